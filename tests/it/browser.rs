@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{
     page::many,
-    sample::{self, agent, answer, blog, shop},
+    sample::{self, LastWords, agent, answer, blog, crashing, shop},
 };
 
 /// Time for the browser to reach a state.
@@ -191,6 +191,7 @@ async fn served(applications: Vec<Application>, access: Access) -> Served {
     let applications = inbox.applications.clone();
     let seen = Arc::default();
     tokio::spawn(answer(inbox, Arc::clone(&seen)));
+    let handle = handle.with_logs(Arc::new(LastWords));
     tokio::spawn(serve(listener, router(handle, store.clone(), access), std::future::pending()));
     Served { address, store, applications, seen }
 }
@@ -198,6 +199,25 @@ async fn served(applications: Vec<Application>, access: Access) -> Served {
 impl Served {
     fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// Stores a revision of `shop`, and returns its number.
+    fn begin_revision(&self) -> u64 {
+        let compose = br#"{"app":"shop","format":"compose","project":"shop","workloads":{}}"#;
+        let stack: driftless_model::Stack = serde_json::from_slice(compose).unwrap();
+        let revision = self.store.begin_revision(
+            &driftless_store::NewRevision {
+                app: "shop".into(),
+                commit: sample::commit('c', "Serve the winter catalogue"),
+                reference: "main".to_owned(),
+                cause: driftless_model::Cause::Commit,
+                changes: vec!["web: image".to_owned()],
+                rollback_of: None,
+                actor: None,
+            },
+            &stack,
+        );
+        revision.unwrap().number
     }
 
     fn publish(&self, applications: impl IntoIterator<Item = Application>) {
@@ -247,20 +267,7 @@ async fn drift_appears_and_heals_without_a_reload() {
 #[ignore = "needs Chromium: make browser"]
 async fn rollback_works_by_keyboard_alone() {
     let served = served(vec![shop(), blog()], Access::loopback()).await;
-    let compose = br#"{"app":"shop","format":"compose","project":"shop","workloads":{}}"#;
-    let stack: driftless_model::Stack = serde_json::from_slice(compose).unwrap();
-    let revision = served.store.begin_revision(
-        &driftless_store::NewRevision {
-            app: "shop".into(),
-            commit: sample::commit('c', "Serve the winter catalogue"),
-            reference: "main".to_owned(),
-            cause: driftless_model::Cause::Commit,
-            changes: vec!["web: image".to_owned()],
-            rollback_of: None,
-            actor: None,
-        },
-        &stack,
-    );
+    let revision = served.begin_revision();
     let browser = Browser::open("light").await;
     browser.visit(&served.url("/")).await;
     browser.press("?").await;
@@ -270,7 +277,7 @@ async fn rollback_works_by_keyboard_alone() {
     browser.until("Escape closes it", "return !document.getElementById('keys').open").await;
     browser.press("jj\u{e007}").await;
     browser.shows("Git says").await;
-    let number = revision.unwrap().number;
+    let number = revision;
     browser.visit(&served.url(&format!("/applications/shop/rollback?to={number}"))).await;
     browser.shows("Serve the winter catalogue").await;
     browser.shows("Until").await;
@@ -356,7 +363,11 @@ async fn overview_of_500_applications_filters_at_once() {
 #[tokio::test]
 #[ignore = "needs Chromium: make browser"]
 async fn pages_are_accessible_in_both_themes() {
-    let served = served(vec![shop(), blog()], Access::loopback()).await;
+    let mut gone = shop();
+    gone.name = "gone".into();
+    gone.status.message = "gone is not in Git any more".to_owned();
+    let served = served(vec![shop(), blog(), crashing(), gone], Access::loopback()).await;
+    let revision = format!("/applications/shop/revisions/{}", served.begin_revision());
     for theme in ["light", "dark"] {
         let browser = Browser::open(theme).await;
         for (name, path) in [
@@ -366,6 +377,16 @@ async fn pages_are_accessible_in_both_themes() {
             ("plan", "/applications/blog/plan"),
             ("diff", "/applications/blog/diff"),
             ("sync", "/applications/blog/sync"),
+            ("crash", "/applications/crash"),
+            ("gone", "/applications/gone"),
+            ("forget", "/applications/gone/forget"),
+            ("remove", "/applications/gone/remove"),
+            ("rollback", "/applications/shop/rollback"),
+            ("restart", "/applications/shop/restart?workload=web"),
+            ("revision", revision.as_str()),
+            ("logs", "/applications/crash/logs/shop-web-1"),
+            ("repository", "/repositories/infra"),
+            ("fleet", "/fleet"),
             ("audit", "/audit"),
             ("missing", "/applications/nothing"),
         ] {

@@ -13,7 +13,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
-use crate::sample::{self, agent, answer, blog, shop};
+use crate::sample::{self, LastWords, agent, answer, blog, crashing, shop};
 
 type Seen = Arc<std::sync::Mutex<Vec<(AppName, RequestKind)>>>;
 
@@ -292,4 +292,39 @@ async fn stream_sends_only_changed_parts() {
         text
     });
     assert_shown(&first.await.unwrap(), &["\"head\"", "\"events\"", "ImagePullBackOff"]);
+}
+
+#[tokio::test]
+async fn last_output_of_a_crash_is_on_the_page() {
+    let sample::Agent { handle, store, inbox } = agent([crashing(), shop()]);
+    tokio::spawn(answer(inbox, Seen::default()));
+    let handle = handle.with_logs(Arc::new(LastWords));
+    let router = router(handle, store, Access::loopback());
+    let crash = page(&router, "/applications/crash").await;
+    assert_shown(
+        &crash,
+        &["Last output", "exited with code 3", "fatal: password of &lt;orders&gt; was refused", "All logs"],
+    );
+    let calm = page(&router, "/applications/shop").await;
+    assert!(!calm.contains("fatal: password"), "nothing crashes there");
+}
+
+#[tokio::test]
+async fn application_that_left_git_can_be_forgotten() {
+    let seen = Seen::default();
+    let mut gone = shop();
+    gone.status.message = "shop is not in Git any more".to_owned();
+    let sample::Agent { handle, store, inbox } = agent([gone]);
+    tokio::spawn(answer(inbox, seen.clone()));
+    let router = router(handle, store, Access::loopback());
+    assert_shown(&page(&router, "/applications/shop").await, &["shop/forget", "shop/remove"]);
+    assert_shown(&page(&router, "/applications/shop/forget").await, &["stops managing it"]);
+    let mut forget = request("POST", "/applications/shop/forget", "");
+    forget.headers_mut().insert("origin", "http://localhost:8484".parse().unwrap());
+    let response = ask(&router, forget).await;
+    assert_eq!(
+        (response.status(), &response.headers()["location"]),
+        (StatusCode::SEE_OTHER, &"../../".parse().unwrap())
+    );
+    assert_eq!(*seen.lock().unwrap(), [("shop".into(), RequestKind::Forget)]);
 }

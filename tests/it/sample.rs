@@ -1,16 +1,17 @@
 //! Applications as an agent would publish them, a moment after `NOW`, and an agent's side that answers.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, pin, sync::Arc};
 
 use driftless_agent::{
-    Answer, DryRun, Handle, Inbox, Inspection, Readiness, Request, RequestError, RequestKind,
+    Answer, DryRun, Handle, Inbox, Inspection, Logs, Readiness, Request, RequestError, RequestKind,
 };
 use driftless_clock::Clock;
+use driftless_docker::{LogOptions, LogStream};
 use driftless_files::AppSpec;
 use driftless_model::{
     Actor, ActorKind, Answered, AppName, Application, ApplicationSpec, ApplicationStatus, CommitId,
-    CommitInfo, ConditionStatus, Drift, DriftAction, EffectiveSetting, Event, EventKind, Finding, Format,
-    HealthStatus, InstanceStatus, Location, Operation, OperationPhase, Pin, PinStatus, Policy,
+    CommitInfo, ConditionStatus, Drift, DriftAction, EffectiveSetting, Event, EventKind, ExitStatus, Finding,
+    Format, HealthStatus, InstanceStatus, Location, Operation, OperationPhase, Pin, PinStatus, Policy,
     StatusCondition, SyncStatus, Timestamp, Until, WaitStatus, WorkloadStatus,
 };
 use driftless_report as report;
@@ -105,6 +106,40 @@ pub(crate) fn shop() -> Application {
 }
 
 /// A status in which everything that can be wrong is wrong.
+/// The container of one instance ends again and again.
+pub(crate) fn crashing() -> Application {
+    let mut application = shop();
+    application.name = "crash".into();
+    application.status.health = HealthStatus::Degraded;
+    application.status.message = "web: CrashLoopBackOff".to_owned();
+    let workloads = Arc::make_mut(&mut application.status.workloads);
+    for workload in workloads.values_mut() {
+        workload.health = HealthStatus::Degraded;
+        for instance in workload.instances.iter_mut().take(1) {
+            (instance.ready, instance.available, instance.restarts) = (false, false, 7);
+            instance.state = "Waiting".to_owned();
+            instance.message = "exited with code 3; next start in 40s".to_owned();
+            instance.exit = Some(ExitStatus { code: 3, finished: before(20), out_of_memory: false });
+        }
+    }
+    application
+}
+
+/// Containers that print the same two lines.
+pub(crate) struct LastWords;
+
+impl Logs for LastWords {
+    fn open<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a LogOptions,
+    ) -> pin::Pin<Box<dyn Future<Output = Result<LogStream, String>> + Send + 'a>> {
+        let lines = ["connecting to db:5432\n", "fatal: password of <orders> was refused\n"];
+        let lines: LogStream = Box::pin(futures_util::stream::iter(lines.map(|line| Ok(line.into()))));
+        Box::pin(std::future::ready(Ok(lines)))
+    }
+}
+
 pub(crate) fn blog() -> Application {
     let web = WorkloadStatus {
         health: HealthStatus::Degraded,

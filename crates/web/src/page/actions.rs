@@ -43,10 +43,11 @@ pub(super) enum Action {
     AcceptRewrite,
     Retry,
     Remove,
+    Forget,
 }
 
 impl Action {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Sync,
         Self::Rollback,
         Self::Resume,
@@ -59,6 +60,7 @@ impl Action {
         Self::AcceptRewrite,
         Self::Retry,
         Self::Remove,
+        Self::Forget,
     ];
 
     /// The word in the URL.
@@ -76,6 +78,7 @@ impl Action {
             Self::AcceptRewrite => "accept-rewrite",
             Self::Retry => "retry",
             Self::Remove => "remove",
+            Self::Forget => "forget",
         }
     }
 
@@ -94,6 +97,7 @@ impl Action {
             Self::AcceptRewrite => "Accept rewritten history",
             Self::Retry => "Retry",
             Self::Remove => "Remove",
+            Self::Forget => "Forget",
         }
     }
 
@@ -112,6 +116,7 @@ impl Action {
             Self::AcceptRewrite => "w",
             Self::Retry => "e",
             Self::Remove => "x",
+            Self::Forget => "g",
         }
     }
 
@@ -161,6 +166,10 @@ impl Action {
                 "Git does not have the application any more. The agent removes its containers and networks, and on \
                  request its volumes with all their data."
             }
+            Self::Forget => {
+                "Git does not have the application any more. The agent stops managing it: its containers, networks and \
+                 volumes stay as they are, and nobody looks after them."
+            }
         }
     }
 
@@ -179,6 +188,7 @@ impl Action {
             Self::AcceptRewrite => "The rewritten history was accepted.",
             Self::Retry => "The commit is tried once more.",
             Self::Remove => "The removal was accepted.",
+            Self::Forget => "The application is not managed any more.",
         }
     }
 
@@ -227,7 +237,7 @@ fn is_offered(action: Action, application: &Application) -> bool {
             status.conditions.iter().any(|condition| condition.reason == "HistoryRewritten")
         }
         Action::Retry => waits_for("CommitFailed"),
-        Action::Remove => status.message.contains("is not in Git any more"),
+        Action::Remove | Action::Forget => status.message.contains("is not in Git any more"),
         Action::Restart => false,
     }
 }
@@ -345,7 +355,9 @@ async fn foresee(
             let names: Vec<&str> = workload.instances.iter().map(|it| it.name.as_str()).collect();
             Ok(html! { p { "Replaced: " span.mono { (Text(names.join(", "))) } } })
         }
-        Action::Suspend | Action::AcceptRewrite | Action::Retry | Action::Remove => Ok(Markup::default()),
+        Action::Suspend | Action::AcceptRewrite | Action::Retry | Action::Remove | Action::Forget => {
+            Ok(Markup::default())
+        }
     }
 }
 
@@ -403,7 +415,11 @@ pub(crate) async fn act(
     let (kind, what) = kind_of(action, &form_fields(&body), &shared).map_err(frame)?;
     note.set(&what);
     request(&shared, &caller, name.clone(), kind).await.map_err(frame)?;
-    let place = format!("../{name}?did={}", action.word());
+    // Nothing is left of it that a page could show.
+    let place = match action {
+        Action::Forget => "../../".to_owned(),
+        _ => format!("../{name}?did={}", action.word()),
+    };
     Ok((StatusCode::SEE_OTHER, [(header::LOCATION, place)]).into_response())
 }
 
@@ -435,6 +451,7 @@ fn kind_of(
             (RequestKind::Remove(Removal::WithVolumes), "with volumes".to_owned())
         }
         Action::Remove => simple(RequestKind::Remove(Removal::KeepVolumes)),
+        Action::Forget => simple(RequestKind::Forget),
         Action::Rollback => {
             let until = match field("until") {
                 Some(text) => parse_until(&text, shared.clock.now())

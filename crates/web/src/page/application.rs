@@ -19,6 +19,7 @@ use serde::Deserialize;
 use super::{
     actions::{action_bar, done_text},
     badge::{health_badge, health_word, outcome_badge, sync_badge},
+    crashes::{CrashCache, CrashOutput, crash_outputs, crash_section},
     failure::PageError,
     forge_link::ForgeLinks,
     layout::{Page, respond},
@@ -56,6 +57,7 @@ struct ApplicationData {
     revisions: Vec<Revision>,
     may_act: bool,
     may_read_logs: bool,
+    crashes: Vec<CrashOutput>,
     /// The host name that the browser uses, for links to ports.
     host: String,
 }
@@ -70,15 +72,17 @@ pub(crate) async fn show(
 ) -> Result<Response, PageError> {
     let host = host_of(&headers);
     let path = format!("/applications/{name}");
+    let cache = CrashCache::default();
     if let Some(streaming) = streaming {
         let source = shared.clone();
         let build = move || {
             let (shared, caller, name, host) = (source.clone(), caller.clone(), name.clone(), host.clone());
-            async move { Some(parts(&shown(&shared, &caller, &name, host).await?)) }
+            let cache = cache.clone();
+            async move { Some(parts(&shown(&shared, &caller, &name, host, &cache).await?)) }
         };
         return Ok(live::stream(&shared, streaming, query.v, build)?);
     }
-    let shown = shown(&shared, &caller, &name, host).await;
+    let shown = shown(&shared, &caller, &name, host, &cache).await;
     let shown = shown.ok_or_else(|| PageError::no_such_application(&caller, &shared, &path, name.clone()))?;
     let version = parts(&shown).version();
     let now = shared.clock.now();
@@ -87,6 +91,7 @@ pub(crate) async fn show(
         (head(&shown, now))
         @if let Some(text) = done_text(&query.did) { p.note.good role="status" { (text) } }
         (why(&shown, now))
+        (crash_section(&name, &shown.crashes))
         (workloads(&shown.application, &shown.revisions, &shown.host, shown.may_act, shown.may_read_logs, now))
         (drift(&shown.application.status.drift, now))
         (images(&shown.application.status.images, now))
@@ -100,7 +105,13 @@ pub(crate) async fn show(
 }
 
 /// `None`: there is no such application.
-async fn shown(shared: &Shared, caller: &Identity, name: &AppName, host: String) -> Option<ApplicationData> {
+async fn shown(
+    shared: &Shared,
+    caller: &Identity,
+    name: &AppName,
+    host: String,
+    cache: &CrashCache,
+) -> Option<ApplicationData> {
     let application = shared.handle.applications().get(name).cloned()?;
     let app = name.clone();
     let stored = read(&shared.store, move |store: &Store| {
@@ -112,15 +123,10 @@ async fn shown(shared: &Shared, caller: &Identity, name: &AppName, host: String)
         Some((events, revisions)) => (Some(events.into_iter().rev().collect()), revisions),
         None => (None, Vec::new()),
     };
+    let may_read_logs = caller.may_read_logs();
+    let crashes = if may_read_logs { crash_outputs(shared, &application, cache).await } else { Vec::new() };
     let may_act = caller.may_act(name, Some(&application.spec.repository));
-    Some(ApplicationData {
-        application,
-        events,
-        revisions,
-        may_act,
-        may_read_logs: caller.may_read_logs(),
-        host,
-    })
+    Some(ApplicationData { application, events, revisions, may_act, may_read_logs, crashes, host })
 }
 
 fn parts(shown: &ApplicationData) -> Parts {
@@ -128,6 +134,7 @@ fn parts(shown: &ApplicationData) -> Parts {
     let mut parts = Parts::new(title(application));
     parts.add("head", head(shown, LIVE));
     parts.add("why", why(shown, LIVE));
+    parts.add("crashes", crash_section(&application.name, &shown.crashes));
     let tree =
         workloads(application, &shown.revisions, &shown.host, shown.may_act, shown.may_read_logs, LIVE);
     parts.add("workloads", tree);

@@ -61,7 +61,7 @@ pub(crate) async fn show(
         ..LogQuery::default()
     };
     let stream = open_logs(&shared, &name, &instance, &wanted).await.map_err(frame)?;
-    let (lines, is_cut) = read(stream).await;
+    let (lines, is_cut) = read_output(stream, LONGEST, WITHIN).await;
     let page = Page::new(&caller, &shared, &path).title(&format!("Logs of {instance}"));
     let mut follow =
         format!("../../../api/v1/applications/{name}/instances/{instance}/logs?follow=true&tail=0");
@@ -93,20 +93,24 @@ pub(crate) async fn show(
     Ok(respond(&page, &body).into_response())
 }
 
-/// The output that arrives in time, and whether it was cut.
-async fn read(mut stream: driftless_docker::LogStream) -> (String, bool) {
+/// The output that arrives in time, up to a number of bytes, and whether it was cut.
+pub(super) async fn read_output(
+    mut stream: driftless_docker::LogStream,
+    longest: usize,
+    within: Duration,
+) -> (String, bool) {
     let mut bytes: Vec<u8> = Vec::new();
     let reading = async {
         while let Some(part) = stream.next().await {
             let Ok(part) = part else { return false };
             bytes.extend_from_slice(&part);
-            if bytes.len() > LONGEST {
+            if bytes.len() > longest {
                 return true;
             }
         }
         false
     };
-    let is_cut = tokio::time::timeout(WITHIN, reading).await.unwrap_or(true);
-    bytes.truncate(LONGEST);
+    let is_cut = tokio::time::timeout(within, reading).await.unwrap_or(true);
+    bytes.truncate(longest);
     (String::from_utf8_lossy(&bytes).into_owned(), is_cut)
 }

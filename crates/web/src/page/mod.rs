@@ -8,6 +8,7 @@ mod application;
 mod assets;
 mod badge;
 mod compare;
+mod crashes;
 mod failure;
 mod fleet;
 mod forge_link;

@@ -155,8 +155,9 @@ fn instance_row(tree: &Tree<'_>, instance: &InstanceStatus) -> Markup {
             td {
                 (Text(message))
                 @if let Some(exit) = &instance.exit {
-                    @if exit.out_of_memory { " out of memory" }
-                    " ended " (RelativeTime { at: exit.finished, now: tree.now })
+                    @if !message.is_empty() { ", " }
+                    @if exit.out_of_memory { "out of memory, " }
+                    "ended " (RelativeTime { at: exit.finished, now: tree.now })
                 }
             }
             td { (logs_link(tree, name, None)) }

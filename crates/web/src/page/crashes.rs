@@ -1,0 +1,148 @@
+//! The last lines that crashing containers have printed, on the page of their application.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use driftless_model::{AppName, Application, InstanceStatus};
+use maud::{Markup, html};
+
+use super::{logs::read_output, text::Text};
+use crate::{
+    shared::Shared,
+    workloads::{LogQuery, open_logs},
+};
+
+/// The most containers whose output is shown.
+const MOST: usize = 3;
+
+/// Lines of each of them.
+const LINES: u64 = 12;
+
+/// The most that is shown of them, in bytes.
+const LONGEST: usize = 4000;
+
+/// Time for the engine to send them.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// The last output of one container that crashes.
+#[derive(Clone)]
+pub(super) struct CrashOutput {
+    instance: String,
+    /// One of several containers of a pod.
+    container: Option<String>,
+    message: String,
+    lines: String,
+}
+
+/// Output that was read for an open page, so that a crash is read once.
+#[derive(Clone, Default)]
+pub(super) struct CrashCache(Arc<Mutex<BTreeMap<String, String>>>);
+
+/// A container that crashes.
+struct Crash<'a> {
+    instance: &'a InstanceStatus,
+    /// The pod and the name of the container in it.
+    pod: Option<(&'a str, &'a str)>,
+}
+
+/// The last output of the containers of an application that crash.
+pub(super) async fn crash_outputs(
+    shared: &Shared,
+    application: &Application,
+    cache: &CrashCache,
+) -> Vec<CrashOutput> {
+    let mut outputs = Vec::new();
+    let mut read = BTreeMap::new();
+    for Crash { instance, pod } in crashes(application).into_iter().take(MOST) {
+        let (name, container) = match pod {
+            Some((pod, container)) => (pod, Some(container.to_owned())),
+            None => (instance.name.as_str(), None),
+        };
+        let end = instance.exit.as_ref().map(|exit| exit.finished.0).unwrap_or_default();
+        let key = format!("{} {} {end} {}", instance.container, instance.restarts, instance.state);
+        let known = cache.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let lines = match known {
+            Some(lines) => lines,
+            None => last_lines(shared, &application.name, name, container.as_deref(), instance).await,
+        };
+        read.insert(key, lines.clone());
+        let message = instance.message.clone();
+        outputs.push(CrashOutput { instance: name.to_owned(), container, message, lines });
+    }
+    // Only what is shown now is kept.
+    *cache.0.lock().unwrap_or_else(PoisonError::into_inner) = read;
+    outputs
+}
+
+fn crashes(application: &Application) -> Vec<Crash<'_>> {
+    let instances = application.status.workloads.values().flat_map(|workload| &workload.instances);
+    let mut found = Vec::new();
+    for instance in instances {
+        let parts = instance.containers.iter().filter_map(|part| {
+            let inner = part.instance.as_deref().filter(|inner| crashes_again(inner))?;
+            Some(Crash { instance: inner, pod: Some((&instance.name, &part.spec.name)) })
+        });
+        let before = found.len();
+        found.extend(parts);
+        if found.len() == before && crashes_again(instance) {
+            found.push(Crash { instance, pod: None });
+        }
+    }
+    found
+}
+
+/// Whether a container has ended with a failure, or was started again and is not ready since.
+fn crashes_again(instance: &InstanceStatus) -> bool {
+    let has_failed = instance.exit.as_ref().is_some_and(|exit| exit.code != 0 || exit.out_of_memory);
+    !instance.ready && (has_failed || instance.restarts > 0)
+}
+
+/// The last lines of the run that failed. Empty: there are none, or the engine does not answer.
+async fn last_lines(
+    shared: &Shared,
+    app: &AppName,
+    name: &str,
+    container: Option<&str>,
+    instance: &InstanceStatus,
+) -> String {
+    let mut query =
+        LogQuery { tail: Some(LINES), container: container.map(str::to_owned), ..LogQuery::default() };
+    // A run that has just begun has not said anything yet.
+    query.previous = instance.state == "Running" && instance.restarts > 0;
+    let reading = async {
+        let mut opened = open_logs(shared, app, name, &query).await;
+        if opened.is_err() && query.previous {
+            query.previous = false;
+            opened = open_logs(shared, app, name, &query).await;
+        }
+        match opened {
+            Ok(stream) => read_output(stream, LONGEST, WITHIN).await.0,
+            Err(_) => String::new(),
+        }
+    };
+    tokio::time::timeout(WITHIN, reading).await.unwrap_or_default()
+}
+
+/// The section of the page.
+pub(super) fn crash_section(app: &AppName, outputs: &[CrashOutput]) -> Markup {
+    html! {
+        section #crashes aria-label="Last output" {
+            @if !outputs.is_empty() { h2 { "Last output" } }
+            @for CrashOutput { instance, container, message, lines } in outputs {
+                @let name = container.as_ref().map_or_else(|| instance.clone(), |part| format!("{instance} {part}"));
+                p {
+                    b.mono { (Text(&name)) } " " (Text(message)) " "
+                    a href={
+                        (Text(app)) "/logs/" (Text(instance))
+                        @if let Some(container) = container { "?container=" (Text(container)) }
+                    } { "All logs" span.hidden { " of " (Text(&name)) } }
+                }
+                @if lines.is_empty() { p.soft { "It printed nothing." } }
+                @else { pre tabindex="0" aria-label={ "Last output of " (Text(&name)) } { (Text(lines)) } }
+            }
+        }
+    }
+}

@@ -74,7 +74,7 @@ async fn only_unneeded_images_of_the_agent_are_removed() {
     let exists = |image: &str| site.docker.attempt(&["image", "inspect", image]).is_ok();
     assert!(!exists(&first));
     assert!(exists(&backup) && exists(&version("1.0.1")) && exists(&version("1.0.2")));
-    let (_, table, _) = agent.asks("images");
+    let (_, table, _) = agent.asks("images -o wide");
     assert!(table.contains(&format!("container {}", site.container("web").name())), "{table}");
 
     // Without the other name it goes too, and the one that runs stays.

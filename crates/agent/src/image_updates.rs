@@ -15,8 +15,8 @@ use driftless_model::{
     AvailableImage, EventKind, ImageUpdate, Observed, Policy, Record, Stack, Timestamp, UpdateMode,
 };
 use driftless_plan::{
-    RegistryAnswer, followed_images, image_check, next_image_update, note_failed_check, note_newest_image,
-    note_running_images, resolve_images,
+    RegistryAnswer, followed_images, image_check, next_image_update, note_failed_check, note_image_check,
+    note_newest_image, note_running_images, resolve_images,
 };
 
 use crate::{context::AppContext, image_calls::ImageCalls};
@@ -87,12 +87,18 @@ impl ImageUpdates {
             context.event(EventKind::Normal, "ImageUpdated", image, &message);
         }
         for (image, update) in &images {
-            let is_due = record.followed_images.get(image).is_some_and(|known| known.next <= now);
+            let Some(known) = record.followed_images.get(image) else { continue };
+            // The question of an agent that has ended was never answered.
+            let is_lost = !self.answered.contains_key(image)
+                && known.failure.is_none()
+                && known.checked.is_none_or(|checked| checked.after(update.every) <= now);
+            let is_due = known.next <= now || is_lost;
             let call = self.calls.number(image);
             let is_called = call > self.answered.get(image).copied().unwrap_or_default();
             if (is_due || is_called) && !self.questions.contains_key(image) {
                 self.answered.insert(image.clone(), call);
                 self.ask(context.clock(), docker, record, stack, (image, update));
+                note_image_check(record, (image, update), now);
             }
         }
         !resolved.is_empty()

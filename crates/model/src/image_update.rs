@@ -206,7 +206,7 @@ pub struct FollowedImage {
     /// When the registry last answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checked: Option<Timestamp>,
-    /// When it is asked again.
+    /// When it is asked again. Zero: at once, also if a question is under way.
     pub next: Timestamp,
     /// Why it could not be asked, if that failed.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -140,6 +140,13 @@ fn digest_of(container: &Instance, observed: &Observed, image: &str) -> Option<S
     ImageRef::parse(found.digest_of(image)?).digest().map(str::to_owned)
 }
 
+/// Notes that the registry is asked about a reference.
+pub fn note_image_check(record: &mut Record, (image, update): (&str, &ImageUpdate), now: Timestamp) {
+    if let Some(known) = record.followed_images.get_mut(image) {
+        known.next = now.after(update.every);
+    }
+}
+
 /// Notes the registry's answer about a reference. Returns an image that is newer than what runs and was not known before.
 pub fn note_newest_image(
     record: &mut Record,
@@ -149,7 +156,7 @@ pub fn note_newest_image(
     now: Timestamp,
 ) -> Option<AvailableImage> {
     let known = record.followed_images.get_mut(image)?;
-    (known.checked, known.failure, known.next) = (Some(now), None, now.after(update.every));
+    (known.checked, known.failure) = (Some(now), None);
     let running: Vec<&Instance> = containers_of(stack, observed, image).collect();
     let newest = format!("{}:{}@{}", ImageRef::split(image).name, answer.tag, answer.digest);
     let wanted = ImageRef::parse(image);
@@ -194,7 +201,10 @@ pub fn note_failed_check(
     let count = before.as_ref().map_or(0, |before| before.count).saturating_add(1);
     let doubled = FIRST_RETRY.saturating_mul(1 << (count - 1).min(10));
     let pause = doubled.min(update.every).max(retry_after.unwrap_or_default());
-    known.next = now.after(pause);
+    // Zero: somebody has asked for another question in the meantime.
+    if known.next != Timestamp(0) {
+        known.next = now.after(pause);
+    }
     let is_news = before.is_none_or(|before| before.reason != reason);
     known.failure = Some(CheckFailure { reason: reason.to_owned(), message, count });
     is_news

@@ -618,3 +618,21 @@ fn logins_for_registries_are_kept_as_secrets_are() {
         ]
     );
 }
+
+#[test]
+fn annotation_of_ignored_differences_is_read() {
+    let text = |fields: &str| {
+        pod("restartPolicy: Always").replace(
+            "  name: web\nspec",
+            &format!("  name: web\n  annotations:\n    driftless.ignore-differences: {fields}\nspec"),
+        )
+    };
+    let found = stack(&text("'restart, resources.memory'"));
+    let fields = &found.workloads.values().next().unwrap().ignore_differences;
+    assert_eq!(fields.iter().map(ToString::to_string).collect::<Vec<_>>(), ["resources.memory", "restart"]);
+    assert_eq!(warnings(&text("restart")), [""; 0]);
+    let wrong = errors(&text("'restart, image'"));
+    let expected =
+        "a.yaml:6:35: error: metadata.annotations.driftless.ignore-differences: `image` is not a field";
+    assert!(wrong.len() == 1 && wrong[0].starts_with(expected), "{wrong:?}");
+}

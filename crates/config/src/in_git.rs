@@ -200,7 +200,7 @@ fn fields_of(policy: &Policy) -> Vec<(String, String)> {
     // Left out of the JSON where they have no value.
     fields.entry("progressDeadlineSeconds".to_owned()).or_insert(serde_json::Value::Null);
     fields.entry("imageUpdate".to_owned()).or_insert_with(|| serde_json::json!("report"));
-    for list in ["syncWindows", "dependsOn"] {
+    for list in ["syncWindows", "dependsOn", "ignoreDifferences"] {
         fields.entry(list.to_owned()).or_insert_with(|| serde_json::json!([]));
     }
     let field = |(key, value): (String, serde_json::Value)| match key.strip_suffix("Seconds") {

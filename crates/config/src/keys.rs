@@ -181,6 +181,11 @@ pub(super) static POLICY: &[Key] = &[
         TextOr(&IMAGE_UPDATE),
         "When the registry has a newer image: off, report, digest, or more. Default: report",
     ),
+    key(
+        "ignoreDifferences",
+        ListOf(&IGNORED_DIFFERENCES),
+        "Fields of live containers whose differences are reported and left. Default: none",
+    ),
     key("monitor", Duration, "Time in which a commit that was applied can still fail. Default: 1m; 0s: none"),
     key(
         "progressDeadline",
@@ -234,6 +239,14 @@ pub(super) static IMAGE_UPDATE: Table = Table {
         key("every", Duration, "Time between two looks at the registry, at least 1m. Default: 1h"),
     ]],
     required: &[],
+};
+
+pub(super) static IGNORED_DIFFERENCES: Table = Table {
+    keys: &[&[
+        key("workload", Text, "Name of the workload. Default: all workloads"),
+        key("fields", Strings, "Paths as `driftless diff` prints them, such as resources.memory"),
+    ]],
+    required: &["fields"],
 };
 
 pub(super) static APP_DEPENDENCY: Table = Table {
@@ -600,7 +613,7 @@ pub(super) static HOST_SELECTOR: Table = Table {
 };
 
 /// As the reader takes them; a test compares them.
-pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline|dependsOn|imageUpdate)$";
+pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline|dependsOn|imageUpdate|ignoreDifferences)$";
 
 /// Keys of the configuration of a host that a repository can never set.
 const OF_THE_HOST: &[&str] = &[

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Adopt, AppCondition, AppDependency, AppName, FilesystemDrift, ImageUpdate, OnFailure, Policy, Schedule,
-    SyncWindow, UpdateFields, WindowKind, parse_duration,
+    Adopt, AppCondition, AppDependency, AppName, FilesystemDrift, IgnoredDifferences, IgnoredField,
+    ImageUpdate, OnFailure, Policy, Schedule, SyncWindow, UpdateFields, WindowKind, WorkloadName,
+    parse_duration,
 };
 use driftless_yaml::Kind;
 
@@ -29,6 +30,7 @@ pub struct PolicyEntry {
     pub(super) sync_windows: Option<Vec<SyncWindow>>,
     pub(super) depends_on: Option<Vec<AppDependency>>,
     pub(super) image_update: Option<ImageUpdate>,
+    pub(super) ignore_differences: Option<Vec<IgnoredDifferences>>,
     /// The places of the keys that are given.
     pub(super) origins: Origins,
 }
@@ -69,6 +71,9 @@ pub(super) fn policy(object: &Object<'_>) -> PolicyEntry {
         sync_windows: object.get("syncWindows").map(|_| each(object, "syncWindows", sync_window)),
         depends_on: object.get("dependsOn").map(|_| each(object, "dependsOn", dependency)),
         image_update: object.get("imageUpdate").as_ref().and_then(image_update),
+        ignore_differences: object
+            .get("ignoreDifferences")
+            .map(|_| each(object, "ignoreDifferences", ignored_differences)),
     }
 }
 
@@ -140,6 +145,19 @@ fn dependency(value: Value<'_>) -> Option<AppDependency> {
     Some(AppDependency { app, condition })
 }
 
+fn ignored_differences(value: Value<'_>) -> Option<IgnoredDifferences> {
+    let object = value.object(&keys::IGNORED_DIFFERENCES)?;
+    object.require("fields");
+    let mut fields = Vec::new();
+    for item in object.get("fields")?.items() {
+        match IgnoredField::parse(item.string()?) {
+            Ok(field) => fields.push(field),
+            Err(error) => item.error(error.to_string()),
+        }
+    }
+    Some(IgnoredDifferences { workload: object.owned("workload").map(WorkloadName), fields })
+}
+
 /// The API shows these times in seconds.
 fn whole_seconds(text: &str) -> Result<Duration, String> {
     match parse_duration(text) {
@@ -163,5 +181,9 @@ pub(super) fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
         sync_windows: own.sync_windows.clone().unwrap_or_else(|| outer.sync_windows.clone()),
         depends_on: own.depends_on.clone().unwrap_or_else(|| outer.depends_on.clone()),
         image_update: own.image_update.clone().unwrap_or_else(|| outer.image_update.clone()),
+        ignore_differences: own
+            .ignore_differences
+            .clone()
+            .unwrap_or_else(|| outer.ignore_differences.clone()),
     }
 }

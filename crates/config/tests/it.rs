@@ -527,3 +527,26 @@ fn sync_windows_are_inherited_as_a_whole_and_checked() {
         assert!(format!("{message:?}").contains(expected), "{wrong}: {message:?}");
     }
 }
+
+#[test]
+fn ignored_differences_name_fields_of_live_containers() {
+    let of = |text: &str| Settings::parse("driftless.yaml", text);
+    let text = "ignoreDifferences: [{fields: [restart]}]\nrepositories:\n- url: /srv/a\n- url: /srv/b\n  applications:\n  - path: \
+                one\n    ignoreDifferences: [{workload: web, fields: [resources.memory, networks.a]}]\n";
+    let settings = of(text).unwrap();
+    let [a, b] = &settings.repositories[..] else { panic!("two repositories") };
+    assert_eq!(a.policy.ignore_differences[0].fields[0].to_string(), "restart");
+    let own = &b.applications[0].policy.ignore_differences;
+    assert_eq!((own.len(), own[0].fields.len()), (1, 2), "the inner list replaces the outer one");
+    assert_eq!(own[0].workload.as_ref().map(ToString::to_string).as_deref(), Some("web"));
+    for (wrong, expected) in [
+        ("{fields: [image]}", "`image` is not a field that can be changed on a live container"),
+        ("{workload: web}", "fields"),
+        ("{fields: [restart], app: web}", "app"),
+    ] {
+        let message =
+            of(&format!("ignoreDifferences: [{wrong}]\nrepositories: [{{url: /srv/a}}]")).unwrap_err();
+        assert!(format!("{message:?}").contains(expected), "{wrong}: {message:?}");
+        assert!(format!("{message:?}").contains("line: 1"), "{message:?}");
+    }
+}

@@ -1,15 +1,17 @@
-//! Annotations that order a sync: hooks and waves, by the names of Argo CD or by those of Driftless.
+//! Annotations that order a sync: hooks and waves, by the names of Argo CD or by those of Driftless; and ignored differences.
+
+use std::collections::BTreeSet;
 
 use super::{
     reader::Value,
     sync_annotations::{
-        BEFORE_CREATION, DELETE_POLICY, HOOKS, UPDATE, UPDATE_EVERY, UPDATE_MIN_AGE, UPDATE_TAGS, WAVES,
-        is_known,
+        BEFORE_CREATION, DELETE_POLICY, HOOKS, IGNORE_DIFFERENCES, UPDATE, UPDATE_EVERY, UPDATE_MIN_AGE,
+        UPDATE_TAGS, WAVES, is_known,
     },
     workload::ReadWorkload,
 };
 use driftless_model::{
-    HookPhase, ImageUpdate, UpdateFields, UpdateMode, Workload, WorkloadKind, parse_duration,
+    HookPhase, IgnoredField, ImageUpdate, UpdateFields, UpdateMode, Workload, WorkloadKind, parse_duration,
 };
 use driftless_yaml::{Entry, join};
 
@@ -26,6 +28,10 @@ pub(super) fn apply(value: &Value<'_>, mut read: Vec<ReadWorkload>) -> Vec<ReadW
             found.workload.image_update = Some(update.clone());
         }
     }
+    let ignored = order.ignored_fields();
+    for found in &mut read {
+        found.workload.ignore_differences.clone_from(&ignored);
+    }
     order.check_delete_policy();
     if let Some(phase) = order.hook() {
         order.make_hook(&mut read, phase);
@@ -37,7 +43,7 @@ pub(super) fn apply(value: &Value<'_>, mut read: Vec<ReadWorkload>) -> Vec<ReadW
 pub(super) fn refuse(value: &Value<'_>) {
     let order = Order { value };
     for entry in order.annotations().iter().filter(|entry| is_known(&entry.key)) {
-        let message = "has no effect here: only workloads have waves, hooks and image updates; everything else is there before the first one";
+        let message = "has no effect here: only workloads have waves, hooks, image updates and ignored differences; everything else is there before the first one";
         value.report().say(entry.value.warning(path(entry), message));
     }
 }
@@ -111,6 +117,19 @@ impl<'a> Order<'_, 'a> {
             self.error(entry, message.clone(), help);
         }
         update.ok()
+    }
+
+    /// The paths in the annotation, separated by commas.
+    fn ignored_fields(&self) -> BTreeSet<IgnoredField> {
+        let Some((entry, text)) = self.find(&[IGNORE_DIFFERENCES]) else { return BTreeSet::new() };
+        let field = |path: &str| match IgnoredField::parse(path.trim()) {
+            Ok(field) => Some(field),
+            Err(error) => {
+                self.error(entry, error.to_string(), "separate several fields by commas");
+                None
+            }
+        };
+        text.split(',').filter_map(field).collect()
     }
 
     fn hook(&self) -> Option<HookPhase> {

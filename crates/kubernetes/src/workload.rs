@@ -1,6 +1,9 @@
 //! One workload as its reader leaves it, before Services give it names and ports.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     container::{Pod, Subdomain},
@@ -68,6 +71,7 @@ impl ReadWorkload {
             failure: FailureRule::default(),
             rollback: None,
             image_update: None,
+            ignore_differences: BTreeSet::new(),
             manifest: ManifestNames { container: pod.container_name, selector: BTreeMap::new() },
         };
         let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);

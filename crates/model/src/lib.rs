@@ -57,6 +57,7 @@ mod hook;
 mod hook_record;
 mod host_config;
 mod host_identity;
+mod ignored_field;
 mod image_list;
 mod image_ref;
 mod image_syntax;
@@ -129,6 +130,7 @@ pub use hook::{HookOrigin, HookPhase};
 pub use hook_record::{HookRecord, HookRun};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 pub use host_identity::{HostIdentity, HostSelector};
+pub use ignored_field::{IgnoredDifferences, IgnoredField, InvalidField};
 pub use image_list::{
     BroughtImage, ImageCleanup, ImageRetention, ImageUse, KeepReason, ListedImage, RevisionImages,
 };

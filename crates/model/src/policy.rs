@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppDependency, ImageUpdate, SyncWindow};
+use super::{AppDependency, IgnoredDifferences, ImageUpdate, SyncWindow};
 use crate::defaults::is_default;
 
 /// Per application, from the configuration.
@@ -51,6 +51,9 @@ pub struct Policy {
     /// The setting for newer images of a registry. Default: they are reported.
     #[serde(default, skip_serializing_if = "is_default")]
     pub image_update: ImageUpdate,
+    /// Fields of live containers whose differences are reported and left. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignore_differences: Vec<IgnoredDifferences>,
 }
 
 /// The consequence of a commit that fails: its rollout makes no progress, a Job of it fails, or it loses its health soon
@@ -115,6 +118,7 @@ impl Default for Policy {
             sync_windows: Vec::new(),
             depends_on: Vec::new(),
             image_update: ImageUpdate::default(),
+            ignore_differences: Vec::new(),
         }
     }
 }

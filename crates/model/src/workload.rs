@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Build, Completion, Container, ContentId, Cron, FailureRule, HookPhase, ImageUpdate, InPlace, Job,
-    Location, Member, Part, Probes, PullPolicy, SpecHash, Update, WorkloadName,
+    Build, Completion, Container, ContentId, Cron, FailureRule, HookPhase, IgnoredField, ImageUpdate,
+    InPlace, Job, Location, Member, Part, Probes, PullPolicy, SpecHash, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -155,6 +155,9 @@ pub struct Workload {
     /// The setting for newer images of a registry. Default: that of the policy of the application.
     #[serde(default, skip_serializing_if = "is_default")]
     pub image_update: Option<ImageUpdate>,
+    /// Fields of its live containers whose differences are reported and left.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ignore_differences: BTreeSet<IgnoredField>,
 }
 
 /// A workload together with its name in the stack.

@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
-    Adopt, AppName, Claims, FailedCommit, FailureRule, HookPhase, InstanceId, Platform, Timestamp,
-    WaitStatus, WorkloadName, label,
+    Adopt, AppName, Claims, FailedCommit, FailureRule, HookPhase, IgnoredField, InstanceId, Platform,
+    Timestamp, WaitStatus, WorkloadName, label,
 };
 
 use crate::text::{one_line, time_of_day};
@@ -151,6 +151,8 @@ reasons! {
     HookFailed: Note, None;
     /// New instances have failed, and the manifest tolerates as many.
     FailuresTolerated: Note, None;
+    /// A live container differs from Git in a field that `ignoreDifferences` names.
+    DifferenceIgnored: Note, None;
     /// The workload is paused.
     Paused: Note, None;
     /// The manifest says that the instance stays at its older version.
@@ -382,6 +384,20 @@ impl Wait {
             one_line(example)
         );
         Self::workload(workload, WaitReason::FailuresTolerated, sentence)
+    }
+
+    /// `rule` is the field that `ignoreDifferences` names.
+    pub fn difference_ignored(
+        object: WaitObject,
+        field: &str,
+        found: &str,
+        want: &str,
+        rule: &IgnoredField,
+    ) -> Self {
+        let sentence = format!(
+            "differs from Git: {field} is {found}, not {want}; ignored by ignoreDifferences ({rule})"
+        );
+        Self::new(object, WaitReason::DifferenceIgnored, sentence)
     }
 
     pub fn paused(workload: &WorkloadName) -> Self {

@@ -102,7 +102,7 @@ pub fn errors_mended(app: &mut App) {
 }
 
 fn add(app: &mut App, difference: &ObjectDifference, [missing, extra]: [Type; 2], context: Context<'_>) {
-    let ObjectDifference { kind, name, origin, labels, change, fields, want, found } = difference;
+    let ObjectDifference { kind, name, origin, labels, change, fields, ignored, want, found } = difference;
     let item = |change: Type, path: &str, want: &str, got: &str| Item {
         kind: (*kind).to_owned(),
         name: name.clone(),
@@ -127,7 +127,8 @@ fn add(app: &mut App, difference: &ObjectDifference, [missing, extra]: [Type; 2]
                 "state" => Type::Stopped,
                 _ => Type::Modified,
             };
-            item(change, &field.field, &field.want, &field.found)
+            let ignored = ignored.get(&field.field).map(|rule| format!("ignoreDifferences: {rule}"));
+            Item { ignored, ..item(change, &field.field, &field.want, &field.found) }
         })),
     }
     let label = |side: &str| format!("{side}/{}/{kind}/{name}", app.name);

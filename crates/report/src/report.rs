@@ -64,7 +64,7 @@ pub struct Summary {
     pub missing: usize,
     pub extra: usize,
     pub modified: usize,
-    /// Differences that a rule of the ignore file excludes.
+    /// Differences that a rule of the ignore file or `ignoreDifferences` excludes.
     pub ignored: usize,
     /// Preview only: volumes that the head does not define any more. They stay.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -142,7 +142,7 @@ pub struct Item {
     pub action: Option<Action>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_seen: Option<Timestamp>,
-    /// File and line of the rule that ignores it.
+    /// File and line of the rule that ignores it, or `ignoreDifferences` and the field that it names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignored: Option<String>,
     /// Labels of the object in the manifest.

@@ -47,6 +47,11 @@ pub fn diff(report: &Report) -> String {
         if let Some(note) = &app.note {
             line(&mut out, format_args!("# {}: note: {}", app.name, one_line(note)));
         }
+        for item in &app.items {
+            let Some(rule) = &item.ignored else { continue };
+            let (kind, name, sentence) = (&item.kind, &item.name, item.sentence());
+            line(&mut out, format_args!("# {}: {kind} {name}: {sentence}: ignored by {rule}", app.name));
+        }
         for diff in &app.diffs {
             out.push_str(&diff.text);
         }

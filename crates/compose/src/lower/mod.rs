@@ -188,6 +188,7 @@ impl Lowering<'_> {
             failure: update.as_ref().map(|config| config.failure).unwrap_or_default(),
             rollback,
             image_update: service.image_update.clone(),
+            ignore_differences: service.ignore_differences.clone(),
             manifest: driftless_model::ManifestNames::default(),
         };
         self.as_template(key, service, workload)

@@ -165,5 +165,6 @@ fn proxy(
         failure: FailureRule::default(),
         rollback: None,
         image_update: None,
+        ignore_differences: BTreeSet::new(),
     }
 }

@@ -1,5 +1,7 @@
 //! `x-driftless` of a service: the default of its mounts, the proxy of its published ports, hooks, waves, schedules and image updates.
 
+use std::collections::BTreeSet;
+
 use crate::{
     read::{
         on_change::read_change,
@@ -11,7 +13,9 @@ use crate::{
         value::{Placed, Read as _, Value},
     },
 };
-use driftless_model::{Concurrency, Cron, ForwardLimits, HookPhase, ImageUpdate, Schedule, UpdateFields};
+use driftless_model::{
+    Concurrency, Cron, ForwardLimits, HookPhase, IgnoredField, ImageUpdate, Schedule, UpdateFields,
+};
 use driftless_yaml::{Dialect as _, Kind};
 
 /// The extension of a service.
@@ -22,6 +26,7 @@ pub(crate) struct Extension {
     pub(crate) job: Option<Placed<JobSetting>>,
     pub(crate) wave: i32,
     pub(crate) update: Option<ImageUpdate>,
+    pub(crate) ignore_differences: BTreeSet<IgnoredField>,
 }
 
 pub(crate) fn extension(value: &Value<'_>) -> Extension {
@@ -39,6 +44,7 @@ pub(crate) fn extension(value: &Value<'_>) -> Extension {
         match key {
             "hook" | "schedule" => {}
             "wave" => extension.wave = value.whole().unwrap_or_default(),
+            "ignore-differences" => extension.ignore_differences = ignored_fields(&value),
             "on-change" => extension.on_change = read_change(&value).map(|change| change.value),
             "update" => extension.update = update(&value),
             "proxy" => extension.proxy = proxy(&value).map(|setting| value.placed(setting)),
@@ -76,6 +82,22 @@ fn update(value: &Value<'_>) -> Option<ImageUpdate> {
         value.error(format!("`{field}`: {message}"));
     }
     update.ok()
+}
+
+/// A list of paths, or one. Each that names no field is reported at its place.
+fn ignored_fields(value: &Value<'_>) -> BTreeSet<IgnoredField> {
+    let items = match &value.node.kind {
+        Kind::Sequence(_) => value.items(),
+        Kind::Scalar { .. } | Kind::Mapping(_) => vec![value.clone()],
+    };
+    let field = |item: Value<'_>| match IgnoredField::parse(&item.owned()?) {
+        Ok(field) => Some(field),
+        Err(error) => {
+            item.error(error.to_string());
+            None
+        }
+    };
+    items.into_iter().filter_map(field).collect()
 }
 
 fn hook(value: &Value<'_>) -> Option<JobSetting> {

@@ -8,8 +8,8 @@ use std::{
 
 use driftless_model::{
     Attachment, Build, Condition, Container, Cron, DeviceRequest, FailureRule, Finding, ForwardLimits,
-    HookPhase, ImageUpdate, Location, MountOptions, Network, OnChange, Port, PullPolicy, RestartPolicy,
-    Volume,
+    HookPhase, IgnoredField, ImageUpdate, Location, MountOptions, Network, OnChange, Port, PullPolicy,
+    RestartPolicy, Volume,
 };
 
 use crate::spec::{
@@ -74,6 +74,7 @@ pub(crate) struct Service {
     pub(crate) wave: i32,
     /// `x-driftless.update`.
     pub(crate) image_update: Option<ImageUpdate>,
+    pub(crate) ignore_differences: BTreeSet<IgnoredField>,
     /// The published ports in `mode: host`, which no proxy serves.
     pub(crate) direct_ports: BTreeSet<Port>,
     /// Errors that count only if the service is used.

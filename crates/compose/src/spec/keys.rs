@@ -152,7 +152,7 @@ pub(crate) static SERVICE: Object = open(&[
     key("volumes_from", Texts),
     key("working_dir", Text),
     key("x-driftless", Extension)
-        .note("`on-change`, for all its mounts of files of the repository; `proxy`, for its published ports; `hook`, `wave` and `schedule`, for when it runs; `update`, for newer images"),
+        .note("`on-change`, for all its mounts of files of the repository; `proxy`, for its published ports; `hook`, `wave` and `schedule`, for when it runs; `update`, for newer images; `ignore-differences`, for fields of its live containers"),
 ]);
 
 /// The extension of this project in services.
@@ -163,6 +163,7 @@ pub(crate) static SERVICE_EXTENSION: Object = closed(&[
     key("wave", Integer(Kept)),
     key("schedule", Any),
     key("update", Any),
+    key("ignore-differences", Texts),
 ]);
 
 pub(crate) static SERVICE_UPDATE: Object = closed(&[

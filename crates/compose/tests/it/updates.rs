@@ -1,4 +1,4 @@
-//! `deploy.update_config` and `deploy.rollback_config`: what is read, and what is an error.
+//! `deploy.update_config`, `deploy.rollback_config` and `x-driftless.ignore-differences`: what is read, and what is an error.
 
 use std::time::Duration;
 
@@ -95,4 +95,24 @@ fn wrong_failure_rules_are_errors_at_their_location() {
         assert!(found[0].starts_with("compose.yaml:4:"), "{found:?}");
         assert!(rendered.stack.is_none(), "{deploy}");
     }
+}
+
+#[test]
+fn ignored_differences_of_a_service_are_read() {
+    let render_text = |fields: &str| {
+        let text =
+            format!("services:\n  web:\n    image: a\n    x-driftless: {{ignore-differences: {fields}}}\n");
+        let files = MemoryFiles::new([("compose.yaml", text.as_str())]);
+        render(&files, &discover(&files, "", "repository", &[]).apps[0])
+    };
+    let fields = |text: &str| {
+        let stack = render_text(text).stack.unwrap_or_else(|| panic!("{:?}", render_text(text).findings));
+        stack.workloads[&"web".into()].ignore_differences.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(fields("[restart, resources.memory]"), ["resources.memory", "restart"]);
+    assert_eq!(fields("networks.a"), ["networks.a"]);
+    let wrong = render_text("[restart, env.PORT]");
+    let found = wrong.findings[0].to_string();
+    assert!(found.starts_with("compose.yaml:4:") && found.contains("`env.PORT` is not a field"), "{found}");
+    assert!(wrong.stack.is_none());
 }

@@ -353,6 +353,11 @@ impl ComposeWriter<'_> {
                 at.workload.image_update.is_some(),
                 "image updates: give the service `x-driftless.update`",
             ),
+            (
+                "ignoreDifferences",
+                !at.workload.ignore_differences.is_empty(),
+                "ignored differences: give the service `x-driftless.ignore-differences`",
+            ),
             ("wave", at.workload.wave != 0, "the sync wave: give the service `x-driftless.wave`"),
             (
                 "cron",

@@ -191,6 +191,7 @@ impl<'a> KubernetesWriter<'a> {
             image_update,
             failure,
             rollback,
+            ignore_differences,
             manifest: _,
         } = at.workload;
         if image_update.is_some() {
@@ -199,6 +200,11 @@ impl<'a> KubernetesWriter<'a> {
         if failure.is_given() || rollback.is_some() {
             let message = "what follows a failed update: a Deployment stops at `progressDeadlineSeconds`";
             self.lost.field(at, "failure", message);
+        }
+        if !ignore_differences.is_empty() {
+            let message =
+                "ignored differences: give the object the annotation `driftless.ignore-differences`";
+            self.lost.field(at, "ignoreDifferences", message);
         }
         if *wave != 0 {
             self.lost.field(at, "wave", "the sync wave: give the object the annotation `driftless.wave`");

@@ -38,6 +38,7 @@ fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
         failure: FailureRule::default(),
         rollback: None,
         image_update: None,
+        ignore_differences: BTreeSet::new(),
     };
     Stack {
         app: app.into(),

@@ -119,8 +119,10 @@ pub(crate) fn beyond_repair(
     if is_stuck(draft.facts.record, instance) {
         return Some(Cause::Unstartable);
     }
-    let (field, found) = irrevocable(&workload.container.resources, &instance.live.resources)?;
-    let field = format!("resources.{field}");
+    // Ignored limits are reported with the others.
+    let all = irrevocable(&workload.container.resources, &instance.live.resources);
+    let mut counted = all.into_iter().map(|(field, found)| (format!("resources.{field}"), found));
+    let (field, found) = counted.find(|(field, _)| draft.is_ignored(name, path_of(field)).is_none())?;
     draft.heal(Difference::container(&instance.name, field, "no limit", found).of(name))
 }
 
@@ -152,18 +154,27 @@ fn is_stuck(record: &Record, instance: &Instance) -> bool {
     })
 }
 
-/// A limit that stands and is not wanted. The engine reads 0 as "leave it", so it cannot be taken away.
-fn irrevocable(want: &Resources, found: &Resources) -> Option<(&'static str, String)> {
+/// The limits that stand and are not wanted. The engine reads 0 as "leave it", so they cannot be taken away.
+fn irrevocable(want: &Resources, found: &Resources) -> Vec<(&'static str, String)> {
     let want = &want.normal();
     let Resources { nano_cpus, memory, memory_reservation, cpu_shares, cpuset, .. } = want;
     let gained = |want: Option<u64>, found: Option<u64>| want.is_none().then_some(found).flatten();
-    gained(*nano_cpus, found.nano_cpus)
-        .map(|it| ("nanoCpus", it))
-        .or_else(|| gained(*memory, found.memory).map(|it| ("memory", it)))
-        .or_else(|| gained(*memory_reservation, found.memory_reservation).map(|it| ("memoryReservation", it)))
-        .or_else(|| gained(*cpu_shares, found.cpu_shares).map(|it| ("cpuShares", it)))
-        .map(|(field, it)| (field, limit_text(&format!("resources.{field}"), Some(it.into()))))
-        .or_else(|| Some(("cpuset", found.cpuset.clone().filter(|_| cpuset.is_none())?)))
+    let numbers = [
+        ("nanoCpus", gained(*nano_cpus, found.nano_cpus)),
+        ("memory", gained(*memory, found.memory)),
+        ("memoryReservation", gained(*memory_reservation, found.memory_reservation)),
+        ("cpuShares", gained(*cpu_shares, found.cpu_shares)),
+    ];
+    let text = |(field, number): (&'static str, Option<u64>)| {
+        Some((field, limit_text(&format!("resources.{field}"), Some(number?.into()))))
+    };
+    let cpuset = found.cpuset.clone().filter(|_| cpuset.is_none()).map(|found| ("cpuset", found));
+    numbers.into_iter().filter_map(text).chain(cpuset).collect()
+}
+
+/// The path of a field in a diff, which calls billionths of CPUs a number of CPUs.
+fn path_of(field: &str) -> &str {
+    if field == "resources.nanoCpus" { "resources.cpus" } else { field }
 }
 
 /// Gives it the name that it is to have.
@@ -171,7 +182,8 @@ pub(crate) fn rename(draft: &mut Draft<'_>, name: &WorkloadName, wanted: String,
     if instance.name == wanted {
         return;
     }
-    let difference = Difference::container(&wanted, "name", wanted.clone(), instance.name.clone()).of(name);
+    let difference = Difference::container(&wanted, "name", wanted.clone(), instance.name.clone());
+    let difference = difference.of(name).ignorable("name");
     let Some(cause) = draft.heal(difference) else { return };
     let container = ContainerRef::from(instance);
     let renamed = match draft.free_name(&wanted) {
@@ -232,8 +244,10 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
             Cause::Interrupted
         } else {
             let field = format!("networks.{network}");
-            let difference = Difference::container(&instance.name, field, text_want, text_found).of(name);
-            let Some(cause) = draft.heal(difference) else { continue };
+            let part = if want.is_some() && found.is_some() { "aliases" } else { "attached" };
+            let path = format!("{field}.{part}");
+            let difference = Difference::container(&instance.name, field, text_want, text_found);
+            let Some(cause) = draft.heal(difference.of(name).ignorable(path)) else { continue };
             cause
         };
         let mut after: Vec<usize> = draft.provided.get(network).copied().into_iter().collect();
@@ -283,16 +297,48 @@ fn same_aliases(
 /// Sets its limits, and its restart policy.
 pub(crate) fn limit(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) {
     let Subject { name, workload } = subject;
-    let want =
+    let mut want =
         LiveSettings { resources: workload.container.resources.clone(), restart: workload.container.restart };
     let mut causes = Vec::new();
-    for (field, want, found) in limits_that_differ(&want, &instance.live) {
-        causes.extend(draft.heal(Difference::container(&instance.name, field, want, found).of(name)));
+    for (field, text_want, text_found) in limits_that_differ(&want, &instance.live) {
+        let difference = Difference::container(&instance.name, field, text_want, text_found);
+        causes.extend(draft.heal(difference.of(name).ignorable(path_of(field))));
     }
+    keep_ignored(draft, name, &mut want, &instance.live);
     // One call sets all of them; it is logged under the first.
     if let Some(cause) = causes.into_iter().next() {
         let action = Action::UpdateInstance { container: ContainerRef::from(instance), settings: want };
         draft.push(action, cause, vec![]);
+    }
+}
+
+/// One call sets all limits, so those that are ignored keep their live values in it.
+fn keep_ignored(draft: &Draft<'_>, name: &WorkloadName, want: &mut LiveSettings, found: &LiveSettings) {
+    let is_ignored = |path: &str| draft.is_ignored(name, path).is_some();
+    let (limits, live) = (&mut want.resources, &found.resources);
+    if is_ignored("resources.cpus") {
+        (limits.nano_cpus, limits.cpu_quota, limits.cpu_period) = (live.nano_cpus, None, None);
+    }
+    if is_ignored("resources.memory") {
+        limits.memory = live.memory;
+    }
+    if is_ignored("resources.memorySwap") {
+        limits.memory_swap = live.memory_swap;
+    }
+    if is_ignored("resources.memoryReservation") {
+        limits.memory_reservation = live.memory_reservation;
+    }
+    if is_ignored("resources.cpuShares") {
+        limits.cpu_shares = live.cpu_shares;
+    }
+    if is_ignored("resources.cpuset") {
+        limits.cpuset.clone_from(&live.cpuset);
+    }
+    if is_ignored("resources.pids") {
+        limits.pids = live.pids;
+    }
+    if is_ignored("restart") {
+        want.restart = found.restart;
     }
 }
 
@@ -355,7 +401,7 @@ fn limit_text(field: &str, limit: Option<i128>) -> String {
 /// An instance that should run and is in another state.
 fn not_running(instance: &Instance, name: &WorkloadName, found: impl Into<String>) -> Difference {
     let difference = Difference::container(&instance.name, "state", "running", found);
-    difference.of(name).since(instance.touched_by_hand)
+    difference.of(name).since(instance.touched_by_hand).ignorable("state")
 }
 
 /// Starts what ended by itself: at once the first time, then after growing pauses.

@@ -1,12 +1,15 @@
 //! Drift: each difference is reported, and undone if self-heal is on and has not tried too often.
 
-use driftless_model::{Drift, DriftAction, Timestamp, WorkloadName};
+use driftless_model::{Drift, DriftAction, IgnoredField, Subject, Timestamp, WorkloadName};
 
 use crate::{
     backoff::heal_delay,
     cause::Cause,
     draft::Draft,
-    facts::heals::{TRIES, end_of_pause, heal_key, was_undone},
+    facts::{
+        heals::{TRIES, end_of_pause, heal_key, was_undone},
+        ignored,
+    },
     wait::{Wait, WaitObject},
 };
 
@@ -20,6 +23,8 @@ pub(crate) struct Difference {
     want: String,
     found: String,
     at: Option<Timestamp>,
+    /// Its path in a diff, if `ignoreDifferences` can name it.
+    path: Option<String>,
 }
 
 impl Difference {
@@ -38,6 +43,7 @@ impl Difference {
             want: want.into(),
             found: found.into(),
             at: None,
+            path: None,
         }
     }
 
@@ -56,6 +62,11 @@ impl Difference {
         Self { at: at.into(), ..self }
     }
 
+    /// `ignoreDifferences` can name it, by this path in a diff.
+    pub(crate) fn ignorable(self, path: impl Into<String>) -> Self {
+        Self { path: Some(path.into()), ..self }
+    }
+
     fn wait_object(&self) -> WaitObject {
         match self.kind {
             "container" => {
@@ -66,7 +77,7 @@ impl Difference {
     }
 
     fn drift(self, action: DriftAction) -> Drift {
-        let Self { kind, object, workload, field, want, found, at } = self;
+        let Self { kind, object, workload, field, want, found, at, path: _ } = self;
         Drift { kind: kind.to_owned(), object, workload, field, want, found, at, action }
     }
 }
@@ -74,6 +85,11 @@ impl Difference {
 impl Draft<'_> {
     /// Reports a difference, and decides whether to undo it now. Returns the cause of the steps that undo it.
     pub(crate) fn heal(&mut self, difference: Difference) -> Option<Cause> {
+        if let Some(rule) = self.rule_to_ignore(&difference) {
+            let Difference { field, want, found, .. } = &difference;
+            self.wait(Wait::difference_ignored(difference.wait_object(), field, found, want, &rule));
+            return None;
+        }
         let action = self.heal_action(&difference);
         let drift = difference.drift(action);
         let Drift { field, found, want, .. } = drift.clone();
@@ -88,6 +104,19 @@ impl Draft<'_> {
         }
     }
 
+    /// The ignored field that covers a difference, if there is one.
+    fn rule_to_ignore(&self, difference: &Difference) -> Option<IgnoredField> {
+        let (path, name) = (difference.path.as_ref()?, difference.workload.as_ref()?);
+        self.is_ignored(name, path)
+    }
+
+    /// The ignored field that covers a path of a workload's containers, if there is one.
+    pub(crate) fn is_ignored(&self, name: &WorkloadName, path: &str) -> Option<IgnoredField> {
+        let target = self.facts.target;
+        let workload = target.stack.workloads.get(name)?;
+        ignored::rule(target.policy, Subject { name, workload }, path).cloned()
+    }
+
     /// Reports a difference and leaves it, even with self-heal.
     pub(crate) fn report(&mut self, difference: Difference) {
         self.plan.drifts.push(difference.drift(DriftAction::Report));
@@ -100,7 +129,7 @@ impl Draft<'_> {
         if !is_allowed || facts.target.policy.suspended {
             return DriftAction::Report;
         }
-        let Difference { kind: _, object, workload, field, want, found, at } = difference;
+        let Difference { kind: _, object, workload, field, want, found, at, path: _ } = difference;
         let key = heal_key(object, workload.as_ref(), field);
         let Some(heal) = facts.record.heals.get(&key) else {
             return DriftAction::Heal;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use driftless_model::{
     AgentId, Container, ContentId, Instance, Location, Mask, Observed, Part, Record, Role, SpecHash, Stack,
-    State, Workload, WorkloadName,
+    State, Subject, Workload, WorkloadName,
 };
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::{
     explain::objects::{
         Change, ObjectDifference, flatten, json, labels, manifest, object, or_else, put, sorted,
     },
-    facts::{fs_changes, jobs, standing},
+    facts::{fs_changes, ignored, jobs, standing},
     fields::{
         container::fields,
         diff::{self, FieldDifference, image_defaults},
@@ -156,6 +156,12 @@ impl Live<'_> {
         let mut one = object("container", instance.name.clone(), workload.origin.clone(), Change::Modified);
         one.labels = labels(&workload.container.labels, target.mask);
         one.fields = diff::between(&want, &found, target.mask);
+        if is_of_spec {
+            let subject = Subject { name: self.name, workload };
+            let rule = |path: &str| ignored::rule(target.policy, subject, path).cloned();
+            let ignored = one.fields.iter().filter_map(|it| Some((it.field.clone(), rule(&it.field)?)));
+            one.ignored = ignored.collect();
+        }
         (one.want, one.found) = diff::both_as_yaml(&want, &found, target.mask);
         Some(one)
     }

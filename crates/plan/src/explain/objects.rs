@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Location, Mask, SpecHash, Stack};
+use driftless_model::{IgnoredField, Location, Mask, SpecHash, Stack};
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -27,6 +27,8 @@ pub struct ObjectDifference {
     pub change: Change,
     /// Sorted by path. Empty where the whole object is missing or extra.
     pub fields: Vec<FieldDifference>,
+    /// The fields that `ignoreDifferences` names, with the path that it names.
+    pub ignored: BTreeMap<String, IgnoredField>,
     /// Canonical YAML, masked; empty where there is nothing.
     pub want: String,
     pub found: String,
@@ -48,7 +50,8 @@ pub(crate) fn sorted(mut all: Vec<ObjectDifference>) -> Vec<ObjectDifference> {
 
 pub(crate) fn object(kind: &'static str, name: String, origin: Location, change: Change) -> ObjectDifference {
     let (want, found) = (String::new(), String::new());
-    ObjectDifference { kind, name, origin, labels: BTreeMap::new(), change, fields: Vec::new(), want, found }
+    let (labels, ignored) = (BTreeMap::new(), BTreeMap::new());
+    ObjectDifference { kind, name, origin, labels, change, fields: Vec::new(), ignored, want, found }
 }
 
 pub(crate) fn manifest(stack: &Stack) -> Location {

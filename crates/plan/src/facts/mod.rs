@@ -21,6 +21,7 @@ pub(crate) mod cron;
 pub(crate) mod fs_changes;
 pub(crate) mod heals;
 pub(crate) mod hooks;
+pub(crate) mod ignored;
 pub(crate) mod in_force;
 pub(crate) mod jobs;
 pub(crate) mod limits;

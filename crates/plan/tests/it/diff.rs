@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AgentId, AppName, Attachment, Claims, Container, ContainerId, Format, Healthcheck, HeldPort, Image,
-    Instance, InstanceId, LiveSettings, Location, Mask, Mount, MountSource, NetworkMode, Observed, Policy,
-    Port, PortRange, Protocol, PullPolicy, Readiness, Record, Resources, RestartPolicy, SpecHash, Stack,
-    State, Strategy, Timestamp, Workload,
+    AgentId, AppName, Attachment, Claims, Container, ContainerId, Format, Healthcheck, HeldPort,
+    IgnoredDifferences, IgnoredField, Image, Instance, InstanceId, LiveSettings, Location, Mask, Mount,
+    MountSource, NetworkMode, Observed, Policy, Port, PortRange, Protocol, PullPolicy, Readiness, Record,
+    Resources, RestartPolicy, SpecHash, Stack, State, Strategy, Timestamp, Workload,
 };
 use driftless_plan::{
     Action, Cause, ContainerRef, FieldDifference, Step, Target, Wait, WaitObject, canonical_yaml,
-    describe_steps, differences, unified_diff,
+    compare_live, describe_steps, differences, unified_diff,
 };
 
 fn mask() -> Mask {
@@ -241,6 +241,34 @@ fn changed_spec_names_the_fields_of_its_steps() {
 }
 
 #[test]
+fn ignored_fields_are_marked_unless_the_spec_changed() {
+    let (mut stack, agent) = (stack(), AgentId("us".to_owned()));
+    let ignored = IgnoredDifferences {
+        workload: Some("web".into()),
+        fields: vec![IgnoredField::parse("resources.memory").unwrap(), IgnoredField::parse("state").unwrap()],
+    };
+    let policy = Policy { ignore_differences: vec![ignored], ..Policy::default() };
+    let (images, mask) = (BTreeMap::new(), mask());
+    let mut found = read_back();
+    found.resources.memory = Some(64 << 20);
+    found.restart = RestartPolicy::No;
+    let observed = observed(found);
+    let compared = |stack: &Stack| {
+        let target =
+            Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
+        compare_live(&target, &observed, &Record::default()).remove(0)
+    };
+    let difference = compared(&stack);
+    let paths: Vec<&str> = difference.fields.iter().map(|it| it.field.as_str()).collect();
+    assert!(paths.contains(&"restart") && paths.contains(&"resources.memory"), "{paths:?}");
+    let marked: Vec<&String> = difference.ignored.keys().collect();
+    assert_eq!(marked, ["resources.memory", "resources.memorySwap", "state"]);
+    // A commit that changes the container is rolled out, so nothing of it is ignored.
+    stack.workloads.get_mut(&"web".into()).unwrap().container.resources.memory = Some(32 << 20);
+    assert!(compared(&stack).ignored.is_empty());
+}
+
+#[test]
 fn blocked_workload_names_the_application_of_the_holder() {
     let blog: AppName = "blog".into();
     let wait = |owner| {
@@ -316,6 +344,7 @@ fn stack() -> Stack {
         failure: Default::default(),
         rollback: None,
         image_update: None,
+        ignore_differences: Default::default(),
         manifest: Default::default(),
     };
     Stack {

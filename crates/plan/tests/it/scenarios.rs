@@ -48,8 +48,8 @@ use std::{collections::BTreeMap, fmt::Write, fs, sync::Arc, time::Duration};
 
 use driftless_model::{
     AgentId, Attachment, Build, CommitId, Completion, Condition, ContainerId, ContentId, Dependency,
-    FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Hook, InPlace, Mount,
-    MountSource, Namespace, Network, NetworkMode, OnChange, Other, Peer, Port, PortRange, Protocol,
+    FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Hook, IgnoredField, InPlace,
+    Mount, MountSource, Namespace, Network, NetworkMode, OnChange, Other, Peer, Port, PortRange, Protocol,
     PullPolicy, Readiness, Replacement, RestartPolicy, StackHash, State, Strategy, Visit, Volume,
     VolumesFrom, Workload, WorkloadName,
 };
@@ -259,6 +259,7 @@ fn set(it: &mut Workload, option: &str) {
         }
         // In percent.
         "tolerate" => it.failure.max_ratio = Some(number() * 10_000),
+        "ignore" => drop(it.ignore_differences.insert(IgnoredField::parse(value).unwrap())),
         "wave" => it.wave = value.parse().unwrap(),
         "minready" => it.min_ready = Duration::from_secs(number().into()),
         "env" => drop(it.container.env.insert("VALUE".to_owned(), Some(value.to_owned()))),

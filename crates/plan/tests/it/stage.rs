@@ -92,6 +92,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         failure: Default::default(),
         rollback: None,
         image_update: None,
+        ignore_differences: Default::default(),
         manifest: Default::default(),
     }
 }

@@ -44,6 +44,7 @@ fn workload(replicas: u32) -> Workload {
         failure: Default::default(),
         rollback: None,
         image_update: None,
+        ignore_differences: Default::default(),
         manifest: Default::default(),
     }
 }

@@ -72,6 +72,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         failure: Default::default(),
         rollback: None,
         image_update: None,
+        ignore_differences: Default::default(),
         manifest: Default::default(),
     };
     Stack {

@@ -60,6 +60,7 @@ mod output;
 mod policy_file;
 mod progress;
 mod report;
+mod scale;
 mod screen;
 mod sops_keys;
 mod span;

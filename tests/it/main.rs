@@ -85,6 +85,8 @@ mod sync_windows;
 mod tls;
 // Applications that leave Git.
 mod removal;
+// Numbers of instances that users set for a time.
+mod scales;
 // Settings of one application, and errors among them.
 mod schema_trace;
 mod settings;

@@ -13,7 +13,8 @@ use driftless_model::{
     Revision,
 };
 use driftless_web::{
-    Accepted, Access, ErrorBody, RollbackBody, TestMessage, TokenBody, Waited, WhoAmI, openapi_paths, router,
+    Accepted, Access, ErrorBody, RollbackBody, ScaleBody, TestMessage, TokenBody, Waited, WhoAmI,
+    openapi_paths, router,
 };
 use http::Request;
 use http_body_util::BodyExt;
@@ -109,6 +110,7 @@ fn document() -> Value {
     schemas.add::<NotificationStatus>();
     schemas.add::<Accepted>();
     schemas.add::<RollbackBody>();
+    schemas.add::<ScaleBody>();
     schemas.add::<TestMessage>();
     schemas.add::<ApiToken>();
     schemas.add::<TokenBody>();
@@ -116,7 +118,7 @@ fn document() -> Value {
     schemas.add_given("CreatedToken");
     let mut found = schemas.found;
     // Bodies with other fields are refused.
-    for name in ["RollbackBody", "TokenBody"] {
+    for name in ["RollbackBody", "ScaleBody", "TokenBody"] {
         found.get_mut(name).unwrap()["additionalProperties"] = json!(false);
     }
     found.insert("Document".to_owned(), json!({ "type": "object", "required": ["openapi", "paths"] }));

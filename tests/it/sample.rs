@@ -350,6 +350,8 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             | RequestKind::CreateJob(..)
             | RequestKind::Pause(_)
             | RequestKind::Unpause(_)
+            | RequestKind::Scale(_)
+            | RequestKind::ResetScale(_)
             | RequestKind::DeleteInstance(_) => Ok(Answer::Accepted),
             RequestKind::Suspend => Err(RequestError::Refused(format!("`{app}` is suspended already"))),
             RequestKind::Rollback(rollback) => Ok(Answer::Pinned(Pin {

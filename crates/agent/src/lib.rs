@@ -99,7 +99,8 @@ pub use problems::Problems;
 pub use random::random_key;
 pub use render::discover_at;
 pub use request::{
-    Against, Answer, DryRun, Inspection, InstanceName, Request, RequestError, RequestKind, Rollback, Supposed,
+    Against, Answer, DryRun, Inspection, InstanceName, Request, RequestError, RequestKind, Rollback, Scale,
+    Supposed,
 };
 pub use requests::{Inspector, plan_stack};
 pub use ticket::{InvalidTicket, Ticket};

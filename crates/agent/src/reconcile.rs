@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
-use driftless_model::{Actor, AppName, Attempt, EventKind, Mask, Observed, Record, Timestamp};
+use driftless_model::{Actor, AppName, Attempt, EventKind, Mask, Observed, Record, Timestamp, WorkloadName};
 use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, WaitReason, sync_delay};
 use driftless_store as store;
@@ -251,7 +251,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if let Some(next) = self.examine(&mut target, &observed) {
             return next;
         }
-        let fallback = fallback(&self.context, &target);
+        let fallback = fallback(&self.context, &target, self.record.get());
         let mask = self.context.mask_of([target.stack.as_ref()].into_iter().chain(fallback.as_ref()));
         self.context.set_mask(mask.clone());
         let agent = self.context.agent().clone();
@@ -313,11 +313,36 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
 
     /// Forgets a removal if Git has the application again, and begins the hooks of a failed revision.
     fn begin_round(&mut self) {
+        self.end_scales();
         if !self.desired.may_be_removed() {
             self.record.get_mut().removal = None;
             hooks::cancel_removal(self.record.get_mut());
         }
         hooks::begin_sync_fail(&self.context, &mut self.record, self.revisions.current());
+    }
+
+    /// Ends the overrides of numbers of instances whose time has come. What follows is no drift.
+    fn end_scales(&mut self) {
+        let now = self.now();
+        let ended: Vec<WorkloadName> = self
+            .record
+            .get()
+            .scales
+            .iter()
+            .filter(|(_, scale)| scale.until <= now)
+            .map(|(name, _)| name.clone())
+            .collect();
+        if ended.is_empty() {
+            return;
+        }
+        let record = self.record.get_mut();
+        record.settled = None;
+        record.scales.retain(|name, _| !ended.contains(name));
+        self.record.save(&self.context);
+        for name in &ended {
+            let message = "its time is over; the number of instances in Git counts again";
+            self.context.event(EventKind::Normal, "ScaleEnded", name.as_str(), message);
+        }
     }
 
     /// Ends the revision if nothing is left to do, or begins the revision of a new target, and its hooks. True: the target

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tokio::sync::oneshot;
 
 use driftless_docker as docker;
-use driftless_model::{Actor, AppName, EffectiveSetting, Pin, Removal, Until, WorkloadName};
+use driftless_model::{Actor, AppName, EffectiveSetting, Pin, Removal, Timestamp, Until, WorkloadName};
 use driftless_report as report;
 use driftless_store as store;
 
@@ -74,6 +74,10 @@ pub enum RequestKind {
     Pause(WorkloadName),
     /// Continue the rollouts of one Deployment.
     Unpause(WorkloadName),
+    /// Run another number of instances of one workload than Git says, for a time.
+    Scale(Scale),
+    /// Run the number of instances that Git says again.
+    ResetScale(WorkloadName),
     /// Replace one instance.
     DeleteInstance(InstanceName),
 }
@@ -85,6 +89,17 @@ pub enum Supposed {
     Prune,
     /// A rollback to this revision or commit. `None`: the newest revision that succeeded and is not the current one.
     Rollback(Option<String>),
+}
+
+/// The number of instances of one workload until a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// The workload.
+    pub workload: WorkloadName,
+    /// The number of instances.
+    pub replicas: u32,
+    /// When the number in Git counts again.
+    pub until: Timestamp,
 }
 
 /// An instance by the name of its container or of its pod. Pods of several namespaces may have one name.
@@ -121,6 +136,8 @@ impl RequestKind {
             | Self::CreateJob(..)
             | Self::Pause(_)
             | Self::Unpause(_)
+            | Self::Scale(_)
+            | Self::ResetScale(_)
             | Self::DeleteInstance(_) => Need::Round,
         }
     }
@@ -146,6 +163,8 @@ impl RequestKind {
             | Self::CreateJob(..)
             | Self::Pause(_)
             | Self::Unpause(_)
+            | Self::Scale(_)
+            | Self::ResetScale(_)
             | Self::DeleteInstance(_) => false,
         }
     }

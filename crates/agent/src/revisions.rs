@@ -10,7 +10,8 @@ use driftless_model::{
     Until,
 };
 use driftless_plan::{
-    Round, Target, closed_window, differ_in_images_only, is_in_force, may_be_deleted, without_runs,
+    Round, Target, closed_window, differ_in_images_only, is_in_force, may_be_deleted, with_scales,
+    without_runs,
 };
 use driftless_store as store;
 use driftless_store::NewRevision;
@@ -738,12 +739,13 @@ pub(crate) fn read_revision(
 
 /// The stack that was last reached, if it is another one than the target. The planner keeps its workloads while an image
 /// of the target is missing.
-pub(crate) fn fallback(context: &AppContext, target: &TargetRevision) -> Option<Stack> {
+pub(crate) fn fallback(context: &AppContext, target: &TargetRevision, record: &Record) -> Option<Stack> {
     let last = context.store().last_succeeded(context.name()).ok()??;
     if last.stack == target.hash {
         return None;
     }
-    context.store().stack(context.name(), last.number).ok()?
+    let stack = context.store().stack(context.name(), last.number).ok()??;
+    Some(with_scales(&stack, record).into_owned())
 }
 
 /// The policy of the configuration, and the suspension that a user asked for.

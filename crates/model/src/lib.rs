@@ -81,6 +81,7 @@ mod quiet_hours;
 mod record;
 mod repo_url;
 mod revision;
+mod scale_override;
 mod schedule;
 mod seconds;
 mod selector;
@@ -166,6 +167,7 @@ pub use record::{
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
+pub use scale_override::ScaleOverride;
 pub use schedule::Schedule;
 pub use selector::{InvalidSelector, Selector};
 pub use stack::{Format, PortPlace, Stack};

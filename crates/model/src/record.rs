@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord, Instance, InstanceId,
-    JobRecord, KnownInside, SpecHash, StackHash, Timestamp, Workload, WorkloadName,
+    JobRecord, KnownInside, ScaleOverride, SpecHash, StackHash, Timestamp, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -64,6 +64,9 @@ pub struct Record {
     /// Workloads with a rollout that a user paused.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub paused: BTreeSet<WorkloadName>,
+    /// Workloads with another number of instances than in Git, for a time.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub scales: BTreeMap<WorkloadName, ScaleOverride>,
     /// Older definitions of workloads that the manifest holds at their older version.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<WorkloadName, Workload>,

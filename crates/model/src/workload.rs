@@ -158,6 +158,9 @@ pub struct Workload {
     /// Fields of its live containers whose differences are reported and left.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ignore_differences: BTreeSet<IgnoredField>,
+    /// The number of replicas in Git, while a user has set another one for a time.
+    #[serde(skip)]
+    pub scaled_from: Option<u32>,
 }
 
 /// A workload together with its name in the stack.

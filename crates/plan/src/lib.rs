@@ -89,6 +89,7 @@ pub use facts::{
     in_force::is_in_force,
     objects::resources,
     pods::whole,
+    scales::with_scales,
 };
 pub use fields::diff::{FieldDifference, canonical_yaml, differences};
 pub use image_updates::{

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
     Adopt, AppName, Claims, FailedCommit, FailureRule, HookPhase, IgnoredField, InstanceId, Platform,
-    Timestamp, WaitStatus, WorkloadName, label,
+    ScaleOverride, Timestamp, WaitStatus, WorkloadName, label,
 };
 
 use crate::text::{one_line, time_of_day};
@@ -153,6 +153,8 @@ reasons! {
     FailuresTolerated: Note, None;
     /// A live container differs from Git in a field that `ignoreDifferences` names.
     DifferenceIgnored: Note, None;
+    /// A user set the number of instances for a time.
+    Scaled: Note, None;
     /// The workload is paused.
     Paused: Note, None;
     /// The manifest says that the instance stays at its older version.
@@ -398,6 +400,15 @@ impl Wait {
             "differs from Git: {field} is {found}, not {want}; ignored by ignoreDifferences ({rule})"
         );
         Self::new(object, WaitReason::DifferenceIgnored, sentence)
+    }
+
+    /// `in_git` is the number of instances in Git.
+    pub fn scaled(app: &AppName, workload: &WorkloadName, in_git: u32, scale: &ScaleOverride) -> Self {
+        let ScaleOverride { replicas, until, at: _, actor } = scale;
+        let sentence = format!(
+            "is scaled to {replicas} by {actor} until {until}, and Git says {in_git}; `driftless scale {app}/{workload} --reset` ends it"
+        );
+        Self::workload(workload, WaitReason::Scaled, sentence)
     }
 
     pub fn paused(workload: &WorkloadName) -> Self {

@@ -62,9 +62,10 @@ pub use notifications::TestMessage;
 pub use routes::openapi_paths;
 pub use serve::{Listener, serve};
 pub use tls::{ListenerTls, TlsError, is_key_exposed};
-pub use until::{InvalidUntil, parse_until};
+pub use until::{InvalidTime, InvalidUntil, parse_time, parse_until};
 pub use wait::{Goal, Waited};
 pub use webhooks::{Receiver, webhook_routes};
+pub use workloads::ScaleBody;
 
 use access::{Authenticator, audit::Auditor};
 use guard::Guard;

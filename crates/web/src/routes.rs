@@ -219,6 +219,19 @@ fn requests() -> Vec<Operation> {
         )
         .accepts(),
         ask(
+            "/api/v1/applications/{name}/workloads/{workload}/scale",
+            post(workloads::scale),
+            "Run another number of instances for a time",
+        )
+        .body("ScaleBody", true)
+        .accepts(),
+        ask(
+            "/api/v1/applications/{name}/workloads/{workload}/reset-scale",
+            post(workloads::reset_scale),
+            "Run the number of instances in Git again",
+        )
+        .accepts(),
+        ask(
             "/api/v1/applications/{name}/workloads/{workload}/jobs/{job}",
             post(workloads::create_job),
             "Start a Job from a CronJob",

@@ -1,5 +1,5 @@
-//! Parses the end of a rollback: `manual`, `next-commit`, a duration such as `2h`, or an RFC 3339 time. A day has 24
-//! hours.
+//! Parses the end of a rollback: `manual`, `next-commit`, a duration such as `2h`, or an RFC 3339 time; and times to come.
+//! A day has 24 hours.
 
 use std::time::Duration;
 
@@ -21,13 +21,26 @@ pub fn parse_until(text: &str, now: Timestamp) -> Result<Until, InvalidUntil> {
     match text.trim() {
         "manual" => Ok(Until::Manual),
         "next-commit" => Ok(Until::NextCommit),
-        other => {
-            let span = parse_duration(other).ok().filter(|it| !it.is_zero() && *it <= LONGEST);
-            let time = span.map(|it| now.after(it)).or_else(|| Timestamp::parse(other));
-            let time = time.filter(|it| *it > now);
-            time.map(Until::Time).ok_or_else(|| InvalidUntil(text.to_owned()))
-        }
+        other => time(other, now).map(Until::Time).ok_or_else(|| InvalidUntil(text.to_owned())),
     }
+}
+
+/// A text that is not a time to come.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no time to come: write a span such as `90s`, `2h` or `3d`, or `2026-01-31T12:00:00Z`")]
+pub struct InvalidTime(pub String);
+
+/// Reads a time to come; durations count from `now`. The seconds of a time may be left out.
+pub fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, InvalidTime> {
+    time(text.trim(), now).ok_or_else(|| InvalidTime(text.to_owned()))
+}
+
+fn time(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let span = parse_duration(text).ok().filter(|it| !it.is_zero() && *it <= LONGEST);
+    // `2026-12-01T10:00Z`
+    let with_seconds = || Timestamp::parse(&format!("{}:00Z", text.strip_suffix('Z')?));
+    let time = span.map(|it| now.after(it)).or_else(|| Timestamp::parse(text)).or_else(with_seconds);
+    time.filter(|it| *it > now)
 }
 
 #[cfg(test)]
@@ -45,6 +58,8 @@ mod tests {
         );
         let later = "2026-02-01T00:00:00Z";
         assert_eq!(parse_until(later, now), Ok(Until::Time(Timestamp::parse(later).unwrap())));
+        assert_eq!(parse_time("2026-02-01T00:00Z", now), Ok(Timestamp::parse(later).unwrap()));
+        assert!(parse_time("manual", now).is_err() && parse_time("2025-02-01T00:00Z", now).is_err());
         for wrong in ["", "soon", "-2h", "0s", "2", "900000d", "2025-01-01T00:00:00Z", "99999999999999999h"] {
             assert!(parse_until(wrong, now).is_err(), "{wrong}");
         }

@@ -8,10 +8,18 @@ use axum::{
 };
 use futures_util::StreamExt;
 use http::{header, request::Parts};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::{access::Caller, api::ask, error::Error, limits::ANSWER_WITHIN, serve::Stopping, shared::Shared};
-use driftless_agent::{InstanceName, RequestKind};
+use super::{
+    access::{Caller, audit::AuditNote},
+    api::{ask, read_object},
+    error::Error,
+    limits::ANSWER_WITHIN,
+    serve::Stopping,
+    shared::Shared,
+    until::parse_time,
+};
+use driftless_agent::{InstanceName, RequestKind, Scale};
 use driftless_docker::{LogOptions, LogStream};
 use driftless_model::parse_duration;
 use driftless_model::{AppName, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName, WorkloadStatus};
@@ -60,6 +68,44 @@ pub(super) async fn resume(
     Names(app, name): Names,
 ) -> Result<Response, Error> {
     ask(&shared, &caller, app, RequestKind::Unpause(WorkloadName(name))).await
+}
+
+/// The body of `POST …/scale`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScaleBody {
+    /// The number of instances.
+    pub replicas: u32,
+    /// A span such as `2h`, or an RFC 3339 time.
+    pub until: String,
+}
+
+pub(super) async fn scale(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
+    Names(app, name): Names,
+    body: Body,
+) -> Result<Response, Error> {
+    let body: Option<ScaleBody> = read_object(body).await?;
+    let Some(ScaleBody { replicas, until }) = body else {
+        return Err(Error::Malformed("the body: it needs `replicas` and `until`".to_owned()));
+    };
+    let until =
+        parse_time(&until, shared.clock.now()).map_err(|error| Error::Malformed(error.to_string()))?;
+    // The end is shown to people.
+    let until = Timestamp(until.0 / 1000 * 1000);
+    note.set(&format!("{name} to {replicas} until {until}"));
+    let scale = Scale { workload: WorkloadName(name), replicas, until };
+    ask(&shared, &caller, app, RequestKind::Scale(scale)).await
+}
+
+pub(super) async fn reset_scale(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Names(app, name): Names,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, app, RequestKind::ResetScale(WorkloadName(name))).await
 }
 
 /// The query of `POST …/delete`.

@@ -11,6 +11,7 @@ mod handler;
 mod plan;
 mod remove;
 mod rollback;
+mod scale;
 mod settings;
 mod sync;
 mod workload;
@@ -53,6 +54,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::CreateJob(from, name) => self.create_job(from, name),
             RequestKind::Pause(name) => self.pause(name),
             RequestKind::Unpause(name) => self.unpause(name),
+            RequestKind::Scale(scale) => self.scale(scale),
+            RequestKind::ResetScale(name) => self.reset_scale(name),
             RequestKind::DeleteInstance(name) => self.delete_instance(name).await,
         }
     }

@@ -55,7 +55,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         // Planned as if it were resumed, to show the steps that wait for that.
         let suspended = std::mem::take(&mut target.policy.suspended);
         let observed = self.observer.observe(self.context, &target, record).await?;
-        let fallback = fallback(self.context, &target);
+        let fallback = fallback(self.context, &target, record);
         let mask = self.mask_of(&target, fallback.as_ref());
         let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
         Ok(DryRun { suspended, ..dry_run(&planned, &observed, record, self.context.clock()) })

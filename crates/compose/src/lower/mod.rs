@@ -189,6 +189,7 @@ impl Lowering<'_> {
             rollback,
             image_update: service.image_update.clone(),
             ignore_differences: service.ignore_differences.clone(),
+            scaled_from: None,
             manifest: driftless_model::ManifestNames::default(),
         };
         self.as_template(key, service, workload)

@@ -166,5 +166,6 @@ fn proxy(
         rollback: None,
         image_update: None,
         ignore_differences: BTreeSet::new(),
+        scaled_from: None,
     }
 }

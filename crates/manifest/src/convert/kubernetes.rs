@@ -192,6 +192,8 @@ impl<'a> KubernetesWriter<'a> {
             failure,
             rollback,
             ignore_differences,
+            // Nobody scales a manifest that is converted.
+            scaled_from: _,
             manifest: _,
         } = at.workload;
         if image_update.is_some() {

@@ -26,6 +26,7 @@ mod repair;
 mod replace;
 mod resources;
 mod rollout;
+mod scaled;
 mod stateful_order;
 mod teardown;
 mod waves;
@@ -47,6 +48,7 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     resources::remove_unused_networks(&mut draft);
     resources::remove_volumes(&mut draft);
     waves::remark(&mut draft);
+    scaled::remark(&mut draft);
     cron::look_ahead(&mut draft);
     draft.finish()
 }

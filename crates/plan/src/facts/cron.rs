@@ -5,20 +5,20 @@
 
 use std::borrow::Cow;
 
-use crate::facts::hooks;
+use crate::facts::{hooks, scales};
 
 use driftless_model::{
     Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Subject, Workload,
     WorkloadKind, WorkloadName,
 };
 
-/// The stack with the runs of CronJobs and hooks that were begun. Its hash is that of what Git says.
+/// The stack with the runs of CronJobs and hooks that were begun, and with the numbers of instances that users set. Its hash is that of what Git says.
 pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
     let mut runs = record.crons.iter().filter(|(name, _)| stack.workloads.contains_key(*name)).peekable();
     // An application that is taken down has no hooks any more.
     let hooks = record.hooks.as_deref().filter(|hooks| hooks.begun_runs().next().is_some());
     let hooks = hooks.filter(|_| !stack.workloads.is_empty());
-    if runs.peek().is_none() && hooks.is_none() {
+    if runs.peek().is_none() && hooks.is_none() && record.scales.is_empty() {
         return Cow::Borrowed(stack);
     }
     let mut whole = Stack { given: Some(StackHash::of(stack)), ..without_runs(stack) };
@@ -40,6 +40,7 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
             whole.workloads.insert(name.clone(), run.clone());
         }
     }
+    scales::scale(&mut whole, record);
     Cow::Owned(whole)
 }
 
@@ -47,6 +48,7 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
 pub fn without_runs(stack: &Stack) -> Stack {
     let mut plain = Stack { given: None, ..stack.clone() };
     plain.workloads.retain(|_, it| !is_run(it));
+    scales::unscale(&mut plain);
     let workloads = &plain.workloads;
     plain.inventory.workloads.retain(|name, _| workloads.contains_key(name));
     plain

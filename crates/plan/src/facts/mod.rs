@@ -29,6 +29,7 @@ pub(crate) mod namespaces;
 pub(crate) mod objects;
 pub(crate) mod ownership;
 pub(crate) mod pods;
+pub(crate) mod scales;
 pub(crate) mod standing;
 pub(crate) mod stateful;
 pub(crate) mod update_failures;

@@ -74,6 +74,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.crashes.retain(|it, _| wanted.contains(&it.workload.whole()));
     record.progress.retain(|it, _| wanted.contains(it));
     record.paused.retain(|it| wanted.contains(it));
+    record.scales.retain(|it, _| wanted.contains(it));
     record.heals.retain(|_, heal| now.since(heal.ended) < FIGHT || heal.ineffective + 1 >= TRIES);
     note_objects(record, target.stack, now);
     for subject in target.stack.subjects() {

@@ -345,6 +345,7 @@ fn stack() -> Stack {
         rollback: None,
         image_update: None,
         ignore_differences: Default::default(),
+        scaled_from: None,
         manifest: Default::default(),
     };
     Stack {

@@ -45,6 +45,7 @@ fn workload(replicas: u32) -> Workload {
         rollback: None,
         image_update: None,
         ignore_differences: Default::default(),
+        scaled_from: None,
         manifest: Default::default(),
     }
 }

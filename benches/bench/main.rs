@@ -20,6 +20,7 @@ mod harness;
 mod applications;
 mod git;
 mod idle;
+mod large;
 mod noop;
 mod planner;
 mod preview;
@@ -33,12 +34,13 @@ mod report;
 use report::Report;
 
 /// The parts, in the order of the report.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "drift",
     "push",
     "webhook",
     "idle",
     "applications",
+    "large",
     "planner",
     "binary",
     "render",
@@ -86,6 +88,7 @@ async fn measure(part: &str, report: &mut Report) {
         "webhook" => reaction::webhook(report).await,
         "idle" => idle::idle(report).await,
         "applications" => applications::applications(report).await,
+        "large" => large::large(report).await,
         "planner" => planner::planner(report),
         "binary" => program::program(report).await,
         "render" => render::render(report),

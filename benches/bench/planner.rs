@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use driftless_files::{AppSpec, MemoryFiles};
 use driftless_manifest as manifest;
-use driftless_model::{AgentId, AppName, Format, Mask, Policy, Record, Stack, Timestamp};
+use driftless_model::{AgentId, AppName, Format, Mask, Policy, Record, Stack, StackHashes, Timestamp};
 use driftless_plan as plan;
 use driftless_plan::{StepOutcome, Target, World};
 use tokio::time::Instant;
@@ -69,23 +69,29 @@ fn measure(applications: usize) -> Planned {
     let specs: Vec<AppSpec> = (0..applications).map(spec).collect();
     let (agent, policy, images, mask) =
         (AgentId::from("bench"), Policy::default(), BTreeMap::new(), Mask::new([0; 32]));
-    let render =
-        || -> Vec<Stack> { specs.iter().filter_map(|it| manifest::render(&files, it).stack).collect() };
+    // The agent makes the hashes where it renders.
+    let render_one = |spec: &AppSpec| {
+        let stack = manifest::render(&files, spec).stack?;
+        let hashes = StackHashes::of(&stack);
+        Some((stack, hashes))
+    };
+    let render = || -> Vec<(Stack, StackHashes)> { specs.iter().filter_map(render_one).collect() };
     let stacks = render();
     assert_eq!(stacks.len(), applications, "every application renders");
-    let target = |stack| Target {
+    let target = |(stack, hashes)| Target {
         stack,
+        hashes,
         fallback: None,
         agent: &agent,
         policy: &policy,
         images: &images,
         mask: &mask,
     };
-    let settled: Vec<(&Stack, World, Record)> = stacks
+    let settled: Vec<((&Stack, &StackHashes), World, Record)> = stacks
         .iter()
-        .map(|stack| {
-            let (world, record) = settle(&target(stack));
-            (stack, world, record)
+        .map(|(stack, hashes)| {
+            let (world, record) = settle(&target((stack, hashes)));
+            ((stack, hashes), world, record)
         })
         .collect();
     let (mut renders, mut together, mut plans, mut both) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -95,12 +101,11 @@ fn measure(applications: usize) -> Planned {
         renders.push(own_cpu() - began);
         drop(rendered);
         let began = Instant::now();
-        let rendered =
-            manifest::on_all_cores(specs.iter().collect(), |it| manifest::render(&files, it).stack);
+        let rendered = manifest::on_all_cores(specs.iter().collect(), render_one);
         together.push(began.elapsed());
         let before = own_cpu();
         for (stack, world, record) in &settled {
-            let plan = plan::plan(&target(stack), &world.observed, record, Timestamp(10_000_000));
+            let plan = plan::plan(&target(*stack), &world.observed, record, Timestamp(10_000_000));
             assert!(plan.is_settled(), "{plan}");
         }
         plans.push(own_cpu() - before);
@@ -117,7 +122,7 @@ fn measure(applications: usize) -> Planned {
 }
 
 /// Round after round in memory until all runs.
-fn settle(target: &Target<'_>) -> (World, Record) {
+pub fn settle(target: &Target<'_>) -> (World, Record) {
     let (mut world, mut record, mut now) = (World::default(), Record::default(), Timestamp(1_000));
     for _ in 0..20 {
         plan::note_observed(&mut record, target, &world.observed, now);
@@ -141,7 +146,7 @@ fn settle(target: &Target<'_>) -> (World, Record) {
     (world, record)
 }
 
-fn spec(number: usize) -> AppSpec {
+pub fn spec(number: usize) -> AppSpec {
     AppSpec {
         name: AppName(format!("app{number}")),
         path: format!("app{number}"),

@@ -1,6 +1,6 @@
 //! The engine's raw API, without an agent: the baseline of the measurements.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -11,6 +11,11 @@ use tokio::{
 };
 
 pub const SOCKET: &str = "/var/run/docker.sock";
+
+/// The time of day.
+pub fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
 
 /// One engine, by its socket.
 pub struct Api(pub String);

@@ -1,6 +1,6 @@
 //! Time from a push, a drift or a request to the running container.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use driftless_forge::webhook;
 use driftless_forge::{webhook::Key, webhook::SamplePush};
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     harness::{self, Agent, Container, Settings, Site, images},
-    raw::{Api, likeness},
+    raw::{Api, likeness, now},
     report::{Report, Row, Samples, time},
     samples,
 };
@@ -25,10 +25,6 @@ fn web(greeting: usize) -> String {
     format!(
         "services:\n  web:\n    image: {image}\n    restart: unless-stopped\n    environment: {{GREETING: \"{greeting}\"}}\n"
     )
-}
-
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
 /// When the engine started a container, by its clock, which is this machine's.

@@ -54,7 +54,7 @@ fn spec(kind: Kind, namespace: &str, name: &str) -> WorkloadSpec {
         strategy: Some(Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 }),
         progress_deadline_seconds: 600,
         ports: vec![(8080, Protocol::Tcp)],
-        template: format!("env:\n  PASSWORD: ••••3f9a\nimage: {name}:2\n"),
+        template: format!("env:\n  PASSWORD: ••••3f9a\nimage: {name}:2\n").into(),
         ..WorkloadSpec::default()
     }
 }

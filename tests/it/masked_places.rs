@@ -6,7 +6,7 @@ use driftless_compose as compose;
 use driftless_files::{AppSpec, MemoryFiles};
 use driftless_kubernetes as kubernetes;
 use driftless_manifest::render;
-use driftless_model::{AgentId, Container, Format, Mask, Observed, Policy, Record, Stack};
+use driftless_model::{AgentId, Container, Format, Mask, Observed, Policy, Record, Stack, StackHashes};
 use driftless_plan::{Target, canonical_yaml, compare_live, differences};
 use driftless_report as report;
 use proptest::prelude::*;
@@ -142,8 +142,9 @@ fn outputs(format: Format, before: &str, after: &str) -> String {
     // The agent does not know any more which variables of what runs came from a Secret: it hides values by the new stack.
     let known = mask.with_stacks([&from, &to]);
     let (agent, policy, images) = (AgentId("agent".to_owned()), Policy::default(), BTreeMap::new());
-    let target =
-        Target { stack: &to, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &known };
+    let hashes = &StackHashes::of(&to);
+    let (agent, policy, images) = (&agent, &policy, &images);
+    let target = Target { stack: &to, hashes, fallback: None, agent, policy, images, mask: &known };
     let live = compare_live(&target, &Observed::default(), &Record::default());
     for difference in live {
         all.push_str(&difference.want);

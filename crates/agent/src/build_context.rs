@@ -11,7 +11,8 @@ use driftless_model::{Build, CommitId, Content};
 use driftless_plan::Target;
 
 use crate::{
-    context::AppContext, desired::Desired, error::chain, image_tasks::ContextRead, revisions::TargetRevision,
+    context::AppContext, desired::Desired, error::chain, image_tasks::ContextRead,
+    target_revision::TargetRevision,
 };
 
 /// The commit or checkout that the build contexts of one target are read from.

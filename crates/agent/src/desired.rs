@@ -9,7 +9,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless_config as config;
 use driftless_files::{AppSpec, Reads};
 use driftless_model::{
-    AdmissionPolicy, AppName, CommitInfo, Contents, Finding, Format, Missed, Policy, Stack, Timestamp,
+    AdmissionPolicy, AppName, CommitInfo, Contents, Finding, Format, Missed, Policy, Stack, StackHashes,
+    Timestamp,
 };
 
 use crate::trust::RejectedCommit;
@@ -43,6 +44,8 @@ pub(crate) struct Rendered {
     pub(crate) commit: CommitInfo,
     /// `None` if a finding is an error.
     pub(crate) stack: Option<Arc<Stack>>,
+    /// The hashes of the stack, if there is one.
+    pub(crate) hashes: Option<Arc<StackHashes>>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) contents: Arc<Contents>,
     /// The signer of the commit, if a signature is required.
@@ -216,6 +219,7 @@ impl Rendered {
             admission: Arc::default(),
             commit,
             stack: None,
+            hashes: None,
             findings: Vec::new(),
             contents: Arc::default(),
             signer: None,

@@ -8,7 +8,7 @@ use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{CommitId, Contents, StackHash};
 
-use crate::{context::AppContext, desired::Desired, error::chain, revisions::TargetRevision};
+use crate::{context::AppContext, desired::Desired, error::chain, target_revision::TargetRevision};
 
 /// The stack whose mounted files are on the disk.
 #[derive(Default)]

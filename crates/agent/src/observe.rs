@@ -8,7 +8,7 @@ use driftless_model::{ContentId, Observed, Policy, Record, Stack, Timestamp};
 
 use crate::{
     context::AppContext, fs_scan::FsScans, probe::Prober, probe_targets::add_readiness,
-    revisions::TargetRevision,
+    target_revision::TargetRevision,
 };
 
 /// Observes the containers of one application.

@@ -67,12 +67,13 @@ fn probed_containers(stack: &Stack, observed: &Observed) -> Vec<ProbedContainer>
     containers
 }
 
-/// The probes of a container, unless it is outdated.
+/// The probes of a container, if it has some and is not outdated.
 fn probes_of<'a>(stack: &'a Stack, instance: &Instance) -> Option<&'a Probes> {
     let workload = stack.workloads.get(&instance.instance.workload.whole())?;
     let probes = match &instance.part {
         Some(part) => &workload.part(&part.name)?.probes,
         None => &workload.probes,
     };
-    (instance.spec == workload.spec()).then_some(probes)
+    // The hash takes longer than the other comparison.
+    (*probes != Probes::default() && instance.spec == workload.spec()).then_some(probes)
 }

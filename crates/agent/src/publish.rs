@@ -8,15 +8,16 @@ use driftless_model::{
     Answered, Application, ApplicationStatus, Drift, DriftAction, EventKind, HealthStatus, Observed,
     Operation, OperationPhase, SyncStatus, Timestamp, WaitStatus,
 };
-use driftless_plan::{Assessment, Plan, WaitReason, assess, canonical_yaml, pod_spec, resources};
+use driftless_plan::{Assessment, Plan, Round, WaitReason, assess, resources};
 
 use crate::{
     Applications,
     commit_status::{AppCommitStatus, CommitStatuses, StatusFacts, commit_status},
     context::AppContext,
     desired::Desired,
-    revisions::TargetRevision,
+    masked_target::MaskedTarget,
     status::{StatusInputs, hide_secrets},
+    target_revision::TargetRevision,
     ticket::{Ticket, Tickets},
     trust::RejectedCommit,
 };
@@ -93,13 +94,15 @@ impl Publisher {
         &mut self,
         inputs: &StatusInputs<'_>,
         target: &TargetRevision,
+        masked: &mut MaskedTarget,
         observed: &Observed,
         plan: &Plan,
     ) {
         let StatusInputs { context, desired, revisions, record, now, .. } = *inputs;
         let before = std::mem::take(&mut self.status);
-        let assessment =
-            assess(&target.stack, observed, record, plan, now, &before.conditions, &before.workloads);
+        let TargetRevision { stack, hashes, policy, .. } = target;
+        let round = Round { stack, hashes, policy, observed, record, plan, now };
+        let assessment = assess(&round, &before.conditions, &before.workloads);
         let Assessment { sync, health, message, mut workloads, conditions: planned, waits, drift } =
             assessment;
         let mut conditions = inputs.conditions(&before.conditions);
@@ -107,15 +110,7 @@ impl Publisher {
         conditions.extend(inputs.failure_condition(&before.conditions));
         let mask = context.mask();
         for (name, workload) in &mut workloads {
-            let desired = target.stack.workloads.get(name);
-            workload.spec.template =
-                desired.map_or_else(String::new, |desired| canonical_yaml(&desired.container, mask));
-            workload.spec.pod = desired.map_or_else(String::new, |desired| {
-                pod_spec(&target.stack, &workload.spec.object.name, desired, mask).to_string()
-            });
-            for (name, value) in workload.spec.labels.iter_mut().chain(&mut workload.spec.selector) {
-                *value = mask.value(name, value);
-            }
+            masked.complete(name, &mut workload.spec);
             let awaited = workload.awaited.iter_mut().map(|awaited| &mut awaited.message);
             let messages = workload.instances.iter_mut().map(|instance| &mut instance.message);
             let conditions = workload.conditions.iter_mut().map(|condition| &mut condition.message);

@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
-use driftless_model::{Actor, AppName, Attempt, EventKind, Mask, Observed, Record, Timestamp, WorkloadName};
+use driftless_model::{
+    Actor, AppName, Attempt, EventKind, Mask, Observed, Record, Stack, Timestamp, WorkloadName,
+};
 use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, WaitReason, sync_delay};
 use driftless_store as store;
@@ -33,6 +35,7 @@ use crate::{
     image_calls::ImageCalls,
     image_tasks::{BuildLimits, ImageTasks},
     image_updates::{FollowedStack, ImageUpdates},
+    masked_target::MaskedTarget,
     mounts::Mounts,
     observe::Observer,
     other_owner::OtherOwner,
@@ -43,9 +46,10 @@ use crate::{
     record::StoredRecord,
     repository::RepositoryLink,
     requests::{RequestHandler, adopt},
-    revisions::{Revisions, TargetRevision, fallback, forget},
+    revisions::{Revisions, fallback, forget},
     state_loss::LossChange,
     status::StatusInputs,
+    target_revision::TargetRevision,
     ticket::{Ticket, Tickets},
 };
 
@@ -85,6 +89,8 @@ pub(crate) struct Reconciler<D, S> {
     publisher: Publisher,
     observer: Observer<D>,
     mounts: Mounts,
+    /// The mask and the masked texts of the last target.
+    masked: Option<MaskedTarget>,
     images: ImageTasks,
     image_updates: ImageUpdates,
     other_owner: OtherOwner,
@@ -132,6 +138,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             observer: Observer::new(Arc::clone(&shared.docker), Arc::clone(&shared.prober), scans),
             mounts: Mounts::default(),
             image_updates: ImageUpdates::new(Arc::clone(&wake), shared.image_calls.clone()),
+            masked: None,
             images: ImageTasks::new(wake, shared.builds.clone(), context.store().clone(), context.clock()),
             other_owner: OtherOwner::default(),
             endpoints: EndpointReports::default(),
@@ -224,7 +231,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if hooks::begin_pre_delete(&self.context, &mut self.record, &sync) {
             return Next::Round;
         }
-        cron_runs::begin_due(&self.context, self.record.get_mut(), &mut target.stack, &target.policy);
+        cron_runs::begin_due(&self.context, self.record.get_mut(), &mut target);
         if self.revisions.note_target(&self.context, &self.desired, &target, self.record.get_mut()) {
             self.publisher.next_generation();
         }
@@ -252,8 +259,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return next;
         }
         let fallback = fallback(&self.context, &target, self.record.get());
-        let mask = self.context.mask_of([target.stack.as_ref()].into_iter().chain(fallback.as_ref()));
-        self.context.set_mask(mask.clone());
+        let masked = self.hide_secrets(&target, fallback.as_ref());
+        let mask = masked.mask().clone();
         let agent = self.context.agent().clone();
         let planned = target.for_planner(fallback.as_ref(), &agent, &mask);
         let (plan, now) = self.plan(&planned, &mut observed, &remembered);
@@ -268,7 +275,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         // Before the steps, because a pod that they stop must not get new connections; and before the status, because who
         // reads that all is ready may connect at once.
         let report_again = self.report_endpoints(&target, &observed, &plan).await;
-        self.publish(now, |publisher, inputs| publisher.publish_round(inputs, &target, &observed, &plan));
+        self.publish_round(masked, &target, &observed, &plan, now);
         let next = if plan.steps.is_empty() {
             let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
             Next::Sleep(earliest(plan.look_again, scan))
@@ -309,6 +316,28 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             }
         }
         self.advance_image_updates(target, observed).then_some(Next::Round)
+    }
+
+    /// Hides the secrets of the target from now on.
+    fn hide_secrets(&mut self, target: &TargetRevision, fallback: Option<&Stack>) -> MaskedTarget {
+        let masked = MaskedTarget::of(self.masked.take(), &self.context, &target.stack, fallback);
+        self.context.set_mask(masked.mask().clone());
+        masked
+    }
+
+    /// Publishes the result of a round, and keeps its masked target for the next one.
+    fn publish_round(
+        &mut self,
+        mut masked: MaskedTarget,
+        target: &TargetRevision,
+        observed: &Observed,
+        plan: &Plan,
+        now: Timestamp,
+    ) {
+        self.publish(now, |publisher, inputs| {
+            publisher.publish_round(inputs, target, &mut masked, observed, plan);
+        });
+        self.masked = Some(masked);
     }
 
     /// Forgets a removal if Git has the application again, and begins the hooks of a failed revision.
@@ -432,14 +461,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return false;
         }
         let record = self.record.get().clone();
-        let round = plan::Round {
-            stack: &target.stack,
-            policy: &target.policy,
-            observed,
-            record: &record,
-            plan,
-            now,
-        };
+        let TargetRevision { stack, hashes, policy, .. } = target;
+        let round = plan::Round { stack, hashes, policy, observed, record: &record, plan, now };
         let admission = &self.desired.rendered().admission;
         self.revisions.detect_failure(&self.context, target, &mut self.record, &round, mask, admission)
     }

@@ -8,7 +8,7 @@ use driftless_files::{AppSpec, Files, Recorder};
 use driftless_git::Checkout;
 use driftless_manifest as manifest;
 use driftless_manifest::{Configured, Discovery};
-use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Stack};
+use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Stack, StackHashes};
 
 use crate::{desired::Rendered, host_values::ReadValues, trust::RejectedCommit};
 
@@ -123,6 +123,7 @@ fn render(settings: &Arc<config::Repository>, spec: AppSpec, accepted: &Accepted
         Finding::warning(Location::file(path), "", message)
             .help("rename one of them: a file system that ignores case keeps only one")
     }));
+    let stack = rendered.stack.map(shrunk);
     Rendered {
         repository: settings.name.clone(),
         url: settings.url.to_string(),
@@ -130,7 +131,8 @@ fn render(settings: &Arc<config::Repository>, spec: AppSpec, accepted: &Accepted
         policy: settings.policy_of(&spec.name).clone(),
         admission: Arc::new(admission),
         commit: accepted.checkout.commit.clone(),
-        stack: rendered.stack.map(|stack| Arc::new(shrunk(stack))),
+        hashes: stack.as_ref().map(|stack| Arc::new(StackHashes::of(stack))),
+        stack: stack.map(Arc::new),
         findings: rendered.findings,
         contents: Arc::new(rendered.contents),
         signer: accepted.signer.clone(),
@@ -168,6 +170,7 @@ fn keep_before(
         admission: Arc::new(admission_of(settings, &spec.name).clone()),
         commit: rejected.commit.clone(),
         stack: None,
+        hashes: None,
         findings: vec![rejected.finding()],
         contents: Arc::default(),
         signer: None,

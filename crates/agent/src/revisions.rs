@@ -5,13 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AdmissionPolicy, AgentId, Cause, CommitId, CommitInfo, EventKind, FailedCommit, Image, Mask,
-    Observed, OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp,
-    Until,
+    Actor, AdmissionPolicy, Cause, CommitId, EventKind, FailedCommit, Image, Mask, Observed, OnFailure,
+    Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp, Until,
 };
 use driftless_plan::{
-    Round, Target, closed_window, differ_in_images_only, is_in_force, may_be_deleted, with_scales,
-    without_runs,
+    Round, closed_window, differ_in_images_only, is_in_force, may_be_deleted, with_scales, without_runs,
 };
 use driftless_store as store;
 use driftless_store::NewRevision;
@@ -19,7 +17,6 @@ use driftless_store::NewRevision;
 use crate::{
     commit_failure::{failed_now, last_healthy, report_failed_commit},
     context::AppContext,
-    cron_runs::add_runs,
     desired::Desired,
     error::chain,
     held::{HeldCommit, Hold, unmet_dependency},
@@ -27,65 +24,11 @@ use crate::{
     resolved_stack::ResolvedStack,
     revision_changes,
     state_loss::{LossChange, StateLoss},
+    target_revision::TargetRevision,
 };
 
 /// The reason of the event of a revision that is synced.
 pub(crate) const SYNC_SUCCEEDED: &str = "SyncSucceeded";
-
-/// The target of a round: a stack, and the commit and policy that it comes with.
-pub(crate) struct TargetRevision {
-    pub(crate) stack: Arc<Stack>,
-    /// The hash of the stack as Git has it, without the runs of CronJobs.
-    pub(crate) hash: StackHash,
-    pub(crate) commit: CommitInfo,
-    pub(crate) policy: Policy,
-    /// Why the target is an older revision, if it is.
-    pub(crate) pin: Option<Pin>,
-    /// The revision that the application went back to because the newest commit failed.
-    pub(crate) back_to: Option<u64>,
-    /// The application is removed once its `PreDelete` hooks have succeeded. Until then it is kept as it is.
-    pub(crate) is_leaving: bool,
-    /// Image digests by reference to create containers from, while the target is an older revision.
-    pub(crate) images: BTreeMap<String, String>,
-    cause: Cause,
-    /// After a loss of state, a commit that may never have been applied. It is only compared with the live state. If it
-    /// runs, this is its policy.
-    unconfirmed: Option<Policy>,
-}
-
-impl TargetRevision {
-    fn new(stack: Arc<Stack>, commit: CommitInfo, policy: Policy, cause: Cause) -> Self {
-        let hash = StackHash::of(&stack);
-        let images = BTreeMap::new();
-        Self {
-            stack,
-            hash,
-            commit,
-            policy,
-            pin: None,
-            back_to: None,
-            is_leaving: false,
-            images,
-            cause,
-            unconfirmed: None,
-        }
-    }
-
-    /// Whether the target is the newest commit that may be applied, and nothing older.
-    fn is_newest(&self) -> bool {
-        self.pin.is_none() && self.back_to.is_none() && self.unconfirmed.is_none()
-    }
-
-    /// The target as the planner takes it.
-    pub(crate) fn for_planner<'a>(
-        &'a self,
-        fallback: Option<&'a Stack>,
-        agent: &'a AgentId,
-        mask: &'a Mask,
-    ) -> Target<'a> {
-        Target { stack: &self.stack, fallback, agent, policy: &self.policy, images: &self.images, mask }
-    }
-}
 
 /// The revisions of one application.
 pub(crate) struct Revisions {
@@ -173,7 +116,7 @@ impl Revisions {
             target = Some(older);
         }
         if let Some(target) = &mut target {
-            add_runs(&mut target.stack, record);
+            target.add_runs(record);
         }
         Ok(target)
     }
@@ -220,9 +163,12 @@ impl Revisions {
         if desired.is_gone() {
             return self.target_when_gone(context, policy, record);
         }
-        if let Some(stack) = desired.applicable_stack() {
-            let (stack, commit) = (self.resolved.of(stack, record), desired.commit().clone());
-            let newest = TargetRevision::new(stack, commit, policy.clone(), self.cause_of_next(desired));
+        let newest = desired.applicable_stack().zip(desired.rendered().hashes.as_ref());
+        if let Some((stack, hashes)) = newest {
+            let ((stack, hashes), commit) =
+                (self.resolved.of(stack, hashes, record), desired.commit().clone());
+            let cause = self.cause_of_next(desired);
+            let newest = TargetRevision::of_hashed(stack, hashes, commit, policy.clone(), cause);
             self.held = self.held_by_window(context, desired, &newest);
             if self.held.is_none() {
                 self.held = self.held_by_dependency(context, desired, &newest);
@@ -308,10 +254,12 @@ impl Revisions {
             }
         }
         let rendered = desired.rendered();
-        let Some(stack) = &rendered.stack else { return Ok(None) };
-        let stack = self.resolved.of(stack, record);
+        let newest = rendered.stack.as_ref().zip(rendered.hashes.as_ref());
+        let Some((stack, hashes)) = newest else { return Ok(None) };
+        let (stack, hashes) = self.resolved.of(stack, hashes, record);
         let suspended = Policy { suspended: true, ..policy.clone() };
-        let target = TargetRevision::new(stack, rendered.commit.clone(), suspended, Cause::Start);
+        let commit = rendered.commit.clone();
+        let target = TargetRevision::of_hashed(stack, hashes, commit, suspended, Cause::Start);
         Ok(Some(TargetRevision { unconfirmed: Some(policy), ..target }))
     }
 

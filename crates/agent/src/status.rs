@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use driftless_model::{
     ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, FailedCommit, Finding, HealthStatus,
-    ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, Record, StackHash, StatusCondition,
-    SyncStatus, Timestamp, WaitStatus,
+    ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, Record, StatusCondition, SyncStatus,
+    Timestamp, WaitStatus,
 };
 use driftless_plan::{Plan, followed_images, image_update_status};
 
 use crate::{
-    context::AppContext,
-    desired::Desired,
-    revisions::{Revisions, TargetRevision},
-    state_loss::loss_advice,
+    context::AppContext, desired::Desired, revisions::Revisions, state_loss::loss_advice,
+    target_revision::TargetRevision,
 };
 
 /// For this long after a fetch the desired state counts as known, although later fetches fail.
@@ -279,8 +277,8 @@ impl StatusInputs<'_> {
             status.message = join(why, &status.message);
         }
         if self.revisions.lost().is_some() {
-            let newest = self.desired.rendered().stack.as_deref();
-            if newest.is_some_and(|stack| StackHash::of(stack) != target.hash) {
+            let newest = self.desired.rendered().hashes.as_deref();
+            if newest.is_some_and(|hashes| hashes.stack != target.hash) {
                 status.sync = status.sync.max(SyncStatus::OutOfSync);
             }
             status.message = join(&loss_advice(self.context.name()), &status.message);

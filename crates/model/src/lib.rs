@@ -86,6 +86,7 @@ mod schedule;
 mod seconds;
 mod selector;
 mod stack;
+mod stack_hashes;
 mod stateful_set;
 mod status;
 mod sync_window;
@@ -171,6 +172,7 @@ pub use scale_override::ScaleOverride;
 pub use schedule::Schedule;
 pub use selector::{InvalidSelector, Selector};
 pub use stack::{Format, PortPlace, Stack};
+pub use stack_hashes::StackHashes;
 pub use stateful_set::{Member, Update};
 pub use status::{
     Answered, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus,

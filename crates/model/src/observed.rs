@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AgentId, AppName, Container, ContainerId, ContentId, ImageRef, Inside, InstanceId, Network, NetworkMode,
-    PartOf, Platform, Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume,
+    PartOf, Platform, Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume, WorkloadName,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -278,6 +278,15 @@ impl Observed {
     /// One of them by its id.
     pub fn container(&self, id: &ContainerId) -> Option<&Instance> {
         self.instances.get(id).or_else(|| self.parts.get(id))
+    }
+
+    /// The instances of each workload, in the order of their ids.
+    pub fn by_workload(&self) -> BTreeMap<&WorkloadName, Vec<&Instance>> {
+        let mut all: BTreeMap<&WorkloadName, Vec<&Instance>> = BTreeMap::new();
+        for instance in self.instances.values() {
+            all.entry(&instance.instance.workload).or_default().push(instance);
+        }
+        all
     }
 
     /// The parts of a pod, those that came first before the others.

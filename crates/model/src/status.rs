@@ -22,6 +22,20 @@ pub struct Application {
     pub status: ApplicationStatus,
 }
 
+impl Application {
+    /// The application without what grows with it: workloads, other objects, and the steps of the last plan.
+    #[must_use]
+    pub fn summary(&self) -> Self {
+        let Self { name, spec, generation, status } = self;
+        // Cloned before, the shared parts cost nothing.
+        let mut status = status.clone();
+        status.workloads = Arc::default();
+        status.resources = Arc::default();
+        status.last_plan = Arc::default();
+        Self { name: name.clone(), spec: spec.clone(), generation: *generation, status }
+    }
+}
+
 /// One repository under watch: what was last read of it, and why not more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -283,10 +297,10 @@ pub struct WorkloadSpec {
     /// The ports that the container listens on.
     pub ports: Vec<(u16, Protocol)>,
     /// The container in full, field by field as YAML, masked.
-    pub template: String,
+    pub template: Arc<str>,
     /// The pod as the `spec` of a Kubernetes pod, as JSON, masked.
     #[serde(skip_serializing_if = "is_default")]
-    pub pod: String,
+    pub pod: Arc<str>,
     /// The labels by which the manifest selects its pods.
     #[serde(skip_serializing_if = "is_default")]
     pub selector: BTreeMap<String, String>,

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    Completion, Condition, HookRecord, Instance, Observed, Record, Role, StackHash, Timestamp, Workload,
+    Completion, Condition, HookRecord, Instance, Observed, Record, Role, Timestamp, Workload,
 };
 
 use crate::{
@@ -27,7 +27,7 @@ pub fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, now: T
     let mut record = record.clone();
     if is_held_by_hooks(target.stack, &record) {
         // They are supposed to succeed.
-        let hash = StackHash::of(target.stack);
+        let hash = target.hashes.stack.clone();
         let fresh = || Box::new(HookRecord::new(0, 0, hash.clone(), BTreeMap::new()));
         record.hooks.get_or_insert_with(fresh).exempt = Some(hash.clone());
     }

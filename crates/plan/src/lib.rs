@@ -23,15 +23,15 @@
 //!
 //! use driftless_files::MemoryFiles;
 //! use driftless_manifest::{discover, render};
-//! use driftless_model::{AgentId, Mask, Observed, Policy, Record, Timestamp};
+//! use driftless_model::{AgentId, Mask, Observed, Policy, Record, StackHashes, Timestamp};
 //! use driftless_plan::{Action, Target, World, plan};
 //!
 //! let files = MemoryFiles::new([("shop/compose.yaml", "services: {web: {image: 'nginx:1.29'}}")]);
 //! let stack = render(&files, &discover(&files, "", "apps", &[]).apps[0]).stack.unwrap();
 //! let (agent, policy, images) = (AgentId("a1".to_owned()), Policy::default(), BTreeMap::new());
 //! let mask = Mask::new([7; 32]);
-//! let target =
-//!     Target { stack: &stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
+//! let (stack, hashes) = (&stack, &StackHashes::of(&stack));
+//! let target = Target { stack, hashes, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
 //!
 //! let now = Timestamp::parse("2026-01-31T12:00:00Z").unwrap();
 //! let mut world = World::new(Observed::default());

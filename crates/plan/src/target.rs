@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{AgentId, Instance, Mask, Policy, Stack, Workload};
+use driftless_model::{AgentId, Instance, Mask, Policy, SpecHash, Stack, StackHashes, Subject, Workload};
 
 /// The desired state of one application, and what the agent may do to reach it.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     pub stack: &'a Stack,
+    /// The hashes of the desired stack.
+    pub hashes: &'a StackHashes,
     /// The stack that was reached last. Its workloads are kept while an image of the desired stack is missing.
     pub fallback: Option<&'a Stack>,
     pub agent: &'a AgentId,
@@ -28,8 +30,20 @@ impl<'a> Target<'a> {
         if before.is_none_or(|before| desired.is_some_and(|it| it.is_like(before))) {
             return desired;
         }
-        let is_of = |it: &&Workload| it.spec() == instance.spec;
+        let is_of = |workload: &&Workload| self.spec(Subject { name, workload }) == instance.spec;
         desired.filter(is_of).or_else(|| before.filter(is_of)).or(desired)
+    }
+
+    /// Whether this definition of a workload is the desired one, and not the one of the fallback.
+    pub(crate) fn is_desired(&self, Subject { name, workload }: Subject<'_>) -> bool {
+        let desired = self.stack.workloads.get(name);
+        desired.is_some_and(|it| std::ptr::eq(it, workload) || it.is_like(workload))
+    }
+
+    /// The spec hash of a workload. It is known for a desired one.
+    pub(crate) fn spec(&self, subject: Subject<'_>) -> SpecHash {
+        let known = self.hashes.specs.get(subject.name).filter(|_| self.is_desired(subject));
+        known.cloned().unwrap_or_else(|| subject.workload.spec())
     }
 
     /// The image to create a workload's instances from.

@@ -90,7 +90,7 @@ async fn template(target: &Target, client: &Client) -> Result<String, Error> {
     }
     let application: Application = client.get(&target.route("")?).await?;
     let found = application.status.workloads.get(&target.workload.as_str().into());
-    Ok(found.map_or_else(String::new, |it| it.spec.template.clone()))
+    Ok(found.map_or_else(String::new, |it| it.spec.template.to_string()))
 }
 
 /// The Endpoints with the name of a Service.

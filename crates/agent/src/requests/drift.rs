@@ -13,7 +13,7 @@ use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{
     Adopt, AgentId, AppName, CommitId, CommitInfo, Finding, Instance, Mask, Observed, Policy, Record, Stack,
-    StackHash,
+    StackHashes,
 };
 use driftless_plan as plan;
 use driftless_plan::{Claim, Target};
@@ -24,11 +24,11 @@ use super::handler::RequestHandler;
 use crate::request::{Against, Inspection, RequestError};
 use crate::{
     Error,
-    cron_runs::add_runs,
     error::chain,
     observe::observe_scope,
     random::random_key,
     revisions::{emptied, policy_now},
+    target_revision::stack_with_runs,
 };
 
 /// A shorter number is a revision's, a longer one may be a commit's id.
@@ -56,7 +56,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             app.error = app.error.or_else(|| Some(text()));
             return Ok(Inspection { app, unmanaged: BTreeSet::new() });
         };
-        add_runs(&mut reference.stack, self.record.get());
+        if let Some(whole) = stack_with_runs(&reference.stack, self.record.get()) {
+            reference.stack = whole;
+        }
         app.suspended = reference.policy.suspended;
         app.commit = Some(reference.commit.clone());
         let Reference { stack, images, policy, .. } = &reference;
@@ -72,7 +74,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let (record, agent) = (self.record.get(), self.context.agent());
         plan::merge_adopted(&mut observed, record, agent);
         let mask = self.context.mask_of([stack.as_ref()]);
-        let target = Target { stack, fallback: None, agent, policy, images, mask: &mask };
+        let hashes = &StackHashes::of(stack);
+        let target = Target { stack, hashes, fallback: None, agent, policy, images, mask: &mask };
         let plan = plan::plan(&target, &observed, record, self.context.now());
         let to = format!("git@{}", reference.commit.short());
         let context = Context { from: "live", to: &to };
@@ -204,14 +207,15 @@ impl Inspector {
         };
         let agent = owner(&observed);
         let mask = self.mask.with_stacks([stack]);
-        let target =
-            Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
+        let hashes = &StackHashes::of(stack);
+        let (agent, policy, images, mask) = (&agent, &policy, &images, &mask);
+        let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
         // In an application that has reached its stack, each difference is drift, and drift has a time.
-        let mut record = Record { settled: Some(StackHash::of(stack)), ..Record::default() };
+        let mut record = Record { settled: Some(hashes.stack.clone()), ..Record::default() };
         match plan::adopt(&mut record, &target, &observed) {
             Ok(claims) if claims.is_empty() => {}
             Ok(claims) => {
-                plan::merge_adopted(&mut observed, &record, &agent);
+                plan::merge_adopted(&mut observed, &record, agent);
                 app.note = Some(adoption_note(&claims));
             }
             Err(obstacles) => {

@@ -5,15 +5,9 @@ use std::sync::Arc;
 use driftless_model::{Actor, AppName, EventKind, Mask, Record, Stack};
 
 use crate::{
-    context::AppContext,
-    desired::Desired,
-    mounts::Mounts,
-    observe::Observer,
-    publish::Publisher,
-    record::StoredRecord,
-    repository::RepositoryLink,
-    request::RequestError,
-    revisions::{Revisions, TargetRevision},
+    context::AppContext, desired::Desired, mounts::Mounts, observe::Observer, publish::Publisher,
+    record::StoredRecord, repository::RepositoryLink, request::RequestError, revisions::Revisions,
+    target_revision::TargetRevision,
 };
 
 /// The advice about an application that has left Git.

@@ -6,17 +6,17 @@ use driftless_clock::Clock;
 use driftless_config::DockerHost;
 use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
 use driftless_git::CommitSource;
-use driftless_model::{AgentId, Cause, Mask, Observed, Policy, Record, Stack};
+use driftless_model::{AgentId, Cause, Mask, Observed, Policy, Record, Stack, StackHashes};
 use driftless_plan as plan;
 use driftless_plan::Target;
 
 use super::{adopt::adopt_in_dry_run, handler::RequestHandler};
 use crate::{
     Error,
-    cron_runs::add_runs,
     random::random_key,
     request::{DryRun, RequestError, Supposed},
-    revisions::{TargetRevision, fallback, policy_now, read_revision},
+    revisions::{fallback, policy_now, read_revision},
+    target_revision::TargetRevision,
 };
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
@@ -44,7 +44,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 let mut target = target.ok_or_else(|| {
                     RequestError::Refused(format!("revision {} of {name} cannot be read", revision.number))
                 })?;
-                add_runs(&mut target.stack, &record);
+                target.add_runs(&record);
                 target
             }
         };
@@ -88,8 +88,9 @@ pub async fn plan_stack(stack: &Stack, host: &DockerHost) -> Result<DryRun, Erro
     let agent = observed.instances.values().map(|instance| instance.agent.clone()).next().unwrap_or(nobody);
     let (policy, images) = (Policy::default(), BTreeMap::new());
     let mask = Mask::new(random_key()).with_stacks([stack]);
-    let target =
-        Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
+    let hashes = &StackHashes::of(stack);
+    let (agent, policy, images, mask) = (&agent, &policy, &images, &mask);
+    let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
     let mut record = Record::default();
     plan::suppose_delivered(&mut record, &target, &observed.instances);
     Ok(dry_run(&target, &observed, &record, clock))

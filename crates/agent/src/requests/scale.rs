@@ -9,7 +9,7 @@ use driftless_model::{
 use super::handler::RequestHandler;
 use crate::{
     request::{Answer, RequestError, Scale},
-    revisions::TargetRevision,
+    target_revision::TargetRevision,
 };
 
 /// The longest time of an override.

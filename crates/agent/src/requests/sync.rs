@@ -10,7 +10,7 @@ use super::handler::{RequestHandler, not_in_git};
 use crate::{
     hooks,
     request::{Answer, RequestError},
-    revisions::TargetRevision,
+    target_revision::TargetRevision,
 };
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {

@@ -10,7 +10,7 @@ use driftless_plan as plan;
 
 use super::handler::RequestHandler;
 use crate::request::{Answer, InstanceName, RequestError};
-use crate::{observe::observe_scope, revisions::TargetRevision};
+use crate::{observe::observe_scope, target_revision::TargetRevision};
 
 /// An instance of the agent that can be replaced.
 struct Replaceable {

@@ -7,6 +7,7 @@
 mod arguments;
 mod names;
 mod patterns;
+mod texts;
 
 use std::{collections::BTreeSet, fmt, ops::Range};
 
@@ -15,6 +16,7 @@ use sha2::{Digest, Sha256};
 use self::{
     names::{Telling, is_no_secret, is_path, telling},
     patterns::{Spans, TextKind},
+    texts::Texts,
 };
 use crate::{Stack, Workload, WorkloadName};
 
@@ -23,11 +25,11 @@ use crate::{Stack, Workload, WorkloadName};
 pub struct Mask {
     key: [u8; 32],
     /// Names of variables that hold secrets, even if the names do not suggest it.
-    secrets: BTreeSet<String>,
+    secrets: Texts,
     /// Values that are hidden wherever they occur in free text: a command may contain the value of a variable.
-    values: BTreeSet<String>,
+    values: Texts,
     /// Names that everybody sees. A secret that is a word of one is hidden in its own place only.
-    names: BTreeSet<String>,
+    names: Texts,
 }
 
 impl Mask {
@@ -35,7 +37,7 @@ impl Mask {
     pub const HIDDEN: &str = MARK;
 
     pub fn new(key: [u8; 32]) -> Self {
-        Self { key, secrets: BTreeSet::new(), values: BTreeSet::new(), names: BTreeSet::new() }
+        Self { key, secrets: Texts::default(), values: Texts::default(), names: Texts::default() }
     }
 
     /// One that also hides the variables which these stacks take from Secrets, and the values of all secret variables
@@ -51,6 +53,10 @@ impl Mask {
         mask.find(values);
         let decrypted = stacks.iter().flat_map(|stack| &stack.secret_values);
         mask.find(decrypted.map(|value| value.trim()));
+        // Each workload has a mask of its own, made from this one.
+        for texts in [&mut mask.secrets, &mut mask.values, &mut mask.names] {
+            texts.share();
+        }
         mask
     }
 
@@ -176,8 +182,11 @@ impl Mask {
     }
 
     fn cover(&self, text: &str, mut spans: Spans, kind: TextKind) -> String {
+        if text.is_empty() {
+            return String::new();
+        }
         spans.extend(patterns::secrets(text, kind));
-        for value in &self.values {
+        for value in self.values.iter() {
             spans.extend(occurrences(text, value));
         }
         self.replace(text, &mut spans)
@@ -278,7 +287,13 @@ fn written_forms(value: &str) -> impl Iterator<Item = String> {
         .collect();
     let in_json = serde_json::to_string(value).unwrap_or_default();
     let in_json = in_json.trim_matches('"').to_owned();
-    [value.to_owned(), in_url, in_json].into_iter().collect::<BTreeSet<_>>().into_iter()
+    let mut forms = vec![value.to_owned()];
+    for form in [in_url, in_json] {
+        if !forms.contains(&form) {
+            forms.push(form);
+        }
+    }
+    forms.into_iter()
 }
 
 /// Last words of variables that hold a name: `POSTGRES_DB`, `DB_USER`.

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Instance, Observed, Record, Stack, Workload, WorkloadName};
+use driftless_model::{Instance, Observed, Record, Subject, Workload, WorkloadName};
 
 use crate::{
     fields::diff::{self, FieldDifference},
-    names::container_name,
+    names::container_name_at,
     target::Target,
 };
 
@@ -40,7 +40,7 @@ impl<'a> Classified<'a> {
             }
         }
         for (name, members) in &mut all.members {
-            members.sort_by_cached_key(|it| rank(target.stack, record, name, it));
+            members.sort_by_cached_key(|it| rank(target, record, name, it));
             let mut first: Vec<&Instance> = Vec::new();
             for member in members.drain(..) {
                 if first.last().is_some_and(|it| it.instance == member.instance) {
@@ -71,8 +71,13 @@ pub(crate) fn impostor(
     observed: &Observed,
     instance: &Instance,
 ) -> Option<FieldDifference> {
-    let workload = target.stack.workloads.get(&instance.instance.workload)?;
-    if instance.spec == workload.spec() { difference(target, observed, workload, instance) } else { None }
+    let name = &instance.instance.workload;
+    let workload = target.stack.workloads.get(name)?;
+    if instance.spec == target.spec(Subject { name, workload }) {
+        difference(target, observed, workload, instance)
+    } else {
+        None
+    }
 }
 
 /// The first difference between a container and its workload in a field that cannot change after the creation.
@@ -106,13 +111,14 @@ pub(crate) fn difference(
 /// The order among several containers of one slot: those in the record first, then those with the right name, then
 /// the oldest.
 fn rank<'a>(
-    stack: &Stack,
+    target: &Target<'_>,
     record: &Record,
     name: &WorkloadName,
     instance: &'a Instance,
 ) -> impl Ord + use<'a> {
     let slot = instance.instance.slot;
-    let is_named = instance.name == container_name(stack, name, slot);
+    let spec = |workload: &Workload| target.spec(Subject { name, workload });
+    let is_named = instance.name == container_name_at(target.stack, name, slot, spec);
     (slot, !record.own_containers.contains(&instance.id), !is_named, instance.created, &instance.id)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Functions here answer questions. They do not know the plan that is being written.
 
-use std::{cell::OnceCell, collections::BTreeMap};
+use std::cell::OnceCell;
 
 use driftless_model::{
     FailedCommit, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload, WorkloadName,
@@ -44,12 +44,10 @@ pub(crate) struct Facts<'a> {
     pub(crate) instances: Classified<'a>,
     /// Nothing of the target is applied before its `PreSync` hooks have succeeded.
     pub(crate) is_held_by_hooks: bool,
+    /// The lowest sync wave of the desired workloads.
+    pub(crate) lowest_wave: i32,
     /// The failed commit with paused rollouts, once it is needed.
     failed: OnceCell<Option<&'a FailedCommit>>,
-    /// The hash of the desired stack, once it is needed.
-    revision: OnceCell<StackHash>,
-    /// The spec hashes of the desired workloads.
-    specs: BTreeMap<&'a WorkloadName, SpecHash>,
 }
 
 impl<'a> Facts<'a> {
@@ -66,9 +64,8 @@ impl<'a> Facts<'a> {
             now,
             instances: Classified::new(target, observed, record),
             is_held_by_hooks: hooks::is_held_by_hooks(target.stack, record),
+            lowest_wave: target.stack.workloads.values().map(|it| it.wave).min().unwrap_or_default(),
             failed: OnceCell::new(),
-            revision: OnceCell::new(),
-            specs: target.stack.workloads.iter().map(|(name, it)| (name, it.spec())).collect(),
         }
     }
 
@@ -82,10 +79,9 @@ impl<'a> Facts<'a> {
         self.record.heal_once.as_ref().is_some_and(|stack| stack == self.revision())
     }
 
-    /// The hash of the desired stack. Hashing a whole stack takes longer than planning one that needs no step, and a
-    /// plan without steps does not need the hash.
+    /// The hash of the desired stack.
     pub(crate) fn revision(&self) -> &StackHash {
-        self.revision.get_or_init(|| StackHash::of(self.target.stack))
+        &self.target.hashes.stack
     }
 
     /// Whether the manifest or a user paused the rollouts of a workload.
@@ -115,11 +111,9 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The spec hash of a workload. Hashing takes longer than all other work for a workload without changes, so those
-    /// of the desired workloads are made once.
+    /// The spec hash of a workload.
     pub(crate) fn spec(&self, subject: Subject<'_>) -> SpecHash {
-        let known = self.specs.get(subject.name).filter(|_| self.is_desired(subject));
-        known.cloned().unwrap_or_else(|| subject.workload.spec())
+        self.target.spec(subject)
     }
 
     /// The name of an instance's container in Docker.
@@ -128,9 +122,8 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether this definition of a workload is the desired one, and not the one of the fallback.
-    pub(crate) fn is_desired(&self, Subject { name, workload }: Subject<'_>) -> bool {
-        let desired = self.target.stack.workloads.get(name);
-        desired.is_some_and(|it| std::ptr::eq(it, workload) || it.is_like(workload))
+    pub(crate) fn is_desired(&self, subject: Subject<'_>) -> bool {
+        self.target.is_desired(subject)
     }
 
     /// The image to create a workload's instances from.

@@ -8,7 +8,7 @@ use crate::facts::{Facts, jobs, update_failures};
 pub(crate) fn unfinished_before<'a>(facts: &'a Facts<'_>, subject: Subject<'_>) -> Option<Subject<'a>> {
     let wave = subject.workload.wave;
     let stack = facts.target.stack;
-    if !stack.workloads.values().any(|other| other.wave < wave) || facts.is_settled() {
+    if wave <= facts.lowest_wave || facts.is_settled() {
         return None;
     }
     let lower = stack.subjects().filter(|other| other.workload.wave < wave);

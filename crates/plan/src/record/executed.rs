@@ -68,7 +68,6 @@ pub fn note_executed(
             }
         }
     }
-    let revision = StackHash::of(target.stack);
     for drift in plan.drifts.iter().filter(|it| it.action == DriftAction::Heal) {
         if done.iter().any(|it| undoes(it, drift)) {
             let undoing = || plan.steps.iter().zip(outcomes).filter(|(step, _)| undoes(step, drift));
@@ -76,7 +75,7 @@ pub fn note_executed(
             // The engine has answered with the id of the new object: if it is missing again, somebody removed it.
             let has_created = undoing().any(|(step, outcome)| creates(step, outcome));
             let effect = if is_whole && !has_created { Effect::Unseen } else { Effect::Assumed };
-            count_heal(record, drift, effect, &revision, now);
+            count_heal(record, drift, effect, &target.hashes.stack, now);
         }
     }
 }

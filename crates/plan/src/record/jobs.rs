@@ -28,7 +28,7 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
         job.counted.retain(|it, _| observed.instances.contains_key(it));
         let mut active = 0;
         for part in &parts {
-            let spec = part.subject.workload.spec();
+            let spec = target.spec(part.subject);
             let mine = observed.instances.values().filter(|instance| {
                 instance.instance.workload == *part.subject.name
                     && instance.spec == spec

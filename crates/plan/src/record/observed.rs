@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
     Completion, Condition, ContainerId, Crash, Dependency, Format, Instance, InstanceId, Observed, Progress,
-    Readiness, Record, Stack, StackHash, State, Subject, Timestamp, Update, Workload, WorkloadName,
+    Readiness, Record, Stack, State, Subject, Timestamp, Update, Workload, WorkloadName,
 };
 
 use crate::{
@@ -46,8 +46,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
         .retain(|name, it| observed.networks.get(name).is_some_and(|found| found.id == it.id));
     record.adopted.volumes.retain(|name, _| observed.volumes.contains_key(name));
     // On the way to another stack, what stands of it is no drift, not even when we turn back half way.
-    let revision = StackHash::of(target.stack);
-    record.settled = record.settled.take().filter(|it| *it == revision);
+    record.settled = record.settled.take().filter(|it| *it == target.hashes.stack);
     for instance in observed.instances.values().filter(|it| it.agent == *target.agent) {
         let Some(workload) = target.definition(instance) else { continue };
         let is_known = record.own_containers.contains(&instance.id);
@@ -77,8 +76,10 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.scales.retain(|it, _| wanted.contains(it));
     record.heals.retain(|_, heal| now.since(heal.ended) < FIGHT || heal.ineffective + 1 >= TRIES);
     note_objects(record, target.stack, now);
+    let instances = observed.by_workload();
     for subject in target.stack.subjects() {
-        measure(record, observed, subject, now);
+        let members = instances.get(subject.name).map_or(&[][..], Vec::as_slice);
+        measure(record, target, observed, subject, members, now);
     }
 }
 
@@ -123,7 +124,7 @@ fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now
 
 /// Once the desired stack is reached: from now on, what differs is drift.
 pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observed) {
-    record.settled = Some(StackHash::of(target.stack));
+    record.settled = Some(target.hashes.stack.clone());
     record.sync = None;
     record.prune = None;
     record.heal_once = None;
@@ -141,7 +142,7 @@ fn note_held(record: &mut Record, target: &Target<'_>, observed: &Observed) {
     let mut held = std::mem::take(&mut record.held);
     let kept = target.stack.workloads.iter().filter(|(_, it)| it.update == Update::Never);
     for (name, wanted) in kept {
-        let spec = wanted.spec();
+        let spec = target.spec(Subject { name, workload: wanted });
         let is_old = |it: &&Instance| it.instance.workload == *name && it.spec != spec;
         let Some(old) = observed.instances.values().find(is_old) else { continue };
         let before = target.fallback.and_then(|it| it.workloads.get(name)).cloned();
@@ -231,12 +232,20 @@ fn is_held(crash: &Crash, finished: Timestamp) -> bool {
     finished < crash.finished.after(crash_delay(crash.count))
 }
 
-fn measure(record: &mut Record, observed: &Observed, subject: Subject<'_>, now: Timestamp) {
+/// Measures the progress of a workload. `instances` are all of it.
+fn measure(
+    record: &mut Record,
+    target: &Target<'_>,
+    observed: &Observed,
+    subject: Subject<'_>,
+    instances: &[&Instance],
+    now: Timestamp,
+) {
     let Subject { name, workload } = subject;
-    let spec = workload.spec();
-    let mine = || observed.instances.values().filter(|it| it.instance.workload == *name);
-    let count =
-        |all: &dyn Fn(&&Instance) -> bool| u32::try_from(mine().filter(all).count()).unwrap_or(u32::MAX);
+    let spec = target.spec(subject);
+    let count = |all: &dyn Fn(&Instance) -> bool| {
+        u32::try_from(instances.iter().filter(|it| all(it)).count()).unwrap_or(u32::MAX)
+    };
     let updated = count(&|it| record.is_current(it, &spec));
     let old = count(&|it| !record.is_current(it, &spec));
     let available = count(&|it| record.is_current(it, &spec) && it.is_available(workload.min_ready, now));

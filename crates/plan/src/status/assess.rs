@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Drift, HealthStatus, Instance, Observed, Record, Stack, StatusCondition, Subject, SyncStatus, Timestamp,
-    Update, WaitStatus, WorkloadName, WorkloadStatus,
+    Drift, HealthStatus, Instance, Observed, Stack, StatusCondition, Subject, SyncStatus, Update, WaitStatus,
+    WorkloadName, WorkloadStatus,
 };
 
 use crate::{
     facts::{ownership::is_prune_protected, pods},
-    status::{conditions, counts::Counts, inputs::Inputs, instances::workload_status},
+    status::{conditions, counts::Counts, failure::Round, inputs::Inputs, instances::workload_status},
     steps::Plan,
     wait::{Wait, WaitReason, WaitSeverity},
 };
@@ -31,21 +31,19 @@ pub struct Assessment {
 /// The status of an application, given the plan that was made in the same round. `before` and `before_workloads` are of
 /// the status before this one.
 pub fn assess(
-    stack: &Stack,
-    observed: &Observed,
-    record: &Record,
-    plan: &Plan,
-    now: Timestamp,
+    round: &Round<'_>,
     before: &[StatusCondition],
     before_workloads: &BTreeMap<WorkloadName, WorkloadStatus>,
 ) -> Assessment {
-    let observed = &*pods::whole(stack, observed);
-    let inputs = Inputs { stack, observed, record, plan, now };
+    let Round { stack, hashes, record, plan, now, .. } = *round;
+    let observed = &*pods::whole(stack, round.observed);
+    let inputs = Inputs { stack, hashes, observed, record, plan, now };
+    let instances = observed.by_workload();
     let mut is_complete = true;
     // Collected, because a map that is filled one by one takes twice the memory, and this one is kept.
     let statuses = stack.subjects().map(|subject| {
         let Subject { name, workload } = subject;
-        let counts = Counts::new(subject, observed, record, now);
+        let counts = inputs.counts(subject, &instances);
         is_complete &= match workload.job_or_template() {
             Some(_) => counts.old.is_empty(),
             None => counts.is_rolled_out(workload) || is_held(subject, &counts, plan),

@@ -28,16 +28,17 @@ pub(crate) struct Counts<'a> {
 }
 
 impl<'a> Counts<'a> {
+    /// Counts `instances`, which are all of the workload. `spec` is its desired hash.
     pub(crate) fn new(
         Subject { name, workload }: Subject<'_>,
-        observed: &'a Observed,
+        spec: SpecHash,
+        instances: &[&'a Instance],
+        observed: &Observed,
         record: &Record,
         now: Timestamp,
     ) -> Self {
-        let mut all: Vec<&Instance> =
-            observed.instances.values().filter(|it| it.instance.workload == *name).collect();
+        let mut all = instances.to_vec();
         all.sort_by_key(|it| (it.instance.slot, it.created, &it.id));
-        let spec = workload.spec();
         let (mut updated, mut old) = (Vec::new(), Vec::new());
         for instance in all.iter().copied() {
             match Standing::of(record, observed, workload, &spec, instance, now) {

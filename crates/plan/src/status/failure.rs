@@ -1,8 +1,8 @@
 //! Whether a commit has failed: its rollout does not get on, or what it started is not healthy.
 
 use driftless_model::{
-    FailureAction, Instance, Observed, OnFailure, Policy, Record, Stack, State, Subject, Timestamp, Workload,
-    WorkloadName,
+    FailureAction, Instance, Observed, OnFailure, Policy, Record, Stack, StackHashes, State, Subject,
+    Timestamp, Workload, WorkloadName,
 };
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         standing::failure,
         update_failures,
     },
-    status::{counts::Counts, health::health, inputs::Inputs},
+    status::{health::health, inputs::Inputs},
     steps::Plan,
     wait::{Wait, WaitObject, WaitReason, WaitSeverity},
 };
@@ -21,6 +21,8 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     pub stack: &'a Stack,
+    /// The hashes of the stack.
+    pub hashes: &'a StackHashes,
     pub policy: &'a Policy,
     pub observed: &'a Observed,
     pub record: &'a Record,
@@ -119,14 +121,15 @@ impl Round<'_> {
     /// manifest does not tolerate it. Differences that a user made are no reason.
     pub fn lost_health(&self) -> Option<CommitFailure> {
         const LOST: [&str; 3] = ["CrashLoopBackOff", "Failed", "Unhealthy"];
-        let Self { stack, policy, record, plan, now, .. } = *self;
+        let Self { stack, hashes, policy, record, plan, now, .. } = *self;
         let observed = &*pods::whole(stack, self.observed);
-        let inputs = Inputs { stack, observed, record, plan, now };
+        let inputs = Inputs { stack, hashes, observed, record, plan, now };
+        let instances = observed.by_workload();
         let lost = |subject: Subject<'_>| {
             if subject.workload.job_or_template().is_some() {
                 return None;
             }
-            let counts = Counts::new(subject, observed, record, now);
+            let counts = inputs.counts(subject, &instances);
             let found = health(inputs, subject, &counts);
             let rule = subject.workload.failure;
             let is_unwell = |instance: &&Instance| {

@@ -28,7 +28,7 @@ pub(crate) fn workload_status(
     counts: &Counts<'_>,
     before: &[StatusCondition],
 ) -> WorkloadStatus {
-    let Inputs { stack, observed, record, plan, now } = inputs;
+    let Inputs { stack, observed, record, plan, now, .. } = inputs;
     let workload = subject.workload;
     let WorkloadHealth { mut health, reason, message } = health(inputs, subject, counts);
     // A suspended application makes no progress.
@@ -45,7 +45,7 @@ pub(crate) fn workload_status(
         message,
         image: kube::images(workload),
         replicas: workload.replicas,
-        spec: kube::spec(stack, subject, record),
+        spec: kube::spec(stack, subject, counts, record),
         updated_replicas: counts.updated(),
         old_replicas: counts.old(),
         ready_replicas: counts.ready(),

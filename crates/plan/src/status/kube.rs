@@ -1,6 +1,6 @@
 //! Status in Kubernetes' terms: names, specifications, missing instances, and the progress of Jobs and CronJobs.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use driftless_model::{
     AwaitedInstance, CronStatus, ExitStatus, Instance, JobOutcome, JobStatus, Observed, Part, PartSpec,
@@ -19,7 +19,12 @@ use crate::{
 };
 
 /// The specification of a workload. The caller adds the template, masked.
-pub(crate) fn spec(stack: &Stack, subject: Subject<'_>, record: &Record) -> WorkloadSpec {
+pub(crate) fn spec(
+    stack: &Stack,
+    subject: Subject<'_>,
+    counts: &Counts<'_>,
+    record: &Record,
+) -> WorkloadSpec {
     let Subject { name, workload } = subject;
     let object = object(stack, name);
     let container = &workload.container;
@@ -28,7 +33,7 @@ pub(crate) fn spec(stack: &Stack, subject: Subject<'_>, record: &Record) -> Work
     WorkloadSpec {
         created: record.since.get(&object.to_string()).copied(),
         object,
-        hash: workload.spec().short().to_owned(),
+        hash: counts.spec.short().to_owned(),
         labels: container.labels.clone(),
         strategy: Some(workload.strategy),
         min_ready_seconds: workload.min_ready.as_secs(),
@@ -39,8 +44,8 @@ pub(crate) fn spec(stack: &Stack, subject: Subject<'_>, record: &Record) -> Work
         whole: whole(workload).filter(|it| it != name),
         member: workload.member().cloned(),
         ports: ports.into_iter().collect(),
-        template: String::new(),
-        pod: String::new(),
+        template: Arc::default(),
+        pod: Arc::default(),
         selector: workload.manifest.selector.clone(),
         container: workload.manifest.container.clone(),
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_model::{
     Adopt, Attachment, Candidate, Container, ContainerId, Mask, Mount, MountSource, Network, NetworkMode,
-    Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, Volume,
+    Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, StackHashes, Volume,
 };
 use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, survey};
 
@@ -38,6 +38,7 @@ fn with_target<T>(stage: &Stage, then: impl FnOnce(&Target<'_>) -> T) -> T {
     let (mask, images) = (Mask::new([7; 32]), BTreeMap::new());
     then(&Target {
         stack: &stage.stack,
+        hashes: &StackHashes::of(&stage.stack),
         fallback: None,
         agent: &stage.agent,
         policy: &stage.policy,

@@ -7,8 +7,10 @@ use std::{
 
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::render;
-use driftless_model::{Format, HealthStatus, Instance, JobOutcome, Mask, Severity, Stack, State, Timestamp};
-use driftless_plan::{Action, Plan, Target, assess, compare_live};
+use driftless_model::{
+    Format, HealthStatus, Instance, JobOutcome, Mask, Severity, Stack, StackHashes, State, Timestamp,
+};
+use driftless_plan::{Action, Plan, Target, compare_live};
 
 use crate::{
     stage::{Stage, manifests},
@@ -82,8 +84,7 @@ fn played(stage: &mut Stage, rounds: usize, pause: u64) -> Vec<String> {
 
 fn judged(stage: &mut Stage) -> (HealthStatus, String) {
     let plan = stage.round();
-    let (stack, observed) = (&stage.stack, &stage.world.observed);
-    let all = assess(stack, observed, &stage.record, &plan, stage.now, &[], &BTreeMap::new());
+    let all = stage.assess(&plan);
     let reason = all.workloads.values().max_by_key(|it| it.health).unwrap().reason.clone();
     (all.health, reason)
 }
@@ -225,6 +226,7 @@ fn completed_and_waiting_job_pods_are_not_missing() {
         let images = BTreeMap::new();
         let target = Target {
             stack: &stage.stack,
+            hashes: &StackHashes::of(&stage.stack),
             fallback: None,
             agent: &stage.agent,
             policy: &stage.policy,

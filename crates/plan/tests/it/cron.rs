@@ -1,11 +1,11 @@
 //! CronJobs, over days that take milliseconds: what is begun when, what is kept, and what is never done twice.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{HealthStatus, Schedule, Severity, Stack, State, Timestamp};
-use driftless_plan::{Action, CronEvent, Plan, assess, schedule, with_runs};
+use driftless_plan::{Action, CronEvent, Plan, schedule, with_runs};
 use proptest::prelude::*;
 
 use crate::stage::{Stage, manifests};
@@ -112,8 +112,7 @@ impl Clock {
 
     fn health(&mut self) -> (HealthStatus, String) {
         let plan = self.round();
-        let (stack, observed) = (&self.stage.stack, &self.stage.world.observed);
-        let all = assess(stack, observed, &self.stage.record, &plan, self.stage.now, &[], &BTreeMap::new());
+        let all = self.stage.assess(&plan);
         (all.health, all.workloads[&"report.prod".into()].reason.clone())
     }
 }

@@ -6,7 +6,7 @@ use driftless_model::{
     AgentId, AppName, Attachment, Claims, Container, ContainerId, Format, Healthcheck, HeldPort,
     IgnoredDifferences, IgnoredField, Image, Instance, InstanceId, LiveSettings, Location, Mask, Mount,
     MountSource, NetworkMode, Observed, Policy, Port, PortRange, Protocol, PullPolicy, Readiness, Record,
-    Resources, RestartPolicy, SpecHash, Stack, State, Strategy, Timestamp, Workload,
+    Resources, RestartPolicy, SpecHash, Stack, StackHashes, State, Strategy, Timestamp, Workload,
 };
 use driftless_plan::{
     Action, Cause, ContainerRef, FieldDifference, Step, Target, Wait, WaitObject, canonical_yaml,
@@ -216,6 +216,7 @@ fn changed_spec_names_the_fields_of_its_steps() {
     let mask = mask();
     let target = Target {
         stack: &stack,
+        hashes: &StackHashes::of(&stack),
         fallback: None,
         agent: &agent,
         policy: &policy,
@@ -254,8 +255,16 @@ fn ignored_fields_are_marked_unless_the_spec_changed() {
     found.restart = RestartPolicy::No;
     let observed = observed(found);
     let compared = |stack: &Stack| {
-        let target =
-            Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
+        let hashes = StackHashes::of(stack);
+        let target = Target {
+            stack,
+            hashes: &hashes,
+            fallback: None,
+            agent: &agent,
+            policy: &policy,
+            images: &images,
+            mask: &mask,
+        };
         compare_live(&target, &observed, &Record::default()).remove(0)
     };
     let difference = compared(&stack);

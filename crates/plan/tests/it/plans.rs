@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
     AgentId, Build, Completion, Endpoint, Mask, Mount, MountSource, NetworkMode, Observed, Policy,
-    PullPolicy, Record, Stack, StackHash, State,
+    PullPolicy, Record, Stack, StackHash, StackHashes, State,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Target, dry_run};
@@ -14,8 +14,8 @@ use crate::stage::{NOON, Stage, stack, workload};
 fn foretold(stack: &Stack, observed: &Observed, record: &Record) -> String {
     let (mask, images) = (Mask::new([7; 32]), BTreeMap::new());
     let (agent, policy) = (AgentId("ours".to_owned()), Policy::default());
-    let target =
-        Target { stack, fallback: None, agent: &agent, policy: &policy, images: &images, mask: &mask };
+    let (agent, policy, hashes) = (&agent, &policy, &StackHashes::of(stack));
+    let target = Target { stack, hashes, fallback: None, agent, policy, images: &images, mask: &mask };
     let rounds = dry_run(&target, observed, record, NOON.after(Duration::from_secs(60)));
     rounds.iter().map(ToString::to_string).collect::<Vec<_>>().join("--\n")
 }

@@ -10,11 +10,11 @@ use driftless_files::AppSpec;
 use driftless_model::{
     AgentId, AppName, Completion, Container, ContainerId, FailureAction, Format, Health, InPlace, Instance,
     InstanceId, Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record,
-    Removal, Replacement, Stack, State, Strategy, Timestamp, Workload, WorkloadName,
+    Removal, Replacement, Stack, StackHashes, State, Strategy, Timestamp, Workload, WorkloadName,
 };
 use driftless_plan::{
-    Action, Plan, StepOutcome, Target, World, note_executed, note_observed, note_planned, note_settled, plan,
-    whole,
+    Action, Assessment, Plan, Round, StepOutcome, Target, World, assess, note_executed, note_observed,
+    note_planned, note_settled, plan, whole,
 };
 
 /// 2026-01-01T12:00:00Z
@@ -145,6 +145,7 @@ impl Stage {
         let images = BTreeMap::new();
         let target = Target {
             stack: &self.stack,
+            hashes: &StackHashes::of(&self.stack),
             fallback: self.reached.as_ref(),
             agent: &self.agent,
             policy: &self.policy,
@@ -202,6 +203,7 @@ impl Stage {
         let mask = Mask::new([7; 32]);
         let target = Target {
             stack: &self.stack,
+            hashes: &StackHashes::of(&self.stack),
             fallback: self.reached.as_ref(),
             agent: &self.agent,
             policy: &self.policy,
@@ -210,6 +212,14 @@ impl Stage {
         };
         note_executed(&mut self.record, &target, &made, &outcomes, self.now);
         made
+    }
+
+    /// The status after a round.
+    pub(crate) fn assess(&self, plan: &Plan) -> Assessment {
+        let Self { stack, policy, record, now, .. } = self;
+        let (hashes, observed) = (&StackHashes::of(stack), &self.world.observed);
+        let round = Round { stack, hashes, policy, observed, record, plan, now: *now };
+        assess(&round, &[], &BTreeMap::new())
     }
 
     /// The effect of a step on files, and the containers that read them then.

@@ -1,11 +1,11 @@
 //! StatefulSets, from manifest to containers in memory: in which order pods come, go and are replaced.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{HealthStatus, Replacement, Severity, Stack, SyncStatus, Update};
-use driftless_plan::{Action, Plan, assess};
+use driftless_plan::{Action, Plan};
 
 use crate::stage::{Stage, manifests};
 
@@ -199,8 +199,7 @@ fn below_the_partition_nothing_changes_even_if_it_is_lost() {
     assert_eq!(played(&mut stage), "-db-2 +db-2");
     let plan = stage.round();
     assert!(plan.is_settled(), "{plan}");
-    let (stack_now, observed) = (&stage.stack, &stage.world.observed);
-    let found = assess(stack_now, observed, &stage.record, &plan, stage.now, &[], &BTreeMap::new());
+    let found = stage.assess(&plan);
     assert_eq!(
         (found.sync, found.health),
         (SyncStatus::Synced, HealthStatus::Healthy),
@@ -290,8 +289,7 @@ fn pods_with_on_delete_or_partition_are_no_drift() {
         for _ in 0..5 {
             let plan = stage.round();
             assert!(plan.is_settled() && plan.drifts.is_empty(), "{:?} {plan}", plan.drifts);
-            let (stack, observed) = (&stage.stack, &stage.world.observed);
-            let all = assess(stack, observed, &stage.record, &plan, stage.now, &[], &BTreeMap::new());
+            let all = stage.assess(&plan);
             assert_eq!(all.health, HealthStatus::Healthy, "{}", all.message);
             stage.tick(Duration::from_secs(300));
         }
@@ -301,8 +299,7 @@ fn pods_with_on_delete_or_partition_are_no_drift() {
         stage.round();
         stage.tick(Duration::from_secs(5));
         let plan = stage.round();
-        let (stack, observed) = (&stage.stack, &stage.world.observed);
-        let all = assess(stack, observed, &stage.record, &plan, stage.now, &[], &BTreeMap::new());
+        let all = stage.assess(&plan);
         assert_ne!(all.health, HealthStatus::Healthy);
     }
 }

@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_model::{
     AgentId, Attempt, Completion, ConditionStatus, Container, ContainerId, Crash, Drift, DriftAction, Format,
-    Heal, Health, HealthStatus, Instance, InstanceId, LiveSettings, Location, Network, Observed, Progress,
-    PullPolicy, Readiness, Record, Stack, State, Strategy, SyncStatus, Timestamp, Workload,
+    Heal, Health, HealthStatus, Instance, InstanceId, LiveSettings, Location, Network, Observed, Policy,
+    Progress, PullPolicy, Readiness, Record, Stack, StackHashes, State, StatusCondition, Strategy,
+    SyncStatus, Timestamp, Workload, WorkloadName, WorkloadStatus,
 };
-use driftless_plan::{Action, Assessment, Cause, ContainerRef, Plan, Step, Wait, WaitObject, assess};
+use driftless_plan::{Action, Assessment, Cause, ContainerRef, Plan, Round, Step, Wait, WaitObject, assess};
 
 /// 2026-01-01T04:12:00Z
 const NOW: Timestamp = Timestamp(1_767_240_720_000);
@@ -148,7 +149,20 @@ impl Case {
     }
 
     fn assess(&self) -> Assessment {
-        assess(&self.stack, &self.observed, &self.record, &self.plan, NOW, &[], &BTreeMap::new())
+        self.assess_at(NOW, &[], &BTreeMap::new())
+    }
+
+    /// The status at a time, after another one.
+    fn assess_at(
+        &self,
+        now: Timestamp,
+        before: &[StatusCondition],
+        before_workloads: &BTreeMap<WorkloadName, WorkloadStatus>,
+    ) -> Assessment {
+        let Self { stack, observed, record, plan } = self;
+        let (hashes, policy) = (&StackHashes::of(stack), &Policy::default());
+        let round = Round { stack, hashes, policy, observed, record, plan, now };
+        assess(&round, before, before_workloads)
     }
 
     /// Of the only workload: health and reason.
@@ -403,10 +417,8 @@ fn a_condition_keeps_its_time_until_its_status_changes() {
     case.new_one(1, running());
     let first = case.assess();
     let later = NOW.after(Duration::from_secs(60));
-    let again = |case: &Case, before: &Assessment| {
-        let Case { stack, observed, record, plan } = case;
-        assess(stack, observed, record, plan, later, &before.conditions, &before.workloads)
-    };
+    let again =
+        |case: &Case, before: &Assessment| case.assess_at(later, &before.conditions, &before.workloads);
     let times = |it: &Assessment| -> Vec<_> {
         it.workloads[&"web".into()].conditions.iter().map(|it| it.last_transition_time).collect()
     };
@@ -444,8 +456,7 @@ fn three_heals_in_ten_minutes_are_a_fight_and_it_ends() {
     heal.recent[0] = ago(600);
     case.record.heals.insert("web.1 state".to_owned(), heal);
     assert_eq!(case.assess().conditions, []);
-    let Case { stack, observed, record, plan } = &case;
-    let after = assess(stack, observed, record, plan, NOW, &first.conditions, &BTreeMap::new());
+    let after = case.assess_at(NOW, &first.conditions, &BTreeMap::new());
     assert_eq!(after.conditions[0].status, ConditionStatus::False);
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     client,
-    client::{Client, application_path},
+    client::{Client, SUMMARIES, application_path},
     context::{Context, Verdict},
     error::Error,
     findings::counted,
@@ -81,7 +81,7 @@ fn nothing(app: &str) -> String {
 /// Adopts every application that has something to adopt, or shows what that would do.
 async fn adopt_all(client: &Client, dry_run: bool, context: &Context<'_>) -> Result<Verdict, Error> {
     let (mut results, mut failed) = (BTreeMap::new(), Vec::new());
-    for Application { name, .. } in client.get::<Vec<Application>>("/api/v1/applications").await? {
+    for Application { name, .. } in client.get::<Vec<Application>>(SUMMARIES).await? {
         match client.get::<DryRun>(&application_path(name.as_str(), "/plan")?).await {
             Ok(plan) if plan.adoption.is_empty() && plan.adoption_obstacles.is_empty() => {}
             Ok(plan) => {

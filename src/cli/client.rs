@@ -24,6 +24,9 @@ const SYSTEMD_FOLDER: &str = "/run";
 /// The address of requests over a socket. Nothing connects to it.
 const SOCKET_SERVER: &str = "http://localhost";
 
+/// All applications without their workloads. An agent of an earlier release answers with these.
+pub(in crate::cli) const SUMMARIES: &str = "/api/v1/applications?view=summary";
+
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Longer than the agent's own limit for an answer, so that the agent's error arrives.
@@ -327,7 +330,7 @@ impl Client {
     /// The application that was probably meant by a path, as help.
     async fn similar_application(&self, path: &str) -> Option<String> {
         let given = path.strip_prefix("/api/v1/applications/")?.split(['/', '?']).next()?;
-        let mut request = self.requests.get(format!("{}/api/v1/applications", bare(&self.server)));
+        let mut request = self.requests.get(format!("{}{SUMMARIES}", bare(&self.server)));
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization.clone());
         }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     client,
-    client::{Client, application_path},
+    client::{Client, SUMMARIES, application_path},
     context::{Context, Verdict},
     error::{CommandError, Error as CliError},
     findings::{counted, render_findings},
@@ -103,7 +103,7 @@ async fn plan_by_agent(
         return Ok(BTreeMap::from([(AppName(app.clone()), PlanResult::Plan(dry_run))]));
     }
     let mut results = BTreeMap::new();
-    for Application { name, .. } in client.get::<Vec<Application>>("/api/v1/applications").await? {
+    for Application { name, .. } in client.get::<Vec<Application>>(SUMMARIES).await? {
         let result = match client.get(&application_path(name.as_str(), "/plan")?).await {
             Ok(dry_run) => PlanResult::Plan(dry_run),
             // The agent has answered, so the others can be planned.

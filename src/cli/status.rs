@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
 use super::{
-    client::{Client, application_path},
+    client::{Client, SUMMARIES, application_path},
     context::{Context, Verdict},
     error::Error,
     findings::counted,
@@ -95,7 +95,12 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
             }
         });
     }
-    let all: Vec<Application> = client.get("/api/v1/applications").await?;
+    // A table of one line for each application needs no more.
+    let path = match args.output {
+        Output::Table => SUMMARIES,
+        Output::Json | Output::Yaml | Output::Wide => "/api/v1/applications",
+    };
+    let all: Vec<Application> = client.get(path).await?;
     let detail = match args.output {
         Output::Json => return Ok(json(&all)),
         Output::Yaml => return Ok(yaml(&all)),

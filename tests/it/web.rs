@@ -8,7 +8,9 @@ use std::{
 use axum::{Router, body::Body};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use driftless_agent::{Answer, Readiness, RequestKind, Rollback};
-use driftless_model::{Answered, AppName, Application, Event, Removal, RepositoryStatus, Until};
+use driftless_model::{
+    Answered, AppName, Application, Event, Removal, RepositoryStatus, Until, WorkloadStatus,
+};
 use driftless_web::{Access, Token, router, serve};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -34,6 +36,14 @@ fn answering() -> (Router, Seen) {
 
 fn get(path: &str) -> Request<Body> {
     Request::get(path).header("host", "localhost:8484").body(Body::empty()).unwrap()
+}
+
+fn with(path: &str, headers: &[(&'static str, &str)]) -> Request<Body> {
+    let mut request = get(path);
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    request
 }
 
 fn post(path: &str, body: &str) -> Request<Body> {
@@ -71,6 +81,60 @@ async fn applications_are_served_as_they_were_published() {
     assert_eq!(one["status"]["observedGeneration"], 4);
     assert_eq!(one["status"]["conditions"][0]["type"], "Available");
     assert_eq!(serde_json::from_value::<Application>(one).unwrap(), shop());
+}
+
+#[tokio::test]
+async fn summaries_have_counts_instead_of_workloads() {
+    let (router, _) = answering();
+    let list = json(ask(&router, get("/api/v1/applications?view=summary")).await).await;
+    let shop = &list[1];
+    assert_eq!(shop["name"], "shop");
+    assert_eq!(shop["status"]["workloads"], serde_json::json!({}));
+    assert_eq!(shop["status"]["message"], self::shop().status.message);
+    let workloads = &self::shop().status.workloads;
+    let count = |of: fn(&WorkloadStatus) -> u32| workloads.values().map(of).sum::<u32>();
+    assert_eq!(shop["replicas"], count(|it| it.replicas));
+    assert_eq!(shop["readyReplicas"], count(|it| it.ready_replicas));
+    let parsed: Vec<Application> = serde_json::from_value(list).unwrap();
+    assert_eq!(parsed[1], self::shop().summary());
+    let wrong = ask(&router, get("/api/v1/applications?view=half")).await;
+    assert_eq!(error(wrong, StatusCode::BAD_REQUEST).await, "malformed");
+}
+
+#[tokio::test]
+async fn unchanged_json_is_answered_with_not_modified() {
+    let (router, _) = answering();
+    let path = "/api/v1/applications";
+    let tag = ask(&router, get(path)).await.headers()["etag"].clone();
+    let again = with(path, &[("if-none-match", tag.to_str().unwrap())]);
+    let again = ask(&router, again).await;
+    assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(again.headers()["etag"], tag);
+    assert!(again.into_body().collect().await.unwrap().to_bytes().is_empty());
+    let other = with("/api/v1/applications/shop", &[("if-none-match", tag.to_str().unwrap())]);
+    assert_eq!(ask(&router, other).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn answers_are_compressed_for_clients_that_accept_it() {
+    let (router, _) = answering();
+    for path in ["/api/v1/applications", "/"] {
+        let plain = ask(&router, get(path)).await;
+        assert!(!plain.headers().contains_key("content-encoding"), "{path}");
+        assert_eq!(plain.headers()["vary"], "accept-encoding");
+        let plain = plain.into_body().collect().await.unwrap().to_bytes();
+        let packed = ask(&router, with(path, &[("accept-encoding", "br, gzip")])).await;
+        assert_eq!(packed.headers()["content-encoding"], "gzip", "{path}");
+        let packed = packed.into_body().collect().await.unwrap().to_bytes();
+        assert!(packed.len() < plain.len());
+        let unpacked = std::io::read_to_string(flate2::read::GzDecoder::new(&packed[..])).unwrap();
+        if path != "/" {
+            assert_eq!(unpacked.as_bytes(), plain);
+        }
+    }
+    // A stream is sent as it comes.
+    let events = with("/api/v1/events", &[("accept", "text/event-stream"), ("accept-encoding", "gzip")]);
+    assert!(!ask(&router, events).await.headers().contains_key("content-encoding"));
 }
 
 #[tokio::test]
@@ -227,13 +291,6 @@ async fn a_page_of_another_origin_may_not_act() {
 #[tokio::test]
 async fn pages_of_another_origin_may_not_read() {
     let (router, _) = answering();
-    let with = |path: &str, headers: &[(&'static str, &'static str)]| {
-        let mut request = get(path);
-        for (name, value) in headers {
-            request.headers_mut().insert(*name, value.parse().unwrap());
-        }
-        request
-    };
     for path in ["/api/v1/applications", "/api/v1/applications/shop/plan", "/api/v1/events"] {
         for site in ["cross-site", "same-site"] {
             let followed =

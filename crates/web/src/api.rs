@@ -22,7 +22,9 @@ use super::{
     until::parse_until,
 };
 use driftless_agent::{Against, Answer, RequestKind, Rollback, Supposed, Ticket};
-use driftless_model::{AgentStatus, AppName, Application, Pin, Removal, Revision, Timestamp, Until};
+use driftless_model::{
+    AgentStatus, AppName, Application, Pin, Removal, Revision, Timestamp, Until, WorkloadStatus,
+};
 
 /// Time for a client to send a body of at most [`BODY_LIMIT`] bytes.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
@@ -74,10 +76,56 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
-pub(super) async fn list(State(shared): State<Shared>) -> Response {
+/// The query of `GET …/applications`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    #[serde(default)]
+    view: View,
+}
+
+/// The extent of a list of applications.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum View {
+    #[default]
+    Full,
+    Summary,
+}
+
+/// An application without what grows with it, and the number of its instances.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    #[serde(flatten)]
+    application: Application,
+    replicas: u32,
+    ready_replicas: u32,
+}
+
+impl Summary {
+    fn of(application: &Application) -> Self {
+        let workloads = &application.status.workloads;
+        let count = |of: fn(&WorkloadStatus) -> u32| workloads.values().map(of).fold(0, u32::saturating_add);
+        Self {
+            replicas: count(|workload| workload.replicas),
+            ready_replicas: count(|workload| workload.ready_replicas),
+            application: application.summary(),
+        }
+    }
+}
+
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(ListQuery { view }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let applications = shared.handle.applications();
-    let list: Vec<&Application> = applications.values().map(AsRef::as_ref).collect();
-    Json(list).into_response()
+    let all = applications.values().map(AsRef::as_ref);
+    Ok(match view {
+        View::Full => Json(all.collect::<Vec<&Application>>()).into_response(),
+        View::Summary => Json(all.map(Summary::of).collect::<Vec<_>>()).into_response(),
+    })
 }
 
 pub(super) async fn one(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {

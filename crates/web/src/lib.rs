@@ -27,6 +27,7 @@ use driftless_store::Store;
 
 mod access;
 mod access_routes;
+mod answers;
 mod api;
 mod error;
 mod events;
@@ -100,7 +101,11 @@ pub fn router_with_hooks(handle: Handle, store: Store, access: Access, hooks: Re
         .fold(page::open_routes(), route)
         .route("/favicon.ico", get(favicon))
         .method_not_allowed_fallback(error::no_such_method);
-    guarded.merge(open).layer(middleware::map_response(headers::harden)).with_state(shared)
+    guarded
+        .merge(open)
+        .layer(middleware::from_fn(answers::finish))
+        .layer(middleware::map_response(headers::harden))
+        .with_state(shared)
 }
 
 async fn favicon() -> Response {

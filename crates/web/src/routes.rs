@@ -115,11 +115,9 @@ fn questions() -> Vec<Operation> {
 fn questions_about_applications() -> Vec<Operation> {
     let read = |path, handler, summary| Operation::new("get", path, handler, summary);
     vec![
-        read("/api/v1/applications", get(api::list), "All applications, by name").answers(
-            200,
-            List("Application"),
-            "The applications.",
-        ),
+        read("/api/v1/applications", get(api::list), "All applications, by name")
+            .query("view", Query::Word(vec!["full", "summary"]), "summary: without workloads. Default: full")
+            .answers(200, List("Application"), "The applications."),
         read("/api/v1/applications/{name}", get(api::one), "One application").answers(
             200,
             One("Application"),

@@ -8,8 +8,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{error::Error, selection::Selection};
 use crate::{
-    cli::Context, cli::Error as CliError, cli::client::Client, cli::client::application_path,
-    cli::options::ServerArgs,
+    cli::Context, cli::Error as CliError, cli::client::Client, cli::client::SUMMARIES,
+    cli::client::application_path, cli::options::ServerArgs,
 };
 use driftless_agent::{Inspection, Inspector};
 use driftless_config::DockerHost;
@@ -60,7 +60,7 @@ pub(in crate::cli) async fn compare_by_agent(
     context: &Context<'_>,
 ) -> Result<Report, CliError> {
     let client = Client::new(server, context.environment)?;
-    let all = deadline.limit(client.get::<Vec<Application>>("/api/v1/applications")).await??;
+    let all = deadline.limit(client.get::<Vec<Application>>(SUMMARIES)).await??;
     selection.check(all.iter().map(|application| application.name.as_str()))?;
     let mut report = Report::new(Kind::Drift);
     report.agent = Some(client.address());

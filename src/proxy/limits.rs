@@ -49,7 +49,7 @@ impl Limits {
         if possible < wanted {
             tracing::warn!(
                 limit = possible,
-                "the limit of open files allows fewer connections than {wanted}; further ones wait"
+                "the limit of open files allows fewer connections than {wanted}; further ones are refused"
             );
         }
         Self {
@@ -67,7 +67,9 @@ impl Limits {
         if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
             return Some(Permit(Arc::clone(self)));
         }
-        self.full.say(|| tracing::warn!(limit = self.most, "no more connections at once; further ones wait"));
+        self.full.say(|| {
+            tracing::warn!(limit = self.most, "no more connections at once; further ones are refused");
+        });
         None
     }
 }

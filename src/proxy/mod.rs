@@ -5,7 +5,7 @@
 //! Endpoints are the addresses that the agent reports as ready ([`Gate`]), as long as the engine's name server knows
 //! them. Without reports they are the addresses that a name resolves to. An endpoint that will be stopped gets no new
 //! traffic first, and keeps its connections until they end or its grace period passes. The proxy stores nothing, and its
-//! memory is bounded: further connections wait to be accepted. The agent decides which Service needs a proxy, and with
+//! memory is bounded: further connections are refused. The agent decides which Service needs a proxy, and with
 //! which arguments ([`driftless_model::Forwards`]).
 //!
 //! | file | content |

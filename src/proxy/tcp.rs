@@ -30,7 +30,7 @@ use super::{
 /// The time for which ready endpoints that refuse a connection are tried again: one may be about to listen.
 const LOOK: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
-/// The pause before connections are accepted again when there are too many.
+/// The pause before connections are accepted again when descriptors have run out.
 const FULL: Duration = Duration::from_millis(20);
 /// Time without data after which the peer is asked whether it still exists.
 const SILENCE: Duration = Duration::from_mins(1);
@@ -41,12 +41,10 @@ pub(super) async fn accept(listener: TcpListener, route: Arc<Route>) {
     loop {
         match listener.accept().await {
             Ok((client, address)) => {
-                // Beyond the limit, further clients wait in the kernel, up to the backlog.
-                let permit = loop {
-                    match route.limits.permit() {
-                        Some(permit) => break permit,
-                        None => sleep(FULL).await,
-                    }
+                // Beyond the limit a client gets an answer at once: in the kernel's queue it would wait without end.
+                let Some(permit) = route.limits.permit() else {
+                    reset(&client);
+                    continue;
                 };
                 // Ends with the runtime. Nobody waits for it, so its memory is free as soon as it has ended.
                 tokio::spawn(forward(client, address, Arc::clone(&route), permit));

@@ -564,30 +564,35 @@ async fn connected(port: u16) -> TcpStream {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_wait_and_are_served_later() {
+async fn connections_beyond_the_limit_are_refused_at_once() {
     let (_proxy, port, listener) = process(&["--max-connections=2"]).await;
-    let mut all = Vec::new();
-    for number in 0..3_u8 {
+    let mut open = Vec::new();
+    for number in 0..2_u8 {
         let mut client = connected(port).await;
         client.write_all(&[number]).await.unwrap();
-        all.push(client);
+        let (mut endpoint, _) = timeout(PATIENCE, listener.accept()).await.expect("a connection").unwrap();
+        assert_eq!(timeout(PATIENCE, endpoint.read_u8()).await.expect("its byte").unwrap(), number);
+        open.push((client, endpoint));
     }
-    let mut numbers = BTreeSet::new();
-    let mut served = Vec::new();
-    for _ in 0..2 {
-        served.push(timeout(PATIENCE, listener.accept()).await.expect("a connection").unwrap().0);
+    for _ in 0..3 {
+        let mut third = connected(port).await;
+        let refused = timeout(Duration::from_secs(1), third.read_u8()).await.expect("an answer at once");
+        assert!(refused.is_err(), "{refused:?}");
     }
-    let third = timeout(Duration::from_millis(300), listener.accept()).await;
-    assert!(third.is_err(), "it waits: {third:?}");
-    let mut first = served.remove(0);
-    let number = timeout(PATIENCE, first.read_u8()).await.expect("its byte").unwrap();
-    numbers.insert(number);
-    drop((first, all.remove(usize::from(number))));
-    served.push(timeout(PATIENCE, listener.accept()).await.expect("its turn").unwrap().0);
-    for mut stream in served {
-        numbers.insert(timeout(PATIENCE, stream.read_u8()).await.expect("its byte").unwrap());
+    // An end makes room, and the other connection has gone on.
+    drop(open.remove(0));
+    let began = Instant::now();
+    loop {
+        let mut client = connected(port).await;
+        let accepted = timeout(Duration::from_millis(200), listener.accept());
+        if client.write_all(b"c").await.is_ok() && accepted.await.is_ok() {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "an end makes room");
     }
-    assert_eq!(numbers.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
+    let (client, endpoint) = &mut open[0];
+    client.write_all(b"b").await.unwrap();
+    assert_eq!(timeout(PATIENCE, endpoint.read_u8()).await.expect("its byte").unwrap(), b'b');
 }
 
 #[tokio::test]

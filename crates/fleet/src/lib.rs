@@ -7,10 +7,13 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use driftless_fleet::{HostReport, HostState, LastReport, view};
+//! use driftless_fleet::{HostReport, HostState, LastReport, RepositoryReport, view};
 //! use driftless_model::Timestamp;
 //!
-//! let report = HostReport { host: "nas".to_owned(), instance: "a1".to_owned(), ..HostReport::default() };
+//! // A repository without applications for this host.
+//! let repositories = vec![RepositoryReport { name: "infra".to_owned(), ..RepositoryReport::default() }];
+//! let (host, instance) = ("nas".to_owned(), "a1".to_owned());
+//! let report = HostReport { host, instance, repositories, ..HostReport::default() };
 //! let heard = Timestamp(1_000_000);
 //! let last = LastReport { report, received: heard, conflict: None };
 //!

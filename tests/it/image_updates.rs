@@ -217,6 +217,21 @@ async fn lost_state_keeps_the_images_that_were_resolved() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn image_with_two_settings_is_an_error() {
+    let service = |update: &str| format!("{{image: 'web:1', x-driftless: {{update: {update}}}}}");
+    let two = |one: &str, other: &str| format!("services: {{a: {}, b: {}}}", service(one), service(other));
+    let it = Simulation::of(&two("digest", "off"));
+    minutes(1).await;
+    let shown = it.handle().applications().get(&app()).unwrap().status.clone();
+    let error = shown.findings.iter().find(|finding| finding.is_error()).unwrap();
+    assert!(error.message.contains("the update of the image `web:1`"), "{error}");
+    assert!(it.images().is_empty(), "{}", it.story());
+    it.push(&two("digest", "digest")).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:1", "web:1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn registry_that_does_not_answer_changes_nothing() {
     let it = Simulation::of(&compose("web:1", "digest"));
     it.synced_with_tip().await;

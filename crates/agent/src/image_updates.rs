@@ -61,7 +61,7 @@ impl ImageUpdates {
         note_running_images(record, stack, &followed_images(stack, policy), observed)
     }
 
-    /// Takes the answers that have arrived, asks what is due, and resolves the images that are to be deployed. True: the
+    /// Takes the answers that have arrived, asks what is due, and resolves the images that the settings deploy. True: the
     /// target must be chosen again.
     pub(crate) fn advance<D: Docker>(
         &mut self,

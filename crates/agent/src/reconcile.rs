@@ -416,7 +416,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
     }
 
-    /// Asks registries for newer images. True: one is to be deployed, and the target must be chosen again.
+    /// Asks registries for newer images. True: one is deployed, so the target must be chosen again.
     fn advance_image_updates(&mut self, target: &TargetRevision, observed: &Observed) -> bool {
         let is_own = self.other_owner.reason().is_none();
         let Some(stack) = self.desired.applicable_stack().filter(|_| is_own) else { return false };

@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    AppName, Finding, Location, MountSource, NetworkMode, Port, PortPlace, Protocol, Stack, Subject,
-    Workload, WorkloadName,
+    AppName, Finding, ImageUpdate, Location, MountSource, NetworkMode, Port, PortPlace, Protocol, Stack,
+    Subject, Workload, WorkloadName,
 };
 
 /// Findings about one stack by itself. Conflicts of host ports are reported at the port, if its place is known.
@@ -23,7 +23,27 @@ pub fn check(stack: &Stack) -> Vec<Finding> {
     }
     check_cycles(stack, &mut findings);
     check_shared_claims(stack, &mut findings);
+    check_image_updates(stack, &mut findings);
     findings
+}
+
+/// The setting of one workload counts for all that have the image, so two different ones are an error.
+fn check_image_updates(stack: &Stack, findings: &mut Vec<Finding>) {
+    let mut known: BTreeMap<&str, (&Workload, &ImageUpdate)> = BTreeMap::new();
+    for Subject { name, workload } in stack.subjects() {
+        let Some(update) = &workload.image_update else { continue };
+        for image in workload.containers().map(|container| container.image.as_str()) {
+            let (first, other) = known.entry(image).or_insert((workload, update));
+            if *other != update {
+                let message = format!(
+                    "the update of the image `{image}` is not the one at {}, and an image is followed once in an application",
+                    first.origin
+                );
+                let finding = Finding::error(workload.origin.clone(), path(name), message);
+                findings.push(finding.help("give both the same settings, or remove one of them"));
+            }
+        }
+    }
 }
 
 /// The stacks that applications were last given. An application keeps the names and ports of that stack.

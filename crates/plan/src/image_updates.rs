@@ -210,7 +210,7 @@ pub fn note_failed_check(
     is_news
 }
 
-/// Resolves the references whose newer image is to be deployed and old enough. Returns them with the image.
+/// Resolves the references whose newer image is old enough, if their settings deploy it. Returns them with the image.
 pub fn resolve_images(
     record: &mut Record,
     followed: &BTreeMap<String, ImageUpdate>,

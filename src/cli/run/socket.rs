@@ -39,7 +39,7 @@ impl Drop for OpenSocket {
     }
 }
 
-/// The path of the socket, if there is to be one.
+/// The path of the socket, if the settings have one.
 pub(super) fn place(settings: &ApiSocket, environment: &Environment) -> Result<Option<PathBuf>, SocketError> {
     match &settings.place {
         SocketPlace::None => Ok(None),
@@ -68,7 +68,7 @@ pub(super) fn check(new: &ApiSocket, current: &ApiSocket, environment: &Environm
     checked.map_err(Error::Socket)
 }
 
-/// Opens the socket of the settings, if there is to be one.
+/// Opens the socket, if the settings have one.
 pub(super) fn open(
     settings: &ApiSocket,
     environment: &Environment,

@@ -169,7 +169,11 @@ impl RegistryClient {
         };
         let mut is_running = true;
         if !others.is_empty() {
-            let Some(platform) = platform else { return Ok(NewestImage { tag, digest, is_running: false }) };
+            // Without it, an index that has changed for other platforms only would count as an update.
+            let platform = platform.ok_or_else(|| RegistryError::Unreachable {
+                host: "the engine".to_owned(),
+                problem: "its platform is not known".to_owned(),
+            })?;
             let newest = repository.images(&digest, &platform).await?.unwrap_or_default();
             for other in others {
                 let known = repository.images(other, &platform).await?;

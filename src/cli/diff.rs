@@ -80,7 +80,7 @@ async fn at_engine(
     deadline: Deadline,
     context: &Context<'_>,
 ) -> Result<Report, Error> {
-    let Folder { applications, findings } = render_folder(dir, "", None, &this_host(), context)?;
+    let Folder { applications, findings } = render_folder(dir, &this_host(), context)?;
     selection.check(applications.iter().map(|app| app.spec.name.as_str()))?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());

@@ -62,25 +62,47 @@ pub(super) struct Folder {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Renders every application below `path` in a folder, for each of the hosts.
-pub(super) fn render_folder(
-    dir: &Path,
-    path: &str,
-    policy: Option<&AdmissionPolicy>,
-    hosts: &HostArgs,
-    context: &Context<'_>,
-) -> Result<Folder, CliError> {
+/// Settings for rendering the applications of a folder.
+#[derive(Clone, Copy)]
+pub(super) struct RenderOptions<'a> {
+    pub(super) policy: Option<&'a AdmissionPolicy>,
+    pub(super) hosts: &'a HostArgs,
+    /// Variables for every application; they win over all others.
+    pub(super) variables: &'a [(String, String)],
+    /// Further active Compose profiles.
+    pub(super) profiles: &'a [String],
+}
+
+/// Renders every application of a folder on this disk, for each of the hosts. In a work tree, files that Git ignores are
+/// not read.
+pub(super) fn render_folder(dir: &Path, hosts: &HostArgs, context: &Context<'_>) -> Result<Folder, CliError> {
     let folder = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
     let folder = Arc::new(folder);
-    let files = decrypted(Arc::<Directory>::clone(&folder), context)?;
     let name = repository_name(&dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
-    let path = path.trim_matches('/');
-    let hosts = hosts.hosts([&files as &dyn Files], path).map_err(CliError::Findings)?;
+    let options = RenderOptions { policy: None, hosts, variables: &[], profiles: &[] };
+    let mut rendered = render_files(Arc::<Directory>::clone(&folder), &name, "", options, context)?;
+    rendered.add(folder.ignored_findings());
+    Ok(rendered)
+}
+
+/// Renders every application below `path` of some files, for each of the hosts. `name` is that of the repository.
+pub(super) fn render_files(
+    files: Arc<dyn Files>,
+    name: &str,
+    path: &str,
+    options: RenderOptions<'_>,
+    context: &Context<'_>,
+) -> Result<Folder, CliError> {
+    let files = decrypted(files, context)?;
+    let policy = options.policy;
+    let hosts = options.hosts.hosts([&files as &dyn Files], path).map_err(CliError::Findings)?;
     let (mut applications, mut findings) = (Vec::<FolderApp>::new(), Vec::new());
     for host in hosts {
-        let OfHost { host, discovery } = discover_for_host(&files, path, &name, &host);
+        let OfHost { host, discovery } = discover_for_host(&files, path, name, &host);
         findings.extend(discovery.findings);
-        let render = |app: AppSpec| {
+        let render = |mut app: AppSpec| {
+            app.variables.extend(options.variables.iter().cloned());
+            app.profiles.extend(options.profiles.iter().cloned());
             let mut rendered = manifest::render(&files, &app);
             if let Some(policy) = policy {
                 manifest::admission::enforce(&files, policy, &mut rendered);
@@ -108,11 +130,19 @@ pub(super) fn render_folder(
         }
     }
     applications.sort_by(|one, other| one.spec.name.cmp(&other.spec.name));
-    findings.extend(folder.ignored_findings());
-    // Two applications may read the same file.
-    findings.sort_by(|a, b| (&a.location, &a.path).cmp(&(&b.location, &b.path)));
-    findings.dedup();
-    Ok(Folder { applications, findings })
+    let mut folder = Folder { applications, findings };
+    folder.add(Vec::new());
+    Ok(folder)
+}
+
+impl Folder {
+    /// Adds findings, in the order of their locations.
+    pub(super) fn add(&mut self, findings: Vec<Finding>) {
+        self.findings.extend(findings);
+        // Two applications may read the same file.
+        self.findings.sort_by(|a, b| (&a.location, &a.path).cmp(&(&b.location, &b.path)));
+        self.findings.dedup();
+    }
 }
 
 /// The engine: that of the option, of `DOCKER_HOST`, or the default.

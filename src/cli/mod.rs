@@ -55,6 +55,7 @@ mod folder;
 mod goal;
 mod hosts;
 mod notify;
+mod on_host;
 mod options;
 mod output;
 mod policy_file;
@@ -65,6 +66,7 @@ mod screen;
 mod sops_keys;
 mod span;
 mod table;
+mod work_tree;
 mod yaml;
 
 pub use command_line::{Invocation, Logging};

@@ -121,7 +121,7 @@ async fn plan_folder(
     args: &PlanArgs,
     context: &Context<'_>,
 ) -> Result<BTreeMap<AppName, PlanResult>, CliError> {
-    let Folder { applications, findings } = render_folder(dir, "", None, &this_host(), context)?;
+    let Folder { applications, findings } = render_folder(dir, &this_host(), context)?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }

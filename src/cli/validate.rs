@@ -1,42 +1,60 @@
 //! `driftless validate`: renders every application of a folder like the agent and prints all findings. In a work tree,
-//! only files that are in Git, or may be added to it, are read. It needs no agent and no Docker.
+//! it reads what the next commit contains. It needs no agent and no Docker.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use clap::Args;
 use serde::Serialize;
 
 use super::{
     context::{Context, Verdict},
-    error::Error,
+    error::Error as CliError,
     findings::{counted, render_findings, summary},
-    folder::{Folder, FolderApp, render_folder},
+    folder::{Error, Folder, FolderApp, RenderOptions, render_files, repository_name},
     hosts::HostArgs,
-    options::TextOrJson,
+    on_host::on_host,
+    options::{TextOrJson, parse_variable},
     output::{json, print},
     policy_file::PolicyArgs,
+    report::error::Error as ReportError,
+    work_tree::WorkTree,
 };
+use driftless_git::{Directory, LocalRepository};
 use driftless_model::{AppName, Finding, Format};
 
 /// Check the manifests of a folder, without an agent and without Docker.
 ///
 /// Finds applications like the agent and renders each of them. Prints all findings with their location; the agent
-/// does not apply an application with errors. Reads the files on disk, but none that Git ignores: the agent has only
-/// what is in Git. A file that is not committed yet is read.
+/// does not apply an application with errors.
+///
+/// In a clone it reads what the next commit contains (the index of Git), because the agent has only what is in Git. It
+/// warns about files that differ on disk, and about variables that only a `.env` has that Git ignores. With `--worktree` it
+/// reads the files on disk, except those that Git ignores. A folder that is in no clone is read as it is.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   driftless validate .
+  driftless validate . --worktree             # before `git add`
   driftless validate ~/infra --path sites
   driftless validate . --policy policy.yaml
   driftless validate . --host nas
   driftless validate . -o json")]
 pub(super) struct ValidateArgs {
-    /// Folder, taken as the root of a repository.
+    /// Folder: the root of a repository, or a folder in it.
     pub(super) dir: PathBuf,
-    /// Folder inside it to look for applications in [default: its root]
+    /// Folder inside it to look for applications in [default: DIR itself]
     #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
     pub(super) path: String,
+    /// Read the files on disk instead of the index of Git.
+    #[arg(long)]
+    pub(super) worktree: bool,
+    /// Variable of Compose files, for all applications; overrides all others. For variables that the configuration of the
+    /// host has.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub(super) variable: Vec<(String, String)>,
+    /// Active profile of Compose files, for all applications.
+    #[arg(long, value_name = "PROFILE")]
+    pub(super) profile: Vec<String>,
     #[command(flatten)]
     pub(super) hosts: HostArgs,
     #[command(flatten)]
@@ -50,8 +68,32 @@ pub(super) struct ValidateArgs {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Validation {
+    source: FilesRead,
     applications: Vec<Checked>,
     findings: Vec<Finding>,
+}
+
+/// The place that the files were read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum FilesRead {
+    /// The index of Git.
+    Index,
+    /// The files on disk, without those that Git ignores.
+    Worktree,
+    /// A folder that is in no work tree.
+    Folder,
+}
+
+impl FilesRead {
+    /// For the last line.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Index => "read from Git",
+            Self::Worktree => "read from disk",
+            Self::Folder => "read from disk, because the folder is in no Git repository",
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -67,25 +109,61 @@ struct Checked {
     hosts: Vec<String>,
 }
 
-pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let Folder { applications, findings } =
-        render_folder(&args.dir, &args.path, args.policy.read()?.as_ref(), &args.hosts, context)?;
-    let applications = applications.into_iter().map(|FolderApp { spec, stack, hosts }| Checked {
+pub(super) fn validate(args: &ValidateArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+    let (source, folder) = read(args, context)?;
+    let applications = folder.applications.into_iter().map(|FolderApp { spec, stack, hosts }| Checked {
         name: spec.name,
         path: spec.path,
         format: spec.format,
         workloads: stack.map(|stack| stack.workloads.len()),
         hosts,
     });
-    let report = Validation { applications: applications.collect(), findings };
+    let report = Validation { source, applications: applications.collect(), findings: folder.findings };
     match args.output {
         TextOrJson::Json => print(&json(&report))?,
         TextOrJson::Text => {
             let screen = context.screen;
             let text = render_findings(&report.findings, screen.colours());
             let count = counted(report.applications.len(), "application");
-            screen.say(format!("{text}{count}: {}", summary(&report.findings)));
+            let source = source.words();
+            screen.say(format!("{text}{count}, {source}: {}", summary(&report.findings)));
         }
     }
     Ok(if report.findings.iter().any(Finding::is_error) { Verdict::No } else { Verdict::Yes })
+}
+
+/// Renders the folder with all findings.
+fn read(args: &ValidateArgs, context: &Context<'_>) -> Result<(FilesRead, Folder), CliError> {
+    let open = |source| Error::Open { path: args.dir.clone(), source };
+    let disk = Directory::open(&args.dir).map_err(open)?;
+    let policy = args.policy.read()?;
+    let options = RenderOptions {
+        policy: policy.as_ref(),
+        hosts: &args.hosts,
+        variables: &args.variable,
+        profiles: &args.profile,
+    };
+    let path = args.path.trim_matches('/').trim_start_matches("./");
+    let path = if path == "." { "" } else { path };
+    let (source, mut folder) = if disk.is_in_work_tree() {
+        let repository = LocalRepository::open(&args.dir).map_err(ReportError::from)?;
+        let path = [repository.prefix().as_str(), path].join("/");
+        let path = path.trim_matches('/');
+        let root = repository.work_tree().unwrap_or(&args.dir);
+        let index = if args.worktree { None } else { Some(repository.index().map_err(ReportError::from)?) };
+        let source = if index.is_some() { FilesRead::Index } else { FilesRead::Worktree };
+        let files = Arc::new(WorkTree::open(root, index).map_err(open)?);
+        let mut folder =
+            render_files(Arc::<WorkTree>::clone(&files), &repository.name(), path, options, context)?;
+        let applications: Vec<&str> = folder.applications.iter().map(|app| app.spec.path.as_str()).collect();
+        let findings = files.findings(&applications);
+        folder.add(findings);
+        (source, folder)
+    } else {
+        let name = repository_name(&args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()));
+        (FilesRead::Folder, render_files(Arc::new(disk), &name, path, options, context)?)
+    };
+    let findings = folder.applications.iter().flat_map(on_host).collect();
+    folder.add(findings);
+    Ok((source, folder))
 }

@@ -643,7 +643,9 @@ async fn validate_needs_no_agent() {
     let good = folder(&[("sites/shop/compose.yaml", "services:\n  web:\n    image: web:1\n")]);
     let path = good.path().to_str().unwrap();
     let (code, out, error) = run(nobody, &["validate", path]).await;
-    assert_eq!((code, out.as_str(), error.as_str()), (0, "", "1 application: 0 errors, 0 warnings\n"));
+    let summary =
+        "1 application, read from disk, because the folder is in no Git repository: 0 errors, 0 warnings\n";
+    assert_eq!((code, out.as_str(), error.as_str()), (0, "", summary));
     let (code, out, _) = run(nobody, &["validate", path, "--path", "sites", "-o", "json"]).await;
     assert_eq!(code, 0);
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -672,7 +674,77 @@ async fn files_that_git_ignores_do_not_count() {
     assert!(!out.contains("hunter2") && error.contains("is ignored by Git"), "{out}{error}");
     one.git(&["add", "--force", "db/.env"]);
     let (code, _, error) = run(nobody, &["validate", path]).await;
-    assert_eq!((code, error.as_str()), (0, "3 applications: 0 errors, 0 warnings\n"));
+    assert_eq!((code, error.as_str()), (0, "3 applications, read from Git: 0 errors, 0 warnings\n"));
+}
+
+#[tokio::test]
+async fn validate_reads_the_index_of_git() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let one = Clone::new();
+    one.commit(&[
+        ("store/compose.yaml", Some("services:\n  web:\n    image: web:${TAG:-1}\n")),
+        ("store/old.yaml", Some("services: {}\n")),
+        (".gitignore", Some(".env\n")),
+    ]);
+    let path = one.path().to_str().unwrap();
+    let sees = async |arguments: &[&str]| run(nobody, &[&["validate", path], arguments].concat()).await;
+    // A mistake that is not added yet, a file that was forgotten, and variables that Git ignores.
+    fs::write(one.path().join("store/compose.yaml"), "services:\n  web:\n    imag: web:${TAG:-1}\n").unwrap();
+    fs::create_dir(one.path().join("new")).unwrap();
+    fs::write(one.path().join("new/compose.yaml"), "services: {a: {image: 'a:1'}}\n").unwrap();
+    fs::write(one.path().join("store/notes.txt"), "of no interest").unwrap();
+    fs::write(one.path().join("store/.env"), "TAG=2\nUNUSED=1\n").unwrap();
+    let (code, _, error) = sees(&[]).await;
+    assert_eq!(code, 0, "{error}");
+    for text in [
+        "warning: differs on disk from what `git add` has seen, which is read\n--> store/compose.yaml\n",
+        "warning: is not in Git, so it is not read: the agent would not have it\n--> new/\n",
+        "the agent does not have its variables `TAG`, which the manifests use\n--> store/.env\n",
+        "3 applications, read from Git: 0 errors, 3 warnings",
+    ] {
+        assert!(error.contains(text), "{text}: {error}");
+    }
+    assert!(!error.contains("notes.txt"), "{error}");
+
+    let (code, _, error) = sees(&["--worktree"]).await;
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("--> store/compose.yaml:3:5\n"), "{error}");
+    assert!(error.contains("4 applications, read from disk: 2 errors, 1 warning"), "{error}");
+
+    one.git(&["add", "new", "store/compose.yaml"]);
+    let (code, _, error) = sees(&[]).await;
+    assert_eq!(code, 1, "before the commit: {error}");
+    assert!(error.contains("4 applications, read from Git: 2 errors, 1 warning"), "{error}");
+    // A folder inside the clone, with paths from its root.
+    let store = one.path().join("store");
+    let (code, _, error) = run(nobody, &["validate", store.to_str().unwrap()]).await;
+    assert!(code == 1 && error.contains("--> store/compose.yaml:3:5\n"), "{error}");
+    assert!(error.contains("1 application, read from Git"), "{error}");
+
+    fs::remove_file(one.path().join("new/compose.yaml")).unwrap();
+    let (_, _, error) = sees(&["--path", "new"]).await;
+    assert!(error.contains("is not on disk any more, and is still in Git\n--> new/compose.yaml"), "{error}");
+}
+
+#[tokio::test]
+async fn validate_warns_about_the_effect_on_the_host() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let text = "services:\n  web:\n    image: web:1\n    profiles: [debug]\n    volumes: ['./data:/data', './data/more:/more:ro']\n";
+    let one = folder(&[("shop/compose.yaml", text)]);
+    let path = one.path().to_str().unwrap();
+    let (code, _, error) = run(nobody, &["validate", path]).await;
+    assert_eq!(code, 0, "{error}");
+    assert!(error.contains("warning: nothing of this application would run"), "{error}");
+    let (code, _, error) = run(nobody, &["validate", path, "--profile", "debug"]).await;
+    assert_eq!(code, 0, "{error}");
+    let place =
+        "services.web.volumes: writes to `./data`, which will be /var/lib/driftless/applications/shop/data";
+    assert!(error.contains(place) && !error.contains("nothing of this"), "{error}");
+    let unset = folder(&[("shop/compose.yaml", "services:\n  web:\n    image: web:${TAG:?}\n")]);
+    let path = unset.path().to_str().unwrap();
+    assert_eq!(run(nobody, &["validate", path]).await.0, 1);
+    let (code, _, error) = run(nobody, &["validate", path, "--variable", "TAG=1"]).await;
+    assert_eq!(code, 0, "{error}");
 }
 
 #[tokio::test]
@@ -687,7 +759,7 @@ async fn validate_prints_findings_of_all_applications() {
     assert_eq!(code, 1);
     assert!(error.contains("--> blog/compose.yaml:3:5\n"), "{error}");
     assert!(error.contains("--> shop/compose.yaml:4:5\n"), "{error}");
-    assert!(error.contains("2 applications: "), "{error}");
+    assert!(error.contains("2 applications, "), "{error}");
     let empty = folder(&[("README.md", "nothing here")]);
     let (code, _, error) = run(nobody, &["validate", empty.path().to_str().unwrap()]).await;
     assert_eq!(code, 1, "{error}");

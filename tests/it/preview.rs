@@ -615,5 +615,5 @@ fn folders_named_after_hosts_are_previewed_together() {
         "{out}"
     );
     let (code, _, error) = clone.run(&["validate", ".", "--path", "hosts/${host}"]);
-    assert!(code == 0 && error.contains("2 applications: 0 errors"), "{error}");
+    assert!(code == 0 && error.contains("2 applications, read from Git: 0 errors"), "{error}");
 }

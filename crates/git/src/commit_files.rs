@@ -22,12 +22,18 @@ use super::{
 };
 use driftless_files::{Entry, Files, ReadError};
 
-/// The files of a commit. Readable as long as this value lives, even during fetches and repacking.
+/// The files of a commit, or of another tree. Readable as long as this value lives, even during fetches and repacking.
 pub(super) struct CommitFiles {
-    mirror: Arc<Mirror>,
-    commit: ObjectId,
+    /// `None`: the tree is in the memory of the handle, which cannot be opened again.
+    origin: Option<Origin>,
     /// gix's handle cannot be shared between threads. It is opened again when it fails.
     handle: Mutex<Handle>,
+}
+
+/// A commit of a mirror.
+struct Origin {
+    mirror: Arc<Mirror>,
+    commit: ObjectId,
     _in_use: Arc<()>,
 }
 
@@ -68,7 +74,12 @@ impl CommitFiles {
     pub(super) fn open(mirror: Arc<Mirror>, commit: ObjectId) -> Result<Self, Damage> {
         let in_use = mirror.use_commit(commit);
         let handle = Mutex::new(Handle::open(&mirror, commit)?);
-        Ok(Self { mirror, commit, handle, _in_use: in_use })
+        Ok(Self { origin: Some(Origin { mirror, commit, _in_use: in_use }), handle })
+    }
+
+    /// The files of a tree that may be in the memory of the repository's handle only.
+    pub(super) fn of_tree(repo: gix::Repository, root: ObjectId) -> Self {
+        Self { origin: None, handle: Mutex::new(Handle { repo, root, folders: RefCell::default() }) }
     }
 
     /// The commit that is pinned at a path.
@@ -83,16 +94,19 @@ impl CommitFiles {
         read: impl Fn(&Handle) -> Result<Result<T, ReadError>, Damage>,
     ) -> Result<T, ReadError> {
         let mut handle: MutexGuard<'_, Handle> = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(done) = read(&handle) {
-            return done;
-        }
-        let again = Handle::open(&self.mirror, self.commit).and_then(|fresh| {
+        let damaged = |message| Err(ReadError::Damaged { path: path.to_owned(), message });
+        let Damage(message) = match read(&handle) {
+            Ok(done) => return done,
+            Err(damage) => damage,
+        };
+        let Some(Origin { mirror, commit, .. }) = &self.origin else { return damaged(message) };
+        let again = Handle::open(mirror, *commit).and_then(|fresh| {
             *handle = fresh;
             read(&handle)
         });
         again.unwrap_or_else(|Damage(message)| {
-            self.mirror.suspect(message.clone());
-            Err(ReadError::Damaged { path: path.to_owned(), message })
+            mirror.suspect(message.clone());
+            damaged(message)
         })
     }
 }
@@ -133,7 +147,8 @@ impl Files for CommitFiles {
 
 impl fmt::Debug for CommitFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CommitFiles").field("commit", &self.commit).finish_non_exhaustive()
+        let commit = self.origin.as_ref().map(|origin| origin.commit);
+        f.debug_struct("CommitFiles").field("commit", &commit).finish_non_exhaustive()
     }
 }
 

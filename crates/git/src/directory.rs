@@ -45,6 +45,11 @@ impl Directory {
         Ok(Self { root, ignored: None })
     }
 
+    /// Whether the folder is in a work tree of Git, which does not ignore it as a whole.
+    pub fn is_in_work_tree(&self) -> bool {
+        self.ignored.is_some()
+    }
+
     /// A warning for each file or folder that exists, was asked for, and was not read because Git ignores it.
     pub fn ignored_findings(&self) -> Vec<Finding> {
         self.ignored.iter().flat_map(|ignored| ignored.findings()).collect()

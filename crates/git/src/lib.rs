@@ -16,7 +16,7 @@
 //! | `mirror`, `history`, `repack` | the mirror on disk, its commits, its packs |
 //! | `signature` | signatures of commits and tags |
 //! | `commit_files`, `directory`, `ignored`, `lfs` | the files of a commit or of a folder |
-//! | `local_repository` | commits of a clone on this machine |
+//! | `local_repository`, `index_tree` | commits and the index of a clone on this machine |
 //! | `submodules` | submodules, each with its own mirror |
 //!
 //! # Example
@@ -45,6 +45,7 @@ mod history;
 mod host_key;
 mod http;
 mod ignored;
+mod index_tree;
 mod lfs;
 mod limits;
 mod local_repository;

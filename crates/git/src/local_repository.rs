@@ -7,12 +7,14 @@ use std::{
     sync::Arc,
 };
 
+use driftless_files::Files;
 use gix::ObjectId;
 
 use super::{
     commit_files::CommitFiles,
     commit_source::{Checkout, Error},
     history,
+    index_tree::{self, Conflict},
     mirror::{Damage, Mirror},
     remote_client,
 };
@@ -73,6 +75,36 @@ impl LocalRepository {
         let mirror = Arc::new(Mirror::reading(self.repo.common_dir().to_owned()));
         let files = CommitFiles::open(mirror, commit).map_err(damaged)?;
         Ok(Checkout { commit: info, files: Arc::new(files), rewritten: false, tag: None })
+    }
+
+    /// The root of the work tree; `None` in a bare repository.
+    pub fn work_tree(&self) -> Option<&Path> {
+        self.repo.workdir()
+    }
+
+    /// The files of the next commit, as `git add` has put them together: the index. In a clone without an index they are
+    /// those of the checked-out commit.
+    pub fn index(&self) -> Result<Arc<dyn Files>, Error> {
+        let doing = || format!("read the index of {}", self.path.display());
+        let damaged = |damage: Damage| Error::Damaged { doing: doing(), message: damage.0 };
+        let index = self.repo.try_index();
+        let index = index.map_err(|error| damaged(Damage(remote_client::causes(&error))))?;
+        let Some(index) = index else {
+            let no_commit = self.repo.head().is_ok_and(|head| head.is_unborn());
+            if !no_commit {
+                return Ok(self.commit("HEAD")?.files);
+            }
+            let repo = self.repo.clone();
+            let empty = ObjectId::empty_tree(repo.object_hash());
+            return Ok(Arc::new(CommitFiles::of_tree(repo, empty)));
+        };
+        let repo = self.repo.clone().with_object_memory();
+        let root = index_tree::write_tree(&repo, &index).map_err(damaged)?;
+        let root = root.map_err(|Conflict(path)| Error::Rejected {
+            doing: doing(),
+            message: format!("`{path}` has a merge conflict; resolve it and run `git add`"),
+        })?;
+        Ok(Arc::new(CommitFiles::of_tree(repo, root)))
     }
 
     /// The commit at which two lines of history parted.

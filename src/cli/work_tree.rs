@@ -1,0 +1,267 @@
+//! The files of a clone as the agent will have them, compared with those on disk while they are read.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use driftless_files::{Entry, Files, ReadError, paths};
+use driftless_git::Directory;
+use driftless_model::{Finding, Location};
+
+/// The largest file of variables that is read for its names, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// The files of the index or of the work tree.
+pub(super) struct WorkTree {
+    /// `None`: the files on disk.
+    index: Option<Arc<dyn Files>>,
+    /// The files on disk without those that Git ignores.
+    disk: Directory,
+    /// All files on disk.
+    everything: Directory,
+    seen: Mutex<Seen>,
+}
+
+/// The files that were asked for.
+#[derive(Default)]
+struct Seen {
+    differences: BTreeMap<String, Difference>,
+    /// The YAML files that were read.
+    manifests: BTreeSet<String>,
+}
+
+/// Difference between a file in the index and on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Difference {
+    Changed,
+    Deleted,
+    NotAdded,
+}
+
+impl WorkTree {
+    /// Opens the work tree at `root`, to read `index` or, without it, the files on disk.
+    pub(super) fn open(root: &Path, index: Option<Arc<dyn Files>>) -> io::Result<Self> {
+        let (disk, everything) = (Directory::open(root)?, Directory::with_ignored(root)?);
+        Ok(Self { index, disk, everything, seen: Mutex::default() })
+    }
+
+    /// Warnings about files that the agent will not have as they are on disk, and about the variables in them.
+    /// `applications` are the folders of the applications.
+    pub(super) fn findings(&self, applications: &[&str]) -> Vec<Finding> {
+        let mut findings = self.disk.ignored_findings();
+        let seen = self.seen();
+        for finding in &mut findings {
+            let names = self.used_variables(&finding.location.file, &seen.manifests);
+            if !names.is_empty() {
+                let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+                finding.message = format!(
+                    "is ignored by Git, so it is not read: the agent does not have its variables {}, which the \
+                     manifests use",
+                    names.join(", ")
+                );
+            }
+        }
+        for (path, difference) in &seen.differences {
+            let (message, command) = match difference {
+                Difference::Changed => ("differs on disk from what `git add` has seen, which is read", "add"),
+                Difference::Deleted => ("is not on disk any more, and is still in Git", "rm"),
+                Difference::NotAdded if !is_relevant(path, applications) => continue,
+                Difference::NotAdded => {
+                    ("is not in Git, so it is not read: the agent would not have it", "add")
+                }
+            };
+            let help = format!("`git {command} {path}`, or check the files on disk with --worktree");
+            findings.push(Finding::warning(Location::file(path), "", message).help(help));
+        }
+        findings
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, path: &str, difference: Difference) {
+        self.seen().differences.insert(path.to_owned(), difference);
+    }
+
+    /// The files that are read.
+    fn files(&self) -> &dyn Files {
+        self.index.as_deref().unwrap_or(&self.disk)
+    }
+
+    /// The variables of a file that manifests in its folder and below refer to.
+    fn used_variables(&self, file: &str, manifests: &BTreeSet<String>) -> BTreeSet<String> {
+        if !is_env_file(file) {
+            return BTreeSet::new();
+        }
+        let text = |files: &dyn Files, path: &str| {
+            let bytes = files.read(path, LARGEST).ok()?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let mut names = text(&self.everything, file).map(|text| variable_names(&text)).unwrap_or_default();
+        let folder = paths::parent(file);
+        let below = format!("{folder}/");
+        let manifests = manifests.iter().filter(|path| folder.is_empty() || path.starts_with(&below));
+        let texts: Vec<String> = manifests.filter_map(|path| text(self.files(), path)).collect();
+        names.retain(|name| texts.iter().any(|text| uses_variable(text, name)));
+        names
+    }
+}
+
+impl Files for WorkTree {
+    fn entry(&self, path: &str) -> Result<Option<Entry>, ReadError> {
+        let Some(index) = &self.index else { return self.disk.entry(path) };
+        let entry = index.entry(path)?;
+        let on_disk = self.disk.entry(path)?;
+        match (&entry, &on_disk) {
+            (Some(Entry::File { .. }), None) => self.record(path, Difference::Deleted),
+            // A file of a submodule exists, but is not read.
+            (None, Some(Entry::File { .. })) if matches!(index.read(path, 0), Err(ReadError::Missing(_))) => {
+                self.record(path, Difference::NotAdded);
+            }
+            (None | Some(_), _) => {}
+        }
+        Ok(entry)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<(String, Entry)>, ReadError> {
+        let Some(index) = &self.index else { return self.disk.list(folder) };
+        let listed = index.list(folder)?;
+        let is_in_index = |name: &String| listed.iter().any(|(listed, _)| listed == name);
+        // A folder that is only on disk is recorded as a whole by the one above.
+        let on_disk = if matches!(index.entry(folder)?, Some(Entry::Folder)) {
+            self.disk.list(folder)?
+        } else {
+            Vec::new()
+        };
+        for (name, entry) in on_disk.into_iter().filter(|(name, _)| !is_in_index(name)) {
+            let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+            let is_new = match entry {
+                Entry::File { .. } => true,
+                Entry::Folder => self.disk.list(&path)?.iter().any(|(name, _)| is_yaml(name)),
+                Entry::Submodule => false,
+            };
+            if is_new {
+                let path = if entry == Entry::Folder { format!("{path}/") } else { path };
+                self.record(&path, Difference::NotAdded);
+            }
+        }
+        Ok(listed)
+    }
+
+    fn links(&self, folder: &str) -> Result<BTreeMap<String, String>, ReadError> {
+        self.files().links(folder)
+    }
+
+    fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {
+        if is_yaml(path) {
+            self.seen().manifests.insert(path.to_owned());
+        }
+        let Some(index) = &self.index else { return self.disk.read(path, limit) };
+        let bytes = index.read(path, limit)?;
+        match self.disk.read(path, limit) {
+            Ok(on_disk) if !is_same_text(&bytes, &on_disk) => self.record(path, Difference::Changed),
+            Ok(_) => {}
+            Err(ReadError::Missing(_) | ReadError::Folder(_)) => self.record(path, Difference::Deleted),
+            Err(_) => self.record(path, Difference::Changed),
+        }
+        Ok(bytes)
+    }
+
+    fn id(&self, path: &str) -> Result<Option<String>, ReadError> {
+        self.files().id(path)
+    }
+
+    fn is_encrypted(&self, path: &str) -> bool {
+        self.files().is_encrypted(path)
+    }
+}
+
+impl fmt::Debug for WorkTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkTree").field("disk", &self.disk).finish_non_exhaustive()
+    }
+}
+
+/// Git may write line ends of another system to the disk.
+fn is_same_text(one: &[u8], other: &[u8]) -> bool {
+    let without_returns = |bytes: &[u8]| -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        bytes.retain(|byte| *byte != b'\r');
+        bytes
+    };
+    one == other || without_returns(one) == without_returns(other)
+}
+
+fn is_yaml(path: &str) -> bool {
+    [".yaml", ".yml"].iter().any(|end| path.ends_with(end))
+}
+
+/// `.env`, `.env.local`, `db.env`
+fn is_env_file(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with(".env.") || name.rsplit_once('.').is_some_and(|(_, end)| end == "env")
+}
+
+/// Whether a file that is not in Git may belong to an application: a manifest, variables, or a file in a folder that one
+/// mounts.
+fn is_relevant(path: &str, applications: &[&str]) -> bool {
+    let is_below = |folder: &&str| {
+        let inside = if folder.is_empty() { Some(path) } else { path.strip_prefix(*folder) };
+        inside.is_some_and(|inside| inside.trim_start_matches('/').contains('/'))
+    };
+    path.ends_with('/') || is_yaml(path) || is_env_file(path) || applications.iter().any(is_below)
+}
+
+/// The names that a file of variables sets.
+fn variable_names(text: &str) -> BTreeSet<String> {
+    let names = text.lines().filter_map(|line| {
+        let line = line.trim_start().trim_start_matches('\u{feff}');
+        let line = line.strip_prefix("export ").unwrap_or(line).trim_start();
+        let end = line.find(|letter| !is_of_name(letter))?;
+        let (name, rest) = line.split_at_checked(end)?;
+        (!name.is_empty() && rest.trim_start().starts_with(['=', ':'])).then(|| name.to_owned())
+    });
+    names.collect()
+}
+
+/// Whether a manifest has `$NAME`, `${NAME…`, or the bare name in a list or map of variables.
+fn uses_variable(text: &str, name: &str) -> bool {
+    let is_whole = |rest: &str| !rest.starts_with(is_of_name);
+    let is_interpolated = text.match_indices('$').any(|(at, _)| {
+        let rest = text.get(at + 1..).unwrap_or_default();
+        let rest = rest.strip_prefix('{').unwrap_or(rest);
+        rest.strip_prefix(name).is_some_and(is_whole)
+    });
+    let is_bare = |line: &str| {
+        let line = line.trim();
+        line.strip_prefix("- ").map(|item| item.trim().trim_matches(['"', '\''])) == Some(name)
+            || line.strip_suffix(':').map(str::trim_end) == Some(name)
+    };
+    is_interpolated || text.lines().any(is_bare)
+}
+
+fn is_of_name(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_manifests_use_are_found() {
+        let names = variable_names("# A=1\nexport A=1\n B: 2\nC = x\nD\n\nE=\n");
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["A", "B", "C", "E"]);
+        let text = "image: web:${TAG:-1}\ncommand: $RUN now\nenvironment:\n  - BARE\n  MAP:\n";
+        for name in ["TAG", "RUN", "BARE", "MAP"] {
+            assert!(uses_variable(text, name), "{name}");
+        }
+        for name in ["TA", "RU", "web", "now", "BAR"] {
+            assert!(!uses_variable(text, name), "{name}");
+        }
+    }
+}

@@ -13,7 +13,7 @@ use driftless_model::{
     AgentId, ApiToken, AuditResult, HealthStatus, HostIdentity, IncidentKind, RepositoryStatus, Scope,
     Timestamp, digest_hex,
 };
-use driftless_store::{Store, StoredHost};
+use driftless_store::{FleetBounds, FleetChange, Store, StoredHost};
 use driftless_web::{Access, Token, router, serve};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -97,6 +97,7 @@ impl Collector {
 
 /// An agent that reports.
 struct Host {
+    handle: Handle,
     inbox: Inbox,
     targets: FleetTargets,
     stop: CancellationToken,
@@ -115,7 +116,7 @@ impl Host {
         let token = token.map(str::to_owned);
         let labels = BTreeMap::from([("role".to_owned(), "web".to_owned())]);
         let source = ReportSource {
-            handle,
+            handle: handle.clone(),
             host: HostIdentity { name: name.to_owned(), labels },
             instance: AgentId(instance.to_owned()),
             environment: Arc::new(move |_: &str| token.clone()),
@@ -123,7 +124,7 @@ impl Host {
         };
         let stop = CancellationToken::new();
         let targets = start_fleet_reports(&settings, &source, &stop, &TaskTracker::new());
-        Self { inbox, targets, stop }
+        Self { handle, inbox, targets, stop }
     }
 
     fn error(&self, index: usize) -> String {
@@ -323,6 +324,48 @@ async fn malformed_and_large_reports_change_nothing() {
 }
 
 #[tokio::test]
+async fn full_collector_refuses_and_the_host_says_so() {
+    let collector = Collector::start(&[], Access::loopback()).await;
+    let large = StoredHost {
+        name: "large".to_owned(),
+        instance: "a1".to_owned(),
+        digest: String::new(),
+        received: Clock::System.now(),
+        report: " ".repeat(64 << 20),
+        conflict: None,
+    };
+    let bounds = FleetBounds { hosts: 1, bytes: 1 << 30 };
+    let stored = |_| (FleetChange::Report(large), ());
+    collector.store.change_fleet_host("large", bounds, stored).unwrap().unwrap();
+    let host = Host::start("nas", "a1", &[&collector.url], None);
+    until("the host is refused", || !host.error(0).is_empty()).await;
+    let error = "it answered 507 Insufficient Storage: all reports at this collector together would have more than 64 MiB, with 1 KiB of this host";
+    assert_eq!(host.error(0), error);
+    let message = format!("could not report to {}: {error}", collector.url);
+    until("the problem is seen", || !host.handle.problems().list().is_empty()).await;
+    let problem = host.handle.problems().list().remove(0);
+    assert_eq!((problem.subject.as_str(), problem.message), ("report", message));
+
+    assert!(collector.store.remove_fleet_host("large").unwrap());
+    until("the host reports", || host.handle.problems().list().is_empty()).await;
+    assert_eq!(collector.hosts()[0].name, "nas");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_two_first_reports_of_a_name_wins() {
+    let collector = Collector::start(&[], Access::loopback()).await;
+    let put = async |instance: &str| {
+        let json = serde_json::to_string(&report("nas", instance)).unwrap();
+        collector.put("nas", &[], json).await.0
+    };
+    let (first, second) = tokio::join!(put("a1"), put("b2"));
+    let mut answers = [first, second];
+    answers.sort();
+    assert_eq!(answers, [StatusCode::NO_CONTENT, StatusCode::CONFLICT]);
+    assert!(collector.hosts()[0].conflict.is_some());
+}
+
+#[tokio::test]
 async fn agent_that_is_no_collector_accepts_nothing() {
     let sample::Agent { handle, store, inbox: _inbox } = agent([shop()]);
     let router = router(handle, store, Access::loopback());
@@ -420,7 +463,7 @@ async fn page_and_metrics_show_fresh_and_lost_hosts() {
             report: serde_json::to_string(&report).unwrap(),
             conflict: None,
         };
-        assert!(collector.store.set_fleet_host(&host, 10).unwrap());
+        sample::keep_report(&collector.store, host);
     }
     let (status, page) = collector.get("/fleet").await;
     assert_eq!(status, StatusCode::OK);
@@ -463,7 +506,7 @@ async fn lost_host_is_an_incident_until_it_is_heard() {
             report: serde_json::to_string(&report(name, "a1")).unwrap(),
             conflict: None,
         };
-        assert!(store.set_fleet_host(&host, 10).unwrap());
+        sample::keep_report(&store, host);
     };
     // The collector itself was down for an hour.
     let long_ago = Timestamp(NOON.0 - 3_600_000);

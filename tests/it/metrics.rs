@@ -88,7 +88,7 @@ fn busy_agent() -> sample::Agent {
         report: serde_json::to_string(&report).unwrap(),
         conflict: None,
     };
-    assert!(agent.store.set_fleet_host(&host, 1).unwrap());
+    sample::keep_report(&agent.store, host);
     let fleet = driftless_config::Fleet { accept: true, expected: Vec::new() };
     sample::Agent { handle: agent.handle.with_fleet(fleet), ..agent }
 }

@@ -15,7 +15,7 @@ use driftless_model::{
     StatusCondition, SyncStatus, Timestamp, Until, WaitStatus, WorkloadStatus,
 };
 use driftless_report as report;
-use driftless_store::Store;
+use driftless_store::{FleetBounds, FleetChange, Store, StoredHost};
 
 /// 2026-01-01T12:00:00Z
 pub(crate) const NOON: Timestamp = Timestamp(1_767_268_800_000);
@@ -277,6 +277,13 @@ pub(crate) fn agent(applications: impl IntoIterator<Item = Application>) -> Agen
 pub(crate) fn publish(inbox: &Inbox, applications: impl IntoIterator<Item = Application>) {
     let applications = applications.into_iter().map(|it| (it.name.clone(), Arc::new(it))).collect();
     inbox.applications.send_replace(Arc::new(applications));
+}
+
+/// Stores the last report of a host, as a collector does.
+pub(crate) fn keep_report(store: &Store, host: StoredHost) {
+    let bounds = FleetBounds { hosts: 10, bytes: 1 << 20 };
+    let name = host.name.clone();
+    store.change_fleet_host(&name, bounds, |_| (FleetChange::Report(host), ())).unwrap().unwrap();
 }
 
 impl Agent {

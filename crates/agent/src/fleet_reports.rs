@@ -16,7 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_clock::Clock;
 use driftless_config::FleetReports;
-use driftless_fleet::{ApplicationReport, HostReport, RepositoryReport, SCHEMA};
+use driftless_fleet::{ApplicationReport, HostReport, RepositoryReport, SCHEMA, TargetStatus};
 use driftless_git::{Lookup, read_secret};
 use driftless_model::{AgentId, HostIdentity, digest_hex, root_cause};
 
@@ -39,6 +39,9 @@ const LONGEST_MESSAGE: usize = 300;
 
 /// The largest file of certificate authorities that is read, in bytes.
 const LARGEST_CA_FILE: u64 = 1 << 20;
+
+/// The subject of the problem that a collector takes no reports.
+const SUBJECT: &str = "report";
 
 /// The header with the id of the machine, in a heartbeat.
 pub const INSTANCE_HEADER: &str = "driftless-instance";
@@ -102,6 +105,9 @@ pub fn start_fleet_reports(
     tasks: &TaskTracker,
 ) -> FleetTargets {
     let targets = FleetTargets::new(settings);
+    for collector in settings.exposed() {
+        tracing::warn!(collector, "the token crosses the network in clear; use https");
+    }
     for (index, to) in settings.to.iter().enumerate() {
         if source.host.name.is_empty() {
             let error = "the host has no name: set `host.name` in the configuration".to_owned();
@@ -156,6 +162,19 @@ enum ReportError {
     Refused { status: StatusCode, message: String },
 }
 
+impl ReportError {
+    /// Whether it stays until somebody does something.
+    fn is_lasting(&self) -> bool {
+        match self {
+            Self::Token(_) | Self::CaFile(_) => true,
+            Self::Refused { status, .. } => {
+                status.is_client_error() || *status == StatusCode::INSUFFICIENT_STORAGE
+            }
+            Self::Client(_) | Self::Write(_) | Self::Unreachable(_) => false,
+        }
+    }
+}
+
 /// The answer of a collector to a heartbeat or a report.
 enum CollectorAnswer {
     Taken,
@@ -200,6 +219,18 @@ impl FleetReporter {
     /// Publishes the result, and logs it if it is another one than before.
     fn note(&mut self, sent: Result<Delivered, ReportError>) -> Option<Delivered> {
         let before = self.targets.list().get(self.index).cloned().unwrap_or_default();
+        let blocked = sent.as_ref().err().is_some_and(ReportError::is_lasting);
+        let noted = self.note_result(sent, &before);
+        self.targets.update(self.index, |target| target.blocked = blocked);
+        self.source.handle.problems().set(SUBJECT, self.targets.blocked());
+        noted
+    }
+
+    fn note_result(
+        &mut self,
+        sent: Result<Delivered, ReportError>,
+        before: &TargetStatus,
+    ) -> Option<Delivered> {
         match sent {
             Ok(delivered) => {
                 if before.last_sent.is_none() || !before.error.is_empty() {

@@ -20,6 +20,15 @@ impl FleetTargets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// One sentence about the collectors that take no reports until somebody does something. `None`: there is none.
+    pub(crate) fn blocked(&self) -> Option<String> {
+        let targets = self.list();
+        let blocked = targets.iter().filter(|target| target.blocked);
+        let sentences: Vec<String> =
+            blocked.map(|target| format!("{}: {}", target.to, target.error)).collect();
+        (!sentences.is_empty()).then(|| format!("could not report to {}", sentences.join("; ")))
+    }
+
     pub(crate) fn update(&self, index: usize, change: impl FnOnce(&mut TargetStatus)) {
         if let Some(target) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index) {
             change(target);

@@ -53,6 +53,15 @@ impl Settings {
         if findings.is_empty() { Ok(settings) } else { Err(findings) }
     }
 
+    /// Settings that the agent accepts and that somebody should know of, such as a token that crosses the network in clear.
+    pub fn warnings(&self, file: &str) -> Vec<Finding> {
+        let warning = |to: &str| {
+            let message = format!("the token crosses the network in clear to {to}");
+            Finding::warning(Location::file(file), "report.to", message).help("use https: docs/access.md#tls")
+        };
+        self.report.exposed().into_iter().map(warning).collect()
+    }
+
     /// Checks the rules between values again, after options changed the settings. Returns all broken rules.
     pub fn check(&self, file: &str) -> Vec<Finding> {
         findings(file, self)

@@ -1,7 +1,7 @@
 //! The fleet: the collectors that this agent reports to, and the hosts whose reports it accepts. The token stays the name
 //! of a file or variable.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use crate::{
     host, keys,
@@ -32,6 +32,26 @@ pub struct Fleet {
     pub accept: bool,
     /// The names of hosts that are shown also if they have never reported.
     pub expected: Vec<String>,
+}
+
+impl FleetReports {
+    /// The collectors to which everybody on the way can read the token: it crosses the network over plain http.
+    pub fn exposed(&self) -> Vec<&str> {
+        let is_exposed = |to: &&str| self.token.is_some() && is_exposed(to);
+        self.to.iter().map(String::as_str).filter(is_exposed).collect()
+    }
+}
+
+/// Whether a URL leads beyond loopback without TLS.
+fn is_exposed(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return false };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let server = match authority.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback = server.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    server != "localhost" && !is_loopback
 }
 
 impl Default for FleetReports {
@@ -98,5 +118,28 @@ fn target(text: &str) -> Result<String, &'static str> {
         Ok(text.trim_end_matches('/').to_owned())
     } else {
         Err("the address of another agent is written as `https://hub.example.com`, without a user or a query")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_http_beyond_loopback_exposes_a_token() {
+        let to = [
+            "http://hub:8484",
+            "http://10.0.0.7",
+            "http://[fd00::1]:8484",
+            "http://localhost:8484",
+            "http://127.0.0.1:8484",
+            "http://[::1]:8484",
+            "https://hub.example.com",
+        ];
+        let to = to.map(str::to_owned).to_vec();
+        let token = Some(Secret::Environment("TOKEN".to_owned()));
+        let reports = FleetReports { to, token, ..FleetReports::default() };
+        assert_eq!(reports.exposed(), ["http://hub:8484", "http://10.0.0.7", "http://[fd00::1]:8484"]);
+        assert!(FleetReports { token: None, ..reports }.exposed().is_empty());
     }
 }

@@ -29,4 +29,7 @@ pub struct TargetStatus {
     /// Why the last try failed; empty after a success.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+    /// Whether it fails until somebody does something, as when the collector is full or refuses the token.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub blocked: bool,
 }

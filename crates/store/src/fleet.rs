@@ -1,7 +1,7 @@
 //! The last report of each host of the fleet, on a collector. Every host repeats its report, so a lost table is complete
 //! again after a few seconds, and it is in no backup.
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use driftless_model::Timestamp;
 
@@ -44,6 +44,33 @@ pub struct StoredConflict {
     pub at: Timestamp,
 }
 
+/// The bounds of all reports together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetBounds {
+    /// The most hosts.
+    pub hosts: u64,
+    /// The most bytes of JSON of all reports together.
+    pub bytes: u64,
+}
+
+/// A report that does not fit the bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FleetFull {
+    /// There are this many hosts already.
+    Hosts(u64),
+    /// All reports together would have more than this number of bytes.
+    Bytes(u64),
+}
+
+/// The decision about a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FleetChange {
+    /// It becomes the row of the host.
+    Report(StoredHost),
+    /// It is refused: another machine has the name.
+    Refusal(StoredConflict),
+}
+
 impl Store {
     /// All hosts by name.
     pub fn fleet_hosts(&self) -> Result<Vec<StoredHost>, Error> {
@@ -62,33 +89,29 @@ impl Store {
         })
     }
 
-    /// Stores the report of a host. False: it would be more than `most` hosts.
-    pub fn set_fleet_host(&self, host: &StoredHost, most: usize) -> Result<bool, Error> {
-        let StoredHost { name, instance, digest, received, report, conflict } = host;
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
+    /// Decides about a report of the host `name` from its row, and stores the decision in the same transaction, so that
+    /// of two machines that report at the same time one is first. Nothing is stored that exceeds the bounds.
+    pub fn change_fleet_host<T>(
+        &self,
+        name: &str,
+        bounds: FleetBounds,
+        decide: impl FnOnce(Option<StoredHost>) -> (FleetChange, T),
+    ) -> Result<Result<T, FleetFull>, Error> {
         self.write(WHAT, Durability::Process, |transaction| {
-            let others: i64 = transaction
-                .prepare_cached("SELECT COUNT(*) FROM fleet_hosts WHERE name <> ?1")?
-                .query_row(params![name], |row| row.get(0))?;
-            if others >= most {
-                return Ok(false);
-            }
-            let conflict = conflict.as_ref();
-            transaction
-                .prepare_cached(&format!(
-                    "INSERT OR REPLACE INTO fleet_hosts ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
-                ))?
-                .execute(params![
-                    name,
-                    instance,
-                    digest,
-                    to_sql(received.0),
-                    report,
-                    conflict.map(|conflict| &conflict.instance),
-                    conflict.map(|conflict| &conflict.from),
-                    conflict.map(|conflict| to_sql(conflict.at.0)),
-                ])?;
-            Ok(true)
+            let query = format!("SELECT {COLUMNS} FROM fleet_hosts WHERE name = ?1");
+            let known =
+                transaction.prepare_cached(&query)?.query_row(params![name], stored_host).optional()?;
+            let (change, answer) = decide(known);
+            let full = match change {
+                FleetChange::Report(host) => {
+                    set_report(transaction, &StoredHost { name: name.to_owned(), ..host }, bounds)?
+                }
+                FleetChange::Refusal(conflict) => {
+                    set_conflict(transaction, name, &conflict)?;
+                    None
+                }
+            };
+            Ok(full.map_or(Ok(answer), Err))
         })
     }
 
@@ -110,26 +133,61 @@ impl Store {
         })
     }
 
-    /// Stores that a machine was refused because another one has its name.
-    pub fn set_fleet_conflict(&self, name: &str, conflict: &StoredConflict) -> Result<(), Error> {
-        let StoredConflict { instance, from, at } = conflict;
-        self.write(WHAT, Durability::Process, |transaction| {
-            transaction
-                .prepare_cached(
-                    "UPDATE fleet_hosts SET conflict_instance = ?2, conflict_from = ?3, conflict_at = ?4 \
-                     WHERE name = ?1",
-                )?
-                .execute(params![name, instance, from, to_sql(at.0)])?;
-            Ok(())
-        })
-    }
-
     /// Removes a host. False: there is none of this name.
     pub fn remove_fleet_host(&self, name: &str) -> Result<bool, Error> {
         self.write(WHAT, Durability::Power, |transaction| {
             Ok(transaction.execute("DELETE FROM fleet_hosts WHERE name = ?1", params![name])? > 0)
         })
     }
+}
+
+/// Stores a report unless that exceeds the bounds.
+fn set_report(
+    transaction: &Transaction<'_>,
+    host: &StoredHost,
+    bounds: FleetBounds,
+) -> Result<Option<FleetFull>, rusqlite::Error> {
+    let StoredHost { name, instance, digest, received, report, conflict } = host;
+    let others = "SELECT COUNT(*), COALESCE(SUM(octet_length(report)), 0) FROM fleet_hosts WHERE name <> ?1";
+    let (hosts, bytes): (i64, i64) =
+        transaction.prepare_cached(others)?.query_row(params![name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if from_sql(hosts) >= bounds.hosts {
+        return Ok(Some(FleetFull::Hosts(bounds.hosts)));
+    }
+    if from_sql(bytes).saturating_add(report.len() as u64) > bounds.bytes {
+        return Ok(Some(FleetFull::Bytes(bounds.bytes)));
+    }
+    let conflict = conflict.as_ref();
+    transaction
+        .prepare_cached(&format!(
+            "INSERT OR REPLACE INTO fleet_hosts ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+        ))?
+        .execute(params![
+            name,
+            instance,
+            digest,
+            to_sql(received.0),
+            report,
+            conflict.map(|conflict| &conflict.instance),
+            conflict.map(|conflict| &conflict.from),
+            conflict.map(|conflict| to_sql(conflict.at.0)),
+        ])?;
+    Ok(None)
+}
+
+/// Stores that a machine was refused because another one has its name.
+fn set_conflict(
+    transaction: &Transaction<'_>,
+    name: &str,
+    conflict: &StoredConflict,
+) -> Result<(), rusqlite::Error> {
+    let StoredConflict { instance, from, at } = conflict;
+    transaction
+        .prepare_cached(
+            "UPDATE fleet_hosts SET conflict_instance = ?2, conflict_from = ?3, conflict_at = ?4 WHERE name = ?1",
+        )?
+        .execute(params![name, instance, from, to_sql(at.0)])?;
+    Ok(())
 }
 
 fn stored_host(row: &Row<'_>) -> Result<StoredHost, rusqlite::Error> {
@@ -166,13 +224,19 @@ mod tests {
         }
     }
 
+    fn set(store: &Store, host: StoredHost, bounds: FleetBounds) -> Result<(), FleetFull> {
+        store.change_fleet_host(&host.name.clone(), bounds, |_| (FleetChange::Report(host), ())).unwrap()
+    }
+
+    const TWO: FleetBounds = FleetBounds { hosts: 2, bytes: 1000 };
+
     #[test]
     fn last_report_of_each_host_is_kept() {
         let store = Store::in_memory(Clock::System).unwrap();
-        assert!(store.set_fleet_host(&host("web", "a", "1"), 2).unwrap());
-        assert!(store.set_fleet_host(&host("nas", "b", "1"), 2).unwrap());
-        assert!(!store.set_fleet_host(&host("third", "c", "1"), 2).unwrap(), "the number is bounded");
-        assert!(store.set_fleet_host(&host("web", "a", "2"), 2).unwrap());
+        set(&store, host("web", "a", "1"), TWO).unwrap();
+        set(&store, host("nas", "b", "1"), TWO).unwrap();
+        assert_eq!(set(&store, host("third", "c", "1"), TWO), Err(FleetFull::Hosts(2)));
+        set(&store, host("web", "a", "2"), TWO).unwrap();
         assert_eq!(store.fleet_hosts().unwrap(), [host("nas", "b", "1"), host("web", "a", "2")]);
         assert!(store.remove_fleet_host("web").unwrap());
         assert!(!store.remove_fleet_host("web").unwrap());
@@ -180,15 +244,59 @@ mod tests {
     }
 
     #[test]
+    fn size_of_all_reports_together_is_bounded() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let bounds = FleetBounds { hosts: 9, bytes: 10 };
+        let sized =
+            |name: &str, size: usize| StoredHost { report: "é".repeat(size / 2), ..host(name, "a", "1") };
+        set(&store, sized("web", 6), bounds).unwrap();
+        set(&store, sized("nas", 4), bounds).unwrap();
+        assert_eq!(set(&store, sized("tv", 2), bounds), Err(FleetFull::Bytes(10)));
+        // A report that has grown is refused, and the last one stays.
+        assert_eq!(set(&store, sized("nas", 6), bounds), Err(FleetFull::Bytes(10)));
+        assert_eq!(store.fleet_host("nas").unwrap(), Some(sized("nas", 4)));
+        set(&store, sized("web", 4), bounds).unwrap();
+        set(&store, sized("tv", 2), bounds).unwrap();
+    }
+
+    #[test]
+    fn decision_and_its_row_are_one_transaction() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let firsts: usize = std::thread::scope(|scope| {
+            let racing = ["a", "b", "c", "d"].map(|instance| {
+                let store = &store;
+                scope.spawn(move || {
+                    let decide = |known: Option<StoredHost>| {
+                        let conflict = StoredConflict {
+                            instance: instance.to_owned(),
+                            from: String::new(),
+                            at: Timestamp(2),
+                        };
+                        if known.is_some() {
+                            (FleetChange::Refusal(conflict), 0)
+                        } else {
+                            (FleetChange::Report(host("nas", instance, "1")), 1)
+                        }
+                    };
+                    store.change_fleet_host("nas", TWO, decide).unwrap().unwrap()
+                })
+            });
+            racing.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(firsts, 1);
+    }
+
+    #[test]
     fn heartbeat_counts_only_for_the_stored_report() {
         let store = Store::in_memory(Clock::System).unwrap();
         assert!(!store.hear_fleet_host("web", "a", "1", Timestamp(5)).unwrap());
-        store.set_fleet_host(&host("web", "a", "1"), 9).unwrap();
+        set(&store, host("web", "a", "1"), TWO).unwrap();
         assert!(!store.hear_fleet_host("web", "b", "1", Timestamp(5)).unwrap(), "another machine");
         assert!(!store.hear_fleet_host("web", "a", "2", Timestamp(5)).unwrap(), "another report");
         assert!(store.hear_fleet_host("web", "a", "1", Timestamp(5)).unwrap());
         let conflict = StoredConflict { instance: "b".to_owned(), from: "::1".to_owned(), at: Timestamp(6) };
-        store.set_fleet_conflict("web", &conflict).unwrap();
+        let refusal = FleetChange::Refusal(conflict.clone());
+        store.change_fleet_host("web", TWO, |_| (refusal, ())).unwrap().unwrap();
         let expected =
             StoredHost { received: Timestamp(5), conflict: Some(conflict), ..host("web", "a", "1") };
         assert_eq!(store.fleet_host("web").unwrap(), Some(expected));

@@ -58,7 +58,7 @@ pub use commit_statuses::StoredStatus;
 pub use contents::{ContentDir, Visibility};
 pub use deliveries::DeliveryState;
 pub use error::Error;
-pub use fleet::{StoredConflict, StoredHost};
+pub use fleet::{FleetBounds, FleetChange, FleetFull, StoredConflict, StoredHost};
 pub use notifications::IncidentUpdate;
 pub use queues::QueueLength;
 pub use state_dir::StateDir;

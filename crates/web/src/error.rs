@@ -47,6 +47,9 @@ pub(super) enum Error {
     ReportNeeded,
     #[error("the report has more than {0} KiB")]
     ReportTooLarge(u64),
+    /// The collector has no room for the report.
+    #[error("{0}")]
+    FleetFull(String),
     #[error("there is no route `{0}`")]
     NoSuchRoute(String),
     #[error("this route does not accept {0}")]
@@ -111,6 +114,7 @@ impl Error {
             Self::Unauthorized | Self::Expired(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::BodyTooLarge | Self::ReportTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::FleetFull(_) => StatusCode::INSUFFICIENT_STORAGE,
             Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Hook(status, _) => *status,
@@ -127,6 +131,7 @@ impl Error {
             Self::NoSuchHost(_) => "noSuchHost",
             Self::NoCollector => "noCollector",
             Self::ReportNeeded => "reportNeeded",
+            Self::FleetFull(_) => "fleetFull",
             Self::NoSuchRoute(_) => "noSuchRoute",
             Self::NoSuchMethod(_) => "noSuchMethod",
             Self::Refused(_) | Self::Hook(..) => "refused",
@@ -156,6 +161,7 @@ impl Error {
                 Some("`fleet: {accept: true}` in its configuration makes it a collector: docs/fleet.md")
             }
             Self::ReportNeeded => Some("send the report without `If-None-Match`"),
+            Self::FleetFull(_) => Some("remove hosts there with `driftless fleet remove HOST`"),
             Self::NoSuchRoute(_) => Some("docs/api.md lists the routes"),
             Self::NoSuchMethod(_) => {
                 Some("use GET to read, and POST for sync, rollback, resume, suspend and adopt")

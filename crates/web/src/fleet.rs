@@ -23,10 +23,10 @@ use driftless_agent::{INSTANCE_HEADER, fleet_hosts, last_report};
 use driftless_fleet::{FleetStatus, Freshness, HostReport, freshness};
 use driftless_model::digest_hex;
 use driftless_store as store;
-use driftless_store::{Store, StoredConflict, StoredHost};
+use driftless_store::{FleetBounds, FleetChange, FleetFull, Store, StoredConflict, StoredHost};
 
-/// The most hosts of a collector.
-const MOST_HOSTS: usize = 1000;
+/// The most hosts of a collector, and the most bytes of all their reports together. 500 hosts of 50 applications need 8 MiB.
+const BOUNDS: FleetBounds = FleetBounds { hosts: 1000, bytes: 64 * 1024 * 1024 };
 
 /// The largest report as it is sent, in bytes.
 const LARGEST_SENT: usize = 512 * 1024;
@@ -103,16 +103,21 @@ pub(super) async fn report(
     };
     let from = caller.from.clone();
     match read(&shared.store, move |store| accept(store, host, from)).await? {
-        Acceptance::Stored(news) => {
+        Err(FleetFull::Hosts(most)) => {
+            Err(Error::FleetFull(format!("this collector has {most} hosts already")))
+        }
+        Err(FleetFull::Bytes(most)) => Err(Error::FleetFull(format!(
+            "all reports at this collector together would have more than {} MiB, with {} KiB of this host",
+            most >> 20,
+            json.len().div_ceil(1024)
+        ))),
+        Ok(Acceptance::Stored(news)) => {
             if let Some(news) = news {
                 note.set(&format!("{name}: {news}"));
             }
             Ok(StatusCode::NO_CONTENT)
         }
-        Acceptance::Full => Err(Error::Refused(format!(
-            "this collector has {MOST_HOSTS} hosts already: remove some with `driftless fleet remove HOST`"
-        ))),
-        Acceptance::Taken { owner, is_news } => {
+        Ok(Acceptance::Taken { owner, is_news }) => {
             if is_news {
                 let other = short(&report.instance);
                 note.set(&format!(
@@ -148,15 +153,22 @@ pub(super) async fn remove(
 enum Acceptance {
     /// It is stored. With a sentence if the host or its machine is new.
     Stored(Option<&'static str>),
-    /// There are too many hosts.
-    Full,
     /// Another machine has the name.
     Taken { owner: String, is_news: bool },
 }
 
-fn accept(store: &Store, host: StoredHost, from: String) -> Result<Acceptance, store::Error> {
+fn accept(
+    store: &Store,
+    host: StoredHost,
+    from: String,
+) -> Result<Result<Acceptance, FleetFull>, store::Error> {
+    let name = host.name.clone();
+    store.change_fleet_host(&name, BOUNDS, |known| decide(known, host, from))
+}
+
+/// The first machine keeps the name while it is fresh.
+fn decide(known: Option<StoredHost>, host: StoredHost, from: String) -> (FleetChange, Acceptance) {
     let now = host.received;
-    let known = store.fleet_host(&host.name)?;
     let (news, conflict) = match known {
         None => (Some("new host"), None),
         Some(known) if known.instance == host.instance => (None, known.conflict),
@@ -168,14 +180,13 @@ fn accept(store: &Store, host: StoredHost, from: String) -> Result<Acceptance, s
                         && freshness(conflict.at, every, now) == Freshness::Fresh
                 });
                 let conflict = StoredConflict { instance: host.instance, from, at: now };
-                store.set_fleet_conflict(&host.name, &conflict)?;
-                return Ok(Acceptance::Taken { owner: known.instance, is_news: before.is_none() });
+                let taken = Acceptance::Taken { owner: known.instance, is_news: before.is_none() };
+                return (FleetChange::Refusal(conflict), taken);
             }
             (Some("another machine took the name, after the first was silent"), None)
         }
     };
-    let host = StoredHost { conflict, ..host };
-    Ok(if store.set_fleet_host(&host, MOST_HOSTS)? { Acceptance::Stored(news) } else { Acceptance::Full })
+    (FleetChange::Report(StoredHost { conflict, ..host }), Acceptance::Stored(news))
 }
 
 fn short(instance: &str) -> &str {

@@ -309,8 +309,9 @@ fn administration() -> Vec<Operation> {
             .body("HostReport", false)
             .answers(204, Nothing, "The report is stored.")
             .answers(304, Nothing, "The collector has this report already.")
-            .fails(409, "Another machine has the name, or there are too many hosts.")
+            .fails(409, "Another machine has the name.")
             .fails(428, "The collector does not have the report that the heartbeat names.")
+            .fails(507, "There are too many hosts, or their reports are too large together.")
             .stores(),
         Operation::new("delete", "/api/v1/fleet/hosts/{name}", delete(fleet::remove), "Forget a host")
             .answers(204, Nothing, "It is forgotten until it reports again.")

@@ -7,6 +7,7 @@ use clap::Args;
 use crate::cli::{
     context::{Context, Verdict},
     error::Error as CliError,
+    findings::render_findings,
     output::{self, print},
     run::{check_access, read_config},
 };
@@ -17,7 +18,7 @@ const EXAMPLE: &str = include_str!("../../../config/driftless.yaml");
 /// Check a configuration file of the agent.
 ///
 /// Reports every mistake in keys and values with file, line and column, and files with keys or certificates that cannot be
-/// read. Exits with 0 if the agent would start with the file, with 1 if not. It asks neither Git nor Docker: that is
+/// read. Exits with 0 if the agent would start with the file, also with warnings, with 1 if not. It asks neither Git nor Docker: that is
 /// `driftless doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -51,6 +52,10 @@ pub(super) fn check(args: &CheckArgs, context: &Context<'_>) -> Result<Verdict, 
     });
     match found {
         Ok(settings) => {
+            let warnings = settings.warnings(&args.file.display().to_string());
+            if !warnings.is_empty() {
+                context.screen.say(render_findings(&warnings, context.screen.colours()).trim_end());
+            }
             let names: Vec<&str> =
                 settings.repositories.iter().map(|repository| repository.name.as_str()).collect();
             print(&format!("{}: valid, follows {}\n", args.file.display(), names.join(", ")))?;

@@ -68,6 +68,8 @@ fn configuration(args: &DoctorArgs, context: &Context<'_>) -> (Settings, Vec<Che
                 Ok(()) => Check::ok("access", access_text(&settings)),
                 Err(error) => Check::fail("access", error.to_string(), error.help_text()),
             });
+            let warnings = settings.warnings("the configuration").into_iter();
+            checks.extend(warnings.map(|it| Check::warn(name, it.message, it.help.unwrap_or_default())));
             checks.push(match driftless_agent::Agent::check(&settings, context.environment) {
                 Ok(()) => Check::ok("files", "keys, certificates and addresses can be read"),
                 Err(error) => Check::fail(

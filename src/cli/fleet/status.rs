@@ -119,7 +119,7 @@ fn labels(report: &HostReport) -> String {
 }
 
 fn target_line(target: &TargetStatus, now: Timestamp, colours: Colours) -> String {
-    let TargetStatus { to, last_sent, error } = target;
+    let TargetStatus { to, last_sent, error, blocked: _ } = target;
     let last = match last_sent {
         Some(at) => format!("last {} ago", span(now.since(*at))),
         None => "not yet".to_owned(),
@@ -185,6 +185,7 @@ mod tests {
                 to: "https://hub.example.com".to_owned(),
                 last_sent: None,
                 error: "no collector answers: Connection refused".to_owned(),
+                blocked: false,
             }],
         };
         let text = text(&status, false, now, Colours::Off);

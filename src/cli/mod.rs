@@ -60,6 +60,7 @@ mod options;
 mod output;
 mod policy_file;
 mod progress;
+mod promote;
 mod report;
 mod scale;
 mod screen;

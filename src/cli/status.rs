@@ -441,7 +441,8 @@ fn wait_line(wait: &WaitStatus, now: Timestamp, lines: &StatusText) -> String {
         let _ = write!(line, ", attempt {attempt}");
     }
     if let Some(until) = until {
-        let _ = write!(line, ", next try in {}", span(until.since(now)));
+        let what = if attempt.is_some() { "next try" } else { "goes on" };
+        let _ = write!(line, ", {what} in {}", span(until.since(now)));
     }
     match lines.unless_contained(message) {
         "" => line,

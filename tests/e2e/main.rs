@@ -38,6 +38,7 @@ mod failed_commits;
 // Hooks around a sync, and waves within it.
 mod hooks;
 // Times at which commits are applied.
+mod rollouts;
 mod sync_windows;
 // Signed commits.
 mod trust;

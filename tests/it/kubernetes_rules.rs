@@ -4,6 +4,7 @@
 use driftless_docker::ObserveScope;
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_kubernetes as kubernetes;
+use driftless_manifest as manifest;
 use driftless_model::{DeviceRequest, Finding, MountSource, Port, PullPolicy, Stack};
 
 use crate::sample::manifests;
@@ -635,4 +636,38 @@ fn annotation_of_ignored_differences_is_read() {
     let expected =
         "a.yaml:6:35: error: metadata.annotations.driftless.ignore-differences: `image` is not a field";
     assert!(wrong.len() == 1 && wrong[0].starts_with(expected), "{wrong:?}");
+}
+
+#[test]
+fn annotation_of_a_canary_is_read_for_deployments_only() {
+    let text = |steps: &str, replicas: u32| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  annotations:\n    driftless.canary: {steps}\nspec:\n  \
+             replicas: {replicas}\n  selector: {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n    \
+             spec:\n      containers: [{{name: web, image: a}}]\n"
+        )
+    };
+    let found = stack(&text("'20% for 10m, 3'", 5));
+    let steps: Vec<String> =
+        found.workloads.values().next().unwrap().canary.iter().map(ToString::to_string).collect();
+    assert_eq!(steps, ["20% for 600s", "3"]);
+    let wrong = errors(&text("'20%, some'", 5));
+    let expected = "a.yaml:6:23: error: metadata.annotations.driftless.canary: `some` is no step of a canary";
+    assert!(wrong.len() == 1 && wrong[0].starts_with(expected), "{wrong:?}");
+    let recreate =
+        text("20%", 3).replace("spec:\n  replicas", "spec:\n  strategy: {type: Recreate}\n  replicas");
+    for (manifest, message) in [
+        (text("20%", 1), "a canary needs at least 2 instances"),
+        (recreate, "the strategy `Recreate` removes all old ones"),
+    ] {
+        let files = MemoryFiles::new([("a.yaml", manifest.as_str())]);
+        let rendered = manifest::render(&files, &manifest::discover(&files, "", "repository", &[]).apps[0]);
+        let found: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
+        assert!(found.iter().any(|it| it.starts_with("a.yaml:") && it.contains(message)), "{found:?}");
+        assert!(rendered.stack.is_none());
+    }
+    let of_pod = pod("restartPolicy: Always")
+        .replace("  name: web\nspec", "  name: web\n  annotations:\n    driftless.canary: 20%\nspec");
+    let wrong = errors(&of_pod);
+    assert!(wrong.len() == 1 && wrong[0].contains("a Pod has no canary"), "{wrong:?}");
 }

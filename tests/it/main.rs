@@ -85,6 +85,8 @@ mod sync_windows;
 mod tls;
 // Applications that leave Git.
 mod removal;
+// Updates of a share of the instances.
+mod canaries;
 // Numbers of instances that users set for a time.
 mod scales;
 // Settings of one application, and errors among them.

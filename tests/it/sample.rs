@@ -359,6 +359,8 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             | RequestKind::Unpause(_)
             | RequestKind::Scale(_)
             | RequestKind::ResetScale(_)
+            | RequestKind::Promote(_)
+            | RequestKind::Abort
             | RequestKind::DeleteInstance(_) => Ok(Answer::Accepted),
             RequestKind::Suspend => Err(RequestError::Refused(format!("`{app}` is suspended already"))),
             RequestKind::Rollback(rollback) => Ok(Answer::Pinned(Pin {

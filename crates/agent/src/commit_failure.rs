@@ -15,7 +15,10 @@ pub(crate) fn failed_now(
     mask: &Mask,
 ) -> Option<FailedCommit> {
     let (failure, was_reached) = match &revision.outcome {
-        Outcome::InProgress | Outcome::Failed { .. } => (round.rollout_failure(revision.started)?, false),
+        Outcome::InProgress | Outcome::Failed { .. } => {
+            let failure = round.rollout_failure(revision.started).or_else(|| round.canary_failure());
+            (failure?, false)
+        }
         Outcome::Succeeded => {
             let monitor = round.policy.monitor;
             let is_monitored = revision.finished.is_some_and(|finished| round.now.since(finished) < monitor);

@@ -26,6 +26,7 @@ mod agent;
 mod agent_finder;
 mod app;
 mod build_context;
+mod canary_events;
 mod claims;
 mod commit_failure;
 mod commit_status;
@@ -101,8 +102,8 @@ pub use problems::Problems;
 pub use random::random_key;
 pub use render::discover_at;
 pub use request::{
-    Against, Answer, DryRun, Inspection, InstanceName, Request, RequestError, RequestKind, Rollback, Scale,
-    Supposed,
+    Against, Answer, DryRun, Inspection, InstanceName, Promotion, Request, RequestError, RequestKind,
+    Rollback, Scale, Supposed,
 };
 pub use requests::{Inspector, plan_stack};
 pub use ticket::{InvalidTicket, Ticket};

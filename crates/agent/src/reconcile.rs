@@ -22,6 +22,7 @@ use driftless_store as store;
 use crate::{
     Applications,
     build_context::BuildContext,
+    canary_events,
     commit_status::CommitStatuses,
     context::{AppContext, Services},
     cron_runs,
@@ -512,6 +513,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         // Adopted containers are among the agent's own from here on.
         self.observer.add_scans(observed);
         plan::note_observed(record, target, observed, now);
+        canary_events::report(&self.context, target.stack, &remembered.canaries, &record.canaries);
         let plan = plan::plan(target, observed, record, now);
         plan::note_planned(record, &plan, now);
         if record.irretrievable() != remembered.irretrievable() {

@@ -78,6 +78,10 @@ pub enum RequestKind {
     Scale(Scale),
     /// Run the number of instances that Git says again.
     ResetScale(WorkloadName),
+    /// End the pauses of canaries, or all their steps.
+    Promote(Promotion),
+    /// Go back from a commit whose canary is at a step.
+    Abort,
     /// Replace one instance.
     DeleteInstance(InstanceName),
 }
@@ -100,6 +104,15 @@ pub struct Scale {
     pub replicas: u32,
     /// When the number in Git counts again.
     pub until: Timestamp,
+}
+
+/// The canaries to promote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Promotion {
+    /// The workload. `None`: all of the application.
+    pub workload: Option<WorkloadName>,
+    /// Skip all further steps and pauses.
+    pub is_full: bool,
 }
 
 /// An instance by the name of its container or of its pod. Pods of several namespaces may have one name.
@@ -138,6 +151,8 @@ impl RequestKind {
             | Self::Unpause(_)
             | Self::Scale(_)
             | Self::ResetScale(_)
+            | Self::Promote(_)
+            | Self::Abort
             | Self::DeleteInstance(_) => Need::Round,
         }
     }
@@ -165,6 +180,8 @@ impl RequestKind {
             | Self::Unpause(_)
             | Self::Scale(_)
             | Self::ResetScale(_)
+            | Self::Promote(_)
+            | Self::Abort
             | Self::DeleteInstance(_) => false,
         }
     }

@@ -1,8 +1,9 @@
-//! The names of the annotations that order a sync, update images, or name ignored differences.
+//! The names of the annotations that order a sync, update images, name ignored differences, or give a Deployment a canary.
 
 pub(super) const HOOKS: [&str; 2] = ["argocd.argoproj.io/hook", "driftless.hook"];
 pub(super) const WAVES: [&str; 2] = ["argocd.argoproj.io/sync-wave", "driftless.wave"];
 pub(super) const IGNORE_DIFFERENCES: &str = "driftless.ignore-differences";
+pub(super) const CANARY: &str = "driftless.canary";
 pub(super) const DELETE_POLICY: &str = "argocd.argoproj.io/hook-delete-policy";
 
 /// The only delete policy that is supported: containers are kept until the next attempt.
@@ -18,6 +19,6 @@ pub(super) const UPDATE_EVERY: &str = "driftless.update-every";
 pub(super) fn is_known(annotation: &str) -> bool {
     HOOKS.contains(&annotation)
         || WAVES.contains(&annotation)
-        || [DELETE_POLICY, IGNORE_DIFFERENCES, UPDATE, UPDATE_TAGS, UPDATE_MIN_AGE, UPDATE_EVERY]
+        || [DELETE_POLICY, IGNORE_DIFFERENCES, CANARY, UPDATE, UPDATE_TAGS, UPDATE_MIN_AGE, UPDATE_EVERY]
             .contains(&annotation)
 }

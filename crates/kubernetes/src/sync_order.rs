@@ -1,17 +1,18 @@
-//! Annotations that order a sync: hooks and waves, by the names of Argo CD or by those of Driftless; and ignored differences.
+//! Annotations that order a sync: hooks and waves, by the names of Argo CD or by those of Driftless; ignored differences, and canaries.
 
 use std::collections::BTreeSet;
 
 use super::{
     reader::Value,
     sync_annotations::{
-        BEFORE_CREATION, DELETE_POLICY, HOOKS, IGNORE_DIFFERENCES, UPDATE, UPDATE_EVERY, UPDATE_MIN_AGE,
-        UPDATE_TAGS, WAVES, is_known,
+        BEFORE_CREATION, CANARY, DELETE_POLICY, HOOKS, IGNORE_DIFFERENCES, UPDATE, UPDATE_EVERY,
+        UPDATE_MIN_AGE, UPDATE_TAGS, WAVES, is_known,
     },
     workload::ReadWorkload,
 };
 use driftless_model::{
-    HookPhase, IgnoredField, ImageUpdate, UpdateFields, UpdateMode, Workload, WorkloadKind, parse_duration,
+    CanaryStep, HookPhase, IgnoredField, ImageUpdate, UpdateFields, UpdateMode, Workload, WorkloadKind,
+    parse_duration,
 };
 use driftless_yaml::{Entry, join};
 
@@ -32,6 +33,7 @@ pub(super) fn apply(value: &Value<'_>, mut read: Vec<ReadWorkload>) -> Vec<ReadW
     for found in &mut read {
         found.workload.ignore_differences.clone_from(&ignored);
     }
+    order.set_canary(&mut read);
     order.check_delete_policy();
     if let Some(phase) = order.hook() {
         order.make_hook(&mut read, phase);
@@ -43,7 +45,7 @@ pub(super) fn apply(value: &Value<'_>, mut read: Vec<ReadWorkload>) -> Vec<ReadW
 pub(super) fn refuse(value: &Value<'_>) {
     let order = Order { value };
     for entry in order.annotations().iter().filter(|entry| is_known(&entry.key)) {
-        let message = "has no effect here: only workloads have waves, hooks, image updates and ignored differences; everything else is there before the first one";
+        let message = "has no effect here: only workloads have waves, hooks, image updates, ignored differences and canaries; everything else is there before the first one";
         value.report().say(entry.value.warning(path(entry), message));
     }
 }
@@ -130,6 +132,31 @@ impl<'a> Order<'_, 'a> {
             }
         };
         text.split(',').filter_map(field).collect()
+    }
+
+    /// The steps in the annotation, separated by commas.
+    fn set_canary(&self, read: &mut [ReadWorkload]) {
+        let Some((entry, text)) = self.find(&[CANARY]) else { return };
+        let step = |text: &str| match CanaryStep::parse(text) {
+            Ok(step) => Some(step),
+            Err(error) => {
+                self.error(
+                    entry,
+                    error.to_string(),
+                    "separate several steps by commas, such as `20% for 10m, 50%`",
+                );
+                None
+            }
+        };
+        let steps: Vec<CanaryStep> = text.split(',').filter_map(step).collect();
+        for found in read {
+            if found.kind != "Deployment" {
+                let message =
+                    format!("a {} has no canary: its pods are not replaced step by step", found.kind);
+                return self.error(entry, message, "remove the annotation, or make it a Deployment");
+            }
+            found.workload.canary.clone_from(&steps);
+        }
     }
 
     fn hook(&self) -> Option<HookPhase> {

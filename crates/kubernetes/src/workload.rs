@@ -72,6 +72,7 @@ impl ReadWorkload {
             rollback: None,
             image_update: None,
             ignore_differences: BTreeSet::new(),
+            canary: Vec::new(),
             scaled_from: None,
             manifest: ManifestNames { container: pod.container_name, selector: BTreeMap::new() },
         };

@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    AppName, Finding, ImageUpdate, Location, MountSource, NetworkMode, Port, PortPlace, Protocol, Stack,
-    Subject, Workload, WorkloadName,
+    AppName, CanaryStep, Finding, ImageUpdate, Location, MountSource, NetworkMode, Port, PortPlace, Protocol,
+    Stack, Strategy, Subject, Workload, WorkloadName,
 };
 
 /// Findings about one stack by itself. Conflicts of host ports are reported at the port, if its place is known.
@@ -18,6 +18,7 @@ pub fn check(stack: &Stack) -> Vec<Finding> {
     let mut findings = Vec::new();
     for subject in stack.subjects() {
         check_replicas(subject, &mut findings);
+        check_canary(subject, &mut findings);
         check_references(stack, subject, &mut findings);
         check_targets(subject, &mut findings);
     }
@@ -25,6 +26,25 @@ pub fn check(stack: &Stack) -> Vec<Finding> {
     check_shared_claims(stack, &mut findings);
     check_image_updates(stack, &mut findings);
     findings
+}
+
+/// Steps of a canary that cannot be made with the number of replicas and the strategy of a workload.
+fn check_canary(Subject { name, workload }: Subject<'_>, findings: &mut Vec<Finding>) {
+    if workload.canary.is_empty() {
+        return;
+    }
+    let mut error = |message: String, help: &str| {
+        findings.push(Finding::error(workload.origin.clone(), path(name), message).help(help));
+    };
+    if workload.strategy == Strategy::Recreate {
+        error(
+            "a canary needs old and new instances at the same time, and the strategy `Recreate` removes all old ones first"
+                .to_owned(),
+            "use the strategy `RollingUpdate`, or remove the canary",
+        );
+    } else if let Some((message, help)) = CanaryStep::obstacle(&workload.canary, workload.replicas) {
+        error(message, help);
+    }
 }
 
 /// The setting of one workload counts for all that have the image, so two different ones are an error.

@@ -34,6 +34,7 @@ mod api_version;
 mod app_dependency;
 mod boxed_default;
 mod build;
+mod canary;
 mod check;
 mod commit_id;
 mod container;
@@ -106,6 +107,7 @@ pub use api_version::{INTERFACE_NAME, Need};
 pub use app_dependency::{AppCondition, AppDependency};
 pub use boxed_default::{BoxedDefault, SharedDefault};
 pub use build::{Build, Dockerfile};
+pub use canary::{CanaryRecord, CanaryStatus, CanaryStep, InvalidCanary};
 pub use check::{Held, check, conflicts};
 pub use commit_id::{CommitId, InvalidCommitId};
 pub use container::{

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord, Instance, InstanceId,
-    JobRecord, KnownInside, ScaleOverride, SpecHash, StackHash, Timestamp, Workload, WorkloadName,
+    CanaryRecord, CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord, Instance,
+    InstanceId, JobRecord, KnownInside, ScaleOverride, SpecHash, StackHash, Timestamp, Workload,
+    WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -67,6 +68,9 @@ pub struct Record {
     /// Workloads with another number of instances than in Git, for a time.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub scales: BTreeMap<WorkloadName, ScaleOverride>,
+    /// The canaries of the commit that is applied.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub canaries: BTreeMap<WorkloadName, CanaryRecord>,
     /// Older definitions of workloads that the manifest holds at their older version.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<WorkloadName, Workload>,
@@ -135,8 +139,18 @@ pub enum Removal {
 impl Record {
     /// The parts of the record that cannot be observed again after the steps are done.
     pub fn irretrievable(&self) -> impl PartialEq + '_ {
-        let Self { stopped, leaving, volumes_to_inherit, pending_post_start, jobs, crons, hooks, .. } = self;
-        (stopped, leaving, volumes_to_inherit, pending_post_start, jobs, crons, hooks)
+        let Self {
+            stopped,
+            leaving,
+            volumes_to_inherit,
+            pending_post_start,
+            jobs,
+            crons,
+            hooks,
+            canaries,
+            ..
+        } = self;
+        (stopped, leaving, volumes_to_inherit, pending_post_start, jobs, crons, hooks, canaries)
     }
 
     /// Whether the agent stopped a container, and it was not seen running since.

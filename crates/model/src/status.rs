@@ -6,8 +6,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Actor, AppName, CommitId, CommitInfo, Finding, Format, HookPhase, ImageUpdateStatus, Member, ObjectRef,
-    Outcome, Policy, Protocol, Resource, Role, Strategy, Timestamp, Until, Update, WorkloadName,
+    Actor, AppName, CanaryStatus, CommitId, CommitInfo, Finding, Format, HookPhase, ImageUpdateStatus,
+    Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role, Strategy, Timestamp, Until, Update,
+    WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -261,6 +262,9 @@ pub struct WorkloadStatus {
     /// The sync wave.
     #[serde(default, skip_serializing_if = "is_default")]
     pub wave: i32,
+    /// Only while an update of it is at a step of its canary.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub canary: Option<CanaryStatus>,
     /// `compose.yaml:12`
     pub origin: String,
 }

@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Build, Completion, Container, ContentId, Cron, FailureRule, HookPhase, IgnoredField, ImageUpdate,
-    InPlace, Job, Location, Member, Part, Probes, PullPolicy, SpecHash, Update, WorkloadName,
+    Build, CanaryStep, Completion, Container, ContentId, Cron, FailureRule, HookPhase, IgnoredField,
+    ImageUpdate, InPlace, Job, Location, Member, Part, Probes, PullPolicy, SpecHash, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -158,6 +158,9 @@ pub struct Workload {
     /// Fields of its live containers whose differences are reported and left.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ignore_differences: BTreeSet<IgnoredField>,
+    /// The steps in which an update of it is tried. Empty: it is updated at once.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub canary: Vec<CanaryStep>,
     /// The number of replicas in Git, while a user has set another one for a time.
     #[serde(skip)]
     pub scaled_from: Option<u32>,
@@ -316,8 +319,9 @@ impl Workload {
             && self.parts.iter().zip(&other.parts).all(|(a, b)| a.is_like(b))
     }
 
-    /// Follows `rollback_config` instead of `update_config`, if there is one.
+    /// Follows `rollback_config` instead of `update_config`, if there is one, and has no canary: it goes back at once.
     pub(crate) fn use_rollback_settings(&mut self) {
+        self.canary.clear();
         let Some(RollbackSettings { strategy, min_ready, failure }) = self.rollback.as_deref().cloned()
         else {
             return;

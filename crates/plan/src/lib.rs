@@ -102,6 +102,7 @@ pub use incidents::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 pub use names::container_name;
 pub use record::{
     adoption::{adopt, merge_adopted},
+    canary::promote,
     cron::{CronEvent, schedule},
     executed::note_executed,
     files::suppose_delivered,

@@ -10,6 +10,7 @@ use driftless_model::{
     ScaleOverride, Timestamp, WaitStatus, WorkloadName, label,
 };
 
+use crate::facts::canary::CurrentStep;
 use crate::text::{one_line, time_of_day};
 
 /// Something that is not done in this round.
@@ -133,6 +134,8 @@ reasons! {
     Hook: Progress, Some("Pending");
     /// A workload of a lower sync wave is not available yet.
     SyncWave: Progress, Some("Pending");
+    /// The canary of an update pauses.
+    Canary: Progress, None;
     /// Images of other workloads are missing.
     Images: Progress, Some("Pending");
     /// Started, and not ready yet.
@@ -409,6 +412,25 @@ impl Wait {
             "is scaled to {replicas} by {actor} until {until}, and Git says {in_git}; `driftless scale {app}/{workload} --reset` ends it"
         );
         Self::workload(workload, WaitReason::Scaled, sentence)
+    }
+
+    /// The new instances of a step are available. `command` is what `driftless promote` takes to go on.
+    pub(crate) fn canary(
+        workload: &WorkloadName,
+        current: &CurrentStep<'_>,
+        replicas: u32,
+        command: &str,
+    ) -> Self {
+        let CurrentStep { number, of, instances, .. } = current;
+        let until = current.until();
+        let next = match until {
+            Some(until) => format!("goes on at {}, or with", time_of_day(until)),
+            None => "waits for".to_owned(),
+        };
+        let sentence = format!(
+            "has a canary: {instances} of {replicas} instances (step {number} of {of}), {next} `driftless promote {command}`"
+        );
+        Self { until, ..Self::workload(workload, WaitReason::Canary, sentence) }
     }
 
     pub fn paused(workload: &WorkloadName) -> Self {

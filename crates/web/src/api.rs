@@ -21,9 +21,9 @@ use super::{
     shared::{Shared, read},
     until::parse_until,
 };
-use driftless_agent::{Against, Answer, RequestKind, Rollback, Supposed, Ticket};
+use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed, Ticket};
 use driftless_model::{
-    AgentStatus, AppName, Application, Pin, Removal, Revision, Timestamp, Until, WorkloadStatus,
+    AgentStatus, AppName, Application, Pin, Removal, Revision, Timestamp, Until, WorkloadName, WorkloadStatus,
 };
 
 /// Time for a client to send a body of at most [`BODY_LIMIT`] bytes.
@@ -258,6 +258,37 @@ pub(super) async fn update_images(
     Name(name): Name,
 ) -> Result<Response, Error> {
     ask(&shared, &caller, name, RequestKind::UpdateImages).await
+}
+
+/// The query of `POST …/promote`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct PromoteQuery {
+    workload: Option<String>,
+    full: bool,
+}
+
+pub(super) async fn promote(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
+    Name(name): Name,
+    query: Result<Query<PromoteQuery>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(PromoteQuery { workload, full }) =
+        query.map_err(|error| Error::Malformed(error.body_text()))?;
+    let words = [workload.clone(), full.then(|| "all steps".to_owned())];
+    note.set(&words.into_iter().flatten().collect::<Vec<_>>().join(", "));
+    let promotion = Promotion { workload: workload.map(WorkloadName), is_full: full };
+    ask(&shared, &caller, name, RequestKind::Promote(promotion)).await
+}
+
+pub(super) async fn abort(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Name(name): Name,
+) -> Result<Response, Error> {
+    ask(&shared, &caller, name, RequestKind::Abort).await
 }
 
 /// The query of `POST …/remove`.

@@ -22,6 +22,7 @@ pub(super) fn guarded() -> Vec<Operation> {
     let mut operations = questions();
     operations.extend(questions_about_applications());
     operations.extend(requests());
+    operations.extend(requests_about_canaries());
     operations.extend(administration());
     operations
 }
@@ -268,6 +269,18 @@ fn requests() -> Vec<Operation> {
         .query("preview", Query::Boolean, "Write the message and send nothing")
         .answers(200, One("TestMessage"), "The message.")
         .asks(),
+    ]
+}
+
+/// Requests about canaries.
+fn requests_about_canaries() -> Vec<Operation> {
+    let ask = |path, handler, summary| Operation::new("post", path, handler, summary);
+    vec![
+        ask("/api/v1/applications/{name}/promote", post(api::promote), "End the pause of a canary")
+            .query("workload", Query::Text, "Only the canary of this workload")
+            .query("full", Query::Boolean, "Skip all further steps. Default: false")
+            .accepts(),
+        ask("/api/v1/applications/{name}/abort", post(api::abort), "Go back from a canary").accepts(),
     ]
 }
 

@@ -9,6 +9,7 @@ mod drift;
 mod forget;
 mod handler;
 mod plan;
+mod promote;
 mod remove;
 mod rollback;
 mod scale;
@@ -56,6 +57,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Unpause(name) => self.unpause(name),
             RequestKind::Scale(scale) => self.scale(scale),
             RequestKind::ResetScale(name) => self.reset_scale(name),
+            RequestKind::Promote(promotion) => self.promote(promotion),
+            RequestKind::Abort => self.abort(),
             RequestKind::DeleteInstance(name) => self.delete_instance(name).await,
         }
     }

@@ -48,7 +48,8 @@ impl Lowering<'_> {
         };
         let (strategy, completion) = (Strategy::Recreate, Completion::OnSuccess);
         let (failure, rollback) = (FailureRule::default(), None);
-        Workload { replicas: 0, strategy, completion, kind, failure, rollback, ..workload }
+        let canary = Vec::new();
+        Workload { replicas: 0, strategy, completion, kind, failure, rollback, canary, ..workload }
     }
 
     /// The objects of the templates, as `kubectl`'s words show them.
@@ -120,6 +121,7 @@ fn obstacles(service: &Service, setting: &Placed<JobSetting>, workload: &Workloa
             workload.failure.is_given() || workload.rollback.is_some(),
             "is not updated while it runs: remove `failure_action`, `max_failure_ratio` and `rollback_config`",
         ),
+        (service.canary.is_some(), "is not updated while it runs: remove `x-driftless.canary`"),
         (
             is_hook && !workload.after.is_empty(),
             "depends on no service: its phase says when it runs, and `x-driftless.wave` orders hooks of one phase; remove \

@@ -189,6 +189,7 @@ impl Lowering<'_> {
             rollback,
             image_update: service.image_update.clone(),
             ignore_differences: service.ignore_differences.clone(),
+            canary: service.canary.as_ref().map(|steps| steps.value.clone()).unwrap_or_default(),
             scaled_from: None,
             manifest: driftless_model::ManifestNames::default(),
         };

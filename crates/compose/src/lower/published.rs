@@ -166,6 +166,7 @@ fn proxy(
         rollback: None,
         image_update: None,
         ignore_differences: BTreeSet::new(),
+        canary: Vec::new(),
         scaled_from: None,
     }
 }

@@ -1,4 +1,4 @@
-//! `x-driftless` of a service: the default of its mounts, the proxy of its published ports, hooks, waves, schedules and image updates.
+//! `x-driftless` of a service: the default of its mounts, the proxy of its published ports, hooks, waves, schedules, canaries and image updates.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,8 @@ use crate::{
     },
 };
 use driftless_model::{
-    Concurrency, Cron, ForwardLimits, HookPhase, IgnoredField, ImageUpdate, Schedule, UpdateFields,
+    CanaryStep, Concurrency, Cron, ForwardLimits, HookPhase, IgnoredField, ImageUpdate, Schedule,
+    UpdateFields,
 };
 use driftless_yaml::{Dialect as _, Kind};
 
@@ -27,6 +28,7 @@ pub(crate) struct Extension {
     pub(crate) wave: i32,
     pub(crate) update: Option<ImageUpdate>,
     pub(crate) ignore_differences: BTreeSet<IgnoredField>,
+    pub(crate) canary: Option<Placed<Vec<CanaryStep>>>,
 }
 
 pub(crate) fn extension(value: &Value<'_>) -> Extension {
@@ -45,6 +47,7 @@ pub(crate) fn extension(value: &Value<'_>) -> Extension {
             "hook" | "schedule" => {}
             "wave" => extension.wave = value.whole().unwrap_or_default(),
             "ignore-differences" => extension.ignore_differences = ignored_fields(&value),
+            "canary" => extension.canary = Some(value.placed(canary(&value))),
             "on-change" => extension.on_change = read_change(&value).map(|change| change.value),
             "update" => extension.update = update(&value),
             "proxy" => extension.proxy = proxy(&value).map(|setting| value.placed(setting)),
@@ -98,6 +101,26 @@ fn ignored_fields(value: &Value<'_>) -> BTreeSet<IgnoredField> {
         }
     };
     items.into_iter().filter_map(field).collect()
+}
+
+/// A list of steps, or one. Each mistake is reported at its place.
+fn canary(value: &Value<'_>) -> Vec<CanaryStep> {
+    let items = match &value.node.kind {
+        Kind::Sequence(_) => value.items(),
+        Kind::Scalar { .. } | Kind::Mapping(_) => vec![value.clone()],
+    };
+    let step = |item: Value<'_>| {
+        let Some(text) = item.node.as_scalar() else {
+            item.wrong_type("a step such as `20% for 10m`");
+            return None;
+        };
+        let step = CanaryStep::parse(text);
+        if let Err(error) = &step {
+            item.error(error.to_string());
+        }
+        step.ok()
+    };
+    items.into_iter().filter_map(step).collect()
 }
 
 fn hook(value: &Value<'_>) -> Option<JobSetting> {

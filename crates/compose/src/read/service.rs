@@ -165,7 +165,9 @@ fn reference_key(service: &mut Service, key: &str, value: &Value<'_>) -> bool {
         "configs" => service.configs = file_mounts(value),
         "secrets" => service.secrets = file_mounts(value),
         "x-driftless" => {
-            let Extension { on_change, proxy, job, wave, update, ignore_differences } = extension(value);
+            let Extension { on_change, proxy, job, wave, update, ignore_differences, canary } =
+                extension(value);
+            service.canary = canary;
             service.ignore_differences = ignore_differences;
             (service.on_change, service.proxy) = (on_change, proxy);
             (service.job, service.wave, service.image_update) = (job, wave, update);

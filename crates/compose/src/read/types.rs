@@ -7,9 +7,9 @@ use std::{
 };
 
 use driftless_model::{
-    Attachment, Build, Condition, Container, Cron, DeviceRequest, FailureRule, Finding, ForwardLimits,
-    HookPhase, IgnoredField, ImageUpdate, Location, MountOptions, Network, OnChange, Port, PullPolicy,
-    RestartPolicy, Volume,
+    Attachment, Build, CanaryStep, Condition, Container, Cron, DeviceRequest, FailureRule, Finding,
+    ForwardLimits, HookPhase, IgnoredField, ImageUpdate, Location, MountOptions, Network, OnChange, Port,
+    PullPolicy, RestartPolicy, Volume,
 };
 
 use crate::spec::{
@@ -75,6 +75,8 @@ pub(crate) struct Service {
     /// `x-driftless.update`.
     pub(crate) image_update: Option<ImageUpdate>,
     pub(crate) ignore_differences: BTreeSet<IgnoredField>,
+    /// `x-driftless.canary`.
+    pub(crate) canary: Option<Placed<Vec<CanaryStep>>>,
     /// The published ports in `mode: host`, which no proxy serves.
     pub(crate) direct_ports: BTreeSet<Port>,
     /// Errors that count only if the service is used.

@@ -152,7 +152,7 @@ pub(crate) static SERVICE: Object = open(&[
     key("volumes_from", Texts),
     key("working_dir", Text),
     key("x-driftless", Extension)
-        .note("`on-change`, for all its mounts of files of the repository; `proxy`, for its published ports; `hook`, `wave` and `schedule`, for when it runs; `update`, for newer images; `ignore-differences`, for fields of its live containers"),
+        .note("`on-change`, for all its mounts of files of the repository; `proxy`, for its published ports; `hook`, `wave` and `schedule`, for when it runs; `update`, for newer images; `ignore-differences`, for fields of its live containers; `canary`, for the steps of its updates"),
 ]);
 
 /// The extension of this project in services.
@@ -164,6 +164,7 @@ pub(crate) static SERVICE_EXTENSION: Object = closed(&[
     key("schedule", Any),
     key("update", Any),
     key("ignore-differences", Texts),
+    key("canary", Any),
 ]);
 
 pub(crate) static SERVICE_UPDATE: Object = closed(&[

@@ -116,3 +116,34 @@ fn ignored_differences_of_a_service_are_read() {
     assert!(found.starts_with("compose.yaml:4:") && found.contains("`env.PORT` is not a field"), "{found}");
     assert!(wrong.stack.is_none());
 }
+
+#[test]
+fn canary_of_a_service_is_read_and_checked_at_its_place() {
+    let render_text = |rest: &str| {
+        let files =
+            MemoryFiles::new([("compose.yaml", &*format!("services:\n  web:\n    image: a\n{rest}"))]);
+        render(&files, &discover(&files, "", "repository", &[]).apps[0])
+    };
+    let steps = |rest: &str| {
+        let stack = render_text(rest).stack.unwrap_or_else(|| panic!("{:?}", render_text(rest).findings));
+        stack.workloads[&"web".into()].canary.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let five = "    deploy: {replicas: 5}\n    x-driftless: {canary: ";
+    assert_eq!(steps(&format!("{five}[20% for 10m, 3]}}\n")), ["20% for 600s", "3"]);
+    assert_eq!(steps(&format!("{five}50%}}\n")), ["50%"]);
+    for (rest, place, message) in [
+        (format!("{five}[20%, half]}}\n"), "compose.yaml:5:33", "`half` is no step of a canary"),
+        (format!("{five}['5']}}\n"), "compose.yaml:2:3", "the canary step `5` is no share of 5 instances"),
+        ("    x-driftless: {canary: 20%}\n".to_owned(), "compose.yaml:2:3", "needs at least 2 instances"),
+        (
+            "    restart: 'no'\n    x-driftless: {hook: PreSync, canary: 20%}\n".to_owned(),
+            "compose.yaml:5:25",
+            "remove `x-driftless.canary`",
+        ),
+    ] {
+        let rendered = render_text(&rest);
+        let found: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
+        assert!(found.iter().any(|it| it.starts_with(place) && it.contains(message)), "{rest}\n{found:?}");
+        assert!(rendered.stack.is_none(), "{rest}");
+    }
+}

@@ -358,6 +358,7 @@ impl ComposeWriter<'_> {
                 !at.workload.ignore_differences.is_empty(),
                 "ignored differences: give the service `x-driftless.ignore-differences`",
             ),
+            ("canary", !at.workload.canary.is_empty(), "the canary: give the service `x-driftless.canary`"),
             ("wave", at.workload.wave != 0, "the sync wave: give the service `x-driftless.wave`"),
             (
                 "cron",

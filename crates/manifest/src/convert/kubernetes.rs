@@ -192,6 +192,7 @@ impl<'a> KubernetesWriter<'a> {
             failure,
             rollback,
             ignore_differences,
+            canary,
             // Nobody scales a manifest that is converted.
             scaled_from: _,
             manifest: _,
@@ -207,6 +208,13 @@ impl<'a> KubernetesWriter<'a> {
             let message =
                 "ignored differences: give the object the annotation `driftless.ignore-differences`";
             self.lost.field(at, "ignoreDifferences", message);
+        }
+        if !canary.is_empty() {
+            self.lost.field(
+                at,
+                "canary",
+                "the canary: give the Deployment the annotation `driftless.canary`",
+            );
         }
         if *wave != 0 {
             self.lost.field(at, "wave", "the sync wave: give the object the annotation `driftless.wave`");

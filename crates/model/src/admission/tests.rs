@@ -39,6 +39,7 @@ fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
         rollback: None,
         image_update: None,
         ignore_differences: BTreeSet::new(),
+        canary: Vec::new(),
         scaled_from: None,
     };
     Stack {

@@ -1,6 +1,6 @@
 //! The instances of one workload, grouped by what happens to them next.
 
-use driftless_model::Instance;
+use driftless_model::{Instance, SpecHash};
 
 use crate::cause::Cause;
 
@@ -17,6 +17,9 @@ pub(crate) struct Instances<'a> {
     pub(crate) left: Vec<&'a Instance>,
     /// Number of current instances that have failed, and that the rollout counts as available.
     pub(crate) passed: usize,
+    /// The number of outdated instances that a canary keeps, and the spec of those that it prefers.
+    pub(crate) kept: usize,
+    pub(crate) kept_spec: Option<SpecHash>,
     /// Steps that remove what the engine could not remove.
     pub(crate) cleared: Vec<usize>,
 }

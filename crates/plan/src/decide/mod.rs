@@ -10,6 +10,7 @@ use crate::{
 };
 
 mod adopt;
+mod canary;
 mod cron;
 mod files;
 mod fs_drift;
@@ -30,6 +31,7 @@ mod scaled;
 mod stateful_order;
 mod teardown;
 mod waves;
+mod workloads;
 
 /// Plans the next round: the steps that are safe now, given the target, the observed state, the record and the time.
 /// The same inputs give the same plan.
@@ -44,7 +46,7 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     resources::provide(&mut draft);
     orphans::remove_orphans(&mut draft);
     jobs::run_all(&mut draft);
-    rollout::roll_all(&mut draft);
+    workloads::roll_all(&mut draft);
     resources::remove_unused_networks(&mut draft);
     resources::remove_volumes(&mut draft);
     waves::remark(&mut draft);

@@ -116,18 +116,23 @@ impl<'a, 'b> Exchange<'a, 'b> {
         if limits.recreate {
             (down, spare) = (live.len(), live.len());
         }
+        down = down.min(live.len().saturating_sub(instances.kept));
+        let is_kept = |it: &Instance| instances.kept_spec.as_ref() == Some(&it.spec);
+        // A canary removes those that it keeps only if there are too many of them.
+        let mut spare_kept = live.iter().filter(|(it, _)| is_kept(it)).count().saturating_sub(instances.kept);
         live.sort_by_key(|(it, _)| {
-            (is_available(it), it.is_running(), is_needed(draft.facts, it), it.instance.slot)
+            (is_kept(it), is_available(it), it.is_running(), is_needed(draft.facts, it), it.instance.slot)
         });
         let (mut victims, mut staying) = (Vec::new(), Vec::new());
         for one in live {
             let serves = is_available(one.0);
-            if down == 0 || (serves && spare == 0) {
+            if down == 0 || (serves && spare == 0) || (is_kept(one.0) && spare_kept == 0) {
                 staying.push(one.0);
                 continue;
             }
             down -= 1;
             spare -= usize::from(serves);
+            spare_kept = spare_kept.saturating_sub(usize::from(is_kept(one.0)));
             victims.push(one);
         }
         let afterwards = ceiling.saturating_sub(total - victims.len()).min(missing);

@@ -14,103 +14,21 @@ use crate::{
         group::Instances,
         namespaces, pod_parts,
         preconditions::{self, Preconditions},
-        repair, replace, stateful_order, waves,
+        repair, replace, stateful_order,
     },
     draft::{Draft, heal::Difference},
     facts::{
         Facts,
         limits::limits,
-        namespaces::{in_order, is_needed},
+        namespaces::is_needed,
         standing::{Outdated, Standing, is_spent, is_up},
         update_failures::{self, UpdateFailures, progress_deadline},
     },
     wait::{Wait, WaitReason},
 };
 
-/// Plans all workloads. Impostors and orphans are removed first, because they may hold names and ports.
-pub(crate) fn roll_all(draft: &mut Draft<'_>) {
-    for subject in in_order(draft.facts.target.stack) {
-        let Subject { name, workload: wanted } = subject;
-        if wanted.job_or_template().is_some() || is_held_back(draft, subject) {
-            continue;
-        }
-        let before = draft.facts.target.fallback.and_then(|it| it.workloads.get(name));
-        let members = draft.facts.instances.members_of(name);
-        if let Some(wait) = waves::reason_to_wait(draft, subject) {
-            if let Some(before) = before {
-                roll(draft, Subject { name, workload: before }, members);
-            } else {
-                allow_starts(draft, subject, members);
-                keep(draft, members);
-            }
-            draft.wait(wait);
-            continue;
-        }
-        let before = before.filter(|it| !it.is_like(wanted));
-        let spec = draft.facts.spec(subject);
-        let is_change = members.iter().any(|it| it.spec != spec);
-        // Until everything that the commit needs is here, what runs is kept as it was.
-        let is_affected = is_change || members.is_empty() || draft.missing_images.contains(name);
-        let is_held = !draft.missing_images.is_empty() && is_affected;
-        let is_unbegun = !members.iter().any(|it| it.spec == spec);
-        match before {
-            Some(before) if is_held => {
-                roll(draft, Subject { name, workload: before }, members);
-                wait_for_images(draft, name);
-            }
-            None if is_held && is_change => {
-                allow_starts(draft, subject, members);
-                keep(draft, members);
-                wait_for_images(draft, name);
-            }
-            Some(before) if draft.facts.is_rollout_paused(subject) && is_change && is_unbegun => {
-                let scaled = Workload { replicas: wanted.replicas, ..before.clone() };
-                roll(draft, Subject { name, workload: &scaled }, members);
-                wait_paused(draft, subject);
-            }
-            Some(_) | None => match stateful_order::former(draft, subject) {
-                Some((former, wait)) => {
-                    roll(draft, Subject { name, workload: &former }, members);
-                    draft.wait(wait);
-                }
-                None => roll(draft, subject, members),
-            },
-        }
-    }
-}
-
-/// Whether a workload is not to be touched at all: Docker Compose runs it, or it is what this agent runs in.
-fn is_held_back(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
-    let Subject { name, workload: wanted } = subject;
-    let members = draft.facts.instances.members_of(name);
-    if draft.not_adopted.contains(name) {
-        allow_starts(draft, subject, members);
-        keep(draft, members);
-        return true;
-    }
-    let Some(own) = members.iter().find(|it| draft.facts.observed.own.as_ref() == Some(&it.id)) else {
-        return false;
-    };
-    let what = if own.spec != draft.facts.spec(subject) {
-        "Git asks for another container in its place"
-    } else if members.len() != wanted.replicas as usize {
-        "Git asks for another number of them"
-    } else {
-        return true;
-    };
-    draft.wait(Wait::own(&own.name, Some(name), what));
-    true
-}
-
-/// Reports that a workload with a present image waits for the images of others.
-fn wait_for_images(draft: &mut Draft<'_>, name: &WorkloadName) {
-    if !draft.missing_images.contains(name) {
-        draft.wait(Wait::images(name, &draft.missing_image_names()));
-    }
-}
-
 /// Reports why the rollout of a workload does not go on.
-fn wait_paused(draft: &mut Draft<'_>, subject: Subject<'_>) {
+pub(super) fn wait_paused(draft: &mut Draft<'_>, subject: Subject<'_>) {
     let wait = match draft.facts.failed_commit() {
         Some(failed) => Wait::commit_failed(subject.name, failed),
         None => Wait::paused(subject.name),
@@ -122,7 +40,7 @@ fn wait_paused(draft: &mut Draft<'_>, subject: Subject<'_>) {
 const REMOVAL: Duration = Duration::from_secs(1);
 
 /// One round for one workload.
-fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
+pub(super) fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     let Subject { name, workload } = subject;
     let wanted = workload.replicas as usize;
     allow_starts(draft, subject, members);
@@ -163,7 +81,7 @@ fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
 }
 
 /// Reports the instances that failed in the update of a workload: that they are tolerated, or that the update has failed.
-fn report_failures(draft: &mut Draft<'_>, subject: Subject<'_>, failures: &UpdateFailures<'_>) {
+pub(super) fn report_failures(draft: &mut Draft<'_>, subject: Subject<'_>, failures: &UpdateFailures<'_>) {
     let Some(first) = failures.failed.first() else { return };
     let Subject { name, workload } = subject;
     let Facts { target, observed, record, now, .. } = *draft.facts;
@@ -183,7 +101,7 @@ fn report_failures(draft: &mut Draft<'_>, subject: Subject<'_>, failures: &Updat
 
 /// Sets how many that do not run may be started before there are more than the limits allow: what has ended and
 /// what took its place must not run side by side where there is room for one.
-fn allow_starts(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
+pub(super) fn allow_starts(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     let workload = subject.workload;
     let spec = draft.facts.spec(subject);
     let leaving = members.iter().copied().filter(|it| it.spec != spec && !is_spent(draft.facts, it));
@@ -194,7 +112,7 @@ fn allow_starts(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instanc
 }
 
 /// Sorts the members of a workload, and looks after those that are as wanted.
-fn group_instances<'a>(
+pub(super) fn group_instances<'a>(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,
     members: &[&'a Instance],
@@ -331,7 +249,7 @@ fn scale_down(draft: &mut Draft<'_>, subject: Subject<'_>, current: &mut Vec<&In
 }
 
 /// Leaves what is outdated as it is, and only sees that it does run: it serves until its successors do.
-fn keep(draft: &mut Draft<'_>, members: &[&Instance]) {
+pub(super) fn keep(draft: &mut Draft<'_>, members: &[&Instance]) {
     for member in members {
         if member.state != State::Created
             && let Some(workload) = draft.facts.target.definition(member)
@@ -344,7 +262,7 @@ fn keep(draft: &mut Draft<'_>, members: &[&Instance]) {
 }
 
 /// Says what a rollout is waiting for.
-fn remark(
+pub(super) fn remark(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,
     current: &[&Instance],

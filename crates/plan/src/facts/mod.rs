@@ -10,12 +10,17 @@ use driftless_model::{
 };
 
 use crate::{
-    facts::{classify::Classified, cron::without_runs},
+    facts::{
+        canary::{CurrentStep, current_step},
+        classify::Classified,
+        cron::without_runs,
+    },
     names::container_name_at,
     target::Target,
 };
 
 pub(crate) mod adoption;
+pub(crate) mod canary;
 pub(crate) mod classify;
 pub(crate) mod cron;
 pub(crate) mod fs_changes;
@@ -101,6 +106,14 @@ impl<'a> Facts<'a> {
     /// Whether no instance of a workload may be replaced by one of a newer specification.
     pub(crate) fn is_rollout_paused(&self, subject: Subject<'_>) -> bool {
         self.is_paused(subject) || self.failed_commit().is_some()
+    }
+
+    /// The step that the canary of a desired workload has reached.
+    pub(crate) fn canary<'w>(&self, Subject { name, workload }: Subject<'w>) -> Option<CurrentStep<'w>> {
+        if workload.canary.is_empty() || self.is_settled() {
+            return None;
+        }
+        current_step(self.record, name, workload, &self.spec(Subject { name, workload }))
     }
 
     /// The stack that this definition of a workload comes from: the desired one, or the fallback.

@@ -1,6 +1,7 @@
 //! Updates of the record: what the agent must remember from one round to the next.
 
 pub(crate) mod adoption;
+pub(crate) mod canary;
 pub(crate) mod cron;
 pub(crate) mod executed;
 pub(crate) mod files;

@@ -11,8 +11,8 @@ use driftless_model::{
 
 use crate::{
     backoff::{CRASH_RESET, crash_delay},
-    facts::{classify, heals::TRIES, objects, pods, standing},
-    record::{executed::FIGHT, fs_changes, hooks, jobs},
+    facts::{canary::current_step, classify, heals::TRIES, objects, pods, standing},
+    record::{canary, executed::FIGHT, fs_changes, hooks, jobs},
     target::Target,
 };
 
@@ -47,6 +47,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.adopted.volumes.retain(|name, _| observed.volumes.contains_key(name));
     // On the way to another stack, what stands of it is no drift, not even when we turn back half way.
     record.settled = record.settled.take().filter(|it| *it == target.hashes.stack);
+    canary::note(record, target, observed, now);
     for instance in observed.instances.values().filter(|it| it.agent == *target.agent) {
         let Some(workload) = target.definition(instance) else { continue };
         let is_known = record.own_containers.contains(&instance.id);
@@ -128,6 +129,7 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     record.sync = None;
     record.prune = None;
     record.heal_once = None;
+    record.canaries.clear();
     record.pulls.clear();
     record.slots.clear();
     note_held(record, target, observed);
@@ -252,8 +254,10 @@ fn measure(
     let before = record.progress.get(name).filter(|it| it.spec == spec);
     let is_further = before.is_none_or(|it| updated > it.updated || old < it.old || available > it.available);
     // A complete rollout makes no progress. The clock starts when it is incomplete again.
-    let was_complete = before.is_some_and(|it| it.old == 0 && it.available >= workload.replicas);
-    let is_complete = old == 0 && available >= workload.replicas;
+    let step = current_step(record, name, workload, &spec);
+    let wanted = step.map_or(workload.replicas, |step| step.instances);
+    let was_complete = before.is_some_and(|it| (it.old == 0 || step.is_some()) && it.available >= wanted);
+    let is_complete = (old == 0 || step.is_some()) && available >= wanted;
     // A build has a deadline of its own.
     let is_unbuilt = workload.build.is_some() && !observed.images.contains_key(&workload.container.image);
     let is_paused = workload.paused || record.paused.contains(name);

@@ -68,9 +68,10 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
     }
 }
 
-/// The deadlines of a workload begin when its turn comes: after the hooks before the sync, and after lower waves.
+/// The deadlines of a workload begin when its turn comes: after the hooks before the sync, after lower waves, and after the
+/// pause of a canary.
 fn note_turns(record: &mut Record, plan: &Plan, now: Timestamp) {
-    let is_turn = |reason| matches!(reason, WaitReason::Hook | WaitReason::SyncWave);
+    let is_turn = |reason| matches!(reason, WaitReason::Hook | WaitReason::SyncWave | WaitReason::Canary);
     for wait in plan.waits.iter().filter(|wait| is_turn(wait.reason)) {
         let WaitObject::Workload(name) = &wait.object else { continue };
         if let Some(progress) = record.progress.get_mut(name) {

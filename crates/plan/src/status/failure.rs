@@ -117,16 +117,33 @@ impl Round<'_> {
         self.plan.waits.iter().filter(is_failure).any(|wait| wait.concerns(name))
     }
 
+    /// Why a canary has failed whose new instances were available before: as [`Round::lost_health`], in its pause.
+    pub fn canary_failure(&self) -> Option<CommitFailure> {
+        let is_paused = |name: &WorkloadName| {
+            self.record.canaries.get(name).is_some_and(|canary| canary.reached.is_some())
+        };
+        self.lost_health_of(&is_paused, true)
+    }
+
     /// Why the live state is not healthy, if a container keeps ending or its health check or liveness probe fails, and the
     /// manifest does not tolerate it. Differences that a user made are no reason.
     pub fn lost_health(&self) -> Option<CommitFailure> {
+        self.lost_health_of(&|_| true, false)
+    }
+
+    /// The same for some workloads. With `of_new`, a new instance has to be unwell.
+    fn lost_health_of(
+        &self,
+        is_meant: &dyn Fn(&WorkloadName) -> bool,
+        of_new: bool,
+    ) -> Option<CommitFailure> {
         const LOST: [&str; 3] = ["CrashLoopBackOff", "Failed", "Unhealthy"];
         let Self { stack, hashes, policy, record, plan, now, .. } = *self;
         let observed = &*pods::whole(stack, self.observed);
         let inputs = Inputs { stack, hashes, observed, record, plan, now };
         let instances = observed.by_workload();
         let lost = |subject: Subject<'_>| {
-            if subject.workload.job_or_template().is_some() {
+            if subject.workload.job_or_template().is_some() || !is_meant(subject.name) {
                 return None;
             }
             let counts = inputs.counts(subject, &instances);
@@ -138,7 +155,8 @@ impl Round<'_> {
             let unwell = || counts.updated.iter().map(|(it, _)| *it).filter(is_unwell).count();
             let tolerated = rule.tolerated(subject.workload.replicas);
             let is_tolerated = tolerated > 0 && unwell() <= tolerated;
-            (LOST.contains(&found.reason.as_str()) && !is_tolerated)
+            let is_old = of_new && unwell() == 0;
+            (LOST.contains(&found.reason.as_str()) && !is_tolerated && !is_old)
                 .then_some(CommitFailure { reason: found.message, action: rule.action })
         };
         let lost: Vec<CommitFailure> = stack.subjects().filter_map(lost).collect();

@@ -1,12 +1,13 @@
 //! The status of workloads and their instances, and of the containers of their pods.
 
 use driftless_model::{
-    Health, HealthStatus, Instance, InstanceStatus, Part, PartOf, PartSpec, PartStatus, Port, Readiness,
-    Record, State, StatusCondition, Subject, Workload, WorkloadStatus,
+    CanaryStatus, Health, HealthStatus, Instance, InstanceStatus, Part, PartOf, PartSpec, PartStatus, Port,
+    Readiness, Record, State, StatusCondition, Subject, Workload, WorkloadStatus,
 };
 
 use crate::{
     facts::{
+        canary::current_step,
         objects,
         standing::{crash_of, is_completed, is_crash_looping},
     },
@@ -19,6 +20,7 @@ use crate::{
         work::WorkloadHealth,
     },
     text,
+    wait::WaitReason,
 };
 
 /// The status of one workload. `before` are its conditions in the status before this one.
@@ -56,8 +58,27 @@ pub(crate) fn workload_status(
         cron: kube::cron(subject, record),
         hook: workload.hook().or_else(|| Some(workload.job()?.hook.as_ref()?.phase)),
         wave: workload.wave,
+        canary: canary(inputs, subject, counts),
         origin: workload.origin.to_string(),
     }
+}
+
+/// The step of its canary that a workload is at.
+fn canary(
+    inputs: Inputs<'_>,
+    Subject { name, workload }: Subject<'_>,
+    counts: &Counts<'_>,
+) -> Option<CanaryStatus> {
+    let current = current_step(inputs.record, name, workload, &counts.spec)?;
+    let paused = inputs.plan.waits.iter().any(|wait| wait.is(WaitReason::Canary) && wait.concerns(name));
+    let until = current.until().filter(|_| paused);
+    Some(CanaryStatus {
+        step: current.number,
+        steps: current.of,
+        instances: current.instances,
+        paused,
+        until,
+    })
 }
 
 /// The status of one instance, and of the containers of its pod.

@@ -47,13 +47,13 @@
 use std::{collections::BTreeMap, fmt::Write, fs, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AgentId, Attachment, Build, CommitId, Completion, Condition, ContainerId, ContentId, Dependency,
-    FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Hook, IgnoredField, InPlace,
-    Mount, MountSource, Namespace, Network, NetworkMode, OnChange, Other, Peer, Port, PortRange, Protocol,
-    PullPolicy, Readiness, Replacement, RestartPolicy, StackHash, State, Strategy, Visit, Volume,
-    VolumesFrom, Workload, WorkloadName,
+    AgentId, Attachment, Build, CanaryStep, CommitId, Completion, Condition, ContainerId, ContentId,
+    Dependency, FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Hook, IgnoredField,
+    InPlace, Mount, MountSource, Namespace, Network, NetworkMode, OnChange, Other, Peer, Port, PortRange,
+    Protocol, PullPolicy, Readiness, Replacement, RestartPolicy, StackHash, State, Strategy, Subject, Visit,
+    Volume, VolumesFrom, Workload, WorkloadName,
 };
-use driftless_plan::Plan;
+use driftless_plan::{Plan, promote};
 
 use crate::stage::{NOON, Stage, listing, stack, workload};
 
@@ -161,6 +161,16 @@ fn by_request(stage: &mut Stage, words: &[&str]) -> bool {
             let found = stage.world.observed.instances.values().find(|it| it.name == name).unwrap();
             record.replaced.insert(found.id.clone(), Replacement::Delete);
         }
+        ["promote", name] => {
+            let name = WorkloadName::from(name);
+            let workload = stage.stack.workloads[&name].clone();
+            assert!(promote(record, Subject { name: &name, workload: &workload }, false));
+        }
+        ["promote-full", name] => {
+            let name = WorkloadName::from(name);
+            let workload = stage.stack.workloads[&name].clone();
+            assert!(promote(record, Subject { name: &name, workload: &workload }, true));
+        }
         ["hold", name] => drop(record.paused.insert(name.into())),
         ["release", name] => drop(record.paused.remove(&name.into())),
         ["fails"] => {
@@ -260,6 +270,11 @@ fn set(it: &mut Workload, option: &str) {
         // In percent.
         "tolerate" => it.failure.max_ratio = Some(number() * 10_000),
         "ignore" => drop(it.ignore_differences.insert(IgnoredField::parse(value).unwrap())),
+        // `canary=20%:10m,50%`
+        "canary" => {
+            let step = |text: &str| CanaryStep::parse(&text.replace(':', " for ")).unwrap();
+            it.canary = value.split(',').map(step).collect();
+        }
         "wave" => it.wave = value.parse().unwrap(),
         "minready" => it.min_ready = Duration::from_secs(number().into()),
         "env" => drop(it.container.env.insert("VALUE".to_owned(), Some(value.to_owned()))),

@@ -93,6 +93,7 @@ pub(crate) fn workload(image: &str, replicas: u32) -> Workload {
         rollback: None,
         image_update: None,
         ignore_differences: Default::default(),
+        canary: Vec::new(),
         scaled_from: None,
         manifest: Default::default(),
     }

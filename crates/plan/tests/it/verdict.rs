@@ -46,6 +46,7 @@ fn workload(replicas: u32) -> Workload {
         rollback: None,
         image_update: None,
         ignore_differences: Default::default(),
+        canary: Vec::new(),
         scaled_from: None,
         manifest: Default::default(),
     }

@@ -73,6 +73,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         rollback: None,
         image_update: None,
         ignore_differences: Default::default(),
+        canary: Vec::new(),
         scaled_from: None,
         manifest: Default::default(),
     };

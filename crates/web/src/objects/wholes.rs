@@ -45,6 +45,7 @@ fn whole(mut parts: Vec<&WorkloadStatus>) -> Option<Cow<'_, WorkloadStatus>> {
         cron: first.cron.clone(),
         hook: first.hook,
         wave: first.wave,
+        canary: first.canary.clone(),
         origin: first.origin.clone(),
     }))
 }

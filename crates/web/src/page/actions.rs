@@ -6,7 +6,7 @@ use axum::{
     extract::{Extension, Path, Query, State},
     response::{IntoResponse, Response},
 };
-use driftless_agent::{Against, Answer, RequestKind, Rollback, Supposed};
+use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
 use driftless_model::{AppName, Application, HealthStatus, Outcome, Removal, Revision, Until, WorkloadName};
 use driftless_store::Store;
 use http::{StatusCode, header};
@@ -42,12 +42,14 @@ pub(super) enum Action {
     Prune,
     AcceptRewrite,
     Retry,
+    Promote,
+    Abort,
     Remove,
     Forget,
 }
 
 impl Action {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Sync,
         Self::Rollback,
         Self::Resume,
@@ -59,6 +61,8 @@ impl Action {
         Self::Prune,
         Self::AcceptRewrite,
         Self::Retry,
+        Self::Promote,
+        Self::Abort,
         Self::Remove,
         Self::Forget,
     ];
@@ -77,6 +81,8 @@ impl Action {
             Self::Prune => "prune",
             Self::AcceptRewrite => "accept-rewrite",
             Self::Retry => "retry",
+            Self::Promote => "promote",
+            Self::Abort => "abort",
             Self::Remove => "remove",
             Self::Forget => "forget",
         }
@@ -96,6 +102,8 @@ impl Action {
             Self::Prune => "Confirm prune",
             Self::AcceptRewrite => "Accept rewritten history",
             Self::Retry => "Retry",
+            Self::Promote => "Promote",
+            Self::Abort => "Abort canary",
             Self::Remove => "Remove",
             Self::Forget => "Forget",
         }
@@ -115,6 +123,8 @@ impl Action {
             Self::Prune => "c",
             Self::AcceptRewrite => "w",
             Self::Retry => "e",
+            Self::Promote => "v",
+            Self::Abort => "q",
             Self::Remove => "x",
             Self::Forget => "g",
         }
@@ -161,6 +171,13 @@ impl Action {
                 "The history of the followed branch was rewritten, and the agent has rejected it. Accepting applies the \
                  rewritten commit."
             }
+            Self::Promote => {
+                "The pause of the canary ends: its next step begins, or after the last step all instances are replaced."
+            }
+            Self::Abort => {
+                "The application goes back to the last revision that succeeded. The commit is skipped until somebody tries it \
+                 again, or the next commit."
+            }
             Self::Retry => "The newest commit has failed. The agent tries it once more, from the beginning.",
             Self::Remove => {
                 "Git does not have the application any more. The agent removes its containers and networks, and on \
@@ -187,6 +204,8 @@ impl Action {
             Self::Prune => "The removal was confirmed.",
             Self::AcceptRewrite => "The rewritten history was accepted.",
             Self::Retry => "The commit is tried once more.",
+            Self::Promote => "The canary was promoted.",
+            Self::Abort => "The application goes back to the last revision that succeeded.",
             Self::Remove => "The removal was accepted.",
             Self::Forget => "The application is not managed any more.",
         }
@@ -237,6 +256,8 @@ fn is_offered(action: Action, application: &Application) -> bool {
             status.conditions.iter().any(|condition| condition.reason == "HistoryRewritten")
         }
         Action::Retry => waits_for("CommitFailed"),
+        Action::Promote => waits_for("Canary"),
+        Action::Abort => status.workloads.values().any(|workload| workload.canary.is_some()),
         Action::Remove | Action::Forget => status.message.contains("is not in Git any more"),
         Action::Restart => false,
     }
@@ -355,8 +376,28 @@ async fn foresee(
             let names: Vec<&str> = workload.instances.iter().map(|it| it.name.as_str()).collect();
             Ok(html! { p { "Replaced: " span.mono { (Text(names.join(", "))) } } })
         }
-        Action::Suspend | Action::AcceptRewrite | Action::Retry | Action::Remove | Action::Forget => {
-            Ok(Markup::default())
+        Action::Promote => Ok(canaries(application)),
+        Action::Suspend
+        | Action::AcceptRewrite
+        | Action::Retry
+        | Action::Abort
+        | Action::Remove
+        | Action::Forget => Ok(Markup::default()),
+    }
+}
+
+/// The canaries of an application, each with its step.
+fn canaries(application: &Application) -> Markup {
+    let all = application.status.workloads.iter();
+    let all = all.filter_map(|(name, workload)| Some((name, workload, workload.canary.as_ref()?)));
+    html! {
+        ul {
+            @for (name, workload, canary) in all {
+                li {
+                    (Text(name)) ": step " (canary.step) " of " (canary.steps) ", " (canary.instances) " of " (workload.replicas)
+                    " instances" @if !canary.paused { ", not available yet" }
+                }
+            }
         }
     }
 }
@@ -442,6 +483,8 @@ fn kind_of(
         Action::Prune => simple(RequestKind::Prune),
         Action::AcceptRewrite => simple(RequestKind::AcceptRewrite),
         Action::Retry => simple(RequestKind::Retry),
+        Action::Promote => simple(RequestKind::Promote(Promotion::default())),
+        Action::Abort => simple(RequestKind::Abort),
         Action::Restart => {
             let workload =
                 field("workload").ok_or_else(|| Error::Malformed("the form has no workload".to_owned()))?;

@@ -300,7 +300,10 @@ fn reasons(status: &ApplicationStatus, now: Timestamp) -> Markup {
                     (Text(message))
                     span.soft {
                         @if let Some(attempt) = attempt { " · attempt " (Text(attempt)) }
-                        @if let Some(at) = until { " · next try " (Deadline { at: *at, now }) }
+                        @if let Some(at) = until {
+                            @if attempt.is_some() { " · next try " } @else { " · goes on " }
+                            (Deadline { at: *at, now })
+                        }
                     }
                 }
             }

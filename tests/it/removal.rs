@@ -92,7 +92,7 @@ async fn folder_that_was_never_searched_removes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn several_applications_are_not_pruned_at_once() {
-    let it = deployed(true, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
+    let mut it = deployed(true, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
     let empty = it.git.push_files("Ada", &[("README.md", "empty")]);
     minutes(5).await;
     assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1), "{}", it.story());
@@ -106,6 +106,20 @@ async fn several_applications_are_not_pruned_at_once() {
     minutes(1).await;
     assert_eq!(it.containers(&app()), 0);
     assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    // The last one waits as well, also in another life of the agent and after a further empty commit.
+    minutes(10).await;
+    assert_eq!(it.containers(&blog()), 1, "{}", it.story());
+    it.crash();
+    it.begin();
+    minutes(10).await;
+    it.git.push_files("Ada", &[("README.md", "still empty")]);
+    minutes(10).await;
+    assert_eq!(it.containers(&blog()), 1, "{}", it.story());
+    let message = it.listed(&blog()).unwrap().status.message.clone();
+    assert!(message.contains("`driftless remove blog`"), "{message}");
+    it.handle().request(blog(), RequestKind::Remove(Removal::KeepVolumes)).await.unwrap();
+    minutes(2).await;
+    assert_eq!(it.containers(&blog()), 0, "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,3 +31,32 @@ async fn application_with_an_error_in_its_settings_is_not_applied() {
         assert_eq!(status.sync, SyncStatus::Unknown);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn rule_for_a_missing_workload_is_a_finding_at_its_place() {
+    let text = "repositories:\n  - url: /srv/a\n    ignoreDifferences:\n      - {workload: web, fields: [restart]}\n      \
+                - {workload: wbe, fields: [restart]}\n      - {fields: [state]}\n    applications: [{path: shop}, {path: blog}]\n";
+    let mut it = Simulation::prepared(COMPOSE, Clock::starting_at(NOON));
+    it.settings = config::Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0);
+    let blog = "services: {blog: {image: 'blog:1'}}";
+    it.git.push_files("Ada", &[("shop/compose.yaml", COMPOSE), ("blog/compose.yaml", blog)]);
+    it.begin();
+    minutes(5).await;
+    let expected = "driftless.yaml:5:9: warning: ignoreDifferences: no application has a workload `wbe` that this rule is for, so it has \
+                    no effect (correct the name of the workload, or remove the rule)";
+    let findings = |it: &Simulation, app: &str| {
+        let applications = it.handle().applications();
+        let found = &applications[&AppName::from(app)].status.findings;
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for app in ["shop", "blog"] {
+        assert!(findings(&it, app).contains(&expected.to_owned()), "{:#?}", findings(&it, app));
+    }
+    // A commit that adds it.
+    let with = "services: {blog: {image: 'blog:1'}, wbe: {image: 'blog:1'}}";
+    it.git.push_files("Ada", &[("shop/compose.yaml", COMPOSE), ("blog/compose.yaml", with)]);
+    minutes(5).await;
+    for app in ["shop", "blog"] {
+        assert!(!findings(&it, app).contains(&expected.to_owned()), "{:#?}", findings(&it, app));
+    }
+}

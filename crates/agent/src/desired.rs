@@ -47,6 +47,8 @@ pub(crate) struct Rendered {
     /// The hashes of the stack, if there is one.
     pub(crate) hashes: Option<Arc<StackHashes>>,
     pub(crate) findings: Vec<Finding>,
+    /// Rules of its settings that have no effect.
+    pub(crate) rule_findings: Vec<Finding>,
     pub(crate) contents: Arc<Contents>,
     /// The signer of the commit, if a signature is required.
     pub(crate) signer: Option<String>,
@@ -82,8 +84,8 @@ pub(crate) struct RepositoryState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Present,
-    /// The newest commit has no application at all. The removal of several applications waits for the user.
-    Emptied,
+    /// The newest commit has no application at all, and there were so many. The removal of each one waits for the user.
+    Emptied(usize),
     /// Git or the configuration does not have the application any more.
     Gone,
 }
@@ -123,8 +125,16 @@ impl Desired {
     }
 
     /// An application of a repository whose newest commit has no application at all.
-    pub(crate) fn emptied(self) -> Self {
-        Self { presence: Presence::Emptied, ..self }
+    pub(crate) fn emptied(self, count: usize) -> Self {
+        Self { presence: Presence::Emptied(count), ..self }
+    }
+
+    /// The number of applications that a commit removed at once, while the removal of this one waits for the user.
+    pub(crate) fn emptied_count(&self) -> Option<usize> {
+        match self.presence {
+            Presence::Emptied(count) => Some(count),
+            Presence::Present | Presence::Gone => None,
+        }
     }
 
     pub(crate) fn rendered(&self) -> &Rendered {
@@ -145,7 +155,7 @@ impl Desired {
 
     /// Whether the newest commit does not have the application, so that a user may remove it.
     pub(crate) fn may_be_removed(&self) -> bool {
-        matches!(self.presence, Presence::Gone | Presence::Emptied)
+        matches!(self.presence, Presence::Gone | Presence::Emptied(_))
     }
 
     /// The newest accepted commit of the repository, also if it could not be rendered for this application.
@@ -164,7 +174,8 @@ impl Desired {
 
     /// The findings about the manifests and about the repository.
     pub(crate) fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.rendered.findings.iter().chain(&self.objections)
+        let Rendered { findings, rule_findings, .. } = &*self.rendered;
+        findings.iter().chain(rule_findings).chain(&self.objections)
     }
 
     /// The newest commit, if the application or its repository rejects it.
@@ -188,6 +199,7 @@ impl Desired {
             && one.policy == another.policy
             && one.spec == another.spec
             && one.findings == another.findings
+            && one.rule_findings == another.rule_findings
             && self.presence == other.presence
             && self.objections == other.objections
             && self.unrendered == other.unrendered
@@ -221,6 +233,7 @@ impl Rendered {
             stack: None,
             hashes: None,
             findings: Vec::new(),
+            rule_findings: Vec::new(),
             contents: Arc::default(),
             signer: None,
             rejected: None,

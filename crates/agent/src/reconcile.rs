@@ -344,6 +344,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     /// Forgets a removal if Git has the application again, and begins the hooks of a failed revision.
     fn begin_round(&mut self) {
         self.end_scales();
+        if self.record.get().emptied != self.desired.emptied_count() {
+            self.record.get_mut().emptied = self.desired.emptied_count();
+            self.record.save(&self.context);
+        }
         if !self.desired.may_be_removed() {
             self.record.get_mut().removal = None;
             hooks::cancel_removal(self.record.get_mut());

@@ -8,7 +8,9 @@ use driftless_files::{AppSpec, Files, Recorder};
 use driftless_git::Checkout;
 use driftless_manifest as manifest;
 use driftless_manifest::{Configured, Discovery};
-use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Stack, StackHashes};
+use driftless_model::{
+    AdmissionPolicy, AppName, Finding, IgnoredDifferences, Location, Stack, StackHashes, WorkloadName,
+};
 
 use crate::{desired::Rendered, host_values::ReadValues, trust::RejectedCommit};
 
@@ -75,9 +77,34 @@ pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommi
             applications.insert(name.clone(), Arc::new(kept));
         }
     }
+    report_idle_rules(&mut applications);
     let empty_folder = discovery.empty_folder.filter(|_| applications.is_empty());
     let findings = discovery.findings;
     RenderedCommit { applications, findings, empty_folder, settings: Some(Arc::clone(settings)) }
+}
+
+/// Reports rules of `ignoreDifferences` whose workload no application has that they are for.
+fn report_idle_rules(applications: &mut BTreeMap<AppName, Arc<Rendered>>) {
+    let all: Vec<Arc<Rendered>> = applications.values().cloned().collect();
+    let is_known = |rule: &IgnoredDifferences, name: &WorkloadName| {
+        let mut meant = all.iter().filter(|rendered| rendered.policy.ignore_differences.contains(rule));
+        // Without a stack its workloads are not known.
+        meant.any(|rendered| rendered.stack.as_ref().is_none_or(|stack| stack.workloads.contains_key(name)))
+    };
+    for rendered in applications.values_mut() {
+        let finding = |rule: &IgnoredDifferences| {
+            let (place, name) =
+                (rule.place.clone()?, rule.workload.as_ref().filter(|name| !is_known(rule, name))?);
+            let message =
+                format!("no application has a workload `{name}` that this rule is for, so it has no effect");
+            let help = "correct the name of the workload, or remove the rule";
+            Some(Finding::warning(place, "ignoreDifferences", message).help(help))
+        };
+        let found: Vec<Finding> = rendered.policy.ignore_differences.iter().filter_map(finding).collect();
+        if found != rendered.rule_findings {
+            Arc::make_mut(rendered).rule_findings = found;
+        }
+    }
 }
 
 /// The settings of a repository at a commit, and the applications that they and the files have for its host.
@@ -134,6 +161,7 @@ fn render(settings: &Arc<config::Repository>, spec: AppSpec, accepted: &Accepted
         hashes: stack.as_ref().map(|stack| Arc::new(StackHashes::of(stack))),
         stack: stack.map(Arc::new),
         findings: rendered.findings,
+        rule_findings: Vec::new(),
         contents: Arc::new(rendered.contents),
         signer: accepted.signer.clone(),
         rejected: None,
@@ -172,6 +200,7 @@ fn keep_before(
         stack: None,
         hashes: None,
         findings: vec![rejected.finding()],
+        rule_findings: Vec::new(),
         contents: Arc::default(),
         signer: None,
         rejected: commit,

@@ -72,10 +72,7 @@ impl RepositoryView {
         if !self.empty_folder.as_deref().is_some_and(is_below) {
             return Absence::Unclear;
         }
-        match all.iter().filter(|other| other.repository == known.repository).count() {
-            0 | 1 => Absence::Gone,
-            count => Absence::Emptied { count },
-        }
+        Absence::Emptied { count: all.iter().filter(|other| other.repository == known.repository).count() }
     }
 
     /// The errors about the repository as a whole.
@@ -89,7 +86,8 @@ impl RepositoryView {
 pub(crate) enum Absence {
     /// Git does not have it any more.
     Gone,
-    /// The commit removes all applications of the repository at once, which may be a mistake.
+    /// The commit removes all applications of the repository at once, which may be a mistake if there are several. `count` are
+    /// those that are still known.
     Emptied { count: usize },
     /// The repository could not be read completely.
     Unclear,

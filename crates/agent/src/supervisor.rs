@@ -227,11 +227,17 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 Some(task) => task.desired.borrow().kept(state, newest.clone()),
                 None => Desired::present(nothing(), state),
             };
-            let absence = view.map_or(Absence::Gone, |view| view.absence(known, all));
+            let absence = match view.map_or(Absence::Gone, |view| view.absence(known, all)) {
+                Absence::Emptied { count } => {
+                    Absence::Emptied { count: self.emptied_count(&known.app).max(count) }
+                }
+                absence => absence,
+            };
             let errors = || view.map(|view| view.errors().cloned().collect()).unwrap_or_default();
             let desired = match absence {
-                Absence::Emptied { count } if policy.prune => {
-                    kept(state).emptied().with_objections(vec![emptied(&known.app, count)])
+                // The last one is not removed unasked either, after a user has removed the others.
+                Absence::Emptied { count } if policy.prune && count > 1 => {
+                    kept(state).emptied(count).with_objections(vec![emptied(&known.app, count)])
                 }
                 Absence::Gone | Absence::Emptied { .. } => Desired::gone(nothing(), state),
                 Absence::Unclear => kept(state).with_objections(errors()),
@@ -239,6 +245,12 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             let status_error = index.and_then(|index| self.status_error(index));
             self.set_desired(known.app.clone(), desired.with_status_error(status_error), index);
         }
+    }
+
+    /// The number of applications that a commit removed together with this one. 0: it has not been kept for that reason.
+    fn emptied_count(&self, app: &AppName) -> usize {
+        let desired = self.applications.get(app).and_then(|task| task.desired.borrow().emptied_count());
+        desired.or_else(|| self.services.store.record(app).ok()?.emptied).unwrap_or_default()
     }
 
     /// Why the forge of a repository refuses commit statuses.

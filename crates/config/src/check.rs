@@ -107,7 +107,11 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
     let mut check = Check { file, findings: Vec::new() };
     let defaults = Settings::default();
     let origins = policy.origins.clone();
-    let policy = inherit(&Policy::default(), &policy);
+    let mut policy = inherit(&Policy::default(), &policy);
+    if repositories.as_slice().len() > 1 {
+        // Another repository may have the workload.
+        policy.ignore_differences.iter_mut().for_each(|rule| rule.place = None);
+    }
     let allow = allow.unwrap_or_default();
     let admission = AdmissionEntry::within(admission, &AdmissionPolicy::default());
     let hosts = check.hosts(credentials);

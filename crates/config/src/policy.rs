@@ -146,6 +146,7 @@ fn dependency(value: Value<'_>) -> Option<AppDependency> {
 }
 
 fn ignored_differences(value: Value<'_>) -> Option<IgnoredDifferences> {
+    let place = Some(value.node.place.location());
     let object = value.object(&keys::IGNORED_DIFFERENCES)?;
     object.require("fields");
     let mut fields = Vec::new();
@@ -155,7 +156,7 @@ fn ignored_differences(value: Value<'_>) -> Option<IgnoredDifferences> {
             Err(error) => item.error(error.to_string()),
         }
     }
-    Some(IgnoredDifferences { workload: object.owned("workload").map(WorkloadName), fields })
+    Some(IgnoredDifferences { workload: object.owned("workload").map(WorkloadName), fields, place })
 }
 
 /// The API shows these times in seconds.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::WorkloadName;
+use super::{Location, WorkloadName};
 use crate::defaults::is_default;
 
 /// Fields whose differences are ignored, of one workload or of all.
@@ -15,6 +15,9 @@ pub struct IgnoredDifferences {
     #[serde(default, skip_serializing_if = "is_default")]
     pub workload: Option<WorkloadName>,
     pub fields: Vec<IgnoredField>,
+    /// The place of the rule, if it belongs to one repository.
+    #[serde(skip)]
+    pub place: Option<Location>,
 }
 
 /// A field of a container that can be changed while it lives, by the path that `driftless diff` prints.

@@ -95,6 +95,9 @@ pub struct Record {
     /// A user asked to remove the application, which has left Git.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal: Option<Removal>,
+    /// A commit has removed so many applications of the repository at once, and the removal of this one waits for a user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emptied: Option<usize>,
     /// The stack to which a user asked to repair the live state once, although self-heal is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heal_once: Option<StackHash>,

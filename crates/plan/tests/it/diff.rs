@@ -247,6 +247,7 @@ fn ignored_fields_are_marked_unless_the_spec_changed() {
     let ignored = IgnoredDifferences {
         workload: Some("web".into()),
         fields: vec![IgnoredField::parse("resources.memory").unwrap(), IgnoredField::parse("state").unwrap()],
+        place: None,
     };
     let policy = Policy { ignore_differences: vec![ignored], ..Policy::default() };
     let (images, mask) = (BTreeMap::new(), mask());
@@ -354,6 +355,7 @@ fn stack() -> Stack {
         rollback: None,
         image_update: None,
         ignore_differences: Default::default(),
+        canary: Vec::new(),
         scaled_from: None,
         manifest: Default::default(),
     };

@@ -200,7 +200,7 @@ mod tests {
         assert!(text.lines().all(|line| line.trim_end().chars().count() <= 80), "{text}");
         assert!(text.contains("shop #7"), "{text}");
         assert_eq!(size(3_450_000), "3.4 MB");
-        let cleanup = ImageCleanup { removed: vec![image("web:1", &[])], failed: Vec::new() };
+        let cleanup = ImageCleanup { removed: vec![image("web:1", &[])], ..ImageCleanup::default() };
         assert_eq!(render_cleanup(&cleanup), "removed web:1 (1.4 GB)\n");
     }
 }

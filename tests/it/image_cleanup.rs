@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use driftless_agent::start_image_cleanup;
-use driftless_model::{ImageRetention, ImageUse, KeepReason};
+use driftless_docker::IMAGE_BYTES;
+use driftless_model::{CleanupRules, FreeSpace, ImageRetention, ImageUse, KeepReason};
 use driftless_store::NewRevision;
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -41,13 +42,13 @@ async fn images_of_forgotten_revisions_are_removed() {
     tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
     assert_eq!(unneeded(&uses(&simulation).await), ["web:1", "web:2"]);
     let images = simulation.handle().images().unwrap().clone();
-    let cleanup = images.clean_up(&ONE).await.unwrap();
+    let cleanup = images.clean_up(&ONE, None).await.unwrap();
     assert_eq!((unneeded(&cleanup.removed), cleanup.failed), (vec!["web:1", "web:2"], Vec::new()));
     let left = uses(&simulation).await;
     assert_eq!(left.len(), 1, "{left:?}");
     assert!(left[0].kept_for.iter().any(|reason| matches!(reason, KeepReason::Container { .. })), "{left:?}");
     assert!(left[0].kept_for.iter().any(|reason| matches!(reason, KeepReason::Revision { number: 3, .. })));
-    assert_eq!(images.clean_up(&ONE).await.unwrap().removed, []);
+    assert_eq!(images.clean_up(&ONE, None).await.unwrap().removed, []);
 
     // An image that the agent removed is not its own any more when somebody else brings it.
     assert_eq!(simulation.store.brought_images().unwrap().len(), 1);
@@ -61,7 +62,7 @@ async fn images_of_revisions_that_may_return_are_kept() {
     simulation.synced_with_tip().await;
     tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
     let images = simulation.handle().images().unwrap().clone();
-    assert_eq!(images.clean_up(&ImageRetention::default()).await.unwrap().removed, []);
+    assert_eq!(images.clean_up(&ImageRetention::default(), None).await.unwrap().removed, []);
 
     // A revision that began and has not pulled yet needs its image too.
     let current = simulation.store.current(&simulation.app()).unwrap().unwrap();
@@ -84,7 +85,8 @@ async fn successful_sync_is_followed_by_a_cleanup() {
     let simulation = Simulation::of(&compose(1));
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let ends = (&simulation.store, simulation.clock);
-    start_image_cleanup(Some(ONE), &simulation.handle(), ends, &stop, &tasks);
+    let rules = CleanupRules { retention: ONE, ..CleanupRules::default() };
+    start_image_cleanup(Some(rules), &simulation.handle(), ends, &stop, &tasks);
     simulation.synced_with_tip().await;
     tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
     assert_eq!(uses(&simulation).await.len(), 1);
@@ -106,13 +108,94 @@ async fn successful_sync_is_followed_by_a_cleanup() {
     stop.cancel();
 }
 
+/// An application that had three images, of which two are not needed any more.
+async fn with_two_unneeded_images() -> Simulation {
+    let simulation = Simulation::of(&compose(1));
+    simulation.synced_with_tip().await;
+    for version in 2..=3 {
+        simulation.push(&compose(version)).await;
+        simulation.synced_with_tip().await;
+    }
+    tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
+    simulation
+}
+
+async fn event(simulation: &Simulation, reason: &str) -> String {
+    let known = simulation.store.newest_events(1000, None).unwrap();
+    if let Some(found) = known.into_iter().find(|event| event.reason == reason) {
+        return found.message;
+    }
+    let mut events = simulation.handle().events();
+    let found = tokio::time::timeout(Duration::from_secs(1300), async {
+        loop {
+            let event = events.recv().await.unwrap();
+            if event.reason == reason {
+                return event.message;
+            }
+        }
+    });
+    found.await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn floor_of_free_space_keeps_images_while_there_is_room() {
+    let simulation = with_two_unneeded_images().await;
+    // Three images leave 8 GB free, and each removal gives 1 GB back.
+    simulation.docker.faults(|faults| faults.disk = 11 * IMAGE_BYTES);
+    let images = simulation.handle().images().unwrap().clone();
+    let floor = |gigabytes| Some(FreeSpace::Bytes(gigabytes * IMAGE_BYTES));
+    let cleanup = images.clean_up(&ONE, floor(8)).await.unwrap();
+    assert_eq!(cleanup.removed, [], "there is room");
+    let cleanup = images.clean_up(&ONE, floor(9)).await.unwrap();
+    assert_eq!(unneeded(&cleanup.removed), ["web:1"], "the oldest is enough");
+    assert_eq!(cleanup.disk.unwrap().free, 9 * IMAGE_BYTES);
+    assert_eq!(unneeded(&uses(&simulation).await), ["web:2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn full_disk_is_reported_until_there_is_room() {
+    let simulation = with_two_unneeded_images().await;
+    simulation.docker.faults(|faults| faults.disk = 4 * IMAGE_BYTES);
+    let rules =
+        CleanupRules { retention: ONE, min_free: Some(FreeSpace::Percent(10)), max_build_cache: None };
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let ends = (&simulation.store, simulation.clock);
+    start_image_cleanup(Some(rules), &simulation.handle(), ends, &stop, &tasks);
+    // No sync is needed: the disk is looked at by itself.
+    let message = event(&simulation, "FreeDiskSpaceFailed").await;
+    assert!(message.contains("3000 MB free of 100000 MB"), "{message}");
+    assert_eq!(uses(&simulation).await.len(), 1, "all that nothing needs is removed");
+    let handle = simulation.handle();
+    assert_eq!(handle.problems().list().len(), 1);
+
+    simulation.docker.faults(|faults| faults.disk = 50 * IMAGE_BYTES);
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    assert_eq!(handle.problems().list(), []);
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn build_cache_is_cut_after_a_sync() {
+    let simulation = Simulation::of(&compose(1));
+    simulation.docker.faults(|faults| faults.build_cache = 7 * IMAGE_BYTES);
+    let rules = CleanupRules { max_build_cache: Some(2 * IMAGE_BYTES), ..CleanupRules::default() };
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let ends = (&simulation.store, simulation.clock);
+    start_image_cleanup(Some(rules), &simulation.handle(), ends, &stop, &tasks);
+    simulation.synced_with_tip().await;
+    let message = event(&simulation, "BuildCachePruned").await;
+    assert_eq!(message, "cut the build cache of the engine: 5000 MB are free again");
+    simulation.docker.faults(|faults| assert_eq!(faults.build_cache, 2 * IMAGE_BYTES));
+    stop.cancel();
+}
+
 #[tokio::test(start_paused = true)]
 async fn engine_without_answer_removes_nothing() {
     let simulation = Simulation::of(&compose(1));
     simulation.synced_with_tip().await;
     simulation.docker.disconnect();
     let images = simulation.handle().images().unwrap().clone();
-    let error = images.clean_up(&ONE).await.unwrap_err();
+    let error = images.clean_up(&ONE, None).await.unwrap_err();
     assert!(error.contains("list the images"), "{error}");
     assert_eq!(simulation.store.brought_images().unwrap().len(), 1, "it still knows what it brought");
 }

@@ -8,9 +8,9 @@ use driftless_agent::{DryRun, Images, Inspection, Logs};
 use driftless_docker::{LogOptions, LogStream};
 use driftless_fleet::{FleetStatus, HostReport};
 use driftless_model::{
-    AgentStatus, ApiToken, Application, AuditEntry, EffectiveSetting, Event, HookStatus, ImageCleanup,
-    ImageRetention, ImageUse, KeepReason, NotificationStatus, ObjectRef, PartSpec, RepositoryStatus,
-    Revision,
+    AgentStatus, ApiToken, Application, AuditEntry, EffectiveSetting, Event, FreeSpace, HookStatus,
+    ImageCleanup, ImageRetention, ImageUse, KeepReason, NotificationStatus, ObjectRef, PartSpec,
+    RepositoryStatus, Revision,
 };
 use driftless_web::{
     Accepted, Access, ErrorBody, RollbackBody, ScaleBody, TestMessage, TokenBody, Waited, WhoAmI,
@@ -315,8 +315,12 @@ impl Images for QuietEngine {
         Box::pin(std::future::ready(Ok(vec![image])))
     }
 
-    fn clean_up<'a>(&'a self, _: &'a ImageRetention) -> Answer<'a, ImageCleanup> {
+    fn clean_up<'a>(&'a self, _: &'a ImageRetention, _: Option<FreeSpace>) -> Answer<'a, ImageCleanup> {
         Box::pin(std::future::ready(Ok(ImageCleanup::default())))
+    }
+
+    fn prune_build_cache(&self, _: u64) -> Answer<'_, u64> {
+        Box::pin(async { Ok(0) })
     }
 }
 

@@ -191,7 +191,7 @@ impl Agent {
             clock,
         };
         let handle = handle.with_fleet_targets(start_fleet_reports(&settings.report, &source, &stop, &tasks));
-        let handle = handle.with_image_retention(settings.image_cleanup.unwrap_or_default());
+        let handle = handle.with_image_retention(settings.image_cleanup.unwrap_or_default().retention);
         start_image_cleanup(settings.image_cleanup, &handle, (&store, clock), &stop, &tasks);
         start_notifications(&notifications, &handle, &stop, &tasks);
         for repository in &settings.repositories {

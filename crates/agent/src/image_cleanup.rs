@@ -1,57 +1,90 @@
-//! The clean-up of images after each sync that succeeds.
+//! The clean-up of images and of the build cache after each sync that succeeds.
 
 use std::time::Duration;
 
-use tokio::{sync::broadcast::error::RecvError, time::sleep};
+use tokio::{
+    sync::broadcast::{Receiver, error::RecvError},
+    time::{sleep, timeout},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_clock::Clock;
-use driftless_model::{AppName, Event, EventKind, ImageCleanup, ImageRetention};
+use driftless_model::{AppName, CleanupRules, DiskSpace, Event, EventKind, FreeSpace, ImageCleanup};
 use driftless_store::Store;
 
-use crate::{Handle, error::chain, revisions::SYNC_SUCCEEDED};
+use crate::{Handle, error::chain, images::Images, revisions::SYNC_SUCCEEDED};
 
 /// Syncs that succeed within this time are followed by one clean-up.
 const TOGETHER: Duration = Duration::from_secs(10);
 
-/// Starts the task that cleans up images after each sync that succeeds, if the configuration asks for it.
+/// The time between two looks at the disk if there is a floor of free space.
+const LOOK_AT_DISK: Duration = Duration::from_mins(10);
+
+/// The subject of the problem of a disk with too little free space.
+const DISK: &str = "disk";
+
+/// Starts the task that cleans up after each sync that succeeds, if the configuration asks for it.
 pub fn start_image_cleanup(
-    retention: Option<ImageRetention>,
+    rules: Option<CleanupRules>,
     handle: &Handle,
     (store, clock): (&Store, Clock),
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) {
-    let Some(retention) = retention else { return };
+    let Some(rules) = rules else { return };
     let (handle, store, stop) = (handle.clone(), store.clone(), stop.clone());
     tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = clean_up_after_syncs(&retention, &handle, (&store, clock)) => {}
+            () = clean_up_after_syncs(&rules, &handle, (&store, clock)) => {}
         }
     });
 }
 
-async fn clean_up_after_syncs(retention: &ImageRetention, handle: &Handle, (store, clock): (&Store, Clock)) {
+async fn clean_up_after_syncs(rules: &CleanupRules, handle: &Handle, (store, clock): (&Store, Clock)) {
     let mut events = handle.events();
-    loop {
-        match events.recv().await {
-            Ok(event) if event.reason != SYNC_SUCCEEDED => continue,
-            Ok(_) | Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return,
-        }
-        sleep(TOGETHER).await;
+    while next_occasion(rules, &mut events).await {
         // This clean-up answers the events until now.
         events = events.resubscribe();
         let Some(images) = handle.images() else { return };
-        match images.clean_up(retention).await {
-            Ok(cleanup) => report(&cleanup, handle, (store, clock)),
+        match images.clean_up(&rules.retention, rules.min_free).await {
+            Ok(cleanup) => {
+                report_disk(rules.min_free, cleanup.disk, handle, (store, clock));
+                report(&cleanup, handle, (store, clock));
+            }
             Err(error) => tracing::warn!(error, "could not clean up images; the next sync tries again"),
+        }
+        if let Some(most) = rules.max_build_cache {
+            cut_build_cache(&**images, most, handle, (store, clock)).await;
         }
     }
 }
 
-fn report(cleanup: &ImageCleanup, handle: &Handle, (store, clock): (&Store, Clock)) {
+/// Waits until a sync has succeeded or the disk is due. False: the agent stops.
+async fn next_occasion(rules: &CleanupRules, events: &mut Receiver<Event>) -> bool {
+    let sync = async {
+        loop {
+            match events.recv().await {
+                Ok(event) if event.reason != SYNC_SUCCEEDED => {}
+                Ok(_) | Err(RecvError::Lagged(_)) => break true,
+                Err(RecvError::Closed) => break false,
+            }
+        }
+    };
+    let has_synced = match rules.min_free {
+        Some(_) => match timeout(LOOK_AT_DISK, sync).await {
+            Ok(has_synced) => has_synced,
+            Err(_) => return true,
+        },
+        None => sync.await,
+    };
+    if has_synced {
+        sleep(TOGETHER).await;
+    }
+    has_synced
+}
+
+fn report(cleanup: &ImageCleanup, handle: &Handle, ends: (&Store, Clock)) {
     for error in &cleanup.failed {
         tracing::warn!(error, "could not remove an image; the next sync tries again");
     }
@@ -60,12 +93,60 @@ fn report(cleanup: &ImageCleanup, handle: &Handle, (store, clock): (&Store, Cloc
     }
     let names = cleanup.removed.iter().map(|image| image.names.first().unwrap_or(&image.id).as_str());
     let message = format!("removed images that nothing needs: {}", names.collect::<Vec<_>>().join(", "));
+    add_event(EventKind::Normal, "ImagesRemoved", message, handle, ends);
+}
+
+/// Says once that the disk has too little free space, and shows it as a problem of the agent until that is over.
+fn report_disk(floor: Option<FreeSpace>, disk: Option<DiskSpace>, handle: &Handle, ends: (&Store, Clock)) {
+    let Some((floor, disk)) = floor.zip(disk) else { return };
+    if !floor.is_more_than(disk) {
+        handle.problems().set(DISK, None);
+        return;
+    }
+    let message = format!(
+        "the engine's disk has {} MB free of {} MB, less than `minFree`, and no image is left that nothing needs: make room, \
+         or look at `driftless images` and `docker system df`",
+        disk.free / 1_000_000,
+        disk.total / 1_000_000
+    );
+    let is_known = handle.problems().list().iter().any(|problem| problem.subject == DISK);
+    handle.problems().set(DISK, Some(message.clone()));
+    if !is_known {
+        tracing::warn!(
+            free = disk.free,
+            total = disk.total,
+            "the engine's disk has less free space than `minFree`"
+        );
+        add_event(EventKind::Warning, "FreeDiskSpaceFailed", message, handle, ends);
+    }
+}
+
+async fn cut_build_cache(images: &dyn Images, most: u64, handle: &Handle, ends: (&Store, Clock)) {
+    match images.prune_build_cache(most).await {
+        Ok(0) => {}
+        Ok(freed) => {
+            tracing::info!(freed, "cut the build cache");
+            let message =
+                format!("cut the build cache of the engine: {} MB are free again", freed / 1_000_000);
+            add_event(EventKind::Normal, "BuildCachePruned", message, handle, ends);
+        }
+        Err(error) => tracing::warn!(error, "could not cut the build cache; the next sync tries again"),
+    }
+}
+
+fn add_event(
+    kind: EventKind,
+    reason: &str,
+    message: String,
+    handle: &Handle,
+    (store, clock): (&Store, Clock),
+) {
     let event = Event {
         sequence: 0,
         at: clock.now(),
         app: AppName("agent/images".to_owned()),
-        kind: EventKind::Normal,
-        reason: "ImagesRemoved".to_owned(),
+        kind,
+        reason: reason.to_owned(),
         object: "images".to_owned(),
         message,
         actor: None,

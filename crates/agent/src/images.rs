@@ -7,7 +7,9 @@ use tokio::sync::Mutex;
 
 use driftless_clock::Clock;
 use driftless_docker::Docker;
-use driftless_model::{BroughtImage, ImageCleanup, ImageRetention, ImageUse, ListedImage};
+use driftless_model::{
+    BroughtImage, DiskSpace, FreeSpace, ImageCleanup, ImageRetention, ImageUse, ListedImage,
+};
 use driftless_plan::image_uses;
 use driftless_store::Store;
 
@@ -21,8 +23,15 @@ pub trait Images: Send + Sync {
     /// All images, and what each one is kept for. Those that nothing keeps come first, the oldest at the beginning.
     fn uses<'a>(&'a self, retention: &'a ImageRetention) -> Answer<'a, Vec<ImageUse>>;
 
-    /// Removes the images that nothing keeps, the oldest first.
-    fn clean_up<'a>(&'a self, retention: &'a ImageRetention) -> Answer<'a, ImageCleanup>;
+    /// Removes the images that nothing keeps, the oldest first. With `min_free` only until this much of the disk is free.
+    fn clean_up<'a>(
+        &'a self,
+        retention: &'a ImageRetention,
+        min_free: Option<FreeSpace>,
+    ) -> Answer<'a, ImageCleanup>;
+
+    /// Cuts the build cache of the engine to this many bytes. Returns the bytes that were freed.
+    fn prune_build_cache(&self, keep: u64) -> Answer<'_, u64>;
 }
 
 /// The images of the engine and what the database knows of them.
@@ -43,6 +52,14 @@ impl<D: Docker> EngineImages<D> {
         self.docker.images().await.map_err(|error| chain(&error))
     }
 
+    /// The engine's disk, if there is a floor of free space.
+    async fn disk(&self, min_free: Option<FreeSpace>) -> Result<Option<DiskSpace>, String> {
+        if min_free.is_none() {
+            return Ok(None);
+        }
+        self.docker.disk_space().await.map(Some).map_err(|error| chain(&error))
+    }
+
     async fn list_uses(
         &self,
         retention: &ImageRetention,
@@ -57,18 +74,27 @@ impl<D: Docker> EngineImages<D> {
         Ok((listed, uses))
     }
 
-    async fn remove_unneeded(&self, retention: &ImageRetention) -> Result<ImageCleanup, String> {
+    async fn remove_unneeded(
+        &self,
+        retention: &ImageRetention,
+        min_free: Option<FreeSpace>,
+    ) -> Result<ImageCleanup, String> {
         let _cleaning = self.cleaning.lock().await;
+        let mut cleanup = ImageCleanup { disk: self.disk(min_free).await?, ..ImageCleanup::default() };
         let (listed, uses) = self.list_uses(retention).await?;
         let mut present: BTreeSet<String> = listed.iter().map(|image| image.id.clone()).collect();
-        let mut cleanup = ImageCleanup::default();
         for image in uses.into_iter().filter(ImageUse::is_unneeded) {
+            let is_enough = |(floor, disk): (FreeSpace, DiskSpace)| !floor.is_more_than(disk);
+            if min_free.zip(cleanup.disk).is_some_and(is_enough) {
+                break;
+            }
             let Some(found) = listed.iter().find(|found| found.id == image.id) else { continue };
             match self.docker.remove_image(found).await {
                 Ok(()) => {
                     tracing::info!(image = image.id, names = ?image.names, "removed an image that nothing needs");
                     present.remove(&image.id);
                     cleanup.removed.push(image);
+                    cleanup.disk = self.disk(min_free).await?;
                 }
                 Err(error) => cleanup.failed.push(chain(&error)),
             }
@@ -83,8 +109,16 @@ impl<D: Docker> Images for EngineImages<D> {
         Box::pin(async move { self.list_uses(retention).await.map(|(_, uses)| uses) })
     }
 
-    fn clean_up<'a>(&'a self, retention: &'a ImageRetention) -> Answer<'a, ImageCleanup> {
-        Box::pin(self.remove_unneeded(retention))
+    fn clean_up<'a>(
+        &'a self,
+        retention: &'a ImageRetention,
+        min_free: Option<FreeSpace>,
+    ) -> Answer<'a, ImageCleanup> {
+        Box::pin(self.remove_unneeded(retention, min_free))
+    }
+
+    fn prune_build_cache(&self, keep: u64) -> Answer<'_, u64> {
+        Box::pin(async move { self.docker.prune_build_cache(keep).await.map_err(|error| chain(&error)) })
     }
 }
 

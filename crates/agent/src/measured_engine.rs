@@ -9,7 +9,7 @@ use driftless_docker::{
     LogStream, NewestImage, ObserveScope, RegistryError,
 };
 use driftless_metrics::{Called, EngineCall, Metrics};
-use driftless_model::{AgentId, AppName, Build, ContainerId, ListedImage, Observed, Timestamp};
+use driftless_model::{AgentId, AppName, Build, ContainerId, DiskSpace, ListedImage, Observed, Timestamp};
 use driftless_plan::Action;
 
 /// Measures the calls to an engine. A call that is dropped before its end is not counted.
@@ -73,6 +73,14 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
     /// It asks a registry and not the engine, so it is not measured as a call of the engine.
     async fn newest_image(&self, question: &ImageQuestion) -> Result<NewestImage, RegistryError> {
         self.engine.newest_image(question).await
+    }
+
+    async fn disk_space(&self) -> Result<DiskSpace, Error> {
+        self.measure(EngineCall::new("info"), self.engine.disk_space()).await
+    }
+
+    async fn prune_build_cache(&self, keep: u64) -> Result<u64, Error> {
+        self.measure(EngineCall::new("prune_build_cache"), self.engine.prune_build_cache(keep)).await
     }
 
     async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use driftless_model::{
-    AppName, CommitId, Finding, HostIdentity, ImageRetention, Location, RepoUrl, VersionRange,
+    AppName, CleanupRules, CommitId, Finding, FreeSpace, HostIdentity, ImageRetention, Location, RepoUrl,
+    VersionRange, parse_bytes,
 };
 use driftless_yaml::{Limits, Report, parse};
 
@@ -46,7 +47,7 @@ pub(super) struct Document {
     pub(super) allow: Option<Allow>,
     pub(super) docker: Option<DockerHost>,
     pub(super) build_timeout: Option<Duration>,
-    pub(super) image_cleanup: Option<ImageRetention>,
+    pub(super) image_cleanup: Option<CleanupRules>,
     pub(super) sops_key_files: Vec<PathBuf>,
     pub(super) values_from: Vec<ValueSource>,
     pub(super) policy: PolicyEntry,
@@ -160,16 +161,23 @@ fn document(root: Value<'_>) -> Option<Document> {
 }
 
 /// Reads `imageCleanup`. An empty map asks for the clean-up with its defaults.
-fn image_cleanup(value: Value<'_>) -> Option<ImageRetention> {
+fn image_cleanup(value: Value<'_>) -> Option<CleanupRules> {
     let object = value.object(&keys::IMAGE_CLEANUP)?;
     let defaults = ImageRetention::default();
     let revisions = object.parsed("revisions", |text| match text.parse() {
         Ok(number @ 1..=10) => Ok(number),
         Ok(_) | Err(_) => Err("must be a number from 1 to 10".to_owned()),
     });
-    Some(ImageRetention {
+    let retention = ImageRetention {
         revisions: revisions.unwrap_or(defaults.revisions),
         age: object.duration("age").unwrap_or(defaults.age),
+    };
+    Some(CleanupRules {
+        retention,
+        min_free: object
+            .parsed("minFree", |text| text.parse::<FreeSpace>().map_err(|error| error.to_string())),
+        max_build_cache: object
+            .parsed("maxBuildCache", |text| parse_bytes(text).map_err(|error| error.to_string())),
     })
 }
 

@@ -217,6 +217,8 @@ pub(super) static IMAGE_CLEANUP: Table = Table {
     keys: &[&[
         key("revisions", Integer(10), "Newest revisions that keep their images, from 1. Default: 10"),
         key("age", Duration, "Age up to which they do. Default: 720h"),
+        key("minFree", Text, "Remove only until this much of the disk is free: `20GB`, `10%`. Default: all"),
+        key("maxBuildCache", Text, "Largest build cache of the engine: `10GB`. Default: it is left alone"),
     ]],
     required: &[],
 };

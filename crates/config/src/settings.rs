@@ -8,7 +8,7 @@ use std::{
 };
 
 use driftless_model::{
-    AdmissionPolicy, AppName, CommitId, HookProvider, HostIdentity, ImageRetention, Policy, RepoUrl,
+    AdmissionPolicy, AppName, CleanupRules, CommitId, HookProvider, HostIdentity, Policy, RepoUrl,
     VersionRange,
 };
 
@@ -55,7 +55,7 @@ pub struct Settings {
     /// The time limit of an image build. Default: 1 h.
     pub build_timeout: Duration,
     /// The clean-up of images after each successful sync. Default: none.
-    pub image_cleanup: Option<ImageRetention>,
+    pub image_cleanup: Option<CleanupRules>,
     /// The files with the secret keys for encrypted files: age identities, SSH and OpenPGP private keys.
     pub sops_key_files: Vec<PathBuf>,
     /// Logins for image registries. They win over those of the Docker client's file.

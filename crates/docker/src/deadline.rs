@@ -10,6 +10,8 @@ use crate::call_error::CallError;
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// The deadline of a call that any engine answers at once.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+/// The deadline of a call that removes much from the disk.
+pub(crate) const PRUNE: Duration = Duration::from_mins(10);
 /// The deadline of a ping.
 pub(crate) const PING: Duration = Duration::from_secs(5);
 

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
 use driftless_model::{
-    AgentId, AppName, Build, Container, ContainerId, FileChangeKind, Format, ListedImage, Observed, Peer,
-    Platform, Protocol, Stack, Timestamp,
+    AgentId, AppName, Build, Container, ContainerId, DiskSpace, FileChangeKind, Format, ListedImage,
+    Observed, Peer, Platform, Protocol, Stack, Timestamp,
 };
 use driftless_plan::Action;
 use tokio::sync::broadcast;
@@ -54,6 +54,13 @@ pub trait Docker: Send + Sync + 'static {
 
     /// Removes an image with all of its names. Fails if a container uses it. An image that is gone is no error.
     fn remove_image(&self, image: &ListedImage) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// The free space of the disk that the engine keeps its images on.
+    fn disk_space(&self) -> impl Future<Output = Result<DiskSpace, Error>> + Send;
+
+    /// Cuts the engine's build cache to this many bytes: what was not used for the longest time goes first. Returns the bytes that
+    /// were freed. The engine does not tell whose builds filled it.
+    fn prune_build_cache(&self, keep: u64) -> impl Future<Output = Result<u64, Error>> + Send;
 
     /// Asks the registry of an image for the newest one.
     fn newest_image(

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
 use driftless_config::DockerHost;
-use driftless_model::{AgentId, AppName, Build, ContainerId, ListedImage, Observed, Timestamp};
+use driftless_model::{AgentId, AppName, Build, ContainerId, DiskSpace, ListedImage, Observed, Timestamp};
 use driftless_plan::Action;
 use tokio::sync::{Notify, broadcast};
 use tokio_util::task::AbortOnDropHandle;
@@ -13,9 +13,10 @@ use crate::{
     actions::{ActionOptions, Actions},
     agent_claims::{AgentClaims, OwnAgents},
     attribution::Attribution,
+    build_cache,
     cache::Cache,
     connection::{Connection, EngineInfo},
-    container_files,
+    container_files, disk_space,
     docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope},
     error::Error,
     events::EventWatcher,
@@ -193,6 +194,14 @@ impl Docker for Engine {
 
     async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {
         image_list::remove_image(&self.connection, &self.cache, image).await
+    }
+
+    async fn disk_space(&self) -> Result<DiskSpace, Error> {
+        disk_space::disk_space(&self.connection).await
+    }
+
+    async fn prune_build_cache(&self, keep: u64) -> Result<u64, Error> {
+        build_cache::prune(&self.connection, keep).await
     }
 
     async fn exec(

@@ -50,6 +50,7 @@ mod agent_claims;
 mod api_calls;
 mod attribution;
 mod body_writer;
+mod build_cache;
 mod cache;
 mod call_error;
 mod catalogue;
@@ -60,6 +61,7 @@ mod container_list;
 mod crash_output;
 mod credential_helper;
 mod deadline;
+mod disk_space;
 mod docker;
 mod engine;
 mod engine_report;
@@ -102,5 +104,7 @@ pub use logs::{LogOptions, LogStream};
 pub use registry::{ImageQuestion, NewestImage, RegistryError};
 pub use registry_logins::{ReadSecret, RegistryLogins};
 #[cfg(feature = "simulated")]
-pub use simulated::{ChangedBy, EventDelivery, Faults, SimulatedEngine, TranscriptEntry, UserAction};
+pub use simulated::{
+    ChangedBy, EventDelivery, Faults, IMAGE_BYTES, SimulatedEngine, TranscriptEntry, UserAction,
+};
 pub use transport::ApiVersion;

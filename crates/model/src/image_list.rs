@@ -4,7 +4,12 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageRef, name::AppName, time::Timestamp};
+use crate::{
+    ImageRef,
+    disk_space::{DiskSpace, FreeSpace},
+    name::AppName,
+    time::Timestamp,
+};
 
 /// An image as the engine lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,6 +84,17 @@ impl Default for ImageRetention {
     }
 }
 
+/// The rules of the clean-up that follows each successful sync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanupRules {
+    /// The revisions that keep their images.
+    pub retention: ImageRetention,
+    /// Images are removed only until this much of the engine's disk is free, the oldest first. `None`: all that nothing needs.
+    pub min_free: Option<FreeSpace>,
+    /// The largest build cache of the engine, in bytes. `None`: it is left alone.
+    pub max_build_cache: Option<u64>,
+}
+
 /// A reason to keep an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
@@ -138,4 +154,7 @@ pub struct ImageCleanup {
     pub removed: Vec<ImageUse>,
     /// One line for each image that the engine did not remove.
     pub failed: Vec<String>,
+    /// The engine's disk afterwards. `None` without a floor of free space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSpace>,
 }

@@ -41,6 +41,7 @@ mod container;
 mod content;
 mod cron;
 mod defaults;
+mod disk_space;
 pub mod downward;
 mod duration;
 mod effective;
@@ -115,6 +116,7 @@ pub use container::{
 };
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
 pub use cron::{Concurrency, Cron};
+pub use disk_space::{DiskSpace, FreeSpace, NoSize, parse_bytes};
 pub use downward::{Downward, DownwardValues};
 pub use duration::parse_duration;
 pub use effective_setting::EffectiveSetting;
@@ -136,7 +138,8 @@ pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, Moun
 pub use host_identity::{HostIdentity, HostSelector};
 pub use ignored_field::{IgnoredDifferences, IgnoredField, InvalidField};
 pub use image_list::{
-    BroughtImage, ImageCleanup, ImageRetention, ImageUse, KeepReason, ListedImage, RevisionImages,
+    BroughtImage, CleanupRules, ImageCleanup, ImageRetention, ImageUse, KeepReason, ListedImage,
+    RevisionImages,
 };
 pub use image_ref::{ImageParts, ImageRef};
 pub use image_syntax::InvalidImage;

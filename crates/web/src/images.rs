@@ -18,6 +18,6 @@ pub(super) async fn list(State(shared): State<Shared>) -> Result<Response, Error
 /// Removes the images that nothing keeps.
 pub(super) async fn clean_up(State(shared): State<Shared>) -> Result<Response, Error> {
     let images = shared.handle.images().ok_or(Error::Stopping)?;
-    let cleanup = images.clean_up(shared.handle.image_retention()).await.map_err(Error::Engine)?;
+    let cleanup = images.clean_up(shared.handle.image_retention(), None).await.map_err(Error::Engine)?;
     Ok(Json(cleanup).into_response())
 }

@@ -12,7 +12,10 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use driftless_model::{ImageRef, Platform, TagRule, digest_hex, error_chain};
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url, header};
+use reqwest::{
+    Client, Method, RequestBuilder, Response, StatusCode, Url,
+    header::{self, HeaderMap, HeaderValue},
+};
 use serde::Deserialize;
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
@@ -290,7 +293,7 @@ impl Repository<'_> {
             StatusCode::FORBIDDEN => RegistryError::Forbidden(host),
             StatusCode::NOT_FOUND => RegistryError::NotFound(host),
             StatusCode::TOO_MANY_REQUESTS => {
-                RegistryError::TooManyRequests { retry_after: retry_after(&response), host }
+                RegistryError::TooManyRequests { retry_after: retry_after(response.headers()), host }
             }
             status if status.is_server_error() => {
                 RegistryError::Unreachable { host, problem: format!("it answered {status}") }
@@ -433,10 +436,18 @@ async fn read(mut response: Response, host: &str) -> Result<Vec<u8>, RegistryErr
     Ok(body)
 }
 
-/// The wait that a 429 asks for, in seconds. A date counts as none.
-fn retry_after(response: &Response) -> Option<Duration> {
-    let seconds = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
+/// The wait that a 429 asks for: seconds, or a date by the clock of the registry, which is its `Date`.
+///
+/// Source: RFC 9110, section 10.2.3.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).map(str::trim);
+    let asked = text(header::RETRY_AFTER)?;
+    let date = |text| httpdate::parse_http_date(text).ok();
+    let wait = match asked.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => date(asked)?.duration_since(date(text(header::DATE)?)?).unwrap_or_default(),
+    };
+    Some(wait.min(LONGEST_WAIT))
 }
 
 fn invalid(host: &str, problem: impl Into<String>) -> RegistryError {
@@ -479,6 +490,24 @@ mod tests {
             assert!(!is_digest(wrong), "{wrong}");
         }
         assert!(!is_digest(&format!("sha256:{}", "/".repeat(64))));
+    }
+
+    #[test]
+    fn wait_is_a_number_or_a_date() {
+        let wait = |asked: &'static str, date: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(asked));
+            headers.extend(date.map(|date| (header::DATE, HeaderValue::from_static(date))));
+            retry_after(&headers)
+        };
+        let noon = Some("Mon, 23 Nov 2026 12:00:00 GMT");
+        assert_eq!(wait("90", None), Some(Duration::from_secs(90)));
+        assert_eq!(wait("Mon, 23 Nov 2026 12:10:00 GMT", noon), Some(Duration::from_mins(10)));
+        assert_eq!(wait("Mon, 23 Nov 2026 11:00:00 GMT", noon), Some(Duration::ZERO), "it is over");
+        assert_eq!(wait("Tue, 24 Nov 2026 12:00:00 GMT", noon), Some(LONGEST_WAIT));
+        for (asked, date) in [("soon", noon), ("Mon, 23 Nov 2026 12:10:00 GMT", None), ("-1", noon)] {
+            assert_eq!(wait(asked, date), None, "{asked}");
+        }
     }
 
     #[test]

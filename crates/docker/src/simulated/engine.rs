@@ -26,7 +26,9 @@ use crate::{
     registry::{ImageQuestion, NewestImage, RegistryError},
 };
 use driftless_clock::Clock;
-use driftless_model::{AgentId, AppName, Build, ContainerId, ImageRef, ListedImage, Observed, Timestamp};
+use driftless_model::{
+    AgentId, AppName, Build, ContainerId, DiskSpace, ImageRef, ListedImage, Observed, Timestamp,
+};
 use driftless_plan::{Action, Refusal};
 
 /// One client's connection to a simulated host. The host lives as long as any connection to it.
@@ -315,6 +317,19 @@ impl Docker for SimulatedEngine {
         }
         state.images.retain(|_, found| found.id != image.id);
         Ok(())
+    }
+
+    async fn disk_space(&self) -> Result<DiskSpace, Error> {
+        self.call("find out the free space of the engine's disk").await?;
+        Ok(self.host.state().disk_space())
+    }
+
+    async fn prune_build_cache(&self, keep: u64) -> Result<u64, Error> {
+        self.call("cut the build cache").await?;
+        let faults = &mut self.host.state().faults;
+        let freed = faults.build_cache.saturating_sub(keep);
+        faults.build_cache -= freed;
+        Ok(freed)
     }
 
     /// Succeeds in every running container whose image is not in [`Faults::unhealthy`].

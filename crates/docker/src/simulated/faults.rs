@@ -33,11 +33,21 @@ pub struct Faults {
     pub exits: BTreeMap<String, (Duration, i64)>,
     /// The last lines that containers of these images print before they exit by themselves.
     pub outputs: BTreeMap<String, String>,
+    /// The free space of the disk if there were no images, of 100 GB. Each image takes [`IMAGE_BYTES`].
+    pub disk: u64,
+    /// The size of the build cache, in bytes.
+    pub build_cache: u64,
     /// The time that a health check takes to succeed or fail.
     pub warm_up: Duration,
     /// The time that a call takes.
     pub latency: Duration,
 }
+
+/// The size of the simulated disk, in bytes.
+pub(super) const DISK_BYTES: u64 = 100_000_000_000;
+
+/// The size of each simulated image, in bytes.
+pub const IMAGE_BYTES: u64 = 1_000_000_000;
 
 /// Whether the engine's events arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +91,8 @@ impl Default for Faults {
             unhealthy: BTreeSet::new(),
             exits: BTreeMap::new(),
             outputs: BTreeMap::new(),
+            disk: DISK_BYTES,
+            build_cache: 0,
             warm_up: Duration::from_secs(1),
             latency: Duration::from_millis(5),
         }

@@ -10,7 +10,7 @@ use std::{
 use tokio::{sync::broadcast, task::JoinSet, time::sleep};
 
 use super::{
-    faults::{ChangedBy, EventDelivery, Faults, TranscriptEntry},
+    faults::{ChangedBy, DISK_BYTES, EventDelivery, Faults, IMAGE_BYTES, TranscriptEntry},
     user_action::{self, UserAction},
 };
 use crate::{
@@ -19,8 +19,9 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    AgentId, AppName, Claims, ContainerId, FileChange, Health, HeldPort, Image, ImageRef, Instance,
-    ListedImage, Observed, ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State, Timestamp,
+    AgentId, AppName, Claims, ContainerId, DiskSpace, FileChange, Health, HeldPort, Image, ImageRef,
+    Instance, ListedImage, Observed, ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State,
+    Timestamp,
 };
 use driftless_plan::{Action, ContainerRef, Refusal, World};
 
@@ -81,7 +82,13 @@ impl HostState {
                 image.containers.insert(container.name.clone());
             }
         }
-        listed.into_values().collect()
+        listed.into_values().map(|image| ListedImage { bytes: IMAGE_BYTES, ..image }).collect()
+    }
+
+    /// The space of the disk with its images.
+    pub(super) fn disk_space(&self) -> DiskSpace {
+        let images = IMAGE_BYTES.saturating_mul(self.listed_images().len() as u64);
+        DiskSpace { free: self.faults.disk.saturating_sub(images), total: DISK_BYTES }
     }
 }
 

@@ -10,5 +10,5 @@ mod host;
 mod user_action;
 
 pub use engine::SimulatedEngine;
-pub use faults::{ChangedBy, EventDelivery, Faults, TranscriptEntry};
+pub use faults::{ChangedBy, EventDelivery, Faults, IMAGE_BYTES, TranscriptEntry};
 pub use user_action::UserAction;

@@ -14,7 +14,7 @@ use driftless_model::{
     MountSource, Network, NetworkMode, Observed, PartOf, Peer, Resources, RestartPolicy, Role, State,
     Timestamp, Volume,
 };
-use driftless_plan::{Action, ContainerRef, Creation, World};
+use driftless_plan::{Action, ContainerRef, Creation, RequiredSignature, World};
 
 use crate::harness::{Site, images};
 
@@ -147,6 +147,7 @@ impl Pair {
             container,
             image: None,
             made_image: None,
+            signature: RequiredSignature::None,
             inherit: BTreeMap::new(),
             peers: BTreeMap::new(),
             part: None,
@@ -217,6 +218,7 @@ fn container(action: &mut Action) -> Option<&mut ContainerRef> {
         | Action::Connect { container, .. }
         | Action::Disconnect { container, .. } => Some(container),
         Action::PullImage { .. }
+        | Action::VerifyImage { .. }
         | Action::BuildImage { .. }
         | Action::ImportImage { .. }
         | Action::CreateNetwork { .. }
@@ -233,7 +235,12 @@ async fn the_planners_docker_behaves_as_the_real_one() {
     let mut it = Pair::new();
     it.world.registry = Some(BTreeSet::from([it.image.clone()]));
     // Both hosts have the image to begin with.
-    let pull = Action::PullImage { image: it.image.clone(), platform: None, secrets: Vec::new() };
+    let pull = Action::PullImage {
+        image: it.image.clone(),
+        platform: None,
+        secrets: Vec::new(),
+        keys: BTreeSet::new(),
+    };
     it.world.apply(&it.agent.clone(), &pull, Timestamp(1)).unwrap();
 
     let missing = "localhost:1/driftless/nothing:1".to_owned();
@@ -311,7 +318,12 @@ async fn the_planners_docker_behaves_as_the_real_one() {
 async fn part_of_a_pod_and_instance_are_distinguished() {
     use Answer::{BothDo, BothRefuse};
     let mut it = Pair::new();
-    let pull = Action::PullImage { image: it.image.clone(), platform: None, secrets: Vec::new() };
+    let pull = Action::PullImage {
+        image: it.image.clone(),
+        platform: None,
+        secrets: Vec::new(),
+        keys: BTreeSet::new(),
+    };
     it.world.apply(&it.agent.clone(), &pull, Timestamp(1)).unwrap();
     let own = Container {
         image: it.image.clone(),

@@ -24,7 +24,7 @@ use driftless_model::{
     Volume,
 };
 use driftless_plan as plan;
-use driftless_plan::{Action, ContainerRef, Creation};
+use driftless_plan::{Action, ContainerRef, Creation, RequiredSignature};
 use futures_util::StreamExt;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
@@ -73,6 +73,7 @@ impl Corner {
             container,
             image: None,
             made_image: None,
+            signature: RequiredSignature::None,
             inherit: BTreeMap::new(),
             peers: BTreeMap::new(),
             part: None,
@@ -960,7 +961,12 @@ async fn an_image_that_is_not_there_cannot_be_pulled() {
 
     let told = std::sync::Mutex::new(Vec::new());
     let progress = |text| told.lock().unwrap().push(text);
-    let pull = Action::PullImage { image: image.clone(), platform: None, secrets: Vec::new() };
+    let pull = Action::PullImage {
+        image: image.clone(),
+        platform: None,
+        secrets: Vec::new(),
+        keys: BTreeSet::new(),
+    };
     corner.engine.perform(&corner.app, &pull, &progress).await.unwrap();
     assert_eq!(told.lock().unwrap()[0], format!("pulling {image}"));
     let interest = ObserveScope { images: BTreeSet::from([image.clone()]), ..ObserveScope::default() };
@@ -969,7 +975,12 @@ async fn an_image_that_is_not_there_cannot_be_pulled() {
     corner.raw.remove_image(&image, None::<query::RemoveImageOptions>, None).await.unwrap();
 
     let missing = corner
-        .act(Action::PullImage { image: format!("{repository}:2"), platform: None, secrets: Vec::new() })
+        .act(Action::PullImage {
+            image: format!("{repository}:2"),
+            platform: None,
+            secrets: Vec::new(),
+            keys: BTreeSet::new(),
+        })
         .await;
     match missing {
         Err(Error::Pull { image, message, retry_after: None }) => {
@@ -980,7 +991,12 @@ async fn an_image_that_is_not_there_cannot_be_pulled() {
     }
     registry.kill().await.unwrap();
     let gone = corner
-        .act(Action::PullImage { image: format!("{repository}:3"), platform: None, secrets: Vec::new() })
+        .act(Action::PullImage {
+            image: format!("{repository}:3"),
+            platform: None,
+            secrets: Vec::new(),
+            keys: BTreeSet::new(),
+        })
         .await;
     assert!(matches!(gone, Err(Error::Pull { .. })), "{gone:?}");
 }

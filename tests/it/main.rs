@@ -103,6 +103,7 @@ mod simulation;
 mod socket;
 // Images that nothing needs any more.
 mod image_cleanup;
+mod image_signatures;
 mod image_updates;
 // The API, the event stream and the page.
 mod browser;

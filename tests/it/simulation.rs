@@ -794,6 +794,7 @@ async fn application_settings_apply_however_it_is_named() {
             sync_windows: Vec::new(),
             depends_on: Vec::new(),
             image_update: driftless_model::ImageUpdate::default(),
+            verify_images: Vec::new(),
             ignore_differences: Vec::new(),
         };
         assert_eq!(found.spec.policy, policy, "{case}");

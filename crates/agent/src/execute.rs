@@ -2,6 +2,7 @@
 //! nothing.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -10,9 +11,9 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio_util::sync::CancellationToken;
 
 use driftless_docker as docker;
-use driftless_docker::{Docker, Effect};
+use driftless_docker::{Docker, Effect, SignedImage};
 use driftless_model::{AppName, ContainerId, Mask};
-use driftless_plan::{Action, ContainerRef, Drain, Plan, StepOutcome};
+use driftless_plan::{Action, ContainerRef, Drain, Plan, RequiredSignature, StepOutcome};
 use driftless_store::ContentDir;
 
 use crate::{
@@ -52,6 +53,8 @@ pub(crate) struct Executed {
     pub(crate) refused: BTreeSet<usize>,
     /// At least one step has changed something.
     pub(crate) has_acted: bool,
+    /// The images whose signatures were verified, by the name in the step.
+    pub(crate) signed: BTreeMap<String, SignedImage>,
 }
 
 /// Performs all steps that are possible now.
@@ -88,12 +91,15 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
             begun.insert(index);
             let image = match &step.action {
                 Action::PullImage { image, .. } => images.pull(docker, app, image, &step.action),
+                Action::VerifyImage { image, .. } => images.verify(docker, image, &step.action),
                 Action::BuildImage { image, build } => {
                     images.build(docker, app, (image, build), read_context)
                 }
                 Action::ImportImage { image } => images.import(docker, app, image),
                 action => {
+                    let action = with_signature(action, &executed.signed);
                     running.push(async move {
+                        let action = action.as_ref();
                         if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = action
                             && let Some(drains) = drains.get(id)
                         {
@@ -105,7 +111,10 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                 }
             };
             let outcome = match image {
-                ImageState::Present => StepOutcome::Done,
+                ImageState::Present(signed) => {
+                    executed.signed.extend(signed.map(|signed| (step.action.object().to_owned(), signed)));
+                    StepOutcome::Done
+                }
                 ImageState::InProgress => StepOutcome::Skipped,
                 ImageState::Failed { error, retry_after } => {
                     StepOutcome::Failed { error: mask.message(&error), retry_after }
@@ -136,6 +145,20 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
     }
     executed.outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or(StepOutcome::Skipped)).collect();
     executed
+}
+
+/// A creation with the id of the image that an earlier step of the same plan has verified. Other actions stay as they are.
+fn with_signature<'a>(action: &'a Action, signed: &BTreeMap<String, SignedImage>) -> Cow<'a, Action> {
+    let Action::CreateInstance(creation) = action else { return Cow::Borrowed(action) };
+    let image = creation.image.as_ref().unwrap_or(&creation.container.image);
+    match signed.get(image) {
+        Some(SignedImage { id, .. }) if !creation.signature.is_none() => {
+            let mut creation = creation.clone();
+            creation.signature = RequiredSignature::Verified { id: id.clone() };
+            Cow::Owned(Action::CreateInstance(creation))
+        }
+        Some(_) | None => Cow::Borrowed(action),
+    }
 }
 
 /// Performs one step. Mounted files are written here, everything else is a call to the engine.

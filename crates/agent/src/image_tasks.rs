@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use driftless_clock::Clock;
 use driftless_docker as docker;
-use driftless_docker::{BuildInputs, Docker};
+use driftless_docker::{BuildInputs, Docker, SignatureQuestion, SignedImage};
 use driftless_model::{AppName, Build};
 use driftless_plan::Action;
 use driftless_store::Store;
@@ -49,8 +49,8 @@ pub(crate) struct ImageTasks {
 /// The state of an image that the planner has asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ImageState {
-    /// The pull, build or import has succeeded.
-    Present,
+    /// The pull, build, import or verification has succeeded. With the image if its signatures were verified.
+    Present(Option<SignedImage>),
     InProgress,
     Failed {
         error: String,
@@ -104,9 +104,25 @@ impl ImageTasks {
     ) -> ImageState {
         let (docker, app, action) = (Arc::clone(docker), app.clone(), action.clone());
         let (store, clock, names) = (self.store.clone(), self.clock, vec![image.to_owned()]);
+        let signature = signature_question(&action);
         self.start_or_ask(image, None, format!("pulling {image}"), move |report| async move {
-            let _bringing = Bringing::begin(&docker, store, clock, names).await;
-            docker.perform(&app, &action, &report).await.map(drop)
+            {
+                let _bringing = Bringing::begin(&docker, store, clock, names).await;
+                docker.perform(&app, &action, &report).await?;
+            }
+            match signature {
+                Some(question) => verified(&*docker, &question).await,
+                None => Ok(None),
+            }
+        })
+    }
+
+    /// Starts to verify the signatures of an image that is here, or says how it goes.
+    pub(crate) fn verify<D: Docker>(&mut self, docker: &Arc<D>, image: &str, action: &Action) -> ImageState {
+        let Some(question) = signature_question(action) else { return ImageState::Present(None) };
+        let docker = Arc::clone(docker);
+        self.start_or_ask(image, None, format!("verifying the signature of {image}"), move |_| async move {
+            verified(&*docker, &question).await
         })
     }
 
@@ -115,7 +131,7 @@ impl ImageTasks {
         let action = Action::ImportImage { image: image.to_owned() };
         let (docker, app) = (Arc::clone(docker), app.clone());
         self.start_or_ask(image, None, format!("importing {image}"), move |report| async move {
-            docker.perform(&app, &action, &report).await.map(drop)
+            docker.perform(&app, &action, &report).await.map(|_| None)
         })
     }
 
@@ -143,12 +159,13 @@ impl ImageTasks {
             let _slot = slots.acquire().await;
             let context = match context {
                 Some(context) => context.await.map_err(failed)?,
-                None => return Ok(()),
+                None => return Ok(None),
             };
             let names = [&name].into_iter().chain(&build.tags).cloned().collect();
             let _bringing = Bringing::begin(&docker, store, clock, names).await;
             let result = timeout(longest, docker.build(&app, &name, &build, &context, &report)).await;
-            result.unwrap_or_else(|_| Err(failed(format!("not done within {} s", longest.as_secs()))))
+            let late = |_| Err(failed(format!("not done within {} s", longest.as_secs())));
+            result.unwrap_or_else(late).map(|()| None)
         })
     }
 
@@ -161,7 +178,7 @@ impl ImageTasks {
     ) -> ImageState
     where
         W: FnOnce(Box<dyn Fn(String) + Send + Sync>) -> F,
-        F: Future<Output = Result<(), docker::Error>> + Send + 'static,
+        F: Future<Output = Result<Option<SignedImage>, docker::Error>> + Send + 'static,
     {
         if let Some(task) = self.by_image.get(image) {
             let state = match &*lock(&task.progress) {
@@ -203,9 +220,9 @@ impl ImageTasks {
 }
 
 impl ImageState {
-    fn of(result: Result<(), docker::Error>) -> Self {
+    fn of(result: Result<Option<SignedImage>, docker::Error>) -> Self {
         match result {
-            Ok(()) => Self::Present,
+            Ok(signed) => Self::Present(signed),
             Err(docker::Error::Pull { message, retry_after, .. }) => {
                 Self::Failed { error: message, retry_after }
             }
@@ -213,6 +230,30 @@ impl ImageState {
             Err(error) => Self::Failed { error: chain(&error), retry_after: None },
         }
     }
+}
+
+/// The question about the signatures of an image that a step gets, if it must be signed.
+fn signature_question(action: &Action) -> Option<SignatureQuestion> {
+    let (Action::PullImage { image, secrets, keys, .. } | Action::VerifyImage { image, secrets, keys }) =
+        action
+    else {
+        return None;
+    };
+    let question =
+        || SignatureQuestion { image: image.clone(), keys: keys.clone(), secrets: secrets.clone() };
+    (!keys.is_empty()).then(question)
+}
+
+/// The image with its signatures. An error is that of a pull, so that it is tried again in the same way.
+async fn verified<D: Docker>(
+    docker: &D,
+    question: &SignatureQuestion,
+) -> Result<Option<SignedImage>, docker::Error> {
+    docker.verify_image(question).await.map(Some).map_err(|error| docker::Error::Pull {
+        image: question.image.clone(),
+        message: error.to_string(),
+        retry_after: error.retry_after(),
+    })
 }
 
 /// The lock is held for one assignment, so a panic of another task leaves a valid value.

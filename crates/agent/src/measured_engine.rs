@@ -6,7 +6,7 @@ use tokio::{sync::broadcast, time::Instant};
 
 use driftless_docker::{
     BuildInputs, Claim, Docker, Effect, EngineEvent, Error, FileChanges, ImageQuestion, LogOptions,
-    LogStream, NewestImage, ObserveScope, RegistryError,
+    LogStream, NewestImage, ObserveScope, RegistryError, SignatureError, SignatureQuestion, SignedImage,
 };
 use driftless_metrics::{Called, EngineCall, Metrics};
 use driftless_model::{AgentId, AppName, Build, ContainerId, DiskSpace, ListedImage, Observed, Timestamp};
@@ -75,6 +75,11 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
         self.engine.newest_image(question).await
     }
 
+    /// It asks mostly a registry, so it is not measured as a call of the engine.
+    async fn verify_image(&self, question: &SignatureQuestion) -> Result<SignedImage, SignatureError> {
+        self.engine.verify_image(question).await
+    }
+
     async fn disk_space(&self) -> Result<DiskSpace, Error> {
         self.measure(EngineCall::new("info"), self.engine.disk_space()).await
     }
@@ -125,6 +130,7 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
 fn call(action: &Action) -> EngineCall {
     match action {
         Action::PullImage { .. } => EngineCall::of_image("pull_image"),
+        Action::VerifyImage { .. } => EngineCall::of_image("verify_image"),
         Action::BuildImage { .. } => EngineCall::of_image("build_image"),
         Action::ImportImage { .. } => EngineCall::of_image("import_image"),
         Action::CreateNetwork { .. } => EngineCall::new("create_network"),

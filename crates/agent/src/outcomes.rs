@@ -16,8 +16,8 @@ const ONE_SHOT_ADVICE: &str =
 
 /// Whether a step gets an image. Such a step does not block a round and has a backoff of its own.
 pub(crate) fn gets_image(action: &Action) -> bool {
-    use Action::{BuildImage, ImportImage, PullImage};
-    matches!(action, PullImage { .. } | BuildImage { .. } | ImportImage { .. })
+    use Action::{BuildImage, ImportImage, PullImage, VerifyImage};
+    matches!(action, PullImage { .. } | VerifyImage { .. } | BuildImage { .. } | ImportImage { .. })
 }
 
 /// The objects in a backoff at this moment.
@@ -119,6 +119,7 @@ pub(crate) fn report_images(context: &AppContext, ended: Vec<EndedTask>, observe
 fn event_reason(action: &Action) -> &'static str {
     match action {
         Action::PullImage { .. } => "Pulled",
+        Action::VerifyImage { .. } => "Verified",
         Action::BuildImage { .. } => "Built",
         Action::ImportImage { .. } => "Imported",
         Action::CreateNetwork { .. } | Action::CreateVolume { .. } | Action::CreateInstance(_) => "Created",

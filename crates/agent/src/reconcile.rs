@@ -9,11 +9,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use driftless_docker::Docker;
+use driftless_docker::{Docker, key_contents};
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
 use driftless_model::{
-    Actor, AppName, Attempt, EventKind, Mask, Observed, Record, Stack, Timestamp, WorkloadName,
+    Actor, AppName, Attempt, EventKind, Mask, Observed, Record, Stack, Timestamp, VerifiedImage, WorkloadName,
 };
 use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, WaitReason, sync_delay};
@@ -348,11 +348,22 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.record.get_mut().emptied = self.desired.emptied_count();
             self.record.save(&self.context);
         }
+        self.forget_other_keys();
         if !self.desired.may_be_removed() {
             self.record.get_mut().removal = None;
             hooks::cancel_removal(self.record.get_mut());
         }
         hooks::begin_sync_fail(&self.context, &mut self.record, self.revisions.current());
+    }
+
+    /// Forgets what was verified with a key file that has another content by now.
+    fn forget_other_keys(&mut self) {
+        let verified = &self.record.get().verified_images;
+        if verified.is_empty() {
+            return;
+        }
+        let present = key_contents(verified.keys());
+        self.record.get_mut().verified_images.retain_keys(&present);
     }
 
     /// Ends the overrides of numbers of instances whose time has come. What follows is no drift.
@@ -590,6 +601,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let steps = with_outcomes(steps, &executed.outcomes, planned.mask);
         let record = self.record.get_mut();
         plan::note_executed(record, planned, plan, &executed.outcomes, now);
+        for signed in executed.signed.values() {
+            let image = VerifiedImage { keys: signed.keys.clone(), at: now };
+            record.verified_images.insert(signed.digest.clone(), image);
+        }
         for (step, outcome, at) in ended {
             report_step(&self.context, step, &outcome, at);
         }

@@ -9,7 +9,7 @@ use driftless_git::Checkout;
 use driftless_manifest as manifest;
 use driftless_manifest::{Configured, Discovery};
 use driftless_model::{
-    AdmissionPolicy, AppName, Finding, IgnoredDifferences, Location, Stack, StackHashes, WorkloadName,
+    AdmissionPolicy, AppName, Finding, IgnoredDifferences, Location, Policy, Stack, StackHashes, WorkloadName,
 };
 
 use crate::{desired::Rendered, host_values::ReadValues, trust::RejectedCommit};
@@ -155,7 +155,7 @@ fn render(settings: &Arc<config::Repository>, spec: AppSpec, accepted: &Accepted
         repository: settings.name.clone(),
         url: settings.url.to_string(),
         reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
-        policy: settings.policy_of(&spec.name).clone(),
+        policy: policy_of(settings, &spec.name),
         admission: Arc::new(admission),
         commit: accepted.checkout.commit.clone(),
         hashes: stack.as_ref().map(|stack| Arc::new(StackHashes::of(stack))),
@@ -194,7 +194,7 @@ fn keep_before(
         repository: settings.name.clone(),
         url: settings.url.to_string(),
         reference: reference_text(&settings.reference, None),
-        policy: settings.policy_of(&spec.name).clone(),
+        policy: policy_of(settings, &spec.name),
         admission: Arc::new(admission_of(settings, &spec.name).clone()),
         commit: rejected.commit.clone(),
         stack: None,
@@ -218,6 +218,12 @@ fn shrunk(mut stack: Stack) -> Stack {
     }
     // A map that was filled one by one has twice the room that it needs.
     Stack { workloads: stack.workloads.into_iter().collect(), ..stack }
+}
+
+/// The policy of an application, with the rule of its admission policy that holds while it is deployed.
+fn policy_of(settings: &config::Repository, name: &AppName) -> Policy {
+    let verify_images = admission_of(settings, name).verify_images.clone().unwrap_or_default();
+    Policy { verify_images, ..settings.policy_of(name).clone() }
 }
 
 /// The rules of the application's own settings, else those of its repository.

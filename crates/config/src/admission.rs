@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{AdmissionPolicy, Finding, Location, PortRule, Trust};
+use driftless_model::{AdmissionPolicy, Finding, Location, PortRule, SignatureRule, Trust};
 use driftless_yaml::{Limits, Report, parse};
 
 use crate::{
@@ -58,6 +58,7 @@ impl AdmissionEntry {
             external_networks: list(&object, "externalNetworks", |text| Ok(text.to_owned())),
             external_volumes: list(&object, "externalVolumes", |text| Ok(text.to_owned())),
             other_applications: object.boolean("otherApplications"),
+            verify_images: verify_images(&object),
             signed_commits: object.boolean("signedCommits"),
             protected: BTreeSet::new(),
         };
@@ -106,6 +107,17 @@ fn list(
         }
     }
     Some(found)
+}
+
+/// Reads `verifyImages`.
+fn verify_images(object: &Object<'_>) -> Option<Vec<SignatureRule>> {
+    object.get("verifyImages")?;
+    let rule = |item: Value<'_>| {
+        let rule = item.object(&keys::VERIFY_IMAGES)?;
+        let key = rule.absolute("cosignKey");
+        rule.owned("match").zip(key).map(|(images, key)| SignatureRule { images, key })
+    };
+    Some(object.items("verifyImages").into_iter().filter_map(rule).collect())
 }
 
 fn words(object: &Object<'_>, key: &str, known: &[&str]) -> Option<BTreeSet<String>> {

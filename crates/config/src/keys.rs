@@ -670,8 +670,17 @@ pub(super) static ADMISSION: Table = Table {
         key("externalVolumes", Strings, "External volumes by name; * is any text"),
         key("otherApplications", Boolean, "Allow networks, volumes and containers of other applications"),
         key("signedCommits", Boolean, "Every repository needs verify"),
+        key("verifyImages", ListOf(&VERIFY_IMAGES), "Images that must be signed with cosign"),
     ]],
     required: &[],
+};
+
+pub(super) static VERIFY_IMAGES: Table = Table {
+    keys: &[&[
+        key("match", Text, "Images, such as ghcr.io/team/*; * is any text"),
+        key("cosignKey", Path, "File with public keys in PEM, one of which must have signed"),
+    ]],
+    required: &["match", "cosignKey"],
 };
 
 pub(super) static VERIFY: Table = Table {

@@ -182,6 +182,8 @@ pub(super) fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
         sync_windows: own.sync_windows.clone().unwrap_or_else(|| outer.sync_windows.clone()),
         depends_on: own.depends_on.clone().unwrap_or_else(|| outer.depends_on.clone()),
         image_update: own.image_update.clone().unwrap_or_else(|| outer.image_update.clone()),
+        // It is a rule of the admission policy.
+        verify_images: Vec::new(),
         ignore_differences: own
             .ignore_differences
             .clone()

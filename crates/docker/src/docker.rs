@@ -14,7 +14,7 @@ use crate::{
     host_ports,
     image_build::BuildInputs,
     logs::{LogOptions, LogStream},
-    registry::{ImageQuestion, NewestImage, RegistryError},
+    registry::{ImageQuestion, NewestImage, RegistryError, SignatureError, SignatureQuestion, SignedImage},
 };
 
 /// A Docker host: what the agent needs of it.
@@ -67,6 +67,12 @@ pub trait Docker: Send + Sync + 'static {
         &self,
         question: &ImageQuestion,
     ) -> impl Future<Output = Result<NewestImage, RegistryError>> + Send;
+
+    /// Checks that an image of this host has the signatures that it must have.
+    fn verify_image(
+        &self,
+        question: &SignatureQuestion,
+    ) -> impl Future<Output = Result<SignedImage, SignatureError>> + Send;
 
     /// Runs a command inside a running container and returns its exit code and the end of its output.
     fn exec(

@@ -27,7 +27,10 @@ use crate::{
     logs::{self, LogOptions, LogStream},
     mount_paths::MountPaths,
     observe::Observer,
-    registry::{ImageQuestion, NewestImage, RegistryClient, RegistryError},
+    registry::{
+        ImageQuestion, NewestImage, RegistryClient, RegistryError, SignatureError, SignatureQuestion,
+        SignedImage,
+    },
     registry_logins::RegistryLogins,
     transport::Address,
 };
@@ -186,6 +189,10 @@ impl Docker for Engine {
 
     async fn newest_image(&self, question: &ImageQuestion) -> Result<NewestImage, RegistryError> {
         self.registries.newest(question).await
+    }
+
+    async fn verify_image(&self, question: &SignatureQuestion) -> Result<SignedImage, SignatureError> {
+        self.registries.verify(question).await
     }
 
     async fn images(&self) -> Result<Vec<ListedImage>, Error> {

@@ -101,7 +101,9 @@ pub use engine_report::{EngineReport, engine_report};
 pub use error::Error;
 pub use image_build::{BuildInputs, BuildSecrets};
 pub use logs::{LogOptions, LogStream};
-pub use registry::{ImageQuestion, NewestImage, RegistryError};
+pub use registry::{
+    ImageQuestion, NewestImage, RegistryError, SignatureError, SignatureQuestion, SignedImage, key_contents,
+};
 pub use registry_logins::{ReadSecret, RegistryLogins};
 #[cfg(feature = "simulated")]
 pub use simulated::{

@@ -62,6 +62,7 @@ mod host_identity;
 mod ignored_field;
 mod image_list;
 mod image_ref;
+mod image_signature;
 mod image_syntax;
 mod image_update;
 mod incident;
@@ -142,6 +143,7 @@ pub use image_list::{
     RevisionImages,
 };
 pub use image_ref::{ImageParts, ImageRef};
+pub use image_signature::{SignatureRule, VerifiedImage, VerifiedImages, signature_keys};
 pub use image_syntax::InvalidImage;
 pub use image_update::{
     AvailableImage, CheckFailure, FollowedImage, ImageUpdate, ImageUpdateStatus, TagRule, UpdateFields,

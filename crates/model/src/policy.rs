@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppDependency, IgnoredDifferences, ImageUpdate, SyncWindow};
+use super::{AppDependency, IgnoredDifferences, ImageUpdate, SignatureRule, SyncWindow};
 use crate::defaults::is_default;
 
 /// Per application, from the configuration.
@@ -51,6 +51,9 @@ pub struct Policy {
     /// The setting for newer images of a registry. Default: they are reported.
     #[serde(default, skip_serializing_if = "is_default")]
     pub image_update: ImageUpdate,
+    /// The images that must be signed. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verify_images: Vec<SignatureRule>,
     /// Fields of live containers whose differences are reported and left. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignore_differences: Vec<IgnoredDifferences>,
@@ -118,6 +121,7 @@ impl Default for Policy {
             sync_windows: Vec::new(),
             depends_on: Vec::new(),
             image_update: ImageUpdate::default(),
+            verify_images: Vec::new(),
             ignore_differences: Vec::new(),
         }
     }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CanaryRecord, CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord, Instance,
-    InstanceId, JobRecord, KnownInside, ScaleOverride, SpecHash, StackHash, Timestamp, Workload,
-    WorkloadName,
+    InstanceId, JobRecord, KnownInside, ScaleOverride, SpecHash, StackHash, Timestamp, VerifiedImages,
+    Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -110,6 +110,9 @@ pub struct Record {
     /// The images whose registries are asked for newer ones, by the reference of the manifest.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub followed_images: BTreeMap<String, FollowedImage>,
+    /// The images whose signatures were verified.
+    #[serde(skip_serializing_if = "VerifiedImages::is_empty")]
+    pub verified_images: VerifiedImages,
     /// Actions that the engine would not do, by the object they act on. Others go on meanwhile.
     pub failures: BTreeMap<String, Attempt>,
     /// Files changed inside containers, and by whom.

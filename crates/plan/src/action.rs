@@ -1,6 +1,11 @@
 //! The actions of a plan: one call to the engine each, or one write of mounted files.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::PathBuf,
+    time::Duration,
+};
 
 use driftless_model::{
     AgentId, AppName, Attachment, Build, Container, ContainerId, ContentId, Format, InPlace, Instance,
@@ -22,6 +27,18 @@ pub enum Action {
         /// Logins of the application, by content.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         secrets: Vec<ContentId>,
+        /// The key files that must have signed it. It is verified before the pull counts as done.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        keys: BTreeSet<PathBuf>,
+    },
+    /// Verifies the signatures of an image that is here.
+    VerifyImage {
+        image: String,
+        /// Logins of the application, by content.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        secrets: Vec<ContentId>,
+        /// The key files that must have signed it.
+        keys: BTreeSet<PathBuf>,
     },
     /// From the files of the commit, which the executor has.
     BuildImage {
@@ -127,6 +144,9 @@ pub struct Creation {
     /// given the name to another image since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_image: Option<String>,
+    /// Whether the image must be signed.
+    #[serde(default, skip_serializing_if = "RequiredSignature::is_none")]
+    pub signature: RequiredSignature,
     pub spec: SpecHash,
     /// Volumes without a name to take over from the predecessor, by target.
     pub inherit: BTreeMap<String, String>,
@@ -139,6 +159,29 @@ pub struct Creation {
     /// For Compose's labels: paths of the manifests, and `service:condition:restart` per dependency.
     pub manifests: Vec<String>,
     pub depends_on: Vec<String>,
+}
+
+/// Whether an image must be signed before a container is created from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RequiredSignature {
+    /// No rule covers it.
+    #[default]
+    None,
+    /// It must be, and the same plan verifies it first. No container is created from it as long as this says so.
+    Unverified,
+    /// It is. If the name means another image than this id by now, no container is created from it.
+    Verified {
+        /// The id of the image.
+        id: String,
+    },
+}
+
+impl RequiredSignature {
+    /// Whether no rule covers the image.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
 }
 
 impl From<&Instance> for ContainerRef {
@@ -168,9 +211,10 @@ impl Action {
     /// The name of the object it acts on.
     pub fn object(&self) -> &str {
         match self {
-            Self::PullImage { image, .. } | Self::BuildImage { image, .. } | Self::ImportImage { image } => {
-                image
-            }
+            Self::PullImage { image, .. }
+            | Self::VerifyImage { image, .. }
+            | Self::BuildImage { image, .. }
+            | Self::ImportImage { image } => image,
             Self::CreateNetwork { name, .. }
             | Self::RemoveNetwork { name, .. }
             | Self::CreateVolume { name, .. }
@@ -194,10 +238,11 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PullImage { image, platform: None, secrets: _ } => write!(f, "pull {image}"),
-            Self::PullImage { image, platform: Some(platform), secrets: _ } => {
+            Self::PullImage { image, platform: None, .. } => write!(f, "pull {image}"),
+            Self::PullImage { image, platform: Some(platform), .. } => {
                 write!(f, "pull {image} for {platform}")
             }
+            Self::VerifyImage { image, .. } => write!(f, "verify the signature of {image}"),
             Self::BuildImage { image, build } => write!(f, "build {image} from {}", build.place()),
             Self::ImportImage { image } => write!(f, "import {image} from this agent's executable"),
             Self::CreateNetwork { name, network: _ } => write!(f, "create network {name}"),

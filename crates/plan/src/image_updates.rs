@@ -168,7 +168,8 @@ pub fn note_newest_image(
     let is_left_behind = observed.images.get(image).is_some_and(|local| {
         let digest = local.digest_of(image).map(|digest| ImageRef::parse(digest));
         digest.is_some_and(|digest| digest.digest() == Some(answer.digest))
-            && running.iter().any(|container| container.image_id != local.id)
+            // A container of another reference is replaced by the commit, and not by an update.
+            && running.iter().any(|container| container.image_id != local.id && container.config.image == image)
             && known.running.is_empty()
     });
     if answer.is_running {

@@ -96,6 +96,8 @@ macro_rules! reasons {
 reasons! {
     /// The last pull of the image failed.
     ImagePullBackOff: Failure, Some("ImagePullBackOff");
+    /// The signature of the image was not verified.
+    ImageNotVerified: Failure, Some("ImageNotVerified");
     /// The last build of the image failed.
     BuildFailed: Failure, Some("BuildFailed");
     /// The container keeps exiting.
@@ -214,6 +216,17 @@ impl Wait {
     ) -> Self {
         let sentence = format!("cannot pull {}", image_error(image, error));
         Self::workload(workload, WaitReason::ImagePullBackOff, sentence).retry(attempt, until)
+    }
+
+    pub fn image_not_verified(
+        workload: &WorkloadName,
+        image: &str,
+        error: &str,
+        attempt: u32,
+        until: Timestamp,
+    ) -> Self {
+        let sentence = format!("does not start {}", image_error(image, error));
+        Self::workload(workload, WaitReason::ImageNotVerified, sentence).retry(attempt, until)
     }
 
     pub fn build_failed(

@@ -10,7 +10,7 @@ use driftless_model::{
     ObservedNetwork, ObservedVolume, Port, Readiness, SpecHash, State, Timestamp, label,
 };
 
-use crate::action::{Action, ContainerRef, Creation};
+use crate::action::{Action, ContainerRef, Creation, RequiredSignature};
 
 /// A Docker host that holds one application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct World {
 pub enum Refusal {
     #[error("no such image: {0}")]
     NoSuchImage(String),
+    #[error("the signature of {0} was not verified")]
+    NotVerified(String),
     #[error("the build of {0} ended with code 2")]
     CannotBuild(String),
     #[error("no such container: {0}")]
@@ -63,7 +65,10 @@ impl World {
         now: Timestamp,
     ) -> Result<Option<ContainerId>, Refusal> {
         match action {
-            Action::PullImage { image, platform: _, secrets: _ } => self.pull(image)?,
+            Action::PullImage { image, .. } => self.pull(image)?,
+            Action::VerifyImage { image, .. } if !self.observed.images.contains_key(image) => {
+                return Err(Refusal::NoSuchImage(image.clone()));
+            }
             // Its other names are not used here.
             Action::BuildImage { image, build: _ } if self.broken.contains(image) => {
                 return Err(Refusal::CannotBuild(image.clone()));
@@ -91,7 +96,7 @@ impl World {
             }
             Action::RemoveVolume { name } => self.remove_volume(agent, name)?,
             Action::CreateInstance(creation) => return self.create(creation, now).map(Some),
-            Action::WriteFiles { .. } => {}
+            Action::VerifyImage { .. } | Action::WriteFiles { .. } => {}
             Action::RunHooks { container, instance: _ } | Action::SignalInstance { container, signal: _ } => {
                 let instance = self.find(container)?;
                 if !instance.is_running() {
@@ -189,6 +194,14 @@ impl World {
         let image = image.as_ref().unwrap_or(&container.image);
         let found =
             self.observed.images.get(image).ok_or_else(|| Refusal::NoSuchImage(image.clone()))?.clone();
+        let is_verified = match &creation.signature {
+            RequiredSignature::None => true,
+            RequiredSignature::Unverified => false,
+            RequiredSignature::Verified { id } => *id == found.id,
+        };
+        if !is_verified {
+            return Err(Refusal::NotVerified(image.clone()));
+        }
         if self.holds(name) {
             return Err(Refusal::NameInUse(name.clone()));
         }

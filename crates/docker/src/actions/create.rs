@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bollard::{models as api, query_parameters as query};
 use driftless_model::{ContainerId, Format, label};
-use driftless_plan::Creation;
+use driftless_plan::{Creation, RequiredSignature};
 use http::Method;
 
 use super::{downward, first_start, networks::Networks};
@@ -53,6 +53,7 @@ impl Creator {
         if let Some(made) = &creation.made_image {
             self.keep_name(&creation.container.image, made).await.map_err(classify)?;
         }
+        self.check_signature(creation).await?;
         let values = downward::values(&self.connection, creation).await.map_err(classify)?;
         let paths = self.connection.host_paths();
         let to_engine::CreateCall { mut body, connect_after, mac_address } =
@@ -117,6 +118,25 @@ impl Creator {
         let (repository, tag) = name.rsplit_once(':').unwrap_or((name, "latest"));
         let options = query::TagImageOptionsBuilder::new().repo(repository).tag(tag).build();
         self.connection.call(DEADLINE, self.connection.docker().tag_image(made, Some(options))).await
+    }
+
+    /// Refuses an image that must be signed and was not verified, or whose name has got to another image since.
+    async fn check_signature(&self, creation: &Creation) -> Result<(), Error> {
+        let verified = match &creation.signature {
+            RequiredSignature::None => return Ok(()),
+            RequiredSignature::Unverified => None,
+            RequiredSignature::Verified { id } => Some(id),
+        };
+        let doing = format!("create {}", creation.name);
+        let name = creation.image.as_ref().unwrap_or(&creation.container.image);
+        // Not from the cache: the event about the other image may be under way.
+        let inspect = self.connection.docker().inspect_image(name);
+        let found = self.connection.call(DEADLINE, inspect).await.map_err(|error| error.classify(&doing))?;
+        if verified.is_some() && found.id.as_ref() == verified {
+            return Ok(());
+        }
+        let message = format!("the signature of {name} is not verified yet");
+        Err(Error::Refused { doing, message })
     }
 
     /// Why the container cannot be created as specified, if it cannot.

@@ -90,8 +90,12 @@ impl Actions {
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<Effect, Error> {
         match action {
-            Action::PullImage { image, platform, secrets } => {
+            Action::PullImage { image, platform, secrets, keys: _ } => {
                 self.puller.pull(image, platform.as_deref(), secrets, progress).await?;
+            }
+            Action::VerifyImage { image, .. } => {
+                let message = "a signature is verified by `Docker::verify_image`".to_owned();
+                return Err(Error::Rejected { doing: format!("verify {image}"), message });
             }
             Action::BuildImage { image, .. } => {
                 let message = "an image is built by `Docker::build`, with the files of its commit".to_owned();

@@ -11,21 +11,26 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use driftless_model::{ImageRef, Platform, TagRule, digest_hex, error_chain};
+use driftless_model::{ContentId, ImageRef, Platform, TagRule, digest_hex, error_chain};
 use reqwest::{
     Client, Method, RequestBuilder, Response, StatusCode, Url,
     header::{self, HeaderMap, HeaderValue},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
 use super::{
     authorization::Challenge,
     error::RegistryError,
     manifest::{ACCEPTED, Manifest},
-    question::{ImageQuestion, NewestImage},
+    question::{ImageQuestion, NewestImage, SignatureQuestion, SignedImage},
+    signature::{
+        self, BUNDLE, KeyFile, MOST, Referrers, SIMPLE_SIGNING, SignatureError, SignatureManifest, Signed,
+    },
 };
-use crate::{connection::Connection, registry_login::Login, registry_logins::RegistryLogins};
+use crate::{
+    connection::Connection, deadline::DEADLINE, registry_login::Login, registry_logins::RegistryLogins,
+};
 
 /// The time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -67,6 +72,24 @@ struct RegistryHost {
     is_plain: Option<bool>,
 }
 
+impl RegistryHost {
+    /// Fails while the registry has asked to wait.
+    fn check(&self, registry: &str) -> Result<(), RegistryError> {
+        let left = self.busy_until.and_then(|until| until.checked_duration_since(Instant::now()));
+        match left {
+            None => Ok(()),
+            Some(_) => Err(RegistryError::TooManyRequests { host: registry.to_owned(), retry_after: left }),
+        }
+    }
+
+    /// Notes whether the answer asks to wait.
+    fn note<T>(&mut self, answer: &Result<T, RegistryError>) {
+        if let Err(RegistryError::TooManyRequests { retry_after, .. }) = answer {
+            self.busy_until = Some(Instant::now() + retry_after.unwrap_or(DEFAULT_WAIT));
+        }
+    }
+}
+
 /// A repository of a registry, and who asks.
 struct Repository<'a> {
     client: Client,
@@ -88,21 +111,57 @@ impl RegistryClient {
     /// The newest image for a reference.
     pub(crate) async fn newest(&self, question: &ImageQuestion) -> Result<NewestImage, RegistryError> {
         let image = ImageRef::parse(&question.image);
-        let folder = &self.connection.local_paths().secret;
-        let secrets: Vec<PathBuf> = question.secrets.iter().map(|id| folder.join(&id.0)).collect();
-        let login = self.logins.login(&question.image, &secrets).await.map_err(RegistryError::Login)?;
+        let login = self.login(&question.image, &question.secrets).await?;
         let host = self.host(image.registry());
         let mut host = host.lock().await;
-        if let Some(left) = host.busy_until.and_then(|until| until.checked_duration_since(Instant::now())) {
-            let registry = image.registry().to_owned();
-            return Err(RegistryError::TooManyRequests { host: registry, retry_after: Some(left) });
-        }
+        host.check(image.registry())?;
         let mut repository = self.open(&image, login, &mut host).await?;
         let answer = self.ask(&mut repository, &image, question).await;
-        if let Err(RegistryError::TooManyRequests { retry_after, .. }) = &answer {
-            host.busy_until = Some(Instant::now() + retry_after.unwrap_or(DEFAULT_WAIT));
-        }
+        host.note(&answer);
         answer
+    }
+
+    /// Whether an image of the engine has a signature by a key of each file.
+    pub(crate) async fn verify(&self, question: &SignatureQuestion) -> Result<SignedImage, SignatureError> {
+        let files: Vec<KeyFile> =
+            question.keys.iter().map(|path| KeyFile::read(path)).collect::<Result<_, _>>()?;
+        // Not from the cache: the name may have got to another image a moment ago.
+        let inspect = self.connection.docker().inspect_image(&question.image);
+        let found = self.connection.call(DEADLINE, inspect).await;
+        let found = found.map_err(|error| SignatureError::Engine(error_chain(&error)))?;
+        let image = ImageRef::parse(&question.image);
+        let named = found.repo_digests.unwrap_or_default();
+        let mut named = named.iter().map(|named| ImageRef::parse(named));
+        let digest = named.find(|named| named.is_same_repository(&image));
+        let digest =
+            digest.and_then(|named| named.digest().map(str::to_owned)).ok_or(SignatureError::NoDigest)?;
+        let signed = self.signatures(question, &digest).await?;
+        let keys = signature::check(&files, &signed, &digest)?;
+        Ok(SignedImage { id: found.id.unwrap_or_default(), digest, keys })
+    }
+
+    /// The signatures of a digest in its registry, by any key.
+    async fn signatures(
+        &self,
+        question: &SignatureQuestion,
+        digest: &str,
+    ) -> Result<Vec<Signed>, RegistryError> {
+        let image = ImageRef::parse(&question.image);
+        let login = self.login(&question.image, &question.secrets).await?;
+        let host = self.host(image.registry());
+        let mut host = host.lock().await;
+        host.check(image.registry())?;
+        let mut repository = self.open(&image, login, &mut host).await?;
+        let signed = repository.signatures(digest).await;
+        host.note(&signed);
+        signed
+    }
+
+    /// The login for an image.
+    async fn login(&self, image: &str, secrets: &[ContentId]) -> Result<Option<Login>, RegistryError> {
+        let folder = &self.connection.local_paths().secret;
+        let secrets: Vec<PathBuf> = secrets.iter().map(|id| folder.join(&id.0)).collect();
+        self.logins.login(image, &secrets).await.map_err(RegistryError::Login)
     }
 
     fn host(&self, name: &str) -> Arc<AsyncMutex<RegistryHost>> {
@@ -223,6 +282,58 @@ impl Repository<'_> {
         let manifest: Manifest = serde_json::from_slice(&body)
             .map_err(|_| invalid(self.host, "a manifest is not JSON of the expected form"))?;
         Ok(Some(manifest.images(digest, platform)))
+    }
+
+    /// The signatures of a digest: those under its tag `.sig`, and the bundles that refer to it.
+    async fn signatures(&mut self, digest: &str) -> Result<Vec<Signed>, RegistryError> {
+        let tag = digest.replace(':', "-");
+        let mut signed = Vec::new();
+        if let Some(manifest) = self.find::<SignatureManifest>(&format!("manifests/{tag}.sig")).await? {
+            for layer in manifest.layers.iter().filter(|layer| layer.media_type == SIMPLE_SIGNING).take(MOST)
+            {
+                let payload = self.blob(&layer.digest).await?;
+                signed.extend(Signed::of_layer(layer, payload, digest));
+            }
+        }
+        // A registry without referrers has an index under a tag instead.
+        let referrers = match self.find::<Referrers>(&format!("referrers/{digest}")).await? {
+            Some(referrers) => Some(referrers),
+            None => self.find(&format!("manifests/{tag}")).await?,
+        };
+        for referrer in referrers.unwrap_or_default().manifests.iter().take(MOST) {
+            let manifest: Option<SignatureManifest> =
+                self.find(&format!("manifests/{}", referrer.digest)).await?;
+            let layers = manifest.map(|manifest| manifest.layers).unwrap_or_default();
+            if let Some(layer) = layers.first().filter(|layer| layer.media_type.starts_with(BUNDLE)) {
+                let bundle = self.blob(&layer.digest).await?;
+                signed.extend(Signed::of_bundle(&bundle, digest));
+            }
+        }
+        Ok(signed)
+    }
+
+    /// A JSON document. `None`: the registry does not have it.
+    async fn find<T: DeserializeOwned>(&mut self, path: &str) -> Result<Option<T>, RegistryError> {
+        let body = match self.get(path).await {
+            Ok(body) => body,
+            Err(RegistryError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let read = serde_json::from_slice(&body);
+        read.map(Some).map_err(|_| invalid(self.host, "a manifest is not JSON of the expected form"))
+    }
+
+    /// A blob, with the digest that it is asked by.
+    async fn blob(&mut self, digest: &str) -> Result<Vec<u8>, RegistryError> {
+        if !is_digest(digest) {
+            return Err(invalid(self.host, "the digest of a layer is none"));
+        }
+        let body = self.get(&format!("blobs/{digest}")).await?;
+        let is_altered = digest.strip_prefix("sha256:").is_some_and(|wanted| digest_hex(&body) != wanted);
+        if is_altered {
+            return Err(invalid(self.host, "a blob does not have the digest that it was asked by"));
+        }
+        Ok(body)
     }
 
     /// The newest tag that a rule follows.

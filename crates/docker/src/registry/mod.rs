@@ -1,12 +1,14 @@
-//! Questions to image registries: which image a tag names, which tags there are. Nothing is downloaded but manifests, and
-//! these only if a digest has changed.
+//! Questions to image registries: which image a tag names, which tags there are, who signed an image. Nothing is downloaded but
+//! manifests, these only if a digest has changed, and signatures.
 
 mod authorization;
 mod client;
 mod error;
 mod manifest;
 mod question;
+mod signature;
 
 pub(crate) use client::RegistryClient;
 pub use error::RegistryError;
-pub use question::{ImageQuestion, NewestImage};
+pub use question::{ImageQuestion, NewestImage, SignatureQuestion, SignedImage};
+pub use signature::{SignatureError, key_contents};

@@ -1,6 +1,9 @@
 //! A question to a registry, and its answer.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use driftless_model::{ContentId, TagRule};
 
@@ -17,6 +20,28 @@ pub struct ImageQuestion {
     pub platform: Option<String>,
     /// The contents of the application's `imagePullSecrets`.
     pub secrets: Vec<ContentId>,
+}
+
+/// The question whether an image that the engine has is signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignatureQuestion {
+    /// The reference by which the engine knows it.
+    pub image: String,
+    /// The key files that must have signed it.
+    pub keys: BTreeSet<PathBuf>,
+    /// The contents of the application's `imagePullSecrets`.
+    pub secrets: Vec<ContentId>,
+}
+
+/// An image that has all the signatures that it must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedImage {
+    /// The id of the image in the engine.
+    pub id: String,
+    /// The digest in its registry.
+    pub digest: String,
+    /// `sha256:…` of the key files.
+    pub keys: BTreeMap<PathBuf, String>,
 }
 
 /// The newest image of a reference.

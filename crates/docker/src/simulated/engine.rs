@@ -23,7 +23,7 @@ use crate::{
     error::Error,
     image_build::BuildInputs,
     logs::{LogOptions, LogStream},
-    registry::{ImageQuestion, NewestImage, RegistryError},
+    registry::{ImageQuestion, NewestImage, RegistryError, SignatureError, SignatureQuestion, SignedImage},
 };
 use driftless_clock::Clock;
 use driftless_model::{
@@ -149,7 +149,12 @@ impl SimulatedEngine {
         sleep(pause / 2).await;
         self.hang_if_crashed().await;
         self.host.check_reachable(&format!("pull {image}"))?;
-        let action = Action::PullImage { image: image.to_owned(), platform: None, secrets: Vec::new() };
+        let action = Action::PullImage {
+            image: image.to_owned(),
+            platform: None,
+            secrets: Vec::new(),
+            keys: BTreeSet::new(),
+        };
         self.host.perform(app, &action).map(drop).map_err(|refusal| Error::Pull {
             image: image.to_owned(),
             message: refusal.to_string(),
@@ -223,7 +228,7 @@ impl Docker for SimulatedEngine {
     ) -> Result<Effect, Error> {
         let doing = action.to_string();
         self.call(&doing).await?;
-        if let Action::PullImage { image, platform: _, secrets: _ } = action {
+        if let Action::PullImage { image, .. } = action {
             return self.pull(app, image, progress).await.map(|()| Effect::Done);
         }
         if let Some(message) = self.host.take_failing_start(action) {
@@ -317,6 +322,25 @@ impl Docker for SimulatedEngine {
         }
         state.images.retain(|_, found| found.id != image.id);
         Ok(())
+    }
+
+    async fn verify_image(&self, question: &SignatureQuestion) -> Result<SignedImage, SignatureError> {
+        let path = question.keys.first().cloned().unwrap_or_default();
+        self.call("verify a signature").await.map_err(|error| SignatureError::Engine(error.to_string()))?;
+        let state = self.host.state();
+        let found = state.images.get(&question.image).ok_or(SignatureError::NoDigest)?;
+        let digest = found.digest_of(&question.image).and_then(|named| named.split_once('@'));
+        let digest = digest.map(|(_, digest)| digest.to_owned()).ok_or(SignatureError::NoDigest)?;
+        if state.faults.is_registry_down {
+            let host = ImageRef::parse(&question.image).registry().to_owned();
+            let problem = "the connection was refused".to_owned();
+            return Err(RegistryError::Unreachable { host, problem }.into());
+        }
+        if !state.faults.signed.contains(&digest) {
+            return Err(SignatureError::NotSigned { digest, path });
+        }
+        let keys = question.keys.iter().map(|key| (key.clone(), "sha256:key".to_owned())).collect();
+        Ok(SignedImage { id: found.id.clone(), digest, keys })
     }
 
     async fn disk_space(&self) -> Result<DiskSpace, Error> {

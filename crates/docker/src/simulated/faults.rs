@@ -33,6 +33,10 @@ pub struct Faults {
     pub exits: BTreeMap<String, (Duration, i64)>,
     /// The last lines that containers of these images print before they exit by themselves.
     pub outputs: BTreeMap<String, String>,
+    /// The digests that are signed, with any key.
+    pub signed: BTreeSet<String>,
+    /// The registry gives no signatures.
+    pub is_registry_down: bool,
     /// The free space of the disk if there were no images, of 100 GB. Each image takes [`IMAGE_BYTES`].
     pub disk: u64,
     /// The size of the build cache, in bytes.
@@ -91,6 +95,8 @@ impl Default for Faults {
             unhealthy: BTreeSet::new(),
             exits: BTreeMap::new(),
             outputs: BTreeMap::new(),
+            signed: BTreeSet::new(),
+            is_registry_down: false,
             disk: DISK_BYTES,
             build_cache: 0,
             warm_up: Duration::from_secs(1),

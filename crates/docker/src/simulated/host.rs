@@ -471,6 +471,7 @@ fn matches(instance: &Instance, container: &ContainerRef) -> bool {
 fn event_of(action: &Action) -> (&'static str, &'static str) {
     match action {
         Action::PullImage { .. } => ("image", "pull"),
+        Action::VerifyImage { .. } => ("image", "verify"),
         Action::BuildImage { .. } => ("image", "tag"),
         Action::ImportImage { .. } => ("image", "import"),
         Action::CreateNetwork { .. } => ("network", "create"),

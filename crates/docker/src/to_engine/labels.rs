@@ -25,6 +25,7 @@ pub(super) fn container_labels(creation: &Creation) -> HashMap<String, String> {
         container,
         image: _,
         made_image: _,
+        signature: _,
         spec,
         inherit: _,
         peers: _,

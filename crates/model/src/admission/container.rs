@@ -225,31 +225,10 @@ impl Check<'_> {
             self.report("requireDigests", keys, Some(image), message);
         }
         let Some(allowed) = &self.policy.images else { return };
-        let full = format!("{}/{}", reference.registry(), reference.repository());
-        let tagged = reference.effective_tag().map(|tag| format!("{full}:{tag}"));
-        let is_allowed = |pattern: &String| {
-            let pattern = normal_pattern(pattern);
-            matches_star(&pattern, &full) || tagged.as_ref().is_some_and(|it| matches_star(&pattern, it))
-        };
-        if !allowed.iter().any(is_allowed) {
+        if !allowed.iter().any(|pattern| reference.matches(pattern)) {
             let message = format!("the image `{image}` is not among the allowed images");
             self.report("images", keys, Some(image), message);
         }
-    }
-}
-
-/// A pattern with its registry: `nginx` is `docker.io/library/nginx`, `ghcr.io/team/*` is itself.
-fn normal_pattern(pattern: &str) -> String {
-    let first = pattern.split('/').next().unwrap_or_default();
-    if first.contains('*') {
-        return pattern.to_owned();
-    }
-    let has_tag = ImageRef::split(pattern).tag.is_some();
-    let reference = ImageRef::parse(pattern);
-    let name = format!("{}/{}", reference.registry(), reference.repository());
-    match reference.tag().filter(|_| has_tag) {
-        Some(tag) => format!("{name}:{tag}"),
-        None => name,
     }
 }
 

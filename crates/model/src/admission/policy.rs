@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::ports::PortRule;
+use crate::SignatureRule;
 
 /// The rules of one application (`policy:` in the configuration). `None` allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct AdmissionPolicy {
     pub external_volumes: Option<BTreeSet<String>>,
     /// Networks, volumes and containers of other applications.
     pub other_applications: Option<bool>,
+    /// Images that must be signed. The agent checks it before it deploys them.
+    pub verify_images: Option<Vec<SignatureRule>>,
     /// Signed commits. The configuration must then have `verify`.
     pub signed_commits: Option<bool>,
     /// Paths of the host that give control over it: the agent's folders and the sockets of engines.
@@ -89,6 +92,7 @@ impl AdmissionPolicy {
             external_networks: self.external_networks.or(o.external_networks),
             external_volumes: self.external_volumes.or(o.external_volumes),
             other_applications: self.other_applications.or(o.other_applications),
+            verify_images: self.verify_images.or(o.verify_images),
             signed_commits: self.signed_commits.or(o.signed_commits),
             protected: self.protected.union(&o.protected).cloned().collect(),
         }

@@ -79,15 +79,16 @@ fn mounted_by(draft: &Draft<'_>, workload: &Workload, container: &Container) -> 
 fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
     let Subject { name, workload } = subject;
     let Needed { image, pull, build } = needed;
-    let is_here = draft.facts.has_image(workload, image);
+    let is_present = draft.facts.has_image(workload, image);
+    let is_here = is_present && draft.facts.is_verified(workload, image);
     match pull {
         PullPolicy::IfNotPresent | PullPolicy::Never | PullPolicy::Every(_) if is_here => return,
-        PullPolicy::Never => {
+        PullPolicy::Never if !is_present => {
             draft.wait(Wait::never_pulled(name, image));
             hold_for(draft, subject);
             return;
         }
-        PullPolicy::Always | PullPolicy::IfNotPresent | PullPolicy::Every(_) => {}
+        PullPolicy::Always | PullPolicy::IfNotPresent | PullPolicy::Every(_) | PullPolicy::Never => {}
     }
     match draft.facts.record.pulls.get(image).filter(|it| it.next > draft.facts.now) {
         Some(attempt) => {
@@ -96,12 +97,14 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
             hold_for(draft, subject);
             draft.wait(match build {
                 Some(_) => Wait::build_failed(name, image, &error, count, until),
+                None if is_present && !is_here => Wait::image_not_verified(name, image, &error, count, until),
                 None => Wait::image_pull_back_off(name, image, &error, count, until),
             });
         }
         // An image that is present and to be refreshed is pulled when an instance is created from it, and not while the
         // rollout waits.
         None if is_here => {}
+        None if is_present && !is_refresh_due(draft, needed) => verify(draft, workload, needed),
         None => {
             fetch(draft, workload, needed);
         }
@@ -131,7 +134,12 @@ pub(crate) fn refresh(draft: &mut Draft<'_>, workload: &Workload) -> Vec<usize> 
 }
 
 fn refresh_one(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> Option<usize> {
-    let is_due = match needed.pull {
+    is_refresh_due(draft, needed).then(|| fetch(draft, workload, needed))
+}
+
+/// Whether the image is pulled when an instance is made of it, although it is here.
+fn is_refresh_due(draft: &Draft<'_>, needed: &Needed) -> bool {
+    match needed.pull {
         PullPolicy::Always => true,
         PullPolicy::IfNotPresent | PullPolicy::Never => false,
         // An image that was never tagged on this host counts as too old.
@@ -139,8 +147,7 @@ fn refresh_one(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> O
             let tagged = draft.facts.observed.images.get(&needed.image).and_then(|it| it.tagged);
             tagged.is_none_or(|it| draft.facts.now.since(it) >= age)
         }
-    };
-    is_due.then(|| fetch(draft, workload, needed))
+    }
 }
 
 /// From its registry, from the commit, or from this agent itself.
@@ -155,10 +162,24 @@ fn fetch(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> usize {
         None => {
             let platform = workload.container.host.platform.clone();
             let secrets = workload.pull_secrets.iter().cloned().collect();
-            Action::PullImage { image: image.clone(), platform, secrets }
+            let keys = draft.facts.signature_keys(workload, image);
+            Action::PullImage { image: image.clone(), platform, secrets, keys }
         }
     };
     let step = draft.push(action, Cause::Missing, vec![]);
     draft.pulls.insert(image.clone(), step);
     step
+}
+
+/// Sees that the signature of an image that is here is verified.
+fn verify(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) {
+    let image = &needed.image;
+    if draft.pulls.contains_key(image) {
+        return;
+    }
+    let secrets = workload.pull_secrets.iter().cloned().collect();
+    let keys = draft.facts.signature_keys(workload, image);
+    let step =
+        draft.push(Action::VerifyImage { image: image.clone(), secrets, keys }, Cause::Missing, vec![]);
+    draft.pulls.insert(image.clone(), step);
 }

@@ -230,6 +230,7 @@ fn make(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part
         container: part.container.clone(),
         image: (image != part.container.image).then_some(image),
         made_image: draft.facts.made_image(&one),
+        signature: draft.facts.required_signature(&one),
         spec: pod.spec.clone(),
         inherit,
         peers: BTreeMap::from([(Peer::Workload(name.clone()), pod.id.clone())]),

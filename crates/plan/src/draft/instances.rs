@@ -132,6 +132,7 @@ impl<'a> Draft<'a> {
             container: workload.container.clone(),
             image: facts.target.pinned_image(workload).cloned(),
             made_image: facts.made_image(workload),
+            signature: facts.required_signature(workload),
             spec: facts.spec(subject),
             inherit,
             peers,

@@ -2,14 +2,15 @@
 //!
 //! Functions here answer questions. They do not know the plan that is being written.
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, collections::BTreeSet, path::PathBuf};
 
 use driftless_model::{
-    FailedCommit, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload, WorkloadName,
-    is_helper_image, label,
+    FailedCommit, ImageRef, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload,
+    WorkloadName, is_helper_image, label, signature_keys,
 };
 
 use crate::{
+    action::RequiredSignature,
     facts::{
         canary::{CurrentStep, current_step},
         classify::Classified,
@@ -153,6 +154,46 @@ impl<'a> Facts<'a> {
             Some(build) if image == workload.container.image => label(label::BUILD) == Some(&build.digest),
             None if is_helper_image(image) => label(label::HELPER) == Some(image),
             Some(_) | None => true,
+        }
+    }
+
+    /// The key files that must have signed an image of a workload. Images that the agent makes itself have no signature.
+    pub(crate) fn signature_keys(&self, workload: &Workload, image: &str) -> BTreeSet<PathBuf> {
+        let rules = &self.target.policy.verify_images;
+        let is_own = image == workload.container.image && workload.build.is_some();
+        if rules.is_empty() || is_own || is_helper_image(image) {
+            return BTreeSet::new();
+        }
+        let mut keys = signature_keys(rules, image);
+        if image == self.image(workload) {
+            // The reference of the manifest counts also where a rollback goes back to a digest.
+            keys.extend(signature_keys(rules, &workload.container.image));
+        }
+        keys
+    }
+
+    /// Whether the image that a name stands for has all the signatures that it must have.
+    pub(crate) fn is_verified(&self, workload: &Workload, image: &str) -> bool {
+        let keys = self.signature_keys(workload, image);
+        if keys.is_empty() {
+            return true;
+        }
+        let digest = self.observed.images.get(image).and_then(|found| found.digest_of(image));
+        let digest = digest.and_then(|named| ImageRef::parse(named).digest().map(str::to_owned));
+        digest.is_some_and(|digest| self.record.verified_images.contains(&digest, &keys))
+    }
+
+    /// The signature that the image of a workload must have before a container is created from it.
+    pub(crate) fn required_signature(&self, workload: &Workload) -> RequiredSignature {
+        let image = self.image(workload);
+        if self.signature_keys(workload, &image).is_empty() {
+            return RequiredSignature::None;
+        }
+        match self.observed.images.get(&image) {
+            Some(found) if self.is_verified(workload, &image) => {
+                RequiredSignature::Verified { id: found.id.clone() }
+            }
+            Some(_) | None => RequiredSignature::Unverified,
         }
     }
 

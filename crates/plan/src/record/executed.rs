@@ -30,6 +30,7 @@ pub fn note_executed(
             record.own_containers.insert(id.clone());
         }
         let (Action::PullImage { image, .. }
+        | Action::VerifyImage { image, .. }
         | Action::BuildImage { image, .. }
         | Action::ImportImage { image }) = &step.action
         else {
@@ -105,6 +106,7 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
         }
         Action::RenameInstance { .. } => &drift.object,
         Action::PullImage { .. }
+        | Action::VerifyImage { .. }
         | Action::BuildImage { .. }
         | Action::ImportImage { .. }
         | Action::CreateNetwork { .. }

@@ -49,6 +49,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
             Action::CreateInstance(_)
             | Action::StopInstance { .. }
             | Action::PullImage { .. }
+            | Action::VerifyImage { .. }
             | Action::BuildImage { .. }
             | Action::ImportImage { .. }
             | Action::CreateNetwork { .. }

@@ -150,6 +150,7 @@ fn is_changing(inputs: Inputs<'_>, name: &WorkloadName, counts: &Counts<'_>) -> 
             | Action::Disconnect { container, .. } => counts.all.iter().any(|it| it.name == container.name()),
             // Everything else waits for these.
             Action::PullImage { .. }
+            | Action::VerifyImage { .. }
             | Action::BuildImage { .. }
             | Action::ImportImage { .. }
             | Action::CreateNetwork { .. }

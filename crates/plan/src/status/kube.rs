@@ -127,7 +127,7 @@ pub(crate) fn awaited(
 fn pending_reason(subject: Subject<'_>, plan: &Plan) -> Option<(&'static str, String)> {
     let Subject { name, workload } = subject;
     let is_wanted = |image: &String| workload.containers().any(|it| it.image == *image);
-    let is_pull = |it: &Action| matches!(it, Action::PullImage { image, .. } | Action::ImportImage { image } if is_wanted(image));
+    let is_pull = |it: &Action| matches!(it, Action::PullImage { image, .. } | Action::VerifyImage { image, .. } | Action::ImportImage { image } if is_wanted(image));
     let is_build = |it: &Action| matches!(it, Action::BuildImage { image, .. } if is_wanted(image));
     let mut actions = plan.steps.iter().map(|it| &it.action);
     let brought = actions.find(|it| is_pull(it) || is_build(it));

@@ -478,6 +478,8 @@ async fn tolerated_failures_let_the_revision_succeed() {
         found.status.waits
     );
     assert_eq!(existing(&it), ["web:2"; 4], "{}", it.story());
+    let is_shown = |found: &Application| found.status.commit.as_ref().is_some_and(|it| it.id == second);
+    it.until("its commit is the one that runs", is_shown).await;
     minutes(30).await;
     assert_eq!(events(&it, "FailuresTolerated").len(), 1, "{:?}", events(&it, "FailuresTolerated"));
     assert!(events(&it, "RolledBack").is_empty(), "{:?}", events(&it, "RolledBack"));
@@ -528,4 +530,22 @@ async fn rollback_is_rolled_out_by_rollback_config() {
     };
     let least = it.docker.transcript()[from..].iter().map(|entry| running(&entry.after)).min();
     assert_eq!(least, Some(0), "all at once, stopped first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_replaces_instances_that_run_and_are_not_healthy() {
+    let it = prepared(&web("web:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&web("web:2")).await;
+    it.until("it is paused", is_paused).await;
+    let made = creations(&it, "web:2");
+    it.ask(RequestKind::Retry).await;
+    minutes(3).await;
+    it.until("it is paused again", is_paused).await;
+    assert!(creations(&it, "web:2") > made, "{}", it.story());
+    make_unhealthy(&it, &[]);
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
+    it.check(&BTreeMap::new());
 }

@@ -214,7 +214,7 @@ impl StatusInputs<'_> {
         plan: &Plan,
         before: Option<CommitInfo>,
     ) -> Option<CommitInfo> {
-        let is_reached = self.record.settled.as_ref() == Some(&target.hash) || plan.is_settled();
+        let is_reached = self.record.settled.as_ref() == Some(&target.hash) || plan.is_applied();
         if is_reached {
             return Some(target.commit.clone());
         }

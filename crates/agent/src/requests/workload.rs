@@ -17,7 +17,7 @@ struct Replaceable {
     id: ContainerId,
     name: String,
     instance: InstanceId,
-    /// It failed, and is not started again, or it failed in an update for which the manifest has a rule.
+    /// It failed, and is not started again, or it has the desired specification and is not well.
     has_failed: bool,
 }
 

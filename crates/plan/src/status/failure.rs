@@ -171,8 +171,8 @@ fn has_ended_for_good(record: &Record, observed: &Observed, stack: &Stack, insta
     workload.is_some_and(|workload| failure(record, observed, workload, instance).is_some())
 }
 
-/// Whether an instance ended with an error, and its restart policy forbids another start, or it failed in an update for
-/// which the manifest has a rule.
+/// Whether an instance ended with an error, and its restart policy forbids another start, or it has the desired specification
+/// and is not well: another try begins without it.
 pub fn has_failed(
     record: &Record,
     observed: &Observed,
@@ -182,7 +182,7 @@ pub fn has_failed(
     now: Timestamp,
 ) -> bool {
     let Some(workload) = running_workload(stack, instance) else { return false };
-    let is_new = workload.failure.is_given() && instance.spec == workload.spec();
+    let is_new = instance.spec == workload.spec();
     let in_update = || update_failures::why(record, observed, policy, workload, instance, now).is_some();
     has_ended_for_good(record, observed, stack, instance) || (is_new && in_update())
 }

@@ -494,3 +494,56 @@ fn the_program_writes_manifests_that_it_takes_itself() {
     let (compose, _) = run("convert", &at("all/all.yaml"));
     assert!(compose.contains("services:\n  db:\n"), "{compose}");
 }
+
+#[test]
+fn order_of_a_sync_is_converted_both_ways() {
+    let compose = "services:
+  web:
+    image: web:2
+    restart: always
+    deploy: {replicas: 5, update_config: {order: start-first}}
+    x-driftless: {wave: 2, canary: [20% for 10m, 3], ignore-differences: [restart]}
+  dump:
+    image: dump:1
+    restart: on-failure:2
+    x-driftless: {hook: PreSync, wave: -1}
+  report:
+    image: report:1
+    restart: 'no'
+    x-driftless: {schedule: {cron: '0 2 * * *', time-zone: Europe/Berlin, concurrency: Forbid, failed-history: 2}}
+";
+    let first = rendered(Format::Compose, compose, &[]);
+    let first_stack = first.stack.as_ref().unwrap_or_else(|| panic!("{}", told(&first.findings)));
+    let manifests = to_kubernetes(first_stack, &first.contents, SecretValues::Shown);
+    let found = text(&manifests.documents);
+    let second = rendered(Format::Kubernetes, &found, &[]);
+    let second_stack = second.stack.as_ref().unwrap_or_else(|| panic!("{}{found}", told(&second.findings)));
+    let again = to_compose(second_stack, &second.contents, SecretValues::Shown);
+    let third = rendered(Format::Compose, &text(&again.documents), &[]);
+    let third_stack =
+        third.stack.as_ref().unwrap_or_else(|| panic!("{}{}", told(&third.findings), text(&again.documents)));
+    for name in ["web", "dump", "report"] {
+        let workload = |stack: &Stack| {
+            stack
+                .workloads
+                .iter()
+                .find(|(own, _)| own.as_str().split('.').next() == Some(name))
+                .unwrap()
+                .1
+                .clone()
+        };
+        let first = workload(first_stack);
+        for other in [workload(second_stack), workload(third_stack)] {
+            assert_eq!((other.wave, &other.canary), (first.wave, &first.canary), "{name}");
+            assert_eq!(other.ignore_differences, first.ignore_differences, "{name}");
+            assert_eq!((other.hook(), other.schedule()), (first.hook(), first.schedule()), "{name}");
+            let retries = |it: &Workload| it.job_or_template().map(|job| job.backoff_limit);
+            assert_eq!(retries(&other), retries(&first), "{name}");
+        }
+    }
+    let lost =
+        [lost(&manifests), lost(&again)].map(|all| all.into_values().flatten().collect::<BTreeSet<_>>());
+    for field in ["hook", "cron", "wave", "canary", "ignoreDifferences"] {
+        assert!(lost.iter().all(|lost| !lost.contains(field)), "{field}: {lost:?}");
+    }
+}

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     compose_values::{depends_on, escaped, expose, limits_of, ports},
+    extension,
     output::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds},
     pods,
 };
@@ -123,6 +124,7 @@ impl ComposeWriter<'_> {
             ("restart", json!(restart(at.workload))),
             ("depends_on", depends_on(at.workload)),
             ("deploy", self.deploy(at)),
+            ("x-driftless", extension::of_service(at.workload)),
             ("privileged", flag(it.privileged)),
             ("read_only", flag(it.read_only)),
             ("cap_add", json!(it.cap_add)),
@@ -321,9 +323,11 @@ impl ComposeWriter<'_> {
             ("memory", json!(at.workload.container.resources.memory_reservation.map(|it| it.to_string()))),
             ("devices", Value::Array(devices)),
         ]);
+        // A run is one container, and is not updated.
+        let is_template = at.workload.hook().is_some() || at.workload.schedule().is_some();
         object([
-            ("replicas", json!(replicas)),
-            ("update_config", update),
+            ("replicas", if is_template { Value::Null } else { json!(replicas) }),
+            ("update_config", if is_template { Value::Null } else { update }),
             ("resources", object([("reservations", reservations)])),
         ])
     }
@@ -347,25 +351,11 @@ impl ComposeWriter<'_> {
                 at.workload.member().is_some(),
                 "the order of the pods of a StatefulSet: use `depends_on`",
             ),
-            ("hook", at.workload.hook().is_some(), "the hook: give the service `x-driftless.hook`"),
             (
                 "update",
                 at.workload.image_update.is_some(),
                 "image updates: give the service `x-driftless.update`",
             ),
-            (
-                "ignoreDifferences",
-                !at.workload.ignore_differences.is_empty(),
-                "ignored differences: give the service `x-driftless.ignore-differences`",
-            ),
-            ("canary", !at.workload.canary.is_empty(), "the canary: give the service `x-driftless.canary`"),
-            ("wave", at.workload.wave != 0, "the sync wave: give the service `x-driftless.wave`"),
-            (
-                "cron",
-                at.workload.schedule().is_some(),
-                "the schedule: give the service `x-driftless.schedule`",
-            ),
-            ("strategy", at.workload.schedule().is_some(), "`x-driftless.schedule` starts the runs"),
             (
                 "architecture",
                 at.workload.architecture.is_some(),

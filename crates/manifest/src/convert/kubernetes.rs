@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{
+    extension,
     kubernetes_pod::{self, PodTemplate},
     kubernetes_writer::{KubernetesWriter, head, label_of, unique_name},
     output::{Converted, SecretValues, flag, object, seconds},
 };
 use driftless_model::{
     Condition, Container, Contents, NetworkMode, Protocol, PullPolicy, RestartPolicy, Stack, Strategy,
-    Subject, Workload,
+    Subject, Workload, WorkloadKind,
 };
 
 /// The label that selects the pods of a workload.
@@ -45,6 +46,22 @@ pub(super) fn convert(stack: &Stack, contents: &Contents, secrets: SecretValues)
     let objects = std::mem::take(&mut writer.objects);
     let documents = objects.into_values().chain(owners).collect();
     Converted { documents, lost: writer.lost.sorted() }
+}
+
+/// Adds the annotations that order its sync and its updates to an object.
+fn annotated(mut owner: Value, workload: &Workload) -> Value {
+    let own = extension::annotations(workload);
+    if !own.is_empty() {
+        match owner.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+            Some(annotations) => annotations.extend(own),
+            None => {
+                if let Some(metadata) = owner.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+                    metadata.insert("annotations".to_owned(), Value::Object(own));
+                }
+            }
+        }
+    }
+    owner
 }
 
 impl<'a> KubernetesWriter<'a> {
@@ -86,6 +103,25 @@ impl<'a> KubernetesWriter<'a> {
                 spec.insert("restartPolicy".to_owned(), json!(policy));
             }
         };
+        let template_of = |retries: u32, template: Value| {
+            object([("backoffLimit", json!(retries)), ("template", template)])
+        };
+        if let WorkloadKind::CronJob { template: job, .. } | WorkloadKind::Hook { template: job, .. } =
+            &workload.kind
+        {
+            put(&mut spec, if job.fresh { "Never" } else { "OnFailure" });
+            let (retries, pods) = (job.backoff_limit, template(spec));
+            let (kind, spec) = match &workload.kind {
+                WorkloadKind::CronJob { schedule, .. } => {
+                    ("CronJob", extension::cron_job(schedule, &template_of(retries, pods)))
+                }
+                _ => ("Job", template_of(retries, pods)),
+            };
+            let owner = object(head(kind, &plain).into_iter().chain([("spec", spec)]));
+            let mut documents = vec![annotated(owner, workload)];
+            documents.extend(self.services(at, &plain));
+            return documents;
+        }
         let owner = match restart {
             RestartPolicy::Always | RestartPolicy::UnlessStopped => {
                 let deployment = self.deployment(at, &plain, template(spec));
@@ -111,7 +147,7 @@ impl<'a> KubernetesWriter<'a> {
                 json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
             }
         };
-        let mut documents = vec![owner];
+        let mut documents = vec![annotated(owner, workload)];
         documents.extend(self.services(at, &plain));
         documents
     }
@@ -187,12 +223,12 @@ impl<'a> KubernetesWriter<'a> {
             update: _,
             // Only Kubernetes has an architecture, and its own documents are not converted.
             architecture: _,
-            wave,
+            wave: _,
             image_update,
             failure,
             rollback,
-            ignore_differences,
-            canary,
+            ignore_differences: _,
+            canary: _,
             // Nobody scales a manifest that is converted.
             scaled_from: _,
             manifest: _,
@@ -203,28 +239,6 @@ impl<'a> KubernetesWriter<'a> {
         if failure.is_given() || rollback.is_some() {
             let message = "what follows a failed update: a Deployment stops at `progressDeadlineSeconds`";
             self.lost.field(at, "failure", message);
-        }
-        if !ignore_differences.is_empty() {
-            let message =
-                "ignored differences: give the object the annotation `driftless.ignore-differences`";
-            self.lost.field(at, "ignoreDifferences", message);
-        }
-        if !canary.is_empty() {
-            self.lost.field(
-                at,
-                "canary",
-                "the canary: give the Deployment the annotation `driftless.canary`",
-            );
-        }
-        if *wave != 0 {
-            self.lost.field(at, "wave", "the sync wave: give the object the annotation `driftless.wave`");
-        }
-        if let Some(phase) = at.workload.hook() {
-            let message = format!("the hook: give a Job the annotation `driftless.hook: {phase}`");
-            self.lost.field(at, "hook", message);
-        }
-        if at.workload.schedule().is_some() {
-            self.lost.field(at, "cron", "the schedule: make it a CronJob");
         }
         if container_name.is_some() {
             self.lost.field(at, "containerName", "pods are named by the cluster");

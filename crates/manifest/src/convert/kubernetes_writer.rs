@@ -91,7 +91,7 @@ pub(super) fn label_of(name: &str) -> String {
 pub(super) fn head(kind: &'static str, name: &str) -> [(&'static str, Value); 3] {
     let version = match kind {
         "Deployment" => "apps/v1",
-        "Job" => "batch/v1",
+        "Job" | "CronJob" => "batch/v1",
         _ => "v1",
     };
     [("apiVersion", json!(version)), ("kind", json!(kind)), ("metadata", json!({ "name": name }))]

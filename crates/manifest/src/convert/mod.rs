@@ -9,6 +9,7 @@ use driftless_model::{Contents, Stack};
 mod compose;
 mod compose_mounts;
 mod compose_values;
+mod extension;
 mod kubernetes;
 mod kubernetes_mounts;
 mod kubernetes_pod;

@@ -20,7 +20,7 @@ use super::{
 use driftless_model::{
     AgentProblem, AgentStatus, Application, CommitInfo, Delivery, Drift, DriftAction, HealthStatus,
     HookStatus, InstanceStatus, Operation, OperationPhase, Outcome, PinStatus, RepositoryStatus, SyncStatus,
-    Timestamp, Until, WaitStatus, WorkloadStatus,
+    Timestamp, TrafficStatus, Until, WaitStatus, WorkloadStatus,
 };
 
 /// Show the status of all applications, one line each.
@@ -507,8 +507,10 @@ fn instance_row(instance: &InstanceStatus, now: Timestamp, lines: &StatusText) -
         message,
         spec: _,
         ports,
+        traffic,
         ..
     } = instance;
+    let message = traffic.as_ref().map_or_else(|| message.clone(), TrafficStatus::sentence);
     [
         format!("  {name}").into(),
         if *updated { state.clone() } else { format!("{state} (old)") }.into(),
@@ -517,7 +519,7 @@ fn instance_row(instance: &InstanceStatus, now: Timestamp, lines: &StatusText) -
         since.map_or_else(String::new, |it| span(now.since(it))).into(),
         "".into(),
         ports.join(", ").into(),
-        lines.unless_contained(message).into(),
+        lines.unless_contained(&message).into(),
     ]
 }
 

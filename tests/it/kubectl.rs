@@ -20,8 +20,8 @@ use driftless_kubernetes as kubernetes;
 use driftless_model::{
     AppName, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, ExitStatus,
     Facts, Format, HealthStatus, InstanceStatus, JobStatus, Kind, Location, ObjectRef, Policy, Protocol,
-    Resource, ResourceStatus, ServicePort, StatusCondition, Strategy, SyncStatus, Timestamp, WorkloadSpec,
-    WorkloadStatus,
+    Resource, ResourceStatus, ServicePort, StatusCondition, Strategy, SyncStatus, Timestamp, TrafficStatus,
+    WorkloadSpec, WorkloadStatus,
 };
 use driftless_web::{Access, router, serve};
 use futures_util::{StreamExt, stream};
@@ -407,6 +407,35 @@ async fn endpoints_list_ready_pods_and_why_others_get_no_traffic() {
     let ready = object["subsets"][0]["addresses"].as_array().unwrap();
     assert_eq!((ready.len(), &ready[0]["targetRef"]["kind"]), (4, &"Pod".into()));
     assert_eq!(object["subsets"][0]["ports"][0]["port"], 8080);
+}
+
+#[tokio::test]
+async fn endpoints_of_a_compose_service_are_those_of_its_proxy() {
+    let mut shop = orders();
+    shop.name = "shop".into();
+    shop.spec.format = Some(Format::Compose);
+    let served = |slot: u32, reason: &str| InstanceStatus {
+        ip: Some(format!("10.1.0.{slot}")),
+        traffic: Some(TrafficStatus {
+            proxies: vec!["web_proxy".into()],
+            ports: vec!["8080/tcp".to_owned()],
+            receives: reason.is_empty(),
+            reason: reason.to_owned(),
+        }),
+        ..instance(&format!("shop-web-{slot}"), "Running")
+    };
+    let web = WorkloadStatus {
+        spec: spec(Kind::Deployment, "shop", "web"),
+        instances: vec![served(1, ""), served(2, "its health check fails")],
+        ..WorkloadStatus::default()
+    };
+    shop.status.workloads = Arc::new([("web".into(), web)].into());
+    shop.status.resources = Arc::default();
+    let it = serving(shop).await;
+    let rows = it.said("get endpoints -n shop -o wide").await;
+    assert!(rows.contains("10.1.0.1:8080") && rows.contains("10.1.0.2:8080"), "{rows}");
+    let described = it.said("describe ep web -n shop").await;
+    assert!(described.contains("shop-web-2") && described.contains("its health check fails"), "{described}");
 }
 
 #[tokio::test]

@@ -185,7 +185,7 @@ pub use status::{
     Answered, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus,
     Drift, DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase,
     PartSpec, PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus,
-    WaitStatus, WorkloadSpec, WorkloadStatus,
+    TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
 };
 pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;

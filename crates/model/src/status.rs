@@ -399,10 +399,36 @@ pub struct InstanceStatus {
     pub exit: Option<ExitStatus>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub ip: Option<String>,
+    /// Whether proxies forward to it. Only of an instance that a proxy is for.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub traffic: Option<TrafficStatus>,
     /// The containers of a pod of several: initial ones and sidecars in the order of their start, then the others. The
     /// rest is then told of the pod.
     #[serde(default, skip_serializing_if = "is_default")]
     pub containers: Vec<PartStatus>,
+}
+
+/// Whether the proxies of an instance forward to it: those of Kubernetes Services and of published Compose ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrafficStatus {
+    /// The workloads of the proxies.
+    pub proxies: Vec<WorkloadName>,
+    /// The ports of the instance, such as `8080/tcp`.
+    pub ports: Vec<String>,
+    pub receives: bool,
+    /// Why it receives none. Empty if it receives some.
+    pub reason: String,
+}
+
+impl TrafficStatus {
+    /// For people, in a few words.
+    pub fn sentence(&self) -> String {
+        if self.receives {
+            return "takes traffic".to_owned();
+        }
+        format!("takes no traffic: {}", self.reason)
+    }
 }
 
 /// One of several containers of a pod.

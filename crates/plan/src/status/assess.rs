@@ -9,7 +9,10 @@ use driftless_model::{
 
 use crate::{
     facts::{ownership::is_prune_protected, pods},
-    status::{conditions, counts::Counts, failure::Round, inputs::Inputs, instances::workload_status},
+    status::{
+        conditions, counts::Counts, failure::Round, inputs::Inputs, instances::workload_status,
+        traffic::Proxies,
+    },
     steps::Plan,
     wait::{Wait, WaitReason, WaitSeverity},
 };
@@ -37,7 +40,8 @@ pub fn assess(
 ) -> Assessment {
     let Round { stack, hashes, record, plan, now, .. } = *round;
     let observed = &*pods::whole(stack, round.observed);
-    let inputs = Inputs { stack, hashes, observed, record, plan, now };
+    let proxies = Proxies::of(stack, observed, plan);
+    let inputs = Inputs { stack, hashes, observed, record, plan, now, proxies: Some(&proxies) };
     let instances = observed.by_workload();
     let mut is_complete = true;
     // Collected, because a map that is filled one by one takes twice the memory, and this one is kept.

@@ -180,7 +180,7 @@ fn stopped(step: &Step) -> Option<(&ContainerId, Option<Duration>)> {
 }
 
 /// The container that a step stops, if no other step comes before it.
-fn stopped_at_once(step: &Step) -> Option<&ContainerId> {
+pub(crate) fn stopped_at_once(step: &Step) -> Option<&ContainerId> {
     match &step.action {
         Action::StopInstance { container: ContainerRef::Id(id, _), .. }
         | Action::RemoveInstance { container: ContainerRef::Id(id, _) }

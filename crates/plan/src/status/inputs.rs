@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use driftless_model::{Instance, Observed, Record, Stack, StackHashes, Subject, Timestamp, WorkloadName};
 
-use crate::{status::counts::Counts, steps::Plan};
+use crate::{
+    status::{counts::Counts, traffic::Proxies},
+    steps::Plan,
+};
 
 /// The inputs of a status: what is desired, what was observed and remembered, and the plan that was made from it.
 #[derive(Clone, Copy)]
@@ -15,6 +18,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) record: &'a Record,
     pub(crate) plan: &'a Plan,
     pub(crate) now: Timestamp,
+    /// The proxies that forward to instances. `None`: they do not matter.
+    pub(crate) proxies: Option<&'a Proxies<'a>>,
 }
 
 impl<'a> Inputs<'a> {

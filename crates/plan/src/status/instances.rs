@@ -1,8 +1,8 @@
 //! The status of workloads and their instances, and of the containers of their pods.
 
 use driftless_model::{
-    CanaryStatus, Health, HealthStatus, Instance, InstanceStatus, Part, PartOf, PartSpec, PartStatus, Port,
-    Readiness, Record, State, StatusCondition, Subject, Workload, WorkloadStatus,
+    CanaryStatus, HealthStatus, Instance, InstanceStatus, Part, PartOf, PartSpec, PartStatus, Port, Record,
+    State, StatusCondition, Subject, Workload, WorkloadStatus,
 };
 
 use crate::{
@@ -17,9 +17,9 @@ use crate::{
         health::health,
         inputs::Inputs,
         kube,
+        remark::remark,
         work::WorkloadHealth,
     },
-    text,
     wait::WaitReason,
 };
 
@@ -122,7 +122,7 @@ fn instance_status(
         updated: counts.is_updated(instance),
         restarts: instance.restarts.max(restarts_of(record, instance)).max(restarts),
         since,
-        message: message(instance),
+        message: remark(instance),
         spec: instance.spec.short().to_owned(),
         ports: match instance.bound_ports.as_slice() {
             [] => instance.config.ports.iter().map(port).collect(),
@@ -133,6 +133,7 @@ fn instance_status(
         started: instance.started,
         exit: kube::exit(instance),
         ip: instance.networks.values().find_map(|it| it.ip.clone()),
+        traffic: inputs.proxies.and_then(|proxies| proxies.traffic(instance)),
         containers,
     }
 }
@@ -172,25 +173,6 @@ fn parts(inputs: Inputs<'_>, pod: &Instance, workload: &Workload, counts: &Count
         Some(PartStatus { spec, instance: status(found, workload) })
     };
     found.iter().filter_map(one).collect()
-}
-
-/// A remark about an instance besides its state.
-fn message(instance: &Instance) -> String {
-    match (&instance.state, &instance.readiness) {
-        (State::Exited { out_of_memory: true, .. }, _) => "out of memory".to_owned(),
-        (State::Exited { error, .. }, _) => text::one_line(error),
-        (State::Restarting { code, .. }, _) => format!("exited with code {code}"),
-        (State::Running { health: Health::Unhealthy, .. }, _) => "its health check fails".to_owned(),
-        (State::Running { health: Health::Starting, .. }, _) => {
-            "its health check has not succeeded yet".to_owned()
-        }
-        (
-            State::Running { health: Health::Healthy, .. },
-            Readiness::Starting { reason } | Readiness::NotReady { reason } | Readiness::Dead { reason },
-        ) => text::one_line(reason),
-        (State::Running { health: Health::Healthy, .. }, Readiness::Ready { .. })
-        | (State::Created | State::Paused | State::Removing | State::Dead, _) => String::new(),
-    }
 }
 
 /// `127.0.0.1:8080->80/tcp`, as `docker ps` prints it.

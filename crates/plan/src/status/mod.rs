@@ -12,4 +12,6 @@ mod inputs;
 mod instances;
 mod kube;
 pub(crate) mod pod_spec;
+mod remark;
+mod traffic;
 mod work;

@@ -122,3 +122,35 @@ fn endpoint_without_a_ready_substitute_is_stopped_at_once() {
     let drains = drains(&stage.stack, &observed, &plan);
     assert_eq!(drains[&id][0].grace, Duration::from_secs(1), "it may have kept connections");
 }
+
+#[test]
+fn instances_that_take_no_traffic_say_why() {
+    let mut stage =
+        Stage::new(stack([("web", web("web:1", 3)), ("front", proxy()), ("other", web("other:1", 1))]));
+    settle(&mut stage);
+    connect(&mut stage);
+    let shown = |stage: &mut Stage| {
+        let plan = stage.round();
+        let assessment = stage.assess(&plan);
+        let instances = |name: &str| assessment.workloads[&name.into()].instances.clone();
+        assert!(instances("other").iter().chain(&instances("front")).all(|it| it.traffic.is_none()));
+        let traffic = |it: &driftless_model::InstanceStatus| it.traffic.clone().unwrap();
+        instances("web").iter().map(traffic).collect::<Vec<_>>()
+    };
+    let all = shown(&mut stage);
+    assert!(all.iter().all(|traffic| traffic.receives && traffic.ports == ["8080/tcp"]), "{all:?}");
+    assert_eq!(all[0].proxies, ["front".into()]);
+    let mut instances = stage.world.observed.instances.values_mut();
+    let second =
+        instances.find(|it| it.instance.slot == 2 && it.instance.workload.as_str() == "web").unwrap();
+    second.readiness = Readiness::NotReady { reason: "503".to_owned() };
+    let sentences: Vec<String> = shown(&mut stage).iter().map(|traffic| traffic.sentence()).collect();
+    assert_eq!(sentences, ["takes traffic", "takes no traffic: 503", "takes traffic"]);
+    // Without its proxy nobody gets any, also while nothing is healed.
+    stage.policy.suspended = true;
+    let front =
+        stage.world.observed.instances.values_mut().find(|it| it.instance.workload.as_str() == "front");
+    front.unwrap().state = State::Paused;
+    let last = shown(&mut stage).remove(2);
+    assert_eq!(last.sentence(), "takes no traffic: its proxy does not run");
+}

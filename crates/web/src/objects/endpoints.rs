@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Application, Facts, InstanceStatus, Kind, ObjectRef, ResourceStatus, ServicePort, WorkloadName,
+    Application, Facts, Format, InstanceStatus, Kind, ObjectRef, ResourceStatus, ServicePort, WorkloadName,
     WorkloadStatus, label,
 };
 use serde_json::{Value, json};
@@ -34,6 +34,56 @@ pub(super) fn endpoints(application: &Application, service: &ResourceStatus) -> 
         created: service.created,
         metadata: Value::Null,
         rest: json!({ "subsets": subsets }),
+    })
+}
+
+/// The Endpoints of the Compose services whose published ports a proxy serves, by the name of the service.
+pub(super) fn of_compose(application: &Application) -> Vec<Object> {
+    if application.spec.format != Some(Format::Compose) {
+        return Vec::new();
+    }
+    let workloads = application.status.workloads.iter();
+    workloads.filter_map(|(name, found)| of_service(application, name, found)).collect()
+}
+
+fn of_service(application: &Application, name: &WorkloadName, found: &WorkloadStatus) -> Option<Object> {
+    let with_address = found.instances.iter().filter(|instance| instance.ip.is_some());
+    let served: Vec<_> =
+        with_address.filter_map(|instance| Some((instance, instance.traffic.as_ref()?))).collect();
+    let ports: Vec<Value> = served
+        .first()?
+        .1
+        .ports
+        .iter()
+        .filter_map(|port| {
+            let (number, protocol) = port.split_once('/')?;
+            Some(json!({ "port": number.parse::<u16>().ok()?, "protocol": protocol.to_uppercase() }))
+        })
+        .collect();
+    let mut subset = json!({ "ports": ports });
+    let namespace = &found.spec.object.namespace;
+    for (key, receives) in [("addresses", true), ("notReadyAddresses", false)] {
+        let chosen = served.iter().filter(|(_, traffic)| traffic.receives == receives);
+        let addresses: Vec<Value> = chosen
+            .map(|(instance, traffic)| {
+                json!({
+                    "ip": instance.ip,
+                    "targetRef": { "kind": "Pod", "namespace": namespace, "name": instance.name },
+                    "driftless": { "workload": name.as_str(), "message": traffic.reason },
+                })
+            })
+            .collect();
+        if !addresses.is_empty() {
+            subset[key] = addresses.into();
+        }
+    }
+    Some(Object {
+        of: ObjectRef { kind: Kind::Endpoints, namespace: namespace.clone(), name: name.to_string() },
+        labels: BTreeMap::from([(label::APPLICATION.to_owned(), application.name.to_string())]),
+        annotations: BTreeMap::new(),
+        created: found.spec.created,
+        metadata: Value::Null,
+        rest: json!({ "subsets": [subset] }),
     })
 }
 

@@ -100,6 +100,7 @@ fn objects_of(application: &Application) -> Vec<Object> {
     let resources = || application.status.resources.iter();
     all.extend(resources().map(|it| resource(application, it)));
     all.extend(resources().filter_map(|it| endpoints::endpoints(application, it)));
+    all.extend(endpoints::of_compose(application));
     all
 }
 

@@ -132,6 +132,7 @@ fn instance_row(tree: &Tree<'_>, instance: &InstanceStatus) -> Markup {
         message,
         ports,
         image,
+        traffic,
         ..
     } = instance;
     let class = if *ready {
@@ -153,7 +154,10 @@ fn instance_row(tree: &Tree<'_>, instance: &InstanceStatus) -> Markup {
                 @for port in ports { (port_link(tree, port)) " " }
             }
             td {
-                (Text(message))
+                @match traffic {
+                    Some(traffic) => (Text(traffic.sentence())),
+                    None => (Text(message)),
+                }
                 @if let Some(exit) = &instance.exit {
                     @if !message.is_empty() { ", " }
                     @if exit.out_of_memory { "out of memory, " }

@@ -312,3 +312,65 @@ pub(super) fn move_aside(path: &Path, clock: Clock) -> io::Result<PathBuf> {
     }
     Ok(aside)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// The beginning of the SHA-256 digest of each migration. A migration that a release has must not change, because
+    /// databases that have passed it would not get the change. Add a new one, and its digest.
+    const DIGESTS: &[&str] = &[
+        "cfbdeaaa8a436453",
+        "4cd02cdfc45a65a5",
+        "2dc783a525026f80",
+        "9638258d4b25b209",
+        "e3b0c44298fc1c14",
+        "663bd4ff76692b79",
+        "265a0da83d99e6d6",
+        "a1fa48d63f9609a1",
+        "2c16016577d3e4b4",
+    ];
+
+    #[test]
+    fn released_migrations_do_not_change() {
+        let digest = |text: &&str| driftless_model::digest_hex(text.as_bytes())[..16].to_owned();
+        assert_eq!(MIGRATIONS.iter().map(digest).collect::<Vec<_>>(), DIGESTS);
+    }
+
+    /// The definitions of all tables and indexes.
+    fn schema(connection: &Connection) -> BTreeMap<String, Option<String>> {
+        let mut all = connection.prepare("SELECT name, sql FROM sqlite_master").unwrap();
+        let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn databases_of_every_release_are_upgraded_and_keep_their_rows() {
+        let newest = schema(&in_memory().ok().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        for version in 1..=MIGRATIONS.len() {
+            let path = folder.path().join(format!("{version}.db"));
+            let older = Connection::open(&path).unwrap();
+            for migration in &MIGRATIONS[..version] {
+                older.execute_batch(migration).unwrap();
+            }
+            let rows = "INSERT INTO applications VALUES ('shop', 'infra', 'spec');
+                INSERT INTO revisions VALUES ('shop', 7, 'succeeded', 'hash', 'revision');
+                INSERT INTO pins VALUES ('shop', 'pin');
+                INSERT INTO events (app, event) VALUES ('shop', 'event');";
+            older.execute_batch(rows).unwrap();
+            older.pragma_update(None, "user_version", i64::try_from(version).unwrap()).unwrap();
+            drop(older);
+            let upgraded = open_file(&path).ok().unwrap();
+            assert_eq!(schema(&upgraded), newest, "from version {version}");
+            let kept = "SELECT applications.spec, revisions.number, pins.pin, events.event
+                FROM applications JOIN revisions USING (app) JOIN pins USING (app) JOIN events USING (app)";
+            let kept: (String, i64, String, String) = upgraded
+                .query_row(kept, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+                .unwrap();
+            assert_eq!(kept, ("spec".into(), 7, "pin".into(), "event".into()), "from version {version}");
+        }
+    }
+}

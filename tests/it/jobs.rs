@@ -57,6 +57,13 @@ fn act(
     for (name, input) in action["inputs"].as_mapping().unwrap() {
         known.insert(format!("inputs.{}", text(name)), text(&input["default"]));
     }
+    for (name, value) in [
+        ("github.action_ref", "main"),
+        ("github.action_repository", "me/driftless"),
+        ("github.server_url", "http://127.0.0.1:9"),
+    ] {
+        known.insert(name.to_owned(), value.to_owned());
+    }
     known.extend(inputs.iter().map(|(name, value)| (format!("inputs.{name}"), (*value).to_owned())));
     let mut printed = String::new();
     for step in action["runs"]["steps"].as_sequence().unwrap() {
@@ -64,6 +71,8 @@ fn act(
         fs::write(&output, "").unwrap();
         let filled = known.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let mut command = shell(clone, &text(&step["run"]));
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+        command.env("GITHUB_ACTION_PATH", deploy);
         command.env("GITHUB_OUTPUT", &output).env("RUNNER_TEMP", &temp).envs(environment(step, &filled));
         let (code, out, error) = told(command.envs(job.iter().cloned()).output().unwrap());
         printed.push_str(&out);
@@ -74,6 +83,9 @@ fn act(
             .filter_map(|it| it.split_once('='))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
+        if code != 0 && step["id"] == "install" {
+            return (code, printed, outputs);
+        }
         if step["id"] == "report" {
             for declared in action["outputs"].as_mapping().unwrap().keys() {
                 assert!(code == 2 || outputs.contains_key(&text(declared)), "{declared:?}: {outputs:?}");
@@ -203,8 +215,7 @@ async fn forgejo_workflow_reports_preview_and_drift() {
     let (played, address) = Played::start(ForgeKind::Gitea).await;
     let jobs = yaml("forgejo.yml")["jobs"].clone();
     let run = |job: &str, known: &[(&str, &str)]| {
-        let step =
-            jobs[job]["steps"].as_sequence().unwrap().iter().find(|it| it.get("run").is_some()).unwrap();
+        let step = jobs[job]["steps"].as_sequence().unwrap().last().unwrap();
         let mut command = shell(&clone, &text(&step["run"]));
         command.envs(pull_request(ForgeKind::Gitea, &address, &head));
         command.envs(environment(step, &known.iter().copied().collect()));
@@ -217,4 +228,66 @@ async fn forgejo_workflow_reports_preview_and_drift() {
     let known = [("vars.DRIFTLESS_SERVER", "http://127.0.0.1:9"), ("secrets.DRIFTLESS_AGENT_TOKEN", "abc")];
     let (code, _, error) = run("drift", &known);
     assert_eq!((code, error.contains("no agent answers")), (2, true), "{error}");
+}
+
+/// Releases at a `file://` address: one archive with the program of this build, and its checksum.
+fn releases(folder: &Path) -> String {
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+    let arch = std::env::consts::ARCH;
+    let name = format!("driftless-9.9.9-{arch}-unknown-linux-gnu");
+    let release = folder.join("v9.9.9");
+    fs::create_dir_all(release.join(&name)).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_driftless"), release.join(&name).join("driftless"))
+        .unwrap();
+    for file in ["driftless.service", "driftless.schema.json", "driftless.example.yaml"] {
+        fs::write(release.join(&name).join(file), "").unwrap();
+    }
+    fs::copy(deploy.join("install.sh"), release.join("install.sh")).unwrap();
+    let script = format!("tar -czf {name}.tar.gz {name} && sha256sum {name}.tar.gz > SHA256SUMS");
+    let status = Command::new("sh").args(["-c", &script]).current_dir(&release).status().unwrap();
+    assert!(status.success());
+    format!("file://{}", folder.display())
+}
+
+#[tokio::test]
+async fn jobs_download_a_release_with_the_right_checksum_only() {
+    let (clone, head) = merged();
+    let folder = tempfile::tempdir().unwrap();
+    let address = releases(folder.path());
+    let job = pull_request(ForgeKind::GitHub, "http://127.0.0.1:9", &head);
+    let version = ("version", "v9.9.9");
+    let inputs = [("token", ""), ("post", "false"), version, ("releases", &address)];
+    let (code, printed, outputs) = act(&clone, &job, &inputs);
+    assert_eq!((code, outputs["changed"].as_str()), (0, "true"), "{printed}");
+    assert!(clone.path().join(".git/driftless/usr/local/bin/driftless").exists(), "{printed}");
+
+    let without_program = |script: &str| {
+        let mut command = shell(&clone, script);
+        command.env("PATH", std::env::var("PATH").unwrap()).env("DRIFTLESS_RELEASES", &address);
+        command.env("DRIFTLESS_VERSION", "9.9.9").env("GITHUB_PATH", folder.path().join("path"));
+        told(command.output().unwrap())
+    };
+    let gitlab = text(&yaml("gitlab-ci.yml")[".driftless-drift"]["before_script"][0]);
+    let forgejo = text(&yaml("forgejo.yml")["jobs"]["drift"]["steps"][0]["run"]);
+    let checks = [
+        format!("{gitlab}\ndriftless --version"),
+        format!("{forgejo}\nPATH=$(cat \"$GITHUB_PATH\"):$PATH\ndriftless --version"),
+    ];
+    for script in &checks {
+        let (code, out, error) = without_program(script);
+        assert!(code == 0 && out.starts_with("driftless "), "{out}{error}");
+    }
+    let sums = folder.path().join("v9.9.9/SHA256SUMS");
+    fs::write(&sums, fs::read_to_string(&sums).unwrap().replace(|it: char| it.is_ascii_digit(), "0"))
+        .unwrap();
+    let (code, printed, _) = act(&clone, &job, &inputs);
+    assert!(code != 0 && printed.contains("nothing was installed"), "{printed}");
+    for script in &checks {
+        let (code, out, error) = without_program(script);
+        assert!(code != 0 && error.contains("nothing was installed"), "{out}{error}");
+    }
+    // A branch is no release.
+    let branch = [("token", ""), ("post", "false"), ("version", "main")];
+    let (code, printed, _) = act(&clone, &job, &branch);
+    assert!(code == 2 && printed.contains("name the release to download"), "{printed}");
 }

@@ -23,6 +23,7 @@ use super::{
     healthcheck::{HealthcheckArgs, healthcheck},
     history::{HistoryArgs, history},
     images::{ImagesArgs, images},
+    import::{ImportArgs, import},
     init::{InitArgs, init},
     kubectl,
     kubectl::args::{CreateCommand, DeleteArgs, DescribeArgs, GetArgs, LogsArgs, RolloutCommand},
@@ -96,6 +97,7 @@ pub(super) struct Arguments {
 pub(super) enum Command {
     Run(Box<RunArgs>),
     Init(InitArgs),
+    Import(ImportArgs),
     Status(StatusArgs),
     Ui(UiArgs),
     History(HistoryArgs),
@@ -256,6 +258,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
     match command {
         Command::Run(args) => run(args, context).await,
         Command::Init(args) => init(args, context),
+        Command::Import(args) => import(args, context).await,
         Command::Status(args) => status(args, context).await,
         Command::Ui(args) => ui(args, context).await,
         Command::History(args) => history(args, context).await,

@@ -26,6 +26,7 @@ mod forget;
 mod healthcheck;
 mod history;
 mod images;
+mod import;
 mod init;
 mod kubectl;
 mod plan;

@@ -83,6 +83,7 @@ mod stateful_sets;
 mod batch;
 // Adoption of containers of Docker Compose, and Docker Compose on containers of the agent.
 mod adoption;
+mod import;
 // The same project by Docker Compose and by us, field by field.
 mod differential;
 // The same manifest by podman and by us, as its containers see it.

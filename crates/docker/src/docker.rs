@@ -1,10 +1,14 @@
 //! The interface to a Docker host, and the types of its arguments and results.
 
-use std::{collections::BTreeSet, future::Future, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    time::Duration,
+};
 
 use driftless_model::{
-    AgentId, AppName, Build, Container, ContainerId, DiskSpace, FileChangeKind, Format, ListedImage,
-    Observed, Peer, Platform, Protocol, Stack, Timestamp,
+    AgentId, AppName, Build, Container, ContainerId, DiskSpace, FileChangeKind, Format, InstanceId,
+    ListedImage, Observed, Peer, Platform, Protocol, Stack, Timestamp,
 };
 use driftless_plan::Action;
 use tokio::sync::broadcast;
@@ -129,6 +133,9 @@ pub struct ObserveScope {
     pub platforms: BTreeSet<Platform>,
     /// The application's Compose project: its containers are candidates for adoption.
     pub project: Option<String>,
+    /// The fixed names of the application's containers (`container_name`): a container with such a name that Docker
+    /// Compose did not create is a candidate, too.
+    pub container_names: BTreeMap<String, InstanceId>,
     /// Adopted containers: they belong to the application although they do not carry its labels.
     pub adopted: BTreeSet<ContainerId>,
     /// Adopted networks, by id.
@@ -151,9 +158,19 @@ impl ObserveScope {
             containers: containers().flat_map(Container::peers).filter_map(outside_container).collect(),
             platforms: containers().filter_map(Container::platform).collect(),
             project: (stack.format == Format::Compose).then(|| stack.project.clone()),
+            container_names: container_names(stack),
             ..Self::default()
         }
     }
+}
+
+fn container_names(stack: &Stack) -> BTreeMap<String, InstanceId> {
+    let workloads = stack.workloads.iter().filter(|_| stack.format == Format::Compose);
+    let named = workloads.filter_map(|(name, workload)| {
+        let instance = InstanceId { workload: name.clone(), slot: 1 };
+        Some((workload.container_name.clone()?, instance))
+    });
+    named.collect()
 }
 
 /// A hint that something changed on the engine. It says which application to wake; nothing is decided by it.

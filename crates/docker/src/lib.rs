@@ -12,7 +12,7 @@
 //! | `attribution` | who caused what happened to containers |
 //! | `container_list`, `inventory`, `observe` | reading: lists, cached inspections, the observed state of an application |
 //! | `events` | the event stream: makes the cache forget, feeds the attribution, wakes the applications |
-//! | `engine_report` | facts about the engine and its host |
+//! | `engine_report`, `host_snapshot` | facts about the engine and its host; what runs and belongs to no agent |
 //! | `crash_output` | the last lines of containers that exited by themselves |
 //! | `agent_claims` | which agents live on the engine, and whose objects belong to this agent |
 //! | `actions` | the steps: containers, networks, volumes, hooks, images |
@@ -71,6 +71,7 @@ mod exec;
 mod from_engine;
 mod helper_image;
 mod host_ports;
+mod host_snapshot;
 mod image_build;
 mod image_list;
 mod inventory;
@@ -99,6 +100,7 @@ pub use docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope};
 pub use engine::{Engine, EngineOptions};
 pub use engine_report::{EngineReport, engine_report};
 pub use error::Error;
+pub use host_snapshot::{HostSnapshot, SnapshotContainer, host_snapshot};
 pub use image_build::{BuildInputs, BuildSecrets};
 pub use logs::{LogOptions, LogStream};
 pub use registry::{

@@ -146,7 +146,8 @@ impl Observer {
         inside.filter(|(_, inside)| !inside.visits.is_empty()).collect()
     }
 
-    /// The containers that Docker Compose created for the project, and those that were adopted before.
+    /// The containers that Docker Compose created for the project, those with the fixed name of a service, and those that
+    /// were adopted before.
     async fn candidates(
         &self,
         scope: &ObserveScope,
@@ -154,15 +155,25 @@ impl Observer {
     ) -> Result<BTreeMap<ContainerId, Candidate>, CallError> {
         let is_candidate = |id: &ContainerId, listed: &ListedContainer| {
             let is_of_project = listed.project.is_some() && listed.project == scope.project;
-            listed.app.is_none() && listed.agent.is_none() && (is_of_project || scope.adopted.contains(id))
+            let is_named = listed.project.is_none() && scope.container_names.contains_key(&listed.name);
+            let is_meant = is_of_project || is_named || scope.adopted.contains(id);
+            listed.app.is_none() && listed.agent.is_none() && is_meant
         };
         let mut candidates = BTreeMap::new();
         for (id, listed) in list.containers.iter().filter(|(id, listed)| is_candidate(id, listed)) {
             let Some(instance) = self.inventory.instance(id, listed).await? else { continue };
+            let mut instance = instance.as_ref().clone();
+            // The container of `docker compose run` has a service and is not one of its instances.
+            let by_name = instance.instance.workload.as_str().is_empty();
+            match scope.container_names.get(&listed.name) {
+                Some(named) if by_name => instance.instance = named.clone(),
+                Some(_) | None if listed.project.is_none() && !scope.adopted.contains(id) => continue,
+                Some(_) | None => {}
+            }
             // By id: the image's name may stand for another image by now.
             let image = self.inventory.image(&instance.image_id).await?;
             let defaults = image.map(|image| Arc::clone(&image.defaults)).unwrap_or_default();
-            candidates.insert(id.clone(), Candidate { instance: instance.as_ref().clone(), defaults });
+            candidates.insert(id.clone(), Candidate { instance, by_name, defaults });
         }
         Ok(candidates)
     }

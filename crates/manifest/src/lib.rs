@@ -28,6 +28,7 @@ use driftless_model::{Finding, Format, check};
 pub mod admission;
 pub mod convert;
 mod discover;
+pub mod import;
 mod parallel;
 
 pub use discover::{Configured, Discovery, discover, discover_for};

@@ -28,8 +28,8 @@ pub struct Observed {
     pub images: BTreeMap<String, Image>,
     /// Containers of others that the stack shares something with, by the name or id it gives.
     pub others: BTreeMap<String, Other>,
-    /// Containers without our labels that Docker Compose started under this project's name, and those that were
-    /// taken over. What they are to us is in the [`super::Record`] alone.
+    /// Containers without our labels that Docker Compose started under this project's name, those without any labels that
+    /// have the fixed name of a service, and those that were taken over. What they are to us is in the [`super::Record`] alone.
     pub candidates: BTreeMap<ContainerId, Candidate>,
     /// Files changed inside running containers.
     pub inside: BTreeMap<ContainerId, Inside>,
@@ -58,11 +58,13 @@ pub struct Other {
     pub started: Option<Timestamp>,
 }
 
-/// A container that Docker Compose made.
+/// A container that may be adopted: Docker Compose made it, or it has the fixed name of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Its workload and slot are those of Compose's labels: service and number. It has no agent and no spec.
     pub instance: Instance,
+    /// It has no labels of Docker Compose, and the name that Git gives a service (`container_name`).
+    pub by_name: bool,
     /// The defaults of its image.
     pub defaults: Arc<Container>,
 }

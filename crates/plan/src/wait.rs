@@ -69,6 +69,9 @@ macro_rules! reasons {
         }
 
         impl WaitReason {
+            /// All reasons. Each has an anchor in `docs/troubleshooting.md`.
+            pub const ALL: &[Self] = &[$(Self::$reason,)*];
+
             /// One word that scripts can rely on, such as `ImagePullBackOff`.
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -124,7 +127,7 @@ reasons! {
     ProgressDeadlineExceeded: Failure, None;
     /// The commit failed, and its rollouts are paused.
     CommitFailed: Failure, None;
-    /// Docker Compose started the containers, and nobody has adopted them yet.
+    /// Docker Compose or somebody else started the containers, and nobody has adopted them yet.
     NotAdopted: Decision, None;
     /// The commit removes a large part of the application.
     PruneHeld: Decision, None;
@@ -497,7 +500,7 @@ impl Wait {
         workload: &WorkloadName,
         containers: &[String],
         obstacle: Option<&str>,
-        Adoption { app, project, policy }: Adoption<'_>,
+        Adoption { app, project, policy, starter }: Adoption<'_>,
     ) -> Self {
         let containers = containers.join(", ");
         let advice = match (policy, obstacle) {
@@ -509,7 +512,11 @@ impl Wait {
                 "run `driftless adopt {app}` to adopt it; `driftless plan {app}` shows what would change"
             ),
         };
-        let sentence = format!("was started by docker compose ({containers}): {advice}");
+        let starter = match starter {
+            Starter::Compose => "docker compose",
+            Starter::Other => "somebody else",
+        };
+        let sentence = format!("was started by {starter} ({containers}): {advice}");
         Self::workload(workload, WaitReason::NotAdopted, sentence)
     }
 
@@ -659,6 +666,15 @@ pub struct Adoption<'a> {
     /// The Compose project.
     pub project: &'a str,
     pub policy: Adopt,
+    pub starter: Starter,
+}
+
+/// The program that started a container that is not adopted yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starter {
+    Compose,
+    /// `docker run`, or another program. The container has the fixed name of a service.
+    Other,
 }
 
 impl fmt::Display for Wait {

@@ -365,9 +365,19 @@ impl Agent {
 
     /// Waits until the application is as it should be. Fails with its last status and what was expected.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Application) -> bool) -> Application {
+        self.until_named(&self.app, what, is_so).await
+    }
+
+    /// Like [`Self::until`], for another application of the agent.
+    pub async fn until_named(
+        &self,
+        app: &str,
+        what: &str,
+        is_so: impl Fn(&Application) -> bool,
+    ) -> Application {
         let began = Instant::now();
         loop {
-            let last = self.application().await;
+            let last = self.application_named(app).await;
             match last {
                 Some(application) if is_so(&application) => return application,
                 Some(_) | None if began.elapsed() < super::PATIENCE => sleep(LOOK_EVERY).await,

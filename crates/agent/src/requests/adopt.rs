@@ -48,6 +48,13 @@ pub(crate) fn adopt_by_policy(
     if target.policy.adopt != Adopt::Auto || target.policy.suspended {
         return;
     }
+    // A container that only has the right name may be meant for something else: a user decides.
+    let without_names = observed.candidates.values().any(|candidate| candidate.by_name).then(|| {
+        let mut observed = observed.clone();
+        observed.candidates.retain(|_, candidate| !candidate.by_name);
+        observed
+    });
+    let observed = without_names.as_ref().unwrap_or(observed);
     if let Ok(claims) = plan::adopt(record.get_mut(), target, observed)
         && !claims.is_empty()
     {
@@ -64,8 +71,13 @@ fn report_adoption(context: &AppContext, actor: &Actor, claims: &[Claim]) {
             Claimed::Network { .. } => "network",
             Claimed::Volume => "volume",
         };
-        tracing::info!(app = %context.name(), kind, object = claim.name, "adopted from Docker Compose");
-        let message = format!("adopted from Docker Compose; {claim}");
+        tracing::info!(app = %context.name(), kind, object = claim.name, "adopted");
+        let message = match claim.what {
+            Claimed::Container { by_name: true, .. } => format!("adopted by its name; {claim}"),
+            Claimed::Container { .. } | Claimed::Network { .. } | Claimed::Volume => {
+                format!("adopted from Docker Compose; {claim}")
+            }
+        };
         context.event_by(actor, EventKind::Normal, "Adopted", &claim.name, &message);
     }
 }

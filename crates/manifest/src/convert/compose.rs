@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde_json::{Map, Value, json};
 
 use super::{
-    compose_values::{depends_on, escaped, expose, limits_of, ports},
+    compose_values::{depends_on, escaped, expose, host_settings, limits_of, ports, tmpfs, volumes_from},
     extension,
     output::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds},
     pods,
@@ -114,6 +114,8 @@ impl ComposeWriter<'_> {
             ("ports", json!(ports(at.workload))),
             ("expose", json!(expose(it))),
             ("volumes", Value::Array(volumes)),
+            ("tmpfs", json!(tmpfs(it))),
+            ("volumes_from", json!(volumes_from(it))),
             ("configs", Value::Array(configs)),
             ("secrets", Value::Array(secrets)),
             ("network_mode", json!(network_mode)),
@@ -147,7 +149,7 @@ impl ComposeWriter<'_> {
         ]);
         let limits = limits_of(&it.resources);
         let mut all = Map::new();
-        for part in [part, rest, limits] {
+        for part in [part, rest, limits, host_settings(&it.host)] {
             if let Value::Object(part) = part {
                 all.extend(part);
             }
@@ -340,6 +342,19 @@ impl ComposeWriter<'_> {
             dns_opt: at.workload.container.host.dns_opt.clone(),
             platform: at.workload.container.host.platform.clone(),
             runtime: at.workload.container.host.runtime.clone(),
+            uts_mode: at.workload.container.host.uts_mode.clone(),
+            userns_mode: at.workload.container.host.userns_mode.clone(),
+            cgroup: at.workload.container.host.cgroup.clone(),
+            cgroup_parent: at.workload.container.host.cgroup_parent.clone(),
+            device_cgroup_rules: at.workload.container.host.device_cgroup_rules.clone(),
+            block_io: at.workload.container.host.block_io.clone(),
+            memory_swappiness: at.workload.container.host.memory_swappiness,
+            oom_kill_disable: at.workload.container.host.oom_kill_disable,
+            oom_score_adj: at.workload.container.host.oom_score_adj,
+            cpu_realtime_period: at.workload.container.host.cpu_realtime_period,
+            cpu_realtime_runtime: at.workload.container.host.cpu_realtime_runtime,
+            storage_opt: at.workload.container.host.storage_opt.clone(),
+            annotations: at.workload.container.host.annotations.clone(),
             post_start: at.workload.container.host.post_start.clone(),
             pre_stop: at.workload.container.host.pre_stop.clone(),
             ..HostSettings::default()
@@ -397,7 +412,6 @@ impl ComposeWriter<'_> {
                 is_helper_image(&at.workload.container.image),
                 "the helper image, which only the agent builds",
             ),
-            ("volumesFrom", !at.workload.container.volumes_from.is_empty(), "volumes of another container"),
             ("host.postStart", pauses(&at.workload.container.host.post_start), PAUSE),
             ("host.preStop", pauses(&at.workload.container.host.pre_stop), PAUSE),
             ("host.postStart", requests(&at.workload.container.host.post_start), REQUEST),

@@ -75,6 +75,8 @@ impl ComposeWriter<'_> {
                 ]);
                 ("bind", Some(escaped(path)), ("bind", more))
             }
+            // The long syntax has no further options.
+            MountSource::Tmpfs { .. } if options.is_some_and(|it| !it.tmpfs.is_empty()) => return None,
             MountSource::Tmpfs { size, mode } => {
                 ("tmpfs", None, ("tmpfs", object([("size", json!(size)), ("mode", json!(mode))])))
             }

@@ -7,7 +7,7 @@ use driftless_model::WorkloadName;
 use crate::{
     draft::Draft,
     facts::adoption::{Claim, Claimed, survey},
-    wait::{Adoption, Wait},
+    wait::{Adoption, Starter, Wait},
 };
 
 /// Holds back what nobody let the agent adopt. True: nothing of the application belongs to the agent yet, and nothing is
@@ -25,9 +25,11 @@ pub(crate) fn hold_unadopted(draft: &mut Draft<'_>) -> bool {
         }
         waiting.insert(name);
         let containers: Vec<String> = of_it.iter().map(|it| it.name.clone()).collect();
+        let is_by_name = |claim: &&Claim| matches!(claim.what, Claimed::Container { by_name: true, .. });
+        let starter = if of_it.iter().all(is_by_name) { Starter::Other } else { Starter::Compose };
         let obstacle = of_it.iter().find_map(|it| it.obstacle.as_deref());
         let adoption =
-            Adoption { app: &stack.app, project: &stack.project, policy: facts.target.policy.adopt };
+            Adoption { app: &stack.app, project: &stack.project, policy: facts.target.policy.adopt, starter };
         draft.wait(Wait::not_adopted(name, &containers, obstacle, adoption));
     }
     for claim in claims.iter().filter(|it| !it.differences.is_empty()) {

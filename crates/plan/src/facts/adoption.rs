@@ -1,5 +1,5 @@
-//! Containers, networks and volumes of Docker Compose that the stack has a place for: how they differ from Git, and
-//! whether they may be adopted.
+//! Containers, networks and volumes of Docker Compose that the stack has a place for, and other containers with the fixed
+//! name of a service: how they differ from Git, and whether they may be adopted.
 //!
 //! Labels of a live container cannot be changed, so ownership by adoption is in the [`driftless_model::Record`] alone.
 //! An object that equals Git is entered with the spec hash of Git and left as it is. Any other is entered with the hash
@@ -8,7 +8,7 @@
 use std::fmt;
 
 use driftless_model::{
-    Candidate, Container, ContainerId, Format, InstanceId, MountSource, Observed, SpecHash, Workload,
+    Adopt, Candidate, Container, ContainerId, Format, InstanceId, MountSource, Observed, SpecHash, Workload,
 };
 
 use crate::{
@@ -38,8 +38,15 @@ pub struct Claim {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    Container { id: ContainerId, instance: InstanceId },
-    Network { id: String },
+    Container {
+        id: ContainerId,
+        instance: InstanceId,
+        /// Docker Compose did not create it: it has the fixed name of a service.
+        by_name: bool,
+    },
+    Network {
+        id: String,
+    },
     Volume,
 }
 
@@ -48,8 +55,10 @@ pub fn survey(target: &Target<'_>, observed: &Observed) -> Vec<Claim> {
     if target.stack.format != Format::Compose {
         return Vec::new();
     }
-    let mut claims: Vec<Claim> =
-        observed.candidates.values().filter_map(|it| container_claim(target, it)).collect();
+    // Without permission to adopt, a container of somebody else only holds the name.
+    let is_meant = |it: &&Candidate| !it.by_name || target.policy.adopt != Adopt::Never;
+    let candidates = observed.candidates.values().filter(is_meant);
+    let mut claims: Vec<Claim> = candidates.filter_map(|it| container_claim(target, it)).collect();
     for (name, wanted) in target.stack.networks.iter().filter(|(_, it)| !it.external) {
         let Some(found) = observed.networks.get(name).filter(|it| it.agent.is_none()) else { continue };
         if let Some(made) = &found.compose {
@@ -74,7 +83,7 @@ pub fn survey(target: &Target<'_>, observed: &Observed) -> Vec<Claim> {
 }
 
 fn container_claim(target: &Target<'_>, candidate: &Candidate) -> Option<Claim> {
-    let Candidate { instance, defaults } = candidate;
+    let Candidate { instance, by_name, defaults } = candidate;
     let InstanceId { workload: name, slot } = &instance.instance;
     let workload = target.stack.workloads.get(name)?;
     let mut differences = diff::instance_differences(&workload.container, defaults, instance, target.mask);
@@ -89,7 +98,11 @@ fn container_claim(target: &Target<'_>, candidate: &Candidate) -> Option<Claim> 
     }
     Some(Claim {
         name: instance.name.clone(),
-        what: Claimed::Container { id: instance.id.clone(), instance: instance.instance.clone() },
+        what: Claimed::Container {
+            id: instance.id.clone(),
+            instance: instance.instance.clone(),
+            by_name: *by_name,
+        },
         differences,
         obstacle: data_elsewhere(workload, &instance.config),
         spec: if stays { workload.spec() } else { instance.config.spec() },

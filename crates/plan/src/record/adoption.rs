@@ -23,7 +23,7 @@ pub fn adopt(
     }
     for Claim { name, what, spec, .. } in &claims {
         match what {
-            Claimed::Container { id, instance } => {
+            Claimed::Container { id, instance, by_name: _ } => {
                 let taken = AdoptedContainer { instance: instance.clone(), spec: spec.clone() };
                 record.adopted.containers.insert(id.clone(), taken);
                 record.own_containers.insert(id.clone());
@@ -41,7 +41,7 @@ pub fn adopt(
 /// Moves adopted objects among the agent's own, as if they carried the agent's labels.
 pub fn merge_adopted(observed: &mut Observed, record: &Record, agent: &AgentId) {
     for (id, taken) in &record.adopted.containers {
-        let Some(Candidate { mut instance, defaults: _ }) = observed.candidates.remove(id) else { continue };
+        let Some(Candidate { mut instance, .. }) = observed.candidates.remove(id) else { continue };
         instance.agent = agent.clone();
         instance.instance = taken.instance.clone();
         instance.spec = taken.spec.clone();

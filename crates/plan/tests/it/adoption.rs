@@ -29,7 +29,7 @@ fn by_compose(change: impl Fn(&mut Container)) -> Stage {
         instance.config = Arc::new(config);
         observed.claims.names.insert(instance.name.clone(), id.clone());
         let defaults = Arc::new(Container::default());
-        observed.candidates.insert(id, Candidate { instance, defaults });
+        observed.candidates.insert(id, Candidate { instance, by_name: false, defaults });
     }
     stage
 }

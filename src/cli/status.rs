@@ -1,6 +1,6 @@
 //! `driftless status`: a table of all applications, or everything about one.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 use clap::Args;
 use serde::de::DeserializeOwned;
@@ -309,6 +309,11 @@ fn block(application: &Application, detail: Detail, now: Timestamp, colours: Col
     }
     for wait in &status.waits {
         lines.push(Paint::Warn, &wait_line(wait, now, &lines));
+    }
+    if detail >= Detail::Everything && !status.waits.is_empty() {
+        let reasons: BTreeSet<&str> = status.waits.iter().map(|wait| wait.reason.as_str()).collect();
+        let anchors: Vec<String> = reasons.into_iter().map(|reason| format!("#{reason}")).collect();
+        lines.push(Paint::Soft, &format!("explained in docs/troubleshooting.md{}", anchors.join(", ")));
     }
     if let Some(operation) = status.operation.as_ref().filter(|it| !lines.contain(&it.message))
         && let Some((paint, text)) = operation_line(operation, now)

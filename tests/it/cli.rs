@@ -101,6 +101,7 @@ fn status_contains_each_sentence_once() {
       web: registry.example.com/blog:2.0.0: manifest unknown
       pinned to #1 bbbbbbbbbbbb by user ada, 2 behind, until next-commit: orders fail
       ImagePullBackOff web, attempt 3, next try in 18s
+      explained in docs/troubleshooting.md#ImagePullBackOff
       drift: container blog-web-1 state: wanted running, found exited, 3s ago (being healed)
       1 warning about its manifests: `driftless status blog -o wide` lists them
       WORKLOAD      STATE               READY  RESTARTS  AGE  IMAGE                            PORTS  MESSAGE

@@ -397,3 +397,44 @@ fn output_as_json_is_described_for_every_command() {
     let missing = names.into_iter().filter(|name| !described.contains(&format!("\n| `{name}` |")));
     assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new());
 }
+
+/// The words in camel case that a text has in quotes.
+fn quoted_words(text: &str) -> impl Iterator<Item = &str> {
+    let is_word = |word: &&str| {
+        word.starts_with(|letter: char| letter.is_ascii_uppercase())
+            && word.chars().all(|letter| letter.is_ascii_alphanumeric())
+    };
+    text.split('"').skip(1).step_by(2).filter(is_word)
+}
+
+#[test]
+fn every_reason_has_an_anchor_in_troubleshooting() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+    let page = read("docs/troubleshooting.md");
+    let mut reasons: BTreeSet<String> =
+        driftless_plan::WaitReason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();
+    // Conditions of applications, with their reasons. Those of workloads are of Kubernetes.
+    for (path, from, to) in [
+        ("crates/agent/src/status.rs", "fn condition(", "fn operation("),
+        ("crates/agent/src/held.rs", "fn reason(", "fn event("),
+        ("crates/plan/src/status/conditions.rs", "let all = [\n        standing(", "];"),
+    ] {
+        let text = read(path);
+        let (_, text) = text.split_once(from).unwrap();
+        let words: Vec<&str> = quoted_words(text.split_once(to).unwrap().0).collect();
+        assert!(words.len() > 1, "{path}: {words:?}");
+        reasons.extend(words.into_iter().map(str::to_owned));
+    }
+    for line in read("crates/agent/src/trust.rs").lines().filter(|line| line.contains("reason: \"")) {
+        reasons.extend(quoted_words(line).map(str::to_owned));
+    }
+    for known in
+        ["Blocked", "SourceReady", "FetchFailed", "SignatureRefused", "WindowClosed", "DifferenceStays"]
+    {
+        assert!(reasons.contains(known), "{known}: {reasons:?}");
+    }
+    let missing: Vec<&String> =
+        reasons.iter().filter(|reason| !page.contains(&format!("<a id=\"{reason}\"></a>"))).collect();
+    assert!(missing.is_empty(), "docs/troubleshooting.md has no anchor for {missing:?}");
+}

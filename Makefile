@@ -16,7 +16,7 @@ CHAOS_PROFILE ?= dev
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build dist image test unit browser e2e e2e-faults differential differential-podman lint deny fmt bench chaos fuzz schemathesis soak clean-tests
+.PHONY: help demo build dist image test unit browser e2e e2e-faults differential differential-podman lint deny book fmt bench chaos fuzz schemathesis soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -79,6 +79,10 @@ lint: ## Check format, lints and the documentation of the code; warnings are err
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps --document-private-items
+
+book: ## Build the documents as a book with search in target/book; needs mdbook
+	@command -v mdbook >/dev/null || { echo "mdbook is missing: https://rust-lang.github.io/mdBook/" >&2; exit 1; }
+	mdbook build docs
 
 fmt: ## Format the code
 	cargo fmt --all

@@ -38,7 +38,7 @@ async fn imported_containers_are_adopted_without_a_restart() {
     }
     let text = read(&loose, "compose.yaml");
     assert!(
-        text.contains("external: true") && text.contains("noexec") && !text.contains("runtime:"),
+        text.contains("external: true") && text.contains("uid=1000") && !text.contains("runtime:"),
         "{text}"
     );
     let before = read(&site.app, "compose.yaml");
@@ -116,7 +116,7 @@ fn start(site: &mut Site, compose: &Compose, image: &str, loose: &str) -> Vec<(S
     let (mount, password) = (format!("{volume}:/data"), format!("DB_PASSWORD={PASSWORD}"));
     let options = ["-d", "--name", loose, "-v", &mount, "-p", &port, "-e", &password, "--restart", "always"];
     let more = ["--ulimit", "nofile=1024:2048", "--cap-drop", "NET_RAW", "--stop-timeout", "1", "--init"];
-    let tmpfs = ["--tmpfs", "/run:rw,noexec,size=1m", image];
+    let tmpfs = ["--tmpfs", "/run:rw,noexec,uid=1000,size=1m", image];
     let id = site.docker.run(&[&["run"], &options[..], &more[..], &tmpfs[..]].concat());
     site.remove_too(id.trim());
     running(site, loose)

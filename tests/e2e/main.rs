@@ -84,6 +84,8 @@ mod batch;
 // Adoption of containers of Docker Compose, and Docker Compose on containers of the agent.
 mod adoption;
 mod import;
+// The commands of the documents.
+mod guides;
 // The same project by Docker Compose and by us, field by field.
 mod differential;
 // The same manifest by podman and by us, as its containers see it.

@@ -438,3 +438,27 @@ fn every_reason_has_an_anchor_in_troubleshooting() {
         reasons.iter().filter(|reason| !page.contains(&format!("<a id=\"{reason}\"></a>"))).collect();
     assert!(missing.is_empty(), "docs/troubleshooting.md has no anchor for {missing:?}");
 }
+
+#[test]
+fn summary_lists_every_page_once_by_its_heading() {
+    let summary = fs::read_to_string("docs/SUMMARY.md").unwrap();
+    let mut listed = BTreeMap::new();
+    for entry in summary.split('[').skip(1) {
+        let (title, rest) = entry.split_once("](").unwrap();
+        let page = rest.split(')').next().unwrap();
+        assert!(listed.insert(page, title).is_none(), "{page} is listed twice");
+    }
+    let is_page = |path: &PathBuf| {
+        let in_book = path.parent() == Some(Path::new("docs")) || path.ends_with("docs/adr/README.md");
+        in_book && !path.ends_with("SUMMARY.md")
+    };
+    for path in pages().into_iter().filter(is_page) {
+        let text = fs::read_to_string(&path).unwrap();
+        let heading = text.lines().next().and_then(|line| line.strip_prefix("# ")).unwrap();
+        let page = path.strip_prefix("docs").unwrap().to_str().unwrap();
+        assert_eq!(listed.remove(page), Some(heading), "{page} in docs/SUMMARY.md");
+    }
+    assert!(listed.is_empty(), "{listed:?}");
+    // A book that creates missing pages would hide a mistake.
+    assert!(fs::read_to_string("docs/book.toml").unwrap().contains("create-missing = false"));
+}

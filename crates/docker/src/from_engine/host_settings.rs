@@ -73,8 +73,11 @@ pub(super) fn security_options(host: &api::HostConfig) -> Vec<String> {
 fn mount_options(host: &api::HostConfig) -> BTreeMap<String, MountOptions> {
     let long = host.mounts.iter().flatten().filter_map(|it| Some((it.target.clone()?, long_options(it))));
     let tmpfs = host.tmpfs.iter().flatten().map(|(target, text)| {
-        let is_other =
-            |it: &&str| !it.is_empty() && *it != "ro" && !it.starts_with("size=") && !it.starts_with("mode=");
+        // Without the defaults of the engine, as the manifest is read.
+        let is_other = |it: &&str| {
+            let is_default = ["", "ro", "rw", "noexec", "nosuid", "nodev"].contains(it);
+            !is_default && !it.starts_with("size=") && !it.starts_with("mode=")
+        };
         let mut options: Vec<String> = text.split(',').filter(is_other).map(str::to_owned).collect();
         options.sort_unstable();
         (target.clone(), MountOptions { tmpfs: options, ..MountOptions::default() })

@@ -7,7 +7,7 @@ use driftless_docker::{Docker, ObserveScope};
 use driftless_model::{ContentId, Observed, Policy, Record, Stack, Timestamp};
 
 use crate::{
-    context::AppContext, fs_scan::FsScans, probe::Prober, probe_targets::add_readiness,
+    context::AppContext, fs_scan::FsScans, probe::Prober, probe_targets::add_readiness, revisions::fallback,
     target_revision::TargetRevision,
 };
 
@@ -46,7 +46,13 @@ impl<D: Docker> Observer<D> {
         target: &TargetRevision,
         record: &Record,
     ) -> Result<Observed, docker::Error> {
-        self.observe_stack(context, &target.stack, &target.images, record).await
+        let mut images = target.images.clone();
+        // Instances that a canary keeps may have to be created again.
+        let before = if record.canaries.is_empty() { None } else { fallback(context, target, record) };
+        for image in before.iter().flat_map(Stack::images) {
+            images.entry(image.clone()).or_insert_with(|| image.clone());
+        }
+        self.observe_stack(context, &target.stack, &images, record).await
     }
 
     /// Asks about any stack. `images` are the digests to create containers from.

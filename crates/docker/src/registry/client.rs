@@ -4,7 +4,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -27,6 +26,7 @@ use super::{
     signature::{
         self, BUNDLE, KeyFile, MOST, Referrers, SIMPLE_SIGNING, SignatureError, SignatureManifest, Signed,
     },
+    trust,
 };
 use crate::{
     connection::Connection, deadline::DEADLINE, registry_login::Login, registry_logins::RegistryLogins,
@@ -491,24 +491,11 @@ fn client_for(registry: &str) -> Result<Client, String> {
         .connect_timeout(CONNECT)
         .timeout(ANSWER)
         .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
-    let further = certificates(&Path::new(CERTIFICATES).join(registry));
+    let further = trust::certificates(&Path::new(CERTIFICATES).join(registry));
     if !further.is_empty() {
-        builder = builder.tls_certs_merge(further);
+        builder = builder.tls_backend_preconfigured(trust::client_config(further)?);
     }
     builder.build().map_err(|error| format!("no client can be made: {}", error_chain(&error)))
-}
-
-/// The certificates of authorities in a folder (`*.crt`). One that cannot be read is as if it were not there.
-fn certificates(folder: &Path) -> Vec<reqwest::Certificate> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let files = entries.flatten().map(|entry| entry.path());
-    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "crt"));
-    let texts = files.filter(|path| fs::metadata(path).is_ok_and(|file| file.len() <= LARGEST as u64));
-    texts
-        .filter_map(|path| fs::read(path).ok())
-        .filter_map(|text| reqwest::Certificate::from_pem_bundle(&text).ok())
-        .flatten()
-        .collect()
 }
 
 /// Whether a registry is on this machine.

@@ -7,6 +7,7 @@ mod error;
 mod manifest;
 mod question;
 mod signature;
+mod trust;
 
 pub(crate) use client::RegistryClient;
 pub use error::RegistryError;

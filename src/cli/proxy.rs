@@ -10,13 +10,13 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use crate::proxy::{self, Drained, ENGINE, Gate, Names, REPORT_SOCKET};
+use crate::proxy::{self, Drained, ENGINE, Gate, HANDOVER_SOCKET, Handover, Names, report_socket};
 use driftless_model::{Forwards, error_chain};
 
 /// The most threads that carry connections.
 const MOST_THREADS: usize = 4;
 
-/// Forwards until SIGTERM or SIGINT, which end it at once.
+/// Forwards until SIGTERM or SIGINT, which end it at once, unless it is handing over to the next proxy.
 pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let arguments: Vec<String> = arguments.into_iter().collect();
     let forwards = match Forwards::parse(arguments.iter().map(String::as_str)) {
@@ -44,7 +44,7 @@ pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 /// `driftless proxy-ready`: gives the proxy of this container its ready endpoints.
 pub fn proxy_ready(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let words: Vec<String> = arguments.into_iter().collect();
-    match proxy::send_report(REPORT_SOCKET, words.iter().map(String::as_str)) {
+    match proxy::send_report(&report_socket(), words.iter().map(String::as_str)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{}", error_chain(&error));
@@ -56,7 +56,7 @@ pub fn proxy_ready(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 /// `driftless proxy-drain`: waits until some endpoints of the proxy of this container have no connections left.
 pub fn proxy_drain(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let words: Vec<String> = arguments.into_iter().collect();
-    match proxy::send_drain(REPORT_SOCKET, words.iter().map(String::as_str)) {
+    match proxy::send_drain(&report_socket(), words.iter().map(String::as_str)) {
         Ok(Drained::All) => ExitCode::SUCCESS,
         Ok(Drained::SomeLeft) => {
             tracing::info!("connections are left");
@@ -90,17 +90,26 @@ async fn forward_until_signal(forwards: Forwards) -> ExitCode {
     let targets: Vec<String> =
         forwards.ports.iter().flat_map(|it| it.targets.iter().map(|(name, _)| name.clone())).collect();
     let names = Names::new(ENGINE, targets.iter().map(String::as_str));
-    let gate = if forwards.ready_only { Gate::by_report(REPORT_SOCKET) } else { Gate::open() };
+    let gate = if forwards.ready_only { Gate::by_report(&report_socket()) } else { Gate::open() };
     let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+    let handover = forwards.hand_over.then(|| Handover::at(HANDOVER_SOCKET));
+    let stopped = async {
+        select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        if let Some(handover) = &handover {
+            handover.idle().await;
+        }
+    };
     select! {
-        served = proxy::serve_on(threads, forwards, names, Arc::new(gate)) => match served {
+        served = proxy::serve_on(threads, forwards, names, Arc::new(gate), handover.as_deref()) => match served {
             Ok(()) => ExitCode::FAILURE,
             Err(error) => {
                 tracing::error!("{}", error_chain(&error));
                 ExitCode::FAILURE
             }
         },
-        _ = terminate.recv() => ExitCode::SUCCESS,
-        _ = interrupt.recv() => ExitCode::SUCCESS,
+        () = stopped => ExitCode::SUCCESS,
     }
 }

@@ -126,6 +126,27 @@ impl Balance {
         }
     }
 
+    /// A connection to this endpoint that was made before.
+    pub(super) fn lease(&self, endpoint: SocketAddr) -> Lease {
+        self.state().endpoint(endpoint).lease()
+    }
+
+    /// The clients with a remembered endpoint, and the time since they were there.
+    pub(super) fn clients(&self) -> Vec<(IpAddr, SocketAddr, Duration)> {
+        self.state().known.iter().map(|(client, (endpoint, at))| (*client, *endpoint, at.elapsed())).collect()
+    }
+
+    /// Remembers a client that was there so long ago.
+    pub(super) fn restore(&self, client: IpAddr, endpoint: SocketAddr, ago: Duration) {
+        if let (Some(time), Some(at)) = (self.affinity, Instant::now().checked_sub(ago)) {
+            let mut state = self.state();
+            state.remember(client, endpoint, time);
+            if let Some((_, since)) = state.known.get_mut(&client) {
+                *since = at;
+            }
+        }
+    }
+
     /// Marks these endpoints as leaving, and all others as staying.
     pub(super) fn mark_leaving(&self, is_leaving: impl Fn(SocketAddr) -> bool) {
         for endpoint in self.state().endpoints.values() {

@@ -11,7 +11,7 @@ use std::{
 
 use nix::{
     fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice},
-    unistd::pipe2,
+    unistd::{pipe2, read},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
@@ -166,6 +166,21 @@ impl Flow {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Takes what was read and is not yet written.
+    pub(super) fn take_waiting(&mut self) -> io::Result<Vec<u8>> {
+        let Waiting { mut bytes, written } = std::mem::take(&mut self.waiting);
+        bytes.drain(..written);
+        if let Some(pipe) = self.pipe.as_mut() {
+            let mut buffer = vec![0; PIPE];
+            while pipe.filled > 0 {
+                let count = read(&pipe.from, &mut buffer)?;
+                bytes.extend(buffer.get(..count).unwrap_or_default());
+                pipe.filled = pipe.filled.saturating_sub(count.max(1));
+            }
+        }
+        Ok(bytes)
     }
 
     fn give_pipe_back(&mut self) {

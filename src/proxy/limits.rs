@@ -61,6 +61,12 @@ impl Limits {
         }
     }
 
+    /// A permit for a connection that was accepted by the proxy before, also beyond the limit.
+    pub(super) fn permit_accepted(self: &Arc<Self>) -> Permit {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Permit(Arc::clone(self))
+    }
+
     /// A permit for one more connection, or `None` if there are as many as are allowed.
     pub(super) fn permit(self: &Arc<Self>) -> Option<Permit> {
         let more = |open: usize| (open < self.most).then_some(open + 1);

@@ -3,13 +3,17 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     io::{self, Read as _, Write as _},
     net::IpAddr,
     os::{
         linux::net::SocketAddrExt as _,
-        unix::net::{SocketAddr, UnixListener, UnixStream},
+        unix::{
+            fs::MetadataExt as _,
+            net::{SocketAddr, UnixListener, UnixStream},
+        },
     },
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -23,8 +27,12 @@ use driftless_model::{InvalidEndpoints, ReadyEndpoints};
 
 use super::{ready::Gate, route::Route};
 
-/// The abstract name of a proxy's socket. Abstract names belong to a network namespace, and each proxy has its own.
-pub const REPORT_SOCKET: &str = "driftless-proxy";
+/// The abstract name of a proxy's socket. Abstract names belong to a network namespace, which a proxy and the one that takes
+/// over from it share, so the name has the number of the container's mount namespace, which the agent's commands run in.
+pub fn report_socket() -> String {
+    let namespace = fs::metadata("/proc/self/ns/mnt").map_or(0, |found| found.ino());
+    format!("driftless-proxy-{namespace}")
+}
 /// The longest report in bytes: about 4000 addresses.
 const MAX_REPORT: u64 = 128 * 1024;
 /// The deadline for one report.
@@ -41,8 +49,27 @@ const LEFT: &[u8] = b"left";
 /// The first word of a message that drains endpoints. Words of a report contain `=`.
 const DRAIN: &str = "drain";
 
+/// The routes of the present shift, for messages of the agent. None while another proxy has taken over.
+#[derive(Debug, Default)]
+pub(super) struct Routes(Mutex<Vec<Weak<Route>>>);
+
+impl Routes {
+    pub(super) fn set(&self, routes: &[Arc<Route>]) {
+        *self.lock() = routes.iter().map(Arc::downgrade).collect();
+    }
+
+    /// The routes. A shift ends when nobody holds them any more, so let go of them before waiting.
+    pub(super) fn now(&self) -> Vec<Arc<Route>> {
+        self.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Route>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Receives messages of the agent for ever, unless the gate is open.
-pub(super) async fn listen(gate: &Arc<Gate>, routes: &[Arc<Route>]) -> io::Result<()> {
+pub(super) async fn listen(gate: &Arc<Gate>, routes: &Arc<Routes>) -> io::Result<()> {
     let Some(socket) = gate.socket() else { return std::future::pending().await };
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket)?)?;
     listener.set_nonblocking(true)?;
@@ -55,7 +82,7 @@ pub(super) async fn listen(gate: &Arc<Gate>, routes: &[Arc<Route>]) -> io::Resul
         }
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (gate, routes) = (Arc::clone(gate), routes.to_vec());
+                let (gate, routes) = (Arc::clone(gate), Arc::clone(routes));
                 messages.spawn(async move { receive(&gate, stream, &routes).await });
             }
             Err(error) => {
@@ -66,7 +93,7 @@ pub(super) async fn listen(gate: &Arc<Gate>, routes: &[Arc<Route>]) -> io::Resul
     }
 }
 
-async fn receive(gate: &Gate, mut stream: tokio::net::UnixStream, routes: &[Arc<Route>]) {
+async fn receive(gate: &Gate, mut stream: tokio::net::UnixStream, routes: &Routes) {
     let mut text = String::new();
     let read = (&mut stream).take(MAX_REPORT + 1);
     let answer = match timeout(DEADLINE, async { { read }.read_to_string(&mut text).await }).await {
@@ -81,7 +108,7 @@ async fn receive(gate: &Gate, mut stream: tokio::net::UnixStream, routes: &[Arc<
     }
 }
 
-async fn obey(gate: &Gate, text: &str, routes: &[Arc<Route>]) -> io::Result<&'static [u8]> {
+async fn obey(gate: &Gate, text: &str, routes: &Routes) -> io::Result<&'static [u8]> {
     if text.len() as u64 > MAX_REPORT {
         return Err(io::Error::other(format!("the report is longer than {MAX_REPORT} bytes")));
     }
@@ -92,22 +119,17 @@ async fn obey(gate: &Gate, text: &str, routes: &[Arc<Route>]) -> io::Result<&'st
         return Ok(drain(gate, &addresses.map_err(io::Error::other)?, time, routes).await);
     }
     gate.report(ReadyEndpoints::parse(text.lines()).map_err(io::Error::other)?);
-    mark_leaving(routes);
+    mark_leaving(&routes.now());
     Ok(ACCEPTED)
 }
 
 /// Gives these addresses no new traffic, and waits until their connections have ended, for at most this time.
-async fn drain(
-    gate: &Gate,
-    addresses: &BTreeSet<IpAddr>,
-    time: Duration,
-    routes: &[Arc<Route>],
-) -> &'static [u8] {
+async fn drain(gate: &Gate, addresses: &BTreeSet<IpAddr>, time: Duration, routes: &Routes) -> &'static [u8] {
     gate.drain(addresses);
-    mark_leaving(routes);
+    mark_leaving(&routes.now());
     let end = Instant::now() + time;
     let is_one = |address: IpAddr| addresses.contains(&address);
-    while routes.iter().any(|route| route.is_used(is_one, LAST_ANSWER)) {
+    while routes.now().iter().any(|route| route.is_used(is_one, LAST_ANSWER)) {
         if Instant::now() >= end {
             return LEFT;
         }
@@ -117,7 +139,7 @@ async fn drain(
 }
 
 /// Marks the endpoints that get no new traffic, so that connections which can be moved leave them.
-fn mark_leaving(routes: &[Arc<Route>]) {
+pub(super) fn mark_leaving(routes: &[Arc<Route>]) {
     for route in routes {
         route.balance.mark_leaving(|endpoint| !route.admits(endpoint));
     }

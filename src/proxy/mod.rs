@@ -5,13 +5,15 @@
 //! Endpoints are the addresses that the agent reports as ready ([`Gate`]), as long as the engine's name server knows
 //! them. Without reports they are the addresses that a name resolves to. An endpoint that will be stopped gets no new
 //! traffic first, and keeps its connections until they end or its grace period passes. The proxy stores nothing, and its
-//! memory is bounded: further connections are refused. The agent decides which Service needs a proxy, and with
+//! memory is bounded: further connections are refused. A newer proxy in the same network namespace takes everything over
+//! from it, so a change of the program or of its arguments ends no connection. The agent decides which Service needs a proxy, and with
 //! which arguments ([`driftless_model::Forwards`]).
 //!
 //! | file | content |
 //! |---|---|
 //! | `balance` | the endpoints of a port: which one a client gets, counters |
 //! | `flow` | one direction of a connection |
+//! | `handover` | the protocol by which the next proxy takes over |
 //! | `header` | the header of the PROXY protocol |
 //! | `limits` | connections at the same time, timeouts, lines in the log |
 //! | `names` | a client of the engine's name server |
@@ -19,26 +21,31 @@
 //! | `ready` | the endpoints that may get traffic |
 //! | `request` | the beginning of an HTTP request |
 //! | `route` | one port and its endpoints |
+//! | `shift` | the time until the next proxy takes over |
 //! | `tcp`, `udp` | connections and datagrams |
 
 use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use socket2::{Domain, Socket, Type};
 use tokio::{
     net::{TcpListener, UdpSocket},
     runtime::Builder,
+    sync::mpsc,
     task::JoinSet,
+    time::timeout,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use driftless_model::{Forwards, Protocol};
+use driftless_model::{Forwards, Protocol, ReadyEndpoints};
 
 mod balance;
 mod flow;
+mod handover;
 mod header;
 mod limits;
 mod messages;
@@ -46,20 +53,27 @@ mod names;
 mod ready;
 mod request;
 mod route;
+mod shift;
 mod tcp;
 mod udp;
 
 pub use balance::Balance;
-pub use messages::{Drained, REPORT_SOCKET, ReportError, send_drain, send_report};
+pub use handover::{HANDOVER_SOCKET, Handover};
+pub use messages::{Drained, ReportError, report_socket, send_drain, send_report};
 pub use names::{ENGINE, Names};
 pub use ready::Gate;
 
-use limits::Limits;
+use handover::{CLIENTS_AT_ONCE, Item, Parcel};
+use limits::{Limits, Permit};
+use messages::Routes;
 use route::{Route, RouteLog};
+use shift::Shift;
 
 /// Connections that wait in the kernel until they are accepted, for each port and thread. The kernel has a limit of its own
 /// (`net.core.somaxconn`), which is 4096 since Linux 5.4.
 const BACKLOG: i32 = 4096;
+/// Time in which the tasks of a shift end.
+const END_OF_SHIFT: Duration = Duration::from_secs(3);
 
 /// Why the proxy ends.
 #[derive(Debug, thiserror::Error)]
@@ -75,110 +89,282 @@ pub enum Error {
     NoPorts,
     #[error("could not listen for the ready endpoints")]
     Reports(#[source] io::Error),
+    #[error("could not take over from the proxy before")]
+    Handover(#[source] io::Error),
     #[error("could not start a thread")]
     Thread(#[source] io::Error),
 }
 
-/// A socket that is bound.
-enum Listening {
-    /// One socket for each thread. The kernel distributes connections among them.
-    Tcp(Vec<Socket>, Arc<Route>),
-    Udp(Socket, Arc<Route>),
-}
-
 /// Forwards for ever on one thread: see [`serve_on`].
 pub async fn serve(forwards: Forwards, names: Names, gate: Arc<Gate>) -> Result<(), Error> {
-    serve_on(1, forwards, names, gate).await
+    serve_on(1, forwards, names, gate, None).await
 }
 
 /// Forwards for ever, to the endpoints that the gate admits. All ports are bound before anything is forwarded, and one
 /// that cannot be bound is an error. Beyond the first thread, which is the caller's, each has a runtime of its own and
 /// carries the connections that it has accepted.
+///
+/// With a handover it begins with what the present proxy carries, and goes on until the next proxy takes over. Then it
+/// waits, and begins again if the next proxy ends.
 pub async fn serve_on(
     threads: usize,
     forwards: Forwards,
     names: Names,
     gate: Arc<Gate>,
+    handover: Option<&Handover>,
 ) -> Result<(), Error> {
-    let Forwards { ports, affinity, ready_only: _, limits, proxy_protocol } = forwards;
-    let (names, limits) = (Arc::new(names), Arc::new(Limits::new(&limits)));
-    let mut all = Vec::new();
-    for forward in ports {
-        let (port, protocol) = (forward.port, forward.protocol);
-        let route = Arc::new(Route {
-            forward,
-            names: Arc::clone(&names),
-            gate: Arc::clone(&gate),
-            balance: Balance::new(affinity),
-            limits: Arc::clone(&limits),
-            proxy_protocol,
-            log: RouteLog::default(),
-        });
-        let failed = |source| Error::Listen { port, protocol: protocol.as_str(), source };
-        all.push(match protocol {
-            Protocol::Tcp => {
-                let sockets: io::Result<Vec<Socket>> = (0..threads).map(|_| tcp_socket(port)).collect();
-                Listening::Tcp(sockets.map_err(failed)?, route)
-            }
-            Protocol::Udp => Listening::Udp(udp_socket(port).map_err(failed)?, route),
-            Protocol::Sctp => return Err(failed(io::Error::from(io::ErrorKind::Unsupported))),
-        });
-    }
-    if all.is_empty() {
+    if forwards.ports.is_empty() {
         return Err(Error::NoPorts);
     }
-    forward(threads, all, &gate).await
+    let routes = Arc::new(Routes::default());
+    let limits = Arc::new(Limits::new(&forwards.limits));
+    let names = Arc::new(names);
+    let proxy = Proxy {
+        threads: threads.max(1),
+        forwards,
+        names,
+        gate: Arc::clone(&gate),
+        limits,
+        routes: Arc::clone(&routes),
+    };
+    tokio::select! {
+        biased;
+        ended = proxy.serve(handover) => ended,
+        failed = messages::listen(&gate, &routes) => failed.map_err(Error::Reports),
+    }
 }
 
-async fn forward(threads: usize, all: Vec<Listening>, gate: &Arc<Gate>) -> Result<(), Error> {
-    // Dropped with this future, and all of its tasks and threads with it.
-    let mut tasks = JoinSet::new();
-    let stop = CancellationToken::new();
-    let _stop = stop.clone().drop_guard();
-    let mut routes = Vec::new();
-    let mut by_thread: Vec<Vec<(Socket, Arc<Route>)>> = Vec::new();
-    by_thread.resize_with(threads.max(1), Vec::new);
-    for listening in all {
-        match listening {
-            Listening::Tcp(sockets, route) => {
-                tracing::info!("forwarding {}", route.forward);
-                for (socket, thread) in sockets.into_iter().zip(&mut by_thread) {
-                    thread.push((socket, Arc::clone(&route)));
+/// The settings of a proxy, which stay the same in all of its shifts.
+struct Proxy {
+    threads: usize,
+    forwards: Forwards,
+    names: Arc<Names>,
+    gate: Arc<Gate>,
+    limits: Arc<Limits>,
+    routes: Arc<Routes>,
+}
+
+/// A shift that has begun. All of its tasks and threads end when this is dropped.
+struct Running {
+    shift: Arc<Shift>,
+    tasks: JoinSet<()>,
+    routes: Vec<Arc<Route>>,
+    parcels: mpsc::UnboundedReceiver<Parcel>,
+    _stop: DropGuard,
+}
+
+/// The sockets and connections that one thread begins with.
+#[derive(Default)]
+struct Work {
+    sockets: Vec<(Socket, Arc<Route>)>,
+    connections: Vec<(Parcel, Arc<Route>, Permit)>,
+}
+
+/// The parcels of the proxy before for one port.
+#[derive(Default)]
+struct Taken {
+    sockets: Vec<Socket>,
+    sessions: Vec<Parcel>,
+    connections: Vec<Parcel>,
+}
+
+impl Proxy {
+    async fn serve(&self, handover: Option<&Handover>) -> Result<(), Error> {
+        // The proxy before notices by the end of this connection that this one has ended.
+        let (mut parcels, _before) = match handover {
+            Some(handover) => handover.take().await.map_err(Error::Handover)?,
+            None => (Vec::new(), None),
+        };
+        loop {
+            let running = self.begin(parcels)?;
+            let Some(handover) = handover else { return std::future::pending().await };
+            let successor = handover.successor().await;
+            let busy = handover.begin().await;
+            let all = self.end(running).await;
+            let count = all.len();
+            match successor.give(all).await {
+                Ok(successor) => {
+                    drop(busy);
+                    tracing::info!("the next proxy has taken over {count} sockets and connections");
+                    successor.gone().await;
+                    tracing::info!("the next proxy has ended; forwarding again");
+                    parcels = Vec::new();
                 }
-                routes.push(route);
-            }
-            Listening::Udp(socket, route) => {
-                tracing::info!("forwarding {}", route.forward);
-                let socket = UdpSocket::from_std(socket.into()).map_err(Error::Reports)?;
-                tasks.spawn(udp::receive(Arc::new(socket), Arc::clone(&route)));
-                routes.push(route);
+                Err((back, error)) => {
+                    tracing::warn!(%error, "the next proxy did not take over; forwarding goes on");
+                    parcels = back;
+                }
             }
         }
     }
-    let mut threads = by_thread.into_iter();
-    for (socket, route) in threads.next().unwrap_or_default() {
-        tasks.spawn(accept(socket, route)?);
+
+    /// Begins a shift with the parcels of the one before.
+    fn begin(&self, parcels: Vec<Parcel>) -> Result<Running, Error> {
+        let (shift, (sender, receiver)) = (Arc::new(Shift::default()), mpsc::unbounded_channel());
+        let mut routes = Vec::new();
+        for forward in &self.forwards.ports {
+            routes.push(Arc::new(Route {
+                forward: forward.clone(),
+                names: Arc::clone(&self.names),
+                gate: Arc::clone(&self.gate),
+                balance: Balance::new(self.forwards.affinity),
+                limits: Arc::clone(&self.limits),
+                proxy_protocol: self.forwards.proxy_protocol,
+                log: RouteLog::default(),
+                shift: Arc::clone(&shift),
+                parcels: sender.clone(),
+            }));
+        }
+        let mut taken = self.sort(parcels, &routes);
+        let mut work: Vec<Work> = Vec::new();
+        work.resize_with(self.threads, Work::default);
+        let mut datagrams = Vec::new();
+        for (route, taken) in routes.iter().zip(&mut taken) {
+            let (port, protocol) = (route.forward.port, route.forward.protocol);
+            let failed = |source| Error::Listen { port, protocol: protocol.as_str(), source };
+            match protocol {
+                Protocol::Tcp => {
+                    let mut sockets = std::mem::take(&mut taken.sockets);
+                    if sockets.is_empty() {
+                        let new: io::Result<_> = (0..self.threads).map(|_| tcp_socket(port)).collect();
+                        sockets = new.map_err(failed)?;
+                    }
+                    // One socket for each thread: the kernel distributes connections among them.
+                    for (index, socket) in sockets.into_iter().enumerate() {
+                        if let Some(thread) = work.get_mut(index % self.threads) {
+                            thread.sockets.push((socket, Arc::clone(route)));
+                        }
+                    }
+                }
+                Protocol::Udp => {
+                    let socket = match taken.sockets.pop() {
+                        Some(socket) => socket,
+                        None => udp_socket(port).map_err(failed)?,
+                    };
+                    let socket = UdpSocket::from_std(socket.into()).map_err(failed)?;
+                    datagrams.push((socket, Arc::clone(route), std::mem::take(&mut taken.sessions)));
+                }
+                Protocol::Sctp => return Err(failed(io::Error::from(io::ErrorKind::Unsupported))),
+            }
+        }
+        for (route, taken) in routes.iter().zip(taken) {
+            for (index, parcel) in taken.connections.into_iter().enumerate() {
+                if let Some(thread) = work.get_mut(index % self.threads) {
+                    let permit = self.limits.permit_accepted();
+                    thread.connections.push((parcel, Arc::clone(route), permit));
+                }
+            }
+            tracing::info!("forwarding {}", route.forward);
+        }
+        messages::mark_leaving(&routes);
+        self.routes.set(&routes);
+        let mut tasks = JoinSet::new();
+        let stop = CancellationToken::new();
+        for (socket, route, sessions) in datagrams {
+            tasks.spawn(udp::receive(Arc::new(socket), route, sessions));
+        }
+        let mut work = work.into_iter();
+        work.next().unwrap_or_default().begin(&mut tasks)?;
+        for work in work.filter(|work| !work.sockets.is_empty() || !work.connections.is_empty()) {
+            start_thread(work, stop.clone()).map_err(Error::Thread)?;
+        }
+        Ok(Running { shift, tasks, routes, parcels: receiver, _stop: stop.drop_guard() })
     }
-    for sockets in threads.filter(|sockets| !sockets.is_empty()) {
-        start_thread(sockets, stop.clone()).map_err(Error::Thread)?;
+
+    /// Sorts the parcels of the proxy before by the routes that they are for. What belongs to no port any more ends here.
+    fn sort(&self, parcels: Vec<Parcel>, routes: &[Arc<Route>]) -> Vec<Taken> {
+        let mut all: Vec<Taken> = Vec::new();
+        all.resize_with(routes.len(), Taken::default);
+        for mut parcel in parcels {
+            let (port, protocol) = match &parcel.item {
+                Item::Listener { port, protocol } | Item::Clients { port, protocol, .. } => {
+                    (*port, *protocol)
+                }
+                Item::Connection { port, .. } => (*port, Protocol::Tcp),
+                Item::Session { port, .. } => (*port, Protocol::Udp),
+                Item::Report { words, leaving } => {
+                    if let Ok(endpoints) = ReadyEndpoints::parse(words.iter().map(String::as_str)) {
+                        let targets = self.forwards.ports.iter().flat_map(|port| &port.targets);
+                        self.gate.take_over(
+                            endpoints,
+                            leaving.iter().copied(),
+                            targets.map(|(name, _)| name),
+                        );
+                    }
+                    continue;
+                }
+                Item::End | Item::Unknown => continue,
+            };
+            let is_of = |route: &Arc<Route>| (route.forward.port, route.forward.protocol) == (port, protocol);
+            let Some(index) = routes.iter().position(is_of) else { continue };
+            let (Some(route), Some(taken)) = (routes.get(index), all.get_mut(index)) else { continue };
+            match parcel.item {
+                Item::Listener { .. } => {
+                    taken.sockets.extend(parcel.descriptors.pop().map(Socket::from));
+                }
+                Item::Clients { clients, .. } => {
+                    for (client, endpoint, ago) in clients {
+                        route.balance.restore(client, endpoint, Duration::from_millis(ago));
+                    }
+                }
+                Item::Session { .. } => taken.sessions.push(parcel),
+                _ => taken.connections.push(parcel),
+            }
+        }
+        all
     }
-    tokio::select! {
-        failed = messages::listen(gate, &routes) => failed.map_err(Error::Reports),
-        () = async { while tasks.join_next().await.is_some() {} } => Ok(()),
+
+    /// Ends a shift. Returns everything that it carried.
+    async fn end(&self, running: Running) -> Vec<Parcel> {
+        let Running { shift, tasks, routes, mut parcels, _stop } = running;
+        shift.end();
+        let mut all = Vec::new();
+        if let Some((endpoints, leaving)) = self.gate.last() {
+            all.push(Parcel::of(Item::Report { words: endpoints.words(), leaving }));
+        }
+        for route in routes {
+            let (port, protocol) = (route.forward.port, route.forward.protocol);
+            for clients in route.balance.clients().chunks(CLIENTS_AT_ONCE) {
+                let ago = |it: &Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
+                let clients =
+                    clients.iter().map(|(client, endpoint, at)| (*client, *endpoint, ago(at))).collect();
+                all.push(Parcel::of(Item::Clients { port, protocol, clients }));
+            }
+        }
+        let collect = async {
+            while let Some(parcel) = parcels.recv().await {
+                all.push(parcel);
+            }
+        };
+        if timeout(END_OF_SHIFT, collect).await.is_err() {
+            tracing::warn!("some connections could not be handed over in time; they end");
+        }
+        drop(tasks);
+        all
     }
 }
 
-/// Accepts connections on a thread of its own until the token is cancelled.
-fn start_thread(sockets: Vec<(Socket, Arc<Route>)>, stop: CancellationToken) -> io::Result<()> {
+impl Work {
+    /// Spawns the tasks in the present runtime.
+    fn begin(self, tasks: &mut JoinSet<()>) -> Result<(), Error> {
+        for (socket, route) in self.sockets {
+            tasks.spawn(accept(socket, route)?);
+        }
+        for (parcel, route, permit) in self.connections {
+            tokio::spawn(tcp::resume(parcel, route, permit));
+        }
+        Ok(())
+    }
+}
+
+/// Carries connections on a thread of its own until the token is cancelled.
+fn start_thread(work: Work, stop: CancellationToken) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let run = move || {
         runtime.block_on(async move {
             let mut tasks = JoinSet::new();
-            for (socket, route) in sockets {
-                match accept(socket, route) {
-                    Ok(accepting) => drop(tasks.spawn(accepting)),
-                    Err(error) => tracing::error!(%error, "could not accept connections"),
-                }
+            if let Err(error) = work.begin(&mut tasks) {
+                tracing::error!(%error, "could not accept connections");
             }
             stop.cancelled().await;
         });

@@ -73,6 +73,26 @@ impl Gate {
         self.changed.send_replace(());
     }
 
+    /// The last report, and the endpoints that are drained, for the next proxy.
+    pub(super) fn last(&self) -> Option<(ReadyEndpoints, Vec<IpAddr>)> {
+        let report = self.reported.as_ref()?.last().as_ref().map(|last| last.endpoints.clone())?;
+        Some((report, self.leaving().iter().copied().collect()))
+    }
+
+    /// Takes over the last report of the proxy before, unless it lacks a target. The agent will report soon.
+    pub(super) fn take_over<'a>(
+        &self,
+        endpoints: ReadyEndpoints,
+        leaving: impl IntoIterator<Item = IpAddr>,
+        mut targets: impl Iterator<Item = &'a String>,
+    ) {
+        let has_report = self.reported.as_ref().is_some_and(|reported| reported.last().is_some());
+        if !has_report && targets.all(|name| endpoints.0.contains_key(name)) {
+            self.report(endpoints);
+            self.drain(&leaving.into_iter().collect());
+        }
+    }
+
     /// The ready addresses of a target.
     pub(super) fn ready(&self, name: &str) -> Ready {
         let Some(reported) = &self.reported else { return Ready::All };

@@ -7,12 +7,15 @@ use std::{
 };
 
 use driftless_model::{Forward, Protocol};
+use tokio::sync::mpsc;
 
 use super::{
     balance::Balance,
+    handover::Parcel,
     limits::{Limits, Seldom},
     names::Names,
     ready::{Gate, Ready},
+    shift::Shift,
 };
 
 /// One port and its endpoints.
@@ -25,6 +28,9 @@ pub(super) struct Route {
     pub(super) limits: Arc<Limits>,
     pub(super) proxy_protocol: bool,
     pub(super) log: RouteLog,
+    pub(super) shift: Arc<Shift>,
+    /// Takes the parcels of the tasks at the end of the shift. All tasks have ended when nobody holds a route any more.
+    pub(super) parcels: mpsc::UnboundedSender<Parcel>,
 }
 
 /// Lines in the log that many connections would repeat.
@@ -36,6 +42,12 @@ pub(super) struct RouteLog {
 }
 
 impl Route {
+    /// Hands something over to the next proxy.
+    pub(super) fn hand_over(&self, parcel: Parcel) {
+        // Without a receiver the proxy ends.
+        let _ = self.parcels.send(parcel);
+    }
+
     /// The endpoints that may get traffic now.
     pub(super) async fn endpoints(&self) -> Vec<SocketAddr> {
         let mut all = Vec::new();

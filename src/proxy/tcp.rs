@@ -4,12 +4,14 @@ use std::{
     future::poll_fn,
     io,
     net::SocketAddr,
-    pin::Pin,
+    os::fd::OwnedFd,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
+use driftless_model::Protocol;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -21,6 +23,7 @@ use tokio::{
 use super::{
     balance::Lease,
     flow::{Decision, Flow},
+    handover::{Item, Parcel},
     header::header,
     limits::Permit,
     request::begins_request,
@@ -36,10 +39,17 @@ const FULL: Duration = Duration::from_millis(20);
 const SILENCE: Duration = Duration::from_mins(1);
 const ASK_AGAIN: Duration = Duration::from_secs(15);
 
-/// Takes connections for ever.
+/// Takes connections until the end of the shift, and then hands the listening socket over.
 pub(super) async fn accept(listener: TcpListener, route: Arc<Route>) {
+    let shift = Arc::clone(&route.shift);
+    let mut ended = pin!(shift.ended());
     loop {
-        match listener.accept().await {
+        let accepted = select! {
+            biased;
+            () = &mut ended => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
             Ok((client, address)) => {
                 // Beyond the limit a client gets an answer at once: in the kernel's queue it would wait without end.
                 let Some(permit) = route.limits.permit() else {
@@ -47,7 +57,7 @@ pub(super) async fn accept(listener: TcpListener, route: Arc<Route>) {
                     continue;
                 };
                 // Ends with the runtime. Nobody waits for it, so its memory is free as soon as it has ended.
-                tokio::spawn(forward(client, address, Arc::clone(&route), permit));
+                tokio::spawn(forward(client, address, Vec::new(), Arc::clone(&route), permit));
             }
             Err(error) if is_of_client(&error) => {}
             // Out of descriptors or memory, most likely: some will be free again.
@@ -58,6 +68,10 @@ pub(super) async fn accept(listener: TcpListener, route: Arc<Route>) {
             }
         }
     }
+    let port = route.forward.port;
+    if let Ok(listener) = listener.into_std() {
+        route.hand_over(Parcel::with(Item::Listener { port, protocol: Protocol::Tcp }, listener));
+    }
 }
 
 /// Whether it is over before it began.
@@ -65,53 +79,87 @@ fn is_of_client(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset)
 }
 
-async fn forward(client: TcpStream, address: SocketAddr, route: Arc<Route>, permit: Permit) {
+/// Connects a client, whose first bytes may be known already, and forwards until one of the sides has ended.
+async fn forward(client: TcpStream, address: SocketAddr, first: Vec<u8>, route: Arc<Route>, permit: Permit) {
     // In memory of its own, which is free again when the connection is established.
-    let Some((endpoint, lease)) = Box::pin(connect(address, &route, None)).await else {
-        reset(&client);
-        return;
+    let (endpoint, lease) = match Box::pin(reach(address, &route, None)).await {
+        Reached::Endpoint(endpoint, lease) => (endpoint, lease),
+        Reached::Nothing => {
+            reset(&client);
+            return;
+        }
+        Reached::EndOfShift => {
+            route.hand_over_client(client, address, first);
+            return;
+        }
     };
-    let up = route.beginning(&client, address);
-    let mut relay = Relay {
+    let mut up = route.header(&client, address).unwrap_or_default();
+    up.extend(first);
+    let relay = Relay {
         client,
         endpoint,
         lease,
-        up,
+        up: Flow::beginning_with(up),
         down: Flow::default(),
         speaks_http: None,
         has_answered: false,
-        idle: route.limits.idle.map(|time| Idle { time, timer: Box::pin(sleep(time)) }),
+        idle: route.idle(),
     };
-    loop {
-        match poll_fn(|cx| relay.poll(cx)).await {
-            Event::Over => break,
-            Event::Broken => {
-                // One side has broken off, and so does the proxy with the other.
-                reset(&relay.client);
-                reset(&relay.endpoint);
-                break;
-            }
-            Event::Request(bytes) => {
-                let leaving = Some(relay.lease.address());
-                match Box::pin(connect(address, &route, leaving)).await {
-                    Some((endpoint, lease)) => {
-                        let mut first = route.header(&relay.client, address).unwrap_or_default();
-                        first.extend(bytes);
-                        (relay.endpoint, relay.lease) = (endpoint, lease);
-                        relay.up = Flow::beginning_with(first);
-                        relay.down = Flow::default();
-                    }
-                    None => relay.up = Flow::beginning_with(bytes),
-                }
-            }
-        }
-    }
+    relay.run(address, &route).await;
     drop(permit);
 }
 
+/// Goes on with a connection of the proxy before.
+pub(super) async fn resume(parcel: Parcel, route: Arc<Route>, permit: Permit) {
+    let Item::Connection { client: address, endpoint, speaks_http, has_answered, from_client, port: _ } =
+        parcel.item
+    else {
+        return;
+    };
+    let mut streams = parcel.descriptors.into_iter().map(adopt);
+    let Some(Ok(client)) = streams.next() else { return };
+    let mut up = parcel.bytes;
+    let down = up.split_off(from_client.min(up.len()));
+    match (endpoint, streams.next()) {
+        (Some(endpoint), Some(Ok(stream))) => {
+            let relay = Relay {
+                client,
+                endpoint: stream,
+                lease: route.balance.lease(endpoint),
+                up: Flow::beginning_with(up),
+                down: Flow::beginning_with(down),
+                speaks_http,
+                has_answered,
+                idle: route.idle(),
+            };
+            relay.run(address, &route).await;
+            drop(permit);
+        }
+        _ => forward(client, address, up, route, permit).await,
+    }
+}
+
+fn adopt(descriptor: OwnedFd) -> io::Result<TcpStream> {
+    TcpStream::from_std(std::net::TcpStream::from(descriptor))
+}
+
 impl Route {
-    fn beginning(&self, client: &TcpStream, address: SocketAddr) -> Flow {
-        self.header(client, address).map_or_else(Flow::default, Flow::beginning_with)
+    fn idle(&self) -> Option<Idle> {
+        self.limits.idle.map(|time| Idle { time, timer: Box::pin(sleep(time)) })
+    }
+
+    /// Hands a client over that is not connected to an endpoint.
+    fn hand_over_client(&self, client: TcpStream, address: SocketAddr, bytes: Vec<u8>) {
+        let Ok(client) = client.into_std() else { return };
+        let item = Item::Connection {
+            port: self.forward.port,
+            client: address,
+            endpoint: None,
+            speaks_http: None,
+            has_answered: false,
+            from_client: bytes.len(),
+        };
+        self.hand_over(Parcel { item, descriptors: vec![client.into()], bytes });
     }
 
     /// The header of the PROXY protocol, if endpoints want it.
@@ -148,9 +196,73 @@ enum Event {
     /// The endpoint is leaving, and the client has begun another HTTP request with these bytes. Nothing of the connection is
     /// on its way, so another endpoint can answer.
     Request(Vec<u8>),
+    EndOfShift,
 }
 
 impl Relay {
+    /// Forwards until the connection or the shift has ended.
+    async fn run(mut self, address: SocketAddr, route: &Route) {
+        let mut ended = pin!(route.shift.ended());
+        let mut waits = false;
+        loop {
+            let event = poll_fn(|cx| {
+                // Polled once, because the task that it wakes stays the same. The flag costs less than it would.
+                if !waits {
+                    waits = true;
+                    let _ = ended.as_mut().poll(cx);
+                }
+                if route.shift.has_ended() {
+                    return Poll::Ready(Event::EndOfShift);
+                }
+                self.poll(cx)
+            });
+            match event.await {
+                Event::Over => return,
+                Event::Broken => {
+                    // One side has broken off, and so does the proxy with the other.
+                    reset(&self.client);
+                    reset(&self.endpoint);
+                    return;
+                }
+                Event::Request(bytes) => {
+                    let leaving = Some(self.lease.address());
+                    match Box::pin(reach(address, route, leaving)).await {
+                        Reached::Endpoint(endpoint, lease) => {
+                            let mut first = route.header(&self.client, address).unwrap_or_default();
+                            first.extend(bytes);
+                            (self.endpoint, self.lease) = (endpoint, lease);
+                            self.up = Flow::beginning_with(first);
+                            self.down = Flow::default();
+                        }
+                        Reached::Nothing | Reached::EndOfShift => self.up = Flow::beginning_with(bytes),
+                    }
+                }
+                Event::EndOfShift => {
+                    if let Err(error) = self.hand_over(address, route) {
+                        tracing::warn!(%error, "could not hand a connection over");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn hand_over(mut self, address: SocketAddr, route: &Route) -> io::Result<()> {
+        let mut bytes = self.up.take_waiting()?;
+        let item = Item::Connection {
+            port: route.forward.port,
+            client: address,
+            endpoint: Some(self.lease.address()),
+            speaks_http: self.speaks_http,
+            has_answered: self.has_answered,
+            from_client: bytes.len(),
+        };
+        bytes.extend(self.down.take_waiting()?);
+        let descriptors = vec![self.client.into_std()?.into(), self.endpoint.into_std()?.into()];
+        route.hand_over(Parcel { item, descriptors, bytes });
+        Ok(())
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let Self { client, endpoint, lease, up, down, speaks_http, has_answered, idle } = self;
         let down_polled = down.poll(cx, endpoint, client, true, |_| Decision::Forward);
@@ -182,6 +294,24 @@ impl Relay {
             }
         }
         Poll::Pending
+    }
+}
+
+enum Reached {
+    Endpoint(TcpStream, Lease),
+    Nothing,
+    EndOfShift,
+}
+
+/// A connection to a ready endpoint, unless the shift ends before.
+async fn reach(address: SocketAddr, route: &Route, leaving: Option<SocketAddr>) -> Reached {
+    select! {
+        biased;
+        () = route.shift.ended() => Reached::EndOfShift,
+        connected = connect(address, route, leaving) => match connected {
+            Some((endpoint, lease)) => Reached::Endpoint(endpoint, lease),
+            None => Reached::Nothing,
+        },
     }
 }
 

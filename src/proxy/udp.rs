@@ -5,10 +5,13 @@ use std::{
     collections::{BTreeMap, VecDeque},
     io,
     net::{Ipv4Addr, SocketAddr},
+    os::fd::AsFd as _,
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
+use driftless_model::Protocol;
 use socket2::SockRef;
 use tokio::{
     net::UdpSocket,
@@ -18,7 +21,11 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::{balance::Lease, route::Route};
+use super::{
+    balance::Lease,
+    handover::{Item, Parcel},
+    route::Route,
+};
 
 /// Maximum number of clients of one port. A further client replaces the one that was silent for longest: many ask
 /// once, from a port of their own, and are done.
@@ -52,12 +59,13 @@ struct Sessions {
     leaving: VecDeque<(Instant, Session)>,
 }
 
-/// Takes datagrams for ever.
-pub(super) async fn receive(socket: Arc<UdpSocket>, route: Arc<Route>) {
-    receive_of(socket, route, MOST).await;
+/// Takes datagrams until the end of the shift, and then hands over the socket and all sessions. Begins with the sessions
+/// of the proxy before.
+pub(super) async fn receive(socket: Arc<UdpSocket>, route: Arc<Route>, sessions: Vec<Parcel>) {
+    receive_of(socket, route, sessions, MOST).await;
 }
 
-async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, most: usize) {
+async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, parcels: Vec<Parcel>, most: usize) {
     let mut sessions = Sessions {
         most,
         by_client: BTreeMap::new(),
@@ -66,9 +74,15 @@ async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, most: usize) {
         leaving: VecDeque::new(),
     };
     let mut tasks: JoinSet<SocketAddr> = JoinSet::new();
+    for parcel in parcels {
+        sessions.resume(parcel, &socket, &route, &mut tasks);
+    }
     let mut buffer = vec![0; LONGEST];
+    let mut ended = pin!(route.shift.ended());
     loop {
         let received = select! {
+            biased;
+            () = &mut ended => break,
             received = socket.recv_from(&mut buffer) => received,
             Some(ended) = tasks.join_next_with_id(), if !tasks.is_empty() => {
                 if let Ok((task, client)) = ended
@@ -97,21 +111,57 @@ async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, most: usize) {
             }
             if !sessions.by_client.contains_key(&client) {
                 let Some((endpoint, lease)) = open(client, &route).await else { break };
-                let endpoint = Arc::new(endpoint);
-                let (heard, listening) = watch::channel(());
-                let carrier = answers(client, Arc::clone(&socket), Arc::clone(&endpoint), listening);
-                let task = tasks.spawn(carrier).id();
-                sessions.begin(client, Session { endpoint, lease, heard, task, last: 0 });
+                sessions.begin(client, endpoint, lease, &socket, &mut tasks);
             }
             if sessions.send(client, datagram) {
                 break;
             }
         }
     }
+    sessions.hand_over(&socket, &route);
 }
 
 impl Sessions {
-    fn begin(&mut self, client: SocketAddr, session: Session) {
+    /// Goes on with a session of the proxy before.
+    fn resume(
+        &mut self,
+        parcel: Parcel,
+        socket: &Arc<UdpSocket>,
+        route: &Route,
+        tasks: &mut JoinSet<SocketAddr>,
+    ) {
+        let Item::Session { client, endpoint, port: _ } = parcel.item else { return };
+        let Some(descriptor) = parcel.descriptors.into_iter().next() else { return };
+        let Ok(found) = UdpSocket::from_std(std::net::UdpSocket::from(descriptor)) else { return };
+        self.begin(client, found, route.balance.lease(endpoint), socket, tasks);
+        self.touch(client);
+    }
+
+    fn hand_over(&self, socket: &UdpSocket, route: &Route) {
+        let port = route.forward.port;
+        if let Ok(socket) = socket.as_fd().try_clone_to_owned() {
+            route.hand_over(Parcel::with(Item::Listener { port, protocol: Protocol::Udp }, socket));
+        }
+        for (client, session) in &self.by_client {
+            let Ok(descriptor) = session.endpoint.as_fd().try_clone_to_owned() else { continue };
+            let item = Item::Session { port, client: *client, endpoint: session.lease.address() };
+            route.hand_over(Parcel::with(item, descriptor));
+        }
+    }
+
+    fn begin(
+        &mut self,
+        client: SocketAddr,
+        endpoint: UdpSocket,
+        lease: Lease,
+        socket: &Arc<UdpSocket>,
+        tasks: &mut JoinSet<SocketAddr>,
+    ) {
+        let endpoint = Arc::new(endpoint);
+        let (heard, listening) = watch::channel(());
+        let carrier = answers(client, Arc::clone(socket), Arc::clone(&endpoint), listening);
+        let task = tasks.spawn(carrier).id();
+        let session = Session { endpoint, lease, heard, task, last: 0 };
         while self.by_client.len() >= self.most
             && let Some((_, silent)) = self.order.pop_first()
         {
@@ -138,13 +188,20 @@ impl Sessions {
         }
     }
 
+    /// Makes a client the one that was heard last.
+    fn touch(&mut self, client: SocketAddr) {
+        if let Some(session) = self.by_client.get_mut(&client) {
+            self.order.remove(&session.last);
+            self.heard = self.heard.wrapping_add(1);
+            session.last = self.heard;
+            self.order.insert(session.last, client);
+        }
+    }
+
     /// `false`: the endpoint of an earlier datagram is gone, and so is the session.
     fn send(&mut self, client: SocketAddr, datagram: &[u8]) -> bool {
-        let Some(session) = self.by_client.get_mut(&client) else { return false };
-        self.order.remove(&session.last);
-        self.heard = self.heard.wrapping_add(1);
-        session.last = self.heard;
-        self.order.insert(session.last, client);
+        self.touch(client);
+        let Some(session) = self.by_client.get(&client) else { return false };
         session.heard.send_replace(());
         session.lease.note_datagram();
         // Past the runtime, which does not know yet that a new socket can be written to.
@@ -247,9 +304,11 @@ mod tests {
             limits: Arc::new(Limits::new(&driftless_model::ForwardLimits::default())),
             proxy_protocol: false,
             log: RouteLog::default(),
+            shift: Arc::default(),
+            parcels: tokio::sync::mpsc::unbounded_channel().0,
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(receive_of(socket, route, 3));
+        tasks.spawn(receive_of(socket, route, Vec::new(), 3));
         // It says from where it was asked, which is another port for each session.
         tasks.spawn(async move {
             loop {

@@ -105,8 +105,9 @@ async fn shop_of_ten_services_starts_and_is_ready() {
 
     assert_eq!(application.status.health, HealthStatus::Healthy);
     let running = site.docker.running(&site.app);
-    // A pod for each service, two for the catalogue, and a proxy for each Service, since all pods have probes.
-    assert_eq!(running.len(), SERVICES.len() + 1 + SERVICES.len(), "pods and proxies");
+    // A pod for each service, two for the catalogue, and a proxy of two containers for each Service, since all pods have
+    // probes.
+    assert_eq!(running.len(), SERVICES.len() + 1 + 2 * SERVICES.len(), "pods and proxies");
     for (name, port, _) in SERVICES {
         let container = &site.of(name)[0];
         assert_eq!(container.variable("PORT"), Some(port.to_string()));

@@ -105,12 +105,14 @@ async fn service_proxy_balances_and_survives_restarts() {
     assert!(pods[0].starts_with("server 1.0 on "), "a headless Service is its pods: {pods:?}");
 
     // A roll to another port of the containers, with clients at it all the time.
-    let proxy = site.container("front_proxy");
+    let proxy = site.container("front_proxy_worker");
+    let owner = site.container("front_proxy");
     let commit = site.repository.commit(&[(&site.path("all.yaml"), &manifests(&image, 9090, node_port))]);
     agent.sync().await;
     agent.deployed(&commit).await;
-    let rolled = site.container("front_proxy");
-    assert_ne!(rolled.id(), proxy.id(), "another target is another proxy");
+    let rolled = site.container("front_proxy_worker");
+    assert_ne!(rolled.id(), proxy.id(), "another target is another worker");
+    assert_eq!(site.container("front_proxy").id(), owner.id(), "names and ports stay");
     wait_until("the new pods to answer", || asked(node_port)).await;
 
     // A killed instance comes back, and until then the others serve.
@@ -121,12 +123,12 @@ async fn service_proxy_balances_and_survives_restarts() {
     }
     site.docker.run(&["rm", "-f", &rolled.id()]);
     wait_until("the proxy to be back", || asked(node_port)).await;
-    site.replaced("front_proxy", &rolled.id()).await;
+    site.replaced("front_proxy_worker", &rolled.id()).await;
     drop(agent);
 
     // It ends at once after the request, with connections open.
     let _open = TcpStream::connect(("127.0.0.1", node_port)).unwrap();
-    let proxy = site.container("front_proxy");
+    let proxy = site.container("front_proxy_worker");
     site.docker.run(&["update", "--restart", "no", &proxy.id()]);
     site.docker.run(&["stop", "-t", "80", &proxy.id()]);
     let ended = site.docker.container(&proxy.id()).unwrap();
@@ -176,7 +178,8 @@ async fn service_traffic_goes_to_ready_pods_only() {
         asked_inside(&site, name, 8080, 8).into_iter().filter(|answer| answer != "none").collect()
     };
     let stands = |name: &str| site.of(name).iter().any(|pod| pod.state() == "running");
-    let all_stand = || ["one", "two", "front_proxy"].into_iter().all(stands).then_some(());
+    let all_stand =
+        || ["one", "two", "front_proxy", "front_proxy_worker"].into_iter().all(stands).then_some(());
     wait_until("the pods and the proxy to run", all_stand).await;
     wait_until("both pods to run", || Some(heard("all")).filter(|all| all.len() == 2)).await;
     let one =
@@ -195,7 +198,7 @@ async fn service_traffic_goes_to_ready_pods_only() {
         .await;
     assert_eq!(pods, [site.container("one").id(), site.container("two").id()]);
     // A proxy that was restarted gets the report again.
-    let proxy = site.container("front_proxy").id();
+    let proxy = site.container("front_proxy_worker").id();
     site.docker.run(&["restart", "-t", "1", &proxy]);
     wait_until("the proxy to answer again", || Some(heard("front")).filter(|found| !found.is_empty())).await;
     assert_eq!(heard("front"), one);

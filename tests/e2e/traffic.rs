@@ -314,3 +314,46 @@ async fn proxy_takes_over_the_port_of_a_service_that_is_scaled() {
         .await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_fails_while_a_newer_proxy_takes_over() {
+    let site = Site::new("traffic-takeover");
+    let (image, port) = (images::server("1.0"), free_port());
+    let write = |connections: u32| {
+        let web = compose(image.clone(), port);
+        let text = (web.write)("zero", 2);
+        format!("{text}    x-driftless: {{proxy: {{max-connections: {connections}}}}}\n")
+    };
+    let mut agent = site.running(&write(1000)).await;
+    let began = Instant::now();
+    while request(port, false, &mut None).await.is_err() {
+        assert!(began.elapsed() < TIMEOUT * 10, "the proxy does not answer");
+        sleep(PAUSE).await;
+    }
+    let load = Load::on(port);
+    load.hears("zero").await;
+    let owner = site.container("web_proxy").id();
+    let mut workers = vec![site.container("web_proxy_worker").id()];
+    for connections in [1001, 1002] {
+        let commit = site.compose(&write(connections));
+        agent.sync().await;
+        if connections == 1002 {
+            // Killed while both run.
+            site.until("the next worker to run", |_| {
+                let running = site.of("web_proxy_worker").iter().filter(|it| it.state() == "running").count();
+                (running == 2).then_some(())
+            })
+            .await;
+            agent.kill9();
+            load.hears("zero").await;
+            agent.restart().await;
+        }
+        agent.settled(&commit).await;
+        load.hears("zero").await;
+        load.assert_no_failure(&format!("take-over {connections}"));
+        let worker = site.container("web_proxy_worker").id();
+        assert!(!workers.contains(&worker), "there is a newer worker");
+        workers.push(worker);
+    }
+    assert_eq!(site.container("web_proxy").id(), owner, "the container with the port stays");
+}

@@ -26,8 +26,8 @@ fn supported_compose_example_renders_without_findings() {
     let text = block(COMPOSE, "Supported").replace("    profiles: [debug]\n", "");
     let rendered = render_text(Format::Compose, &text);
     assert_eq!(lines(&rendered.findings), [""; 0]);
-    // Four services, and the proxy of one.
-    assert_eq!(rendered.stack.unwrap().workloads.len(), 5);
+    // Four services, and the proxy of one with its worker.
+    assert_eq!(rendered.stack.unwrap().workloads.len(), 6);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn build_example_renders_without_findings() {
 fn supported_kubernetes_example_renders_without_findings() {
     let rendered = render_text(Format::Kubernetes, &block(KUBERNETES, "Supported"));
     assert_eq!(lines(&rendered.findings), [""; 0]);
-    assert_eq!(rendered.stack.unwrap().workloads.len(), 10);
+    assert_eq!(rendered.stack.unwrap().workloads.len(), 13);
 }
 
 #[test]

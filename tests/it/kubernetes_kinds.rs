@@ -453,11 +453,15 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
         let web = web.replace("spec:\n  selector", &format!("spec:\n  replicas: {replicas}\n  selector"));
         format!("{web}{}", service("front", &format!("{{selector: {{app: web}}, {spec}}}")))
     };
-    let command = |stack: &Stack| stack.workloads.get(&"front_proxy".into())?.container.command.clone();
+    let command =
+        |stack: &Stack| stack.workloads.get(&"front_proxy_worker".into())?.container.command.clone();
     let words = |text: &[&str]| Some(text.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
 
     let elsewhere = stack(&with("ports: [{port: 80, targetPort: http}]", 3));
-    assert_eq!(command(&elsewhere), words(&["proxy", "--ready-only", "80/tcp=_front._web:8080"]));
+    assert_eq!(
+        command(&elsewhere),
+        words(&["proxy", "--ready-only", "--hand-over", "80/tcp=_front._web:8080"])
+    );
     assert_eq!(aliases(&elsewhere, "web", "shop_default"), ["_front._web", "web"]);
     let names = ["front", "front.default", "front.default.svc", "front.default.svc.cluster.local"];
     assert_eq!(aliases(&elsewhere, "front_proxy", "shop_default"), names);
@@ -479,7 +483,8 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
     assert_eq!((held.len(), held[0].host), (1, one(8080)), "on all addresses of the host");
 
     let sticky = |replicas| stack(&with("sessionAffinity: ClientIP, ports: [{port: 8080}]", replicas));
-    let expected = words(&["proxy", "--affinity=10800", "--ready-only", "8080/tcp=_front._web:8080"]);
+    let expected =
+        words(&["proxy", "--affinity=10800", "--ready-only", "--hand-over", "8080/tcp=_front._web:8080"]);
     assert_eq!(command(&sticky(2)), expected);
     assert_eq!(command(&sticky(1)), None, "one instance is always the same");
     for direct in ["ports: [{port: 8080}]", "clusterIP: None, ports: [{port: 80, targetPort: http}]"] {
@@ -502,7 +507,7 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
             .replace("labels: {app: two}", "labels: {app: two, tier: all}"),
     );
     let ends = ["80/tcp=_front._one:1,_host.two:2", "53/udp=_front._one:53,_host.two:53"];
-    assert_eq!(command(&both), words(&["proxy", "--ready-only", ends[0], ends[1]]));
+    assert_eq!(command(&both), words(&["proxy", "--ready-only", "--hand-over", ends[0], ends[1]]));
     assert_eq!(both.workloads[&"front_proxy".into()].container.extra_hosts, ["_host.two:host-gateway"]);
 }
 
@@ -518,11 +523,11 @@ fn services_of_probed_pods_forward_to_ready_pods_only() {
             service("front", &format!("{{selector: {{app: web}}, {spec}, ports: [{{port: 8080}}]}}"))
         );
         let found = stack(&text);
-        let proxy = found.workloads.get(&"front_proxy".into())?;
+        let proxy = found.workloads.get(&"front_proxy_worker".into())?;
         Some((proxy.container.command.clone().unwrap(), proxy.container.image.clone()))
     };
     let ready = Some((
-        ["proxy", "--ready-only", "8080/tcp=_front._web:8080"].map(str::to_owned).to_vec(),
+        ["proxy", "--ready-only", "--hand-over", "8080/tcp=_front._web:8080"].map(str::to_owned).to_vec(),
         PROXY_IMAGE.to_owned(),
     ));
     for (controller, pod, container) in [
@@ -552,7 +557,7 @@ fn services_of_probed_pods_forward_to_ready_pods_only() {
         &format!("ports: [{{containerPort: 8080}}]\n{probe}"),
         "type: ClusterIP",
     );
-    assert_eq!(on_host.unwrap().0[2], "8080/tcp=_host.web:8080");
+    assert_eq!(on_host.unwrap().0[3], "8080/tcp=_host.web:8080");
 }
 
 #[test]
@@ -667,8 +672,9 @@ fn a_proxy_leads_to_the_pods_of_its_own_service_alone() {
     );
     let found = stack(&text);
     let pods_of = |service: &str| -> Vec<&str> {
-        let command = found.workloads[&format!("{service}_proxy").as_str().into()].container.command.as_ref();
-        let name = command.unwrap()[2].split(['=', ':']).nth(1).unwrap();
+        let worker = &found.workloads[&format!("{service}_proxy_worker").as_str().into()];
+        let command = worker.container.command.as_ref();
+        let name = command.unwrap()[3].split(['=', ':']).nth(1).unwrap();
         let is_so = |pod: &&str| aliases(&found, pod, "shop_default").contains(&name);
         ["db-0", "db-1"].into_iter().filter(is_so).collect()
     };

@@ -127,8 +127,8 @@ fn a_name_outside_is_forwarded_to_on_the_ports_that_are_listed() {
     let outside = |spec: &str| format!("{WEB}{}", service("db", &format!("{{type: ExternalName, {spec}}}")));
     let found = stack(&outside("externalName: db.example.com, ports: [{port: 5432}]"));
     let proxy = &found.workloads[&"db_proxy".into()];
-    let command = proxy.container.command.as_ref().unwrap();
-    assert_eq!(command, &["proxy", "5432/tcp=db.example.com:5432"]);
+    let command = found.workloads[&"db_proxy_worker".into()].container.command.as_ref().unwrap();
+    assert_eq!(command, &["proxy", "--hand-over", "5432/tcp=db.example.com:5432"]);
     let NetworkMode::Networks(networks) = &proxy.container.network_mode else { panic!("no networks") };
     let names = ["db", "db.default", "db.default.svc", "db.default.svc.cluster.local"];
     assert_eq!(networks["shop_default"].aliases, names);

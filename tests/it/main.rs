@@ -29,6 +29,8 @@ mod failures;
 mod fuzz;
 // Hashes that an upgrade must not change.
 mod hashes;
+// The tag of a proxy's image.
+mod helper_image;
 // kubectl-compatible objects and commands.
 mod kubectl;
 // Kubernetes manifests, field by field.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use driftless::proxy;
-use driftless::proxy::{Gate, Names};
+use driftless::proxy::{Gate, Handover, Names};
 use driftless_model::{Forward, Forwards, Protocol};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -620,4 +620,173 @@ async fn idle_connections_end_after_the_timeout() {
     let ended = timeout(PATIENCE, client.read(&mut [0])).await.expect("an end");
     assert!(ended.is_err(), "broken off: {ended:?}");
     assert!(timeout(PATIENCE, endpoint.read(&mut [0])).await.expect("an end").is_err());
+}
+
+/// Proxies of a scene's port that hand over to each other.
+struct Takeover {
+    scene: Scene,
+    socket: String,
+    proxies: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Takeover {
+    async fn new(protocol: Protocol) -> Self {
+        let mut scene = Scene::new(1, protocol, None).await;
+        // The scene's own proxy is not one of them.
+        scene.port = free_port(protocol).await;
+        let socket = format!("driftless-test-handover-{}-{}", std::process::id(), scene.port);
+        Self { scene, socket, proxies: Vec::new() }
+    }
+
+    /// Starts a further proxy with so many threads.
+    fn start(&mut self, threads: usize, protocol: Protocol) {
+        let target = ("localhost".to_owned(), self.scene.endpoints[0].port());
+        let ports = vec![Forward { port: self.scene.port, protocol, targets: vec![target] }];
+        let forwards = Forwards { ports, hand_over: true, ..Forwards::default() };
+        let names = Names::new(proxy::ENGINE, ["localhost"]);
+        let handover = Handover::at(&self.socket);
+        self.proxies.push(tokio::spawn(async move {
+            let ended =
+                proxy::serve_on(threads, forwards, names, Arc::new(Gate::open()), Some(&handover)).await;
+            panic!("the proxy ended: {ended:?}");
+        }));
+    }
+
+    /// Waits until the last proxy serves and the one before does not.
+    async fn taken(&self) {
+        let began = Instant::now();
+        loop {
+            assert!(began.elapsed() < PATIENCE);
+            let mut stream = self.scene.connect().await;
+            let mut first = [0; 1];
+            if timeout(PATIENCE, stream.read_exact(&mut first)).await.is_ok_and(|it| it.is_ok()) {
+                return;
+            }
+        }
+    }
+}
+
+async fn echoed(stream: &mut TcpStream, bytes: &[u8]) {
+    stream.write_all(bytes).await.unwrap();
+    let mut back = vec![0; bytes.len()];
+    timeout(PATIENCE, stream.read_exact(&mut back)).await.expect("the bytes back").unwrap();
+    assert_eq!(back, bytes);
+}
+
+#[tokio::test]
+async fn newer_proxy_takes_over_all_connections() {
+    let mut all = Takeover::new(Protocol::Tcp).await;
+    // `localhost` is where the endpoint of this test listens.
+    all.scene.endpoints[0].set_ip(Ipv4Addr::LOCALHOST.into());
+    all.scene.echo(0).await;
+    all.start(2, Protocol::Tcp);
+    let mut open = Vec::new();
+    for _ in 0..8 {
+        let mut stream = all.scene.connect().await;
+        let mut greeting = [0; 10];
+        timeout(PATIENCE, stream.read_exact(&mut greeting)).await.expect("a greeting").unwrap();
+        assert_eq!(&greeting, b"127.0.0.1\n");
+        echoed(&mut stream, b"before").await;
+        open.push(stream);
+    }
+    // Much is on its way in one connection, and another has said its last.
+    let (mut from, mut to) = open.pop().unwrap().into_split();
+    let sent: Vec<u8> = (0..32 * 1024 * 1024_u32).map(|it| (it % 251) as u8).collect();
+    let copy = sent.clone();
+    let sending = tokio::spawn(async move {
+        to.write_all(&copy).await.unwrap();
+        to.shutdown().await.unwrap();
+    });
+    // Connections without end, none of which may fail.
+    let (port, stop) = (all.scene.port, tokio_util::sync::CancellationToken::new());
+    let stopped = stop.clone();
+    let clients = tokio::spawn(async move {
+        let mut count = 0_u32;
+        while !stopped.is_cancelled() {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("a connection");
+            let mut greeting = [0; 10];
+            timeout(PATIENCE, stream.read_exact(&mut greeting)).await.expect("in time").expect("a greeting");
+            echoed(&mut stream, b"new").await;
+            count += 1;
+        }
+        count
+    });
+    let mut half = vec![0; sent.len() / 4];
+    timeout(PATIENCE, from.read_exact(&mut half)).await.expect("a part").unwrap();
+    for threads in [1, 3] {
+        all.start(threads, Protocol::Tcp);
+        all.taken().await;
+        for stream in &mut open {
+            echoed(stream, format!("after {threads}").as_bytes()).await;
+        }
+    }
+    timeout(PATIENCE, from.read_to_end(&mut half)).await.expect("the rest").unwrap();
+    sending.await.unwrap();
+    assert!(half == sent, "{} of {} bytes came back", half.len(), sent.len());
+    stop.cancel();
+    assert!(clients.await.unwrap() > 0);
+    // The last one ends, and with it its connections; one that handed over serves again.
+    all.proxies.pop().unwrap().abort();
+    all.taken().await;
+}
+
+#[tokio::test]
+async fn proxy_that_fails_while_it_takes_over_ends_no_connection() {
+    let mut all = Takeover::new(Protocol::Tcp).await;
+    all.scene.endpoints[0].set_ip(Ipv4Addr::LOCALHOST.into());
+    all.scene.echo(0).await;
+    all.start(2, Protocol::Tcp);
+    let mut stream = all.scene.connect().await;
+    let mut greeting = [0; 10];
+    timeout(PATIENCE, stream.read_exact(&mut greeting)).await.expect("a greeting").unwrap();
+    for _ in 0..3 {
+        use std::os::linux::net::SocketAddrExt;
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(&all.socket).unwrap();
+        let began = Instant::now();
+        let taker = loop {
+            match std::os::unix::net::UnixStream::connect_addr(&address) {
+                Ok(taker) => break taker,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "nobody hands over: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        drop(taker);
+        echoed(&mut stream, b"still here").await;
+        all.taken().await;
+    }
+}
+
+#[tokio::test]
+async fn newer_proxy_takes_over_udp_sessions() {
+    let mut all = Takeover::new(Protocol::Udp).await;
+    all.scene.endpoints[0].set_ip(Ipv4Addr::LOCALHOST.into());
+    let endpoint = UdpSocket::bind(all.scene.endpoints[0]).await.unwrap();
+    all.scene.tasks.spawn(async move {
+        loop {
+            let (_, from) = endpoint.recv_from(&mut [0; 64]).await.unwrap();
+            endpoint.send_to(from.to_string().as_bytes(), from).await.unwrap();
+        }
+    });
+    all.start(1, Protocol::Udp);
+    let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    client.connect((Ipv4Addr::LOCALHOST, all.scene.port)).await.unwrap();
+    let ask = async || {
+        let began = Instant::now();
+        loop {
+            assert!(began.elapsed() < PATIENCE, "no answer");
+            let mut buffer = [0; 64];
+            // Refused as long as the first proxy does not listen yet.
+            if client.send(b"who am I?").await.is_ok()
+                && let Ok(Ok(length)) = timeout(Duration::from_millis(500), client.recv(&mut buffer)).await
+            {
+                return String::from_utf8_lossy(&buffer[..length]).into_owned();
+            }
+        }
+    };
+    let before = ask().await;
+    all.start(2, Protocol::Udp);
+    for _ in 0..20 {
+        assert_eq!(ask().await, before, "the endpoint sees the same client");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -1,5 +1,5 @@
-//! The proxy of a Service for which name resolution is not enough. It is a workload with one container of the helper
-//! image, which has the Service's names and host ports.
+//! The proxy of a Service for which name resolution is not enough. It is a container that has the Service's names and host
+//! ports and stays, and a worker in its network that forwards, and that a newer worker takes over from.
 //!
 //! It finds the pods by a network alias that each of them has, so it does not depend on their number. The agent tells it
 //! which of them are ready, and takes one out before it is stopped. `src/proxy` of the program forwards the traffic.
@@ -15,8 +15,9 @@ use super::{
     workload::ReadWorkload,
 };
 use driftless_model::{
-    Completion, Container, Forward, Forwards, HOST_ENDPOINT, Mount, MountSource, NetworkMode, PROXY_IMAGE,
-    Probes, Protocol, PullPolicy, RestartPolicy, Role, Strategy, Workload, WorkloadName,
+    Completion, Container, Forward, Forwards, HANDOVER_TIME, HELPER_IMAGE, HOST_ENDPOINT, Mount, MountSource,
+    NetworkMode, PROXY_IMAGE, Peer, Probes, Protocol, PullPolicy, RestartPolicy, Role, Strategy, Workload,
+    WorkloadName, worker_dependency, worker_of,
 };
 
 /// Whether the Service needs a proxy.
@@ -72,7 +73,7 @@ pub(super) fn before(
     selected: &mut [&mut ReadWorkload],
     networks: &AppNetworks,
     report: &Report,
-) -> Option<ReadWorkload> {
+) -> Option<[ReadWorkload; 2]> {
     let ready_only = !service.publishes_not_ready;
     let ends: Vec<String> = selected
         .iter_mut()
@@ -100,7 +101,7 @@ pub(super) fn before(
         ports.push(Forward { port: port.port, protocol: port.protocol, targets });
     }
     let forwards = Forwards { ports, affinity: service.affinity, ready_only, ..Forwards::default() };
-    let mut found = workload(service, &forwards);
+    let [mut found, worker] = workloads(service, forwards);
     let hosts: BTreeSet<&String> = ends.iter().filter(|end| end.starts_with(HOST_ENDPOINT)).collect();
     let extra_hosts = &mut found.workload.container.extra_hosts;
     extra_hosts.extend(hosts.into_iter().map(|name| format!("{name}:host-gateway")));
@@ -110,11 +111,11 @@ pub(super) fn before(
             service::publish(port, port.port, *published, &mut found);
         }
     }
-    Some(found)
+    Some([found, worker])
 }
 
 /// The proxy of an `ExternalName` Service. A port without a target port is forwarded to the same port.
-pub(super) fn to(service: &Service<'_>, name: &str, networks: &AppNetworks) -> Option<ReadWorkload> {
+pub(super) fn to(service: &Service<'_>, name: &str, networks: &AppNetworks) -> Option<[ReadWorkload; 2]> {
     let mut ports = Vec::new();
     for port in &service.ports {
         if port.protocol == Protocol::Sctp {
@@ -124,9 +125,9 @@ pub(super) fn to(service: &Service<'_>, name: &str, networks: &AppNetworks) -> O
         let targets = vec![(name.to_owned(), port.target_number())];
         ports.push(Forward { port: port.port, protocol: port.protocol, targets });
     }
-    let mut found = workload(service, &Forwards { ports, ..Forwards::default() });
+    let [mut found, worker] = workloads(service, Forwards { ports, ..Forwards::default() });
     networks.name(&mut found, &service.key);
-    Some(found)
+    Some([found, worker])
 }
 
 /// One that uses the host's network has no names of its own.
@@ -134,26 +135,41 @@ pub(super) fn is_on_host(found: &ReadWorkload) -> bool {
     found.workload.container.network_mode == NetworkMode::Host
 }
 
-fn workload(service: &Service<'_>, forwards: &Forwards) -> ReadWorkload {
-    let command = std::iter::once("proxy".to_owned()).chain(forwards.command());
-    let container = Container {
-        image: PROXY_IMAGE.to_owned(),
-        command: Some(command.collect()),
+/// The container with the names and ports, and the worker in its network.
+fn workloads(service: &Service<'_>, forwards: Forwards) -> [ReadWorkload; 2] {
+    let expose: BTreeSet<_> = forwards.ports.iter().map(|it| (it.port, it.protocol)).collect();
+    let forwards = Forwards { hand_over: true, ..forwards };
+    let base = Container {
         restart: RestartPolicy::UnlessStopped,
-        expose: forwards
-            .ports
-            .iter()
-            .map(|it| (it.port, it.protocol))
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect(),
         read_only: true,
         cap_drop: vec!["ALL".to_owned()],
-        // Some engines allow only root to listen on ports below 1024.
-        cap_add: vec!["NET_BIND_SERVICE".to_owned()],
         security_opt: vec!["no-new-privileges".to_owned()],
         ..Container::default()
     };
+    let owner = Container {
+        image: HELPER_IMAGE.to_owned(),
+        command: Some(vec!["pause".to_owned()]),
+        expose: expose.into_iter().collect(),
+        ..base.clone()
+    };
+    // Names in Kubernetes have no underscore, so these names are unique.
+    let name = format!("{}_proxy", service.key.dotted());
+    let command = std::iter::once("proxy".to_owned()).chain(forwards.command());
+    let worker = Container {
+        image: PROXY_IMAGE.to_owned(),
+        command: Some(command.collect()),
+        network_mode: NetworkMode::Of(Peer::Workload(WorkloadName(name.clone()))),
+        // Some engines allow only root to listen on ports below 1024.
+        cap_add: vec!["NET_BIND_SERVICE".to_owned()],
+        ..base
+    };
+    let mut worker = workload(service, worker, worker_of(&name));
+    worker.workload.min_ready = HANDOVER_TIME;
+    worker.workload.after = vec![worker_dependency(&name)];
+    [workload(service, owner, name), worker]
+}
+
+fn workload(service: &Service<'_>, container: Container, name: String) -> ReadWorkload {
     let pod = Pod {
         container,
         parts: Vec::new(),
@@ -172,7 +188,6 @@ fn workload(service: &Service<'_>, forwards: &Forwards) -> ReadWorkload {
     };
     let labels = std::collections::BTreeMap::new();
     let mut found = ReadWorkload::new(service.key.clone(), service.origin.clone(), "Service", labels, pod);
-    // Names in Kubernetes have no underscore, so this name is unique.
-    found.name = WorkloadName(format!("{}_proxy", service.key.dotted()));
+    found.name = WorkloadName(name);
     found
 }

@@ -32,7 +32,7 @@ pub(super) fn connect(
     for service in services {
         let (selector, place) = match &service.answer {
             Answer::Outside(name) => {
-                proxies.extend(proxy::to(service, name, networks));
+                proxies.extend(proxy::to(service, name, networks).into_iter().flatten());
                 continue;
             }
             Answer::Pods(selector, place) => (selector, place),
@@ -61,7 +61,7 @@ pub(super) fn connect(
             }
         }
         if proxy::is_needed(service, &selected) {
-            proxies.extend(proxy::before(service, &mut selected, networks, report));
+            proxies.extend(proxy::before(service, &mut selected, networks, report).into_iter().flatten());
             continue;
         }
         for found in selected {

@@ -22,6 +22,8 @@ pub struct Forwards {
     pub limits: ForwardLimits,
     /// Tell endpoints the address of each client, in the header of the PROXY protocol, version 2. TCP only.
     pub proxy_protocol: bool,
+    /// Take everything over from the proxy that runs in the same network namespace, and hand it over to the next one.
+    pub hand_over: bool,
 }
 
 /// The limits of a proxy. `None`: the proxy's own default.
@@ -60,7 +62,7 @@ pub struct Forward {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is none of --affinity=SECONDS, --ready-only, --max-connections=NUMBER, --idle-timeout=MILLISECONDS, \
-     --connect-timeout=MILLISECONDS, --proxy-protocol and PORT/PROTOCOL=NAME:PORT[,NAME:PORT…]"
+     --connect-timeout=MILLISECONDS, --proxy-protocol, --hand-over and PORT/PROTOCOL=NAME:PORT[,NAME:PORT…]"
 )]
 pub struct InvalidForward(pub String);
 
@@ -79,11 +81,12 @@ const MAX_CONNECTIONS: &str = "--max-connections=";
 const IDLE_TIMEOUT: &str = "--idle-timeout=";
 const CONNECT_TIMEOUT: &str = "--connect-timeout=";
 const PROXY_PROTOCOL: &str = "--proxy-protocol";
+const HAND_OVER: &str = "--hand-over";
 
 impl Forwards {
     /// The words of the command, which [`Self::parse`] reads.
     pub fn command(&self) -> Vec<String> {
-        let Self { ports, affinity, ready_only, limits, proxy_protocol } = self;
+        let Self { ports, affinity, ready_only, limits, proxy_protocol, hand_over } = self;
         let ForwardLimits { connections, idle, connect } = limits;
         let flags = [
             affinity.map(|it| format!("{AFFINITY}{}", it.as_secs())),
@@ -92,6 +95,7 @@ impl Forwards {
             idle.map(|it| format!("{IDLE_TIMEOUT}{}", it.as_millis())),
             connect.map(|it| format!("{CONNECT_TIMEOUT}{}", it.as_millis())),
             proxy_protocol.then(|| PROXY_PROTOCOL.to_owned()),
+            hand_over.then(|| HAND_OVER.to_owned()),
         ];
         flags.into_iter().flatten().chain(ports.iter().map(ToString::to_string)).collect()
     }
@@ -111,6 +115,8 @@ impl Forwards {
             self.ready_only = true;
         } else if word == PROXY_PROTOCOL {
             self.proxy_protocol = true;
+        } else if word == HAND_OVER {
+            self.hand_over = true;
         } else if let Some(seconds) = word.strip_prefix(AFFINITY) {
             self.affinity = Some(Duration::from_secs(seconds.parse().ok()?));
         } else if let Some(number) = word.strip_prefix(MAX_CONNECTIONS) {
@@ -220,6 +226,7 @@ mod tests {
                 connect: Some(Duration::from_millis(300)),
             },
             proxy_protocol: true,
+            hand_over: true,
         };
         let words = forwards.command();
         assert_eq!(
@@ -231,6 +238,7 @@ mod tests {
                 "--idle-timeout=600000",
                 "--connect-timeout=300",
                 "--proxy-protocol",
+                "--hand-over",
                 "80/tcp=_web:8080,b:1",
                 "53/udp=dns.shop:5353"
             ]

@@ -1,15 +1,44 @@
 //! The images that the agent makes of its own executable.
 
-/// The image of the container that holds the namespaces of a pod. The agent imports it, without a registry.
+use std::time::Duration;
+
+use crate::{Condition, Dependency, WorkloadName};
+
+/// The image of the container that holds the namespaces of a pod or of a proxy. The agent imports it, without a registry.
 ///
 /// The number counts the ways in which it is called, not releases: an upgrade of the agent keeps it, and so replaces
 /// no pod.
 pub const HELPER_IMAGE: &str = "driftless/helper:2";
 
-/// The image of a proxy. It has a tag of its own, so that the containers of [`HELPER_IMAGE`] stay as they are.
-pub const PROXY_IMAGE: &str = "driftless/helper:4";
+/// The image of a proxy. Its tag is a digest of the proxy's source code and libraries, so an upgrade of the agent brings a
+/// newer proxy exactly if there is one. `UPDATE_DOCS=1 cargo test --test it helper_image::` writes it.
+pub const PROXY_IMAGE: &str = "driftless/helper:proxy-af9d0266c827";
+
+/// The tags of all proxies begin so. Stacks of earlier revisions name older ones.
+const PROXY_TAGS: &str = "driftless/helper:proxy-";
+/// Proxies of earlier releases.
+const FORMER_PROXIES: [&str; 2] = ["driftless/helper:3", "driftless/helper:4"];
+
+/// A new worker of a proxy that has run for so long has taken everything over: it ends if it cannot.
+pub const HANDOVER_TIME: Duration = Duration::from_secs(2);
 
 /// Whether the agent makes the image from itself, instead of pulling it.
 pub fn is_helper_image(image: &str) -> bool {
-    [HELPER_IMAGE, PROXY_IMAGE].contains(&image)
+    image == HELPER_IMAGE || is_proxy_image(image)
+}
+
+/// Whether containers of the image forward for others.
+pub fn is_proxy_image(image: &str) -> bool {
+    image.starts_with(PROXY_TAGS) || FORMER_PROXIES.contains(&image)
+}
+
+/// The dependency of a proxy's worker on the container whose network it shares.
+pub fn worker_dependency(proxy: &str) -> Dependency {
+    let workload = WorkloadName(proxy.to_owned());
+    Dependency { workload, condition: Condition::Started, required: true, restart: true }
+}
+
+/// The name of the workload that forwards for the proxy with this name.
+pub fn worker_of(proxy: &str) -> String {
+    format!("{proxy}_worker")
 }

@@ -132,7 +132,9 @@ pub use forward::{
 };
 pub use fs_changes::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
 pub use hash::{SpecHash, StackHash, digest_hex};
-pub use helper::{HELPER_IMAGE, PROXY_IMAGE, is_helper_image};
+pub use helper::{
+    HANDOVER_TIME, HELPER_IMAGE, PROXY_IMAGE, is_helper_image, is_proxy_image, worker_dependency, worker_of,
+};
 pub use hook::{HookOrigin, HookPhase};
 pub use hook_record::{HookRecord, HookRun};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Kind, MOST_REPLICAS, PROXY_IMAGE, ScaleOverride, Stack, Workload, WorkloadName, check,
+    Kind, MOST_REPLICAS, ScaleOverride, Stack, Workload, WorkloadName, check, is_helper_image,
 };
 
 use super::handler::RequestHandler;
@@ -99,7 +99,8 @@ fn obstacle(workload: &Workload, object: Option<Kind>) -> Option<&'static str> {
     if workload.member().is_some() {
         return Some(OF_STATEFUL_SET);
     }
-    if workload.container.image == PROXY_IMAGE {
+    // The container of a pod with several is a helper too.
+    if workload.parts.is_empty() && is_helper_image(&workload.container.image) {
         return Some("it is a proxy; scale the workload that it forwards to");
     }
     match object {

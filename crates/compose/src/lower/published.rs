@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Attachment, Completion, Container, FailureRule, Finding, Forward, ForwardLimits, Forwards, ManifestNames,
-    NetworkMode, PROXY_IMAGE, Port, Probes, Protocol, PullPolicy, RestartPolicy, Strategy, Update, Workload,
-    WorkloadKind, WorkloadName,
+    Attachment, Completion, Container, FailureRule, Finding, Forward, ForwardLimits, Forwards, HANDOVER_TIME,
+    HELPER_IMAGE, ManifestNames, NetworkMode, PROXY_IMAGE, Peer, Port, Probes, Protocol, PullPolicy,
+    RestartPolicy, Strategy, Update, Workload, WorkloadKind, WorkloadName, worker_dependency, worker_of,
 };
 
 use crate::{
@@ -37,16 +37,17 @@ impl Lowering<'_> {
             let Some(network) = self.network_of(workload).filter(|_| !ports.is_empty()) else { continue };
             proxies.push((name.clone(), proxy(name, workload, service, &network, ports)));
         }
-        for (of, proxy) in proxies {
-            let name = WorkloadName(format!("{of}_proxy"));
-            if workloads.contains_key(&name) {
+        for (of, [proxy, worker]) in proxies {
+            let name = proxy_name(&of);
+            let names = [WorkloadName(worker_of(name.as_str())), name];
+            if let Some(taken) = names.iter().find(|name| workloads.contains_key(*name)) {
                 let message = format!("is the name of the proxy for the published ports of `{of}`");
-                let finding = Finding::error(proxy.origin, format!("services.{name}"), message);
+                let finding = Finding::error(proxy.origin, format!("services.{taken}"), message);
                 let help = format!("rename the service, or set `x-driftless: {{ proxy: false }}` for `{of}`");
                 self.findings.push(finding.help(help));
                 continue;
             }
-            workloads.insert(name, proxy);
+            workloads.extend(names.into_iter().zip([worker, proxy]));
         }
     }
 
@@ -92,14 +93,19 @@ fn reason_against(service: &Service, workload: &Workload) -> Option<String> {
     })
 }
 
-/// Takes the ports from a workload, gives it the alias by which its proxy finds it, and returns the proxy.
+fn proxy_name(of: &WorkloadName) -> WorkloadName {
+    WorkloadName(format!("{of}_proxy"))
+}
+
+/// Takes the ports from a workload, gives it the alias by which its proxy finds it, and returns the proxy: the container that
+/// has the ports and stays, and the worker in its network, which a newer one takes over from.
 fn proxy(
     name: &WorkloadName,
     workload: &mut Workload,
     service: &Service,
     network: &str,
     ports: Vec<Port>,
-) -> Workload {
+) -> [Workload; 2] {
     // No name in a manifest begins so, and no other service answers to it.
     let alias = format!("_{name}._proxy");
     let container = &mut workload.container;
@@ -123,24 +129,46 @@ fn proxy(
         ready_only: true,
         limits,
         proxy_protocol,
+        hand_over: true,
+    };
+    let base = Container {
+        restart: RestartPolicy::UnlessStopped,
+        read_only: true,
+        cap_drop: vec!["ALL".to_owned()],
+        security_opt: vec!["no-new-privileges".to_owned()],
+        ..Container::default()
+    };
+    let owner = Container {
+        image: HELPER_IMAGE.to_owned(),
+        command: Some(vec!["pause".to_owned()]),
+        network_mode: NetworkMode::Networks([(network.to_owned(), Attachment::default())].into()),
+        ports,
+        ..base.clone()
     };
     let command = std::iter::once("proxy".to_owned()).chain(forwards.command());
+    let worker = Container {
+        image: PROXY_IMAGE.to_owned(),
+        command: Some(command.collect()),
+        network_mode: NetworkMode::Of(Peer::Workload(proxy_name(name))),
+        // Some engines allow only root to listen on ports below 1024.
+        cap_add: vec!["NET_BIND_SERVICE".to_owned()],
+        ..base
+    };
+    let owner = helper(workload, owner);
+    let worker = Workload {
+        min_ready: HANDOVER_TIME,
+        after: vec![worker_dependency(proxy_name(name).as_str())],
+        ..helper(workload, worker)
+    };
+    [owner, worker]
+}
+
+/// A workload with one container, for the ports of another workload.
+fn helper(of: &Workload, container: Container) -> Workload {
     Workload {
-        origin: workload.origin.clone(),
+        origin: of.origin.clone(),
         replicas: 1,
-        container: Container {
-            image: PROXY_IMAGE.to_owned(),
-            command: Some(command.collect()),
-            restart: RestartPolicy::UnlessStopped,
-            network_mode: NetworkMode::Networks([(network.to_owned(), Attachment::default())].into()),
-            ports,
-            read_only: true,
-            cap_drop: vec!["ALL".to_owned()],
-            // Some engines allow only root to listen on ports below 1024.
-            cap_add: vec!["NET_BIND_SERVICE".to_owned()],
-            security_opt: vec!["no-new-privileges".to_owned()],
-            ..Container::default()
-        },
+        container,
         parts: Vec::new(),
         container_name: None,
         strategy: Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 },

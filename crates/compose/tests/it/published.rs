@@ -5,7 +5,7 @@ use driftless_manifest::{
     convert::{SecretValues, to_kubernetes},
     discover, render,
 };
-use driftless_model::{PROXY_IMAGE, Severity, Stack, Workload};
+use driftless_model::{HELPER_IMAGE, NetworkMode, PROXY_IMAGE, Peer, Severity, Stack, Workload};
 
 fn render_text(text: &str) -> Rendered {
     let files = MemoryFiles::new([("compose.yaml", text)]);
@@ -49,15 +49,18 @@ fn ports_of_several_instances_are_served_by_a_proxy() {
         let expected = ["::1:53-53:53/udp", "90-90:90/tcp", "91-91:91/tcp", "80-80:8080/tcp"];
         assert_eq!(ports(&found, "web_proxy"), expected, "{settings}");
         let proxy = &found.workloads[&"web_proxy".into()];
-        assert_eq!((proxy.container.image.as_str(), proxy.replicas), (PROXY_IMAGE, 1));
+        assert_eq!((proxy.container.image.as_str(), proxy.replicas), (HELPER_IMAGE, 1));
+        let worker = &found.workloads[&"web_proxy_worker".into()];
+        assert_eq!((worker.container.image.as_str(), worker.replicas), (PROXY_IMAGE, 1));
+        assert_eq!(worker.container.network_mode, NetworkMode::Of(Peer::Workload("web_proxy".into())));
         let forwards = [
             "53/udp=_web._proxy:53",
             "90/tcp=_web._proxy:90",
             "91/tcp=_web._proxy:91",
             "8080/tcp=_web._proxy:8080",
         ];
-        assert_eq!(command(proxy)[..2], ["proxy", "--ready-only"]);
-        assert_eq!(command(proxy)[2..], forwards, "{settings}");
+        assert_eq!(command(worker)[..3], ["proxy", "--ready-only", "--hand-over"]);
+        assert_eq!(command(worker)[3..], forwards, "{settings}");
         let networks = |name: &str| found.workloads[&name.into()].container.networks().clone();
         assert_eq!(networks("web")["repository_default"].aliases, ["_web._proxy", "web"]);
         assert!(networks("web_proxy")["repository_default"].aliases.is_empty());
@@ -98,7 +101,18 @@ fn settings_of_the_proxy_are_its_arguments() {
         stack(&web(&format!("ports: ['80:80'], x-driftless: {{on-change: restart, proxy: {{{settings}}}}}")));
     let expected =
         ["--max-connections=500", "--idle-timeout=600000", "--connect-timeout=300", "--proxy-protocol"];
-    assert_eq!(command(&found.workloads[&"web_proxy".into()])[2..6], expected);
+    assert_eq!(command(&found.workloads[&"web_proxy_worker".into()])[2..6], expected);
+}
+
+#[test]
+fn proxy_settings_leave_the_container_with_the_ports() {
+    let with = |settings: &str| {
+        stack(&web(&format!("ports: ['80:80', '81:81'], scale: 2, x-driftless: {{proxy: {settings}}}")))
+    };
+    let (plain, other) = (with("true"), with("{max-connections: 5, proxy-protocol: v2}"));
+    let spec = |stack: &Stack, name: &str| stack.workloads[&name.into()].spec();
+    assert_eq!(spec(&plain, "web_proxy"), spec(&other, "web_proxy"));
+    assert_ne!(spec(&plain, "web_proxy_worker"), spec(&other, "web_proxy_worker"));
 }
 
 #[test]
@@ -132,9 +146,15 @@ fn proxy_that_cannot_serve_is_refused() {
             "{findings:?}"
         );
     }
-    let taken = "services: {web: {image: a, scale: 2, ports: ['80:80']}, web_proxy: {image: b}}";
-    let findings = render_text(taken).findings;
-    assert!(findings.iter().any(|it| it.to_string().contains("is the name of the proxy")), "{findings:?}");
+    for name in ["web_proxy", "web_proxy_worker"] {
+        let taken =
+            format!("services: {{web: {{image: a, scale: 2, ports: ['80:80']}}, {name}: {{image: b}}}}");
+        let findings = render_text(&taken).findings;
+        assert!(
+            findings.iter().any(|it| it.to_string().contains("is the name of the proxy")),
+            "{findings:?}"
+        );
+    }
 }
 
 #[test]

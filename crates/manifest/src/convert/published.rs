@@ -2,21 +2,23 @@
 
 use std::borrow::Cow;
 
-use driftless_model::{Format, Forwards, NetworkMode, PROXY_IMAGE, Stack, WorkloadName};
+use driftless_model::{Format, Forwards, NetworkMode, Stack, WorkloadName, is_proxy_image, worker_of};
 
 /// The stack without the proxies of Compose services.
 pub(super) fn without_proxies(stack: &Stack) -> Cow<'_, Stack> {
-    let is_proxy = |name: &WorkloadName| {
-        stack.workloads.get(name).is_some_and(|workload| workload.container.image == PROXY_IMAGE)
+    let is_worker = |name: &WorkloadName| {
+        stack.workloads.get(name).is_some_and(|workload| is_proxy_image(&workload.container.image))
     };
-    if stack.format != Format::Compose || !stack.workloads.keys().any(is_proxy) {
+    if stack.format != Format::Compose || !stack.workloads.keys().any(is_worker) {
         return Cow::Borrowed(stack);
     }
     let mut changed = stack.clone();
-    for name in stack.workloads.keys().filter(|name| is_proxy(name)) {
-        let Some(of) = name.as_str().strip_suffix("_proxy").map(WorkloadName::from) else { continue };
-        let Some(proxy) = changed.workloads.remove(name) else { continue };
-        let command = proxy.container.command.unwrap_or_default();
+    for name in stack.workloads.keys().filter(|name| is_worker(name)) {
+        let of = name.as_str().strip_suffix(&worker_of("_proxy")).map(WorkloadName::from);
+        let Some(of) = of else { continue };
+        let Some(worker) = changed.workloads.remove(name) else { continue };
+        let Some(proxy) = changed.workloads.remove(&WorkloadName(format!("{of}_proxy"))) else { continue };
+        let command = worker.container.command.unwrap_or_default();
         let Ok(forwards) = Forwards::parse(command.iter().skip(1).map(String::as_str)) else { continue };
         let aliases: Vec<String> =
             forwards.ports.into_iter().flat_map(|port| port.targets).map(|(alias, _)| alias).collect();

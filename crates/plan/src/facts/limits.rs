@@ -1,6 +1,6 @@
 //! The limits of a rollout: how many instances more or fewer than desired there may be.
 
-use driftless_model::{Instance, MountSource, NetworkMode, Strategy, Workload};
+use driftless_model::{Instance, MountSource, NetworkMode, Strategy, Workload, is_proxy_image};
 
 /// The limits within which a rollout of this workload may leave the requested size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,9 @@ pub(crate) fn limits<'a>(workload: &Workload, leaving: impl IntoIterator<Item = 
 /// The first thing a workload uses that only one container at a time can have or write to.
 pub(crate) fn exclusive(workload: &Workload) -> Option<&'static str> {
     let container = &workload.container;
-    // Two that listen on one port of the same network would be in each other's way.
-    let shares_network = matches!(container.network_mode, NetworkMode::Of(_));
+    // Two that listen on one port of the same network would be in each other's way. A proxy takes the port over.
+    let shares_network =
+        matches!(container.network_mode, NetworkMode::Of(_)) && !is_proxy_image(&container.image);
     let has_fixed_address = container.networks().values().any(|it| it.ipv4.is_some() || it.ipv6.is_some());
     let has_fixed_port =
         container.ports.iter().any(|it| it.host.is_some_and(|host| host.len() <= workload.replicas));

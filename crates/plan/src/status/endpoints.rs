@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, PROXY_IMAGE, Readiness, ReadyAddresses,
-    ReadyEndpoints, Stack, Timestamp,
+    ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, Readiness, ReadyAddresses, ReadyEndpoints,
+    Stack, Timestamp, is_proxy_image,
 };
 
 use crate::{
@@ -161,7 +161,7 @@ pub fn drains(stack: &Stack, observed: &Observed, plan: &Plan) -> BTreeMap<Conta
 
 /// The running proxies that forward to ready endpoints only.
 fn proxies(observed: &Observed) -> Vec<(&Instance, Forwards)> {
-    let is_proxy = |instance: &&Instance| instance.is_running() && instance.config.image == PROXY_IMAGE;
+    let is_proxy = |instance: &&Instance| instance.is_running() && is_proxy_image(&instance.config.image);
     let forwards = |instance: &Instance| {
         let command = instance.config.command.as_ref()?;
         let forwards = Forwards::parse(command.iter().skip(1).map(String::as_str)).ok()?;

@@ -11,6 +11,7 @@ use driftless_model::{
     AgentId, AppName, Completion, Container, ContainerId, FailureAction, Format, Health, InPlace, Instance,
     InstanceId, Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record,
     Removal, Replacement, Stack, StackHashes, State, Strategy, Timestamp, Workload, WorkloadName,
+    is_proxy_image,
 };
 use driftless_plan::{
     Action, Assessment, Plan, Round, StepOutcome, Target, World, assess, note_executed, note_observed,
@@ -367,7 +368,8 @@ impl Stage {
         let mine = || self.world.observed.instances.values().filter(|it| it.instance.workload == *name);
         let is_up = |it: &Instance| !matches!(it.state, State::Exited { .. } | State::Created | State::Dead);
         let is_exclusive = it.container_name.is_some()
-            || matches!(it.container.network_mode, NetworkMode::Of(_))
+            || (matches!(it.container.network_mode, NetworkMode::Of(_))
+                && !is_proxy_image(&it.container.image))
             || it.container.volumes_from.iter().any(|it| !it.read_only)
             || it.container.ports.iter().any(|it| it.host.is_some())
             || it.container.mounts.iter().any(|mount| {

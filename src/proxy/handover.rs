@@ -1,0 +1,328 @@
+//! Hands everything that a proxy carries to the next proxy in the same network namespace: listening sockets, open
+//! connections, sessions of UDP clients. The proxy that started last takes over.
+//!
+//! ```text
+//! next proxy                    present proxy
+//!   connect ──────────────────▶ stops its tasks
+//!           ◀────────────────── parcels, each with its descriptors (SCM_RIGHTS), then `end`
+//!   "got"   ──────────────────▶
+//!           ◀────────────────── "yours"
+//!   serves                      waits, and serves again with sockets of its own if the next proxy ends
+//! ```
+//!
+//! The present proxy keeps its own descriptors until it has sent `yours`, so nothing is lost if the next proxy fails
+//! before. The next proxy touches nothing before it has read `yours`, so no two proxies forward one connection.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut, Read as _, Write as _},
+    mem::MaybeUninit,
+    net::{IpAddr, SocketAddr as InternetAddress},
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
+    sync::Arc,
+    time::Duration,
+};
+
+use driftless_model::Protocol;
+use rustix::{
+    cmsg_space,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags, recvmsg, sendmsg,
+    },
+    process::geteuid,
+};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    task::spawn_blocking,
+    time::{Instant, sleep},
+};
+
+/// The abstract name of the socket at which the present proxy of a network namespace can be asked to hand over.
+pub const HANDOVER_SOCKET: &str = "driftless-proxy-handover";
+/// The deadline of one step of the protocol.
+const STEP: Duration = Duration::from_secs(5);
+/// Time in which a proxy tries to take over from one that does not hand over.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(100);
+/// The longest description of a parcel, and the most bytes of a connection in it.
+const MAX_ITEM: usize = 1024 * 1024;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Most descriptors of one parcel.
+const MAX_DESCRIPTORS: usize = 2;
+const GOT: [u8; 5] = *b"got__";
+const YOURS: [u8; 5] = *b"yours";
+/// Clients with a remembered endpoint in one parcel.
+pub(super) const CLIENTS_AT_ONCE: usize = 4096;
+
+/// A part of what a proxy carries. Fields may be added with a default: older and newer programs read each other's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(super) enum Item {
+    /// A listening socket, or the socket of a UDP port.
+    Listener { port: u16, protocol: Protocol },
+    /// A client's connection, and the one to its endpoint if it is established. The parcel's bytes were read and are not
+    /// yet written: first those of the client.
+    Connection {
+        port: u16,
+        client: InternetAddress,
+        endpoint: Option<InternetAddress>,
+        speaks_http: Option<bool>,
+        has_answered: bool,
+        from_client: usize,
+    },
+    /// The socket by which a UDP client's datagrams go to its endpoint.
+    Session { port: u16, client: InternetAddress, endpoint: InternetAddress },
+    /// Clients that come back to the same endpoint, and the milliseconds since they were there.
+    Clients { port: u16, protocol: Protocol, clients: Vec<(IpAddr, InternetAddress, u64)> },
+    /// The last report of the agent, and the endpoints that are drained.
+    Report { words: Vec<String>, leaving: Vec<IpAddr> },
+    /// There are no more.
+    End,
+    /// Of a newer program.
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub(super) item: Item,
+    pub(super) descriptors: Vec<OwnedFd>,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Parcel {
+    pub(super) fn of(item: Item) -> Self {
+        Self { item, descriptors: Vec::new(), bytes: Vec::new() }
+    }
+
+    pub(super) fn with(item: Item, descriptor: impl Into<OwnedFd>) -> Self {
+        Self { item, descriptors: vec![descriptor.into()], bytes: Vec::new() }
+    }
+}
+
+/// The place where the proxies of one network namespace hand over to each other.
+#[derive(Debug)]
+pub struct Handover {
+    socket: String,
+    /// Held while parcels are on their way.
+    busy: Mutex<()>,
+}
+
+/// A connection from the next proxy.
+pub(super) struct Successor(UnixStream);
+
+impl Handover {
+    /// Proxies that name the same abstract socket, in one network namespace, hand over to each other.
+    pub fn at(socket: &str) -> Arc<Self> {
+        Arc::new(Self { socket: socket.to_owned(), busy: Mutex::new(()) })
+    }
+
+    /// Waits until no parcels are on their way.
+    pub async fn idle(&self) {
+        drop(self.busy.lock().await);
+    }
+
+    pub(super) async fn begin(&self) -> MutexGuard<'_, ()> {
+        self.busy.lock().await
+    }
+
+    fn address(&self) -> io::Result<SocketAddr> {
+        SocketAddr::from_abstract_name(&self.socket)
+    }
+
+    /// Everything that the present proxy carries. Nothing if there is none.
+    /// The connection to it is to be kept for as long as the next proxy runs.
+    pub(super) async fn take(&self) -> io::Result<(Vec<Parcel>, Option<UnixStream>)> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let address = self.address()?;
+            let error = match UnixStream::connect_addr(&address) {
+                Ok(stream) => {
+                    let taken = spawn_blocking(move || receive_all(stream)).await;
+                    match taken.map_err(io::Error::other)? {
+                        Ok((parcels, before)) => return Ok((parcels, Some(before))),
+                        Err(error) => error,
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    return Ok((Vec::new(), None));
+                }
+                Err(error) => error,
+            };
+            if Instant::now() >= end {
+                return Err(error);
+            }
+            tracing::warn!(%error, "could not take over from the present proxy; trying again");
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Waits for the next proxy. No failure ends the present one.
+    pub(super) async fn successor(&self) -> Successor {
+        let mut has_failed = false;
+        let listener = loop {
+            match self.listener() {
+                Ok(listener) => break listener,
+                // The proxy that handed over is about to close it.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) if !has_failed => {
+                    has_failed = true;
+                    tracing::warn!(%error, "could not wait for the next proxy; trying again");
+                }
+                Err(_) => {}
+            }
+            sleep(PAUSE).await;
+        };
+        loop {
+            match next(&listener).await {
+                Ok(successor) => return successor,
+                Err(error) => tracing::warn!(%error, "could not hand over"),
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn listener(&self) -> io::Result<tokio::net::UnixListener> {
+        let listener = UnixListener::bind_addr(&self.address()?)?;
+        listener.set_nonblocking(true)?;
+        tokio::net::UnixListener::from_std(listener)
+    }
+}
+
+async fn next(listener: &tokio::net::UnixListener) -> io::Result<Successor> {
+    let (stream, _) = listener.accept().await?;
+    let user = stream.peer_cred()?.uid();
+    if user != geteuid().as_raw() {
+        return Err(io::Error::other(format!("a process of the user {user} asked")));
+    }
+    let stream = stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    Ok(Successor(stream))
+}
+
+impl Successor {
+    /// Hands everything over. Returns it if the next proxy did not take it.
+    pub(super) async fn give(self, parcels: Vec<Parcel>) -> Result<Self, (Vec<Parcel>, io::Error)> {
+        let give = move || match send_all(&self.0, &parcels) {
+            Ok(()) => Ok(self),
+            Err(error) => Err((parcels, error)),
+        };
+        match spawn_blocking(give).await {
+            Ok(given) => given,
+            Err(error) => Err((Vec::new(), io::Error::other(error))),
+        }
+    }
+
+    /// Waits until the process of the next proxy has ended.
+    pub(super) async fn gone(self) {
+        let Ok(stream) = self.0.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(self.0))
+        else {
+            return;
+        };
+        let mut buffer = [0; 64];
+        while stream.readable().await.is_ok() {
+            match stream.try_read(&mut buffer) {
+                Ok(0) => return,
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+}
+
+fn send_all(stream: &UnixStream, parcels: &[Parcel]) -> io::Result<()> {
+    stream.set_write_timeout(Some(STEP))?;
+    stream.set_read_timeout(Some(STEP))?;
+    for parcel in parcels {
+        send(stream, parcel)?;
+    }
+    send(stream, &Parcel::of(Item::End))?;
+    expect(stream, GOT)?;
+    { stream }.write_all(&YOURS)
+}
+
+fn receive_all(stream: UnixStream) -> io::Result<(Vec<Parcel>, UnixStream)> {
+    stream.set_write_timeout(Some(STEP))?;
+    stream.set_read_timeout(Some(STEP))?;
+    let mut parcels = Vec::new();
+    loop {
+        let parcel = receive(&stream)?;
+        if parcel.item == Item::End {
+            break;
+        }
+        parcels.push(parcel);
+    }
+    { &stream }.write_all(&GOT)?;
+    expect(&stream, YOURS)?;
+    Ok((parcels, stream))
+}
+
+fn expect(mut stream: &UnixStream, word: [u8; 5]) -> io::Result<()> {
+    let mut found = [0; 5];
+    stream.read_exact(&mut found)?;
+    if found == word { Ok(()) } else { Err(invalid("another word was expected")) }
+}
+
+fn invalid(message: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+/// Two lengths with the descriptors, the item, and the bytes.
+fn send(mut stream: &UnixStream, parcel: &Parcel) -> io::Result<()> {
+    let item = serde_json::to_vec(&parcel.item)?;
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| invalid("a parcel is too long"));
+    let mut head = [0; 8];
+    head[..4].copy_from_slice(&length(&item)?.to_be_bytes());
+    head[4..].copy_from_slice(&length(&parcel.bytes)?.to_be_bytes());
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut rights = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<BorrowedFd<'_>> = parcel.descriptors.iter().map(|it| it.as_fd()).collect();
+    if !descriptors.is_empty() && !rights.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(invalid("a parcel has too many descriptors"));
+    }
+    let sent = sendmsg(stream, &[IoSlice::new(&head)], &mut rights, SendFlags::empty())?;
+    if sent != head.len() {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    stream.write_all(&item)?;
+    stream.write_all(&parcel.bytes)
+}
+
+fn receive(mut stream: &UnixStream) -> io::Result<Parcel> {
+    let mut head = [0; 8];
+    let mut descriptors = Vec::new();
+    let length = {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut rights = RecvAncillaryBuffer::new(&mut space);
+        let mut slices = [IoSliceMut::new(&mut head)];
+        let received = recvmsg(stream, &mut slices, &mut rights, RecvFlags::CMSG_CLOEXEC)?;
+        for message in rights.drain() {
+            if let RecvAncillaryMessage::ScmRights(all) = message {
+                descriptors.extend(all);
+            }
+        }
+        received.bytes
+    };
+    match length {
+        0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+        length => stream.read_exact(&mut head[length..])?,
+    }
+    let lengths = u64::from_be_bytes(head);
+    let mut read = |length: u64, most: usize| {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > most {
+            return Err(invalid("a parcel is too long"));
+        }
+        let mut bytes = vec![0; length];
+        stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    };
+    let item = read(lengths >> 32, MAX_ITEM)?;
+    let bytes = read(lengths & u64::from(u32::MAX), MAX_BYTES)?;
+    Ok(Parcel { item: serde_json::from_slice(&item)?, descriptors, bytes })
+}

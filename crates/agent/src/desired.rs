@@ -121,7 +121,11 @@ impl Desired {
     /// The same rendered application after another fetch of its repository, whose newest commit could not be rendered
     /// for it.
     pub(crate) fn kept(&self, repository: Arc<RepositoryState>, newest: Option<CommitInfo>) -> Self {
-        Self { repository, presence: Presence::Present, unrendered: newest, ..self.clone() }
+        let presence = match self.presence {
+            Presence::Emptied(count) => Presence::Emptied(count),
+            Presence::Present | Presence::Gone => Presence::Present,
+        };
+        Self { repository, presence, unrendered: newest, ..self.clone() }
     }
 
     /// An application of a repository whose newest commit has no application at all.

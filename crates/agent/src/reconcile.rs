@@ -344,8 +344,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     /// Forgets a removal if Git has the application again, and begins the hooks of a failed revision.
     fn begin_round(&mut self) {
         self.end_scales();
-        if self.record.get().emptied != self.desired.emptied_count() {
-            self.record.get_mut().emptied = self.desired.emptied_count();
+        let emptied = self.desired.emptied_count();
+        // As long as Git was not read, nothing is known against the count of an earlier life.
+        let is_known = emptied.is_some() || self.desired.rendered().stack.is_some();
+        if is_known && self.record.get().emptied != emptied {
+            self.record.get_mut().emptied = emptied;
             self.record.save(&self.context);
         }
         self.forget_other_keys();

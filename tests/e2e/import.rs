@@ -6,9 +6,21 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use driftless_model::SyncStatus;
 use serde_json::json;
 
-use crate::harness::{Compose, Container, Leftovers, Settings, Site, free_port, images, is_settled};
+use crate::harness::{Compose, Container, Docker, Leftovers, Settings, Site, free_port, images, is_settled};
 
 const PASSWORD: &str = "it's $ecret \\ \"quoted\"";
+
+/// A container that is removed when this is dropped.
+struct Removed {
+    docker: Docker,
+    name: String,
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = self.docker.attempt(&["rm", "-f", &self.name]);
+    }
+}
 
 #[tokio::test]
 async fn imported_containers_are_adopted_without_a_restart() {
@@ -18,6 +30,8 @@ async fn imported_containers_are_adopted_without_a_restart() {
     let (image, compose) = (images::placeholder(), Compose::v2());
     let loose = site.also("loose");
     let _leftovers = Leftovers { docker: site.docker.clone(), project: site.app.clone() };
+    // Dropped first: its volume can be removed only after it.
+    let _container = Removed { docker: site.docker.clone(), name: loose.clone() };
     let started = start(&mut site, &compose, &image, &loose);
 
     let agent = crate::harness::Agent::new(&site.directory(), &site.app, &site.server.url(), &site.settings);

@@ -28,6 +28,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("granit-parser", "driftless-yaml"),
     ("prometheus", "driftless-metrics"),
     ("lettre", "driftless-notify"),
+    ("roxmltree", "driftless-objects"),
     ("minijinja", "driftless-notify"),
     ("clap", "driftless"),
 ];

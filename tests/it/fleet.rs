@@ -7,7 +7,7 @@ use driftless_agent::{
     FleetTargets, Handle, Inbox, Notifications, ReportSource, start_fleet_reports, start_notifications,
 };
 use driftless_clock::Clock;
-use driftless_config::{Fleet, FleetReports, Secret, Settings};
+use driftless_config::{Fleet, FleetPlace, FleetReports, PlaceKind, Secret, Settings};
 use driftless_fleet::{FleetStatus, HostReport, HostState, HostView, RepositoryReport};
 use driftless_model::{
     AgentId, ApiToken, AuditResult, HealthStatus, HostIdentity, IncidentKind, RepositoryStatus, Scope,
@@ -43,7 +43,7 @@ impl Collector {
     async fn start(expected: &[&str], access: Access) -> Self {
         let sample::Agent { handle, store, inbox } = agent([]);
         let expected = expected.iter().map(|name| (*name).to_owned()).collect();
-        let handle = handle.with_fleet(Fleet { accept: true, expected });
+        let handle = handle.with_fleet(Fleet { accept: true, from: None, expected });
         let router = router(handle.clone(), store.clone(), access);
         let mut collector = Self {
             router,
@@ -107,12 +107,12 @@ impl Host {
     fn start(name: &str, instance: &str, to: &[&str], token: Option<&str>) -> Self {
         let sample::Agent { handle, store: _, inbox } = agent([shop()]);
         inbox.repositories.send_replace(Arc::new(vec![followed()]));
-        let settings = FleetReports {
-            to: to.iter().map(|url| (*url).to_owned()).collect(),
-            ca_file: None,
-            token: token.map(|_| Secret::Environment("TOKEN".to_owned())),
-            every: Duration::from_millis(200),
-        };
+        let places = to.iter().map(|url| {
+            let place = FleetPlace::parse(url).unwrap();
+            let token = token.map(|_| Secret::Environment("TOKEN".to_owned()));
+            FleetPlace { kind: PlaceKind::Collector { token }, ..place }
+        });
+        let settings = FleetReports { to: places.collect(), every: Duration::from_millis(200) };
         let token = token.map(str::to_owned);
         let labels = BTreeMap::from([("role".to_owned(), "web".to_owned())]);
         let source = ReportSource {
@@ -132,7 +132,7 @@ impl Host {
     }
 }
 
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < end, "{what}");
@@ -141,7 +141,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// The repository of the shop.
-fn followed() -> RepositoryStatus {
+pub(crate) fn followed() -> RepositoryStatus {
     RepositoryStatus {
         name: "infra".to_owned(),
         url: "https://git.example.com/me/infra.git".to_owned(),
@@ -491,7 +491,7 @@ async fn page_and_metrics_show_fresh_and_lost_hosts() {
 async fn lost_host_is_an_incident_until_it_is_heard() {
     let clock = Clock::starting_at(NOON);
     let sample::Agent { handle, store, inbox: _inbox } = agent([]);
-    let handle = handle.with_fleet(Fleet { accept: true, expected: Vec::new() });
+    let handle = handle.with_fleet(Fleet { accept: true, ..Fleet::default() });
     let text = "repositories:\n- url: https://git.example.com/me/infra.git\nnotifications:\n  receivers:\n  - name: phone\n    type: webhook\n    url: http://127.0.0.1:1\n";
     let settings = Settings::parse("driftless.yaml", text).unwrap();
     let made =
@@ -553,15 +553,22 @@ fn settings_of_a_fleet_are_checked() {
         "report:\n  to: [https://hub.example.com/, http://10.0.0.1:8484]\n  tokenFile: /etc/driftless/token\n  caFile: /etc/driftless/hub.pem\n  every: 10s\nfleet:\n  accept: true\n  expected: [nas, web-1]\n",
     )
     .unwrap();
-    assert_eq!(settings.report.to, ["https://hub.example.com", "http://10.0.0.1:8484"]);
-    assert_eq!(settings.report.ca_file, Some("/etc/driftless/hub.pem".into()));
+    let urls: Vec<&str> = settings.report.to.iter().map(|place| place.url.as_str()).collect();
+    assert_eq!(urls, ["https://hub.example.com", "http://10.0.0.1:8484"]);
     assert_eq!(settings.report.every, Duration::from_secs(10));
-    assert_eq!(settings.report.token, Some(Secret::File("/etc/driftless/token".into())));
-    assert_eq!(settings.fleet, Fleet { accept: true, expected: vec!["nas".to_owned(), "web-1".to_owned()] });
-    assert_eq!(parse("report: {to: 'http://hub:8484'}\n").unwrap().report.to, ["http://hub:8484"]);
+    for place in &settings.report.to {
+        assert_eq!(place.ca_file, Some("/etc/driftless/hub.pem".into()));
+        let token = Some(Secret::File("/etc/driftless/token".into()));
+        assert_eq!(place.kind, PlaceKind::Collector { token });
+    }
+    let warnings: Vec<String> = settings.warnings("f").into_iter().map(|it| it.message).collect();
+    assert_eq!(warnings, ["the token or password crosses the network in clear to http://10.0.0.1:8484"]);
+    let expected = vec!["nas".to_owned(), "web-1".to_owned()];
+    assert_eq!(settings.fleet, Fleet { accept: true, from: None, expected });
+    assert_eq!(parse("report: {to: 'http://hub:8484'}\n").unwrap().report.to[0].url, "http://hub:8484");
     for (text, message) in [
         ("report: {}\n", "to"),
-        ("report: {to: hub.example.com}\n", "is written as"),
+        ("report: {to: hub.example.com}\n", "a place of reports"),
         ("report: {to: 'https://me:pw@hub.example.com'}\n", "without a user"),
         ("report: {to: [http://a, http://a/]}\n", "already"),
         ("report: {to: http://a, every: 1s}\n", "from `5s` to `3m`"),

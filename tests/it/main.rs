@@ -22,6 +22,7 @@ mod discover;
 mod encrypted_files;
 // Hosts that report to collectors.
 mod fleet;
+mod fleet_objects;
 // Commit statuses and comments at the forge.
 mod forge;
 // Broken input for the readers of strangers' files.
@@ -53,6 +54,7 @@ mod bombs;
 // Kustomizations, against kustomize itself.
 mod kustomize;
 // The owner of existing containers: application and agent.
+mod object_server;
 mod openapi;
 mod ownership;
 // The last plan and refusals name only work that was done.

@@ -89,7 +89,7 @@ fn busy_agent() -> sample::Agent {
         conflict: None,
     };
     sample::keep_report(&agent.store, host);
-    let fleet = driftless_config::Fleet { accept: true, expected: Vec::new() };
+    let fleet = driftless_config::Fleet { accept: true, ..driftless_config::Fleet::default() };
     sample::Agent { handle: agent.handle.with_fleet(fleet), ..agent }
 }
 

@@ -33,6 +33,7 @@ use crate::{
     engine_state::EngineState,
     error::chain,
     fleet_reports::{ReportSource, start_fleet_reports},
+    fleet_source::start_fleet_source,
     fs_scan::CONCURRENT_SCANS,
     host_values::ValueReader,
     image_cleanup::start_image_cleanup,
@@ -191,6 +192,13 @@ impl Agent {
             clock,
         };
         let handle = handle.with_fleet_targets(start_fleet_reports(&settings.report, &source, &stop, &tasks));
+        let handle = match &settings.fleet.from {
+            Some(place) => {
+                let source = start_fleet_source(place, &environment, clock, &stop, &tasks);
+                handle.with_fleet_source(source)
+            }
+            None => handle,
+        };
         let handle = handle.with_image_retention(settings.image_cleanup.unwrap_or_default().retention);
         start_image_cleanup(settings.image_cleanup, &handle, (&store, clock), &stop, &tasks);
         start_notifications(&notifications, &handle, &stop, &tasks);

@@ -1,24 +1,54 @@
-//! The hosts whose last reports are in the database of a collector.
+//! The hosts of the fleet: those whose last reports are in the database of a collector, and those that an agent reads elsewhere.
 
-use driftless_fleet::{HostView, LastReport, NameConflict, view};
+use std::time::Duration;
+
+use driftless_fleet::{HostView, LastReport, NameConflict, mark_unread, view};
 use driftless_model::Timestamp;
 use driftless_store as store;
 use driftless_store::{Store, StoredConflict, StoredHost};
 
 use crate::Handle;
 
-/// All hosts of the fleet at this moment, worst first. Empty if this agent is no collector. Reads the store, so it blocks.
+/// Hosts of a place that could not be read for this long are stale.
+const UNREAD_AFTER: Duration = Duration::from_mins(1);
+
+/// All hosts of the fleet at this moment, worst first. Empty if this agent neither accepts nor reads reports. Reads the
+/// store, so it blocks.
 ///
 /// # Errors
 ///
 /// If the database cannot be read.
 pub fn fleet_hosts(handle: &Handle, store: &Store, now: Timestamp) -> Result<Vec<HostView>, store::Error> {
     let fleet = handle.fleet();
-    if !fleet.accept {
-        return Ok(Vec::new());
+    let accepted = if fleet.accept { store.fleet_hosts()? } else { Vec::new() };
+    let mut reports: Vec<LastReport> = accepted.into_iter().filter_map(last_report).collect();
+    let Some((status, picture)) = handle.fleet_source().read() else {
+        return Ok(if fleet.accept { view(reports, &fleet.expected, now) } else { Vec::new() });
+    };
+    let Some(last_read) = status.last_read else {
+        // Nothing is known yet, so nobody is missing.
+        return Ok(view(reports, &[], now));
+    };
+    if now.since(last_read) < UNREAD_AFTER {
+        reports.extend(picture.reports.iter().cloned());
+        return Ok(view(latest(reports), &fleet.expected, now));
     }
-    let reports = store.fleet_hosts()?.into_iter().filter_map(last_report).collect();
-    Ok(view(reports, &fleet.expected, now))
+    // The silence is ours: no host is lost because this agent cannot read.
+    let reason = format!("the reports at {} cannot be read: {}", status.from, status.error);
+    let mut hosts = view(picture.reports.clone(), &fleet.expected, last_read);
+    mark_unread(&mut hosts, &reason);
+    let own = view(reports, &[], now);
+    hosts.retain(|host| !own.iter().any(|other| other.name == host.name));
+    hosts.extend(own);
+    hosts.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
+    Ok(hosts)
+}
+
+/// The last report of each host that has reported to several places.
+fn latest(mut reports: Vec<LastReport>) -> Vec<LastReport> {
+    reports.sort_by(|a, b| (&a.report.host, b.received).cmp(&(&b.report.host, a.received)));
+    reports.dedup_by(|a, b| a.report.host == b.report.host);
+    reports
 }
 
 /// The report in a row. `None`: another release has written the row, which the next report replaces.

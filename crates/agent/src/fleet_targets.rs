@@ -1,17 +1,17 @@
-//! The collectors that this agent reports to, as the API shows them.
+//! The places that this agent reports to, as the API shows them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use driftless_config::FleetReports;
+use driftless_config::{FleetPlace, FleetReports};
 use driftless_fleet::TargetStatus;
 
-/// The collectors of this agent with the results of their last reports. Clones share them.
+/// The places of this agent with the results of their last reports. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct FleetTargets(Arc<Mutex<Vec<TargetStatus>>>);
 
 impl FleetTargets {
     pub(crate) fn new(settings: &FleetReports) -> Self {
-        let target = |to: &String| TargetStatus { to: to.clone(), ..TargetStatus::default() };
+        let target = |to: &FleetPlace| TargetStatus { to: to.url.clone(), ..TargetStatus::default() };
         Self(Arc::new(Mutex::new(settings.to.iter().map(target).collect())))
     }
 
@@ -20,7 +20,7 @@ impl FleetTargets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// One sentence about the collectors that take no reports until somebody does something. `None`: there is none.
+    /// One sentence about the places that take no reports until somebody does something. `None`: there is none.
     pub(crate) fn blocked(&self) -> Option<String> {
         let targets = self.list();
         let blocked = targets.iter().filter(|target| target.blocked);

@@ -7,6 +7,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use crate::{
     Answer, Request, RequestError, RequestKind,
     commit_status::{CommitStatuses, StatusErrors},
+    fleet_source::FleetSource,
     fleet_targets::FleetTargets,
     image_calls::ImageCalls,
     images::Images,
@@ -54,6 +55,7 @@ pub struct Handle {
     notifications: Option<Notifications>,
     fleet: Arc<Fleet>,
     fleet_targets: FleetTargets,
+    fleet_source: FleetSource,
     images: Option<Arc<dyn Images>>,
     image_calls: ImageCalls,
     image_retention: ImageRetention,
@@ -174,6 +176,7 @@ impl Handle {
             notifications: None,
             fleet: Arc::default(),
             fleet_targets: FleetTargets::default(),
+            fleet_source: FleetSource::default(),
             images: None,
             image_calls,
             image_retention: ImageRetention::default(),
@@ -206,6 +209,17 @@ impl Handle {
     #[must_use]
     pub fn with_fleet_targets(self, fleet_targets: FleetTargets) -> Self {
         Self { fleet_targets, ..self }
+    }
+
+    /// With the place where this agent reads the reports of hosts.
+    #[must_use]
+    pub fn with_fleet_source(self, fleet_source: FleetSource) -> Self {
+        Self { fleet_source, ..self }
+    }
+
+    /// The place where this agent reads the reports of hosts.
+    pub fn fleet_source(&self) -> &FleetSource {
+        &self.fleet_source
     }
 
     /// The settings of the fleet that reports to this agent.

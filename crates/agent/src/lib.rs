@@ -40,8 +40,12 @@ mod endpoints;
 mod engine_state;
 mod error;
 mod execute;
+mod fleet_collector;
 mod fleet_hosts;
+mod fleet_objects;
+mod fleet_reader;
 mod fleet_reports;
+mod fleet_source;
 mod fleet_targets;
 mod fs_scan;
 mod handle;
@@ -73,6 +77,7 @@ mod record;
 mod registry_logins;
 mod render;
 mod reopened;
+mod report_error;
 mod repository;
 mod request;
 mod requests;
@@ -89,8 +94,11 @@ mod wakes;
 
 pub use agent::{Agent, Parts, Running, launch};
 pub use error::Error;
+pub use fleet_collector::INSTANCE_HEADER;
 pub use fleet_hosts::{fleet_hosts, last_report};
-pub use fleet_reports::{INSTANCE_HEADER, ReportSource, start_fleet_reports};
+pub use fleet_reader::{FleetPicture, FleetReader};
+pub use fleet_reports::{ReportSource, start_fleet_reports};
+pub use fleet_source::{FleetSource, start_fleet_source};
 pub use fleet_targets::FleetTargets;
 pub use handle::{Applications, Handle, Inbox, Readiness, Recovery, Repositories};
 pub use image_cleanup::start_image_cleanup;
@@ -101,6 +109,7 @@ pub use notifications::{Notifications, TestDelivery};
 pub use problems::Problems;
 pub use random::random_key;
 pub use render::discover_at;
+pub use report_error::ReportError;
 pub use request::{
     Against, Answer, DryRun, Inspection, InstanceName, Promotion, Request, RequestError, RequestKind,
     Rollback, Scale, Supposed,

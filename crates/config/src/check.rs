@@ -14,6 +14,7 @@ use crate::{
     admission::AdmissionEntry,
     allow::Allow,
     file::{self, ApplicationEntry, Document, RepositoryEntry},
+    fleet_place::FleetPlace,
     origins::Origins,
     policy::inherit,
     registry::RegistryEntry,
@@ -55,11 +56,13 @@ impl Settings {
 
     /// Settings that the agent accepts and that somebody should know of, such as a token that crosses the network in clear.
     pub fn warnings(&self, file: &str) -> Vec<Finding> {
-        let warning = |to: &str| {
-            let message = format!("the token crosses the network in clear to {to}");
-            Finding::warning(Location::file(file), "report.to", message).help("use https: docs/access.md#tls")
+        let warning = |place: &FleetPlace, key: &str| {
+            let message = format!("the token or password crosses the network in clear to {}", place.url);
+            Finding::warning(Location::file(file), key, message).help("use https: docs/access.md#tls")
         };
-        self.report.exposed().into_iter().map(warning).collect()
+        let to = self.report.to.iter().map(|place| (place, "report.to"));
+        let all = to.chain(self.fleet.from.iter().map(|place| (place, "fleet.from")));
+        all.filter(|(place, _)| place.is_exposed()).map(|(place, key)| warning(place, key)).collect()
     }
 
     /// Checks the rules between values again, after options changed the settings. Returns all broken rules.

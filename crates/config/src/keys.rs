@@ -5,8 +5,8 @@ use driftless_yaml::{Keys, Support};
 use serde_json::{Map, Value, json};
 
 use Shape::{
-    Address, Boolean, Duration, Integer, List, ListOf, Mapping, Object, Path, Paths, Strings, Text, TextOr,
-    TextOrTexts, Word,
+    Address, Boolean, Duration, Integer, List, ListOf, Mapping, Object, OneOrMore, Path, Paths, Strings,
+    Text, TextOr, Word,
 };
 
 /// The keys of one map.
@@ -36,8 +36,8 @@ enum Shape {
     /// A number with a unit: `90s`, `1h30m`.
     Duration,
     Boolean,
-    /// A text, or a list of texts.
-    TextOrTexts,
+    /// A text or a map, or a list of these.
+    OneOrMore(&'static Table),
     /// A text, or a map.
     TextOr(&'static Table),
     /// From 0 to this number.
@@ -133,23 +133,53 @@ pub(super) static LISTEN_TLS: Table = Table {
 /// `report`.
 pub(super) static REPORT: Table = Table {
     keys: &[&[
-        key("to", TextOrTexts, "URL of an agent that accepts reports, or a list of them"),
-        key("tokenFile", Path, "File with a token of the scope report:host/NAME"),
-        key("tokenEnv", Text, "Environment variable with the token"),
         key(
-            "caFile",
-            Path,
-            "Certificate authorities of the collectors, as a PEM file. Default: the system's",
+            "to",
+            OneOrMore(&FLEET_PLACE),
+            "Agent that accepts reports, s3://BUCKET/FOLDER, davs://HOST/FOLDER, or a list of them",
         ),
+        key("tokenFile", Path, "File with a token of the scope report:host/NAME, for agents"),
+        key("tokenEnv", Text, "Environment variable with the token"),
+        key("caFile", Path, "Certificate authorities of the servers, as a PEM file. Default: the system's"),
         key("every", Duration, "Time between two heartbeats, from 5s to 3m. Default: 30s"),
     ]],
     required: &["to"],
+};
+
+/// The settings of a place that belong to one kind of places.
+pub(super) static PLACE_SETTINGS: &[&str] = &[
+    "tokenFile",
+    "tokenEnv",
+    "endpoint",
+    "region",
+    "credentialsFile",
+    "user",
+    "passwordFile",
+    "passwordEnv",
+];
+
+/// A place of reports.
+pub(super) static FLEET_PLACE: Table = Table {
+    keys: &[&[
+        key("url", Text, "https://HOST of another agent, s3://BUCKET/FOLDER or davs://HOST/FOLDER"),
+        key("caFile", Path, "Certificate authorities of the server, as a PEM file"),
+        key("tokenFile", Path, "File with the token for another agent"),
+        key("tokenEnv", Text, "Environment variable with the token"),
+        key("endpoint", Text, "URL of the S3-compatible server. Default: AWS_ENDPOINT_URL_S3, or Amazon's"),
+        key("region", Text, "Region of the bucket. Default: AWS_REGION, or us-east-1"),
+        key("credentialsFile", Path, "Keys of the bucket, in the form of Amazon's tools"),
+        key("user", Text, "User of the WebDAV server. Default: WEBDAV_USER"),
+        key("passwordFile", Path, "File with the password of the user"),
+        key("passwordEnv", Text, "Environment variable with the password. Default: WEBDAV_PASSWORD"),
+    ]],
+    required: &["url"],
 };
 
 /// `fleet`.
 pub(super) static FLEET: Table = Table {
     keys: &[&[
         key("accept", Boolean, "Accept the reports of other hosts. Default: false"),
+        key("from", TextOr(&FLEET_PLACE), "Read the reports in s3://BUCKET/FOLDER or davs://HOST/FOLDER"),
         key("expected", Strings, "Hosts that are shown also if they have never reported"),
     ]],
     required: &[],
@@ -791,7 +821,10 @@ fn shape(shape: &Shape) -> Value {
         Boolean => json!({ "type": ["boolean", "null"] }),
         Integer(most) => json!({ "type": ["integer", "null"], "minimum": 0, "maximum": most }),
         Word(words) => json!({ "enum": words }),
-        TextOrTexts => json!({ "type": ["string", "array", "null"], "items": { "type": "string" } }),
+        OneOrMore(table) => {
+            let one = json!({ "anyOf": [{ "type": "string" }, object(table)] });
+            json!({ "anyOf": [{ "type": ["string", "null"] }, object(table), { "type": "array", "items": one }] })
+        }
         Strings => json!({ "type": ["array", "null"], "items": shape_of_item() }),
         Paths => json!({ "type": ["array", "null"], "items": { "type": "string", "pattern": "^/" } }),
         List(pattern) => {

@@ -28,6 +28,7 @@ mod client_hosts;
 mod docker_host;
 mod file;
 mod fleet;
+mod fleet_place;
 mod host;
 mod identify;
 mod in_git;
@@ -53,6 +54,7 @@ pub use api_socket::{ApiSocket, SOCKET_FOLDER, SOCKET_NAME, SocketGroup, SocketP
 pub use client_hosts::{ClientHost, client_hosts};
 pub use docker_host::{DockerHost, DockerTls};
 pub use fleet::{Fleet, FleetReports};
+pub use fleet_place::{FleetBucket, FleetFolder, FleetPlace, PlaceKind};
 pub use in_git::{AtCommit, SETTINGS_FILE};
 pub use keys::{schema, schema_of_repository};
 pub use listen_tls::ListenTls;

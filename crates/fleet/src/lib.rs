@@ -35,5 +35,5 @@ mod view;
 pub use freshness::{Freshness, LOST_AFTER, freshness};
 pub use goal::{FleetGoal, unreached};
 pub use report::{ApplicationReport, HostReport, InvalidReport, RepositoryReport, SCHEMA};
-pub use status::{FleetStatus, TargetStatus};
-pub use view::{HostState, HostView, LastReport, NameConflict, view};
+pub use status::{FleetStatus, SourceStatus, TargetStatus};
+pub use view::{HostState, HostView, LastReport, NameConflict, mark_unread, view};

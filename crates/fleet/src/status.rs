@@ -13,11 +13,28 @@ pub struct FleetStatus {
     pub accepts: bool,
     /// The hosts that have reported or are expected, worst first.
     pub hosts: Vec<HostView>,
-    /// The collectors that this agent reports to.
+    /// The places that this agent reports to.
     pub targets: Vec<TargetStatus>,
+    /// The place where this agent reads the reports of hosts, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceStatus>,
 }
 
-/// One collector that the agent reports to.
+/// The place where an agent reads the reports of hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceStatus {
+    /// Its URL.
+    pub from: String,
+    /// When it was last read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_read: Option<Timestamp>,
+    /// Why it, or a report in it, could not be read; empty after a success.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+/// One place that the agent reports to: another agent, a bucket or a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetStatus {
@@ -29,6 +46,9 @@ pub struct TargetStatus {
     /// Why the last try failed; empty after a success.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+    /// Something that somebody should know although reports are taken, such as a second machine with the name of the host.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub warning: String,
     /// Whether it fails until somebody does something, as when the collector is full or refuses the token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub blocked: bool,

@@ -116,8 +116,22 @@ pub fn view(reports: Vec<LastReport>, expected: &[String], now: Timestamp) -> Ve
         });
     }
     let mut hosts: Vec<HostView> = hosts.into_values().collect();
-    hosts.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
+    sort(&mut hosts);
     hosts
+}
+
+/// Makes the fresh hosts of a place stale that could not be read for a while, and keeps the others.
+pub fn mark_unread(hosts: &mut [HostView], reason: &str) {
+    for host in hosts.iter_mut().filter(|host| host.freshness == Some(Freshness::Fresh)) {
+        (host.freshness, host.state) = (Some(Freshness::Stale), HostState::Stale);
+        reason.clone_into(&mut host.reason);
+    }
+    sort(hosts);
+}
+
+/// Worst first, and then by name.
+fn sort(hosts: &mut [HostView]) {
+    hosts.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
 }
 
 fn host_view(last: LastReport, expected: &[String], now: Timestamp) -> HostView {
@@ -240,6 +254,21 @@ mod tests {
         // Nor is it red because of what it said last.
         let seen = view(vec![host("nas", SyncStatus::Synced, HealthStatus::Degraded, 100)], &[], NOW);
         assert_eq!(seen[0].state, HostState::Stale);
+    }
+
+    #[test]
+    fn hosts_of_a_place_that_cannot_be_read_are_stale() {
+        let reports = vec![
+            host("good", SyncStatus::Synced, HealthStatus::Healthy, 10),
+            host("gone", SyncStatus::Synced, HealthStatus::Healthy, 601),
+        ];
+        let mut hosts = view(reports, &["new".to_owned()], NOW);
+        mark_unread(&mut hosts, "the bucket is gone");
+        let states: Vec<_> = hosts.iter().map(|host| (host.name.as_str(), host.state)).collect();
+        let expected =
+            [("gone", HostState::Lost), ("new", HostState::NeverReported), ("good", HostState::Stale)];
+        assert_eq!(states, expected);
+        assert_eq!(hosts[2].reason, "the bucket is gone");
     }
 
     #[test]

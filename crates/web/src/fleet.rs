@@ -40,12 +40,17 @@ const SENT_WITHIN: Duration = Duration::from_secs(10);
 /// The letters of an instance that messages show.
 const SHORT: usize = 12;
 
-/// The hosts, and the collectors that this agent reports to.
+/// The hosts, and the places that this agent reports to and reads.
 pub(super) async fn fleet_status(shared: &Shared) -> Result<FleetStatus, Error> {
     let (handle, now) = (shared.handle.clone(), shared.clock.now());
     let hosts = read(&shared.store, move |store| fleet_hosts(&handle, store, now)).await?;
     let handle = &shared.handle;
-    Ok(FleetStatus { accepts: handle.fleet().accept, hosts, targets: handle.fleet_targets().list() })
+    Ok(FleetStatus {
+        accepts: handle.fleet().accept,
+        hosts,
+        targets: handle.fleet_targets().list(),
+        source: handle.fleet_source().status(),
+    })
 }
 
 pub(super) async fn list(State(shared): State<Shared>) -> Result<Json<FleetStatus>, Error> {

@@ -4,6 +4,7 @@ use clap::Subcommand;
 
 use super::{Context, Error as CliError, Verdict};
 
+mod picture;
 mod remove;
 mod status;
 mod wait;
@@ -14,7 +15,8 @@ use wait::{FleetWaitArgs, wait};
 
 /// Show, wait for and remove the hosts of a fleet.
 ///
-/// Hosts report their state to an agent that accepts it (`fleet: {accept: true}`): see docs/fleet.md.
+/// Hosts report their state to an agent that accepts it (`fleet: {accept: true}`), to a bucket or to a WebDAV folder: see
+/// docs/fleet.md.
 #[derive(Debug, Subcommand)]
 pub(super) enum FleetCommand {
     Status(FleetStatusArgs),

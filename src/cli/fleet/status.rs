@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use clap::Args;
 
-use driftless_fleet::{FleetStatus, HostReport, HostState, HostView, TargetStatus};
+use driftless_fleet::{FleetStatus, HostReport, HostState, HostView, SourceStatus, TargetStatus};
 use driftless_model::{CommitId, Timestamp};
 
+use super::picture::{Picture, PictureArgs};
 use crate::cli::{
-    client::Client,
     context::{Context, Verdict},
     error::Error,
-    options::{Output, ServerArgs},
+    options::Output,
     output::{json, print, yaml},
     screen::{Colours, Paint, plain},
     span::span,
@@ -26,17 +26,20 @@ const COLUMNS: usize = 80;
 /// A host is Stale after three missed heartbeats and Lost after ten minutes; then its last state is not shown as if it
 /// were true. Exits with 0 also if hosts are not well.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  driftless fleet status
+  AWS_ENDPOINT_URL_S3=https://s3.example.com driftless fleet status --from s3://fleet/prod")]
 pub(in crate::cli) struct FleetStatusArgs {
     /// Output format; wide adds versions and labels.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     output: Output,
     #[command(flatten)]
-    server: ServerArgs,
+    picture: PictureArgs,
 }
 
 pub(super) async fn status(args: &FleetStatusArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let client = Client::new(&args.server, context.environment)?;
-    let status: FleetStatus = client.get("/api/v1/fleet/hosts").await?;
+    let status = Picture::new(&args.picture, context)?.look(context).await?;
     print(&match args.output {
         Output::Json => json(&status),
         Output::Yaml => yaml(&status),
@@ -47,9 +50,9 @@ pub(super) async fn status(args: &FleetStatusArgs, context: &Context<'_>) -> Res
 }
 
 fn text(status: &FleetStatus, is_wide: bool, now: Timestamp, colours: Colours) -> String {
-    let FleetStatus { accepts, hosts, targets } = status;
+    let FleetStatus { accepts, hosts, targets, source } = status;
     let mut text = String::new();
-    if !accepts {
+    if !accepts && source.is_none() {
         text.push_str("this agent accepts no reports: set `fleet: {accept: true}` in its configuration\n");
     } else if hosts.is_empty() {
         text.push_str("no host has reported yet: set `report: {to: URL}` in the configuration of a host\n");
@@ -58,14 +61,20 @@ fn text(status: &FleetStatus, is_wide: bool, now: Timestamp, colours: Colours) -
     }
     for host in hosts {
         if let Some(conflict) = &host.conflict {
+            // A bucket does not know where a report comes from.
+            let from = match conflict.from.as_str() {
+                "" => String::new(),
+                from => format!(" from {}", plain(from)),
+            };
+            let (host, instance) = (plain(&host.name), plain(&conflict.instance));
             let sentence = format!(
-                "{}: another machine reports with this name from {} and is refused (instance {})",
-                plain(&host.name),
-                plain(&conflict.from),
-                plain(&conflict.instance)
+                "{host}: another machine reports with this name{from} and is refused (instance {instance})"
             );
             let _ = writeln!(text, "{}", colours.paint(Paint::Warn, &sentence));
         }
+    }
+    if let Some(source) = source {
+        text.push_str(&source_line(source, now, colours));
     }
     for target in targets {
         text.push_str(&target_line(target, now, colours));
@@ -118,8 +127,22 @@ fn labels(report: &HostReport) -> String {
     labels.collect::<Vec<_>>().join(",")
 }
 
+/// The place where the reports are read, with its error.
+fn source_line(source: &SourceStatus, now: Timestamp, colours: Colours) -> String {
+    let SourceStatus { from, last_read, error } = source;
+    let last = match last_read {
+        Some(at) => format!("{} ago", span(now.since(*at))),
+        None => "not yet".to_owned(),
+    };
+    let mut line = format!("read from {}, {last}\n", plain(from));
+    if !error.is_empty() {
+        let _ = writeln!(line, "  {}", colours.paint(Paint::Bad, &plain(error)));
+    }
+    line
+}
+
 fn target_line(target: &TargetStatus, now: Timestamp, colours: Colours) -> String {
-    let TargetStatus { to, last_sent, error, blocked: _ } = target;
+    let TargetStatus { to, last_sent, error, warning, blocked: _ } = target;
     let last = match last_sent {
         Some(at) => format!("last {} ago", span(now.since(*at))),
         None => "not yet".to_owned(),
@@ -127,6 +150,9 @@ fn target_line(target: &TargetStatus, now: Timestamp, colours: Colours) -> Strin
     let mut line = format!("this host reports to {}, {last}\n", plain(to));
     if !error.is_empty() {
         let _ = writeln!(line, "  {}", colours.paint(Paint::Bad, &plain(error)));
+    }
+    if !warning.is_empty() {
+        let _ = writeln!(line, "  {}", colours.paint(Paint::Warn, &plain(warning)));
     }
     line
 }
@@ -185,8 +211,14 @@ mod tests {
                 to: "https://hub.example.com".to_owned(),
                 last_sent: None,
                 error: "no collector answers: Connection refused".to_owned(),
+                warning: "another machine reports as `nas`".to_owned(),
                 blocked: false,
             }],
+            source: Some(SourceStatus {
+                from: "s3://fleet/prod".to_owned(),
+                last_read: Some(Timestamp(now.0 - 3000)),
+                error: "web: it is no gzip".to_owned(),
+            }),
         };
         let text = text(&status, false, now, Colours::Off);
         let lines: Vec<&str> = text.lines().collect();
@@ -204,8 +236,11 @@ mod tests {
         assert_eq!(
             &lines[4..],
             [
+                "read from s3://fleet/prod, 3s ago",
+                "  web: it is no gzip",
                 "this host reports to https://hub.example.com, not yet",
-                "  no collector answers: Connection refused"
+                "  no collector answers: Connection refused",
+                "  another machine reports as `nas`"
             ]
         );
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tokio::time::{Instant, sleep};
 
-use driftless_fleet::{FleetGoal, FleetStatus, unreached};
+use driftless_fleet::{FleetGoal, unreached};
 
+use super::picture::{LookError, Picture, PictureArgs};
 use crate::cli::{
-    client::Client,
     context::{Context, Verdict},
     error::{CommandError, Error},
-    options::{ServerArgs, parse_span},
+    options::parse_span,
     screen::plain,
 };
 
@@ -27,12 +27,13 @@ const MOST_LINES: usize = 20;
 /// Wait until all hosts run a commit; exit with 1 if that takes too long.
 ///
 /// Exit codes: 0 when every host has reached the state, 1 when the time is over, 2 when the command failed, for example
-/// because no agent answers at its start. A host that is stale, lost or expected and never reported has not reached it.
+/// because no agent or server answers at its start. A host that is stale, lost or expected and never reported has not reached it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   driftless fleet wait --commit $(git rev-parse HEAD)
-  driftless fleet wait --commit 3f2a9c1 --for synced --only nas --timeout 2m")]
+  driftless fleet wait --commit 3f2a9c1 --for synced --only nas --timeout 2m
+  driftless fleet wait --commit 3f2a9c1 --from davs://dav.example.com/fleet")]
 pub(in crate::cli) struct FleetWaitArgs {
     /// Id of the commit, or its first 7 digits or more.
     #[arg(long, value_name = "SHA", value_parser = parse_commit)]
@@ -50,7 +51,7 @@ pub(in crate::cli) struct FleetWaitArgs {
     #[arg(long, value_name = "HOST")]
     only: Vec<String>,
     #[command(flatten)]
-    server: ServerArgs,
+    picture: PictureArgs,
 }
 
 /// The state to wait for.
@@ -83,7 +84,7 @@ fn parse_commit(text: &str) -> Result<String, String> {
 }
 
 pub(super) async fn wait(args: &FleetWaitArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let client = Client::new(&args.server, context.environment)?;
+    let mut picture = Picture::new(&args.picture, context)?;
     let goal = FleetGoal {
         commit: args.commit.clone(),
         is_healthy: args.state == FleetState::Healthy,
@@ -93,7 +94,7 @@ pub(super) async fn wait(args: &FleetWaitArgs, context: &Context<'_>) -> Result<
     let end = Instant::now() + args.timeout;
     let mut spinner = context.spinner();
     // Errors at the start are mistakes; later the collector may be restarting.
-    let mut missing = look(&client, &goal).await?;
+    let mut missing = look(&mut picture, &goal, context).await?;
     loop {
         if missing.is_empty() {
             drop(spinner);
@@ -106,10 +107,10 @@ pub(super) async fn wait(args: &FleetWaitArgs, context: &Context<'_>) -> Result<
         }
         spinner.show(&format!("waiting for {} hosts: {}", missing.len(), plain(&missing[0])));
         sleep(LOOK_EVERY.min(left)).await;
-        match look(&client, &goal).await {
+        match look(&mut picture, &goal, context).await {
             Ok(now_missing) => missing = now_missing,
-            Err(Error::Client(error)) if error.is_absence() => missing = vec![error.to_string()],
-            Err(error) => return Err(error),
+            Err(LookError { error, is_passing: true }) => missing = vec![error.to_string()],
+            Err(LookError { error, is_passing: false }) => return Err(error),
         }
     }
     drop(spinner);
@@ -122,10 +123,14 @@ pub(super) async fn wait(args: &FleetWaitArgs, context: &Context<'_>) -> Result<
     Ok(Verdict::No)
 }
 
-async fn look(client: &Client, goal: &FleetGoal) -> Result<Vec<String>, Error> {
-    let status: FleetStatus = client.get("/api/v1/fleet/hosts").await?;
-    if !status.accepts {
-        return Err(NoCollector(client.address()).into());
+async fn look(
+    picture: &mut Picture,
+    goal: &FleetGoal,
+    context: &Context<'_>,
+) -> Result<Vec<String>, LookError> {
+    let status = picture.look(context).await?;
+    if !status.accepts && status.source.is_none() {
+        return Err(LookError { error: NoCollector(picture.address()).into(), is_passing: false });
     }
     Ok(unreached(&status.hosts, goal))
 }

@@ -4,7 +4,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use driftless_fleet::{FleetStatus, HostReport, HostState, HostView, TargetStatus};
+use driftless_fleet::{FleetStatus, HostReport, HostState, HostView, SourceStatus, TargetStatus};
 use driftless_model::{CommitId, Timestamp};
 use maud::{Markup, html};
 
@@ -22,14 +22,15 @@ pub(crate) async fn show(
 ) -> Result<Response, PageError> {
     let path = "/fleet";
     let status = fleet_status(&shared).await;
-    let FleetStatus { accepts, hosts, targets } =
+    let FleetStatus { accepts, hosts, targets, source } =
         status.map_err(|error| PageError::new(&caller, &shared, path, error))?;
     let now = shared.clock.now();
     let page = Page::new(&caller, &shared, path).title("Fleet");
     let body = html! {
         p.crumbs { a href="./" data-key="Escape" data-name="back" { "Applications" } }
         h1 { "Fleet" }
-        @if accepts {
+        @if let Some(source) = &source { (source_line(source, now)) }
+        @if accepts || source.is_some() {
             @if hosts.is_empty() { p { "No host has reported yet." } } @else { (host_table(&hosts, now)) }
             @for host in &hosts { (host_section(host, now)) }
         } @else {
@@ -38,6 +39,20 @@ pub(crate) async fn show(
         @if !targets.is_empty() { (target_table(&targets, now)) }
     };
     Ok(respond(&page, &body).into_response())
+}
+
+/// The place where the agent reads the reports, and its error.
+fn source_line(source: &SourceStatus, now: Timestamp) -> Markup {
+    html! {
+        p.soft {
+            "Read from " span.mono { (Text(&source.from)) } ", "
+            @match source.last_read {
+                Some(at) => { "last " (RelativeTime { at, now }) }
+                None => "not yet",
+            }
+        }
+        @if !source.error.is_empty() { p.note.bad { (Text(&source.error)) } }
+    }
 }
 
 /// A host that is not heard is grey: neither its good nor its bad news are known to be true.
@@ -185,6 +200,7 @@ fn target_table(targets: &[TargetStatus], now: Timestamp) -> Markup {
                             None => "not yet",
                         }
                         @if !target.error.is_empty() { p.note.bad { (Text(&target.error)) } }
+                        @if !target.warning.is_empty() { p.note.warn { (Text(&target.warning)) } }
                     }
                 }
             }

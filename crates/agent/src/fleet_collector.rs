@@ -1,0 +1,206 @@
+//! Sends the report of this host to another agent: the whole report, or a heartbeat that names the last one.
+
+use std::{fs::File, io::Read as _, path::Path, time::Duration};
+
+use http::{StatusCode, header};
+
+use driftless_config::{FleetPlace, Secret};
+use driftless_fleet::HostReport;
+use driftless_git::{Lookup, read_secret};
+use driftless_model::{digest_hex, root_cause};
+
+use crate::report_error::ReportError;
+
+/// The time to connect.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// The time for the whole answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// The largest answer to a report that is read, in bytes.
+const LARGEST_ANSWER: usize = 16 * 1024;
+
+/// The longest message of a collector, in characters.
+const LONGEST_MESSAGE: usize = 300;
+
+/// The largest file of certificate authorities that is read, in bytes.
+const LARGEST_CA_FILE: u64 = 1 << 20;
+
+/// The header with the id of the machine, in a heartbeat.
+pub const INSTANCE_HEADER: &str = "driftless-instance";
+
+/// Another agent.
+pub(crate) struct CollectorClient {
+    url: String,
+    token: Option<Secret>,
+    environment: Lookup,
+    client: reqwest::Client,
+}
+
+/// Sends reports to another agent.
+pub(crate) struct CollectorSender {
+    client: CollectorClient,
+    /// The digest of the report that the collector has.
+    digest: Option<String>,
+}
+
+/// The answer of a collector to a heartbeat or a report.
+enum CollectorAnswer {
+    Taken,
+    /// The collector does not have the report that the heartbeat names.
+    Needed,
+}
+
+impl CollectorClient {
+    pub(crate) fn new(
+        place: &FleetPlace,
+        token: Option<Secret>,
+        environment: Lookup,
+    ) -> Result<Self, ReportError> {
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(CONNECT_WITHIN)
+            .timeout(ANSWER_WITHIN)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
+        // Plain http needs no certificates, and a small machine may have none.
+        if place.url.starts_with("http://") {
+            builder = builder.tls_certs_only([]);
+        } else if let Some(path) = place.ca_file.as_deref() {
+            builder = builder.tls_certs_only(authorities(path)?);
+        }
+        let client = builder.build().map_err(|error| ReportError::Client(error.to_string()))?;
+        Ok(Self { url: place.url.clone(), token, environment, client })
+    }
+
+    /// A request. The token is read each time, so that it can be rotated.
+    pub(crate) fn request(
+        &self,
+        method: http::Method,
+        path: &str,
+    ) -> Result<reqwest::RequestBuilder, ReportError> {
+        let mut request = self.client.request(method, format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            let token = read_secret(token, &self.environment).map_err(ReportError::Token)?;
+            request = request.bearer_auth(token.trim());
+        }
+        Ok(request)
+    }
+
+    /// The body of an answer of at most `most` bytes.
+    pub(crate) async fn get(&self, path: &str, most: usize) -> Result<CollectorBody, ReportError> {
+        let request = self.request(http::Method::GET, path)?;
+        let mut response = request.send().await.map_err(|error| unreachable(&error))?;
+        let (status, date) = (response.status(), response.headers().get(header::DATE).cloned());
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|error| unreachable(&error))? {
+            if body.len() + part.len() > most {
+                return Err(ReportError::Foreign(format!("the answer has more than {} MiB", most >> 20)));
+            }
+            body.extend_from_slice(&part);
+        }
+        if !status.is_success() {
+            return Err(ReportError::Refused { status, message: explanation(&body) });
+        }
+        let date = date.and_then(|date| date.to_str().map(str::to_owned).ok());
+        Ok(CollectorBody { body, date })
+    }
+}
+
+/// The answer of a collector.
+pub(crate) struct CollectorBody {
+    pub(crate) body: Vec<u8>,
+    /// The time of the collector, as in the header of HTTP.
+    pub(crate) date: Option<String>,
+}
+
+impl CollectorSender {
+    pub(crate) fn new(client: CollectorClient) -> Self {
+        Self { client, digest: None }
+    }
+
+    /// Sends a heartbeat if the collector has this report, and else the report.
+    pub(crate) async fn send(
+        &mut self,
+        report: &HostReport,
+        json: &[u8],
+        compressed: Vec<u8>,
+    ) -> Result<(), ReportError> {
+        let digest = digest_hex(json);
+        let path = format!("/api/v1/fleet/hosts/{}", report.host);
+        let request = self.client.request(http::Method::PUT, &path)?;
+        if self.digest.take().is_some_and(|delivered| delivered == digest) {
+            let heartbeat = request
+                .header(header::IF_NONE_MATCH, format!("\"{digest}\""))
+                .header(INSTANCE_HEADER, &report.instance);
+            match answer(heartbeat).await? {
+                CollectorAnswer::Taken => {
+                    self.digest = Some(digest);
+                    return Ok(());
+                }
+                CollectorAnswer::Needed => {}
+            }
+        }
+        let whole = self
+            .client
+            .request(http::Method::PUT, &path)?
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONTENT_ENCODING, "gzip")
+            .body(compressed);
+        answer(whole).await?;
+        self.digest = Some(digest);
+        Ok(())
+    }
+}
+
+/// The certificate authorities of a file.
+fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ReportError> {
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(LARGEST_CA_FILE).read_to_end(&mut text))
+        .map_err(|error| ReportError::CaFile(format!("could not read {}: {error}", path.display())))?;
+    match reqwest::Certificate::from_pem_bundle(&text) {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) | Err(_) => {
+            Err(ReportError::CaFile(format!("{} has no valid PEM certificate", path.display())))
+        }
+    }
+}
+
+fn unreachable(error: &reqwest::Error) -> ReportError {
+    ReportError::Unreachable(if error.is_timeout() {
+        "it did not answer in time".to_owned()
+    } else {
+        root_cause(error).unwrap_or_else(|| "the connection broke".to_owned())
+    })
+}
+
+async fn answer(request: reqwest::RequestBuilder) -> Result<CollectorAnswer, ReportError> {
+    let mut response = request.send().await.map_err(|error| unreachable(&error))?;
+    let status = response.status();
+    let mut body = Vec::new();
+    while let Some(part) = response.chunk().await.map_err(|error| unreachable(&error))? {
+        body.extend_from_slice(&part[..part.len().min(LARGEST_ANSWER - body.len())]);
+        if body.len() == LARGEST_ANSWER {
+            break;
+        }
+    }
+    match status {
+        StatusCode::NOT_MODIFIED => Ok(CollectorAnswer::Taken),
+        status if status.is_success() => Ok(CollectorAnswer::Taken),
+        StatusCode::PRECONDITION_REQUIRED => Ok(CollectorAnswer::Needed),
+        status => Err(ReportError::Refused { status, message: explanation(&body) }),
+    }
+}
+
+/// The message of an error of the API, or the beginning of another answer.
+fn explanation(body: &[u8]) -> String {
+    let value: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = match value["error"]["message"].as_str() {
+        Some(message) => message.to_owned(),
+        None => String::from_utf8_lossy(body).into_owned(),
+    };
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let letters = line.chars().filter(|letter| !driftless_model::is_unprintable(*letter));
+    let line: String = letters.take(LONGEST_MESSAGE).collect();
+    if line.is_empty() { "without a word".to_owned() } else { line }
+}

@@ -1,0 +1,208 @@
+//! Reads the reports of all hosts where they are kept: in a bucket, in a folder, or at another agent.
+
+use std::collections::BTreeMap;
+
+use driftless_clock::Clock;
+use driftless_config::{FleetPlace, PlaceKind};
+use driftless_fleet::{FleetStatus, HostReport, LastReport};
+use driftless_git::{Lookup, read_secret};
+use driftless_model::{HostIdentity, Timestamp};
+use driftless_objects::{Listed, Listing, Objects, SecretSource};
+use futures_util::{StreamExt as _, stream};
+
+use crate::{
+    fleet_collector::CollectorClient,
+    fleet_objects::{
+        CONFLICT_END, LARGEST_COMPRESSED, LARGEST_CONFLICT, REPORT_END, conflict_of, read_report,
+    },
+    report_error::ReportError,
+};
+
+/// The most hosts that are read.
+const MOST_HOSTS: usize = 1000;
+
+/// Objects that are read at the same time.
+const AT_ONCE: usize = 8;
+
+/// The largest answer of another agent, in bytes.
+const LARGEST_ANSWER: usize = 64 << 20;
+
+/// The reports of a fleet, as they were read.
+#[derive(Clone, Debug, Default)]
+pub struct FleetPicture {
+    /// The last report of each host. Times are by the clock of this machine.
+    pub reports: Vec<LastReport>,
+    /// One sentence for each report that cannot be read.
+    pub unreadable: Vec<String>,
+}
+
+/// Reads the reports of one place. An object that has not changed is not read again.
+pub struct FleetReader {
+    source: Source,
+    clock: Clock,
+    /// The last reports, by host.
+    known: BTreeMap<String, Known>,
+}
+
+enum Source {
+    Objects(Objects),
+    Collector(CollectorClient),
+}
+
+/// A report with the version of its object.
+#[derive(Clone)]
+struct Known {
+    tag: Option<String>,
+    report: Result<HostReport, String>,
+}
+
+impl FleetReader {
+    /// A reader of `place`. Asks no server.
+    ///
+    /// # Errors
+    /// If the settings of the place cannot be used.
+    pub fn new(place: &FleetPlace, environment: &Lookup, clock: Clock) -> Result<Self, ReportError> {
+        let secrets = SecretSource { environment: environment.clone(), read: read_secret };
+        let source = match (&place.kind, Objects::open(place, secrets, clock)?) {
+            (_, Some(objects)) => Source::Objects(objects),
+            (PlaceKind::Collector { token }, None) => {
+                Source::Collector(CollectorClient::new(place, token.clone(), environment.clone())?)
+            }
+            (PlaceKind::Bucket(_) | PlaceKind::Folder(_), None) => {
+                return Err(ReportError::Client("the place keeps no objects".to_owned()));
+            }
+        };
+        Ok(Self { source, clock, known: BTreeMap::new() })
+    }
+
+    /// The reports at this moment.
+    pub async fn read(&mut self) -> Result<FleetPicture, ReportError> {
+        match &self.source {
+            Source::Objects(objects) => {
+                let listing = objects.list().await?;
+                let now = self.clock.now();
+                let (picture, known) = read_objects(objects, listing, &self.known, now).await?;
+                self.known = known;
+                Ok(picture)
+            }
+            Source::Collector(client) => {
+                let answer = client.get("/api/v1/fleet/hosts", LARGEST_ANSWER).await?;
+                let status: FleetStatus = serde_json::from_slice(&answer.body)
+                    .map_err(|error| ReportError::Foreign(error.to_string()))?;
+                let now = self.clock.now();
+                let there = answer.date.as_deref().and_then(Timestamp::parse_http).unwrap_or(now);
+                Ok(of_collector(status, there, now))
+            }
+        }
+    }
+}
+
+/// A moment of another clock, by that of this machine.
+fn here(at: Timestamp, there: Timestamp, now: Timestamp) -> Timestamp {
+    let age = u64::try_from(there.since(at).as_millis()).unwrap_or(u64::MAX);
+    Timestamp(now.0.saturating_sub(age))
+}
+
+fn of_collector(status: FleetStatus, there: Timestamp, now: Timestamp) -> FleetPicture {
+    let mut picture = FleetPicture::default();
+    for host in status.hosts.into_iter().take(MOST_HOSTS) {
+        let (Some(report), Some(heard)) = (host.report, host.last_heard) else { continue };
+        if let Err(error) = report.check(&report.host) {
+            picture.unreadable.push(format!("{}: {error}", host.name));
+            continue;
+        }
+        picture.reports.push(LastReport {
+            report,
+            received: here(heard, there, now),
+            conflict: host.conflict,
+        });
+    }
+    picture
+}
+
+/// The host that an object of this name is about.
+fn host_of<'a>(name: &'a str, end: &str) -> Option<&'a str> {
+    name.strip_suffix(end).filter(|host| HostIdentity::is_name(host))
+}
+
+async fn read_objects(
+    objects: &Objects,
+    listing: Listing,
+    known: &BTreeMap<String, Known>,
+    now: Timestamp,
+) -> Result<(FleetPicture, BTreeMap<String, Known>), ReportError> {
+    let there = listing.now.unwrap_or(now);
+    let reports: Vec<(&str, &Listed)> =
+        listing.objects.iter().filter_map(|it| Some((host_of(&it.name, REPORT_END)?, it))).collect();
+    if reports.len() > MOST_HOSTS {
+        return Err(ReportError::Foreign(format!("there are reports of more than {MOST_HOSTS} hosts")));
+    }
+    let mut conflicts = BTreeMap::new();
+    for listed in &listing.objects {
+        let Some(host) = host_of(&listed.name, CONFLICT_END) else { continue };
+        let Some(object) = objects.get(&listed.name, LARGEST_CONFLICT).await? else { continue };
+        if let Some(mut conflict) = conflict_of(&object.body, listed.modified) {
+            conflict.at = here(conflict.at, there, now);
+            conflicts.insert(host, conflict);
+        }
+    }
+    let mut reads = Vec::new();
+    for (host, listed) in &reports {
+        reads.push(read_one(objects, host, listed, known.get(*host)));
+    }
+    let read: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
+    let (mut picture, mut kept) = (FleetPicture::default(), BTreeMap::new());
+    for ((host, listed), one) in reports.into_iter().zip(read) {
+        let Some(one) = one? else { continue };
+        match (&one.report, listed.modified) {
+            (Ok(report), Some(modified)) => picture.reports.push(LastReport {
+                report: report.clone(),
+                received: here(modified, there, now),
+                conflict: conflicts.remove(host),
+            }),
+            (Ok(_), None) => {
+                picture.unreadable.push(format!("{host}: the server does not say when it was written"));
+            }
+            (Err(error), _) => picture.unreadable.push(format!("{host}: {error}")),
+        }
+        kept.insert(host.to_owned(), one);
+    }
+    Ok((picture, kept))
+}
+
+/// A report, if it is still there. One of the known version is not read again.
+async fn read_one(
+    objects: &Objects,
+    host: &str,
+    listed: &Listed,
+    known: Option<&Known>,
+) -> Result<Option<Known>, ReportError> {
+    if let Some(known) = known.filter(|known| known.tag.is_some() && known.tag == listed.tag) {
+        return Ok(Some(known.clone()));
+    }
+    let Some(object) = objects.get(&listed.name, LARGEST_COMPRESSED).await? else { return Ok(None) };
+    Ok(Some(Known { tag: object.tag, report: read_report(&object.body, host) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_is_that_of_the_other_clock() {
+        // The other clock is an hour ahead.
+        let (there, now) = (Timestamp(10_000_000), Timestamp(6_400_000));
+        assert_eq!(here(Timestamp(9_970_000), there, now), Timestamp(6_370_000));
+        assert_eq!(here(Timestamp(10_000_500), there, now), now, "from its future");
+        assert_eq!(here(Timestamp(0), Timestamp(u64::MAX), now), Timestamp(0));
+    }
+
+    #[test]
+    fn only_names_of_hosts_are_reports() {
+        assert_eq!(host_of("nas.json.gz", REPORT_END), Some("nas"));
+        assert_eq!(host_of("nas.conflict.json", REPORT_END), None);
+        assert_eq!(host_of("nas.conflict.json", CONFLICT_END), Some("nas"));
+        assert_eq!(host_of("..%2f.json.gz", REPORT_END), None);
+        assert_eq!(host_of(".json.gz", REPORT_END), None);
+    }
+}

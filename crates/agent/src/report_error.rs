@@ -1,0 +1,63 @@
+//! Why a place of the fleet has no new report, or cannot be read.
+
+use driftless_objects as objects;
+use http::StatusCode;
+
+/// Why a place of the fleet has no new report, or cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The token cannot be read.
+    #[error("{0}")]
+    Token(String),
+    /// The file of certificate authorities cannot be read.
+    #[error("{0}")]
+    CaFile(String),
+    /// The HTTP client cannot be made.
+    #[error("could not create a client: {0}")]
+    Client(String),
+    /// The report cannot be written as JSON.
+    #[error("could not write the report: {0}")]
+    Write(String),
+    /// The collector does not answer.
+    #[error("no collector answers: {0}")]
+    Unreachable(String),
+    /// The collector answers with an error.
+    #[error("it answered {status}: {message}")]
+    Refused {
+        /// The status of the answer.
+        status: StatusCode,
+        /// Its words.
+        message: String,
+    },
+    /// The answer is not that of a collector.
+    #[error("the answer cannot be read: {0}")]
+    Foreign(String),
+    /// Another machine writes the object of this host.
+    #[error("another machine (instance {owner}) reports as `{host}`: give one of the two another name")]
+    Taken {
+        /// The name of the host.
+        host: String,
+        /// The beginning of the id of the other machine.
+        owner: String,
+    },
+    /// The object of this host changes between each look and the next write.
+    #[error("somebody else writes the report of this host all the time")]
+    Contended,
+    /// The bucket or folder failed.
+    #[error(transparent)]
+    Objects(#[from] objects::Error),
+}
+
+impl ReportError {
+    /// Whether it stays until somebody does something.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Token(_) | Self::CaFile(_) | Self::Foreign(_) | Self::Taken { .. } => true,
+            Self::Refused { status, .. } => {
+                status.is_client_error() || *status == StatusCode::INSUFFICIENT_STORAGE
+            }
+            Self::Objects(error) => error.is_lasting(),
+            Self::Client(_) | Self::Write(_) | Self::Unreachable(_) | Self::Contended => false,
+        }
+    }
+}

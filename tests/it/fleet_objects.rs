@@ -1,0 +1,282 @@
+//! A fleet without a server: hosts keep their reports in a bucket or in a WebDAV folder, and people read them there.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use driftless_agent::{
+    FleetReader, FleetTargets, Handle, Inbox, ReportSource, fleet_hosts, start_fleet_reports,
+    start_fleet_source,
+};
+use driftless_clock::Clock;
+use driftless_config::{Fleet, FleetPlace, FleetReports, PlaceKind, Secret, Settings};
+use driftless_fleet::{FleetGoal, HostState, HostView, unreached, view};
+use driftless_model::{AgentId, HealthStatus, HostIdentity, RepositoryStatus, Timestamp};
+use driftless_store::Store;
+use tokio::time::sleep;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    fleet::{followed, until},
+    object_server::{KEY_ID, ObjectServer},
+    sample::{self, agent, commit, publish, shop},
+};
+
+/// Of the key of the bucket. It is never sent.
+const SECRET: &str = "a-secret-that-stays-here";
+
+fn environment(name: &str) -> Option<String> {
+    let value = match name {
+        "AWS_ACCESS_KEY_ID" => KEY_ID,
+        "AWS_SECRET_ACCESS_KEY" => SECRET,
+        "WEBDAV_USER" => "me",
+        "WEBDAV_PASSWORD" => "hush",
+        _ => return None,
+    };
+    Some(value.to_owned())
+}
+
+/// The bucket and the folder of a server.
+fn places(server: &ObjectServer) -> [FleetPlace; 2] {
+    let mut bucket = FleetPlace::parse("s3://bucket/prod").unwrap();
+    if let PlaceKind::Bucket(bucket) = &mut bucket.kind {
+        bucket.endpoint = Some(server.url.clone());
+    }
+    let folder = FleetPlace::parse(&format!("{}/dav", server.url.replace("http", "dav"))).unwrap();
+    [bucket, folder]
+}
+
+/// An agent that reports.
+struct Host {
+    handle: Handle,
+    inbox: Inbox,
+    targets: FleetTargets,
+    stop: CancellationToken,
+}
+
+impl Host {
+    fn start(name: &str, instance: &str, to: &[FleetPlace], clock: Clock) -> Self {
+        let sample::Agent { handle, store: _, inbox } = agent([shop()]);
+        let commit = Some(commit('a', "First"));
+        inbox.repositories.send_replace(Arc::new(vec![RepositoryStatus { commit, ..followed() }]));
+        let settings = FleetReports { to: to.to_vec(), every: Duration::from_millis(200) };
+        let source = ReportSource {
+            handle: handle.clone(),
+            host: HostIdentity { name: name.to_owned(), labels: BTreeMap::new() },
+            instance: AgentId(instance.to_owned()),
+            environment: Arc::new(environment),
+            clock,
+        };
+        let stop = CancellationToken::new();
+        let targets = start_fleet_reports(&settings, &source, &stop, &TaskTracker::new());
+        Self { handle, inbox, targets, stop }
+    }
+
+    fn error(&self, index: usize) -> String {
+        self.targets.list()[index].error.clone()
+    }
+
+    fn has_sent(&self) -> bool {
+        self.targets.list().iter().all(|target| target.last_sent.is_some() && target.error.is_empty())
+    }
+}
+
+fn reader(place: &FleetPlace) -> FleetReader {
+    FleetReader::new(place, &(Arc::new(environment) as _), Clock::System).unwrap()
+}
+
+async fn seen(reader: &mut FleetReader) -> Vec<HostView> {
+    let picture = reader.read().await.unwrap_or_else(|error| panic!("{error}"));
+    view(picture.reports, &[], Clock::System.now())
+}
+
+fn states(hosts: &[HostView]) -> Vec<(&str, HostState)> {
+    hosts.iter().map(|host| (host.name.as_str(), host.state)).collect()
+}
+
+#[tokio::test]
+async fn hosts_report_to_a_bucket_and_a_folder_at_once() {
+    let server = ObjectServer::start().await;
+    // Nobody's clock counts but that of the server, which is a day ahead. One host's is two hours behind.
+    server.advance(Duration::from_hours(24));
+    let places = places(&server);
+    for place in &places {
+        assert_eq!(seen(&mut reader(place)).await, [], "nobody has reported yet");
+    }
+    let late = Clock::starting_at(Timestamp(Clock::System.now().0 - 7_200_000));
+    let nas = Host::start("nas", "a1", &places, late);
+    let web = Host::start("web", "b2", &places, Clock::System);
+    until("both report", || nas.has_sent() && web.has_sent()).await;
+    let names = ["bucket/prod/nas.json.gz", "bucket/prod/web.json.gz", "dav/nas.json.gz", "dav/web.json.gz"];
+    assert_eq!(server.names(), names);
+    let goal = FleetGoal { commit: "a".repeat(40), is_healthy: true, ..FleetGoal::default() };
+    for place in &places {
+        let mut reader = reader(place);
+        let hosts = seen(&mut reader).await;
+        assert_eq!(states(&hosts), [("nas", HostState::Healthy), ("web", HostState::Healthy)]);
+        assert_eq!(unreached(&hosts, &goal), Vec::<String>::new());
+        // Objects that have not changed are not read again, and are heard all the same.
+        let before = server.requests("GET");
+        seen(&mut reader).await;
+        let reads = server.requests("GET") - before;
+        assert!(reads <= 1 + 2 * 4, "{reads}");
+    }
+
+    let mut changed = shop();
+    changed.status.health = HealthStatus::Degraded;
+    changed.status.message = "web is not ready".to_owned();
+    publish(&nas.inbox, [changed]);
+    let mut readers = places.each_ref().map(reader);
+    for reader in &mut readers {
+        while seen(reader).await[0].state != HostState::Degraded {
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    nas.stop.cancel();
+    web.stop.cancel();
+    server.advance(Duration::from_mins(5));
+    for reader in &mut readers {
+        assert_eq!(states(&seen(reader).await), [("nas", HostState::Stale), ("web", HostState::Stale)]);
+    }
+}
+
+#[tokio::test]
+async fn second_machine_in_a_bucket_is_refused_and_both_say_so() {
+    for is_without_conditions in [false, true] {
+        let server = ObjectServer::start().await;
+        if is_without_conditions {
+            server.forget_conditions();
+        }
+        let [bucket, _] = places(&server);
+        let first = Host::start("nas", "a1", std::slice::from_ref(&bucket), Clock::System);
+        until("the first reports", || first.has_sent()).await;
+        let second = Host::start("nas", "b2", std::slice::from_ref(&bucket), Clock::System);
+        until("the second is refused", || !second.error(0).is_empty()).await;
+        let error = "another machine (instance a1) reports as `nas`: give one of the two another name";
+        assert_eq!(second.error(0), error);
+        let problem = &second.handle.problems().list()[0].message;
+        assert!(problem.contains("s3://bucket/prod: another machine"), "{problem}");
+        until("the first says so", || !first.targets.list()[0].warning.is_empty()).await;
+        let warning = "another machine (instance b2) reports as `nas` and is refused";
+        assert_eq!(first.targets.list()[0].warning, warning);
+        let host = seen(&mut reader(&bucket)).await.remove(0);
+        assert_eq!(
+            (host.report.unwrap().instance.as_str(), host.conflict.unwrap().instance.as_str()),
+            ("a1", "b2")
+        );
+
+        first.stop.cancel();
+        server.advance(Duration::from_mins(2));
+        until("the second takes the name", || second.has_sent()).await;
+        assert!(second.handle.problems().list().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn report_that_somebody_overwrote_is_written_again() {
+    let server = ObjectServer::start().await;
+    let [bucket, _] = places(&server);
+    let host = Host::start("nas", "a1", std::slice::from_ref(&bucket), Clock::System);
+    until("the host reports", || host.has_sent()).await;
+    let good = server.body("bucket/prod/nas.json.gz");
+    let mut reader = reader(&bucket);
+    host.stop.cancel();
+    server.set("bucket/prod/nas.json.gz", b"no gzip");
+    server.set("bucket/prod/readme.txt", b"no report");
+    let picture = reader.read().await.unwrap();
+    assert!(picture.reports.is_empty());
+    assert_eq!(picture.unreadable.len(), 1);
+    assert!(picture.unreadable[0].starts_with("nas: it is no gzip"), "{:?}", picture.unreadable);
+    let again = Host::start("nas", "a1", std::slice::from_ref(&bucket), Clock::System);
+    until("the host reports again", || again.has_sent()).await;
+    assert_eq!(server.body("bucket/prod/nas.json.gz"), good);
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_named_and_never_shown() {
+    let server = ObjectServer::start().await;
+    let [mut bucket, mut folder] = places(&server);
+    if let PlaceKind::Folder(folder) = &mut folder.kind {
+        folder.user = Some("me".to_owned());
+        folder.password = Some(Secret::Plain("wrong-password".to_owned()));
+    }
+    if let PlaceKind::Bucket(bucket) = &mut bucket.kind {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.keep().join("keys");
+        std::fs::write(&path, "[default]\naws_access_key_id=OTHER\naws_secret_access_key=wrong-secret\n")
+            .unwrap();
+        bucket.credentials_file = Some(path);
+    }
+    let host = Host::start("nas", "a1", &[bucket, folder], Clock::System);
+    until("both fail", || !host.error(0).is_empty() && !host.error(1).is_empty()).await;
+    assert_eq!(host.error(0), "the server answered 403 Forbidden: InvalidAccessKeyId: no such key");
+    assert_eq!(host.error(1), "the server answered 401 Unauthorized: without a reason");
+    let shown = format!("{:?} {:?}", host.targets.list(), host.handle.problems().list());
+    assert!(!shown.contains("wrong-"), "{shown}");
+}
+
+#[tokio::test]
+async fn hosts_are_stale_and_not_lost_while_their_bucket_is_down() {
+    let server = ObjectServer::start().await;
+    let [bucket, _] = places(&server);
+    let host = Host::start("nas", "a1", std::slice::from_ref(&bucket), Clock::System);
+    until("the host reports", || host.has_sent()).await;
+    let sample::Agent { handle, store, inbox: _inbox } = agent([]);
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let clock = Clock::System;
+    let source = start_fleet_source(&bucket, &(Arc::new(environment) as _), clock, &stop, &tasks);
+    let expected = vec!["tv".to_owned()];
+    let fleet = Fleet { accept: false, from: Some(bucket), expected };
+    let handle = handle.with_fleet(fleet).with_fleet_source(source.clone());
+    let hosts = |store: &Store, at| fleet_hosts(&handle, store, at).unwrap();
+    until("the bucket is read", || source.status().unwrap().last_read.is_some()).await;
+    let now = clock.now();
+    assert_eq!(states(&hosts(&store, now)), [("tv", HostState::NeverReported), ("nas", HostState::Healthy)]);
+    // An hour later, without another look.
+    let later = hosts(&store, now.after(Duration::from_hours(1)));
+    assert_eq!(states(&later), [("tv", HostState::NeverReported), ("nas", HostState::Stale)]);
+    assert!(later[1].reason.starts_with("the reports at s3://bucket/prod cannot be read"), "{later:?}");
+
+    server.set_down(true);
+    until("the host notices", || !host.error(0).is_empty()).await;
+    assert_eq!(host.error(0), "the server answered 502 Bad Gateway: without a reason");
+    assert!(host.handle.problems().list().is_empty(), "nobody has to do anything");
+    server.set_down(false);
+    until("the host reports again", || host.error(0).is_empty()).await;
+    stop.cancel();
+}
+
+#[test]
+fn places_of_reports_are_checked() {
+    let parse = |text: &str| {
+        let text = format!("repositories:\n- url: https://git.example.com/me/infra.git\n{text}");
+        Settings::parse("driftless.yaml", &text)
+    };
+    let settings = parse(
+        "report:\n  tokenFile: /etc/token\n  to:\n  - https://hub.example.com\n  - url: s3://fleet/prod\n    endpoint: https://s3.example.com/\n    region: eu\n    credentialsFile: /etc/keys\n  - url: davs://dav.example.com/fleet\n    user: nas\n    passwordFile: /etc/password\nfleet: {from: 's3://fleet/prod', expected: [nas]}\n",
+    )
+    .unwrap();
+    let [hub, bucket, folder] = settings.report.to.as_slice() else { panic!() };
+    assert_eq!(hub.kind, PlaceKind::Collector { token: Some(Secret::File("/etc/token".into())) });
+    let PlaceKind::Bucket(bucket) = &bucket.kind else { panic!() };
+    assert_eq!((bucket.name.as_str(), bucket.prefix.as_str()), ("fleet", "prod"));
+    assert_eq!(bucket.endpoint.as_deref(), Some("https://s3.example.com"));
+    let PlaceKind::Folder(folder) = &folder.kind else { panic!() };
+    assert_eq!((folder.url.as_str(), folder.user.as_deref()), ("https://dav.example.com/fleet", Some("nas")));
+    assert_eq!(settings.fleet.from.unwrap().url, "s3://fleet/prod");
+    for (text, message) in [
+        ("report: {to: {endpoint: 'https://a'}}\n", "url"),
+        ("report: {to: {url: 's3://a', tokenFile: /a}}\n", "is no setting of a bucket"),
+        ("report: {to: {url: 'https://a', user: me}}\n", "is no setting of another agent"),
+        ("report: {to: {url: 'davs://a/b', user: me}}\n", "needs `passwordFile`"),
+        ("report: {to: {url: 's3://a', endpoint: 'https://a?x=1'}}\n", "is written as"),
+        ("report: {to: {url: 's3://a', credentialsFile: keys}}\n", "must be absolute"),
+        ("report: {to: ['s3://a', {url: 's3://a/'}]}\n", "already"),
+        ("report: {to: 's3://a b'}\n", "a bucket is written as"),
+        ("report: {to: 'davs://me:pw@a/b'}\n", "without a user"),
+        ("fleet: {from: 'ftp://a'}\n", "a place of reports"),
+    ] {
+        let findings = parse(text).unwrap_err();
+        let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert!(all.iter().any(|finding| finding.contains(message)), "{text}: {all:?}");
+        assert!(!all.iter().any(|finding| finding.contains("pw")), "{all:?}");
+    }
+}

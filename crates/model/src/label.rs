@@ -42,6 +42,9 @@ pub const HELPER: &str = "driftless.helper";
 /// On a volume without a name: it is empty at first, and removed with its container.
 pub const EMPTY: &str = "driftless.empty";
 
+/// On a container that is never started and prepares a volume of another one: the id of that one.
+pub const STAND_IN: &str = "driftless.volume-setup";
+
 /// On the mount of a volume: the group that its folder is to belong to.
 pub const GROUP: &str = "driftless.group";
 

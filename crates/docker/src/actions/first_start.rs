@@ -13,6 +13,7 @@ use bollard::{body_full, models as api, query_parameters as query};
 use driftless_model::{Container, ContainerId, MountSource, State};
 use futures_util::StreamExt;
 
+use super::stand_in;
 use crate::{
     attribution::Attribution,
     cache::Cache,
@@ -129,12 +130,17 @@ impl FirstStart {
             return Ok(());
         }
         for volume in from_engine::unprepared_volumes(&found) {
-            self.prepare_volume(id, &volume).await?;
+            self.prepare_volume(id, &found, &volume).await?;
         }
         Ok(())
     }
 
-    async fn prepare_volume(&self, id: &ContainerId, volume: &UnpreparedVolume) -> Result<(), CallError> {
+    async fn prepare_volume(
+        &self,
+        id: &ContainerId,
+        found: &api::ContainerInspectResponse,
+        volume: &UnpreparedVolume,
+    ) -> Result<(), CallError> {
         let UnpreparedVolume { target, is_empty, group } = volume;
         let current = if *is_empty {
             FolderMode { mode: EVERYBODY, user: 0, group: 0 }
@@ -162,6 +168,15 @@ impl FirstStart {
                 return Ok(());
             }
         }
+        let has_read_only_root =
+            found.host_config.as_ref().and_then(|host| host.readonly_rootfs) == Some(true);
+        if has_read_only_root {
+            // The future is large, and that of every start would be as large with it.
+            Box::pin(self.prepare_by_stand_in(found, target, wanted)).await?;
+            if self.folder_mode(id, target).await?.has(wanted) {
+                return Ok(());
+            }
+        }
         Err(last_error.unwrap_or_else(|| CallError::Status {
             code: 500,
             message: format!(
@@ -169,6 +184,24 @@ impl FirstStart {
                 wanted.mode, wanted.user, wanted.group
             ),
         }))
+    }
+
+    /// Sets the mode and owner of a volume's folder through a container that is never started.
+    async fn prepare_by_stand_in(
+        &self,
+        found: &api::ContainerInspectResponse,
+        target: &str,
+        wanted: FolderMode,
+    ) -> Result<(), CallError> {
+        let stand_in = stand_in::create(&self.connection, found, target).await?;
+        let [Upload { folder, entry }, ..] = uploads(stand_in::FOLDER);
+        let options = query::UploadToContainerOptionsBuilder::new().path(&folder).build();
+        let archive = body_full(archive(&entry, wanted)?.into());
+        let upload = self.connection.docker().upload_to_container(stand_in.as_str(), Some(options), archive);
+        let uploaded = self.connection.call(DEADLINE, upload).await;
+        // It would keep the volume.
+        stand_in::remove(&self.connection, stand_in.as_str()).await?;
+        uploaded.map(drop)
     }
 
     /// The mode of a folder. The engine sends the folder with its content; only the beginning is read.

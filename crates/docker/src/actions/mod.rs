@@ -21,6 +21,7 @@ mod hooks;
 mod http_hooks;
 mod networks;
 mod ownership;
+mod stand_in;
 mod volumes;
 
 use containers::Containers;

@@ -29,7 +29,7 @@ const COLUMNS: usize = 80;
 #[command(after_help = "\
 Examples:
   driftless fleet status
-  AWS_ENDPOINT_URL_S3=https://s3.example.com driftless fleet status --from s3://fleet/prod")]
+  AWS_ENDPOINT_URL_S3=https://s3.local driftless fleet status --from s3://fleet")]
 pub(in crate::cli) struct FleetStatusArgs {
     /// Output format; wide adds versions and labels.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]

@@ -466,7 +466,7 @@ fn all_settings(corner: &Corner) -> Container {
             },
             mount_options: BTreeMap::from([
                 ("/bound".to_owned(), options(|it| it.recursive = Some("disabled".into()))),
-                ("/tmpfs".to_owned(), options(|it| it.tmpfs = words("noexec uid=1000"))),
+                ("/tmpfs".to_owned(), options(|it| it.tmpfs = words("exec uid=1000"))),
                 (
                     "/volume".to_owned(),
                     options(|options| {
@@ -502,7 +502,7 @@ async fn every_setting_of_the_host_comes_back_as_it_was_asked_for() {
     let found =
         corner.raw.inspect_container(id.as_str(), None::<query::InspectContainerOptions>).await.unwrap();
     let host = found.host_config.unwrap();
-    assert_eq!(host.tmpfs.unwrap()["/tmpfs"], "size=1048576,mode=1770,ro,noexec,uid=1000");
+    assert_eq!(host.tmpfs.unwrap()["/tmpfs"], "size=1048576,mode=1770,ro,exec,uid=1000");
     assert_eq!(host.masked_paths, Some(Vec::new()));
 
     let mut network = Network { key: "n".into(), ..Network::default() };

@@ -52,6 +52,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The longest description of a parcel, and the most bytes of a connection in it.
 const MAX_ITEM: usize = 1024 * 1024;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// The most parcels of one handover. A proxy has at most some ten thousand connections.
+const MOST_PARCELS: usize = 1 << 20;
 /// Most descriptors of one parcel.
 const MAX_DESCRIPTORS: usize = 2;
 const GOT: [u8; 5] = *b"got__";
@@ -135,8 +137,8 @@ impl Handover {
         SocketAddr::from_abstract_name(&self.socket)
     }
 
-    /// Everything that the present proxy carries. Nothing if there is none.
-    /// The connection to it is to be kept for as long as the next proxy runs.
+    /// Everything that the present proxy carries, and the connection to it. Nothing if there is none. The present proxy serves
+    /// again when the connection ends, so the next proxy keeps it as long as it runs.
     pub(super) async fn take(&self) -> io::Result<(Vec<Parcel>, Option<UnixStream>)> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -254,6 +256,9 @@ fn receive_all(stream: UnixStream) -> io::Result<(Vec<Parcel>, UnixStream)> {
         let parcel = receive(&stream)?;
         if parcel.item == Item::End {
             break;
+        }
+        if parcels.len() >= MOST_PARCELS {
+            return Err(invalid("there are too many parcels"));
         }
         parcels.push(parcel);
     }

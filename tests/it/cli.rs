@@ -693,7 +693,7 @@ async fn validate_reads_the_index_of_git() {
     fs::write(one.path().join("store/compose.yaml"), "services:\n  web:\n    imag: web:${TAG:-1}\n").unwrap();
     fs::create_dir(one.path().join("new")).unwrap();
     fs::write(one.path().join("new/compose.yaml"), "services: {a: {image: 'a:1'}}\n").unwrap();
-    fs::write(one.path().join("store/notes.txt"), "of no interest").unwrap();
+    fs::write(one.path().join("store/notes.txt"), "not read").unwrap();
     fs::write(one.path().join("store/.env"), "TAG=2\nUNUSED=1\n").unwrap();
     let (code, _, error) = sees(&[]).await;
     assert_eq!(code, 0, "{error}");

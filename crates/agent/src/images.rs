@@ -94,7 +94,13 @@ impl<D: Docker> EngineImages<D> {
                     tracing::info!(image = image.id, names = ?image.names, "removed an image that nothing needs");
                     present.remove(&image.id);
                     cleanup.removed.push(image);
-                    cleanup.disk = self.disk(min_free).await?;
+                    match self.disk(min_free).await {
+                        Ok(disk) => cleanup.disk = disk,
+                        Err(error) => {
+                            cleanup.failed.push(error);
+                            break;
+                        }
+                    }
                 }
                 Err(error) => cleanup.failed.push(chain(&error)),
             }

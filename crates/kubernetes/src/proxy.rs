@@ -15,9 +15,9 @@ use super::{
     workload::ReadWorkload,
 };
 use driftless_model::{
-    Completion, Container, Forward, Forwards, HANDOVER_TIME, HELPER_IMAGE, HOST_ENDPOINT, Mount, MountSource,
-    NetworkMode, PROXY_IMAGE, Peer, Probes, Protocol, PullPolicy, RestartPolicy, Role, Strategy, Workload,
-    WorkloadName, worker_dependency, worker_of,
+    Completion, Container, Forward, Forwards, HANDOVER_TIME, HOST_ENDPOINT, Mount, MountSource, NetworkMode,
+    Probes, Protocol, PullPolicy, Role, Strategy, Workload, WorkloadName, proxy_containers,
+    worker_dependency, worker_of,
 };
 
 /// Whether the Service needs a proxy.
@@ -139,30 +139,10 @@ pub(super) fn is_on_host(found: &ReadWorkload) -> bool {
 fn workloads(service: &Service<'_>, forwards: Forwards) -> [ReadWorkload; 2] {
     let expose: BTreeSet<_> = forwards.ports.iter().map(|it| (it.port, it.protocol)).collect();
     let forwards = Forwards { hand_over: true, ..forwards };
-    let base = Container {
-        restart: RestartPolicy::UnlessStopped,
-        read_only: true,
-        cap_drop: vec!["ALL".to_owned()],
-        security_opt: vec!["no-new-privileges".to_owned()],
-        ..Container::default()
-    };
-    let owner = Container {
-        image: HELPER_IMAGE.to_owned(),
-        command: Some(vec!["pause".to_owned()]),
-        expose: expose.into_iter().collect(),
-        ..base.clone()
-    };
     // Names in Kubernetes have no underscore, so these names are unique.
     let name = format!("{}_proxy", service.key.dotted());
-    let command = std::iter::once("proxy".to_owned()).chain(forwards.command());
-    let worker = Container {
-        image: PROXY_IMAGE.to_owned(),
-        command: Some(command.collect()),
-        network_mode: NetworkMode::Of(Peer::Workload(WorkloadName(name.clone()))),
-        // Some engines allow only root to listen on ports below 1024.
-        cap_add: vec!["NET_BIND_SERVICE".to_owned()],
-        ..base
-    };
+    let [owner, worker] = proxy_containers(&forwards, &WorkloadName(name.clone()));
+    let owner = Container { expose: expose.into_iter().collect(), ..owner };
     let mut worker = workload(service, worker, worker_of(&name));
     worker.workload.min_ready = HANDOVER_TIME;
     worker.workload.after = vec![worker_dependency(&name)];

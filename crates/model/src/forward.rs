@@ -29,7 +29,7 @@ pub struct Forwards {
 /// The limits of a proxy. `None`: the proxy's own default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForwardLimits {
-    /// The most TCP connections at the same time, of all ports together. Further ones wait to be accepted.
+    /// The most TCP connections at the same time, of all ports together. Further ones are refused.
     pub connections: Option<u32>,
     /// A connection without data in either direction ends after this time. Default: never.
     pub idle: Option<Duration>,

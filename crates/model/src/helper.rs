@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Condition, Dependency, WorkloadName};
+use crate::{Condition, Container, Dependency, Forwards, NetworkMode, Peer, RestartPolicy, WorkloadName};
 
 /// The image of the container that holds the namespaces of a pod or of a proxy. The agent imports it, without a registry.
 ///
@@ -12,7 +12,7 @@ pub const HELPER_IMAGE: &str = "driftless/helper:2";
 
 /// The image of a proxy. Its tag is a digest of the proxy's source code and libraries, so an upgrade of the agent brings a
 /// newer proxy exactly if there is one. `UPDATE_DOCS=1 cargo test --test it helper_image::` writes it.
-pub const PROXY_IMAGE: &str = "driftless/helper:proxy-af9d0266c827";
+pub const PROXY_IMAGE: &str = "driftless/helper:proxy-a0896483bc43";
 
 /// The tags of all proxies begin so. Stacks of earlier revisions name older ones.
 const PROXY_TAGS: &str = "driftless/helper:proxy-";
@@ -30,6 +30,30 @@ pub fn is_helper_image(image: &str) -> bool {
 /// Whether containers of the image forward for others.
 pub fn is_proxy_image(image: &str) -> bool {
     image.starts_with(PROXY_TAGS) || FORMER_PROXIES.contains(&image)
+}
+
+/// The two containers of a proxy: the one that stays, with the names and ports that the caller gives it, and the worker in its
+/// network. `proxy` is the workload of the first.
+pub fn proxy_containers(forwards: &Forwards, proxy: &WorkloadName) -> [Container; 2] {
+    let base = Container {
+        restart: RestartPolicy::UnlessStopped,
+        read_only: true,
+        cap_drop: vec!["ALL".to_owned()],
+        security_opt: vec!["no-new-privileges".to_owned()],
+        ..Container::default()
+    };
+    let stays =
+        Container { image: HELPER_IMAGE.to_owned(), command: Some(vec!["pause".to_owned()]), ..base.clone() };
+    let command = std::iter::once("proxy".to_owned()).chain(forwards.command());
+    let worker = Container {
+        image: PROXY_IMAGE.to_owned(),
+        command: Some(command.collect()),
+        network_mode: NetworkMode::Of(Peer::Workload(proxy.clone())),
+        // Some engines allow only root to listen on ports below 1024.
+        cap_add: vec!["NET_BIND_SERVICE".to_owned()],
+        ..base
+    };
+    [stays, worker]
 }
 
 /// The dependency of a proxy's worker on the container whose network it shares.

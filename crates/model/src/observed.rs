@@ -266,8 +266,14 @@ impl Image {
     /// The digest under which a reference names this image. The same image may be here under the names of other
     /// repositories as well, and what these call it is not asked for.
     pub fn digest_of(&self, reference: &str) -> Option<&String> {
+        self.digests_of(reference).next()
+    }
+
+    /// All digests under which a reference names this image. It has several if indexes that differ for other platforms were
+    /// pulled.
+    pub fn digests_of(&self, reference: &str) -> impl Iterator<Item = &String> {
         let image = ImageRef::parse(reference);
-        self.digests.iter().find(|digest| ImageRef::parse(digest).is_same_repository(&image))
+        self.digests.iter().filter(move |digest| ImageRef::parse(digest).is_same_repository(&image))
     }
 }
 

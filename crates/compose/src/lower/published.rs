@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     Attachment, Completion, Container, FailureRule, Finding, Forward, ForwardLimits, Forwards, HANDOVER_TIME,
-    HELPER_IMAGE, ManifestNames, NetworkMode, PROXY_IMAGE, Peer, Port, Probes, Protocol, PullPolicy,
-    RestartPolicy, Strategy, Update, Workload, WorkloadKind, WorkloadName, worker_dependency, worker_of,
+    ManifestNames, NetworkMode, Port, Probes, Protocol, PullPolicy, Strategy, Update, Workload, WorkloadKind,
+    WorkloadName, proxy_containers, worker_dependency, worker_of,
 };
 
 use crate::{
@@ -131,28 +131,11 @@ fn proxy(
         proxy_protocol,
         hand_over: true,
     };
-    let base = Container {
-        restart: RestartPolicy::UnlessStopped,
-        read_only: true,
-        cap_drop: vec!["ALL".to_owned()],
-        security_opt: vec!["no-new-privileges".to_owned()],
-        ..Container::default()
-    };
+    let [owner, worker] = proxy_containers(&forwards, &proxy_name(name));
     let owner = Container {
-        image: HELPER_IMAGE.to_owned(),
-        command: Some(vec!["pause".to_owned()]),
         network_mode: NetworkMode::Networks([(network.to_owned(), Attachment::default())].into()),
         ports,
-        ..base.clone()
-    };
-    let command = std::iter::once("proxy".to_owned()).chain(forwards.command());
-    let worker = Container {
-        image: PROXY_IMAGE.to_owned(),
-        command: Some(command.collect()),
-        network_mode: NetworkMode::Of(Peer::Workload(proxy_name(name))),
-        // Some engines allow only root to listen on ports below 1024.
-        cap_add: vec!["NET_BIND_SERVICE".to_owned()],
-        ..base
+        ..owner
     };
     let owner = helper(workload, owner);
     let worker = Workload {

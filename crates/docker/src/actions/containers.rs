@@ -12,6 +12,7 @@ use super::{
     hooks::{Hooks, PreStop},
     networks::Networks,
     ownership::Ownership,
+    stand_in,
 };
 use crate::{
     attribution::Attribution,
@@ -164,6 +165,11 @@ impl Containers {
         let Some(id) = self.ownership.find(container, &doing).await? else { return Ok(()) };
         let found = self.connection.find_container(id.as_str()).await;
         let found = found.map_err(|error| error.classify(&doing))?;
+        if let Some(found) = &found {
+            Box::pin(stand_in::remove_of(&self.connection, found))
+                .await
+                .map_err(|error| error.classify(&doing))?;
+        }
         let empty_volumes = found.as_ref().map_or_else(BTreeMap::new, from_engine::empty_volumes);
         let options = query::RemoveContainerOptionsBuilder::new().force(false).v(false).build();
         let remove = self.connection.docker().remove_container(id.as_str(), Some(options));

@@ -4,7 +4,9 @@
 use bollard::{models as api, query_parameters as query};
 use driftless_model::{ContainerId, label};
 
-use crate::{call_error::CallError, connection::Connection, deadline::DEADLINE};
+use crate::{
+    call_error::CallError, connection::Connection, deadline::DEADLINE, from_engine::unprepared_volumes,
+};
 
 /// The folder of the volume in the stand-in.
 pub(super) const FOLDER: &str = "/volume";
@@ -67,6 +69,25 @@ pub(super) async fn remove(connection: &Connection, reference: &str) -> Result<(
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Removes what a killed agent left of the stand-in of a container that is removed now. It would keep the volume.
+pub(super) async fn remove_of(
+    connection: &Connection,
+    found: &api::ContainerInspectResponse,
+) -> Result<(), CallError> {
+    let has_read_only_root = found.host_config.as_ref().and_then(|host| host.readonly_rootfs) == Some(true);
+    if !has_read_only_root || unprepared_volumes(found).is_empty() {
+        return Ok(());
+    }
+    let name = name(found);
+    let left = connection.find_container(&name).await?;
+    let labels = left.and_then(|left| left.config).and_then(|config| config.labels).unwrap_or_default();
+    // Another container may have the name by now.
+    if labels.get(label::STAND_IN) == found.id.as_ref() && found.id.is_some() {
+        remove(connection, &name).await?;
+    }
+    Ok(())
 }
 
 /// The name of the stand-in of a container.

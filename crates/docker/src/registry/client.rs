@@ -16,7 +16,10 @@ use reqwest::{
     header::{self, HeaderMap, HeaderValue},
 };
 use serde::{Deserialize, de::DeserializeOwned};
-use tokio::{sync::Mutex as AsyncMutex, time::Instant};
+use tokio::{
+    sync::{Mutex as AsyncMutex, OwnedMutexGuard},
+    time::Instant,
+};
 
 use super::{
     authorization::Challenge,
@@ -111,11 +114,7 @@ impl RegistryClient {
     /// The newest image for a reference.
     pub(crate) async fn newest(&self, question: &ImageQuestion) -> Result<NewestImage, RegistryError> {
         let image = ImageRef::parse(&question.image);
-        let login = self.login(&question.image, &question.secrets).await?;
-        let host = self.host(image.registry());
-        let mut host = host.lock().await;
-        host.check(image.registry())?;
-        let mut repository = self.open(&image, login, &mut host).await?;
+        let (mut host, mut repository) = self.enter(&question.image, &image, &question.secrets).await?;
         let answer = self.ask(&mut repository, &image, question).await;
         host.note(&answer);
         answer
@@ -131,13 +130,19 @@ impl RegistryClient {
         let found = found.map_err(|error| SignatureError::Engine(error_chain(&error)))?;
         let image = ImageRef::parse(&question.image);
         let named = found.repo_digests.unwrap_or_default();
-        let mut named = named.iter().map(|named| ImageRef::parse(named));
-        let digest = named.find(|named| named.is_same_repository(&image));
-        let digest =
-            digest.and_then(|named| named.digest().map(str::to_owned)).ok_or(SignatureError::NoDigest)?;
-        let signed = self.signatures(question, &digest).await?;
-        let keys = signature::check(&files, &signed, &digest)?;
-        Ok(SignedImage { id: found.id.unwrap_or_default(), digest, keys })
+        let named = named.iter().map(|named| ImageRef::parse(named));
+        let named = named.filter(|named| named.is_same_repository(&image));
+        let digests: Vec<String> = named.filter_map(|named| named.digest().map(str::to_owned)).collect();
+        let mut refusal = SignatureError::NoDigest;
+        // The same image may have been pulled by several digests. One that is signed is enough.
+        for digest in digests {
+            let signed = self.signatures(question, &digest).await?;
+            match signature::check(&files, &signed, &digest) {
+                Ok(keys) => return Ok(SignedImage { id: found.id.unwrap_or_default(), digest, keys }),
+                Err(error) => refusal = error,
+            }
+        }
+        Err(refusal)
     }
 
     /// The signatures of a digest in its registry, by any key.
@@ -147,21 +152,26 @@ impl RegistryClient {
         digest: &str,
     ) -> Result<Vec<Signed>, RegistryError> {
         let image = ImageRef::parse(&question.image);
-        let login = self.login(&question.image, &question.secrets).await?;
-        let host = self.host(image.registry());
-        let mut host = host.lock().await;
-        host.check(image.registry())?;
-        let mut repository = self.open(&image, login, &mut host).await?;
+        let (mut host, mut repository) = self.enter(&question.image, &image, &question.secrets).await?;
         let signed = repository.signatures(digest).await;
         host.note(&signed);
         signed
     }
 
-    /// The login for an image.
-    async fn login(&self, image: &str, secrets: &[ContentId]) -> Result<Option<Login>, RegistryError> {
+    /// The repository of an image, once no other question is asked to its registry. `reference` is the image as it is written.
+    async fn enter<'a>(
+        &self,
+        reference: &str,
+        image: &'a ImageRef,
+        secrets: &[ContentId],
+    ) -> Result<(OwnedMutexGuard<RegistryHost>, Repository<'a>), RegistryError> {
         let folder = &self.connection.local_paths().secret;
         let secrets: Vec<PathBuf> = secrets.iter().map(|id| folder.join(&id.0)).collect();
-        self.logins.login(image, &secrets).await.map_err(RegistryError::Login)
+        let login = self.logins.login(reference, &secrets).await.map_err(RegistryError::Login)?;
+        let mut host = self.host(image.registry()).lock_owned().await;
+        host.check(image.registry())?;
+        let repository = self.open(image, login, &mut host).await?;
+        Ok((host, repository))
     }
 
     fn host(&self, name: &str) -> Arc<AsyncMutex<RegistryHost>> {

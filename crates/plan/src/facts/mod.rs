@@ -160,8 +160,13 @@ impl<'a> Facts<'a> {
     /// The key files that must have signed an image of a workload. Images that the agent makes itself have no signature.
     pub(crate) fn signature_keys(&self, workload: &Workload, image: &str) -> BTreeSet<PathBuf> {
         let rules = &self.target.policy.verify_images;
-        let is_own = image == workload.container.image && workload.build.is_some();
-        if rules.is_empty() || is_own || is_helper_image(image) {
+        // It may be built by another workload.
+        let is_built = || {
+            let stacks = [Some(self.target.stack), self.target.fallback];
+            let mut all = stacks.into_iter().flatten().flat_map(|stack| stack.workloads.values());
+            all.any(|one| one.build.is_some() && one.container.image == image)
+        };
+        if rules.is_empty() || is_helper_image(image) || is_built() {
             return BTreeSet::new();
         }
         let mut keys = signature_keys(rules, image);
@@ -178,9 +183,11 @@ impl<'a> Facts<'a> {
         if keys.is_empty() {
             return true;
         }
-        let digest = self.observed.images.get(image).and_then(|found| found.digest_of(image));
-        let digest = digest.and_then(|named| ImageRef::parse(named).digest().map(str::to_owned));
-        digest.is_some_and(|digest| self.record.verified_images.contains(&digest, &keys))
+        let is_known = |named: &String| {
+            let named = ImageRef::parse(named);
+            named.digest().is_some_and(|digest| self.record.verified_images.contains(digest, &keys))
+        };
+        self.observed.images.get(image).is_some_and(|found| found.digests_of(image).any(is_known))
     }
 
     /// The signature that the image of a workload must have before a container is created from it.

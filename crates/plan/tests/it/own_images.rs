@@ -1,9 +1,9 @@
 //! Images that the agent makes itself: another image under the same name is not used.
 
-use driftless_model::{Build, HELPER_IMAGE, Image, PROXY_IMAGE, Workload};
-use driftless_plan::{Action, Plan};
+use driftless_model::{Build, HELPER_IMAGE, Image, PROXY_IMAGE, SignatureRule, VerifiedImage, Workload};
+use driftless_plan::{Action, Plan, RequiredSignature};
 
-use crate::stage::{Stage, stack, workload};
+use crate::stage::{NOON, Stage, stack, workload};
 
 fn built() -> Workload {
     let mut build = Build { files: "00".into(), context: "app".into(), ..Build::default() };
@@ -39,4 +39,50 @@ fn foreign_image_under_the_name_of_an_own_one_is_not_used() {
         });
         assert_eq!(made.as_ref(), Some(&stage.world.observed.images[&image].id), "{image}: {plan}");
     }
+}
+
+/// A stage whose images must all be signed.
+fn guarded(workloads: impl IntoIterator<Item = (&'static str, Workload)>) -> Stage {
+    let mut stage = Stage::new(stack(workloads));
+    let rule = SignatureRule { images: "*".to_owned(), key: "/etc/driftless/cosign.pub".into() };
+    stage.policy.verify_images = vec![rule];
+    stage
+}
+
+fn is_verified_first(plan: &Plan) -> bool {
+    plan.steps.iter().any(|step| matches!(step.action, Action::VerifyImage { .. }))
+}
+
+#[test]
+fn image_that_another_workload_builds_needs_no_signature() {
+    let builds = built();
+    let uses = workload(&builds.container.image, 1);
+    let mut stage = guarded([("web", builds), ("worker", uses)]);
+    for _ in 0..4 {
+        let plan = stage.round();
+        assert!(!is_verified_first(&plan), "{plan}");
+    }
+    let running: Vec<&str> =
+        stage.world.observed.instances.values().map(|it| it.instance.workload.as_str()).collect();
+    assert_eq!(running, ["web", "worker"]);
+}
+
+#[test]
+fn one_signed_digest_of_an_image_is_enough() {
+    let digest = |letter: &str| format!("sha256:{}", letter.repeat(64));
+    let mut stage = guarded([("web", workload("web:1", 1))]);
+    let digests = ["a", "b"].map(|letter| format!("web@{}", digest(letter))).to_vec();
+    let image = Image { id: "sha256:web".into(), digests, ..Image::default() };
+    stage.world.observed.images.insert("web:1".to_owned(), image);
+    assert!(is_verified_first(&stage.round_cut_short(0, |_| 0)));
+
+    let keys = [("/etc/driftless/cosign.pub".into(), "sha256:key".to_owned())].into();
+    stage.record.verified_images.insert(digest("b"), VerifiedImage { keys, at: NOON });
+    let plan = stage.round_cut_short(0, |_| 0);
+    assert!(!is_verified_first(&plan), "{plan}");
+    let signature = plan.steps.iter().find_map(|step| match &step.action {
+        Action::CreateInstance(creation) => Some(creation.signature.clone()),
+        _ => None,
+    });
+    assert_eq!(signature, Some(RequiredSignature::Verified { id: "sha256:web".to_owned() }), "{plan}");
 }

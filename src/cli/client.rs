@@ -7,12 +7,13 @@ use std::{
 };
 
 use nix::unistd::{AccessFlags, access};
-use reqwest::{Certificate, Method, Response, StatusCode, Url, header};
+use reqwest::{Method, Response, StatusCode, Url, header};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{context::Environment, options::ServerArgs};
 use driftless_config::{SOCKET_FOLDER, SOCKET_NAME};
 use driftless_model::{AppName, Application, root_cause};
+use driftless_trust::{CaFileError, ClientConfig, Trust, read_certificates};
 use driftless_web::ErrorBody;
 
 /// The agent's address if `--server` and `DRIFTLESS_SERVER` are not given, and there is no socket.
@@ -59,7 +60,7 @@ enum Address {
 pub(super) enum Authorities {
     System,
     /// Those of a file, and no others.
-    File(Vec<Certificate>),
+    File(Box<ClientConfig>),
     /// Any certificate is accepted, for questions without secrets to the agent of this machine.
     Unchecked,
 }
@@ -76,14 +77,10 @@ pub(crate) enum Error {
     },
     #[error("the token in {0} is empty or has characters that an HTTP header cannot contain")]
     Token(PathBuf),
-    #[error("could not read the certificate authorities from {path}")]
-    CaFile {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("{0} has no valid PEM certificate")]
-    Ca(PathBuf),
+    #[error("could not use the certificate authorities: {0}")]
+    CaFile(#[from] CaFileError),
+    #[error("could not use the certificate authorities: {0}")]
+    Trust(String),
     #[error("could not create a client for {}", bare(.server))]
     Setup {
         server: Url,
@@ -142,8 +139,8 @@ impl Error {
             Self::Address(_)
             | Self::TokenFile { .. }
             | Self::Token(_)
-            | Self::CaFile { .. }
-            | Self::Ca(_)
+            | Self::CaFile(_)
+            | Self::Trust(_)
             | Self::Setup { .. } => None,
         }
     }
@@ -160,8 +157,8 @@ impl Error {
             Self::Address(_)
             | Self::TokenFile { .. }
             | Self::Token(_)
-            | Self::CaFile { .. }
-            | Self::Ca(_)
+            | Self::CaFile(_)
+            | Self::Trust(_)
             | Self::Setup { .. }
             | Self::Unauthorized { .. }
             | Self::Foreign { .. } => false,
@@ -180,7 +177,7 @@ impl Client {
         let authorization = token_file.map(read_token).transpose()?;
         let from_environment = || environment("DRIFTLESS_SERVER_CA_FILE").filter(|it| !it.is_empty());
         let ca_file = args.server_ca_file.clone().or_else(|| from_environment().map(PathBuf::from));
-        let authorities = ca_file.map_or(Ok(Authorities::System), read_authorities)?;
+        let authorities = ca_file.as_deref().map_or(Ok(Authorities::System), read_authorities)?;
         Self::with(address, authorization, authorities)
     }
 
@@ -380,18 +377,15 @@ impl Authorities {
             // Without https no certificates are needed, which a small machine may not have.
             _ if server.scheme() != "https" => builder.tls_certs_only([]),
             Self::System => builder,
-            Self::File(certificates) => builder.tls_certs_only(certificates.iter().cloned()),
+            Self::File(trusted) => builder.tls_backend_preconfigured(trusted.as_ref().clone()),
             Self::Unchecked => builder.tls_danger_accept_invalid_certs(true),
         }
     }
 }
 
-fn read_authorities(path: PathBuf) -> Result<Authorities, Error> {
-    let text = fs::read(&path).map_err(|source| Error::CaFile { path: path.clone(), source })?;
-    match Certificate::from_pem_bundle(&text) {
-        Ok(certificates) if !certificates.is_empty() => Ok(Authorities::File(certificates)),
-        Ok(_) | Err(_) => Err(Error::Ca(path)),
-    }
+fn read_authorities(path: &Path) -> Result<Authorities, Error> {
+    let trusted = Trust::GivenOnly.client_config(read_certificates(path)?);
+    trusted.map(|trusted| Authorities::File(Box::new(trusted))).map_err(Error::Trust)
 }
 
 /// `/api/v1/applications/NAME` and routes below it. The name is checked first, so that it cannot change the

@@ -30,6 +30,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("lettre", "driftless-notify"),
     ("roxmltree", "driftless-objects"),
     ("minijinja", "driftless-notify"),
+    ("rustls-platform-verifier", "driftless-trust"),
     ("clap", "driftless"),
 ];
 

@@ -15,13 +15,25 @@ const TOKEN: &str = "correct-horse-battery";
 
 /// Writes a certificate for this machine that is its own authority, and its key.
 fn certificate(program: &Program, name: &str) -> (String, String) {
+    self_signed(program, name, "CA:FALSE")
+}
+
+/// Writes a certificate that signed itself, and its key.
+fn self_signed(program: &Program, name: &str, constraints: &str) -> (String, String) {
     let place = |end: &str| program.path(&format!("{name}.{end}")).display().to_string();
     let (cert, key) = (place("crt"), place("key"));
     let mut openssl = Command::new("openssl");
     let arguments = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=agent";
     openssl.args(arguments.split(' '));
     openssl.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
-    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &key, "-out", &cert]);
+    openssl.args([
+        "-addext",
+        &format!("basicConstraints=critical,{constraints}"),
+        "-keyout",
+        &key,
+        "-out",
+        &cert,
+    ]);
     let made = openssl.stderr(Stdio::null()).status().unwrap();
     assert!(made.success(), "openssl could not make a certificate");
     (cert, key)
@@ -167,4 +179,21 @@ fn refused_start(program: &Program) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
     let output = command.args(["run", "--config"]).arg(config).env_clear().output().unwrap();
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[tokio::test]
+async fn self_signed_authority_is_trusted_as_the_servers_own() {
+    let mut program = Program::new();
+    let url = start(&mut program).await;
+    // As `openssl req -x509` writes it without further options.
+    let (own, own_key) = self_signed(&program, "own", "CA:TRUE");
+    replace(&own_key, &program.path("tls.key"));
+    replace(&own, &program.path("tls.crt"));
+    log_says(&program, "the certificate has changed").await;
+    let (code, text) = client(&program, &["status", "--server", &url, "--server-ca-file", &own]).await;
+    assert!(code == 0, "{code} {text}");
+    let (other, _) = self_signed(&program, "other", "CA:TRUE");
+    let (code, text) = client(&program, &["status", "--server", &url, "--server-ca-file", &other]).await;
+    assert!(code == 2 && text.contains("certificate"), "{code} {text}");
+    program.end().await;
 }

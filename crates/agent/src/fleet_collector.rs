@@ -1,6 +1,6 @@
 //! Sends the report of this host to another agent: the whole report, or a heartbeat that names the last one.
 
-use std::{fs::File, io::Read as _, path::Path, time::Duration};
+use std::time::Duration;
 
 use http::{StatusCode, header};
 
@@ -8,6 +8,7 @@ use driftless_config::{FleetPlace, Secret};
 use driftless_fleet::HostReport;
 use driftless_git::{Lookup, read_secret};
 use driftless_model::{digest_hex, root_cause};
+use driftless_trust::{Trust, read_certificates};
 
 use crate::report_error::ReportError;
 
@@ -22,9 +23,6 @@ const LARGEST_ANSWER: usize = 16 * 1024;
 
 /// The longest message of a collector, in characters.
 const LONGEST_MESSAGE: usize = 300;
-
-/// The largest file of certificate authorities that is read, in bytes.
-const LARGEST_CA_FILE: u64 = 1 << 20;
 
 /// The header with the id of the machine, in a heartbeat.
 pub const INSTANCE_HEADER: &str = "driftless-instance";
@@ -66,7 +64,8 @@ impl CollectorClient {
         if place.url.starts_with("http://") {
             builder = builder.tls_certs_only([]);
         } else if let Some(path) = place.ca_file.as_deref() {
-            builder = builder.tls_certs_only(authorities(path)?);
+            let trusted = Trust::GivenOnly.client_config(read_certificates(path)?);
+            builder = builder.tls_backend_preconfigured(trusted.map_err(ReportError::Client)?);
         }
         let client = builder.build().map_err(|error| ReportError::Client(error.to_string()))?;
         Ok(Self { url: place.url.clone(), token, environment, client })
@@ -149,20 +148,6 @@ impl CollectorSender {
         answer(whole).await?;
         self.digest = Some(digest);
         Ok(())
-    }
-}
-
-/// The certificate authorities of a file.
-fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ReportError> {
-    let mut text = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(LARGEST_CA_FILE).read_to_end(&mut text))
-        .map_err(|error| ReportError::CaFile(format!("could not read {}: {error}", path.display())))?;
-    match reqwest::Certificate::from_pem_bundle(&text) {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) | Err(_) => {
-            Err(ReportError::CaFile(format!("{} has no valid PEM certificate", path.display())))
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why a place of the fleet has no new report, or cannot be read.
 
 use driftless_objects as objects;
+use driftless_trust::CaFileError;
 use http::StatusCode;
 
 /// Why a place of the fleet has no new report, or cannot be read.
@@ -10,8 +11,8 @@ pub enum ReportError {
     #[error("{0}")]
     Token(String),
     /// The file of certificate authorities cannot be read.
-    #[error("{0}")]
-    CaFile(String),
+    #[error(transparent)]
+    CaFile(#[from] CaFileError),
     /// The HTTP client cannot be made.
     #[error("could not create a client: {0}")]
     Client(String),

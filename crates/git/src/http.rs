@@ -4,7 +4,6 @@
 
 use std::{
     any::Any,
-    fs,
     io::{self, BufRead, Read, Write},
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -27,6 +26,7 @@ use super::{
 use driftless_clock::Clock;
 use driftless_config::Proxy;
 use driftless_model::{Timestamp, chain_of_causes};
+use driftless_trust::{Trust, read_certificates};
 
 /// One connection's view of the client.
 pub(super) struct Http {
@@ -76,14 +76,8 @@ pub(super) fn secure_client(
 ) -> Result<Client, String> {
     let mut builder = proxy::apply(bounded(), proxy, environment)?;
     if let Some(path) = ca_file {
-        let name = path.display();
-        let pem = fs::read(path).map_err(|error| format!("could not read the CA file {name}: {error}"))?;
-        let certificates = reqwest::Certificate::from_pem_bundle(&pem)
-            .map_err(|error| format!("the CA file {name} is not PEM: {error}"))?;
-        if certificates.is_empty() {
-            return Err(format!("the CA file {name} holds no certificate"));
-        }
-        builder = builder.tls_certs_merge(certificates);
+        let certificates = read_certificates(path).map_err(|error| format!("`caFile`: {error}"))?;
+        builder = builder.tls_backend_preconfigured(Trust::WithSystem.client_config(certificates)?);
     }
     build(builder)
 }

@@ -1,9 +1,10 @@
 //! One HTTP request to a service.
 
-use std::{fs::File, io::Read, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use driftless_model::{is_unprintable, root_cause};
-use reqwest::{Certificate, Method, Url, header::HeaderMap};
+use driftless_trust::{Trust, read_certificates};
+use reqwest::{Method, Url, header::HeaderMap};
 
 use crate::error::Error;
 
@@ -18,9 +19,6 @@ const LARGEST_ANSWER: usize = 64 * 1024;
 
 /// The longest part of an answer in an error, in characters.
 const LONGEST_MESSAGE: usize = 200;
-
-/// The largest file of certificates, in bytes.
-const LARGEST_CERTIFICATES: u64 = 1024 * 1024;
 
 /// A request with a body.
 pub(crate) struct Request {
@@ -43,10 +41,9 @@ pub(crate) async fn send(request: Request, ca_file: Option<&Path>) -> Result<(),
     if url.scheme() == "http" {
         builder = builder.tls_certs_only([]);
     } else if let Some(path) = ca_file {
+        let trusted = Trust::WithSystem.client_config(read_certificates(path)?);
         let fail = |reason: String| Error::Certificates { path: path.display().to_string(), reason };
-        let bytes = read_certificates(path)?;
-        let certificates = Certificate::from_pem_bundle(&bytes).map_err(|error| fail(error.to_string()))?;
-        builder = builder.tls_certs_merge(certificates);
+        builder = builder.tls_backend_preconfigured(trusted.map_err(fail)?);
     }
     let client = builder.build().map_err(|error| unreachable(&host, &error))?;
     let sending = client.request(method, url).headers(headers).body(body).send();
@@ -65,15 +62,6 @@ pub(crate) async fn send(request: Request, ca_file: Option<&Path>) -> Result<(),
     }
     let is_temporary = status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429);
     Err(Error::Refused { host, status: status.as_u16(), message: explanation(&answer), is_temporary })
-}
-
-/// Reads a file of certificates, up to a limit.
-pub(crate) fn read_certificates(path: &Path) -> Result<Vec<u8>, Error> {
-    let fail = |reason: String| Error::Certificates { path: path.display().to_string(), reason };
-    let file = File::open(path).map_err(|error| fail(error.to_string()))?;
-    let mut bytes = Vec::new();
-    file.take(LARGEST_CERTIFICATES).read_to_end(&mut bytes).map_err(|error| fail(error.to_string()))?;
-    Ok(bytes)
 }
 
 /// The error's own text would contain the URL, which may be secret.

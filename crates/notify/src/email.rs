@@ -3,6 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use driftless_config::{Email, MailTls, Secret};
+use driftless_trust::read_certificates;
 use lettre::{
     Address, AsyncSmtpTransport, AsyncTransport, Message as Mail, Tokio1Executor,
     message::{Mailbox, header::ContentType},
@@ -12,11 +13,7 @@ use lettre::{
     },
 };
 
-use crate::{
-    client::{explanation, read_certificates},
-    error::Error,
-    services::Batch,
-};
+use crate::{client::explanation, error::Error, services::Batch};
 
 /// The time for each command of the conversation.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -59,9 +56,11 @@ fn transport(
         let mut parameters = TlsParameters::builder(email.server.clone());
         if let Some(path) = ca_file {
             let fail = |reason: String| Error::Certificates { path: path.display().to_string(), reason };
-            let certificate = Certificate::from_pem(&read_certificates(path)?);
-            parameters =
-                parameters.add_root_certificate(certificate.map_err(|error| fail(error.to_string()))?);
+            for certificate in read_certificates(path)? {
+                let certificate = Certificate::from_der(certificate.to_vec());
+                parameters =
+                    parameters.add_root_certificate(certificate.map_err(|error| fail(error.to_string()))?);
+            }
         }
         let parameters = parameters.build_rustls().map_err(|error| fail(email.server.clone(), &error))?;
         builder = builder.tls(match email.tls {

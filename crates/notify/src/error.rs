@@ -1,5 +1,7 @@
 //! Errors of sending. None contains a URL or a secret.
 
+use driftless_trust::CaFileError;
+
 /// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -25,6 +27,9 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A file of certificates could not be read.
+    #[error("could not use the certificate authorities: {0}")]
+    CaFile(#[from] CaFileError),
     /// The service did not answer.
     #[error("{host} is unreachable: {reason}")]
     Unreachable {
@@ -53,7 +58,11 @@ impl Error {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { is_temporary, .. } => *is_temporary,
-            Self::Secret(_) | Self::Template { .. } | Self::Address(_) | Self::Certificates { .. } => false,
+            Self::Secret(_)
+            | Self::Template { .. }
+            | Self::Address(_)
+            | Self::Certificates { .. }
+            | Self::CaFile(_) => false,
         }
     }
 }

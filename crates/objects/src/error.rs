@@ -1,5 +1,6 @@
 //! Why an object could not be read or written. No error contains a key, a password or a signature.
 
+use driftless_trust::CaFileError;
 use reqwest::StatusCode;
 
 /// Why an object could not be read or written.
@@ -9,8 +10,8 @@ pub enum Error {
     #[error("{0}")]
     Credentials(String),
     /// The authorities of the configuration cannot be read.
-    #[error("{0}")]
-    CaFile(String),
+    #[error(transparent)]
+    CaFile(#[from] CaFileError),
     /// The URL cannot be used.
     #[error("`{0}` is no URL")]
     Url(String),

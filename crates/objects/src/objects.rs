@@ -1,9 +1,6 @@
 //! The client for one bucket or folder.
 
 use std::{
-    fs::File,
-    io::Read as _,
-    path::Path,
     sync::atomic::{AtomicI64, Ordering},
     time::Duration,
 };
@@ -11,6 +8,7 @@ use std::{
 use driftless_clock::Clock;
 use driftless_config::{FleetPlace, PlaceKind};
 use driftless_model::Timestamp;
+use driftless_trust::{Trust, read_certificates};
 use reqwest::{Client, Method, StatusCode, header};
 
 use crate::{
@@ -28,9 +26,6 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// The time for the whole answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-
-/// The largest file of certificate authorities that is read, in bytes.
-const LARGEST_CA_FILE: u64 = 1 << 20;
 
 /// The largest page of a list, in bytes.
 const LARGEST_LIST: usize = 8 << 20;
@@ -134,7 +129,8 @@ impl Objects {
         if is_plain {
             builder = builder.tls_certs_only([]);
         } else if let Some(path) = place.ca_file.as_deref() {
-            builder = builder.tls_certs_only(authorities(path)?);
+            let trusted = Trust::GivenOnly.client_config(read_certificates(path)?);
+            builder = builder.tls_backend_preconfigured(trusted.map_err(Error::Client)?);
         }
         let client = builder.build().map_err(|error| Error::Client(error.to_string()))?;
         Ok(Some(Self { client, server, secrets, clock, skew: AtomicI64::new(0) }))
@@ -310,16 +306,4 @@ fn signed(at: Timestamp) -> i64 {
 fn is_missing_bucket(answer: &Answer) -> bool {
     let words = xml::error_message(&String::from_utf8_lossy(&answer.body));
     words.is_some_and(|words| words.starts_with("NoSuchBucket"))
-}
-
-/// The certificate authorities of a file.
-fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, Error> {
-    let mut text = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(LARGEST_CA_FILE).read_to_end(&mut text))
-        .map_err(|error| Error::CaFile(format!("could not read {}: {error}", path.display())))?;
-    match reqwest::Certificate::from_pem_bundle(&text) {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) | Err(_) => Err(Error::CaFile(format!("{} has no valid PEM certificate", path.display()))),
-    }
 }

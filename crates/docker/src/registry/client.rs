@@ -11,6 +11,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use driftless_model::{ContentId, ImageRef, Platform, TagRule, digest_hex, error_chain};
+use driftless_trust::{Trust, read_folder};
 use reqwest::{
     Client, Method, RequestBuilder, Response, StatusCode, Url,
     header::{self, HeaderMap, HeaderValue},
@@ -29,7 +30,6 @@ use super::{
     signature::{
         self, BUNDLE, KeyFile, MOST, Referrers, SIMPLE_SIGNING, SignatureError, SignatureManifest, Signed,
     },
-    trust,
 };
 use crate::{
     connection::Connection, deadline::DEADLINE, registry_login::Login, registry_logins::RegistryLogins,
@@ -501,9 +501,9 @@ fn client_for(registry: &str) -> Result<Client, String> {
         .connect_timeout(CONNECT)
         .timeout(ANSWER)
         .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
-    let further = trust::certificates(&Path::new(CERTIFICATES).join(registry));
+    let further = read_folder(&Path::new(CERTIFICATES).join(registry));
     if !further.is_empty() {
-        builder = builder.tls_backend_preconfigured(trust::client_config(further)?);
+        builder = builder.tls_backend_preconfigured(Trust::WithSystem.client_config(further)?);
     }
     builder.build().map_err(|error| format!("no client can be made: {}", error_chain(&error)))
 }

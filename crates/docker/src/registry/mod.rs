@@ -7,7 +7,6 @@ mod error;
 mod manifest;
 mod question;
 mod signature;
-mod trust;
 
 pub(crate) use client::RegistryClient;
 pub use error::RegistryError;

@@ -634,6 +634,21 @@ async fn an_unknown_authority_is_not_trusted() {
 }
 
 #[tokio::test]
+async fn self_signed_certificate_of_the_server_is_a_ca_file() {
+    let origin = Origin::new();
+    let server = Server::start_self_signed(&origin).await;
+    let with = |file: Option<&str>| RepositoryOptions {
+        ca_file: file.map(|file| ca_file().with_file_name(file)),
+        ..options(&origin, &server.url())
+    };
+    open(with(Some("self-signed.pem"))).fetch(None).await.unwrap();
+    for other in [None, Some("ca.pem")] {
+        let error = rejection(open(with(other)).fetch(None).await);
+        assert!(error.contains("certificate is not trusted"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn ssh_fetches_with_a_key_from_a_known_host_only() {
     let origin = Origin::new();
     let sshd = Sshd::start(&origin).await;

@@ -156,6 +156,11 @@ impl Server {
         Self::start_with(origin, None, Some(acceptor("expired.pem"))).await
     }
 
+    /// Over TLS with a certificate that signed itself and is marked as an authority.
+    pub(crate) async fn start_self_signed(origin: &Origin) -> Self {
+        Self::start_with(origin, None, Some(acceptor("self-signed.pem"))).await
+    }
+
     pub(crate) fn authorize(&self, authorization: &str) {
         *self.shared.authorization.lock().unwrap() = Some(authorization.to_owned());
     }

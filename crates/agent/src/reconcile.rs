@@ -17,7 +17,6 @@ use driftless_model::{
 };
 use driftless_plan as plan;
 use driftless_plan::{Plan, StepOutcome, Target, WaitReason, sync_delay};
-use driftless_store as store;
 
 use crate::{
     Applications,
@@ -48,7 +47,6 @@ use crate::{
     repository::RepositoryLink,
     requests::{RequestHandler, adopt},
     revisions::{Revisions, fallback, forget},
-    state_loss::LossChange,
     status::StatusInputs,
     target_revision::TargetRevision,
     ticket::{Ticket, Tickets},
@@ -211,7 +209,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     async fn measured_round(&mut self, interrupt: &CancellationToken) -> Next {
         let remembered = self.record.get().clone();
         self.begin_round();
-        if let Err(error) = self.read_loss() {
+        if let Err(error) = self.revisions.read_loss(&self.context) {
             return self.fail(&chain(&error));
         }
         let mut target = match self.revisions.target(&self.context, &self.desired, self.record.get()) {
@@ -304,8 +302,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if self.other_owner.check(&self.context, &target.stack, observed) {
             target.policy.suspended = true;
         } else {
-            let is_confirmed = self.record.get().is_loss_confirmed;
-            match self.revisions.detect_loss(&self.context, is_confirmed, observed) {
+            match self.revisions.detect_loss(&self.context, observed) {
                 Ok(false) => {}
                 Ok(true) => return Some(Next::Round),
                 Err(error) => return Some(self.fail(&chain(&error))),
@@ -484,19 +481,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let round = plan::Round { stack, hashes, policy, observed, record: &record, plan, now };
         let admission = &self.desired.rendered().admission;
         self.revisions.detect_failure(&self.context, target, &mut self.record, &round, mask, admission)
-    }
-
-    /// Reads whether state was lost. A suspended application begins no revision that would show that its loss is confirmed,
-    /// so the record shows it.
-    fn read_loss(&mut self) -> Result<(), store::Error> {
-        let change = self.revisions.read_loss(&self.context)?;
-        if self.revisions.current().is_some() {
-            self.record.get_mut().is_loss_confirmed = false;
-        } else if change == LossChange::Confirmed {
-            self.record.get_mut().is_loss_confirmed = true;
-            self.record.save(&self.context);
-        }
-        Ok(())
     }
 
     /// Tells the proxies which instances are ready. Returns when to try again, if a proxy did not take it.

@@ -23,7 +23,7 @@ use crate::{
     record::StoredRecord,
     resolved_stack::ResolvedStack,
     revision_changes,
-    state_loss::{LossChange, StateLoss},
+    state_loss::StateLoss,
     target_revision::TargetRevision,
 };
 
@@ -264,7 +264,7 @@ impl Revisions {
     }
 
     /// Reads whether state was lost, and reports it once.
-    pub(crate) fn read_loss(&mut self, context: &AppContext) -> Result<LossChange, store::Error> {
+    pub(crate) fn read_loss(&mut self, context: &AppContext) -> Result<(), store::Error> {
         self.loss.read(context)
     }
 
@@ -273,10 +273,9 @@ impl Revisions {
     pub(crate) fn detect_loss(
         &mut self,
         context: &AppContext,
-        is_confirmed: bool,
         observed: &Observed,
     ) -> Result<bool, store::Error> {
-        self.loss.detect(context, self.current.is_some() || is_confirmed, observed)
+        self.loss.detect(context, self.current.is_some(), observed)
     }
 
     /// Notes whether Git and the engine have nothing of the application any more. True: the target must be chosen again.

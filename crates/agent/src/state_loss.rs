@@ -15,14 +15,6 @@ pub(crate) struct StateLoss {
     was_observed: bool,
 }
 
-/// A change in the knowledge of a loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LossChange {
-    None,
-    /// A user has confirmed the loss with `driftless recover`.
-    Confirmed,
-}
-
 impl StateLoss {
     /// A sentence about the loss, if state was lost.
     pub(crate) fn lost(&self) -> Option<&str> {
@@ -30,29 +22,28 @@ impl StateLoss {
     }
 
     /// Reads whether state was lost, and reports it once.
-    pub(crate) fn read(&mut self, context: &AppContext) -> Result<LossChange, store::Error> {
+    pub(crate) fn read(&mut self, context: &AppContext) -> Result<(), store::Error> {
         let lost = context.store().loss()?;
         let name = context.name();
-        let change = match (&self.lost, &lost) {
+        match (&self.lost, &lost) {
             (None, Some(what)) => {
                 tracing::warn!(app = %name, what, "state was lost; no new commit is applied until `driftless recover`");
                 let message = format!("{}: {what}", loss_advice(name));
                 context.event(EventKind::Warning, "StateLost", name.as_str(), &message);
-                LossChange::None
             }
             (Some(_), None) => {
                 let message = "new commits are applied again";
                 context.event(EventKind::Normal, "Recovered", name.as_str(), message);
-                LossChange::Confirmed
             }
-            (None, None) | (Some(_), Some(_)) => LossChange::None,
-        };
+            (None, None) | (Some(_), Some(_)) => {}
+        }
         self.lost = lost;
-        Ok(change)
+        Ok(())
     }
 
     /// Detects a loss in the first observation: the agent has containers of an application of which the state directory
-    /// knows neither a revision nor that a user has confirmed the loss. True: the target must be chosen again.
+    /// knows neither a revision (a suspended one may have none) nor that a user has confirmed the loss. True: the target
+    /// must be chosen again.
     pub(crate) fn detect(
         &mut self,
         context: &AppContext,
@@ -67,6 +58,9 @@ impl StateLoss {
         let Some(found) = instances.find(|instance| instance.agent == *context.agent()) else {
             return Ok(false);
         };
+        if context.store().is_loss_confirmed()? {
+            return Ok(false);
+        }
         let what = format!("the state directory knows nothing of the container {}", found.name);
         context.store().note_loss(&what)?;
         // The other applications and `/readyz` report it, too.

@@ -104,9 +104,6 @@ pub struct Record {
     /// The newest commit, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedCommit>,
-    /// A user confirmed a loss of state, and the application has no revision since, because it is suspended.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub is_loss_confirmed: bool,
     /// The images whose registries are asked for newer ones, by the reference of the manifest.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub followed_images: BTreeMap<String, FollowedImage>,

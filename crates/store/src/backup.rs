@@ -65,13 +65,15 @@ impl Backup {
         self.is_current = true;
     }
 
-    /// Applies a change that was made to the database. If that fails, the next change writes the whole backup.
+    /// Applies a change that was made to the database. If that fails, because the file was removed for example, the whole
+    /// backup is written, now or with the next change.
     pub(crate) fn follow<T>(
         &mut self,
         database: &Connection,
         change: impl Fn(&Transaction<'_>) -> Result<T, BoxError>,
     ) {
-        let written = if self.is_current { self.apply(change) } else { self.rebuild(database) };
+        let is_applied = self.is_current && self.apply(change).is_ok();
+        let written = if is_applied { Ok(()) } else { self.rebuild(database) };
         self.is_current = written.is_ok();
         if let Err(error) = written {
             tracing::warn!(file = %self.path.display(), error, "could not write the backup of the database");

@@ -288,7 +288,17 @@ impl Store {
     pub fn clear_loss(&self) -> Result<(), Error> {
         self.write_twice("the loss of state", Durability::Power, |transaction| {
             transaction.execute("DELETE FROM meta WHERE key = 'loss'", [])?;
+            transaction
+                .execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('loss_confirmed', '1')", [])?;
             Ok(())
+        })
+    }
+
+    /// Whether a user has confirmed that what this database and its backup lack is lost.
+    pub fn is_loss_confirmed(&self) -> Result<bool, Error> {
+        self.read("the confirmed loss of state", |connection| {
+            let query = "SELECT 1 FROM meta WHERE key = 'loss_confirmed'";
+            Ok(connection.prepare_cached(query)?.exists([])?)
         })
     }
 

@@ -382,6 +382,33 @@ fn loss_is_kept_until_it_is_confirmed() {
     drop(store);
     let store = Store::open(&state, clock()).unwrap().store;
     assert_eq!(store.loss().unwrap().as_deref(), Some("the first"));
+    assert!(!store.is_loss_confirmed().unwrap());
     store.clear_loss().unwrap();
+    assert_eq!(store.loss().unwrap(), None);
+    drop(store);
+    // Also in the backup, so that a lost database does not ask again.
+    fs::remove_file(state.database()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    assert!(store.is_loss_confirmed().unwrap());
+}
+
+#[test]
+fn removed_backup_is_written_again_by_the_next_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    store.set_suspended(&shop(), Suspension::Suspended).unwrap();
+    let database = state.database();
+    for file in [database.clone(), database.with_extension("db-wal"), database.with_extension("db-shm")] {
+        let _ = fs::remove_file(file);
+    }
+    fs::remove_file(state.path().join("driftless-backup.db")).unwrap();
+    // The process still has the files open that were removed.
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    drop(store);
+    let store = Store::open(&state, clock()).unwrap().store;
+    assert_eq!(store.pin(&shop()).unwrap(), Some(pin(1)));
+    assert!(store.suspended(&shop()).unwrap());
     assert_eq!(store.loss().unwrap(), None);
 }

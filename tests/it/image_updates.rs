@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use driftless_agent::{RequestKind, Rollback};
+use driftless_agent::{RequestKind, Rollback, Ticket};
 use driftless_clock::Clock;
-use driftless_model::{Cause, ImageUpdate, ImageUpdateStatus, OnFailure, Outcome, Until, UpdateMode};
+use driftless_model::{
+    Application, Cause, HealthStatus, ImageUpdate, ImageUpdateStatus, OnFailure, Outcome, SyncStatus, Until,
+    UpdateMode,
+};
 
 use crate::{
     sample::NOON,
@@ -166,6 +169,31 @@ async fn sync_of_a_user_asks_the_registry_at_once() {
     it.ask(RequestKind::Sync).await;
     minutes(1).await;
     assert_eq!(it.images(), [format!("web:1@{}", digest('b'))], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn sync_is_answered_after_its_image_is_deployed() {
+    let it = following("digest").await;
+    // The registry answers later than Git.
+    it.docker.faults(|faults| faults.latency = Duration::from_secs(2));
+    let is_reached = |ticket: Ticket, application: &Application| {
+        let status = &application.status;
+        let is_current = status.observed_generation >= application.generation;
+        let is_whole = status.sync == SyncStatus::Synced && status.health == HealthStatus::Healthy;
+        ticket.is_answered_by(status) && is_current && is_whole
+    };
+    for letter in ['b', 'c'] {
+        it.registry_has("web:1", letter);
+        // The second sync finds nothing newer, and does not wait for the next full pass.
+        for _ in 0..2 {
+            let began = it.clock.now();
+            let (_, ticket) = it.handle().request_with_ticket(app(), RequestKind::Sync).await.unwrap();
+            it.until("the sync is answered", |application| is_reached(ticket, application)).await;
+            assert_eq!(it.images(), [format!("web:1@{}", digest(letter))], "{}", it.story());
+            let took = it.clock.now().since(began);
+            assert!(took < Duration::from_secs(100), "{took:?}: {}", it.story());
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,6 +36,8 @@ type Answer = (Timestamp, Result<NewestImage, RegistryError>);
 
 struct Question {
     answer: Arc<Mutex<Option<Answer>>>,
+    /// A sync asked for it, and a newer image would be deployed.
+    is_awaited: bool,
     /// Dropping it aborts the task.
     _task: AbortOnDropHandle<()>,
 }
@@ -95,7 +97,9 @@ impl ImageUpdates {
             let is_due = known.next <= now || is_lost;
             let call = self.calls.number(image);
             let is_called = call > self.answered.get(image).copied().unwrap_or_default();
-            if (is_due || is_called) && !self.questions.contains_key(image) {
+            // A sync made it due. The answer of a question before it may be older than that sync.
+            let is_requested = known.next == Timestamp(0);
+            if (is_due || is_called) && (is_requested || !self.questions.contains_key(image)) {
                 self.answered.insert(image.clone(), call);
                 self.ask(context.clock(), docker, record, stack, (image, update));
                 note_image_check(record, (image, update), now);
@@ -109,6 +113,11 @@ impl ImageUpdates {
         let mut images = followed_images(followed.stack, followed.policy);
         images.retain(|image, _| !self.questions.contains_key(image));
         next_image_update(record, &images)
+    }
+
+    /// Whether a sync waits for an answer, after which a newer image may be deployed.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.questions.values().any(|question| question.is_awaited)
     }
 
     fn take_answer(&mut self, image: &str) -> Option<Answer> {
@@ -136,7 +145,10 @@ impl ImageUpdates {
         let question = ImageQuestion { image: image.to_owned(), tags, running, platform, secrets };
         let (docker, wake, answer) = (Arc::clone(docker), Arc::clone(&self.wake), Arc::default());
         let given: Arc<Mutex<Option<Answer>>> = Arc::clone(&answer);
-        let failed_before = record.followed_images.get(image).and_then(|known| known.failure.clone());
+        let known = record.followed_images.get(image);
+        let failed_before = known.and_then(|known| known.failure.clone());
+        let is_requested = known.is_some_and(|known| known.next == Timestamp(0));
+        let is_awaited = is_requested && update.mode == UpdateMode::Apply && update.min_age.is_zero();
         // The client has deadlines of its own.
         let task = tokio::spawn(async move {
             let newest = docker.newest_image(&question).await;
@@ -146,12 +158,12 @@ impl ImageUpdates {
                 Err(error) => failed_before.is_none_or(|failure| failure.reason != error.reason()),
             };
             *given.lock().unwrap_or_else(PoisonError::into_inner) = Some((clock.now(), newest));
-            if is_news {
+            if is_news || is_awaited {
                 wake.notify_one();
             }
         });
         let task = AbortOnDropHandle::new(task);
-        self.questions.insert(image.to_owned(), Question { answer, _task: task });
+        self.questions.insert(image.to_owned(), Question { answer, is_awaited, _task: task });
     }
 }
 

@@ -29,6 +29,10 @@ pub(crate) struct Publisher {
     generation: u64,
     /// The number of the newest request that was accepted or refused.
     newest_request: u64,
+    /// The newest sync whose fetch, and whose questions to registries, were answered.
+    covers: u64,
+    /// A registry was asked for a sync and has not answered yet.
+    awaits_images: bool,
     /// The rejected commit of the last event about one.
     reported_rejection: Option<Arc<RejectedCommit>>,
     /// Since when each difference exists, by object and field.
@@ -50,6 +54,8 @@ impl Publisher {
             status,
             generation: 0,
             newest_request,
+            covers: 0,
+            awaits_images: false,
             reported_rejection: None,
             drift_since: BTreeMap::new(),
             applications,
@@ -62,9 +68,22 @@ impl Publisher {
         self.newest_request = self.newest_request.max(ticket.number);
     }
 
+    /// Notes whether a registry was asked for a sync and has not answered yet: it may lead to another target.
+    pub(crate) fn set_awaits_images(&mut self, awaits_images: bool) {
+        self.awaits_images = awaits_images;
+    }
+
     /// The requests that a round answers.
-    fn answered(&self, desired: &Desired) -> Answered {
-        Answered { by_round: self.newest_request, by_fetch: desired.repository().covers }
+    fn answered(&mut self, desired: &Desired) -> Answered {
+        Answered { by_round: self.newest_request, by_fetch: self.covers(desired) }
+    }
+
+    /// The newest sync that is answered as soon as a round was made for it.
+    fn covers(&mut self, desired: &Desired) -> u64 {
+        if !self.awaits_images {
+            self.covers = desired.repository().covers;
+        }
+        self.covers
     }
 
     /// The status as it was published last.
@@ -184,7 +203,7 @@ impl Publisher {
         self.status.health = HealthStatus::Unknown;
         self.status.message.clone_from(&error);
         self.status.fetched_at = inputs.desired.repository().fetched_at;
-        self.status.answered.by_fetch = inputs.desired.repository().covers;
+        self.status.answered.by_fetch = self.covers(inputs.desired);
         self.status.findings = inputs.desired.findings().cloned().collect();
         let attempt = inputs.record.sync.as_ref();
         self.status.operation = Some(Operation {
@@ -226,7 +245,7 @@ impl Publisher {
     /// Publishes a commit that changes nothing for this application: it is reached without a round.
     pub(crate) fn publish_same_target(&mut self, context: &AppContext, before: &Desired, desired: &Desired) {
         self.status.fetched_at = desired.repository().fetched_at;
-        self.status.answered.by_fetch = desired.repository().covers;
+        self.status.answered.by_fetch = self.covers(desired);
         let ran_last = self.status.commit.as_ref().is_some_and(|commit| commit.id == before.commit().id);
         let is_applied = desired.applicable_stack().is_some();
         if ran_last && is_applied {

@@ -443,6 +443,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let has_found = ImageUpdates::note_running(record, followed);
         let must_choose =
             has_found || (may_ask && self.image_updates.advance(context, docker, record, followed));
+        self.publisher.set_awaits_images(may_ask && self.image_updates.is_awaited());
         if must_choose {
             self.record.save(&self.context);
         }

@@ -25,8 +25,8 @@ use driftless_model::{
 
 /// Show the status of all applications, one line each.
 ///
-/// Lines are cut to the width of the terminal, or to 80 columns if there is none; `--wide` prints them whole. With an
-/// application: also its workloads, instances, waits, drift and findings.
+/// Lines are cut to the width of the terminal, or to 80 columns if there is none; `--wide` prints them whole. Below 100
+/// columns revisions and commits are left out. With an application: also its workloads, instances, waits, drift and findings.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -180,19 +180,28 @@ pub fn render_status(
         return "no applications: the agent has not read its repository yet, or found no application in it\n"
             .to_owned();
     }
-    let mut table = Table::new(0, &["NAME", "SYNC", "HEALTH", "REV", "COMMIT", "MESSAGE"]);
+    // The message says what to do, so it gets the room.
+    let is_narrow = width.is_some_and(|width| width < NARROW);
+    let head = ["NAME", "SYNC", "HEALTH", "REV", "COMMIT", "MESSAGE"];
+    let head = head.into_iter().filter(|column| !is_narrow || !matches!(*column, "REV" | "COMMIT"));
+    let mut table = Table::new(0, &head.collect::<Vec<_>>());
     for application in applications {
-        let Application { name, spec: _, generation: _, status } = application;
-        let commit = status.commit.as_ref().map_or("-", CommitInfo::short);
-        let digits = if width.is_some() { NARROW_DIGITS } else { commit.len() };
-        table.row([
+        let Application { name, spec, generation: _, status } = application;
+        let mut row = vec![
             Cell::painted(Paint::Strong, name.as_str()),
             sync_cell(status.sync),
             health_cell(status.health),
-            status.revision.map_or_else(|| "-".to_owned(), |number| format!("#{number}")).into(),
-            commit.get(..digits).unwrap_or(commit).into(),
-            summary(application, now).into(),
-        ]);
+        ];
+        let message = summary(application, now);
+        if is_narrow {
+            row.push(without_folder(&message, &spec.path).into());
+        } else {
+            let commit = status.commit.as_ref().map_or("-", CommitInfo::short);
+            row.push(status.revision.map_or_else(|| "-".to_owned(), |number| format!("#{number}")).into());
+            row.push(commit.into());
+            row.push(message.into());
+        }
+        table.row(row);
     }
     if let Some(width) = width {
         table.fit(width);
@@ -200,8 +209,13 @@ pub fn render_status(
     table.render(colours)
 }
 
-/// Digits of a commit id where the width is limited.
-const NARROW_DIGITS: usize = 7;
+/// In columns. A narrower table has neither revisions nor commits.
+const NARROW: usize = 100;
+
+/// A message without the folder of its application, which the reader knows: `compose.yaml:3:9: unknown key …`.
+fn without_folder(message: &str, folder: &str) -> String {
+    if folder.is_empty() { message.to_owned() } else { message.replace(&format!("{folder}/"), "") }
+}
 
 /// The most important sentence about an application: its message, else its pin or its drift.
 fn summary(application: &Application, now: Timestamp) -> String {
@@ -308,7 +322,9 @@ fn block(application: &Application, detail: Detail, now: Timestamp, colours: Col
         lines.push(Paint::Warn, &pin_line(pin, now));
     }
     for wait in &status.waits {
-        lines.push(Paint::Warn, &wait_line(wait, now, &lines));
+        if let Some(line) = wait_line(wait, now, &lines) {
+            lines.push(Paint::Warn, &line);
+        }
     }
     if detail >= Detail::Everything && !status.waits.is_empty() {
         let reasons: BTreeSet<&str> = status.waits.iter().map(|wait| wait.reason.as_str()).collect();
@@ -435,8 +451,8 @@ fn operation_line(operation: &Operation, now: Timestamp) -> Option<(Paint, Strin
     Some((paint, format!("{line}: {}", operation.message)))
 }
 
-/// `ImagePullBackOff web, attempt 3, next try in 18s: manifest unknown`
-fn wait_line(wait: &WaitStatus, now: Timestamp, lines: &StatusText) -> String {
+/// `ImagePullBackOff web, attempt 3, next try in 18s: manifest unknown`. `None`: the lines before say all of it.
+fn wait_line(wait: &WaitStatus, now: Timestamp, lines: &StatusText) -> Option<String> {
     let WaitStatus { reason, object, message, attempt, until } = wait;
     let mut line = reason.clone();
     if !object.is_empty() {
@@ -449,9 +465,17 @@ fn wait_line(wait: &WaitStatus, now: Timestamp, lines: &StatusText) -> String {
         let what = if attempt.is_some() { "next try" } else { "goes on" };
         let _ = write!(line, ", {what} in {}", span(until.since(now)));
     }
-    match lines.unless_contained(message) {
-        "" => line,
-        message => format!("{line}: {message}"),
+    let sentence = message.strip_prefix(object.as_str()).map_or(message.as_str(), str::trim_start);
+    // The attempt and its time are in the line already.
+    let sentence = match sentence.rsplit_once(", attempt ") {
+        Some((sentence, _)) if attempt.is_some() => sentence,
+        Some(_) | None => sentence,
+    };
+    let is_told = lines.contain(message) || lines.contain(&format!("{object}: {reason}: {sentence}"));
+    match (is_told, attempt.is_some() || until.is_some()) {
+        (false, _) => Some(format!("{line}: {sentence}")),
+        (true, true) => Some(line),
+        (true, false) => None,
     }
 }
 

@@ -16,6 +16,7 @@ use driftless::{
 use driftless_agent::{DryRun, RequestKind, Supposed};
 use driftless_model::{
     Actor, ActorKind, AppName, Application, Cause, Finding, Location, Outcome, Revision, StackHash,
+    Timestamp, WaitStatus,
 };
 use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
@@ -54,9 +55,45 @@ fn status_is_cut_to_the_width() {
     }
     let text = render_status(&applications[..1], Some(80), NOW, Colours::Off);
     assert_snapshot!(text, @r"
-    NAME           SYNC       HEALTH    REV  COMMIT   MESSAGE
-    application-0  OutOfSync  Degraded  #1   bbbbbbb  web: image registry.example.c…
+    NAME           SYNC       HEALTH    MESSAGE
+    application-0  OutOfSync  Degraded  web: image registry.example.com/blog:2.0.0 …
     ");
+    let mut broken = blog();
+    broken.status.message = format!("{}/compose.yaml:3:9: error: unknown key", broken.spec.path);
+    let text = render_status(&[broken], Some(80), NOW, Colours::Off);
+    assert!(text.ends_with("  compose.yaml:3:9: error: unknown key\n"), "{text}");
+}
+
+#[test]
+fn wait_that_the_message_names_is_not_repeated() {
+    let wait = |reason: &str, sentence: &str, attempt: Option<u32>| {
+        let until = attempt.map(|_| Timestamp(NOW.0 + 18_000));
+        let next =
+            attempt.map_or_else(String::new, |attempt| format!(", attempt {attempt}, next try 05:12:00 UTC"));
+        let (reason, object, message) =
+            (reason.to_owned(), "web".to_owned(), format!("web {sentence}{next}"));
+        WaitStatus { reason, object, message, attempt, until }
+    };
+    let lines_of = |waits: Vec<WaitStatus>| {
+        let mut shop = shop();
+        let first = &waits[0];
+        let sentence = first.message.trim_start_matches("web ");
+        shop.status.message = format!("web: {}: {sentence}", first.reason);
+        shop.status.waits = waits;
+        render_application(&shop, Detail::Everything, NOW, Colours::Off)
+    };
+    let text = lines_of(vec![wait("Blocked", "needs host port 80/tcp, which nginx holds", None)]);
+    assert_eq!(text.matches("needs host port 80/tcp").count(), 1, "{text}");
+    assert!(!text.contains("Blocked web"), "{text}");
+    let text = lines_of(vec![wait("ImagePullBackOff", "cannot pull web:2: no such host", Some(3))]);
+    assert_eq!(text.matches("cannot pull web:2").count(), 1, "{text}");
+    assert!(text.contains("  ImagePullBackOff web, attempt 3, next try in 18s\n"), "{text}");
+    let text = lines_of(vec![
+        wait("Blocked", "needs host port 80/tcp, which nginx holds", None),
+        wait("CrashLoopBackOff", "exited with code 3: no database", Some(2)),
+    ]);
+    let line = "  CrashLoopBackOff web, attempt 2, next try in 18s: exited with code 3: no database\n";
+    assert!(text.contains(line), "{text}");
 }
 
 #[test]

@@ -57,7 +57,9 @@ const OUTPUT: usize = 300;
 /// The last lines that a container printed, masked, in one line.
 pub(crate) fn output(lines: &str, mask: &Mask) -> String {
     let masked = mask.output(lines);
-    let lines: Vec<String> = masked.lines().map(one_line).filter(|line| !line.is_empty()).collect();
+    let mut lines: Vec<String> = masked.lines().map(one_line).filter(|line| !line.is_empty()).collect();
+    // A container that crashes again and again prints the same each time.
+    lines.dedup();
     let text = lines.join(" | ");
     // The end says why.
     let cut = text.chars().count().saturating_sub(OUTPUT);

@@ -49,7 +49,10 @@ pub(crate) fn health(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'
     if let Some(wait) = held.filter(|_| counts.available >= wanted) {
         return with(HealthStatus::Healthy, wait);
     }
-    if let Some(wait) = waits.first() {
+    // Nothing is on its way where nothing runs and nobody starts anything.
+    let is_left_gone =
+        counts.all.is_empty() && inputs.plan.waits.iter().any(|it| it.is(WaitReason::SelfHealOff));
+    if let Some(wait) = waits.iter().find(|it| !is_left_gone || !it.is(WaitReason::Readiness)) {
         return with(HealthStatus::Progressing, wait);
     }
     let counted = format!("{} of {wanted} available", counts.good());

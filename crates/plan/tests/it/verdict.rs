@@ -357,6 +357,9 @@ fn removed_workload_that_nobody_starts_is_missing() {
     let mut case = Case::new(1);
     case.plan.waits.push(Wait::self_heal_off(1));
     assert_eq!(case.health(), is(HealthStatus::Missing, "Missing"));
+    case.plan.waits.push(Wait::readiness(&"web".into(), 0, 1, ""));
+    assert_eq!(case.health(), is(HealthStatus::Missing, "Missing"), "nothing will make it ready");
+    case.plan.waits.pop();
     case.start("shop-web-1");
     case.new_one(1, State::Created);
     assert_eq!(case.health(), is(HealthStatus::Progressing, "Starting"));

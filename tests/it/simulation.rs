@@ -387,6 +387,27 @@ async fn push_is_rolled_out_without_downtime_and_then_idle() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rollout_does_not_wait_for_the_engines_first_check() {
+    // A database is left to the engine.
+    let db = "services: {db: {image: 'db:1', restart: always, volumes: ['data:/data'], healthcheck: {test: [CMD, \
+              check]}}}\nvolumes: {data: {}}";
+    let it = Simulation::prepared(db, Clock::starting_at(NOON));
+    it.docker.faults(|faults| faults.first_health_check = Duration::from_secs(50));
+    let it = it.begun();
+    let taken = took(it.synced_with_tip()).await;
+    assert!(taken > Duration::from_secs(45), "{taken:?}");
+    it.push(&web("web:1")).await;
+    it.synced_with_tip().await;
+    it.push(&web("web:2")).await;
+    let taken = took(it.synced_with_tip()).await;
+    assert!(taken < Duration::from_secs(10), "{taken:?}\n{}", it.story());
+    assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
+    // The engine's own result comes later, and wins.
+    it.docker.faults(|faults| faults.unhealthy.extend(["web:2".to_owned()]));
+    it.until("the engine finds it unhealthy", |found| found.status.health != HealthStatus::Healthy).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn push_during_a_docker_outage_is_rolled_out_later() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;

@@ -9,7 +9,9 @@ use driftless_docker::{
     LogStream, NewestImage, ObserveScope, RegistryError, SignatureError, SignatureQuestion, SignedImage,
 };
 use driftless_metrics::{Called, EngineCall, Metrics};
-use driftless_model::{AgentId, AppName, Build, ContainerId, DiskSpace, ListedImage, Observed, Timestamp};
+use driftless_model::{
+    AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ListedImage, Observed, Timestamp,
+};
 use driftless_plan::Action;
 
 /// Measures the calls to an engine. A call that is dropped before its end is not counted.
@@ -99,6 +101,10 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
         timeout: Duration,
     ) -> Result<(i64, String), Error> {
         self.measure(EngineCall::new("exec"), self.engine.exec(container, command, timeout)).await
+    }
+
+    async fn check_health(&self, container: &ContainerId, check: &Healthcheck) -> Result<bool, Error> {
+        self.measure(EngineCall::new("exec"), self.engine.check_health(container, check)).await
     }
 
     async fn logs(&self, container: &str, options: &LogOptions) -> Result<LogStream, Error> {

@@ -1,10 +1,13 @@
 //! Connects the prober with the engine: which containers have probes, how commands run in them, and where the
 //! results go.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use driftless_docker::Docker;
-use driftless_model::{AppName, ContainerId, Health, Instance, Observed, Probes, Readiness, Stack, State};
+use driftless_model::{
+    AppName, ContainerId, Health, Healthcheck, Instance, Observed, Probes, Readiness, Stack, State,
+};
+use driftless_plan::exclusive;
 
 use crate::{
     error::chain,
@@ -26,21 +29,82 @@ impl<D: Docker> Exec for EngineExec<D> {
             run.map(|(code, _)| code).map_err(|error| chain(&error))
         })
     }
+
+    fn check_health<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        check: &'a Healthcheck,
+    ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(async move { self.0.check_health(container, check).await.unwrap_or(false) })
+    }
 }
 
 /// Tells the prober which containers of a stack run, and adds its results to the observed state.
 pub(crate) fn add_readiness(prober: &Prober, stack: &Stack, app: &AppName, observed: &mut Observed) {
-    prober.set_containers(app, probed_containers(stack, observed));
+    let checked = health_checked_containers(prober, stack, observed);
+    let ids: BTreeSet<ContainerId> = checked.iter().map(|checked| checked.container.clone()).collect();
+    let containers = probed_containers(stack, observed).into_iter().chain(checked).collect();
+    prober.set_containers(app, containers);
     let Observed { instances, parts, .. } = observed;
     for instance in instances.values_mut().chain(parts.values_mut()) {
         let State::Running { since, health } = instance.state else { continue };
         let Some(found) = prober.readiness(&instance.id, since) else { continue };
+        if ids.contains(&instance.id) {
+            add_first_health(instance, &found);
+            continue;
+        }
         instance.readiness = match (health, found) {
             // A container with a health check of its own is ready only if both say so.
             (Health::Starting | Health::Unhealthy, Readiness::Ready { .. }) => continue,
             (Health::Healthy | Health::Starting | Health::Unhealthy, found) => found,
         };
     }
+}
+
+/// Counts the first success of a health check that the agent has run as if the engine had run it.
+fn add_first_health(instance: &mut Instance, found: &Readiness) {
+    let (State::Running { health, .. }, Readiness::Ready { since: first }) = (&mut instance.state, found)
+    else {
+        return;
+    };
+    *health = Health::Healthy;
+    let since = match instance.readiness {
+        Readiness::Ready { since } => since.min(*first),
+        Readiness::Starting { .. } | Readiness::NotReady { .. } | Readiness::Dead { .. } => *first,
+    };
+    instance.readiness = Readiness::Ready { since };
+}
+
+/// The containers whose health check the agent runs until it succeeds once, because the engine has no result yet. An instance
+/// with data of its own is left to the engine: a database that prepares it may answer for a moment before it is ready.
+fn health_checked_containers(prober: &Prober, stack: &Stack, observed: &Observed) -> Vec<ProbedContainer> {
+    let mut containers = Vec::new();
+    for instance in observed.instances.values() {
+        let State::Running { since, health } = instance.state else { continue };
+        let Some(check) = &instance.config.healthcheck else { continue };
+        let Some(workload) = stack.workloads.get(&instance.instance.workload) else { continue };
+        let is_pending = match health {
+            Health::Starting => true,
+            // The time of the engine's own first success is later.
+            Health::Healthy => {
+                let found = prober.readiness(&instance.id, since);
+                !workload.min_ready.is_zero() && matches!(found, Some(Readiness::Ready { .. }))
+            }
+            Health::Unhealthy => false,
+        };
+        let is_test = matches!(check.test.as_slice(), [kind, _, ..] if kind == "CMD" || kind == "CMD-SHELL");
+        let has_data = exclusive(workload).is_some() || !instance.anonymous_volumes.is_empty();
+        if is_pending && is_test && !has_data && workload.probes == Probes::default() {
+            containers.push(ProbedContainer {
+                container: instance.id.clone(),
+                address: None,
+                started: since,
+                probes: Probes::default(),
+                health_check: Some(check.clone()),
+            });
+        }
+    }
+    containers
 }
 
 fn probed_containers(stack: &Stack, observed: &Observed) -> Vec<ProbedContainer> {
@@ -62,6 +126,7 @@ fn probed_containers(stack: &Stack, observed: &Observed) -> Vec<ProbedContainer>
             address,
             started: since,
             probes: probes.clone(),
+            health_check: None,
         });
     }
     containers

@@ -16,7 +16,7 @@ use std::{
 
 use driftless_agent::probe::{Exec, ProbedContainer, Prober};
 use driftless_clock::Clock;
-use driftless_model::{AppName, ContainerId, Probe, ProbeAction, Probes, Readiness, Timestamp};
+use driftless_model::{AppName, ContainerId, Healthcheck, Probe, ProbeAction, Probes, Readiness, Timestamp};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -47,6 +47,14 @@ impl Exec for Commands {
             }
             Ok(self.codes.lock().unwrap().get(&command[0]).copied().unwrap_or(0))
         })
+    }
+
+    fn check_health<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        check: &'a Healthcheck,
+    ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(async { self.exec(container, &check.test[1..], Duration::ZERO).await == Ok(0) })
     }
 }
 
@@ -117,6 +125,7 @@ fn target(started: Timestamp, probes: Probes) -> ProbedContainer {
         address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         started,
         probes,
+        health_check: None,
     }
 }
 
@@ -301,6 +310,43 @@ async fn probe_change_keeps_a_ready_instance_ready() {
     bench.code("other", 1);
     pass(10).await;
     assert!(matches!(bench.readiness(EPOCH), Some(Readiness::NotReady { .. })));
+}
+
+fn health_check(bench: &Bench, command: &str) {
+    let check = Healthcheck {
+        test: vec!["CMD".to_owned(), command.to_owned()],
+        interval: Some(Duration::from_secs(30)),
+        timeout: None,
+        retries: None,
+        start_period: None,
+        start_interval: None,
+    };
+    let target = ProbedContainer { health_check: Some(check), ..target(EPOCH, Probes::default()) };
+    bench.prober.set_containers(&bench.app, vec![target]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_check_is_run_until_it_succeeds_once() {
+    let bench = Bench::new();
+    bench.code("check", 1);
+    health_check(&bench, "check");
+    pass(20).await;
+    assert_eq!(bench.runs("check"), [0, 0, 0, 0, 1, 3, 6, 11, 16], "the pause doubles up to 5 s");
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Starting { .. })));
+    assert_eq!(bench.wakes(), 0);
+    bench.code("check", 0);
+    pass(60).await;
+    assert_eq!(bench.ready_since(), Some(21));
+    assert_eq!((bench.runs("check").len(), bench.wakes()), (10, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_health_check_is_left_to_the_engine() {
+    let bench = Bench::new();
+    health_check(&bench, "hang");
+    pass(600).await;
+    assert_eq!(bench.runs("hang"), [0]);
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Starting { .. })));
 }
 
 /// Serves each connection one answer, chosen by the request's path, and notes the requests.

@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    AgentId, AppName, Build, Container, ContainerId, DiskSpace, FileChangeKind, Format, InstanceId,
-    ListedImage, Observed, Peer, Platform, Protocol, Stack, Timestamp,
+    AgentId, AppName, Build, Container, ContainerId, DiskSpace, FileChangeKind, Format, Healthcheck,
+    InstanceId, ListedImage, Observed, Peer, Platform, Protocol, Stack, Timestamp,
 };
 use driftless_plan::Action;
 use tokio::sync::broadcast;
@@ -85,6 +85,14 @@ pub trait Docker: Send + Sync + 'static {
         command: &[String],
         timeout: Duration,
     ) -> impl Future<Output = Result<(i64, String), Error>> + Send;
+
+    /// Runs the health check of a running container once, as the engine does: its command, or its script in the shell of
+    /// its image. Returns whether it succeeded. A check that takes longer than its time limit has failed and may still run.
+    fn check_health(
+        &self,
+        container: &ContainerId,
+        check: &Healthcheck,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Opens the log of a container, by its id or the beginning of it.
     fn logs(

@@ -4,7 +4,9 @@ use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
 use driftless_config::DockerHost;
-use driftless_model::{AgentId, AppName, Build, ContainerId, DiskSpace, ListedImage, Observed, Timestamp};
+use driftless_model::{
+    AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ListedImage, Observed, Timestamp,
+};
 use driftless_plan::Action;
 use tokio::sync::{Notify, broadcast};
 use tokio_util::task::AbortOnDropHandle;
@@ -218,6 +220,10 @@ impl Docker for Engine {
         timeout: Duration,
     ) -> Result<(i64, String), Error> {
         self.exec.run(container, command, timeout).await
+    }
+
+    async fn check_health(&self, container: &ContainerId, check: &Healthcheck) -> Result<bool, Error> {
+        self.exec.check_health(container, check).await
     }
 
     async fn logs(&self, container: &str, options: &LogOptions) -> Result<LogStream, Error> {

@@ -1,9 +1,9 @@
-//! Commands inside containers, for probes and hooks. Their input is closed, and only the end of their output is kept.
+//! Commands inside containers, for probes, health checks and hooks. Their input is closed, and only the end of their output is kept.
 
 use std::{sync::Arc, time::Duration};
 
 use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
-use driftless_model::ContainerId;
+use driftless_model::{ContainerId, Healthcheck};
 use futures_util::StreamExt;
 
 use crate::{
@@ -16,6 +16,11 @@ use crate::{
 
 /// Bytes of output that are kept.
 const OUTPUT: usize = 1024;
+
+/// The shell of an image without `SHELL`.
+const SHELL: [&str; 2] = ["/bin/sh", "-c"];
+/// The engine's time limit of a health check that has none of its own.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs commands inside containers.
 #[derive(Debug)]
@@ -45,6 +50,28 @@ impl Exec {
         };
         let result = self.run_with(container, options, timeout).await;
         result.map_err(|error| error.classify(&format!("run a command in {}", container.short())))
+    }
+
+    /// Runs the health check of a container once, as the engine does.
+    pub(crate) async fn check_health(
+        &self,
+        container: &ContainerId,
+        check: &Healthcheck,
+    ) -> Result<bool, Error> {
+        let doing = format!("run the health check of {}", container.short());
+        let command = match check.test.as_slice() {
+            [kind, words @ ..] if kind == "CMD" => words.to_vec(),
+            [kind, script @ ..] if kind == "CMD-SHELL" => {
+                let found = self.connection.inspect_container(container.as_str()).await;
+                let config = found.map_err(|error| error.classify(&doing))?.config.unwrap_or_default();
+                let shell = config.shell.filter(|shell| !shell.is_empty());
+                let shell = shell.unwrap_or_else(|| SHELL.map(str::to_owned).to_vec());
+                shell.into_iter().chain(script.iter().cloned()).collect()
+            }
+            _ => return Err(Error::Refused { doing, message: "it has no test".to_owned() }),
+        };
+        let (code, _) = self.run(container, &command, check.timeout.unwrap_or(HEALTH_TIMEOUT)).await?;
+        Ok(code == 0)
     }
 
     /// Like [`Self::run`], with all options of the engine.

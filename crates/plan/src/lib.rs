@@ -87,6 +87,7 @@ pub use facts::{
     fs_changes::{FOLLOWED, watched},
     hooks::{has_hook, is_held_by_hooks},
     in_force::is_in_force,
+    limits::exclusive,
     objects::resources,
     pods::whole,
     scales::with_scales,

@@ -2,7 +2,7 @@
 
 use std::{future::Future, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 
-use driftless_model::{AppName, ContainerId, Probes, Timestamp};
+use driftless_model::{AppName, ContainerId, Healthcheck, Probes, Timestamp};
 
 /// Runs commands inside containers.
 pub trait Exec: Send + Sync + 'static {
@@ -14,6 +14,13 @@ pub trait Exec: Send + Sync + 'static {
         command: &'a [String],
         timeout: Duration,
     ) -> Pin<Box<dyn Future<Output = Result<i64, String>> + Send + 'a>>;
+
+    /// Runs the health check of a container once. Returns whether it succeeded.
+    fn check_health<'a>(
+        &'a self,
+        container: &'a ContainerId,
+        check: &'a Healthcheck,
+    ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 }
 
 /// Called with the application when one of its containers becomes ready, unready or dead. It must not block, and it
@@ -32,4 +39,12 @@ pub struct ProbedContainer {
     pub started: Timestamp,
     /// Its startup, readiness and liveness probe.
     pub probes: Probes,
+    /// The engine's health check, which the agent runs until it succeeds once. Only for a container without probes.
+    pub health_check: Option<Healthcheck>,
+}
+
+impl ProbedContainer {
+    pub(super) fn has_checks(&self) -> bool {
+        self.probes != Probes::default() || self.health_check.is_some()
+    }
 }

@@ -3,6 +3,9 @@
 //!
 //! [`Prober`] has one task for each probed container. It says on request what the probes have found
 //! ([`Prober::readiness`]), and reports changes. It restarts no container and routes no traffic.
+//!
+//! A container may also have a health check of the engine, which makes the first one only `interval` after the start. The
+//! prober then runs the same check until it succeeds once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,10 +13,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use driftless_clock::Clock;
-use driftless_model::{AppName, ContainerId, Probes, Readiness, Timestamp};
+use driftless_model::{AppName, ContainerId, Readiness, Timestamp};
 
 mod attempt;
 mod container;
@@ -23,6 +27,9 @@ mod watch;
 pub use container::{Changed, Exec, ProbedContainer};
 
 use watch::{ProbeShared, Watch, lock};
+
+/// Maximum number of health checks that run at the same time.
+const HEALTH_CHECKS: usize = 4;
 
 /// Probes the containers of all applications. Dropping it ends its tasks.
 pub struct Prober {
@@ -42,7 +49,9 @@ struct Watched {
 impl Prober {
     /// A prober without containers.
     pub fn new(clock: Clock, exec: Arc<dyn Exec>, changed: Changed) -> Self {
-        let shared = Arc::new(ProbeShared { clock, exec, http: attempt::HttpClient::default(), changed });
+        let health_checks = Semaphore::new(HEALTH_CHECKS);
+        let http = attempt::HttpClient::default();
+        let shared = Arc::new(ProbeShared { clock, exec, http, health_checks, changed });
         Self { shared, watched: Mutex::default() }
     }
 
@@ -55,7 +64,7 @@ impl Prober {
             containers.iter().map(|container| container.container.clone()).collect();
         watched.retain(|id, known| known.app != *app || named.contains(id));
         for container in containers {
-            if container.probes == Probes::default() {
+            if !container.has_checks() {
                 watched.remove(&container.container);
                 continue;
             }

@@ -6,26 +6,38 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, sleep_until, timeout},
+};
 
 use super::{
     attempt::{HttpClient, attempt},
     container::{Changed, Exec, ProbedContainer},
 };
 use driftless_clock::Clock;
-use driftless_model::{AppName, Probe, Readiness, Timestamp};
+use driftless_model::{AppName, Healthcheck, Probe, Readiness, Timestamp};
 
 /// The parts that all probe tasks share.
 pub(super) struct ProbeShared {
     pub(super) clock: Clock,
     pub(super) exec: Arc<dyn Exec>,
     pub(super) http: HttpClient,
+    /// Permits to run a health check.
+    pub(super) health_checks: Semaphore,
     pub(super) changed: Changed,
 }
 
 /// After a start of the agent, the first probes of containers that run already are spread over this time, so that a
 /// thousand of them are not probed at once.
 const SPREAD: Duration = Duration::from_secs(2);
+
+/// The pause after the first health check. It doubles after each further one.
+const HEALTH_PAUSE: Duration = Duration::from_millis(100);
+/// A health check that takes longer is left to the engine.
+const SLOW_HEALTH_CHECK: Duration = Duration::from_secs(5);
+/// The longest pause between two health checks: the engine's own `start_interval`.
+const MAX_HEALTH_PAUSE: Duration = Duration::from_secs(5);
 
 /// Probes one container between its start and its end.
 pub(super) struct Watch {
@@ -76,6 +88,9 @@ impl Watch {
 
     /// Probes until the container is dead. Its restart begins another watch.
     pub(super) async fn run(self) {
+        if let Some(check) = &self.target.health_check {
+            return self.checking(check).await;
+        }
         let mut ready_since = self.target.started;
         if let Some(probe) = self.target.probes.startup.as_ref().filter(|_| !self.has_started) {
             match self.starting(probe).await {
@@ -89,6 +104,27 @@ impl Watch {
         tokio::select! {
             reason = self.living() => self.set(Readiness::Dead { reason }),
             () = self.serving() => {}
+        }
+    }
+
+    /// Runs the health check until it has succeeded once. The caller ends it when the engine has a result of its own.
+    async fn checking(&self, check: &Healthcheck) {
+        let mut pause = HEALTH_PAUSE;
+        while !self.is_ready() {
+            let checked = {
+                // The semaphore is never closed.
+                let Ok(_permit) = self.shared.health_checks.acquire().await else { return };
+                let checked = self.shared.exec.check_health(&self.target.container, check);
+                timeout(SLOW_HEALTH_CHECK, checked).await
+            };
+            match checked {
+                Ok(true) => return self.set(Readiness::Ready { since: self.shared.clock.now() }),
+                Ok(false) => {}
+                // Nothing ends a check that hangs in the container, so there is no second one.
+                Err(_) => return,
+            }
+            sleep(pause).await;
+            pause = pause.saturating_mul(2).min(MAX_HEALTH_PAUSE);
         }
     }
 

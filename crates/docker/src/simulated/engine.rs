@@ -27,7 +27,8 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    AgentId, AppName, Build, ContainerId, DiskSpace, ImageRef, ListedImage, Observed, Timestamp,
+    AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ImageRef, ListedImage, Observed, State,
+    Timestamp,
 };
 use driftless_plan::{Action, Refusal};
 
@@ -374,6 +375,24 @@ impl Docker for SimulatedEngine {
             Some(_) => Ok((0, String::new())),
             None => Err(Error::Refused { doing, message: "the container is not running".to_owned() }),
         }
+    }
+
+    /// Succeeds after [`Faults::warm_up`] where the image is not in [`Faults::unhealthy`].
+    async fn check_health(&self, container: &ContainerId, _: &Healthcheck) -> Result<bool, Error> {
+        let doing = format!("run the health check of {container}");
+        self.call(&doing).await?;
+        let now = self.host.now();
+        let state = self.host.state();
+        let mut all = state.apps.values().flat_map(|it| it.world.observed.containers());
+        let found = all.find(|found| found.id == *container);
+        let Some((found, since)) = found.and_then(|found| match found.state {
+            State::Running { since, .. } => Some((found, since)),
+            _ => None,
+        }) else {
+            return Err(Error::Refused { doing, message: "the container is not running".to_owned() });
+        };
+        let is_warm = now.since(since) >= state.faults.warm_up;
+        Ok(is_warm && !state.faults.unhealthy.contains(&found.config.image))
     }
 
     /// One line, since no process runs. A stream that follows never ends.

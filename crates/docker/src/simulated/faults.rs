@@ -41,8 +41,10 @@ pub struct Faults {
     pub disk: u64,
     /// The size of the build cache, in bytes.
     pub build_cache: u64,
-    /// The time that a health check takes to succeed or fail.
+    /// The time after which health checks succeed.
     pub warm_up: Duration,
+    /// When the engine runs the first health check of a container, if that is later than [`Self::warm_up`].
+    pub first_health_check: Duration,
     /// The time that a call takes.
     pub latency: Duration,
 }
@@ -100,6 +102,7 @@ impl Default for Faults {
             disk: DISK_BYTES,
             build_cache: 0,
             warm_up: Duration::from_secs(1),
+            first_health_check: Duration::ZERO,
             latency: Duration::from_millis(5),
         }
     }

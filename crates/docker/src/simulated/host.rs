@@ -222,6 +222,11 @@ impl Host {
         Ok(())
     }
 
+    /// The time of day.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Schedules what a container that just started will do by itself.
     fn run_container(self: &Arc<Self>, app: &AppName, container: &ContainerRef) {
         let mut state = self.state();
@@ -241,7 +246,8 @@ impl Host {
         let (id, image) = (instance.id.clone(), instance.config.image.clone());
         drop(state);
         if is_checked {
-            self.schedule(faults.warm_up, app, &id, now, move |host, app, instance| {
+            let first = faults.warm_up.max(faults.first_health_check);
+            self.schedule(first, app, &id, now, move |host, app, instance| {
                 host.finish_health_check(app, instance, now);
             });
         }

@@ -30,7 +30,7 @@ pub(crate) fn limits<'a>(workload: &Workload, leaving: impl IntoIterator<Item = 
 }
 
 /// The first thing a workload uses that only one container at a time can have or write to.
-pub(crate) fn exclusive(workload: &Workload) -> Option<&'static str> {
+pub fn exclusive(workload: &Workload) -> Option<&'static str> {
     let container = &workload.container;
     // Two that listen on one port of the same network would be in each other's way. A proxy takes the port over.
     let shares_network =

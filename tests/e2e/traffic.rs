@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::harness::{Agent, Site, free_port, images, wait_until};
+use crate::harness::{Agent, Container, Site, free_port, images, wait_until};
 
 /// A request that takes longer has failed.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -206,7 +206,8 @@ async fn live_through_everything(test: &str, port: u16, manifest: Manifest) {
     // Killed in the middle of one.
     let commit = site.repository.commit(&[(&site.path(manifest.file), &(manifest.write)("last", 3))]);
     agent.sync().await;
-    site.until("the rolling update to begin", |_| (site.of("web").len() > 3).then_some(())).await;
+    let is_new = |container: &Container| container.variable("NAME").as_deref() == Some("last");
+    site.until("the rolling update to begin", |_| site.of("web").iter().any(is_new).then_some(())).await;
     agent.kill9();
     agent.restart().await;
     agent.settled(&commit).await;

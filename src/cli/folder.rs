@@ -71,6 +71,8 @@ pub(super) struct RenderOptions<'a> {
     pub(super) variables: &'a [(String, String)],
     /// Further active Compose profiles.
     pub(super) profiles: &'a [String],
+    /// The Compose files of the one application in the folder. Empty: applications are searched.
+    pub(super) files: &'a [String],
 }
 
 /// Renders every application of a folder on this disk, for each of the hosts. In a work tree, files that Git ignores are
@@ -79,7 +81,7 @@ pub(super) fn render_folder(dir: &Path, hosts: &HostArgs, context: &Context<'_>)
     let folder = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
     let folder = Arc::new(folder);
     let name = repository_name(&dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
-    let options = RenderOptions { policy: None, hosts, variables: &[], profiles: &[] };
+    let options = RenderOptions { policy: None, hosts, variables: &[], profiles: &[], files: &[] };
     let mut rendered = render_files(Arc::<Directory>::clone(&folder), &name, "", options, context)?;
     rendered.add(folder.ignored_findings());
     Ok(rendered)
@@ -98,7 +100,7 @@ pub(super) fn render_files(
     let hosts = options.hosts.hosts([&files as &dyn Files], path).map_err(CliError::Findings)?;
     let (mut applications, mut findings) = (Vec::<FolderApp>::new(), Vec::new());
     for host in hosts {
-        let OfHost { host, discovery } = discover_for_host(&files, path, name, &host);
+        let OfHost { host, discovery } = discover_for_host(&files, path, (name, &host), options.files);
         findings.extend(discovery.findings);
         let render = |mut app: AppSpec| {
             app.variables.extend(options.variables.iter().cloned());

@@ -1,13 +1,13 @@
 //! The hosts that a command renders a repository for, without an agent: those of `driftless.yaml`, or one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 
 use driftless_agent::discover_at;
 use driftless_config::{Reference, Repository};
 use driftless_files::{Files, files::Entry};
-use driftless_manifest::Discovery;
+use driftless_manifest::{Configured, Discovery, discover_for};
 use driftless_model::{Finding, HostIdentity, RepoUrl};
 
 /// Stands for the name of the host in a path.
@@ -85,8 +85,21 @@ fn hosts_of(files: &dyn Files, folder: &str) -> Vec<String> {
     folders.map(|(name, _)| name).collect()
 }
 
-/// The applications that a host has at a commit.
-pub(super) fn discover_for_host(files: &dyn Files, folder: &str, name: &str, host: &str) -> OfHost {
+/// The applications that a host has at a commit. `listed` are the Compose files of the one application in the folder; without
+/// them, applications are searched. The repository has this name.
+pub(super) fn discover_for_host(
+    files: &dyn Files,
+    folder: &str,
+    (name, host): (&str, &str),
+    listed: &[String],
+) -> OfHost {
+    if !listed.is_empty() {
+        let path = folder.replace(PLACEHOLDER, host);
+        let configured = Configured { path: path.clone(), files: listed.to_vec(), ..Configured::default() };
+        let host = HostIdentity { name: host.to_owned(), labels: BTreeMap::new() };
+        let discovery = discover_for(&host, files, &path, name, &[configured]);
+        return OfHost { host: host.name, discovery };
+    }
     let failed = |findings| Discovery { findings, ..Discovery::default() };
     let discovery = match repository(name, &folder.replace(PLACEHOLDER, host), host) {
         Some(settings) => discover_at(&settings, files).map_or_else(failed, |(_, discovery)| discovery),
@@ -98,7 +111,7 @@ pub(super) fn discover_for_host(files: &dyn Files, folder: &str, name: &str, hos
 /// A repository with default settings, as a host with this name follows it.
 fn repository(name: &str, folder: &str, host: &str) -> Option<Repository> {
     let url = RepoUrl::parse("/").ok()?;
-    let host = HostIdentity { name: host.to_owned(), labels: std::collections::BTreeMap::new() };
+    let host = HostIdentity { name: host.to_owned(), labels: BTreeMap::new() };
     Some(Repository { name: name.to_owned(), host, ..Repository::new(url, folder, Reference::Head) })
 }
 

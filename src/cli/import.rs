@@ -1,7 +1,7 @@
 //! `driftless import`: writes the containers that run on an engine as applications for Git.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fmt::Write as _,
     fs::{self, OpenOptions},
     io::{self, Write as _},
@@ -10,13 +10,15 @@ use std::{
 };
 
 use clap::Args;
+use serde::Serialize;
 
 use super::{
     context::{Context, Verdict},
     error::{CommandError, Error as CliError},
     findings::{counted, render_findings},
     folder::docker_host,
-    output::print,
+    options::TextOrJson,
+    output::{json, print},
     screen::plain,
     yaml,
 };
@@ -27,7 +29,7 @@ use driftless_files::AppSpec;
 use driftless_git::Directory;
 use driftless_manifest as manifest;
 use driftless_manifest::import::{self, FoundContainer, FoundHost, FoundObject, FoundService, ImportedApp};
-use driftless_model::{Condition, Dependency, Finding, State, WorkloadName, label};
+use driftless_model::{AppName, Condition, Dependency, Finding, State, WorkloadName, label};
 
 /// Write what runs on a Docker host as Compose files for Git.
 ///
@@ -43,6 +45,7 @@ use driftless_model::{Condition, Dependency, Finding, State, WorkloadName, label
 Examples:
   driftless import ~/infra/sites
   driftless import ~/infra/sites shop pihole  # a project and a container
+  driftless import ~/infra/sites -o json
   driftless import ~/infra/nas \\
     --docker-host unix:///tmp/nas.sock")]
 pub(super) struct ImportArgs {
@@ -54,6 +57,44 @@ pub(super) struct ImportArgs {
     /// Address of the Docker Engine [default: that of `DOCKER_HOST`, or the local socket]
     #[arg(long, value_name = "URL")]
     pub(super) docker_host: Option<String>,
+    /// Format of the report.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
+    pub(super) output: TextOrJson,
+}
+
+/// The result as `-o json` prints it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Imported {
+    applications: Vec<Written>,
+    findings: Vec<Finding>,
+    left_out: Vec<LeftOut>,
+    /// The number of containers that an agent manages.
+    managed: usize,
+}
+
+/// An application that was written.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    name: AppName,
+    folder: PathBuf,
+    containers: BTreeSet<String>,
+    /// The names of the variables in `.env`.
+    secrets: Vec<String>,
+    /// The changes of an adoption, in words.
+    adoption: Vec<String>,
+    /// Why the file was not compared with what runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// A container that was not imported.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LeftOut {
+    container: String,
+    reason: &'static str,
 }
 
 /// Why nothing was imported.
@@ -96,27 +137,44 @@ pub(super) async fn import(args: &ImportArgs, context: &Context<'_>) -> Result<V
     let found = selected(found, &args.names)?;
     let apps = import::import(&found);
     write(&args.dir, &apps)?;
-    let screen = context.screen;
-    let findings: Vec<Finding> = apps.iter().flat_map(|app| app.findings.clone()).collect();
-    if !findings.is_empty() {
-        screen.say(render_findings(&findings, screen.colours()).trim_end());
-    }
-    let mut text = String::new();
+    let mut imported = Imported {
+        applications: Vec::new(),
+        findings: apps.iter().flat_map(|app| app.findings.clone()).collect(),
+        left_out: Vec::new(),
+        managed: if args.names.is_empty() { managed } else { 0 },
+    };
     for app in &apps {
-        text.push_str(&describe(app, &args.dir, &host).await);
+        imported.applications.push(written(app, &args.dir, &host).await);
     }
     if args.names.is_empty() {
-        for (container, why) in &left_out {
-            text.push_str(&plain(&format!("left out: {container}, {why}\n")));
-        }
-        if managed > 0 {
-            let count = counted(managed, "container");
-            let _ = writeln!(text, "left out: {count}, which an agent manages");
+        let reason = |(container, reason)| LeftOut { container, reason };
+        imported.left_out = left_out.into_iter().map(reason).collect();
+    }
+    match args.output {
+        TextOrJson::Json => print(&json(&imported))?,
+        TextOrJson::Text => {
+            let screen = context.screen;
+            if !imported.findings.is_empty() {
+                screen.say(render_findings(&imported.findings, screen.colours()).trim_end());
+            }
+            print(&text(&imported, &args.dir))?;
         }
     }
-    text.push_str(&next_steps(&apps, &args.dir));
-    print(&text)?;
     Ok(Verdict::Yes)
+}
+
+/// The report for people.
+fn text(imported: &Imported, dir: &Path) -> String {
+    let mut text: String = imported.applications.iter().map(describe).collect();
+    for LeftOut { container, reason } in &imported.left_out {
+        text.push_str(&plain(&format!("left out: {container}, {reason}\n")));
+    }
+    if imported.managed > 0 {
+        let count = counted(imported.managed, "container");
+        let _ = writeln!(text, "left out: {count}, which an agent manages");
+    }
+    text.push_str(&next_steps(&imported.applications, dir));
+    text
 }
 
 /// The containers that can be imported, and the names of others with the reason.
@@ -249,21 +307,36 @@ fn file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
 }
 
-/// One application: its folder, and what the agent will do with each of its containers.
-async fn describe(app: &ImportedApp, dir: &Path, host: &DockerHost) -> String {
-    let folder = dir.join(app.name.as_str());
-    let count = counted(app.containers.len(), "container");
-    let mut lines = vec![format!("{}: {count}, written to {}", app.name, folder.display())];
-    if !app.variables.is_empty() {
-        let names: Vec<&str> = app.variables.keys().map(String::as_str).collect();
-        lines.push(format!("  secrets in {}: {}", folder.join(".env").display(), names.join(", ")));
+/// An application that was written, with what the agent will do with each of its containers.
+async fn written(app: &ImportedApp, dir: &Path, host: &DockerHost) -> Written {
+    let (adoption, error) = match plan(app, dir, host).await {
+        Ok(adoption) => (adoption, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    Written {
+        name: app.name.clone(),
+        folder: dir.join(app.name.as_str()),
+        containers: app.containers.clone(),
+        secrets: app.variables.keys().cloned().collect(),
+        adoption,
+        error,
     }
-    match plan(app, dir, host).await {
-        Ok(adoption) => {
+}
+
+/// One application: its folder, and what the agent will do with each of its containers.
+fn describe(app: &Written) -> String {
+    let Written { name, folder, containers, secrets, adoption, error } = app;
+    let count = counted(containers.len(), "container");
+    let mut lines = vec![format!("{name}: {count}, written to {}", folder.display())];
+    if !secrets.is_empty() {
+        lines.push(format!("  secrets in {}: {}", folder.join(".env").display(), secrets.join(", ")));
+    }
+    match error {
+        None => {
             let all = adoption.iter().flat_map(|object| object.lines());
             lines.extend(all.map(|line| format!("  {}", plain(line))));
         }
-        Err(error) => lines.push(format!("  not compared with what runs: {}", plain(&error))),
+        Some(error) => lines.push(format!("  not compared with what runs: {}", plain(error))),
     }
     lines.join("\n") + "\n"
 }
@@ -282,18 +355,12 @@ async fn plan(app: &ImportedApp, dir: &Path, host: &DockerHost) -> Result<Vec<St
 }
 
 /// The next steps of a user.
-fn next_steps(apps: &[ImportedApp], dir: &Path) -> String {
-    let with_secrets: BTreeMap<&str, PathBuf> = apps
-        .iter()
-        .filter(|app| !app.variables.is_empty())
-        .map(|app| (app.name.as_str(), dir.join(app.name.as_str()).join(".env")))
-        .collect();
-    let mut text = if apps.is_empty() {
+fn next_steps(apps: &[Written], dir: &Path) -> String {
+    if apps.is_empty() {
         return "nothing to import\n".to_owned();
-    } else {
-        "next:\n".to_owned()
-    };
-    if !with_secrets.is_empty() {
+    }
+    let mut text = "next:\n".to_owned();
+    if apps.iter().any(|app| !app.secrets.is_empty()) {
         text.push_str(
             "  give the agent the variables in .env: `valuesFrom` of the application, or encrypted in Git (docs/secrets.md)\n",
         );

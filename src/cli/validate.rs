@@ -36,6 +36,7 @@ Examples:
   driftless validate .
   driftless validate . --worktree             # before `git add`
   driftless validate ~/infra --path sites
+  driftless validate shop --file compose.yaml --file compose.prod.yaml
   driftless validate . --policy policy.yaml
   driftless validate . --host nas
   driftless validate . -o json")]
@@ -45,6 +46,10 @@ pub(super) struct ValidateArgs {
     /// Folder inside it to look for applications in [default: DIR itself]
     #[arg(long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
     pub(super) path: String,
+    /// Compose file of the one application in the folder, from that folder. Can be given several times; a later one
+    /// overrides earlier ones. For applications whose configuration names their files.
+    #[arg(long, value_name = "FILE")]
+    pub(super) file: Vec<String>,
     /// Read the files on disk instead of the index of Git.
     #[arg(long)]
     pub(super) worktree: bool,
@@ -142,6 +147,7 @@ fn read(args: &ValidateArgs, context: &Context<'_>) -> Result<(FilesRead, Folder
         hosts: &args.hosts,
         variables: &args.variable,
         profiles: &args.profile,
+        files: &args.file,
     };
     let path = args.path.trim_matches('/').trim_start_matches("./");
     let path = if path == "." { "" } else { path };

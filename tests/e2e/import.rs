@@ -55,6 +55,13 @@ async fn imported_containers_are_adopted_without_a_restart() {
         text.contains("external: true") && text.contains("uid=1000") && !text.contains("runtime:"),
         "{text}"
     );
+    let elsewhere = site.directory().join("as-json");
+    let words = ["import", elsewhere.to_str().unwrap(), &site.app, "-o", "json"];
+    let output = agent.command(&words).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let app = &report["applications"][0];
+    assert_eq!((&app["name"], &app["secrets"][0]), (&site.app.as_str().into(), &"DB_PASSWORD".into()));
+    assert!(app["adoption"].as_array().unwrap().iter().any(|it| it.as_str().unwrap().contains("as in Git")));
     let before = read(&site.app, "compose.yaml");
     let again = import();
     assert_eq!((again.status.code(), read(&site.app, "compose.yaml")), (Some(2), before));

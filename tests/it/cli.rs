@@ -692,6 +692,28 @@ async fn validate_needs_no_agent() {
 }
 
 #[tokio::test]
+async fn validate_checks_the_files_that_it_is_given() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let base = "services:\n  web:\n    image: web:1\n";
+    let production = "services:\n  web:\n    ports: [nonsense]\n";
+    let both = folder(&[("shop/base.yaml", base), ("shop/prod.yaml", production)]);
+    let path = both.path().to_str().unwrap();
+    let (code, out, error) =
+        run(nobody, &["validate", path, "--path", "shop", "--file", "base.yaml", "-o", "json"]).await;
+    assert_eq!(code, 0, "{error}");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (&report["applications"][0]["name"], &report["applications"][0]["workloads"]),
+        (&"shop".into(), &1.into())
+    );
+    let files = ["--file", "base.yaml", "--file", "prod.yaml"];
+    let (code, _, error) = run(nobody, &[&["validate", path, "--path", "shop"], &files[..]].concat()).await;
+    assert!(code == 1 && error.contains("shop/prod.yaml:3"), "{error}");
+    let (code, _, error) = run(nobody, &["validate", path, "--path", "shop", "--file", "missing.yaml"]).await;
+    assert!(code == 1 && error.contains("missing.yaml"), "{error}");
+}
+
+#[tokio::test]
 async fn files_that_git_ignores_do_not_count() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let compose =

@@ -169,7 +169,7 @@ pub(in crate::cli) fn render(
     before: &Rendering,
 ) -> Rendering {
     let RenderedFolder { files, folder, name, host } = *source;
-    let found = discover_for_host(files, folder, name, host).discovery;
+    let found = discover_for_host(files, folder, (name, host), &[]).discovery;
     let Discovery { apps, findings, empty_folder } = found;
     let is_empty = apps.is_empty() && empty_folder.is_some();
     let errors = findings.into_iter().filter(|finding| finding.is_error() && !is_empty).collect();

@@ -36,7 +36,7 @@ struct Collector {
     url: String,
     port: u16,
     stop: CancellationToken,
-    _inbox: Inbox,
+    inbox: Inbox,
 }
 
 impl Collector {
@@ -52,7 +52,7 @@ impl Collector {
             url: String::new(),
             port: 0,
             stop: CancellationToken::new(),
-            _inbox: inbox,
+            inbox,
         };
         collector.serve().await;
         collector
@@ -151,6 +151,7 @@ pub(crate) fn followed() -> RepositoryStatus {
         message: String::new(),
         fetched_at: None,
         next_fetch: None,
+        hosts: Vec::new(),
     }
 }
 
@@ -168,6 +169,16 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
+}
+
+#[tokio::test]
+async fn hosts_that_git_names_are_expected() {
+    let collector = Collector::start(&["nas"], Access::loopback()).await;
+    let repository = RepositoryStatus { hosts: vec!["web-1".to_owned(), "nas".to_owned()], ..followed() };
+    collector.inbox.repositories.send_replace(Arc::new(vec![repository]));
+    let never = |name: &str| (name.to_owned(), HostState::NeverReported);
+    assert_eq!(collector.states(), [never("nas"), never("web-1")]);
+    assert!(collector.hosts().iter().all(|host| host.expected));
 }
 
 #[tokio::test]

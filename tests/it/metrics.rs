@@ -65,6 +65,7 @@ fn busy_agent() -> sample::Agent {
         message: "could not fetch".to_owned(),
         fetched_at: Some(before(40)),
         next_fetch: None,
+        hosts: Vec::new(),
     }]));
     let delivery = Delivery {
         id: "1".to_owned(),

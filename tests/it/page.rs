@@ -228,6 +228,7 @@ pub(crate) fn many(count: usize) -> (Vec<Application>, Vec<RepositoryStatus>) {
         message: String::new(),
         fetched_at: Some(sample::NOW),
         next_fetch: Some(sample::NOON),
+        hosts: Vec::new(),
     });
     (applications.collect(), repositories.collect())
 }

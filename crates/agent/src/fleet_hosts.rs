@@ -20,10 +20,11 @@ const UNREAD_AFTER: Duration = Duration::from_mins(1);
 /// If the database cannot be read.
 pub fn fleet_hosts(handle: &Handle, store: &Store, now: Timestamp) -> Result<Vec<HostView>, store::Error> {
     let fleet = handle.fleet();
+    let expected = expected_hosts(handle);
     let accepted = if fleet.accept { store.fleet_hosts()? } else { Vec::new() };
     let mut reports: Vec<LastReport> = accepted.into_iter().filter_map(last_report).collect();
     let Some((status, picture)) = handle.fleet_source().read() else {
-        return Ok(if fleet.accept { view(reports, &fleet.expected, now) } else { Vec::new() });
+        return Ok(if fleet.accept { view(reports, &expected, now) } else { Vec::new() });
     };
     let Some(last_read) = status.last_read else {
         // Nothing is known yet, so nobody is missing.
@@ -31,17 +32,28 @@ pub fn fleet_hosts(handle: &Handle, store: &Store, now: Timestamp) -> Result<Vec
     };
     if now.since(last_read) < UNREAD_AFTER {
         reports.extend(picture.reports.iter().cloned());
-        return Ok(view(latest(reports), &fleet.expected, now));
+        return Ok(view(latest(reports), &expected, now));
     }
     // The silence is ours: no host is lost because this agent cannot read.
     let reason = format!("the reports at {} cannot be read: {}", status.from, status.error);
-    let mut hosts = view(picture.reports.clone(), &fleet.expected, last_read);
+    let mut hosts = view(picture.reports.clone(), &expected, last_read);
     mark_unread(&mut hosts, &reason);
     let own = view(reports, &[], now);
     hosts.retain(|host| !own.iter().any(|other| other.name == host.name));
     hosts.extend(own);
     hosts.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
     Ok(hosts)
+}
+
+/// The hosts that the configuration names, and those that `driftless.yaml` of a followed repository has.
+fn expected_hosts(handle: &Handle) -> Vec<String> {
+    let mut expected = handle.fleet().expected.clone();
+    for name in handle.repositories().iter().flat_map(|repository| &repository.hosts) {
+        if !expected.contains(name) {
+            expected.push(name.clone());
+        }
+    }
+    expected
 }
 
 /// The last report of each host that has reported to several places.

@@ -275,6 +275,7 @@ impl Check<'_> {
             allow,
             origins,
             elsewhere: Vec::new(),
+            hosts_in_git: Vec::new(),
             webhook: webhook.and_then(|it| self.webhook(path, it)),
             status: None,
         };

@@ -115,6 +115,7 @@ impl Repository {
                 hosts.push(other);
             }
         }
+        repository.hosts_in_git = hosts.iter().map(|host| host.name.clone()).collect();
         let Some(entries) = applications else {
             let own = self.applications.iter().map(|own| merge(&repository, None, Some(own)));
             repository.applications = own.collect();

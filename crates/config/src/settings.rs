@@ -124,6 +124,8 @@ pub struct Repository {
     pub origins: Origins,
     /// Applications that `driftless.yaml` has for other hosts.
     pub elsewhere: Vec<ApplicationSettings>,
+    /// The names of the hosts that `driftless.yaml` in Git has.
+    pub hosts_in_git: Vec<String>,
     /// Default: no webhook.
     pub webhook: Option<Webhook>,
     /// Commit statuses for the forge. Default: none.
@@ -421,6 +423,7 @@ impl Repository {
             allow: Allow::default(),
             origins: Origins::default(),
             elsewhere: Vec::new(),
+            hosts_in_git: Vec::new(),
             webhook: None,
             status: None,
         }

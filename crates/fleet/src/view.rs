@@ -86,7 +86,7 @@ pub struct HostView {
     /// When it was last heard, by the clock of the collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard: Option<Timestamp>,
-    /// Whether the configuration of the collector names it.
+    /// Whether the configuration of the collector names it, or `driftless.yaml` in a repository that it follows.
     pub expected: bool,
     /// Another machine that uses the same name, for as long as it tries.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -57,6 +57,9 @@ pub struct RepositoryStatus {
     pub fetched_at: Option<Timestamp>,
     /// When it is asked next.
     pub next_fetch: Option<Timestamp>,
+    /// The names of the hosts that `driftless.yaml` of that commit has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
 }
 
 /// The specification of an application.

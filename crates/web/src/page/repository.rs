@@ -77,6 +77,7 @@ fn facts(repository: &RepositoryStatus, now: Timestamp) -> Markup {
         message: _,
         fetched_at,
         next_fetch,
+        hosts: _,
     } = repository;
     let links = ForgeLinks::of(url);
     html! {

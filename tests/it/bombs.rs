@@ -144,6 +144,25 @@ fn search_for_applications_is_bounded() {
 }
 
 #[test]
+fn routes_of_services_are_bounded_together() {
+    let told = |count: usize| {
+        let one = |number: usize| {
+            format!(
+                "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: w{number}}}\nspec:\n  selector: {{matchLabels: {{w: w{number}}}}}\n  \
+                 template:\n    metadata: {{labels: {{w: w{number}, all: together}}}}\n    spec: {{containers: [{{name: c, image: 'a:1'}}]}}\n\
+                 ---\napiVersion: v1\nkind: Service\nmetadata: {{name: s{number}}}\nspec: {{selector: {{all: together}}, ports: [{{port: 80}}]}}\n---\n"
+            )
+        };
+        let text: String = (0..count).map(one).collect();
+        errors(&MemoryFiles::new([("all.yaml", text.as_str())]), &manifests("", &["all.yaml"]))
+    };
+    assert_eq!(told(40), [""; 0]);
+    let many = told(330);
+    assert!(many[0].contains("the Services select more than 100000 workloads together"), "{}", many[0]);
+    assert!(many[0].starts_with("all.yaml:"), "it has a place: {}", many[0]);
+}
+
+#[test]
 fn exposed_ports_are_bounded_together() {
     let all = |count: usize| {
         let one = |number: usize| format!("  s{number}: {{image: a, expose: [1-65535]}}\n");

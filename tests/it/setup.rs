@@ -290,3 +290,15 @@ fn packages_get_completions_and_manual_pages() {
     assert!(folder.path().join("driftless-rollout-undo.1").exists());
     assert_eq!(driftless(&["man", "/no/such/folder"]).0, 2);
 }
+
+#[test]
+fn published_files_confine_the_agent() {
+    let compose = fs::read_to_string("deploy/compose.yaml").unwrap();
+    for line in ["read_only: true", "cap_drop: [ALL]", "no-new-privileges:true", "ulimits: {core: 0}"] {
+        assert!(compose.contains(line), "deploy/compose.yaml has no `{line}`");
+    }
+    let unit = fs::read_to_string("deploy/driftless.service").unwrap();
+    for line in ["NoNewPrivileges=yes", "PrivateDevices=yes", "ProtectProc=invisible", "LimitCORE=0"] {
+        assert!(unit.lines().any(|found| found == line), "deploy/driftless.service has no `{line}`");
+    }
+}

@@ -14,7 +14,7 @@ use crate::{
     connection::Connection,
     deadline::{DEADLINE, within},
     error::Error,
-    transport::Transport,
+    transport::{ApiVersion, Transport},
 };
 
 /// The part of a log to read, and its form.
@@ -73,10 +73,10 @@ pub(crate) async fn open(
 ) -> Result<LogStream, Error> {
     let transport = connection.transport();
     let opened = async {
-        connection.api_version().await?;
+        let version = connection.api_version().await?;
         let inspect = format!("/containers/{container}/json");
         let found: LoggedContainer = transport.send_json(Method::GET, &inspect, Vec::new()).await?;
-        let path = path(container, options, run_start(&found));
+        let path = path(container, options, run_start(&found, version));
         let response = transport.send(Method::GET, &path, Vec::new()).await?;
         Ok((response, found.config.tty))
     };
@@ -128,14 +128,19 @@ pub(crate) async fn read_end(
     Ok(end)
 }
 
-/// The time by which a container may have printed before the start that the engine noted.
+/// The time by which a container may have printed before the start that the engine noted. Engines before Docker 28.5 note
+/// it after the start.
 const EARLY_MILLIS: u64 = 500;
+/// The same where the engine notes a start before it. The engine waits longer than this before it starts a container again.
+const EARLY_MILLIS_NEWER: u64 = 50;
+/// The API of Docker 28.5.
+const NOTES_STARTS_FIRST: ApiVersion = ApiVersion::new(1, 51);
 /// A container that was started this soon after its creation was not started before.
 const FIRST_MILLIS: u64 = 10_000;
 
-/// When the current or last run began to print; `None` if it is the first run. The engine notes the time of a start after
+/// When the current or last run began to print; `None` if it is the first run. Older engines note the time of a start after
 /// the start, when a quick program has already printed or even exited.
-fn run_start(found: &LoggedContainer) -> Option<Timestamp> {
+fn run_start(found: &LoggedContainer, version: ApiVersion) -> Option<Timestamp> {
     let RunState { started_at, finished_at, running } = &found.state;
     let before = Timestamp::parse(finished_at).filter(|it| it.0 > 0);
     if *running {
@@ -144,7 +149,8 @@ fn run_start(found: &LoggedContainer) -> Option<Timestamp> {
     let Timestamp(started) = Timestamp::parse(started_at)?;
     let Timestamp(created) = Timestamp::parse(&found.created)?;
     let is_first = found.restart_count == 0 && started.saturating_sub(created) < FIRST_MILLIS;
-    (!is_first).then(|| Timestamp(started.saturating_sub(EARLY_MILLIS)))
+    let early = if version >= NOTES_STARTS_FIRST { EARLY_MILLIS_NEWER } else { EARLY_MILLIS };
+    (!is_first).then(|| Timestamp(started.saturating_sub(early)))
 }
 
 /// The pieces until the engine ends the stream, or until none comes and the container has exited or is gone.
@@ -250,6 +256,21 @@ mod tests {
         for wrong in ["not framed", "\u{1}\u{1}\u{1}\u{1}1234"] {
             assert!(Frames::default().payload(wrong.as_bytes()).is_err(), "{wrong:?}");
         }
+    }
+
+    /// Docker 28.5 starts a container that exits at once again within half a second.
+    #[test]
+    fn quick_run_before_is_no_part_of_the_last_one() {
+        let found: LoggedContainer = serde_json::from_value(serde_json::json!({
+            "Created": "2026-01-01T00:00:00Z", "RestartCount": 1, "Config": {"Tty": false},
+            "State": {"StartedAt": "2026-01-01T00:00:02.400Z", "FinishedAt": "2026-01-01T00:00:02.450Z", "Running": false},
+        }))
+        .unwrap();
+        let begins = |minor: u16| run_start(&found, ApiVersion::new(1, minor)).unwrap();
+        let printed_before = Timestamp::parse("2026-01-01T00:00:02.200Z").unwrap();
+        assert!(begins(51) > printed_before);
+        // An older engine notes the start late, so a line of this run may be as old.
+        assert!(begins(41) < printed_before);
     }
 
     #[test]

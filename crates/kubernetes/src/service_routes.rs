@@ -16,6 +16,9 @@ use super::{
 };
 use driftless_model::Finding;
 
+/// The most workloads that the Services of an application select together. Each of them gets names for each Service.
+const MOST_ROUTES: usize = 100_000;
+
 /// Gives each Service's names and ports to the workloads it selects, or to a proxy, which is a workload as well.
 pub(super) fn connect(
     services: &[Service<'_>],
@@ -29,6 +32,7 @@ pub(super) fn connect(
         check_subdomain(found, services, report);
     }
     let mut proxies = Vec::new();
+    let mut routes = 0;
     for service in services {
         let (selector, place) = match &service.answer {
             Answer::Outside(name) => {
@@ -40,6 +44,11 @@ pub(super) fn connect(
         let selects =
             |it: &&mut ReadWorkload| it.key.namespace == service.key.namespace && is_selected(selector, it);
         let mut selected: Vec<&mut ReadWorkload> = workloads.iter_mut().filter(selects).collect();
+        routes += selected.len();
+        if routes > MOST_ROUTES {
+            place.error(format!("the Services select more than {MOST_ROUTES} workloads together"));
+            return proxies;
+        }
         if selected.is_empty() {
             let message = format!(
                 "`{}` selects no workload of this application, so its name does not resolve",

@@ -412,3 +412,22 @@ fn removed_backup_is_written_again_by_the_next_change() {
     assert!(store.suspended(&shop()).unwrap());
     assert_eq!(store.loss().unwrap(), None);
 }
+
+#[test]
+fn database_that_lacks_a_table_is_restored() {
+    for table in ["meta", "pins", "events"] {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::lock(directory.path()).unwrap();
+        let store = Store::open(&state, clock()).unwrap().store;
+        store.agent_id().unwrap();
+        store.set_pin(&shop(), &pin(1)).unwrap();
+        drop(store);
+        let database = rusqlite::Connection::open(state.database()).unwrap();
+        database.execute_batch(&format!("DROP TABLE {table}")).unwrap();
+        drop(database);
+        let opened = Store::open(&state, clock()).unwrap();
+        assert!(opened.recovered.is_some(), "{table}");
+        assert_eq!(opened.store.pin(&shop()).unwrap(), Some(pin(1)), "{table}");
+        assert_eq!(opened.store.loss().unwrap(), None, "{table}");
+    }
+}

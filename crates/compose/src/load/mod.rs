@@ -302,6 +302,10 @@ impl Loader<'_> {
         let report = Report::default();
         strict::check(&Value::new(root, "", &report));
         let mut findings = report.into_findings();
+        // One error about a file of version 1 is enough.
+        if strict::service_at_top_level(root).is_some() {
+            *root = tree::mapping(&no_place(), []);
+        }
         if let Some(entry) = tree::remove(root, "version") {
             let message = Compose::no_effect("version", "it is obsolete");
             findings.push(Finding::warning(entry.key_place.location(), "version", message));

@@ -30,7 +30,7 @@ pub(crate) fn check(root: &Value<'_>) {
 }
 
 /// The first service of a file of version 1, which has no `services`.
-fn service_at_top_level(root: &Node) -> Option<&Entry> {
+pub(crate) fn service_at_top_level(root: &Node) -> Option<&Entry> {
     let is_service = |entry: &&Entry| {
         let has = |key: &str| entry.value.get(key).is_some();
         PROJECT.shape(&entry.key).is_none() && !entry.key.starts_with("x-") && (has("image") || has("build"))

@@ -458,6 +458,9 @@ fn file_of_version_1_gets_one_error_with_the_way_out() {
              services under `services:`)"
         ]
     );
+    let files = MemoryFiles::new(files);
+    let rendered = render(&files, &app(&files, at("")));
+    assert_eq!(rendered.findings.len(), 1, "{:#?}", rendered.findings);
 }
 
 #[test]

@@ -28,6 +28,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("granit-parser", "driftless-yaml"),
     ("prometheus", "driftless-metrics"),
     ("lettre", "driftless-notify"),
+    ("jsonwebtoken", "driftless-oidc"),
     ("roxmltree", "driftless-objects"),
     ("minijinja", "driftless-notify"),
     ("rustls-platform-verifier", "driftless-trust"),

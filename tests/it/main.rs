@@ -55,6 +55,7 @@ mod bombs;
 mod kustomize;
 // The owner of existing containers: application and agent.
 mod object_server;
+mod oidc;
 mod openapi;
 mod ownership;
 // The last plan and refusals name only work that was done.

@@ -88,6 +88,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         socket,
         token_file,
         trusted_proxy,
+        oidc,
         audit,
         host,
         allow,
@@ -142,6 +143,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         socket,
         token_file,
         trusted_proxy,
+        oidc,
         audit,
         host,
         docker: docker.unwrap_or(defaults.docker),
@@ -436,7 +438,7 @@ impl Check<'_> {
         if settings.repositories.is_empty() {
             self.error("repositories", "there is no repository");
         }
-        let has_credentials = settings.token_file.is_some() || settings.trusted_proxy.is_some();
+        let has_credentials = settings.has_credentials();
         if !settings.listen.ip().is_loopback() && !has_credentials {
             let message =
                 format!("`{}` can be reached from other machines, but there is no token", settings.listen);

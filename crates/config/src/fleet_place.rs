@@ -180,14 +180,14 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// A URL without a user, a query and odd characters.
-fn is_url(text: &str) -> bool {
+pub(super) fn is_url(text: &str) -> bool {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b":/.-_[]~%".contains(&byte);
     rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/')) && text.bytes().all(is_letter)
 }
 
 /// Whether a URL leads beyond loopback without TLS.
-fn is_in_clear(url: &str) -> bool {
+pub(super) fn is_in_clear(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let authority = rest.split('/').next().unwrap_or_default();
     let server = match authority.strip_prefix('[') {

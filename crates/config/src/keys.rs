@@ -1,33 +1,31 @@
-//! The table of all keys of the configuration file. The reader checks the keys of a file against it, and the JSON schema
-//! is made from it.
-
-use driftless_yaml::{Keys, Support};
-use serde_json::{Map, Value, json};
+//! The table of all keys of the configuration file. The reader checks the keys of a file against it, and `schema.rs` makes
+//! the JSON schema from it.
 
 use Shape::{
     Address, Boolean, Duration, Integer, List, ListOf, Mapping, Object, OneOrMore, Path, Paths, Strings,
     Text, TextOr, Word,
 };
+use driftless_yaml::{Keys, Support};
 
 /// The keys of one map.
 #[derive(Debug)]
 pub(super) struct Table {
     keys: &'static [&'static [Key]],
-    required: &'static [&'static str],
+    pub(super) required: &'static [&'static str],
 }
 
 /// One key.
 #[derive(Debug)]
 pub(super) struct Key {
-    name: &'static str,
-    shape: Shape,
+    pub(super) name: &'static str,
+    pub(super) shape: Shape,
     /// One sentence without a full stop.
-    about: &'static str,
+    pub(super) about: &'static str,
 }
 
 /// The values that a key takes.
 #[derive(Debug)]
-enum Shape {
+pub(super) enum Shape {
     Text,
     /// An absolute path.
     Path,
@@ -59,7 +57,7 @@ const fn key(name: &'static str, shape: Shape, about: &'static str) -> Key {
 }
 
 impl Table {
-    fn all(&self) -> impl Iterator<Item = &'static Key> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &'static Key> {
         self.keys.iter().copied().flatten()
     }
 }
@@ -90,6 +88,7 @@ pub(super) static ROOT: Table = Table {
                 "Unix socket of the API, or none. Default: below /run with systemd",
             ),
             key("trustedProxy", Object(&TRUSTED_PROXY), "Reverse proxy that authenticates people"),
+            key("oidc", Object(&OIDC), "OpenID provider that people log in with"),
             key("audit", Object(&AUDIT), "How the audit is kept"),
             key("host", Object(&HOST), "Name and labels of this host"),
             key("allow", List(ALLOWED), "Settings that driftless.yaml of a repository may have"),
@@ -233,6 +232,39 @@ pub(super) static TRUSTED_PROXY: Table = Table {
         key("groups", ListOf(&PROXY_GROUP), "Groups and their scopes"),
     ]],
     required: &["from", "groups"],
+};
+
+pub(super) static OIDC: Table = Table {
+    keys: &[&[
+        key("issuer", Text, "URL of the provider, as it names itself"),
+        key("clientId", Text, "Name of this agent at the provider"),
+        key("clientSecretFile", Path, "File with the password of this agent at the provider"),
+        key("clientSecretEnv", Text, "Environment variable with that password"),
+        key(
+            "url",
+            Text,
+            "URL of the page in browsers. The provider sends them back to auth/callback below it",
+        ),
+        key(
+            "requestedScopes",
+            Strings,
+            "Scopes to ask for. Default: openid, profile, and groups if it is known",
+        ),
+        key("userClaim", Text, "Claim with the name of the person. Default: preferred_username"),
+        key("groupsClaim", Text, "Claim with the groups; dots lead into objects. Default: groups"),
+        key("groups", ListOf(&PROXY_GROUP), "Groups and their scopes"),
+        key("users", ListOf(&OIDC_USER), "Persons and their scopes"),
+        key("caFile", Path, "PEM file of further certificate authorities"),
+    ]],
+    required: &["issuer", "clientId", "url"],
+};
+
+static OIDC_USER: Table = Table {
+    keys: &[&[
+        key("name", Text, "Name of the person in the userClaim; * is everybody"),
+        key("scopes", Strings, "read, act, act:app/NAME, act:repo/NAME, report, report:host/NAME or admin"),
+    ]],
+    required: &["name", "scopes"],
 };
 
 pub(super) static PROXY_GROUP: Table = Table {
@@ -773,75 +805,9 @@ pub(super) static STATUS: Table = Table {
     required: &["provider"],
 };
 
-/// The JSON schema (draft 2020-12) of `driftless.yaml` in a repository.
-pub fn schema_of_repository() -> Value {
-    let mut schema = object(&GIT_FILE);
-    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
-    schema["title"] = json!("Settings of a repository that Driftless follows");
-    schema
-}
-
 /// The names of some keys.
 pub(super) fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> {
     keys.iter().map(|key| key.name)
-}
-
-/// The JSON schema (draft 2020-12) of the configuration file. It checks keys and forms; rules between values are checked
-/// when the agent reads the file.
-pub fn schema() -> Value {
-    let mut schema = object(&ROOT);
-    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
-    schema["title"] = json!("Configuration of the Driftless agent");
-    schema
-}
-
-fn object(table: &Table) -> Value {
-    let properties: Map<String, Value> = table
-        .all()
-        .map(|key| {
-            let mut value = shape(&key.shape);
-            value["description"] = json!(key.about);
-            (key.name.to_owned(), value)
-        })
-        .collect();
-    let mut schema = json!({ "type": "object", "additionalProperties": false, "properties": properties });
-    if !table.required.is_empty() {
-        schema["required"] = json!(table.required);
-    }
-    schema
-}
-
-fn shape(shape: &Shape) -> Value {
-    match shape {
-        // `tag: 1.10` is read as the text `1.10`. A key without a value counts as not given.
-        Text => json!({ "type": ["string", "number", "boolean", "null"] }),
-        Path => json!({ "type": ["string", "null"], "pattern": "^/" }),
-        Address => json!({ "type": ["string", "null"], "pattern": "^.+:[0-9]+$" }),
-        Duration => json!({ "type": ["string", "null"], "pattern": "^([0-9]+[a-z]+)+$" }),
-        Boolean => json!({ "type": ["boolean", "null"] }),
-        Integer(most) => json!({ "type": ["integer", "null"], "minimum": 0, "maximum": most }),
-        Word(words) => json!({ "enum": words }),
-        OneOrMore(table) => {
-            let one = json!({ "anyOf": [{ "type": "string" }, object(table)] });
-            json!({ "anyOf": [{ "type": ["string", "null"] }, object(table), { "type": "array", "items": one }] })
-        }
-        Strings => json!({ "type": ["array", "null"], "items": shape_of_item() }),
-        Paths => json!({ "type": ["array", "null"], "items": { "type": "string", "pattern": "^/" } }),
-        List(pattern) => {
-            json!({ "type": ["array", "null"], "items": { "type": "string", "pattern": pattern } })
-        }
-        Mapping => {
-            let value = json!({ "type": ["string", "number", "boolean", "null"] });
-            json!({ "type": ["object", "null"], "additionalProperties": value })
-        }
-        Object(table) => object(table),
-        TextOr(table) => json!({ "anyOf": [{ "type": ["string", "null"] }, object(table)] }),
-        ListOf(table) => json!({ "type": ["array", "null"], "items": object(table) }),
-    }
-}
-
-fn shape_of_item() -> Value {
-    json!({ "type": ["string", "number", "boolean"] })
 }
 
 #[cfg(test)]

@@ -35,9 +35,11 @@ mod in_git;
 mod keys;
 mod listen_tls;
 mod notifications;
+mod oidc;
 mod origins;
 mod policy;
 mod registry;
+mod schema;
 mod secret;
 mod settings;
 mod status;
@@ -56,13 +58,14 @@ pub use docker_host::{DockerHost, DockerTls};
 pub use fleet::{Fleet, FleetReports};
 pub use fleet_place::{FleetBucket, FleetFolder, FleetPlace, PlaceKind};
 pub use in_git::{AtCommit, SETTINGS_FILE};
-pub use keys::{schema, schema_of_repository};
 pub use listen_tls::ListenTls;
 pub use notifications::{
     Email, Login, MailTls, NotificationReceiver, NotificationRoute, Notifications, Target,
 };
+pub use oidc::{OIDC_CALLBACK, Oidc};
 pub use origins::Origins;
 pub use policy::PolicyEntry;
+pub use schema::{schema, schema_of_repository};
 pub use secret::Secret;
 pub use settings::{
     ApplicationSettings, Auth, CommitStatus, GithubApp, Metrics, Proxy, Reference, Registry, Repository,

@@ -19,6 +19,7 @@ use crate::{
     fleet::{Fleet, FleetReports},
     listen_tls::ListenTls,
     notifications::Notifications,
+    oidc::Oidc,
     origins::Origins,
     policy::PolicyEntry,
     secret::Secret,
@@ -46,6 +47,8 @@ pub struct Settings {
     pub token_file: Option<PathBuf>,
     /// The reverse proxy that authenticates people. Default: none.
     pub trusted_proxy: Option<TrustedProxy>,
+    /// The OpenID provider that people log in with. Default: none.
+    pub oidc: Option<Oidc>,
     /// Retention and file of the audit.
     pub audit: Audit,
     /// The name and labels of this host. [`Settings::identify`] adds those that the file does not have.
@@ -347,6 +350,7 @@ impl Default for Settings {
             socket: ApiSocket::default(),
             token_file: None,
             trusted_proxy: None,
+            oidc: None,
             audit: Audit::default(),
             host: HostIdentity::default(),
             docker: DockerHost::default(),
@@ -375,12 +379,21 @@ impl Settings {
         self.notifications.url.clone().unwrap_or_else(|| self.local_url())
     }
 
+    /// Whether clients beyond loopback can prove who they are.
+    pub fn has_credentials(&self) -> bool {
+        self.token_file.is_some() || self.trusted_proxy.is_some() || self.oidc.is_some()
+    }
+
     /// Names the agent's own folders, key files and the engine's socket in the rules of every repository, so that limited
     /// trust does not reach them. To be called again after options have changed one of these paths.
     pub fn protect_paths(&mut self) {
         let own = [&self.state_dir, &self.runtime_dir].into_iter();
         let files = self.sops_key_files.iter().chain(&self.state_key_file).chain(&self.token_file);
         let files = files.chain(self.tls.as_ref().map(|tls| &tls.key_file));
+        let files = files.chain(match self.oidc.as_ref().and_then(|oidc| oidc.client_secret.as_ref()) {
+            Some(Secret::File(path)) => Some(path),
+            Some(Secret::Environment(_) | Secret::Plain(_)) | None => None,
+        });
         let socket = self.docker.socket().into_iter().chain(match &self.socket.place {
             SocketPlace::Path(path) => Some(path.display().to_string()),
             SocketPlace::ServiceManager | SocketPlace::None => None,

@@ -92,7 +92,7 @@ pub(super) fn trusted_proxy(value: Value<'_>) -> Option<TrustedProxy> {
         local_users: object.items("localUsers").iter().filter_map(user_number).collect(),
         user_header,
         groups_header,
-        groups: object.items("groups").into_iter().filter_map(group).collect(),
+        groups: object.items("groups").into_iter().filter_map(scoped_name).collect(),
     })
 }
 
@@ -103,7 +103,8 @@ pub(super) fn audit(value: Value<'_>) -> Option<Audit> {
     Some(Audit { keep, file: object.absolute("file") })
 }
 
-fn group(value: Value<'_>) -> Option<(String, Vec<Scope>)> {
+/// A name and its scopes.
+pub(super) fn scoped_name(value: Value<'_>) -> Option<(String, Vec<Scope>)> {
     let object: Object<'_> = value.object(&keys::PROXY_GROUP)?;
     object.require("name");
     object.require("scopes");

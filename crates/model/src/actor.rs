@@ -26,7 +26,7 @@ pub enum ActorKind {
     LocalUser,
     /// The bearer of a token.
     Token,
-    /// A person whom the trusted proxy has authenticated.
+    /// A person whom the trusted proxy or the OpenID provider has authenticated.
     User,
     /// The webhook of a repository.
     Webhook,

@@ -63,6 +63,9 @@ pub(super) enum Error {
     /// The engine did not answer, or answered with an error.
     #[error("{0}")]
     Engine(String),
+    /// The OpenID provider did not answer, or not as it must.
+    #[error("{0}")]
+    Provider(String),
     /// The agent's state directory failed.
     #[error("{0}")]
     State(String),
@@ -109,7 +112,7 @@ impl Error {
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Refused(_) => StatusCode::CONFLICT,
             Self::Stopping | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Engine(_) => StatusCode::BAD_GATEWAY,
+            Self::Engine(_) | Self::Provider(_) => StatusCode::BAD_GATEWAY,
             Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
             Self::Unauthorized | Self::Expired(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
@@ -138,6 +141,7 @@ impl Error {
             Self::Stopping => "stopping",
             Self::Busy(_) => "busy",
             Self::Engine(_) => "engine",
+            Self::Provider(_) => "provider",
             Self::State(_) => "stateDirectory",
             Self::TooSlow => "tooSlow",
             Self::Unauthorized | Self::Expired(_) => "unauthorized",
@@ -177,6 +181,7 @@ impl Error {
             Self::Expired(_) => Some("`driftless token create` makes another one"),
             Self::NoSuchToken(_) => Some("GET /api/v1/tokens lists the tokens"),
             Self::Database => Some("the agent's log has the cause"),
+            Self::Provider(_) => Some("`driftless doctor` checks the provider"),
             Self::State(_) => Some("check the free space and the permissions of the state directory"),
             Self::TooMany { .. }
             | Self::Refused(_)

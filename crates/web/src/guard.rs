@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     access::{
-        Authenticator, Credential, Identity, Needed,
+        Authenticator, Credential, Identity, Needed, ProviderLogin,
         audit::{AuditNote, Auditor, completed, entry},
         is_foreign, is_same_origin, needed,
     },
@@ -47,7 +47,7 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
     let headers = request.headers().clone();
     let identity = match guard.authenticator.identify(&headers, peer).await {
         Ok(identity) => identity,
-        Err(error) => return refuse(error, &request),
+        Err(error) => return refuse(error, &request, guard.authenticator.provider_login()),
     };
     let acts = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     // A browser adds Basic credentials and cookies by itself, so they do not prove which page sent the request.
@@ -108,11 +108,11 @@ fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Err
 }
 
 /// A browser that opens a page gets the form to log in instead of JSON.
-fn refuse(error: Error, request: &Request) -> Response {
+fn refuse(error: Error, request: &Request, provider: Option<&ProviderLogin>) -> Response {
     let has_credentials = request.headers().contains_key(header::AUTHORIZATION);
     if matches!(error, Error::Unauthorized | Error::Expired(_)) {
         if !has_credentials && *request.method() == Method::GET && accepts_html(request.headers()) {
-            return login::ask(request.uri().path());
+            return login::ask(request.uri().path(), provider);
         }
         let mut response = error.into_response();
         let challenge = HeaderValue::from_static(r#"Basic realm="Driftless: the token is the password""#);

@@ -45,7 +45,7 @@ pub(in crate::cli) struct SchemaArgs {
 pub(super) fn check(args: &CheckArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let found = read_config(&args.file).and_then(|settings| {
         if !args.syntax {
-            check_access(&settings)?;
+            check_access(&settings, context.environment)?;
             driftless_agent::Agent::check(&settings, context.environment).map_err(Error::Use)?;
         }
         Ok(settings)

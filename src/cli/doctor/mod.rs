@@ -13,7 +13,7 @@ use super::{
     error::Error as CliError,
     options::TextOrJson,
     output::{self, print},
-    run::{RunArgs, check_access, run_settings},
+    run::{RunArgs, check_access, provider, run_settings},
     screen::Paint,
 };
 use driftless_clock::Clock;
@@ -43,6 +43,7 @@ pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<V
     let (settings, mut checks) = configuration(args, context);
     checks.extend(host::checks(&settings).await);
     checks.extend(host_values(&settings, context).await);
+    checks.extend(oidc(&settings, context).await);
     checks.extend(engine::checks(&settings, context).await);
     checks.extend(repositories::checks(&settings, context).await);
     match args.output {
@@ -64,7 +65,7 @@ fn configuration(args: &DoctorArgs, context: &Context<'_>) -> (Settings, Vec<Che
                 count => format!("{count} repositories"),
             };
             let mut checks = vec![Check::ok(name, message)];
-            checks.push(match check_access(&settings) {
+            checks.push(match check_access(&settings, context.environment) {
                 Ok(()) => Check::ok("access", access_text(&settings)),
                 Err(error) => Check::fail("access", error.to_string(), error.help_text()),
             });
@@ -104,12 +105,29 @@ async fn host_values(settings: &Settings, context: &Context<'_>) -> Vec<Check> {
     errors.into_iter().map(|error| Check::fail(name, error, help)).collect()
 }
 
+/// Whether people can log in with the OpenID provider, if there is one.
+async fn oidc(settings: &Settings, context: &Context<'_>) -> Option<Check> {
+    let name = "oidc";
+    let provider = provider(settings, context.environment)?;
+    let oidc = provider.settings();
+    let help = format!("correct `oidc.issuer`; the provider must send browsers back to {}", oidc.callback());
+    Some(match provider.check().await {
+        Ok(()) => {
+            Check::ok(name, format!("{} answers; it sends browsers back to {}", oidc.issuer, oidc.callback()))
+        }
+        Err(error) => Check::fail(name, driftless_model::error_chain(&error), help),
+    })
+}
+
 fn access_text(settings: &Settings) -> String {
+    let people = match (&settings.oidc, &settings.trusted_proxy) {
+        (Some(oidc), _) => format!("people log in with {}", oidc.issuer),
+        (None, Some(_)) => "people come through the trusted proxy".to_owned(),
+        (None, None) => String::new(),
+    };
     match &settings.token_file {
         Some(path) => format!("clients need the token of {} or a named one", path.display()),
-        None if !settings.listen.ip().is_loopback() => {
-            "clients need a named token, people come through the trusted proxy".to_owned()
-        }
+        None if !people.is_empty() => format!("clients need a named token, {people}"),
         None => "only this machine reaches the API, and clients need no token".to_owned(),
     }
 }

@@ -42,6 +42,8 @@ pub(super) enum Error {
         #[source]
         source: TokenError,
     },
+    #[error("the OpenID provider cannot be used")]
+    Provider(#[source] driftless_oidc::Error),
     #[error("the certificate of the API cannot be used")]
     Tls(#[source] TlsError),
     #[error("could not open the socket of the API")]
@@ -89,6 +91,7 @@ impl CommandError for Error {
                     .to_owned(),
             ),
             Self::Token { .. } => Some("create one with `openssl rand -hex 32`".to_owned()),
+            Self::Provider(_) => Some("correct `oidc` in the configuration".to_owned()),
             Self::Socket(_) => {
                 Some("choose another `socket` in the configuration, or `socket: none`".to_owned())
             }

@@ -36,7 +36,7 @@ use service_manager::ServiceManager;
 
 pub use args::LogFormat;
 pub(super) use args::{DEFAULT_CONFIG, RunArgs};
-pub(super) use settings::{check_access, hostname, read as read_config, settings as run_settings};
+pub(super) use settings::{check_access, hostname, provider, read as read_config, settings as run_settings};
 use settings::{default_config, settings};
 use socket::OpenSocket;
 use watched_files::WatchedFiles;
@@ -57,7 +57,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     settings::warn_of_unknown_variables(args);
     let mut config_file = WatchedFiles::new(default_config(args));
     let settings = settings(args, context.environment)?;
-    let access = settings::access(&settings)?;
+    let access = settings::access(&settings, context.environment)?;
     let mut certificate = WatchedFiles::new(tls::files(settings.tls.as_ref()));
     let tls = tls::load(settings.tls.as_ref())?;
     let mut signals = Signals::new()?;

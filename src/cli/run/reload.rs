@@ -90,7 +90,7 @@ async fn check(args: &RunArgs, current: &Settings, context: &Context<'_>) -> Res
         let old = old.unwrap_or_else(|| current.state_dir.join("database.key"));
         return Err(Error::NeedsRestart { key: "stateKeyFile", old }.into());
     }
-    access(&new)?;
+    access(&new, context.environment)?;
     tls::load(new.tls.as_ref())?;
     socket::check(&new.socket, &current.socket, context.environment)?;
     if new.listen != current.listen {

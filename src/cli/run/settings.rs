@@ -5,6 +5,7 @@ use std::{
     io::{self, Read},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use clap::Args as _;
@@ -14,8 +15,11 @@ use super::{
     error::Error,
 };
 use crate::cli::{context::Environment, error::Error as CliError};
+use driftless_clock::Clock;
 use driftless_config::{Auth, DockerHost, ListenTls, Reference, Secret, Settings};
+use driftless_git::read_secret;
 use driftless_model::HostIdentity;
+use driftless_oidc::Provider;
 use driftless_web::{Access, Token};
 
 /// The largest configuration file, in bytes.
@@ -137,29 +141,41 @@ fn from_url(url: &str, args: &RepositoryArgs) -> Result<Settings, CliError> {
 }
 
 fn access_is_closed(settings: &Settings) -> Result<(), Error> {
-    let has_credentials = settings.token_file.is_some() || settings.trusted_proxy.is_some();
-    if !has_credentials && !settings.listen.ip().is_loopback() {
+    if !settings.has_credentials() && !settings.listen.ip().is_loopback() {
         return Err(Error::Open(settings.listen));
     }
     Ok(())
 }
 
-/// Checks the access to the API: beyond loopback it needs a valid token.
-pub(in crate::cli) fn check_access(settings: &Settings) -> Result<(), CliError> {
-    Ok(access(settings).map(drop)?)
+/// Checks the access to the API: beyond loopback it needs a valid token, and the secret of `oidc` can be read.
+pub(in crate::cli) fn check_access(settings: &Settings, environment: &Environment) -> Result<(), CliError> {
+    Ok(access(settings, environment).map(drop)?)
 }
 
-/// Access with the token and for people behind the trusted proxy, if there are any, otherwise on loopback only.
-pub(super) fn access(settings: &Settings) -> Result<Access, Error> {
+/// Access with the token and for people whom a proxy or a provider has authenticated, otherwise on loopback only.
+pub(super) fn access(settings: &Settings, environment: &Environment) -> Result<Access, Error> {
     access_is_closed(settings)?;
     let access = match settings.token_file.clone() {
         Some(path) => Access::token(read_token(path)?),
-        None if settings.listen.ip().is_loopback() => Access::loopback(),
+        None if settings.listen.ip().is_loopback() && settings.oidc.is_none() => Access::loopback(),
         None => Access::closed(),
     };
     let group = settings.socket.group.as_ref();
     let access = access.with_socket_scopes(group.map(|group| group.scopes.clone()).unwrap_or_default());
-    Ok(access.with_proxy(settings.trusted_proxy.clone()).with_audit(settings.audit.clone()))
+    let provider = provider(settings, environment);
+    if let Some(provider) = &provider {
+        provider.check_secret().map_err(Error::Provider)?;
+    }
+    let access = access.with_proxy(settings.trusted_proxy.clone()).with_provider(provider);
+    Ok(access.with_audit(settings.audit.clone()))
+}
+
+/// The OpenID provider of the configuration. Its secret is read at each use, so it can be rotated.
+pub(in crate::cli) fn provider(settings: &Settings, environment: &Environment) -> Option<Provider> {
+    let oidc = settings.oidc.clone()?;
+    let (secret, environment) = (oidc.client_secret.clone(), environment.clone());
+    let read = move || secret.as_ref().map(|secret| read_secret(secret, &environment)).transpose();
+    Some(Provider::new(oidc, Arc::new(read), Clock::System))
 }
 
 fn read_token(path: PathBuf) -> Result<Token, Error> {

@@ -8,7 +8,8 @@ use http::{HeaderMap, request::Parts};
 use super::{
     credentials::{cookie, forwarded_for, given_token, only_value},
     origin::names_loopback,
-    session::{self, SESSION_COOKIE, Session},
+    provider_login::ProviderLogin,
+    session::{self, Holder, SESSION_COOKIE, Session},
     settings::Access,
     token::CONFIGURED_TOKEN,
     tokens::{Found, TokenRegistry},
@@ -21,6 +22,7 @@ use crate::{
 use driftless_clock::Clock;
 use driftless_config::TrustedProxy;
 use driftless_model::{Actor, ActorKind, AppName, Scope};
+use driftless_oidc::Answer;
 use driftless_store::{Store, TOKEN_PREFIX};
 
 /// The longest name of a user that is taken from a header, in characters.
@@ -44,7 +46,7 @@ pub(crate) struct Identity {
 pub(crate) enum Credential {
     /// A token in the header `Authorization`.
     Header,
-    /// The cookie that a browser got for a token.
+    /// The cookie that a browser got for a token or from the OpenID provider.
     Cookie,
     /// The header of a trusted proxy.
     Proxy,
@@ -103,6 +105,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 /// Knows all credentials that are accepted.
 pub(crate) struct Authenticator {
     access: Access,
+    provider_login: Option<ProviderLogin>,
     tokens: TokenRegistry,
     session_key: [u8; 32],
     failures: FailureRates,
@@ -113,11 +116,18 @@ impl Authenticator {
     pub(crate) fn new(access: Access, store: Store, clock: Clock) -> Self {
         let session_key = store.session_key();
         let tokens = TokenRegistry::load(store);
-        Self { access, tokens, session_key, failures: FailureRates::default(), clock }
+        let provider_login =
+            access.provider.clone().map(|provider| ProviderLogin::new(provider, session_key, clock));
+        Self { access, provider_login, tokens, session_key, failures: FailureRates::default(), clock }
     }
 
     pub(crate) fn tokens(&self) -> &TokenRegistry {
         &self.tokens
+    }
+
+    /// The log-in with the OpenID provider, if there is one.
+    pub(crate) fn provider_login(&self) -> Option<&ProviderLogin> {
+        self.provider_login.as_ref()
     }
 
     /// The actor of a request with these headers over this connection. Without a connection it is the process's own.
@@ -198,30 +208,74 @@ impl Authenticator {
         let from = self.client_address(headers, peer);
         let secret = secret.trim();
         let (actor, scopes) = self.check_secret(secret, from)?;
-        let key = self.signing_key(&actor.name).ok_or(Error::Unauthorized)?;
-        let session = Session::new(&actor.name, self.clock.now());
+        let holder = Holder::Token(actor.name.clone());
+        let key = self.signing_key(&holder).ok_or(Error::Unauthorized)?;
+        let session = Session::new(holder, self.clock.now());
         Ok((session.sealed(&key), identity(actor, scopes, Credential::Cookie, from)))
+    }
+
+    /// Ends a log-in with the OpenID provider. The value of the cookie, who it is, and the page to show.
+    pub(crate) async fn finish_log_in(
+        &self,
+        answer: &Answer,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+    ) -> Result<(String, Identity, String), Error> {
+        let login = self.provider_login.as_ref().ok_or(Error::Unauthorized)?;
+        let from = self.client_address(headers, peer);
+        if let Some(address) = from {
+            self.failures.check(address).map_err(|seconds| Error::TooMany { seconds })?;
+        }
+        let (person, next) = match login.finish(answer, headers).await {
+            Ok(found) => found,
+            Err(error) => {
+                if let Some(address) = from {
+                    self.failures.note(address);
+                }
+                return Err(error);
+            }
+        };
+        let scopes = person.scopes(login.settings());
+        let actor = Actor::new(ActorKind::User, person.name.clone());
+        if scopes.is_empty() {
+            let text = "neither `oidc.groups` nor `oidc.users` gives a scope to";
+            return Err(Error::Forbidden(format!("{text} {}", person.name)));
+        }
+        let holder = Holder::Person(person);
+        let key = self.signing_key(&holder).ok_or(Error::Unauthorized)?;
+        let session = Session::new(holder, self.clock.now());
+        Ok((session.sealed(&key), identity(actor, scopes, Credential::Cookie, from), next))
     }
 
     /// The actor and scopes of a cookie. A session ends with its token.
     fn session(&self, text: &str) -> Option<(Actor, Vec<Scope>)> {
         let now = self.clock.now();
         let (session, mac) = session::parse(text, now)?;
-        if !session.has_mac(&self.signing_key(&session.token)?, &mac) {
+        if !session.has_mac(&self.signing_key(&session.holder)?, &mac) {
             return None;
         }
-        if session.token == CONFIGURED_TOKEN {
-            return Some((Actor::new(ActorKind::Token, CONFIGURED_TOKEN), vec![Scope::Admin]));
+        match session.holder {
+            Holder::Token(name) if name == CONFIGURED_TOKEN => {
+                Some((Actor::new(ActorKind::Token, CONFIGURED_TOKEN), vec![Scope::Admin]))
+            }
+            Holder::Token(name) => {
+                let token = self.tokens.named(&name, now)?;
+                Some((Actor::new(ActorKind::Token, token.name), token.scopes))
+            }
+            // The configuration may have changed since the log-in.
+            Holder::Person(person) => {
+                let scopes = person.scopes(self.provider_login.as_ref()?.settings());
+                (!scopes.is_empty()).then(|| (Actor::new(ActorKind::User, person.name), scopes))
+            }
         }
-        let token = self.tokens.named(&session.token, now)?;
-        Some((Actor::new(ActorKind::Token, token.name), token.scopes))
     }
 
-    /// The key of the sessions that were opened with a token: they end when it is revoked or replaced.
-    fn signing_key(&self, token: &str) -> Option<Vec<u8>> {
-        let digest = match token {
-            CONFIGURED_TOKEN => self.access.token.as_ref()?.digest().to_vec(),
-            name => self.tokens.digest(name)?,
+    /// The key of the sessions of a holder. They end when the token is revoked or replaced, or the provider is another one.
+    fn signing_key(&self, holder: &Holder) -> Option<Vec<u8>> {
+        let digest = match holder {
+            Holder::Token(name) if name == CONFIGURED_TOKEN => self.access.token.as_ref()?.digest().to_vec(),
+            Holder::Token(name) => self.tokens.digest(name)?,
+            Holder::Person(_) => self.provider_login.as_ref()?.digest(),
         };
         Some([&self.session_key[..], &digest].concat())
     }

@@ -2,13 +2,15 @@
 //!
 //! Without a token, programs of this machine are answered, and no web page of another origin; only root and the agent's
 //! own user may act and read logs. With a token, every client that sends it, as `Bearer` or as the password of HTTP Basic;
-//! a browser may exchange it for a cookie. A trusted proxy may say in a header which person sends a request.
+//! a browser may exchange it for a cookie. A trusted proxy may say in a header which person sends a request, and people may log
+//! in with an OpenID provider.
 
 pub(super) mod audit;
 mod credentials;
 mod identify;
 mod origin;
 mod permission;
+mod provider_login;
 pub(super) mod session;
 mod settings;
 mod token;
@@ -17,6 +19,7 @@ pub(super) mod tokens;
 pub(super) use identify::{Authenticator, Caller, Credential, Identity};
 pub(super) use origin::{is_cross_origin as is_foreign, is_same_origin, names_loopback};
 pub(super) use permission::{Needed, needed};
+pub(super) use provider_login::{ProviderLogin, remove_attempt};
 pub use settings::Access;
 pub(super) use token::CONFIGURED_TOKEN;
 pub use token::{Token, TokenError};

@@ -1,17 +1,22 @@
 //! The credentials that the agent accepts, from its configuration.
 
+use std::{fmt, sync::Arc};
+
 use driftless_config::{Audit, TrustedProxy};
 use driftless_model::Scope;
+use driftless_oidc::Provider;
 
 use super::token::Token;
 
 /// The requests that are answered.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Access {
     /// The listener is on loopback and there is no token, so programs of this machine need no credentials.
     pub(super) is_local: bool,
     pub(super) token: Option<Token>,
     pub(super) proxy: Option<TrustedProxy>,
+    /// The OpenID provider that people log in with.
+    pub(super) provider: Option<Arc<Provider>>,
     /// The scopes of the members of the group of the Unix socket.
     pub(super) socket_scopes: Vec<Scope>,
     audit: Audit,
@@ -28,15 +33,28 @@ impl Access {
         Self { token: Some(token), ..Self::closed() }
     }
 
-    /// For clients with a named token or behind a trusted proxy.
+    /// For clients with a named token, and for people whom a proxy or a provider has authenticated.
     pub fn closed() -> Self {
-        Self { is_local: false, token: None, proxy: None, socket_scopes: Vec::new(), audit: Audit::default() }
+        Self {
+            is_local: false,
+            token: None,
+            proxy: None,
+            provider: None,
+            socket_scopes: Vec::new(),
+            audit: Audit::default(),
+        }
     }
 
     /// Also for the people that this proxy has authenticated.
     #[must_use]
     pub fn with_proxy(self, proxy: Option<TrustedProxy>) -> Self {
         Self { proxy, ..self }
+    }
+
+    /// Also for the people that this OpenID provider has authenticated.
+    #[must_use]
+    pub fn with_provider(self, provider: Option<Provider>) -> Self {
+        Self { provider: provider.map(Arc::new), ..self }
     }
 
     /// Also for the members of the group of the Unix socket, with these scopes.
@@ -53,5 +71,11 @@ impl Access {
 
     pub(crate) fn audit(&self) -> &Audit {
         &self.audit
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("is_local", &self.is_local).finish_non_exhaustive()
     }
 }

@@ -15,7 +15,7 @@ use super::{
     text::Text,
 };
 use crate::{
-    access::{Caller, audit::entry_of, session},
+    access::{Caller, ProviderLogin, audit::entry_of, session},
     api::read_body,
     error::Error,
     peer::Peer,
@@ -27,17 +27,17 @@ use driftless_model::{AuditEntry, Channel};
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct LoginQuery {
     #[serde(default)]
-    next: String,
+    pub(super) next: String,
 }
 
 /// Answers a browser that has opened a page without credentials.
-pub(crate) fn ask(path: &str) -> Response {
+pub(crate) fn ask(path: &str, provider: Option<&ProviderLogin>) -> Response {
     let next = path.trim_start_matches('/');
-    (StatusCode::UNAUTHORIZED, form(path, next, None)).into_response()
+    (StatusCode::UNAUTHORIZED, form(path, next, None, provider)).into_response()
 }
 
-pub(crate) async fn show(Query(query): Query<LoginQuery>) -> Response {
-    form("/login", &query.next, None).into_response()
+pub(crate) async fn show(State(shared): State<Shared>, Query(query): Query<LoginQuery>) -> Response {
+    form("/login", &query.next, None, shared.authenticator.provider_login()).into_response()
 }
 
 /// Exchanges the token of the form for a cookie.
@@ -62,7 +62,7 @@ pub(crate) async fn log_in(
                 Error::Unauthorized => "This token is wrong.".to_owned(),
                 other => format!("{other}."),
             };
-            let form = form("/login", &next, Some(&text));
+            let form = form("/login", &next, Some(&text), shared.authenticator.provider_login());
             return Ok((error.into_response().status(), form).into_response());
         }
     };
@@ -71,7 +71,7 @@ pub(crate) async fn log_in(
     let is_secure = peer.and_then(Peer::tcp).is_some_and(|peer| peer.is_encrypted)
         || headers.get(header::ORIGIN).is_some_and(|it| it.as_bytes().starts_with(b"https://"));
     let place = if is_place(&next) { format!("./{next}") } else { "./".to_owned() };
-    Ok(redirect(&place, &session::set_cookie(&cookie, is_secure)))
+    Ok(redirect(&place, &session::set_cookie(&cookie, None, is_secure)))
 }
 
 /// Removes the cookie.
@@ -90,7 +90,7 @@ fn redirect(place: &str, cookie: &str) -> Response {
 }
 
 /// Whether a text is the place of a page below this one, and of no other host.
-fn is_place(text: &str) -> bool {
+pub(super) fn is_place(text: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-/%".contains(letter);
     text.len() <= 300
         && text.chars().all(is_letter)
@@ -104,9 +104,16 @@ pub(super) fn form_fields(body: &[u8]) -> std::collections::BTreeMap<String, Str
     form_urlencoded::parse(body).into_owned().collect()
 }
 
-fn form(path: &str, next: &str, error: Option<&str>) -> Html<String> {
+/// The form of the page at a path. `next` is the page that is shown afterwards.
+pub(super) fn form(
+    path: &str,
+    next: &str,
+    error: Option<&str>,
+    provider: Option<&ProviderLogin>,
+) -> Html<String> {
     let root = root_of(path);
     let action = format!("{root}login");
+    let begin = format!("{root}auth/login?next={}", if is_place(next) { next } else { "" });
     let page: Markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -114,12 +121,17 @@ fn form(path: &str, next: &str, error: Option<&str>) -> Html<String> {
             body.login {
                 main {
                     h1 { (PreEscaped(ICON)) "Driftless" }
+                    @if let Some(error) = error { p.note.bad role="alert" { (Text(error)) } }
+                    @if let Some(provider) = provider {
+                        p { a.button.primary href=(begin) { "Log in with " (Text(provider.host())) } }
+                        p.soft { "or with a token:" }
+                    }
                     form method="post" action=(action) {
-                        @if let Some(error) = error { p.note.bad role="alert" { (Text(error)) } }
                         label for="token" { "Token" }
-                        input #token name="token" type="password" autocomplete="current-password" required autofocus;
+                        input #token name="token" type="password" autocomplete="current-password" required
+                            autofocus[provider.is_none()];
                         input type="hidden" name="next" value=(Text(next));
-                        button.primary type="submit" { "Log in" }
+                        button.primary[provider.is_none()] type="submit" { "Log in" }
                     }
                     p.soft { code { "driftless token create NAME --scope read" } " makes a token." }
                 }

@@ -18,6 +18,7 @@ mod live;
 pub(super) mod login;
 mod logs;
 mod overview;
+mod provider;
 mod repository;
 mod text;
 mod webhooks;
@@ -47,5 +48,7 @@ pub(super) fn routes() -> Router<Shared> {
 pub(super) fn open_routes() -> Router<Shared> {
     Router::new()
         .route("/login", get(login::show).post(login::log_in))
+        .route("/auth/login", get(provider::begin))
+        .route("/auth/callback", get(provider::finish))
         .route("/assets/{name}", get(assets::show))
 }

@@ -98,7 +98,7 @@ deny: ## Check licences, duplicates, sources and advisories of dependencies; nee
 	@if [ -n "$${CI:-}" ] || cargo deny --locked fetch db; then cargo deny --locked check advisories; \
 		else echo "deny: advisories are not checked, their database cannot be reached" >&2; fi
 
-# BENCH_ONLY=drift,push,webhook,idle,applications,planner,binary,render,noop,preview,git measures these parts and writes nothing.
+# BENCH_ONLY=drift,push,webhook,idle,applications,large,proxy,planner,binary,render,noop,preview,git measures these parts and writes nothing.
 # BENCH_ONLY=build measures builds, and only on request: scripts/measure-build.sh.
 bench: ## Measure the published binary and write docs/benchmarks.md
 ifeq ($(BENCH_ONLY),build)
@@ -107,6 +107,7 @@ else
 	scripts/ensure-docker.sh
 	scripts/test-tools.sh
 	scripts/test-compose.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
+	scripts/test-tools.sh proxies || echo "bench: haproxy or nginx could not be installed; their rows will be missing" >&2
 	status=0; cargo bench --profile dist --locked --bench bench || status=$$?; scripts/test-clean.sh e2e-bench-; exit $$status
 endif
 

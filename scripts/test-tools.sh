@@ -5,6 +5,7 @@
 #
 #   scripts/test-tools.sh [git]              with `git`, Git alone
 #   scripts/test-tools.sh browser DIR        Chromium with its driver, and axe in DIR
+#   scripts/test-tools.sh proxies            haproxy and nginx, for the benchmarks
 set -eu
 
 say() { echo "test-tools: $*" >&2; }
@@ -29,6 +30,11 @@ if [ "${1:-all}" = browser ]; then
     need chromium chromium chromium-browser google-chrome
     need chromium-driver chromedriver
     need npm npm
+fi
+if [ "${1:-all}" = proxies ]; then
+    need haproxy haproxy
+    need nginx nginx
+    [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing="$missing libnginx-mod-stream"
 fi
 if [ "${1:-all}" = all ]; then
     need openssh-client ssh-keygen

@@ -21,11 +21,13 @@ mod applications;
 mod git;
 mod idle;
 mod large;
+mod load;
 mod noop;
 mod planner;
 mod preview;
 mod process;
 mod program;
+mod proxy;
 mod raw;
 mod reaction;
 mod render;
@@ -34,13 +36,14 @@ mod report;
 use report::Report;
 
 /// The parts, in the order of the report.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "drift",
     "push",
     "webhook",
     "idle",
     "applications",
     "large",
+    "proxy",
     "planner",
     "binary",
     "render",
@@ -55,7 +58,10 @@ const PATIENCE: Duration = Duration::from_mins(10);
 #[tokio::main]
 async fn main() {
     if let Some(task) = std::env::var_os("BENCH_CHILD") {
-        return git::child(&task.into_string().unwrap()).await;
+        return match task.to_str().unwrap() {
+            "server" => load::serve_at(load::PORT).await,
+            task => git::child(task).await,
+        };
     }
     let only = setting("BENCH_ONLY", "");
     let wanted: Vec<&str> = only.split(',').map(str::trim).filter(|it| !it.is_empty()).collect();
@@ -89,6 +95,7 @@ async fn measure(part: &str, report: &mut Report) {
         "idle" => idle::idle(report).await,
         "applications" => applications::applications(report).await,
         "large" => large::large(report).await,
+        "proxy" => proxy::proxy(report).await,
         "planner" => planner::planner(report),
         "binary" => program::program(report).await,
         "render" => render::render(report),

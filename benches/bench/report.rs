@@ -132,6 +132,11 @@ impl Samples {
         self.0[self.0.len() / 2]
     }
 
+    /// The value that so many percent of the samples do not exceed.
+    pub fn percentile(&self, percent: usize) -> Duration {
+        self.0[(self.0.len() * percent / 100).min(self.0.len() - 1)]
+    }
+
     pub fn min(&self) -> Duration {
         self.0[0]
     }

@@ -7,7 +7,7 @@
 //! | `/healthz` | 200, or 503 until `$READY_AFTER` seconds have passed or while `/tmp/unhealthy` exists |
 //! | `/exit?code=N` | ends the process with that code |
 //!
-//! With `KEEP_ALIVE=1` a connection serves further requests.
+//! With `KEEP_ALIVE=1` a connection serves further requests. Datagrams to the same port are sent back.
 //!
 //! It handles no signals, because that needs `unsafe` code or a foreign crate: as process 1 it would ignore
 //! SIGTERM and hold every stop up until its grace period is over. So its image says `STOPSIGNAL SIGKILL`,
@@ -16,7 +16,7 @@
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     process::{self, ExitCode},
     thread,
     time::{Duration, Instant},
@@ -73,11 +73,25 @@ fn serve() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    match UdpSocket::bind(format!("0.0.0.0:{port}")) {
+        Ok(socket) => drop(thread::spawn(move || send_back(&socket))),
+        Err(error) => eprintln!("could not receive datagrams on port {port}: {error}"),
+    }
     println!("{} {} listens on port {port}", name(), version());
     for stream in listener.incoming().flatten() {
         thread::spawn(move || serve_connection(stream, started));
     }
     ExitCode::SUCCESS
+}
+
+fn send_back(socket: &UdpSocket) {
+    let mut buffer = [0; 2048];
+    loop {
+        // The error may be that of an earlier answer.
+        if let Ok((length, client)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&buffer[..length], client);
+        }
+    }
 }
 
 /// Answers requests until one of the sides closes the connection. A client that hangs up early is its own problem.

@@ -5,12 +5,21 @@ use std::time::Duration;
 
 use driftless_model::SyncStatus;
 
-use crate::harness::{Container, Engine, Settings, Site, images, wait_until};
+use crate::{
+    harness::{Container, Engine, Settings, Site, free_port, images, wait_until},
+    traffic::Load,
+};
 
 /// A site on an engine of its own, and the name of an image on it.
 async fn site(test: &str) -> (Engine, Site, String, tempfile::TempDir) {
+    site_on(test, |_| {}).await
+}
+
+/// The same with other settings of the engine.
+async fn site_on(test: &str, set: impl Fn(&mut Engine)) -> (Engine, Site, String, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let mut engine = Engine::new(directory.path()).expect("root and network namespaces");
+    set(&mut engine);
     engine.start_with_containerd().await;
     let settings = Settings { docker_host: Some(engine.host()), poll: "1s", ..Settings::default() };
     let site = Site::with(test, settings);
@@ -183,4 +192,49 @@ async fn container_starts_although_the_engine_kept_its_endpoint() {
     let log = agent.log();
     assert!(log.contains("under another name"), "the fault did not occur: {log}");
     drop((agent, site, engine, directory));
+}
+
+/// Docker removes all of its rules of iptables when it starts, and makes those of published ports again. Meanwhile it refuses new
+/// connections to a published port, also to one that it publishes without a proxy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
+async fn kept_connections_survive_a_restart_with_live_restore() {
+    let (mut engine, site, image, directory) = site_on("live", |engine| engine.live_restore = true).await;
+    let address = engine.link_to_host();
+    let [by_proxy, by_engine] = [free_port(), free_port()];
+    let agent = site
+        .running(&format!(
+            "services:
+  web:
+    image: '{image}'
+    environment: {{KEEP_ALIVE: '1'}}
+    ports: ['{by_proxy}:8080']
+    deploy: {{replicas: 2}}
+  direct:
+    image: '{image}'
+    environment: {{KEEP_ALIVE: '1'}}
+    ports: ['{by_engine}:8080']
+"
+        ))
+        .await;
+    let load = Load::to((address, by_proxy).into()).await;
+    let direct = Load::to((address, by_engine).into()).await;
+    load.hears("server 1.0").await;
+    let ids = || site.docker.running(&site.app).iter().map(Container::id).collect::<Vec<String>>();
+    let before = ids();
+    for _ in 0..2 {
+        engine.stop();
+        load.hears("server 1.0").await;
+        load.assert_no_failure("the engine is stopped");
+        engine.start_again().await;
+        agent.settled(&site.repository.head()).await;
+        let (refused, directly) = (load.take_failures(), direct.take_failures());
+        eprintln!("{} requests by the proxy and {} without were refused", refused.len(), directly.len());
+        let is_refused = |failure: &String| failure.starts_with("new connection: Connection refused");
+        assert!(refused.iter().all(is_refused), "{refused:#?}");
+        load.hears("server 1.0").await;
+        load.assert_no_failure("the engine has started");
+    }
+    assert_eq!(before, ids(), "no container was replaced");
+    drop((load, direct, agent, site, engine, directory));
 }

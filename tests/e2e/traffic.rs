@@ -2,7 +2,8 @@
 //! while the agent is killed.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -12,9 +13,9 @@ use std::{
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpStream, UdpSocket},
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 use crate::harness::{Agent, Container, Site, free_port, images, wait_until};
@@ -27,7 +28,7 @@ const CLIENTS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// Clients that send requests to a port until this is dropped. No client repeats a failed request.
-struct Load {
+pub(crate) struct Load {
     shared: Arc<Shared>,
     _clients: JoinSet<()>,
 }
@@ -42,17 +43,27 @@ struct Shared {
 }
 
 impl Load {
-    fn on(port: u16) -> Self {
+    async fn on(port: u16) -> Self {
+        Self::to(([127, 0, 0, 1], port).into()).await
+    }
+
+    /// Begins when the first request is answered: the process of the proxy may still be starting.
+    pub(crate) async fn to(address: SocketAddr) -> Self {
+        let began = Instant::now();
+        while request(address, false, &mut None).await.is_err() {
+            assert!(began.elapsed() < TIMEOUT * 10, "the proxy does not answer");
+            sleep(PAUSE).await;
+        }
         let shared = Arc::new(Shared::default());
         let mut clients = JoinSet::new();
         for number in 0..2 * CLIENTS {
-            clients.spawn(client(port, number >= CLIENTS, Arc::clone(&shared)));
+            clients.spawn(client(address, number >= CLIENTS, Arc::clone(&shared)));
         }
         Self { shared, _clients: clients }
     }
 
     /// Waits for more answers, and for one that contains this text.
-    async fn hears(&self, text: &str) {
+    pub(crate) async fn hears(&self, text: &str) {
         let before = self.shared.answered.load(Ordering::Relaxed);
         self.shared.heard.lock().unwrap().clear();
         wait_until(&format!("an answer with {text:?}"), || {
@@ -63,8 +74,13 @@ impl Load {
         .await;
     }
 
+    /// The failures so far, which then count no more.
+    pub(crate) fn take_failures(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.failures.lock().unwrap())
+    }
+
     #[track_caller]
-    fn assert_no_failure(&self, during: &str) {
+    pub(crate) fn assert_no_failure(&self, during: &str) {
         let failures = self.shared.failures.lock().unwrap();
         let answered = self.shared.answered.load(Ordering::Relaxed);
         assert!(failures.is_empty(), "{during}: {} of {answered} failed: {failures:#?}", failures.len());
@@ -78,11 +94,11 @@ impl Drop for Load {
     }
 }
 
-async fn client(port: u16, is_kept: bool, shared: Arc<Shared>) {
+async fn client(address: SocketAddr, is_kept: bool, shared: Arc<Shared>) {
     let mut connection = None;
     while !shared.has_ended.load(Ordering::Relaxed) {
         let began = Instant::now();
-        match timeout(TIMEOUT, request(port, is_kept, &mut connection)).await {
+        match timeout(TIMEOUT, request(address, is_kept, &mut connection)).await {
             Ok(Ok(answer)) => {
                 shared.answered.fetch_add(1, Ordering::Relaxed);
                 let line = answer.lines().next().unwrap_or_default().to_owned();
@@ -104,10 +120,14 @@ async fn client(port: u16, is_kept: bool, shared: Arc<Shared>) {
 }
 
 /// One request. Returns the body of the answer.
-async fn request(port: u16, is_kept: bool, connection: &mut Option<TcpStream>) -> std::io::Result<String> {
+async fn request(
+    address: SocketAddr,
+    is_kept: bool,
+    connection: &mut Option<TcpStream>,
+) -> std::io::Result<String> {
     let mut stream = match connection.take() {
         Some(stream) => stream,
-        None => TcpStream::connect(("127.0.0.1", port)).await?,
+        None => TcpStream::connect(address).await?,
     };
     let word = if is_kept { "keep-alive" } else { "close" };
     stream.write_all(format!("GET / HTTP/1.1\r\nHost: web\r\nConnection: {word}\r\n\r\n").as_bytes()).await?;
@@ -162,13 +182,7 @@ async fn live_through_everything(test: &str, port: u16, manifest: Manifest) {
     let commit = site.repository.commit(&[(&site.path(manifest.file), &first)]);
     let mut agent = site.agent().await;
     agent.settled(&commit).await;
-    // The process of the proxy may still be starting.
-    let began = Instant::now();
-    while request(port, false, &mut None).await.is_err() {
-        assert!(began.elapsed() < TIMEOUT * 10, "the proxy does not answer");
-        sleep(PAUSE).await;
-    }
-    let load = Load::on(port);
+    let load = Load::on(port).await;
     load.hears("zero").await;
     load.assert_no_failure("before all");
     let names = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
@@ -326,12 +340,7 @@ async fn no_request_fails_while_a_newer_proxy_takes_over() {
         format!("{text}    x-driftless: {{proxy: {{max-connections: {connections}}}}}\n")
     };
     let mut agent = site.running(&write(1000)).await;
-    let began = Instant::now();
-    while request(port, false, &mut None).await.is_err() {
-        assert!(began.elapsed() < TIMEOUT * 10, "the proxy does not answer");
-        sleep(PAUSE).await;
-    }
-    let load = Load::on(port);
+    let load = Load::on(port).await;
     load.hears("zero").await;
     let owner = site.container("web_proxy").id();
     let mut workers = vec![site.container("web_proxy_worker").id()];
@@ -357,4 +366,114 @@ async fn no_request_fails_while_a_newer_proxy_takes_over() {
         workers.push(worker);
     }
     assert_eq!(site.container("web_proxy").id(), owner, "the container with the port stays");
+}
+
+/// Clients that send numbered datagrams to a port and count those that come back.
+struct Datagrams {
+    has_ended: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    clients: JoinSet<Vec<u64>>,
+}
+
+/// The pause of a client between two datagrams.
+const DATAGRAM_PAUSE: Duration = Duration::from_millis(20);
+
+impl Datagrams {
+    fn to(port: u16) -> Self {
+        let (has_ended, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let mut clients = JoinSet::new();
+        for _ in 0..CLIENTS {
+            clients.spawn(datagram_client(port, Arc::clone(&has_ended), Arc::clone(&answered)));
+        }
+        Self { has_ended, answered, clients }
+    }
+
+    /// Waits for more answers.
+    async fn go_on(&self) {
+        let before = self.answered.load(Ordering::Relaxed);
+        wait_until("datagrams to come back", || {
+            (self.answered.load(Ordering::Relaxed) >= before + 50).then_some(())
+        })
+        .await;
+    }
+
+    /// The numbers of the datagrams that did not come back, of all clients.
+    async fn lost(self) -> Vec<u64> {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.clients.join_all().await.concat()
+    }
+}
+
+/// Returns the numbers of the datagrams that did not come back.
+async fn datagram_client(port: u16, has_ended: Arc<AtomicBool>, answered: Arc<AtomicU64>) -> Vec<u64> {
+    let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
+    socket.connect(("127.0.0.1", port)).await.unwrap();
+    let (mut next, mut missing, mut end) = (0u64, BTreeSet::new(), None);
+    let mut buffer = [0; 8];
+    loop {
+        if end.is_none() {
+            missing.insert(next);
+            socket.send(&next.to_be_bytes()).await.unwrap();
+            next += 1;
+        }
+        let pause = Instant::now() + DATAGRAM_PAUSE;
+        while let Ok(received) = timeout_at(pause, socket.recv(&mut buffer)).await {
+            assert_eq!(received.unwrap(), buffer.len());
+            assert!(missing.remove(&u64::from_be_bytes(buffer)), "each comes back once");
+            answered.fetch_add(1, Ordering::Relaxed);
+        }
+        if end.is_none() && has_ended.load(Ordering::Relaxed) {
+            end = Some(Instant::now() + TIMEOUT);
+        }
+        if end.is_some_and(|end| missing.is_empty() || Instant::now() >= end) {
+            return missing.into_iter().collect();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_datagram_is_lost_while_proxy_and_agent_are_replaced() {
+    let site = Site::new("traffic-datagrams");
+    let (image, port) = (images::server("1.0"), free_port());
+    let write = |connections: u32| {
+        format!(
+            "services:
+  web:
+    image: \"{image}\"
+    ports: [\"127.0.0.1:{port}:8080/udp\"]
+    deploy: {{replicas: 2}}
+    x-driftless: {{proxy: {{max-connections: {connections}}}}}
+"
+        )
+    };
+    let mut agent = site.running(&write(1000)).await;
+    let first = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
+    first.connect(("127.0.0.1", port)).await.unwrap();
+    let began = Instant::now();
+    loop {
+        assert!(began.elapsed() < TIMEOUT * 10, "the proxy does not answer");
+        // A refused datagram is an error of the next call.
+        let _ = first.send(b"first").await;
+        if matches!(timeout(PAUSE * 50, first.recv(&mut [0; 8])).await, Ok(Ok(5))) {
+            break;
+        }
+    }
+    let datagrams = Datagrams::to(port);
+    datagrams.go_on().await;
+    let mut workers = BTreeSet::from([site.container("web_proxy_worker").id()]);
+    for connections in [1001, 1002] {
+        let commit = site.compose(&write(connections));
+        agent.sync().await;
+        agent.settled(&commit).await;
+        datagrams.go_on().await;
+        assert!(workers.insert(site.container("web_proxy_worker").id()), "there is a newer worker");
+    }
+    agent.kill9();
+    datagrams.go_on().await;
+    agent.restart().await;
+    agent.settled(&site.repository.head()).await;
+    datagrams.go_on().await;
+    let sent = datagrams.answered.load(Ordering::Relaxed);
+    assert_eq!(datagrams.lost().await, [0u64; 0], "of {sent}");
+    eprintln!("{sent} datagrams, none lost");
 }

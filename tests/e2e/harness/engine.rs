@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -23,6 +24,8 @@ pub struct Engine {
     child: Option<Child>,
     /// A containerd of its own, which outlives the engine.
     containerd: Option<Child>,
+    /// Whether containers go on while the engine is stopped.
+    pub live_restore: bool,
 }
 
 impl Engine {
@@ -34,7 +37,32 @@ impl Engine {
             return None;
         }
         let _ = Command::new("ip").args(["-n", &namespace, "link", "set", "lo", "up"]).output();
-        Some(Self { directory: directory.join("engine"), namespace, child: None, containerd: None })
+        Some(Self {
+            directory: directory.join("engine"),
+            namespace,
+            child: None,
+            containerd: None,
+            live_restore: false,
+        })
+    }
+
+    /// Connects its network with the host's. Returns the address under which the host reaches published ports, as another
+    /// machine would.
+    pub fn link_to_host(&self) -> IpAddr {
+        let [first, second] = [random() as u8, random() as u8 & 0xfc];
+        let [host, own] = [1, 2].map(|last| Ipv4Addr::new(10, 223, first, second + last));
+        let (outside, inside) =
+            (format!("dl{first:02x}{second:02x}h"), format!("dl{first:02x}{second:02x}e"));
+        let ip = |words: &str| {
+            let done = Command::new("ip").args(words.split(' ')).output().unwrap();
+            assert!(done.status.success(), "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
+        };
+        ip(&format!("link add {outside} type veth peer name {inside} netns {}", self.namespace));
+        ip(&format!("addr add {host}/30 dev {outside}"));
+        ip(&format!("link set {outside} up"));
+        ip(&format!("-n {} addr add {own}/30 dev {inside}", self.namespace));
+        ip(&format!("-n {} link set {inside} up", self.namespace));
+        own.into()
     }
 
     pub fn host(&self) -> String {
@@ -53,6 +81,7 @@ impl Engine {
             .args(["dockerd", "--config-file", &at("daemon.json"), "-H", &self.host()])
             .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
             .args(["--cgroup-parent", &format!("/{}", self.namespace), "--bip", "172.31.98.1/24"])
+            .args(self.live_restore.then_some("--live-restore"))
             .args(self.containerd.iter().flat_map(|_| ["--containerd".to_owned(), at("containerd.sock")]))
             .stdout(log.try_clone().unwrap())
             .stderr(log)

@@ -3,7 +3,8 @@
 use std::{env, process::ExitCode, sync::Arc};
 
 use driftless::cli::{
-    Colours, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy, proxy_drain, proxy_ready,
+    Colours, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy, proxy_counters, proxy_drain,
+    proxy_ready,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         ("proxy", proxy as fn(Vec<String>) -> ExitCode),
         ("proxy-ready", proxy_ready),
         ("proxy-drain", proxy_drain),
+        ("proxy-counters", proxy_counters),
     ];
     for (name, command) in in_proxies {
         if env::args_os().nth(1).is_some_and(|word| word == name) {

@@ -77,7 +77,7 @@ pub use findings::{render_findings, summary};
 pub use history::render_history;
 pub use pause::pause;
 pub use plan::{PlanResult, render_plan};
-pub use proxy::{proxy, proxy_drain, proxy_ready};
+pub use proxy::{proxy, proxy_counters, proxy_drain, proxy_ready};
 pub use reference::reference;
 pub use run::LogFormat;
 pub use screen::{Colours, LogWriter, Screen};

@@ -69,6 +69,20 @@ pub fn proxy_drain(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     }
 }
 
+/// `driftless proxy-counters`: prints the counters of the proxy of this container, as JSON.
+pub fn proxy_counters(_: impl IntoIterator<Item = String>) -> ExitCode {
+    match proxy::read_counters(&report_socket()) {
+        Ok(counters) => {
+            println!("{counters}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            tracing::error!("{}", error_chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Raises the limit of open files. A connection needs two, and newer engines start processes with a limit of 1024.
 fn open_many_files() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)

@@ -41,8 +41,8 @@ pub(super) struct Flow {
     full_buffers: u8,
     has_ended: bool,
     is_shut: bool,
-    /// Something was read since this was last reset.
-    has_read: bool,
+    /// Bytes that were read since this was last taken.
+    read: u64,
 }
 
 #[derive(Debug, Default)]
@@ -88,9 +88,9 @@ impl Flow {
         self.has_ended
     }
 
-    /// Whether something was read since the last call.
-    pub(super) fn take_has_read(&mut self) -> bool {
-        std::mem::take(&mut self.has_read)
+    /// The number of bytes that were read since the last call.
+    pub(super) fn take_read(&mut self) -> u64 {
+        std::mem::take(&mut self.read)
     }
 
     /// Moves bytes until one of the sides is not ready. `Ready(Ok(None))` when the direction is over, and
@@ -120,7 +120,7 @@ impl Flow {
                 let mut buffer = ReadBuf::new(scratch);
                 ready!(Pin::new(&mut *from).poll_read(cx, &mut buffer))?;
                 let bytes = buffer.filled();
-                self.has_read = true;
+                self.read += bytes.len() as u64;
                 if bytes.is_empty() {
                     self.has_ended = true;
                     return Poll::Ready(Ok(None));
@@ -209,7 +209,7 @@ impl Flow {
             }
             Ok(moved) => {
                 pipe.filled = moved;
-                self.has_read = true;
+                self.read += moved as u64;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Poll::Ready(Err(error)),

@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::Protocol;
+use driftless_model::{PortCounters, Protocol};
 use rustix::{
     cmsg_space,
     net::{
@@ -81,6 +81,8 @@ pub(super) enum Item {
     Session { port: u16, client: InternetAddress, endpoint: InternetAddress },
     /// Clients that come back to the same endpoint, and the milliseconds since they were there.
     Clients { port: u16, protocol: Protocol, clients: Vec<(IpAddr, InternetAddress, u64)> },
+    /// The counters of a port.
+    Counters { port: u16, protocol: Protocol, values: PortCounters },
     /// The last report of the agent, and the endpoints that are drained.
     Report { words: Vec<String>, leaving: Vec<IpAddr> },
     /// There are no more.

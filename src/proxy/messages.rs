@@ -1,7 +1,8 @@
-//! Messages of the agent. It runs `driftless proxy-ready` and `driftless proxy-drain` in the proxy's container, which talk to
-//! the proxy over a socket that only this container can reach.
+//! Messages of the agent. It runs `driftless proxy-ready`, `proxy-drain` and `proxy-counters` in the proxy's container, which talk
+//! to the proxy over a socket that only this container can reach.
 
 use std::{
+    borrow::Cow,
     collections::BTreeSet,
     fs,
     io::{self, Read as _, Write as _},
@@ -23,7 +24,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use driftless_model::{InvalidEndpoints, ReadyEndpoints};
+use driftless_model::{InvalidEndpoints, PortCounters, ReadyEndpoints};
 
 use super::{ready::Gate, route::Route};
 
@@ -48,6 +49,10 @@ const ACCEPTED: &[u8] = b"ok";
 const LEFT: &[u8] = b"left";
 /// The first word of a message that drains endpoints. Words of a report contain `=`.
 const DRAIN: &str = "drain";
+/// The message that asks for the counters.
+const COUNTERS: &str = "counters";
+/// The longest answer in bytes: the counters of some hundred ports.
+const MAX_ANSWER: u64 = 128 * 1024;
 
 /// The routes of the present shift, for messages of the agent. None while another proxy has taken over.
 #[derive(Debug, Default)]
@@ -103,24 +108,30 @@ async fn receive(gate: &Gate, mut stream: tokio::net::UnixStream, routes: &Route
     };
     match answer {
         // The agent may not wait any more.
-        Ok(answer) => drop(timeout(DEADLINE, stream.write_all(answer)).await),
+        Ok(answer) => drop(timeout(DEADLINE, stream.write_all(&answer)).await),
         Err(error) => tracing::warn!(%error, "could not receive the ready endpoints"),
     }
 }
 
-async fn obey(gate: &Gate, text: &str, routes: &Routes) -> io::Result<&'static [u8]> {
+async fn obey(gate: &Gate, text: &str, routes: &Routes) -> io::Result<Cow<'static, [u8]>> {
     if text.len() as u64 > MAX_REPORT {
         return Err(io::Error::other(format!("the report is longer than {MAX_REPORT} bytes")));
+    }
+    if text == COUNTERS {
+        let routes = routes.now();
+        let values: Vec<PortCounters> =
+            routes.iter().map(|route| route.counters.values(&route.forward)).collect();
+        return Ok(serde_json::to_vec(&values)?.into());
     }
     let mut lines = text.lines();
     if let Some(time) = lines.next().and_then(|line| line.strip_prefix(DRAIN)) {
         let time = time.trim().parse().map(Duration::from_millis).map_err(io::Error::other)?;
         let addresses = lines.map(str::parse).collect::<Result<BTreeSet<IpAddr>, _>>();
-        return Ok(drain(gate, &addresses.map_err(io::Error::other)?, time, routes).await);
+        return Ok(drain(gate, &addresses.map_err(io::Error::other)?, time, routes).await.into());
     }
     gate.report(ReadyEndpoints::parse(text.lines()).map_err(io::Error::other)?);
     mark_leaving(&routes.now());
-    Ok(ACCEPTED)
+    Ok(ACCEPTED.into())
 }
 
 /// Gives these addresses no new traffic, and waits until their connections have ended, for at most this time.
@@ -195,6 +206,12 @@ pub fn send_drain<'a>(
     }
 }
 
+/// The counters of the proxy of this container, as JSON ([`PortCounters`]). None while another proxy has taken over.
+pub fn read_counters(socket: &str) -> Result<String, ReportError> {
+    let answer = send(socket, COUNTERS, DEADLINE)?;
+    String::from_utf8(answer).map_err(|error| io::Error::other(error).into())
+}
+
 fn send(socket: &str, message: &str, patience: Duration) -> io::Result<Vec<u8>> {
     let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(socket)?)?;
     stream.set_write_timeout(Some(DEADLINE))?;
@@ -202,6 +219,6 @@ fn send(socket: &str, message: &str, patience: Duration) -> io::Result<Vec<u8>> 
     stream.write_all(message.as_bytes())?;
     stream.shutdown(std::net::Shutdown::Write)?;
     let mut answer = Vec::new();
-    stream.take(16).read_to_end(&mut answer)?;
+    stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
     Ok(answer)
 }

@@ -12,6 +12,7 @@
 //! | file | content |
 //! |---|---|
 //! | `balance` | the endpoints of a port: which one a client gets, counters |
+//! | `counters` | connections and bytes of each target |
 //! | `flow` | one direction of a connection |
 //! | `handover` | the protocol by which the next proxy takes over |
 //! | `header` | the header of the PROXY protocol |
@@ -44,6 +45,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use driftless_model::{Forwards, Protocol, ReadyEndpoints};
 
 mod balance;
+mod counters;
 mod flow;
 mod handover;
 mod header;
@@ -59,10 +61,11 @@ mod udp;
 
 pub use balance::Balance;
 pub use handover::{HANDOVER_SOCKET, Handover};
-pub use messages::{Drained, ReportError, report_socket, send_drain, send_report};
+pub use messages::{Drained, ReportError, read_counters, report_socket, send_drain, send_report};
 pub use names::{ENGINE, Names};
 pub use ready::Gate;
 
+use counters::Counters;
 use handover::{CLIENTS_AT_ONCE, Item, Parcel};
 use limits::{Limits, Permit};
 use messages::Routes;
@@ -119,12 +122,14 @@ pub async fn serve_on(
     let routes = Arc::new(Routes::default());
     let limits = Arc::new(Limits::new(&forwards.limits));
     let names = Arc::new(names);
+    let counters = forwards.ports.iter().map(Counters::of).collect();
     let proxy = Proxy {
         threads: threads.max(1),
         forwards,
         names,
         gate: Arc::clone(&gate),
         limits,
+        counters,
         routes: Arc::clone(&routes),
     };
     tokio::select! {
@@ -141,6 +146,8 @@ struct Proxy {
     names: Arc<Names>,
     gate: Arc<Gate>,
     limits: Arc<Limits>,
+    /// Of each port.
+    counters: Vec<Arc<Counters>>,
     routes: Arc<Routes>,
 }
 
@@ -175,8 +182,10 @@ impl Proxy {
             Some(handover) => handover.take().await.map_err(Error::Handover)?,
             None => (Vec::new(), None),
         };
+        let mut is_own = false;
         loop {
-            let running = self.begin(parcels)?;
+            let running = self.begin(parcels, is_own)?;
+            is_own = true;
             let Some(handover) = handover else { return std::future::pending().await };
             let successor = handover.successor().await;
             let busy = handover.begin().await;
@@ -198,16 +207,17 @@ impl Proxy {
         }
     }
 
-    /// Begins a shift with the parcels of the one before.
-    fn begin(&self, parcels: Vec<Parcel>) -> Result<Running, Error> {
+    /// Begins a shift with the parcels of the one before, which was this proxy's own or another one's.
+    fn begin(&self, parcels: Vec<Parcel>, is_own: bool) -> Result<Running, Error> {
         let (shift, (sender, receiver)) = (Arc::new(Shift::default()), mpsc::unbounded_channel());
         let mut routes = Vec::new();
-        for forward in &self.forwards.ports {
+        for (forward, counters) in self.forwards.ports.iter().zip(&self.counters) {
             routes.push(Arc::new(Route {
                 forward: forward.clone(),
                 names: Arc::clone(&self.names),
                 gate: Arc::clone(&self.gate),
                 balance: Balance::new(self.forwards.affinity),
+                counters: Arc::clone(counters),
                 limits: Arc::clone(&self.limits),
                 proxy_protocol: self.forwards.proxy_protocol,
                 log: RouteLog::default(),
@@ -215,7 +225,7 @@ impl Proxy {
                 parcels: sender.clone(),
             }));
         }
-        let mut taken = self.sort(parcels, &routes);
+        let mut taken = self.sort(parcels, &routes, is_own);
         let mut work: Vec<Work> = Vec::new();
         work.resize_with(self.threads, Work::default);
         let mut datagrams = Vec::new();
@@ -272,14 +282,14 @@ impl Proxy {
     }
 
     /// Sorts the parcels of the proxy before by the routes that they are for. What belongs to no port any more ends here.
-    fn sort(&self, parcels: Vec<Parcel>, routes: &[Arc<Route>]) -> Vec<Taken> {
+    fn sort(&self, parcels: Vec<Parcel>, routes: &[Arc<Route>], is_own: bool) -> Vec<Taken> {
         let mut all: Vec<Taken> = Vec::new();
         all.resize_with(routes.len(), Taken::default);
         for mut parcel in parcels {
             let (port, protocol) = match &parcel.item {
-                Item::Listener { port, protocol } | Item::Clients { port, protocol, .. } => {
-                    (*port, *protocol)
-                }
+                Item::Listener { port, protocol }
+                | Item::Clients { port, protocol, .. }
+                | Item::Counters { port, protocol, .. } => (*port, *protocol),
                 Item::Connection { port, .. } => (*port, Protocol::Tcp),
                 Item::Session { port, .. } => (*port, Protocol::Udp),
                 Item::Report { words, leaving } => {
@@ -307,6 +317,9 @@ impl Proxy {
                         route.balance.restore(client, endpoint, Duration::from_millis(ago));
                     }
                 }
+                // Own counters that the next proxy did not take are counted already.
+                Item::Counters { values, .. } if !is_own => route.counters.go_on(&route.forward, &values),
+                Item::Counters { .. } => {}
                 Item::Session { .. } => taken.sessions.push(parcel),
                 _ => taken.connections.push(parcel),
             }
@@ -322,6 +335,7 @@ impl Proxy {
         if let Some((endpoints, leaving)) = self.gate.last() {
             all.push(Parcel::of(Item::Report { words: endpoints.words(), leaving }));
         }
+        let mut counters = Vec::new();
         for route in routes {
             let (port, protocol) = (route.forward.port, route.forward.protocol);
             for clients in route.balance.clients().chunks(CLIENTS_AT_ONCE) {
@@ -330,6 +344,7 @@ impl Proxy {
                     clients.iter().map(|(client, endpoint, at)| (*client, *endpoint, ago(at))).collect();
                 all.push(Parcel::of(Item::Clients { port, protocol, clients }));
             }
+            counters.push((port, protocol, route.forward.clone(), Arc::clone(&route.counters)));
         }
         let collect = async {
             while let Some(parcel) = parcels.recv().await {
@@ -340,6 +355,11 @@ impl Proxy {
             tracing::warn!("some connections could not be handed over in time; they end");
         }
         drop(tasks);
+        // The connections that were handed over have counted all of their bytes now.
+        for (port, protocol, forward, counters) in counters {
+            let values = counters.values(&forward);
+            all.push(Parcel::of(Item::Counters { port, protocol, values }));
+        }
         all
     }
 }

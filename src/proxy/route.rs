@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     balance::Balance,
+    counters::Counters,
     handover::Parcel,
     limits::{Limits, Seldom},
     names::Names,
@@ -25,6 +26,7 @@ pub(super) struct Route {
     pub(super) names: Arc<Names>,
     pub(super) gate: Arc<Gate>,
     pub(super) balance: Balance,
+    pub(super) counters: Arc<Counters>,
     pub(super) limits: Arc<Limits>,
     pub(super) proxy_protocol: bool,
     pub(super) log: RouteLog,
@@ -82,6 +84,16 @@ impl Route {
         let is_of =
             |(name, port): &(String, u16)| *port == endpoint.port() && self.gate.admits(name, address);
         self.forward.targets.iter().any(is_of)
+    }
+
+    /// The number of the target that an endpoint belongs to.
+    pub(super) fn target_of(&self, endpoint: SocketAddr) -> usize {
+        let IpAddr::V4(address) = endpoint.ip() else { return 0 };
+        let is_of =
+            |(name, port): &(String, u16)| *port == endpoint.port() && self.gate.admits(name, address);
+        // Most ports have one target, and then nothing is asked.
+        let mut others = self.forward.targets.iter().skip(1);
+        others.position(is_of).map_or(0, |index| index + 1)
     }
 
     /// Whether an endpoint with one of these addresses has connections, or may still answer a datagram.

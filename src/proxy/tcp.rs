@@ -22,6 +22,7 @@ use tokio::{
 
 use super::{
     balance::Lease,
+    counters::Counted,
     flow::{Decision, Flow},
     handover::{Item, Parcel},
     header::header,
@@ -53,6 +54,7 @@ pub(super) async fn accept(listener: TcpListener, route: Arc<Route>) {
             Ok((client, address)) => {
                 // Beyond the limit a client gets an answer at once: in the kernel's queue it would wait without end.
                 let Some(permit) = route.limits.permit() else {
+                    route.counters.refuse();
                     reset(&client);
                     continue;
                 };
@@ -82,9 +84,10 @@ fn is_of_client(error: &io::Error) -> bool {
 /// Connects a client, whose first bytes may be known already, and forwards until one of the sides has ended.
 async fn forward(client: TcpStream, address: SocketAddr, first: Vec<u8>, route: Arc<Route>, permit: Permit) {
     // In memory of its own, which is free again when the connection is established.
-    let (endpoint, lease) = match Box::pin(reach(address, &route, None)).await {
-        Reached::Endpoint(endpoint, lease) => (endpoint, lease),
+    let (endpoint, lease, counted) = match Box::pin(reach(address, &route, None)).await {
+        Reached::Endpoint(endpoint, lease, counted) => (endpoint, lease, counted),
         Reached::Nothing => {
+            route.counters.refuse();
             reset(&client);
             return;
         }
@@ -99,6 +102,7 @@ async fn forward(client: TcpStream, address: SocketAddr, first: Vec<u8>, route: 
         client,
         endpoint,
         lease,
+        counted,
         up: Flow::beginning_with(up),
         down: Flow::default(),
         speaks_http: None,
@@ -126,6 +130,7 @@ pub(super) async fn resume(parcel: Parcel, route: Arc<Route>, permit: Permit) {
                 client,
                 endpoint: stream,
                 lease: route.balance.lease(endpoint),
+                counted: route.counters.resume(route.target_of(endpoint)),
                 up: Flow::beginning_with(up),
                 down: Flow::beginning_with(down),
                 speaks_http,
@@ -173,6 +178,7 @@ struct Relay {
     client: TcpStream,
     endpoint: TcpStream,
     lease: Lease,
+    counted: Counted,
     up: Flow,
     down: Flow,
     /// Whether the client's first bytes begin an HTTP/1.1 request. `None` before these.
@@ -227,10 +233,10 @@ impl Relay {
                 Event::Request(bytes) => {
                     let leaving = Some(self.lease.address());
                     match Box::pin(reach(address, route, leaving)).await {
-                        Reached::Endpoint(endpoint, lease) => {
+                        Reached::Endpoint(endpoint, lease, counted) => {
                             let mut first = route.header(&self.client, address).unwrap_or_default();
                             first.extend(bytes);
-                            (self.endpoint, self.lease) = (endpoint, lease);
+                            (self.endpoint, self.lease, self.counted) = (endpoint, lease, counted);
                             self.up = Flow::beginning_with(first);
                             self.down = Flow::default();
                         }
@@ -264,10 +270,10 @@ impl Relay {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        let Self { client, endpoint, lease, up, down, speaks_http, has_answered, idle } = self;
+        let Self { client, endpoint, lease, counted, up, down, speaks_http, has_answered, idle } = self;
         let down_polled = down.poll(cx, endpoint, client, true, |_| Decision::Forward);
-        let has_read_down = down.take_has_read();
-        *has_answered |= has_read_down;
+        let read_down = down.take_read();
+        *has_answered |= read_down > 0;
         let is_between_requests = *has_answered && down.is_flushed() && !down.has_ended();
         let up_polled = up.poll(cx, client, endpoint, !lease.is_leaving(), |bytes| {
             let is_http = *speaks_http.get_or_insert_with(|| begins_request(bytes));
@@ -278,7 +284,8 @@ impl Relay {
             *has_answered = false;
             Decision::Forward
         });
-        let has_read_up = up.take_has_read();
+        let read_up = up.take_read();
+        counted.add(read_up, read_down);
         match (down_polled, up_polled) {
             (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(Event::Broken),
             (_, Poll::Ready(Ok(Some(bytes)))) => return Poll::Ready(Event::Request(bytes)),
@@ -286,7 +293,7 @@ impl Relay {
             _ => {}
         }
         if let Some(idle) = idle {
-            if has_read_up || has_read_down {
+            if read_up + read_down > 0 {
                 idle.timer.as_mut().reset(Instant::now() + idle.time);
             }
             if idle.timer.as_mut().poll(cx).is_ready() {
@@ -298,7 +305,7 @@ impl Relay {
 }
 
 enum Reached {
-    Endpoint(TcpStream, Lease),
+    Endpoint(TcpStream, Lease, Counted),
     Nothing,
     EndOfShift,
 }
@@ -309,7 +316,7 @@ async fn reach(address: SocketAddr, route: &Route, leaving: Option<SocketAddr>) 
         biased;
         () = route.shift.ended() => Reached::EndOfShift,
         connected = connect(address, route, leaving) => match connected {
-            Some((endpoint, lease)) => Reached::Endpoint(endpoint, lease),
+            Some((endpoint, lease, counted)) => Reached::Endpoint(endpoint, lease, counted),
             None => Reached::Nothing,
         },
     }
@@ -321,9 +328,10 @@ async fn connect(
     address: SocketAddr,
     route: &Route,
     leaving: Option<SocketAddr>,
-) -> Option<(TcpStream, Lease)> {
+) -> Option<(TcpStream, Lease, Counted)> {
     let client = address.ip().to_canonical();
     let end = Instant::now() + LOOK;
+    let mut has_failed = false;
     loop {
         let mut endpoints = route.endpoints().await;
         endpoints.retain(|it| Some(*it) != leaving);
@@ -334,10 +342,16 @@ async fn connect(
         let mut tried = Vec::new();
         while let Some(lease) = route.balance.choose(client, &endpoints, &tried) {
             let endpoint = lease.address();
+            if has_failed {
+                route.counters.retry();
+            }
+            let target = route.target_of(endpoint);
             if let Some(stream) = attempt(endpoint, route).await {
                 route.balance.sent(client, endpoint);
-                return Some((stream, lease));
+                return Some((stream, lease, route.counters.open(target)));
             }
+            has_failed = true;
+            route.counters.fail(target);
             lease.fail();
             tried.push(endpoint);
             if Instant::now() >= end {

@@ -23,6 +23,7 @@ use tokio::{
 
 use super::{
     balance::Lease,
+    counters::{Counted, Counters},
     handover::{Item, Parcel},
     route::Route,
 };
@@ -41,6 +42,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 struct Session {
     endpoint: Arc<UdpSocket>,
     lease: Lease,
+    counted: Counted,
     /// Told of each datagram of the client. Without it, the task ends.
     heard: watch::Sender<()>,
     /// The task that sends answers back.
@@ -110,8 +112,12 @@ async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, parcels: Vec<Parc
                 sessions.leave(client);
             }
             if !sessions.by_client.contains_key(&client) {
-                let Some((endpoint, lease)) = open(client, &route).await else { break };
-                sessions.begin(client, endpoint, lease, &socket, &mut tasks);
+                let Some((endpoint, lease)) = open(client, &route).await else {
+                    route.counters.refuse();
+                    break;
+                };
+                let counted = route.counters.open(route.target_of(lease.address()));
+                sessions.begin(client, endpoint, (lease, counted), &socket, &mut tasks);
             }
             if sessions.send(client, datagram) {
                 break;
@@ -133,7 +139,8 @@ impl Sessions {
         let Item::Session { client, endpoint, port: _ } = parcel.item else { return };
         let Some(descriptor) = parcel.descriptors.into_iter().next() else { return };
         let Ok(found) = UdpSocket::from_std(std::net::UdpSocket::from(descriptor)) else { return };
-        self.begin(client, found, route.balance.lease(endpoint), socket, tasks);
+        let counted = route.counters.resume(route.target_of(endpoint));
+        self.begin(client, found, (route.balance.lease(endpoint), counted), socket, tasks);
         self.touch(client);
     }
 
@@ -153,15 +160,16 @@ impl Sessions {
         &mut self,
         client: SocketAddr,
         endpoint: UdpSocket,
-        lease: Lease,
+        (lease, counted): (Lease, Counted),
         socket: &Arc<UdpSocket>,
         tasks: &mut JoinSet<SocketAddr>,
     ) {
         let endpoint = Arc::new(endpoint);
         let (heard, listening) = watch::channel(());
-        let carrier = answers(client, Arc::clone(socket), Arc::clone(&endpoint), listening);
+        let counters = (counted.counters(), counted.target());
+        let carrier = answers(client, Arc::clone(socket), Arc::clone(&endpoint), listening, counters);
         let task = tasks.spawn(carrier).id();
-        let session = Session { endpoint, lease, heard, task, last: 0 };
+        let session = Session { endpoint, lease, counted, heard, task, last: 0 };
         while self.by_client.len() >= self.most
             && let Some((_, silent)) = self.order.pop_first()
         {
@@ -201,7 +209,8 @@ impl Sessions {
     /// `false`: the endpoint of an earlier datagram is gone, and so is the session.
     fn send(&mut self, client: SocketAddr, datagram: &[u8]) -> bool {
         self.touch(client);
-        let Some(session) = self.by_client.get(&client) else { return false };
+        let Some(session) = self.by_client.get_mut(&client) else { return false };
+        session.counted.add(datagram.len() as u64, 0);
         session.heard.send_replace(());
         session.lease.note_datagram();
         // Past the runtime, which does not know yet that a new socket can be written to.
@@ -237,14 +246,16 @@ async fn answers(
     socket: Arc<UdpSocket>,
     endpoint: Arc<UdpSocket>,
     mut heard: watch::Receiver<()>,
+    (counters, target): (Arc<Counters>, usize),
 ) -> SocketAddr {
     let mut until = Instant::now() + SILENCE;
     loop {
         select! {
             ready = endpoint.readable() => {
-                if ready.is_err() || !carry(&endpoint, &socket, client) {
+                let Some(length) = ready.ok().and_then(|()| carry(&endpoint, &socket, client)) else {
                     return client;
-                }
+                };
+                counters.add_bytes(target, 0, length as u64);
             }
             changed = heard.changed() => {
                 if changed.is_err() {
@@ -257,15 +268,15 @@ async fn answers(
     }
 }
 
-/// One datagram. The memory for it is there for this moment only, or silent clients would hold all of it.
-fn carry(from: &UdpSocket, to: &UdpSocket, client: SocketAddr) -> bool {
+/// One datagram, of this length. `None`: nobody listens any more. The memory for it is there for this moment only, or silent clients would hold all of it.
+fn carry(from: &UdpSocket, to: &UdpSocket, client: SocketAddr) -> Option<usize> {
     let mut buffer = vec![0; LONGEST];
     match from.try_recv(&mut buffer) {
         Ok(length) => {
             let _ = SockRef::from(to).send_to(buffer.get(..length).unwrap_or_default(), &client.into());
-            true
+            Some(length)
         }
-        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        Err(error) => (error.kind() == io::ErrorKind::WouldBlock).then_some(0),
     }
 }
 
@@ -297,6 +308,7 @@ mod tests {
         let names = Arc::new(Names::fixed_to("end", Ipv4Addr::LOCALHOST));
         let gate = Arc::new(Gate::open());
         let route = Arc::new(Route {
+            counters: Counters::of(&forward),
             forward,
             names,
             gate,

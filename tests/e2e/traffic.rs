@@ -344,6 +344,8 @@ async fn no_request_fails_while_a_newer_proxy_takes_over() {
     load.hears("zero").await;
     let owner = site.container("web_proxy").id();
     let mut workers = vec![site.container("web_proxy_worker").id()];
+    // One in two answers comes by a connection of its own.
+    let counted_before = load.shared.answered.load(Ordering::Relaxed) as f64 / 4.0;
     for connections in [1001, 1002] {
         let commit = site.compose(&write(connections));
         agent.sync().await;
@@ -366,6 +368,20 @@ async fn no_request_fails_while_a_newer_proxy_takes_over() {
         workers.push(worker);
     }
     assert_eq!(site.container("web_proxy").id(), owner, "the container with the port stays");
+    // The newest worker goes on counting.
+    let (_, metrics) = agent.get("/metrics").await.expect("the agent answers");
+    let metrics = metrics.as_str().expect("a text");
+    let value = |name: &str| -> f64 {
+        let start = format!("driftless_proxy_{name}{{");
+        let lines = metrics.lines().filter(|line| line.starts_with(&start) && line.contains(&site.app));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    };
+    assert!(value("connections_total") >= counted_before, "{metrics}");
+    assert!(
+        value("open_connections") >= 1.0 && value("bytes_total") > value("connections_total"),
+        "{metrics}"
+    );
+    assert_eq!((value("refused_total"), value("connect_failures_total")), (0.0, 0.0), "{metrics}");
 }
 
 /// Clients that send numbered datagrams to a port and count those that come back.

@@ -10,11 +10,12 @@ use std::{
 };
 
 use axum::{Router, body::Body};
+use driftless_agent::ProxyCounters;
 use driftless_docker::UserAction;
-use driftless_metrics::{Called, EngineCall, Fetched, Kind, METRICS, Metric, RoundFailure};
+use driftless_metrics::{Called, EngineCall, Fetched, Kind, METRICS, Metric, ProxyCounts, RoundFailure};
 use driftless_model::{
     AvailableImage, CheckFailure, Delivery, DeliveryResult, HookProvider, ImageUpdateStatus, Outcome,
-    RepositoryStatus, UpdateMode,
+    PortCounters, RepositoryStatus, TargetCounters, UpdateMode,
 };
 use driftless_web::{Access, Token, metrics_router, router};
 use http::{Request, StatusCode};
@@ -91,7 +92,30 @@ fn busy_agent() -> sample::Agent {
     };
     sample::keep_report(&agent.store, host);
     let fleet = driftless_config::Fleet { accept: true, ..driftless_config::Fleet::default() };
-    sample::Agent { handle: agent.handle.with_fleet(fleet), ..agent }
+    let handle = agent.handle.with_fleet(fleet).with_proxy_counters(std::sync::Arc::new(OneProxy));
+    sample::Agent { handle, ..agent }
+}
+
+/// A proxy that has had some connections.
+struct OneProxy;
+
+impl ProxyCounters for OneProxy {
+    fn read<'a>(
+        &'a self,
+    ) -> std::pin::Pin<Box<dyn Future<Output = std::sync::Arc<Vec<ProxyCounts>>> + Send + 'a>> {
+        let target = TargetCounters {
+            target: "_web:8080".to_owned(),
+            open: 3,
+            opened: 12,
+            failed: 2,
+            bytes_in: 1000,
+            bytes_out: 5000,
+        };
+        let port = PortCounters { port: "80/tcp".to_owned(), refused: 4, retried: 1, targets: vec![target] };
+        let proxy =
+            ProxyCounts { application: "shop".into(), proxy: "web_proxy".to_owned(), ports: vec![port] };
+        Box::pin(async { std::sync::Arc::new(vec![proxy]) })
+    }
 }
 
 async fn get(router: &Router, host: &str, authorization: Option<&str>) -> (StatusCode, String, String) {
@@ -166,6 +190,12 @@ async fn metrics_agree_with_the_published_status() {
         r#"driftless_queue_length{queue="commit_statuses"} 0"#,
         r#"driftless_git_fetch_fail_total{repository="infra"} 0"#,
         r#"driftless_image_duration_seconds_bucket{operation="pull_image",result="error",le="10"} 1"#,
+        r#"driftless_proxy_open_connections{name="shop",port="80/tcp",proxy="web_proxy",target="_web:8080"} 3"#,
+        r#"driftless_proxy_connections_total{name="shop",port="80/tcp",proxy="web_proxy",target="_web:8080"} 12"#,
+        r#"driftless_proxy_connect_failures_total{name="shop",port="80/tcp",proxy="web_proxy",target="_web:8080"} 2"#,
+        r#"driftless_proxy_retries_total{name="shop",port="80/tcp",proxy="web_proxy"} 1"#,
+        r#"driftless_proxy_refused_total{name="shop",port="80/tcp",proxy="web_proxy"} 4"#,
+        r#"driftless_proxy_bytes_total{direction="out",name="shop",port="80/tcp",proxy="web_proxy",target="_web:8080"} 5000"#,
         "driftless_ready 1",
     ] {
         assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");

@@ -46,6 +46,7 @@ use crate::{
     ownership::Ownership,
     probe::{Changed, Prober},
     probe_targets::EngineExec,
+    proxy_counters::{EngineProxyCounters, Proxies},
     random::random_key,
     reconcile::Shared,
     registry_logins,
@@ -299,6 +300,22 @@ pub struct Parts<D, S> {
     pub environment: Lookup,
 }
 
+/// A handle that also answers what only the engine knows.
+fn with_engine<D: Docker>(
+    handle: Handle,
+    docker: &Arc<D>,
+    store: &Store,
+    clock: Clock,
+    proxies: &Arc<Proxies>,
+) -> Handle {
+    let images = EngineImages::new(Arc::clone(docker), store.clone(), clock);
+    let counters = EngineProxyCounters::new(Arc::clone(docker), Arc::clone(proxies));
+    handle
+        .with_logs(Arc::new(EngineLogs(Arc::clone(docker))))
+        .with_images(Arc::new(images))
+        .with_proxy_counters(Arc::new(counters))
+}
+
 /// Starts all tasks of an agent. They end when `stop` is cancelled.
 pub fn launch<D: Docker, S: CommitSource>(
     parts: Parts<D, S>,
@@ -322,9 +339,8 @@ pub fn launch<D: Docker, S: CommitSource>(
         image_calls,
     } = inbox;
     let docker = Arc::new(MeasuredEngine::new(docker, metrics.clone()));
-    let handle = handle.with_logs(Arc::new(EngineLogs(Arc::clone(&docker))));
-    let images = EngineImages::new(Arc::clone(&docker), store.clone(), clock);
-    let handle = handle.with_images(Arc::new(images));
+    let proxies = Arc::<Proxies>::default();
+    let handle = with_engine(handle, &docker, &store, clock, &proxies);
     let wakes: Wakes = Wakes::default();
     let wakes_of_prober = wakes.clone();
     let changed: Changed = Arc::new(move |app| wakes_of_prober.wake(app));
@@ -343,6 +359,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         agent,
         mask: Mask::new(random_key()),
         metrics: metrics.clone(),
+        proxies,
         events,
         wakes: wakes.clone(),
         ownership,

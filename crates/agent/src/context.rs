@@ -9,7 +9,7 @@ use driftless_metrics::Metrics;
 use driftless_model::{Actor, AgentId, AppName, Application, Event, EventKind, Mask, Stack, Timestamp};
 use driftless_store::{ContentDir, Store};
 
-use crate::{error::chain, ownership::Ownership, wakes::Wakes};
+use crate::{error::chain, ownership::Ownership, proxy_counters::Proxies, wakes::Wakes};
 
 /// The services that all applications of an agent share, apart from the engine.
 pub(crate) struct Services {
@@ -19,6 +19,8 @@ pub(crate) struct Services {
     pub(crate) agent: AgentId,
     pub(crate) mask: Mask,
     pub(crate) metrics: Metrics,
+    /// The running proxies, whose counters are metrics.
+    pub(crate) proxies: Arc<Proxies>,
     /// Every event, after the store has numbered it.
     pub(crate) events: broadcast::Sender<Event>,
     /// The wakes of all applications.
@@ -63,6 +65,10 @@ impl AppContext {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.services.metrics
+    }
+
+    pub(crate) fn proxies(&self) -> &Proxies {
+        &self.services.proxies
     }
 
     /// All applications of the agent, as they are published now.

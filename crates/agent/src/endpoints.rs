@@ -41,6 +41,7 @@ impl EndpointReports {
         docker: &Arc<D>,
         proxies: Vec<ProxyEndpoints>,
     ) -> Option<Timestamp> {
+        context.proxies().set(context.name(), &proxies);
         let now = context.now();
         let began = *self.began.get_or_insert(now);
         let is_early = now < began.after(FIRST_PROBES);
@@ -61,7 +62,7 @@ impl EndpointReports {
         let mut retry = (!held.is_empty()).then(|| now.after(PROBE_PAUSE));
         let mut has_failed = false;
         for (proxy, result) in reports {
-            let ProxyEndpoints { container, started, endpoints, entrypoint: _, is_undecided: _ } = proxy;
+            let ProxyEndpoints { container, started, endpoints, .. } = proxy;
             match result {
                 Ok(()) => {
                     self.reported.insert(container, (started, endpoints));

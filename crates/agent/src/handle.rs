@@ -14,13 +14,14 @@ use crate::{
     logs::Logs,
     notifications::Notifications,
     problems::Problems,
+    proxy_counters::ProxyCounters,
     ticket::{Ticket, Tickets},
     wakes::Wakes,
 };
 use driftless_clock::Clock;
 use driftless_config::Fleet;
 use driftless_docker::{LogOptions, LogStream};
-use driftless_metrics::Metrics;
+use driftless_metrics::{Metrics, ProxyCounts};
 use driftless_model::{
     Actor, AgentStatus, AppName, Application, Event, ImageRetention, RepositoryStatus, Timestamp,
 };
@@ -46,6 +47,7 @@ pub struct Handle {
     delivered: Wakes<String>,
     commit_statuses: watch::Receiver<CommitStatuses>,
     logs: Option<Arc<dyn Logs>>,
+    proxy_counters: Option<Arc<dyn ProxyCounters>>,
     status_errors: Arc<watch::Sender<StatusErrors>>,
     tickets: Tickets,
     metrics: Metrics,
@@ -168,6 +170,7 @@ impl Handle {
             delivered,
             commit_statuses,
             logs: None,
+            proxy_counters: None,
             status_errors: Arc::new(status_errors_tx),
             tickets,
             metrics,
@@ -191,6 +194,12 @@ impl Handle {
     #[must_use]
     pub fn with_logs(self, logs: Arc<dyn Logs>) -> Self {
         Self { logs: Some(logs), ..self }
+    }
+
+    /// With a source of the counters of proxies.
+    #[must_use]
+    pub fn with_proxy_counters(self, proxy_counters: Arc<dyn ProxyCounters>) -> Self {
+        Self { proxy_counters: Some(proxy_counters), ..self }
     }
 
     /// With notifications.
@@ -326,6 +335,14 @@ impl Handle {
     /// The counters of the agent.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The counters of the proxies of the agent's applications: those that answer.
+    pub async fn proxy_counters(&self) -> Arc<Vec<ProxyCounts>> {
+        match &self.proxy_counters {
+            Some(counters) => counters.read().await,
+            None => Arc::default(),
+        }
     }
 
     /// When the agent started.

@@ -14,8 +14,10 @@ use crate::{
     error::Error,
 };
 
-/// Bytes of output that are kept.
+/// Bytes of output that are kept of a hook.
 const OUTPUT: usize = 1024;
+/// Bytes of output that are kept of any other command.
+const LONG_OUTPUT: usize = 128 * 1024;
 
 /// The shell of an image without `SHELL`.
 const SHELL: [&str; 2] = ["/bin/sh", "-c"];
@@ -48,7 +50,7 @@ impl Exec {
             attach_stderr: Some(true),
             ..CreateExecOptions::default()
         };
-        let result = self.run_with(container, options, timeout).await;
+        let result = self.run_keeping(LONG_OUTPUT, container, options, timeout).await;
         result.map_err(|error| error.classify(&format!("run a command in {}", container.short())))
     }
 
@@ -74,9 +76,19 @@ impl Exec {
         Ok(code == 0)
     }
 
-    /// Like [`Self::run`], with all options of the engine.
+    /// Like [`Self::run`], with all options of the engine, and less of the output.
     pub(crate) async fn run_with(
         &self,
+        container: &ContainerId,
+        options: CreateExecOptions<String>,
+        timeout: Duration,
+    ) -> Result<(i64, String), CallError> {
+        self.run_keeping(OUTPUT, container, options, timeout).await
+    }
+
+    async fn run_keeping(
+        &self,
+        most: usize,
         container: &ContainerId,
         options: CreateExecOptions<String>,
         timeout: Duration,
@@ -85,7 +97,7 @@ impl Exec {
         let id = self.connection.call(DEADLINE, docker.create_exec(container.as_str(), options)).await?.id;
         // Before the start, so that its event does not come first.
         self.attribution.record_agent_exec(&id);
-        let output = within(timeout, self.output(&id)).await?;
+        let output = within(timeout, self.output(&id, most)).await?;
         let ended = self.connection.call(DEADLINE, docker.inspect_exec(&id)).await?;
         let code = ended
             .exit_code
@@ -93,13 +105,13 @@ impl Exec {
         Ok((code, output))
     }
 
-    async fn output(&self, id: &str) -> Result<String, CallError> {
+    async fn output(&self, id: &str, most: usize) -> Result<String, CallError> {
         let started = self.connection.docker().start_exec(id, None::<StartExecOptions>).await?;
         let mut kept = Vec::new();
         if let StartExecResults::Attached { mut output, input: _ } = started {
             while let Some(chunk) = output.next().await {
                 kept.extend_from_slice(&chunk?.into_bytes());
-                let excess = kept.len().saturating_sub(OUTPUT);
+                let excess = kept.len().saturating_sub(most);
                 kept.drain(..excess);
             }
         }

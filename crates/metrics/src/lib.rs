@@ -24,5 +24,5 @@ mod table;
 
 pub use counters::{Fetched, Metrics, RoundFailure};
 pub use engine_call::{Called, EngineCall};
-pub use render::{FleetHost, Queue, Snapshot};
+pub use render::{FleetHost, ProxyCounts, Queue, Snapshot};
 pub use table::{Kind, METRICS, Metric};

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use prometheus::{GaugeVec, Opts, TextEncoder, core::Collector, proto::MetricFamily};
 
 use driftless_model::{
-    AppName, Application, ConditionStatus, DriftAction, HealthStatus, OperationPhase, RepositoryStatus,
-    SyncStatus, Timestamp,
+    AppName, Application, ConditionStatus, DriftAction, HealthStatus, OperationPhase, PortCounters,
+    RepositoryStatus, SyncStatus, TargetCounters, Timestamp,
 };
 
 use crate::{
@@ -15,9 +15,10 @@ use crate::{
     table::{
         APP_CONDITION, APP_DRIFT, APP_IMAGE_CHECKS_FAILED, APP_IMAGES_AVAILABLE, APP_INFO, APP_INSTANCES,
         APP_OBSERVED, APP_PINNED, APP_RESTARTS, APP_REVISION, APP_WAITS, APP_WORKLOADS, BUILD_INFO, CPU,
-        ENGINE_UP, FLEET_HOST_UP, FLEET_LAST_REPORT, MAX_FDS, Metric, OPEN_FDS, QUEUE_LENGTH, QUEUE_OLDEST,
-        READY, REPOSITORY_APPLICATIONS, REPOSITORY_FETCHED, REPOSITORY_UP, RESIDENT, START_TIME,
-        STATE_WRITABLE,
+        ENGINE_UP, FLEET_HOST_UP, FLEET_LAST_REPORT, MAX_FDS, Metric, OPEN_FDS, PROXY_BYTES,
+        PROXY_CONNECTIONS, PROXY_FAILED, PROXY_OPEN, PROXY_REFUSED, PROXY_RETRIES, QUEUE_LENGTH,
+        QUEUE_OLDEST, READY, REPOSITORY_APPLICATIONS, REPOSITORY_FETCHED, REPOSITORY_UP, RESIDENT,
+        START_TIME, STATE_WRITABLE,
     },
 };
 
@@ -40,6 +41,19 @@ pub struct Snapshot {
     pub queues: Vec<Queue>,
     /// The hosts of the fleet, on a collector.
     pub hosts: Vec<FleetHost>,
+    /// The proxies that answered.
+    pub proxies: Arc<Vec<ProxyCounts>>,
+}
+
+/// The counters of a proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyCounts {
+    /// The application that the proxy belongs to.
+    pub application: AppName,
+    /// The workload with the ports.
+    pub proxy: String,
+    /// The counters of each port.
+    pub ports: Vec<PortCounters>,
 }
 
 /// A host of the fleet.
@@ -99,6 +113,9 @@ impl Gauges {
         for host in &snapshot.hosts {
             gauges.set(FLEET_HOST_UP, &[&host.name], flag(host.is_up));
             gauges.set_some(FLEET_LAST_REPORT, &[&host.name], host.last_heard.map(seconds));
+        }
+        for proxy in snapshot.proxies.iter() {
+            gauges.proxy(proxy);
         }
         let Process { cpu_seconds, resident_bytes, open_fds, max_fds } = Process::now();
         gauges.set_some(CPU, &[], cpu_seconds);
@@ -166,6 +183,24 @@ impl Gauges {
                 ConditionStatus::Unknown => "Unknown",
             };
             self.set(APP_CONDITION, &[name, &condition.kind, status], 1.0);
+        }
+    }
+
+    fn proxy(&mut self, ProxyCounts { application, proxy, ports }: &ProxyCounts) {
+        for PortCounters { port, refused, retried, targets } in ports {
+            let of_port = [application.as_str(), proxy, port];
+            self.set(PROXY_REFUSED, &of_port, number(*refused));
+            self.set(PROXY_RETRIES, &of_port, number(*retried));
+            for TargetCounters { target, open, opened, failed, bytes_in, bytes_out } in targets {
+                let [name, proxy, port] = of_port;
+                let of_target = [name, proxy, port, target];
+                self.set(PROXY_OPEN, &of_target, number(*open));
+                self.set(PROXY_CONNECTIONS, &of_target, number(*opened));
+                self.set(PROXY_FAILED, &of_target, number(*failed));
+                for (direction, bytes) in [("in", bytes_in), ("out", bytes_out)] {
+                    self.set(PROXY_BYTES, &[name, proxy, port, target, direction], number(*bytes));
+                }
+            }
         }
     }
 

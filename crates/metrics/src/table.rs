@@ -185,6 +185,36 @@ metrics! {
         ["operation", "result"],
         "The time of one pull or build of an image."
     );
+    PROXY_OPEN = gauge(
+        "driftless_proxy_open_connections",
+        ["name", "proxy", "port", "target"],
+        "The connections of a proxy at this moment, and its UDP clients."
+    );
+    PROXY_CONNECTIONS = counter(
+        "driftless_proxy_connections_total",
+        ["name", "proxy", "port", "target"],
+        "The connections that a proxy has forwarded, and its UDP clients."
+    );
+    PROXY_FAILED = counter(
+        "driftless_proxy_connect_failures_total",
+        ["name", "proxy", "port", "target"],
+        "The attempts of a proxy to connect that an instance did not accept."
+    );
+    PROXY_RETRIES = counter(
+        "driftless_proxy_retries_total",
+        ["name", "proxy", "port"],
+        "The further attempts of a proxy to connect a client after one that failed."
+    );
+    PROXY_REFUSED = counter(
+        "driftless_proxy_refused_total",
+        ["name", "proxy", "port"],
+        "The clients and datagrams that a proxy refused: no instance was ready or answered, or there were too many."
+    );
+    PROXY_BYTES = counter(
+        "driftless_proxy_bytes_total",
+        ["name", "proxy", "port", "target", "direction"],
+        "The bytes that a proxy has read from clients (in) and from instances (out)."
+    );
     CPU = counter("process_cpu_seconds_total", [], "User and system CPU time of the agent in seconds.");
     RESIDENT = gauge("process_resident_memory_bytes", [], "Resident memory of the agent in bytes.");
     OPEN_FDS = gauge("process_open_fds", [], "Open file descriptors of the agent.");

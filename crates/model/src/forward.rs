@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::Protocol;
 
 /// The arguments of `driftless proxy`.
@@ -47,6 +49,37 @@ pub enum ReadyAddresses {
     /// Every address that the name resolves to: the pod is on the host's network.
     All,
     These(BTreeSet<Ipv4Addr>),
+}
+
+/// The counters of one port of a proxy. A newer proxy that takes over goes on counting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PortCounters {
+    /// Such as `8080/tcp`.
+    pub port: String,
+    /// Clients that got no connection, and datagrams that went nowhere.
+    pub refused: u64,
+    /// Further attempts to connect a client after one that failed.
+    pub retried: u64,
+    pub targets: Vec<TargetCounters>,
+}
+
+/// The counters of one target of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TargetCounters {
+    /// `NAME:PORT`, as the command names it.
+    pub target: String,
+    /// Connections at this moment, or clients that send datagrams.
+    pub open: u64,
+    /// All connections since the first proxy.
+    pub opened: u64,
+    /// Attempts to connect that an endpoint did not accept.
+    pub failed: u64,
+    /// Bytes from clients.
+    pub bytes_in: u64,
+    /// Bytes to clients.
+    pub bytes_out: u64,
 }
 
 /// One port, and where it leads.

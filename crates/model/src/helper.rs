@@ -12,7 +12,7 @@ pub const HELPER_IMAGE: &str = "driftless/helper:2";
 
 /// The image of a proxy. Its tag is a digest of the proxy's source code and libraries, so an upgrade of the agent brings a
 /// newer proxy exactly if there is one. `UPDATE_DOCS=1 cargo test --test it helper_image::` writes it.
-pub const PROXY_IMAGE: &str = "driftless/helper:proxy-a0896483bc43";
+pub const PROXY_IMAGE: &str = "driftless/helper:proxy-e67a7df808c0";
 
 /// The tags of all proxies begin so. Stacks of earlier revisions name older ones.
 const PROXY_TAGS: &str = "driftless/helper:proxy-";
@@ -60,6 +60,11 @@ pub fn proxy_containers(forwards: &Forwards, proxy: &WorkloadName) -> [Container
 pub fn worker_dependency(proxy: &str) -> Dependency {
     let workload = WorkloadName(proxy.to_owned());
     Dependency { workload, condition: Condition::Started, required: true, restart: true }
+}
+
+/// The name of the proxy whose worker has this name.
+pub fn proxy_of(worker: &str) -> &str {
+    worker.strip_suffix("_worker").unwrap_or(worker)
 }
 
 /// The name of the workload that forwards for the proxy with this name.

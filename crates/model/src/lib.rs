@@ -127,13 +127,13 @@ pub use failed_commit::FailedCommit;
 pub use failure_rule::{FailureAction, FailureRule};
 pub use finding::{Finding, Location, Severity};
 pub use forward::{
-    Forward, ForwardLimits, Forwards, HOST_ENDPOINT, InvalidEndpoints, InvalidForward, ReadyAddresses,
-    ReadyEndpoints,
+    Forward, ForwardLimits, Forwards, HOST_ENDPOINT, InvalidEndpoints, InvalidForward, PortCounters,
+    ReadyAddresses, ReadyEndpoints, TargetCounters,
 };
 pub use fs_changes::{Author, ChangedFiles, FileChange, FileChangeKind, Inside, KnownInside, Visit};
 pub use hash::{SpecHash, StackHash, digest_hex};
 pub use helper::{
-    HANDOVER_TIME, HELPER_IMAGE, PROXY_IMAGE, is_helper_image, is_proxy_image, proxy_containers,
+    HANDOVER_TIME, HELPER_IMAGE, PROXY_IMAGE, is_helper_image, is_proxy_image, proxy_containers, proxy_of,
     worker_dependency, worker_of,
 };
 pub use hook::{HookOrigin, HookPhase};

@@ -79,6 +79,7 @@ async fn respond(handle: &Handle, store: &Store) -> Response {
         name: host.name,
         last_heard: host.last_heard,
     });
+    let proxies = handle.proxy_counters().await;
     let readiness = handle.readiness();
     let snapshot = Snapshot {
         applications: handle.applications(),
@@ -89,6 +90,7 @@ async fn respond(handle: &Handle, store: &Store) -> Response {
         started: handle.started(),
         queues: queues.into_iter().map(queue).collect(),
         hosts: hosts.collect(),
+        proxies,
     };
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], handle.metrics().render(&snapshot)).into_response()
 }

@@ -8,7 +8,7 @@ use std::{
 
 use driftless_model::{
     ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, Readiness, ReadyAddresses, ReadyEndpoints,
-    Stack, Timestamp, is_proxy_image,
+    Stack, Timestamp, WorkloadName, is_proxy_image,
 };
 
 use crate::{
@@ -27,6 +27,7 @@ const NOT_READY: Duration = Duration::from_secs(1);
 /// A running proxy that forwards to ready pods only, and the endpoints that it may forward to now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyEndpoints {
+    pub workload: WorkloadName,
     pub container: ContainerId,
     /// The start of its process, which has lost every earlier report.
     pub started: Timestamp,
@@ -74,6 +75,7 @@ fn of_proxy(
     let endpoints: BTreeMap<String, ReadyAddresses> =
         names.filter_map(|name| Some((name.clone(), ready_addresses(name, ready)?))).collect();
     Some(ProxyEndpoints {
+        workload: proxy.instance.workload.clone(),
         container: proxy.id.clone(),
         started: proxy.started?,
         entrypoint: proxy.config.entrypoint.clone().unwrap_or_default(),

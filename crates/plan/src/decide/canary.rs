@@ -82,7 +82,9 @@ fn stable(
 ) -> Workload {
     let replicas = workload.replicas as usize;
     let room = (replicas + limits.surge).saturating_sub(instances.current.len());
-    let wanted = instances.kept.max(replicas.saturating_sub(available)).min(room);
+    // More may be there if the workload was scaled down. Those that the minimum needs stay, and none is created for it.
+    let needed = replicas.saturating_sub(limits.unavailable + available).min(instances.outdated.len());
+    let wanted = instances.kept.max(replicas.saturating_sub(available)).min(room).max(needed);
     let surge = room.saturating_sub(wanted);
     let absent = replicas.saturating_sub(available + wanted);
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);

@@ -242,7 +242,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
 }
 
 /// Number of cases, unless `PROPTEST_CASES` sets it, as `make soak` does.
-fn cases(usual: u32) -> u32 {
+pub(crate) fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(usual)
 }
 

@@ -7,6 +7,8 @@
 mod adoption;
 // Jobs: begun, tried again, done, and not done again.
 mod batch;
+// Canaries: their share and their limits, with faults and scaling.
+mod canaries;
 // From any state of a host, with a cut at any step: the target is reached without harm.
 mod convergence;
 // CronJobs, over days that take milliseconds.

@@ -32,14 +32,16 @@ mod raw;
 mod reaction;
 mod render;
 mod report;
+mod rollout;
 
 use report::Report;
 
 /// The parts, in the order of the report.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 14] = [
     "drift",
     "push",
     "webhook",
+    "rollout",
     "idle",
     "applications",
     "large",
@@ -92,6 +94,7 @@ async fn measure(part: &str, report: &mut Report) {
         "drift" => reaction::drift(report).await,
         "push" => reaction::push(report).await,
         "webhook" => reaction::webhook(report).await,
+        "rollout" => rollout::rollout(report).await,
         "idle" => idle::idle(report).await,
         "applications" => applications::applications(report).await,
         "large" => large::large(report).await,

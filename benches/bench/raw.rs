@@ -31,8 +31,9 @@ impl Api {
     pub async fn call(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
         let mut stream = UnixStream::connect(&self.0).await.unwrap();
         let body = if body.is_null() { String::new() } else { body.to_string() };
+        // HTTP 1.0, which has no chunks.
         let request = format!(
-            "{method} /v1.41{path} HTTP/1.1\r\nHost: d\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            "{method} /v1.41{path} HTTP/1.0\r\nHost: d\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         stream.write_all(request.as_bytes()).await.unwrap();

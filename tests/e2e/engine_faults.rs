@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use driftless_model::SyncStatus;
 
-use crate::{
-    harness::{Container, Engine, Settings, Site, free_port, images, wait_until},
-    traffic::Load,
-};
+use crate::harness::{Container, Engine, Load, Settings, Site, free_port, images, wait_until};
 
 /// A site on an engine of its own, and the name of an image on it.
 async fn site(test: &str) -> (Engine, Site, String, tempfile::TempDir) {
@@ -217,8 +214,8 @@ async fn kept_connections_survive_a_restart_with_live_restore() {
 "
         ))
         .await;
-    let load = Load::to((address, by_proxy).into()).await;
-    let direct = Load::to((address, by_engine).into()).await;
+    let load = Load::on((address, by_proxy).into()).await;
+    let direct = Load::on((address, by_engine).into()).await;
     load.hears("server 1.0").await;
     let ids = || site.docker.running(&site.app).iter().map(Container::id).collect::<Vec<String>>();
     let before = ids();

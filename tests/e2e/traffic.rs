@@ -2,161 +2,30 @@
 //! while the agent is killed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
+    collections::BTreeSet,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use driftless_model::Outcome;
+use serde_json::json;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpStream, UdpSocket},
+    net::UdpSocket,
     task::JoinSet,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
-use crate::harness::{Agent, Container, Site, free_port, images, wait_until};
+use crate::harness::{Agent, Container, Load, Settings, Site, free_port, images, wait_until};
 
-/// A request that takes longer has failed.
+/// A datagram without an answer after this time is lost.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Clients that connect for each request, and clients that keep their connection.
+/// The time for an answer while the proxy starts.
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
+/// Clients that send datagrams.
 const CLIENTS: usize = 3;
-/// The pause of a client between two requests: tests run side by side on few cores.
-const PAUSE: Duration = Duration::from_millis(4);
-
-/// Clients that send requests to a port until this is dropped. No client repeats a failed request.
-pub(crate) struct Load {
-    shared: Arc<Shared>,
-    _clients: JoinSet<()>,
-}
-
-#[derive(Default)]
-struct Shared {
-    answered: AtomicU64,
-    has_ended: AtomicBool,
-    failures: Mutex<Vec<String>>,
-    /// The answers by their first line.
-    heard: Mutex<BTreeMap<String, u64>>,
-}
-
-impl Load {
-    async fn on(port: u16) -> Self {
-        Self::to(([127, 0, 0, 1], port).into()).await
-    }
-
-    /// Begins when the first request is answered: the process of the proxy may still be starting.
-    pub(crate) async fn to(address: SocketAddr) -> Self {
-        let began = Instant::now();
-        while request(address, false, &mut None).await.is_err() {
-            assert!(began.elapsed() < TIMEOUT * 10, "the proxy does not answer");
-            sleep(PAUSE).await;
-        }
-        let shared = Arc::new(Shared::default());
-        let mut clients = JoinSet::new();
-        for number in 0..2 * CLIENTS {
-            clients.spawn(client(address, number >= CLIENTS, Arc::clone(&shared)));
-        }
-        Self { shared, _clients: clients }
-    }
-
-    /// Waits for more answers, and for one that contains this text.
-    pub(crate) async fn hears(&self, text: &str) {
-        let before = self.shared.answered.load(Ordering::Relaxed);
-        self.shared.heard.lock().unwrap().clear();
-        wait_until(&format!("an answer with {text:?}"), || {
-            let more = self.shared.answered.load(Ordering::Relaxed) >= before + 50;
-            let heard = self.shared.heard.lock().unwrap();
-            (more && heard.keys().any(|line| line.contains(text))).then_some(())
-        })
-        .await;
-    }
-
-    /// The failures so far, which then count no more.
-    pub(crate) fn take_failures(&self) -> Vec<String> {
-        std::mem::take(&mut self.shared.failures.lock().unwrap())
-    }
-
-    #[track_caller]
-    pub(crate) fn assert_no_failure(&self, during: &str) {
-        let failures = self.shared.failures.lock().unwrap();
-        let answered = self.shared.answered.load(Ordering::Relaxed);
-        assert!(failures.is_empty(), "{during}: {} of {answered} failed: {failures:#?}", failures.len());
-        eprintln!("{during}: {answered} requests, none failed");
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.shared.has_ended.store(true, Ordering::Relaxed);
-    }
-}
-
-async fn client(address: SocketAddr, is_kept: bool, shared: Arc<Shared>) {
-    let mut connection = None;
-    while !shared.has_ended.load(Ordering::Relaxed) {
-        let began = Instant::now();
-        match timeout(TIMEOUT, request(address, is_kept, &mut connection)).await {
-            Ok(Ok(answer)) => {
-                shared.answered.fetch_add(1, Ordering::Relaxed);
-                let line = answer.lines().next().unwrap_or_default().to_owned();
-                *shared.heard.lock().unwrap().entry(line).or_default() += 1;
-            }
-            failed => {
-                let what = match failed {
-                    Ok(Err(error)) => error.to_string(),
-                    _ => "timed out".to_owned(),
-                };
-                let kind = if is_kept { "kept" } else { "new" };
-                let text = format!("{kind} connection: {what} after {:?}", began.elapsed());
-                shared.failures.lock().unwrap().push(text);
-                connection = None;
-            }
-        }
-        sleep(PAUSE).await;
-    }
-}
-
-/// One request. Returns the body of the answer.
-async fn request(
-    address: SocketAddr,
-    is_kept: bool,
-    connection: &mut Option<TcpStream>,
-) -> std::io::Result<String> {
-    let mut stream = match connection.take() {
-        Some(stream) => stream,
-        None => TcpStream::connect(address).await?,
-    };
-    let word = if is_kept { "keep-alive" } else { "close" };
-    stream.write_all(format!("GET / HTTP/1.1\r\nHost: web\r\nConnection: {word}\r\n\r\n").as_bytes()).await?;
-    let mut answer = Vec::new();
-    let (head, length) = loop {
-        if stream.read_buf(&mut answer).await? == 0 {
-            let message = format!("closed after {} bytes", answer.len());
-            return Err(std::io::Error::other(message));
-        }
-        let text = String::from_utf8_lossy(&answer);
-        if let Some((head, _)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
-            break (head.len() + 4, length.and_then(|it| it.parse::<usize>().ok()).expect("a length"));
-        }
-    };
-    while answer.len() < head + length {
-        if stream.read_buf(&mut answer).await? == 0 {
-            return Err(std::io::Error::other("closed in the middle of an answer"));
-        }
-    }
-    let text = String::from_utf8_lossy(&answer).into_owned();
-    if !text.starts_with("HTTP/1.1 200 ") {
-        return Err(std::io::Error::other(text));
-    }
-    if is_kept {
-        *connection = Some(stream);
-    }
-    Ok(text[head..].to_owned())
-}
 
 /// The application in one of the formats.
 struct Manifest {
@@ -177,12 +46,13 @@ impl Manifest {
 
 /// Everything that happens to a published port while clients use it.
 async fn live_through_everything(test: &str, port: u16, manifest: Manifest) {
-    let site = Site::new(test);
+    let more = json!({ "onFailure": "rollback", "progressDeadline": "25s" });
+    let site = Site::with(test, Settings { more: Some(more), ..Settings::default() });
     let first = (manifest.write)("zero", 3);
     let commit = site.repository.commit(&[(&site.path(manifest.file), &first)]);
     let mut agent = site.agent().await;
     agent.settled(&commit).await;
-    let load = Load::on(port).await;
+    let load = Load::on(([127, 0, 0, 1], port).into()).await;
     load.hears("zero").await;
     load.assert_no_failure("before all");
     let names = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
@@ -227,13 +97,42 @@ async fn live_through_everything(test: &str, port: u16, manifest: Manifest) {
     agent.settled(&commit).await;
     load.hears("last").await;
     load.assert_no_failure("the agent is killed in a rolling update");
+
+    let broken = (manifest.write)(BROKEN, 3);
+    let broken = site.repository.commit(&[(&site.path(manifest.file), &broken)]);
+    agent.sync().await;
+    agent.event("the rollback", |event| event.reason == "RolledBack").await;
+    agent
+        .until("it is back", |found| {
+            let operation = found.status.operation.as_ref();
+            operation.is_some_and(|operation| operation.outcome == Some(Outcome::Succeeded))
+                && found.status.message.contains(&broken[..12])
+        })
+        .await;
+    load.hears("last").await;
+    load.assert_no_failure("an automatic rollback");
+
+    // An upgrade: another process over the same containers.
     agent.terminate().await;
     load.hears("last").await;
     load.assert_no_failure("the agent is stopped");
+    agent.restart().await;
+    manifest.deploy(&site, &agent, "upgraded", 3).await;
+    load.hears("upgraded").await;
+    load.assert_no_failure("the agent is upgraded");
+}
+
+/// The name of a server that never becomes ready.
+const BROKEN: &str = "broken";
+
+/// The seconds after which the server with this name becomes ready.
+fn ready_after(name: &str) -> u32 {
+    if name == BROKEN { 100_000 } else { 0 }
 }
 
 fn kubernetes(image: String, port: u16) -> Manifest {
     let write = move |name: &str, replicas: u32| {
+        let after = ready_after(name);
         format!(
             "apiVersion: apps/v1
 kind: Deployment
@@ -247,7 +146,7 @@ spec:
       containers:
         - name: web
           image: \"{image}\"
-          env: [{{name: NAME, value: \"{name}\"}}, {{name: KEEP_ALIVE, value: \"1\"}}]
+          env: [{{name: NAME, value: \"{name}\"}}, {{name: KEEP_ALIVE, value: \"1\"}}, {{name: READY_AFTER, value: \"{after}\"}}]
           ports: [{{name: http, containerPort: 8080}}]
           readinessProbe: {{httpGet: {{path: /healthz, port: http}}, periodSeconds: 1, failureThreshold: 1}}
           livenessProbe: {{httpGet: {{path: /healthz, port: http}}, periodSeconds: 1, failureThreshold: 3}}
@@ -270,11 +169,12 @@ async fn no_request_to_a_service_fails() {
 
 fn compose(image: String, port: u16) -> Manifest {
     let write = move |name: &str, replicas: u32| {
+        let after = ready_after(name);
         format!(
             "services:
   web:
     image: \"{image}\"
-    environment: {{NAME: \"{name}\", KEEP_ALIVE: \"1\"}}
+    environment: {{NAME: \"{name}\", KEEP_ALIVE: \"1\", READY_AFTER: \"{after}\"}}
     ports: [\"127.0.0.1:{port}:8080\"]
     healthcheck:
       test: [CMD, /server, --healthcheck, \"http://localhost:8080/healthz\"]
@@ -340,12 +240,12 @@ async fn no_request_fails_while_a_newer_proxy_takes_over() {
         format!("{text}    x-driftless: {{proxy: {{max-connections: {connections}}}}}\n")
     };
     let mut agent = site.running(&write(1000)).await;
-    let load = Load::on(port).await;
+    let load = Load::on(([127, 0, 0, 1], port).into()).await;
     load.hears("zero").await;
     let owner = site.container("web_proxy").id();
     let mut workers = vec![site.container("web_proxy_worker").id()];
     // One in two answers comes by a connection of its own.
-    let counted_before = load.shared.answered.load(Ordering::Relaxed) as f64 / 4.0;
+    let counted_before = load.answered() as f64 / 4.0;
     for connections in [1001, 1002] {
         let commit = site.compose(&write(connections));
         agent.sync().await;
@@ -470,7 +370,7 @@ async fn no_datagram_is_lost_while_proxy_and_agent_are_replaced() {
         assert!(began.elapsed() < TIMEOUT * 10, "the proxy does not answer");
         // A refused datagram is an error of the next call.
         let _ = first.send(b"first").await;
-        if matches!(timeout(PAUSE * 50, first.recv(&mut [0; 8])).await, Ok(Ok(5))) {
+        if matches!(timeout(ANSWER_WITHIN, first.recv(&mut [0; 8])).await, Ok(Ok(5))) {
             break;
         }
     }

@@ -69,6 +69,26 @@ impl Engine {
         format!("unix://{}/docker.sock", self.directory.display())
     }
 
+    /// Connects its network with the machine's. Returns the address at which its published ports are reached.
+    #[allow(dead_code, reason = "only the benchmark loads its ports")]
+    pub fn connect(&self) -> Ipv4Addr {
+        let number = u8::try_from(random() & 0xff).unwrap();
+        let device = format!("dle2e{number}");
+        let (outside, inside) = (Ipv4Addr::new(10, 218, number, 1), Ipv4Addr::new(10, 218, number, 2));
+        let namespace = self.namespace.as_str();
+        let run = |words: &[&str]| {
+            let output = Command::new("ip").args(words).output().expect("ip can be started");
+            assert!(output.status.success(), "ip {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        // The device goes with the namespace.
+        run(&["link", "add", &device, "type", "veth", "peer", "name", "eth0", "netns", namespace]);
+        run(&["addr", "add", &format!("{outside}/30"), "dev", &device]);
+        run(&["link", "set", &device, "up"]);
+        run(&["-n", namespace, "addr", "add", &format!("{inside}/30"), "dev", "eth0"]);
+        run(&["-n", namespace, "link", "set", "eth0", "up"]);
+        inside
+    }
+
     pub async fn start(&mut self) {
         fs::create_dir_all(&self.directory).unwrap();
         // The machine's own /etc/docker/daemon.json says nothing to this one.

@@ -4,8 +4,9 @@ use std::{env, process::ExitCode, sync::Arc};
 
 use driftless::cli::{
     Colours, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy, proxy_counters, proxy_drain,
-    proxy_ready,
+    proxy_ready, replace_agent,
 };
+use driftless_docker::AgentUpdate;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -15,13 +16,14 @@ fn main() -> ExitCode {
     }
     let environment: Environment = Arc::new(|name| env::var(name).ok());
     let screen = Screen::stderr(environment("NO_COLOR").as_deref());
-    let in_proxies = [
+    let in_containers = [
         ("proxy", proxy as fn(Vec<String>) -> ExitCode),
         ("proxy-ready", proxy_ready),
         ("proxy-drain", proxy_drain),
         ("proxy-counters", proxy_counters),
+        (AgentUpdate::COMMAND, replace_agent),
     ];
-    for (name, command) in in_proxies {
+    for (name, command) in in_containers {
         if env::args_os().nth(1).is_some_and(|word| word == name) {
             trace(Logging { format: LogFormat::Text, filter: "info" }, environment("RUST_LOG"), &screen);
             return command(env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect());

@@ -225,7 +225,8 @@ fn container(action: &mut Action) -> Option<&mut ContainerRef> {
         | Action::RemoveNetwork { .. }
         | Action::CreateVolume { .. }
         | Action::RemoveVolume { .. }
-        | Action::CreateInstance(_) => None,
+        | Action::CreateInstance(_)
+        | Action::ReplaceAgent(_) => None,
     }
 }
 

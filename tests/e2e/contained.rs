@@ -1,5 +1,5 @@
 //! The agent in a container of the engine it works on: the files it hands to containers are found on the host, what
-//! the host cannot see is refused with the mount to add, and it does not saw off the branch it sits on.
+//! the host cannot see is refused with the mount to add, and it updates its own container.
 
 use std::{
     fs,
@@ -7,8 +7,6 @@ use std::{
     process::Command,
     sync::Mutex,
 };
-
-use driftless_model::SyncStatus;
 
 use crate::harness::{Agent, Compose, Leftovers, Settings, Site, images};
 
@@ -171,54 +169,156 @@ async fn path_unknown_to_the_host_is_refused_with_the_mount() {
     assert!(!contained.agent.state_dir().exists(), "and no empty folder on the host");
 }
 
-#[tokio::test]
-async fn an_agent_does_not_replace_the_container_it_runs_in() {
-    let compose = Compose::v2();
-    let site = Site::with("self", Settings { adopt: "auto", ..Settings::default() });
-    let image = image(&site);
-    let mut agent = Agent::new(&site.directory(), &site.app, &site.server.url(), &site.settings);
-    let directory = site.directory().display().to_string();
-    let text = format!(
-        "services:
-  agent:
-    image: {image}
-    network_mode: host
-    command: [run, --config, {directory}/driftless.yaml]
-    environment: {{GENERATION: '1'}}
-    volumes: ['/var/run/docker.sock:/var/run/docker.sock', '{directory}:{directory}', '/dev/shm:/dev/shm']
-  other:
-    image: {}
-    environment: {{GENERATION: '1'}}
-    stop_grace_period: 1s
-",
-        images::placeholder()
-    );
-    let folder = site.directory().join("by-hand");
+/// The image of the agent with other lines at the end of its Dockerfile.
+fn variant(site: &Site, tag: &str, lines: &str) -> String {
+    let base = image(site);
+    let folder = site.directory().join(tag);
     fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("compose.yaml"), &text).unwrap();
-    let commit = site.compose(&text);
-    let _leftovers = Leftovers { docker: site.docker.clone(), project: site.app.clone() };
-    compose.run(&folder, &site.app, &["up", "-d"]);
-    let own = site.docker.container(&site.name_of("agent", 1)).unwrap();
-    agent.ready().await;
-    agent.settled(&commit).await;
-    site.compose(&text.replace("GENERATION: '1'", "GENERATION: '2'"));
-    agent.sync().await;
-    agent
-        .until("it says that it does not do that to itself", |application| {
-            application.status.sync == SyncStatus::OutOfSync
-                && application
-                    .status
-                    .waits
-                    .iter()
-                    .any(|it| it.reason == "Own" && it.message.contains("own container"))
-        })
-        .await;
-    site.until("the other one is replaced", |docker| {
-        let other = docker.container(&site.name("other"))?;
-        (other.variable("GENERATION").as_deref() == Some("2") && other.state() == "running").then_some(())
-    })
-    .await;
-    let still = site.docker.container(&own.id()).unwrap();
-    assert_eq!((still.state(), still.started()), ("running".to_owned(), own.started()));
+    fs::write(folder.join("Dockerfile"), format!("FROM {base}\n{lines}\n")).unwrap();
+    let image = format!("driftless-e2e/agent:{tag}");
+    site.docker.run(&["build", "-q", "-t", &image, &folder.display().to_string()]);
+    image
+}
+
+/// An agent that `docker compose` started and that manages itself from Git.
+struct SelfManaged {
+    site: Site,
+    agent: Agent,
+    /// The Compose file in Git, with `IMAGE` for the image of the agent.
+    text: String,
+    _leftovers: Leftovers,
+}
+
+impl SelfManaged {
+    async fn start(test: &str) -> Self {
+        let compose = Compose::v2();
+        let policy = serde_json::json!({ "progressDeadline": "20s" });
+        let site = Site::with(test, Settings { adopt: "auto", more: Some(policy), ..Settings::default() });
+        let mut agent = Agent::new(&site.directory(), &site.app, &site.server.url(), &site.settings);
+        let directory = site.directory().display().to_string();
+        let text = format!(
+            "services:
+  agent:
+    image: IMAGE
+    network_mode: host
+    restart: unless-stopped
+    command: [run, --config, {directory}/driftless.yaml]
+    volumes: ['/var/run/docker.sock:/var/run/docker.sock', '{directory}:{directory}', '/dev/shm:/dev/shm']
+"
+        );
+        let first = text.replace("IMAGE", &image(&site));
+        let folder = site.directory().join("by-hand");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("compose.yaml"), &first).unwrap();
+        let commit = site.compose(&first);
+        let leftovers = Leftovers { docker: site.docker.clone(), project: site.app.clone() };
+        compose.run(&folder, &site.app, &["up", "-d"]);
+        agent.ready().await;
+        agent.settled(&commit).await;
+        Self { site, agent, text, _leftovers: leftovers }
+    }
+
+    fn name(&self) -> String {
+        self.site.name_of("agent", 1)
+    }
+
+    fn running(&self) -> crate::harness::Container {
+        self.site.docker.container(&self.name()).unwrap()
+    }
+
+    /// Commits another image of the agent, and asks for a sync.
+    async fn update_to(&self, image: &str) -> String {
+        let commit = self.site.compose(&self.text.replace("IMAGE", image));
+        self.agent.sync().await;
+        commit
+    }
+
+    /// Waits until the agent runs this image, and no container of the update is left.
+    async fn runs(&self, image: &str) {
+        let name = self.name();
+        self.site
+            .until("one container is left", |docker| {
+                let is_left = |suffix: &str| docker.container(&format!("{name}-{suffix}")).is_some();
+                let found = docker.container(&name)?;
+                let is_alone = !["next", "previous", "update"].into_iter().any(is_left);
+                (is_alone && found.state() == "running" && found.text("/Config/Image") == image).then_some(())
+            })
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn agent_in_a_container_updates_itself_from_git() {
+    let mut managed = SelfManaged::start("self-update").await;
+    let before = managed.running();
+    let next = variant(&managed.site, "2.0", "LABEL generation=2");
+    let commit = managed.update_to(&next).await;
+    managed.runs(&next).await;
+    assert_ne!(managed.running().id(), before.id());
+    managed.agent.ready().await;
+    managed.agent.settled(&commit).await;
+    managed.agent.event("the update is reported", |event| event.reason == "AgentUpdated").await;
+    let started = managed.running().started();
+    managed.agent.sync().await;
+    managed.agent.settled(&commit).await;
+    assert_eq!(managed.running().started(), started, "it is not replaced again");
+}
+
+#[tokio::test]
+async fn agent_goes_back_from_an_image_that_never_gets_ready() {
+    let mut managed = SelfManaged::start("self-back").await;
+    let before = managed.running();
+    let broken = variant(&managed.site, "broken", "ENV DRIFTLESS_DOCKER_HOST=unix:///nowhere.sock");
+    managed.update_to(&broken).await;
+    let previous = format!("{}-previous", managed.name());
+    managed.site.until("the new version is tried", |docker| docker.container(&previous)).await;
+    managed.runs(&image(&managed.site)).await;
+    assert_eq!(managed.running().id(), before.id());
+    managed.agent.ready().await;
+    let is_failed = |application: &driftless_model::Application| {
+        application
+            .status
+            .waits
+            .iter()
+            .any(|it| it.reason == "OwnUpdateFailed" && it.message.contains("not ready within 20 s"))
+    };
+    managed.agent.until("it says why", is_failed).await;
+    managed.agent.event("going back is reported", |event| event.reason == "AgentUpdateFailed").await;
+    let started = managed.running().started();
+    managed.agent.sync().await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    managed.agent.until("it still says why", is_failed).await;
+    assert_eq!(managed.running().started(), started, "it is not tried again");
+    // Another image is.
+    let next = variant(&managed.site, "2.0", "LABEL generation=2");
+    let commit = managed.update_to(&next).await;
+    managed.runs(&next).await;
+    managed.agent.ready().await;
+    managed.agent.settled(&commit).await;
+}
+
+#[tokio::test]
+async fn update_of_the_agent_survives_a_killed_helper() {
+    let mut managed = SelfManaged::start("self-kill").await;
+    let next = variant(&managed.site, "2.0", "LABEL generation=2");
+    let commit = managed.site.compose(&managed.text.replace("IMAGE", &next));
+    let before = managed.running().id();
+    managed.agent.sync().await;
+    let (helper, docker) = (format!("{}-update", managed.name()), managed.site.docker.clone());
+    let mut kills = 0;
+    // At several moments of the update.
+    while docker.container(&before).is_some() && kills < 3 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        let process = |docker: &crate::harness::Docker| {
+            docker.container(&helper).map(|it| it.number("/State/Pid")).filter(|it| *it > 0)
+        };
+        let Some(found) = process(&docker) else { continue };
+        tokio::time::sleep(std::time::Duration::from_millis(500 * kills)).await;
+        let killed = Command::new("kill").args(["-9", &found.to_string()]).status().unwrap();
+        kills += u64::from(killed.success());
+    }
+    assert!(kills > 0);
+    managed.runs(&next).await;
+    managed.agent.ready().await;
+    managed.agent.settled(&commit).await;
 }

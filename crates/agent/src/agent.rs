@@ -43,6 +43,7 @@ use crate::{
     logs::EngineLogs,
     measured_engine::MeasuredEngine,
     notifications::{self, Notifications},
+    own_update::{remember_failure, start_own_update},
     ownership::Ownership,
     probe::{Changed, Prober},
     probe_targets::EngineExec,
@@ -166,6 +167,8 @@ impl Agent {
             clock,
         })
         .map_err(Error::Docker)?;
+        let own_container = docker.own_container();
+        remember_failure(state.path(), &store);
         let sources = open_repositories(&settings, &environment, &state).await?;
         let build_timeout = settings.build_timeout;
         let parts = Parts {
@@ -203,6 +206,7 @@ impl Agent {
         let handle = handle.with_image_retention(settings.image_cleanup.unwrap_or_default().retention);
         start_image_cleanup(settings.image_cleanup, &handle, (&store, clock), &stop, &tasks);
         start_notifications(&notifications, &handle, &stop, &tasks);
+        start_own_update(state.path(), own_container, (&handle, &store, clock), &stop, &tasks);
         for repository in &settings.repositories {
             let ends = (handle.commit_statuses(), handle.status_errors());
             if let Some(reporter) = StatusReporter::new(repository, ends, &store, &environment, clock) {

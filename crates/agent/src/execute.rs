@@ -105,7 +105,17 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                         {
                             drain(docker, app, drains).await;
                         }
-                        (index, perform(docker, contents, app, action).await)
+                        let performed = perform(docker, contents, app, action);
+                        // It lasts until the helper stops this agent, which ends the plan first.
+                        let result = if matches!(action, Action::ReplaceAgent(_)) {
+                            tokio::select! {
+                                result = performed => result,
+                                () = interrupt.cancelled() => Ok(Effect::Done),
+                            }
+                        } else {
+                            performed.await
+                        };
+                        (index, result)
                     });
                     continue;
                 }

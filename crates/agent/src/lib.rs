@@ -24,6 +24,7 @@
 
 mod agent;
 mod agent_finder;
+mod agent_replacer;
 mod app;
 mod build_context;
 mod canary_events;
@@ -66,6 +67,7 @@ mod notifications;
 mod observe;
 mod other_owner;
 mod outcomes;
+mod own_update;
 mod ownership;
 pub mod probe;
 mod probe_targets;
@@ -94,6 +96,7 @@ mod trust;
 mod wakes;
 
 pub use agent::{Agent, Parts, Running, launch};
+pub use agent_replacer::replace_agent;
 pub use error::Error;
 pub use fleet_collector::INSTANCE_HEADER;
 pub use fleet_hosts::{fleet_hosts, last_report};

@@ -155,5 +155,6 @@ fn call(action: &Action) -> EngineCall {
         Action::UpdateInstance { .. } => EngineCall::new("update_container"),
         Action::Connect { .. } => EngineCall::new("connect_network"),
         Action::Disconnect { .. } => EngineCall::new("disconnect_network"),
+        Action::ReplaceAgent(_) => EngineCall::new("replace_agent"),
     }
 }

@@ -45,6 +45,8 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
             StepOutcome::Done | StepOutcome::Created(_) => {
                 record.failures.remove(&object);
             }
+            // It is remembered by the version that failed, and has no backoff.
+            StepOutcome::Failed { .. } if matches!(step.action, Action::ReplaceAgent(_)) => {}
             StepOutcome::Failed { error, .. } if !gets_image(&step.action) => {
                 let before = record.failures.get(&object).map_or(0, |attempt| attempt.count);
                 let count = before.saturating_add(1);
@@ -136,5 +138,6 @@ fn event_reason(action: &Action) -> &'static str {
         Action::UpdateInstance { .. } => "Updated",
         Action::Connect { .. } => "Connected",
         Action::Disconnect { .. } => "Disconnected",
+        Action::ReplaceAgent(_) => "AgentUpdateStarted",
     }
 }

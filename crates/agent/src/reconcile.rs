@@ -16,7 +16,7 @@ use driftless_model::{
     Actor, AppName, Attempt, EventKind, Mask, Observed, Record, Stack, Timestamp, VerifiedImage, WorkloadName,
 };
 use driftless_plan as plan;
-use driftless_plan::{Plan, StepOutcome, Target, WaitReason, sync_delay};
+use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
 
 use crate::{
     Applications,
@@ -598,9 +598,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         let is_held = count_failures(record, plan, &executed, now);
         self.publisher.set_last_plan(steps, now);
-        // After a failed pull or build, the next round plans with that knowledge.
+        // After a failed pull, build or update of the agent, the next round plans with that knowledge.
         let failed = |(step, outcome): (&plan::Step, &StepOutcome)| {
-            gets_image(&step.action) && matches!(outcome, StepOutcome::Failed { .. })
+            let is_shown_next = gets_image(&step.action) || matches!(step.action, Action::ReplaceAgent(_));
+            is_shown_next && matches!(outcome, StepOutcome::Failed { .. })
         };
         let has_missing_image = plan.steps.iter().zip(&executed.outcomes).any(failed);
         if executed.has_acted || has_missing_image || (!executed.refused.is_empty() && !is_held) {

@@ -181,6 +181,11 @@ impl Connection {
         })
     }
 
+    /// Why the host cannot reach the agent's state directory, if it cannot.
+    pub(crate) fn unreachable_state(&self) -> Option<String> {
+        self.agreed()?.own.objection(&self.local_paths.content)
+    }
+
     async fn agree(&self) -> Result<ApiVersion, CallError> {
         let found = within(ANSWER, async { self.docker.version().await.map_err(CallError::from) }).await?;
         let parse = |text: &Option<String>| text.as_deref().and_then(ApiVersion::parse);

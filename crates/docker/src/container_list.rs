@@ -36,6 +36,8 @@ pub(crate) struct ListedContainer {
     pub health: Health,
     /// Names and ids.
     pub networks: Vec<(String, String)>,
+    /// It replaces the agent's own container.
+    pub replaces_agent: bool,
     /// Published on the host now.
     pub ports: Vec<(u16, Protocol, Option<IpAddr>)>,
 }
@@ -107,6 +109,8 @@ struct Labels {
     app: Option<AppName>,
     #[serde(rename = "driftless.agent")]
     agent: Option<AgentId>,
+    #[serde(rename = "driftless.update")]
+    update: Option<String>,
     #[serde(rename = "com.docker.compose.project")]
     project: Option<String>,
     #[serde(rename = "com.docker.compose.service")]
@@ -140,7 +144,7 @@ struct SummaryEndpoint {
 impl From<Summary> for Row {
     fn from(summary: Summary) -> Self {
         let Summary { id, names, image_id, state, status, labels, ports, network_settings } = summary;
-        let Labels { app, agent, project, service, oneoff } = labels.unwrap_or_default();
+        let Labels { app, agent, update, project, service, oneoff } = labels.unwrap_or_default();
         let is_one_off = oneoff.is_some_and(|it| it.eq_ignore_ascii_case("true"));
         let project = project.filter(|_| service.is_some() && !is_one_off);
         // Links are further names with two slashes.
@@ -179,7 +183,18 @@ impl From<Summary> for Row {
             .collect();
         Self(
             ContainerId(id),
-            ListedContainer { name, app, agent, project, image_id, state, health, networks, ports },
+            ListedContainer {
+                name,
+                app,
+                agent,
+                project,
+                image_id,
+                state,
+                health,
+                networks,
+                replaces_agent: update.is_some(),
+                ports,
+            },
         )
     }
 }
@@ -192,12 +207,13 @@ mod tests {
     #[test]
     fn labels_are_read_under_the_names_they_are_written() {
         let labels: Labels = serde_json::from_value(serde_json::json!({
-            (label::APPLICATION): "shop", (label::AGENT): "a1", "other": "x",
+            (label::APPLICATION): "shop", (label::AGENT): "a1", (label::UPDATE): "new", "other": "x",
             (label::compose::PROJECT): "p", (label::compose::SERVICE): "web", (label::compose::ONEOFF): "False",
         }))
         .unwrap();
         assert_eq!(labels.app, Some("shop".into()));
         assert_eq!(labels.agent, Some("a1".into()));
+        assert_eq!(labels.update, Some("new".into()));
         let compose = [labels.project, labels.service, labels.oneoff].map(Option::unwrap);
         assert_eq!(compose, ["p", "web", "False"]);
     }

@@ -90,7 +90,7 @@ impl CrashOutputs {
 }
 
 /// The last lines of a log, without control characters and empty lines.
-fn last_lines(log: &[u8]) -> String {
+pub(crate) fn last_lines(log: &[u8]) -> String {
     let text = String::from_utf8_lossy(log);
     let plain = |line: &str| {
         let line = without_escapes(line);

@@ -73,6 +73,17 @@ pub struct Engine {
     _watcher: AbortOnDropHandle<()>,
 }
 
+/// The container that this process runs in.
+#[derive(Debug)]
+pub struct OwnContainer(Arc<Connection>);
+
+impl OwnContainer {
+    /// Its id; `None` outside of containers, and until the engine has answered.
+    pub fn id(&self) -> Option<ContainerId> {
+        self.0.own_container()
+    }
+}
+
 impl Engine {
     /// Checks the address of an engine, without connecting to it.
     ///
@@ -147,6 +158,11 @@ impl Engine {
     /// The facts that the engine stated about itself; `None` while it is unreachable.
     pub fn info(&self) -> Option<EngineInfo> {
         self.connection.info()
+    }
+
+    /// Tells which container this process runs in.
+    pub fn own_container(&self) -> OwnContainer {
+        OwnContainer(Arc::clone(&self.connection))
     }
 
     /// The number of calls so far.

@@ -15,6 +15,7 @@
 //! | `engine_report`, `host_snapshot` | facts about the engine and its host; what runs and belongs to no agent |
 //! | `crash_output` | the last lines of containers that exited by themselves |
 //! | `agent_claims` | which agents live on the engine, and whose objects belong to this agent |
+//! | `agent_update` | the containers of an agent that is being replaced, for the helper container |
 //! | `actions` | the steps: containers, networks, volumes, hooks, images |
 //! | `image_list` | the images with the containers that use them |
 //! | `image_build` | builds with `BuildKit` or the classic builder |
@@ -47,6 +48,7 @@
 
 mod actions;
 mod agent_claims;
+mod agent_update;
 mod api_calls;
 mod attribution;
 mod body_writer;
@@ -94,10 +96,11 @@ mod tls;
 mod to_engine;
 mod transport;
 
+pub use agent_update::{AgentContainer, AgentContainers, AgentUpdate};
 pub use api_calls::api_calls;
 pub use connection::EngineInfo;
 pub use docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope};
-pub use engine::{Engine, EngineOptions};
+pub use engine::{Engine, EngineOptions, OwnContainer};
 pub use engine_report::{EngineReport, engine_report};
 pub use error::Error;
 pub use host_snapshot::{HostSnapshot, SnapshotContainer, host_snapshot};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The folders of mounted files: as this process sees them, or as the engine's host sees them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountPaths {
     /// `<content>/<id>` is a file or folder, stored under the hash of its bytes.
     pub content: PathBuf,

@@ -8,7 +8,7 @@ use std::{
 
 use driftless_model::{
     AppName, Candidate, Claims, ContainerId, HeldPort, Image, Inside, Instance, Observed, ObservedNetwork,
-    ObservedVolume, Other, Platform, Timestamp,
+    ObservedVolume, Other, OwnUpdate, Platform, Timestamp,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -76,6 +76,7 @@ impl Observer {
                 candidates,
                 others: self.others(scope).await?,
                 own: self.connection.own_container(),
+                own_update: self.own_update(&list),
                 networks: self.networks(app, scope, &list).await?,
                 volumes: self.volumes(app, scope).await?,
                 images: self.images(scope).await?,
@@ -93,6 +94,16 @@ impl Observer {
             Ok(observed)
         };
         observed.await.map_err(|error: CallError| error.classify(&format!("observe {app}")))
+    }
+
+    /// The helper container that replaces the agent's own one, if there is one.
+    fn own_update(&self, list: &ContainerList) -> Option<OwnUpdate> {
+        let is_helper = |listed: &&Arc<ListedContainer>| {
+            let agent = listed.agent.as_ref();
+            listed.replaces_agent && agent.is_some_and(|agent| self.agents.contain(agent.as_str()))
+        };
+        let helper = list.containers.values().find(is_helper)?;
+        Some(OwnUpdate { is_running: helper.is_running() })
     }
 
     /// The platforms that the engine can run, if the scope has one that is not its own.

@@ -165,7 +165,7 @@ pub use network::{Network, Volume};
 pub use object::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
 pub use observed::{
     Candidate, Claims, Endpoint, Health, HeldPort, Image, Instance, LiveSettings, Observed, ObservedNetwork,
-    ObservedVolume, Other, Readiness, State,
+    ObservedVolume, Other, OwnUpdate, Readiness, State,
 };
 pub use platform::Platform;
 pub use pod::{Part, PartOf, Role};
@@ -173,8 +173,8 @@ pub use policy::{Adopt, FilesystemDrift, OnFailure, Policy};
 pub use printable::{is_unprintable, printable};
 pub use quiet_hours::QuietHours;
 pub use record::{
-    Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, Heal, Progress, Record, Removal,
-    Replacement,
+    Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, FailedOwnUpdate, Heal, Progress,
+    Record, Removal, Replacement,
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};

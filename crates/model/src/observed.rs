@@ -37,6 +37,8 @@ pub struct Observed {
     pub claims: Claims,
     /// The container that this agent itself runs in, if it is one of this engine's.
     pub own: Option<ContainerId>,
+    /// The helper container that replaces the agent's own one, if there is one.
+    pub own_update: Option<OwnUpdate>,
     /// When the engine was started, if it tells: what ended before did not end by itself.
     pub engine_started: Option<Timestamp>,
     /// The version (major, minor) of the engine's API, if it is known.
@@ -48,6 +50,12 @@ pub struct Observed {
     /// The platforms that the engine can run, with those that it emulates. Asked only for a stack that names another platform
     /// than the engine's own, and `None` if the engine does not tell.
     pub engine_platforms: Option<BTreeSet<Platform>>,
+}
+
+/// The helper container that replaces the agent's own one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnUpdate {
+    pub is_running: bool,
 }
 
 /// A container of somebody else.

@@ -34,6 +34,9 @@ pub struct Record {
     /// it does not start again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ends: BTreeMap<ContainerId, u32>,
+    /// The container that was to take the place of the agent's own one, and failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_own_update: Option<FailedOwnUpdate>,
     /// Containers that were seen to end well by themselves, and so have done their work.
     pub completed: BTreeSet<ContainerId>,
     /// Containers that we stopped to start them again: their end is none of their own.
@@ -198,6 +201,17 @@ impl Adopted {
     pub fn is_empty(&self) -> bool {
         self.containers.is_empty() && self.networks.is_empty() && self.volumes.is_empty()
     }
+}
+
+/// A version of the agent's own container that failed. It is not tried again until Git asks for another one, or a user for
+/// another try.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedOwnUpdate {
+    pub spec: SpecHash,
+    /// In one line, for people.
+    pub reason: String,
+    pub at: Timestamp,
 }
 
 /// Something that failed and will be tried again.

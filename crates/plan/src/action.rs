@@ -115,6 +115,18 @@ pub enum Action {
         container: ContainerRef,
         network: String,
     },
+    /// Has a helper container of the new image put another container in the place of the one that the agent runs in.
+    ReplaceAgent(Box<AgentReplacement>),
+}
+
+/// Another container in the place of the one that the agent runs in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentReplacement {
+    pub old: ContainerRef,
+    pub creation: Creation,
+    /// The time in which the new agent must be ready.
+    pub deadline: Duration,
 }
 
 /// A container, by its id where one is known, or by the name it was just created with.
@@ -220,6 +232,7 @@ impl Action {
             | Self::CreateVolume { name, .. }
             | Self::RemoveVolume { name } => name,
             Self::CreateInstance(creation) => &creation.name,
+            Self::ReplaceAgent(replacement) => &replacement.creation.name,
             Self::WriteFiles { container, .. }
             | Self::RunHooks { container, .. }
             | Self::SignalInstance { container, .. }
@@ -273,6 +286,11 @@ impl fmt::Display for Action {
                 write!(f, "connect {container} to {network}")
             }
             Self::Disconnect { container, network } => write!(f, "disconnect {container} from {network}"),
+            Self::ReplaceAgent(replacement) => {
+                let AgentReplacement { old, creation, deadline } = replacement.as_ref();
+                let image = creation.image.as_ref().unwrap_or(&creation.container.image);
+                write!(f, "replace the agent in {old} by {image}, ready within {}", duration(*deadline))
+            }
         }
     }
 }

@@ -67,7 +67,7 @@ mod text;
 mod wait;
 mod world;
 
-pub use action::{Action, ContainerRef, Creation, RequiredSignature};
+pub use action::{Action, AgentReplacement, ContainerRef, Creation, RequiredSignature};
 pub use backoff::{
     CRASH_RESET, crash_delay, docker_delay, fetch_delay, heal_delay, poll_with_jitter, pull_delay, sync_delay,
 };

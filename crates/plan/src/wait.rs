@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
-    Adopt, AppName, Claims, FailedCommit, FailureRule, HookPhase, IgnoredField, InstanceId, Platform,
-    ScaleOverride, Timestamp, WaitStatus, WorkloadName, label,
+    Adopt, AppName, Claims, FailedCommit, FailedOwnUpdate, FailureRule, HookPhase, IgnoredField, InstanceId,
+    Platform, ScaleOverride, Timestamp, WaitStatus, WorkloadName, label,
 };
 
 use crate::facts::canary::CurrentStep;
@@ -133,6 +133,10 @@ reasons! {
     PruneHeld: Decision, None;
     /// The change is about the agent's own container.
     Own: Decision, None;
+    /// The agent's own container is being replaced.
+    OwnUpdate: Progress, None;
+    /// The container that was to take the place of the agent's own one failed.
+    OwnUpdateFailed: Failure, None;
     /// A dependency is not ready.
     Dependency: Progress, Some("Pending");
     /// A hook has not ended, or a sync waits for its hooks.
@@ -579,6 +583,27 @@ impl Wait {
         let object = WaitObject::Container { name: container.to_owned(), workload: workload.cloned() };
         let sentence = format!("is the agent's own container and is not changed by it: {what}");
         Self::new(object, WaitReason::Own, sentence)
+    }
+
+    /// A helper container replaces the agent's own container, or confirms that the new agent works.
+    pub fn own_update(container: &str, workload: &WorkloadName) -> Self {
+        let object = WaitObject::Container { name: container.to_owned(), workload: Some(workload.clone()) };
+        Self::new(object, WaitReason::OwnUpdate, "is the agent's own container and is being replaced")
+    }
+
+    /// The container that was to take the place of the agent's own one failed.
+    pub fn own_update_failed(
+        container: &str,
+        workload: &WorkloadName,
+        app: &AppName,
+        failed: &FailedOwnUpdate,
+    ) -> Self {
+        let object = WaitObject::Container { name: container.to_owned(), workload: Some(workload.clone()) };
+        let sentence = format!(
+            "is the agent's own container and was not replaced: {}; correct it in Git, or try again with `driftless sync {app} --retry`",
+            failed.reason
+        );
+        Self::new(object, WaitReason::OwnUpdateFailed, sentence)
     }
 
     /// The commit failed, so no further instance of the workload is replaced.

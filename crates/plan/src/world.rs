@@ -10,7 +10,7 @@ use driftless_model::{
     ObservedNetwork, ObservedVolume, Port, Readiness, SpecHash, State, Timestamp, label,
 };
 
-use crate::action::{Action, ContainerRef, Creation, RequiredSignature};
+use crate::action::{Action, AgentReplacement, ContainerRef, Creation, RequiredSignature};
 
 /// A Docker host that holds one application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,6 +142,16 @@ impl World {
                 if instance.networks.insert(network.clone(), endpoint).is_some() {
                     return Err(wrong_state(instance));
                 }
+            }
+            // The helper succeeds at once.
+            Action::ReplaceAgent(replacement) => {
+                let AgentReplacement { old, creation, deadline: _ } = replacement.as_ref();
+                self.find(old)?.state = exited(0, now);
+                self.remove(agent, old)?;
+                let id = self.create(creation, now)?;
+                self.start(&ContainerRef::Id(id.clone(), creation.name.clone()), now)?;
+                self.observed.own = Some(id.clone());
+                return Ok(Some(id));
             }
             Action::Disconnect { container, network } => {
                 let instance = self.find(container)?;

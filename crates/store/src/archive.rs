@@ -98,7 +98,7 @@ pub fn restore(file: &Path, state_dir: &Path, replace: bool) -> Result<(), Error
 }
 
 /// A consistent copy, also while an agent writes.
-fn copy_database(from: &Path, to: &Path) -> Result<(), Error> {
+pub(crate) fn copy_database(from: &Path, to: &Path) -> Result<(), Error> {
     let what = "the state";
     let read = |error: rusqlite::Error| Error::Read { what, source: error.into() };
     if !from.is_file() {
@@ -158,7 +158,7 @@ fn check_database(path: &Path, file: &Path) -> Result<(), Error> {
     }
 }
 
-fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
+pub(crate) fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Directory { doing, path: path.clone(), source }
 }

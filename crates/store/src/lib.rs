@@ -28,6 +28,7 @@
 //! ```
 
 mod agent_id;
+mod agent_update;
 mod app_files;
 mod applications;
 mod archive;
@@ -53,6 +54,7 @@ mod state_dir;
 mod store;
 mod tokens;
 
+pub use agent_update::{AgentUpdateNotes, EndedAgentUpdate};
 pub use archive::{back_up, restore};
 pub use commit_statuses::StoredStatus;
 pub use contents::{ContentDir, Visibility};

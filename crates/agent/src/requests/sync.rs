@@ -78,6 +78,15 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Syncs, and tries the commit again that failed. Its Jobs and containers that failed for good start again.
     pub(super) async fn retry(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
+        let mut record = self.record.get().clone();
+        if let Some(failed) = record.failed_own_update.take() {
+            self.record.replace(self.context, record)?;
+            let message = format!("the agent's own container is replaced again: {}", failed.reason);
+            self.event("RetryRequested", name.as_str(), &message);
+            if self.record.get().failed.is_none() {
+                return Ok(self.sync());
+            }
+        }
         let Some(failed) = self.record.get().failed.clone() else {
             return Err(RequestError::Refused(format!(
                 "{name} has no failed commit to try again; `driftless sync {name}` ends all pauses"

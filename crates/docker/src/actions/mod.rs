@@ -21,6 +21,7 @@ mod hooks;
 mod http_hooks;
 mod networks;
 mod ownership;
+mod replace_agent;
 mod stand_in;
 mod volumes;
 
@@ -30,6 +31,7 @@ use first_start::FirstStart;
 use hooks::Hooks;
 use networks::Networks;
 use ownership::Ownership;
+use replace_agent::AgentReplacer;
 use volumes::Volumes;
 
 /// The settings that steps need.
@@ -48,6 +50,7 @@ pub(crate) struct Actions {
     networks: Arc<Networks>,
     volumes: Volumes,
     puller: Puller,
+    replacer: AgentReplacer,
 }
 
 impl Actions {
@@ -77,6 +80,7 @@ impl Actions {
             creator: Creator::new(&connection, attribution, inventory, &networks),
             volumes: Volumes::new(&connection, &cache, &agents),
             puller: Puller::new(&connection, &cache, logins),
+            replacer: AgentReplacer::new(&connection, &agents),
             networks,
             connection,
             cache,
@@ -122,6 +126,11 @@ impl Actions {
                     Err(_) => self.cache.container_list().outdate(),
                 }
                 return created.map(Effect::Created);
+            }
+            Action::ReplaceAgent(replacement) => {
+                let replaced = Box::pin(self.replacer.replace(replacement, &self.creator)).await;
+                self.cache.container_list().outdate();
+                return replaced.map(Effect::Created);
             }
             // The agent has written them already; the engine is not involved.
             Action::WriteFiles { .. } => {}

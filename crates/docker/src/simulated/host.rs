@@ -484,7 +484,7 @@ fn event_of(action: &Action) -> (&'static str, &'static str) {
         Action::RemoveNetwork { .. } => ("network", "destroy"),
         Action::CreateVolume { .. } => ("volume", "create"),
         Action::RemoveVolume { .. } => ("volume", "destroy"),
-        Action::CreateInstance(_) => ("container", "create"),
+        Action::CreateInstance(_) | Action::ReplaceAgent(_) => ("container", "create"),
         // Not done by the engine.
         Action::WriteFiles { .. } => ("file", "write"),
         Action::RunHooks { .. } => ("container", "exec_start"),

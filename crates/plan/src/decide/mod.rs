@@ -19,6 +19,7 @@ mod images;
 mod jobs;
 mod namespaces;
 mod orphans;
+mod own_update;
 mod platform;
 mod pod_parts;
 mod preconditions;

@@ -5,6 +5,7 @@ use driftless_model::{Subject, Workload, WorkloadName};
 use crate::{
     decide::{
         canary::roll_canary,
+        own_update,
         rollout::{allow_starts, keep, roll, wait_paused},
         stateful_order, waves,
     },
@@ -84,14 +85,11 @@ fn is_held_back(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
     let Some(own) = members.iter().find(|it| draft.facts.observed.own.as_ref() == Some(&it.id)) else {
         return false;
     };
-    let what = if own.spec != draft.facts.spec(subject) {
-        "Git asks for another container in its place"
-    } else if members.len() != wanted.replicas as usize {
-        "Git asks for another number of them"
+    if members.len() == wanted.replicas as usize {
+        own_update::tend(draft, subject, own);
     } else {
-        return true;
-    };
-    draft.wait(Wait::own(&own.name, Some(name), what));
+        draft.wait(Wait::own(&own.name, Some(name), "Git asks for another number of them"));
+    }
     true
 }
 

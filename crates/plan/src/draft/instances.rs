@@ -111,36 +111,11 @@ impl<'a> Draft<'a> {
         slot: u32,
         cause: &Cause,
         after: Vec<usize>,
-        mut inherit: BTreeMap<String, String>,
+        inherit: BTreeMap<String, String>,
     ) -> usize {
-        let facts = self.facts;
-        let Subject { name, workload } = subject;
-        let stack = facts.stack_of(subject);
-        let container_name = facts.container_name(stack, name, slot);
-        let peers = self.peers.get(name).cloned().unwrap_or_default();
-        for peer in peers.values().filter_map(|it| facts.observed.instances.get(it)) {
-            // A volume that it mounts from a peer is not its own.
-            inherit.retain(|_, volume| !peer.anonymous_volumes.values().any(|it| it == volume));
-        }
-        let creation = Creation {
-            app: stack.app.clone(),
-            agent: facts.target.agent.clone(),
-            format: stack.format,
-            project: stack.project.clone(),
-            instance: InstanceId { workload: name.clone(), slot },
-            name: container_name.clone(),
-            container: workload.container.clone(),
-            image: facts.target.pinned_image(workload).cloned(),
-            made_image: facts.made_image(workload),
-            signature: facts.required_signature(workload),
-            spec: facts.spec(subject),
-            inherit,
-            peers,
-            part: None,
-            manifests: stack.manifests.clone(),
-            depends_on: depends_on(workload),
-        };
-        let container = ContainerRef::Name(container_name);
+        let workload = subject.workload;
+        let creation = self.creation(subject, slot, inherit);
+        let container = ContainerRef::Name(creation.name.clone());
         let instance = creation.instance.clone();
         // The engine refuses to mount a file that does not exist.
         let after = match self.write_files(workload, &instance, container.clone(), cause, after.clone()) {
@@ -154,6 +129,42 @@ impl<'a> Draft<'a> {
             self.push(Action::RunHooks { container, instance }, cause.clone(), vec![started]);
         }
         started
+    }
+
+    /// All that is needed to create an instance.
+    pub(crate) fn creation(
+        &self,
+        subject: Subject<'_>,
+        slot: u32,
+        mut inherit: BTreeMap<String, String>,
+    ) -> Creation {
+        let facts = self.facts;
+        let Subject { name, workload } = subject;
+        let stack = facts.stack_of(subject);
+        let container_name = facts.container_name(stack, name, slot);
+        let peers = self.peers.get(name).cloned().unwrap_or_default();
+        for peer in peers.values().filter_map(|it| facts.observed.instances.get(it)) {
+            // A volume that it mounts from a peer is not its own.
+            inherit.retain(|_, volume| !peer.anonymous_volumes.values().any(|it| it == volume));
+        }
+        Creation {
+            app: stack.app.clone(),
+            agent: facts.target.agent.clone(),
+            format: stack.format,
+            project: stack.project.clone(),
+            instance: InstanceId { workload: name.clone(), slot },
+            name: container_name,
+            container: workload.container.clone(),
+            image: facts.target.pinned_image(workload).cloned(),
+            made_image: facts.made_image(workload),
+            signature: facts.required_signature(workload),
+            spec: facts.spec(subject),
+            inherit,
+            peers,
+            part: None,
+            manifests: stack.manifests.clone(),
+            depends_on: depends_on(workload),
+        }
     }
 
     /// Starts an instance that exists. Returns the step.

@@ -19,13 +19,20 @@ pub(crate) struct Classified<'a> {
     pub(crate) members: BTreeMap<WorkloadName, Vec<&'a Instance>>,
     /// Instances of workloads that the stack does not have.
     pub(crate) orphans: Vec<&'a Instance>,
+    /// Further containers in the slot of the agent's own one, which an update needs or has left.
+    pub(crate) stand_ins: Vec<&'a Instance>,
     /// Impostors, each with the difference that shows it.
     pub(crate) impostors: Vec<(&'a Instance, FieldDifference)>,
 }
 
 impl<'a> Classified<'a> {
     pub(crate) fn new(target: &Target<'_>, observed: &'a Observed, record: &Record) -> Self {
-        let mut all = Self { members: BTreeMap::new(), orphans: Vec::new(), impostors: Vec::new() };
+        let mut all = Self {
+            members: BTreeMap::new(),
+            orphans: Vec::new(),
+            stand_ins: Vec::new(),
+            impostors: Vec::new(),
+        };
         for instance in observed.instances.values().filter(|it| it.agent == *target.agent) {
             let workload = &instance.instance.workload;
             if !target.stack.workloads.contains_key(workload) {
@@ -37,6 +44,13 @@ impl<'a> Classified<'a> {
                     None => all.members.entry(workload.clone()).or_default().push(instance),
                     Some(difference) => all.impostors.push((instance, difference)),
                 }
+            }
+        }
+        if let Some(own) = observed.own.as_ref().and_then(|id| observed.instances.get(id)) {
+            let members = all.members.entry(own.instance.workload.clone()).or_default();
+            let is_in_its_slot = |it: &&Instance| it.id != own.id && it.instance == own.instance;
+            if members.iter().any(|it| it.id == own.id) {
+                all.stand_ins = members.extract_if(.., |it| is_in_its_slot(it)).collect();
             }
         }
         for (name, members) in &mut all.members {

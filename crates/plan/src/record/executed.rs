@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use driftless_model::{Attempt, Crash, Drift, DriftAction, Heal, Record, StackHash, Timestamp};
+use driftless_model::{
+    Attempt, Crash, Drift, DriftAction, FailedOwnUpdate, Heal, Record, StackHash, Timestamp,
+};
 
 use crate::{
     action::{Action, ContainerRef},
@@ -28,6 +30,12 @@ pub fn note_executed(
     for (step, outcome) in plan.steps.iter().zip(outcomes) {
         if let StepOutcome::Created(id) = outcome {
             record.own_containers.insert(id.clone());
+        }
+        if let (Action::ReplaceAgent(replacement), StepOutcome::Failed { error, .. }) =
+            (&step.action, outcome)
+        {
+            let spec = replacement.creation.spec.clone();
+            record.failed_own_update = Some(FailedOwnUpdate { spec, reason: error.clone(), at: now });
         }
         let (Action::PullImage { image, .. }
         | Action::VerifyImage { image, .. }
@@ -122,7 +130,8 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
         | Action::RemoveInstance { .. }
         | Action::UnpauseInstance { .. }
         | Action::Connect { .. }
-        | Action::Disconnect { .. } => step.action.object(),
+        | Action::Disconnect { .. }
+        | Action::ReplaceAgent(_) => step.action.object(),
     };
     let Cause::Drift { field, found, want } = &step.cause else { return false };
     object == drift.object && (field, found, want) == (&drift.field, &drift.found, &drift.want)

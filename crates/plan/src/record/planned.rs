@@ -64,7 +64,8 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
             | Action::RenameInstance { .. }
             | Action::UpdateInstance { .. }
             | Action::Connect { .. }
-            | Action::Disconnect { .. } => {}
+            | Action::Disconnect { .. }
+            | Action::ReplaceAgent(_) => {}
         }
     }
 }

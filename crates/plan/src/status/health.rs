@@ -140,6 +140,7 @@ fn is_changing(inputs: Inputs<'_>, name: &WorkloadName, counts: &Counts<'_>) -> 
     is_starting
         || inputs.plan.steps.iter().any(|step| match &step.action {
             Action::CreateInstance(creation) => creation.instance.is_of(name),
+            Action::ReplaceAgent(replacement) => replacement.creation.instance.is_of(name),
             Action::WriteFiles { container, .. }
             | Action::RunHooks { container, .. }
             | Action::SignalInstance { container, .. }

@@ -25,6 +25,8 @@ mod image_uses;
 mod names;
 // Images that the agent makes itself.
 mod own_images;
+// The container that the agent runs in.
+mod own_update;
 // Hooks, waves, and the order of a removal.
 mod order;
 // Dry runs and single rounds.

@@ -1,0 +1,246 @@
+//! Notes of an update of the agent's own container, and the copy of the database that the agent goes back to.
+//!
+//! A new version may migrate the database to a schema that the old one refuses. So the database is copied before the new
+//! version starts, and put back if the old one has to go on and could not read the new schema. The helper container
+//! does this while no agent runs: it holds the lock of the state directory.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use driftless_model::{ContainerId, Timestamp};
+use rusqlite::{Connection, OpenFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    archive::{copy_database, failed},
+    error::Error,
+    state_dir::StateDir,
+};
+
+/// The longest note that is read, in bytes.
+const LONGEST: u64 = 64 << 10;
+
+const FOLDER: &str = "update";
+const DATABASE: &str = "driftless.db";
+const BACKUP: &str = "driftless-backup.db";
+
+/// The notes of an update, in a folder of the state directory.
+#[derive(Clone, Debug)]
+pub struct AgentUpdateNotes {
+    state: PathBuf,
+}
+
+/// The end of an update of the agent's own container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndedAgentUpdate {
+    /// The container that was to take the place of the one before.
+    pub new: ContainerId,
+    pub app: String,
+    /// The name of the agent's container.
+    pub container: String,
+    /// The hash of the specification of the new container.
+    pub spec: String,
+    pub image: String,
+    pub at: Timestamp,
+    /// Why the old container runs again; `None`: the new one runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+impl AgentUpdateNotes {
+    /// The notes in a state directory.
+    pub fn of(state: &Path) -> Self {
+        Self { state: state.to_owned() }
+    }
+
+    /// Copies the database, and notes which container has to report that it is ready. No agent may run.
+    ///
+    /// # Errors
+    ///
+    /// If an agent uses the directory, or writing fails.
+    pub fn begin(&self, new: &ContainerId) -> Result<(), Error> {
+        let _lock = StateDir::lock(&self.state)?;
+        self.remove();
+        let folder = self.folder();
+        fs::create_dir_all(&folder).map_err(failed("create", &folder))?;
+        for name in [DATABASE, BACKUP] {
+            let from = self.state.join(name);
+            if from.is_file() {
+                copy_database(&from, &folder.join(name))?;
+            }
+        }
+        self.write("pending", new.as_str().as_bytes())
+    }
+
+    /// The container that has to report that it is ready.
+    pub fn pending(&self) -> Option<ContainerId> {
+        self.read("pending").map(ContainerId)
+    }
+
+    /// Notes that the agent in this container is ready.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails.
+    pub fn report_ready(&self, own: &ContainerId) -> Result<(), Error> {
+        self.write("ready", own.as_str().as_bytes())
+    }
+
+    /// The container whose agent was ready.
+    pub fn ready(&self) -> Option<ContainerId> {
+        self.read("ready").map(ContainerId)
+    }
+
+    /// Notes the end of the update.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails.
+    pub fn end(&self, ended: &EndedAgentUpdate) -> Result<(), Error> {
+        let folder = self.folder();
+        fs::create_dir_all(&folder).map_err(failed("create", &folder))?;
+        let text = serde_json::to_vec(ended).map_err(io::Error::from);
+        self.write("outcome.json", &text.map_err(failed("write", &folder))?)
+    }
+
+    /// The end of the update, if it has come.
+    pub fn ended(&self) -> Option<EndedAgentUpdate> {
+        serde_json::from_str(&self.read("outcome.json")?).ok()
+    }
+
+    /// Puts the copy of the database back if a newer version has changed the schema since. No agent may run. Returns whether
+    /// it was put back.
+    ///
+    /// # Errors
+    ///
+    /// If an agent uses the directory, or writing fails.
+    pub fn go_back(&self) -> Result<bool, Error> {
+        let _lock = StateDir::lock(&self.state)?;
+        let folder = self.folder();
+        let (copy, database) = (folder.join(DATABASE), self.state.join(DATABASE));
+        if !copy.is_file() || schema(&copy)? == schema(&database)? {
+            return Ok(false);
+        }
+        // The log belongs to the database of the newer version.
+        for name in ["driftless.db-wal", "driftless.db-shm", BACKUP] {
+            remove(&self.state.join(name))?;
+        }
+        for name in [BACKUP, DATABASE] {
+            let (from, to) = (folder.join(name), self.state.join(name));
+            if from.is_file() {
+                fs::rename(&from, &to).map_err(failed("restore", &to))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes all notes and the copy.
+    pub fn remove(&self) {
+        let folder = self.folder();
+        if let Err(error) = fs::remove_dir_all(&folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, folder = %folder.display(), "could not remove the notes of an update");
+        }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.state.join(FOLDER)
+    }
+
+    /// A reader never sees half of a note.
+    fn write(&self, name: &str, text: &[u8]) -> Result<(), Error> {
+        let (part, path) = (self.folder().join(format!("{name}.part")), self.folder().join(name));
+        let written = fs::write(&part, text).and_then(|()| fs::File::open(&part)?.sync_all());
+        written.and_then(|()| fs::rename(&part, &path)).map_err(failed("write", &path))
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        let mut text = String::new();
+        let file = fs::File::open(self.folder().join(name)).ok()?;
+        file.take(LONGEST).read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The version of the schema of a database; `None` if there is no database.
+fn schema(path: &Path) -> Result<Option<i64>, Error> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let read =
+        |error: rusqlite::Error| Error::Read { what: "the version of the schema", source: error.into() };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(read)?;
+    connection.pragma_query_value(None, "user_version", |row| row.get(0)).map(Some).map_err(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use driftless_clock::Clock;
+
+    fn ended(failure: Option<&str>) -> EndedAgentUpdate {
+        EndedAgentUpdate {
+            new: "new".into(),
+            app: "driftless".to_owned(),
+            container: "driftless-agent-1".to_owned(),
+            spec: "0123".to_owned(),
+            image: "driftless:2".to_owned(),
+            at: Timestamp(7),
+            failure: failure.map(str::to_owned),
+        }
+    }
+
+    fn id(folder: &Path) -> String {
+        let state = StateDir::lock(folder).unwrap();
+        Store::open(&state, Clock::System).unwrap().store.agent_id().unwrap().to_string()
+    }
+
+    #[test]
+    fn database_of_a_newer_schema_is_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = id(folder.path());
+        let notes = AgentUpdateNotes::of(folder.path());
+        notes.begin(&"new".into()).unwrap();
+        assert_eq!((notes.pending(), notes.ready()), (Some("new".into()), None));
+        assert!(!notes.go_back().unwrap(), "the schema is the same, so newer rows are kept");
+        let newer = Connection::open(folder.path().join(DATABASE)).unwrap();
+        newer.pragma_update(None, "user_version", 4711).unwrap();
+        drop(newer);
+        let state = StateDir::lock(folder.path()).unwrap();
+        assert!(matches!(Store::open(&state, Clock::System), Err(Error::Newer { .. })));
+        drop(state);
+        assert!(notes.go_back().unwrap());
+        assert_eq!(id(folder.path()), before);
+    }
+
+    #[test]
+    fn notes_of_an_update_are_read_back_until_they_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let notes = AgentUpdateNotes::of(folder.path());
+        assert_eq!((notes.pending(), notes.ended()), (None, None));
+        notes.begin(&"new".into()).unwrap();
+        notes.report_ready(&"new".into()).unwrap();
+        assert_eq!(notes.ready(), Some("new".into()));
+        let ended = ended(Some("it exited"));
+        notes.end(&ended).unwrap();
+        assert_eq!(notes.ended(), Some(ended));
+        notes.begin(&"next".into()).unwrap();
+        assert_eq!((notes.ready(), notes.ended()), (None, None), "notes of an earlier update are gone");
+        notes.remove();
+        assert_eq!(notes.pending(), None);
+    }
+}

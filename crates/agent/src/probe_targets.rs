@@ -43,7 +43,9 @@ impl<D: Docker> Exec for EngineExec<D> {
 pub(crate) fn add_readiness(prober: &Prober, stack: &Stack, app: &AppName, observed: &mut Observed) {
     let checked = health_checked_containers(prober, stack, observed);
     let ids: BTreeSet<ContainerId> = checked.iter().map(|checked| checked.container.clone()).collect();
-    let containers = probed_containers(stack, observed).into_iter().chain(checked).collect();
+    let mut containers: Vec<ProbedContainer> =
+        probed_containers(stack, observed).into_iter().chain(checked).collect();
+    containers.extend(outdated_containers(prober.containers(app), &containers, observed));
     prober.set_containers(app, containers);
     let Observed { instances, parts, .. } = observed;
     for instance in instances.values_mut().chain(parts.values_mut()) {
@@ -105,6 +107,24 @@ fn health_checked_containers(prober: &Prober, stack: &Stack, observed: &Observed
         }
     }
     containers
+}
+
+/// The containers that are probed already and run on, but not as the stack wants them now. They serve until they are replaced, and a
+/// rollback wants them again: without results it would take their traffic away.
+fn outdated_containers(
+    known: Vec<ProbedContainer>,
+    current: &[ProbedContainer],
+    observed: &Observed,
+) -> Vec<ProbedContainer> {
+    let is_current = |known: &ProbedContainer| current.iter().any(|one| one.container == known.container);
+    let runs_on = |known: &ProbedContainer| {
+        observed.containers().any(|found| {
+            found.id == known.container
+                && matches!(found.state, State::Running { since, .. } if since == known.started)
+        })
+    };
+    let has_probes = |known: &ProbedContainer| known.probes != Probes::default();
+    known.into_iter().filter(|known| has_probes(known) && !is_current(known) && runs_on(known)).collect()
 }
 
 fn probed_containers(stack: &Stack, observed: &Observed) -> Vec<ProbedContainer> {

@@ -78,6 +78,12 @@ impl Prober {
         }
     }
 
+    /// The containers of an application that are probed.
+    pub fn containers(&self, app: &AppName) -> Vec<ProbedContainer> {
+        let watched = self.watched();
+        watched.values().filter(|known| known.app == *app).map(|known| known.container.clone()).collect()
+    }
+
     /// The result of the probes of a container that was started at `started`. `None`: the container has no probes.
     pub fn readiness(&self, container: &ContainerId, started: Timestamp) -> Option<Readiness> {
         let watched = self.watched();

@@ -32,8 +32,10 @@ pub enum Error {
     OtherAttempt,
     #[error("the identity token of the provider is not valid: {0}")]
     Token(String),
-    #[error("the identity of the provider has no claim `{0}`: `oidc.userClaim` names another one")]
-    NoName(String),
+    #[error(
+        "the identity of the provider has no usable claim `{claim}` (it has {found}): `oidc.userClaim` names another one"
+    )]
+    NoName { claim: String, found: String },
     #[error("the provider has not verified the e-mail address of this person")]
     UnverifiedEmail,
 }

@@ -3,6 +3,7 @@
 use driftless_model::Timestamp;
 use jsonwebtoken::{
     Algorithm, DecodingKey, Validation, decode, decode_header,
+    errors::ErrorKind,
     jwk::{Jwk, PublicKeyUse},
 };
 use serde::Deserialize;
@@ -62,13 +63,23 @@ pub(crate) fn claims(token: &str, keys: &Keys, expected: &Expected<'_>) -> Resul
     for key in candidates {
         let checked = DecodingKey::from_jwk(&key)
             .and_then(|key| decode::<Map<String, Value>>(token, &key, &validation))
-            .map_err(|error| Error::Token(error.to_string()));
+            .map_err(|error| Error::Token(reason(&error)));
         match checked {
             Ok(token) => return check_claims(token.claims, expected),
             Err(error) => refusal = error,
         }
     }
     Err(refusal)
+}
+
+/// The reason of the library, in words.
+fn reason(error: &jsonwebtoken::errors::Error) -> String {
+    match error.kind() {
+        ErrorKind::InvalidAudience => "it is for another client".to_owned(),
+        ErrorKind::InvalidIssuer => "it is of another provider".to_owned(),
+        ErrorKind::InvalidSignature => "its signature is wrong".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 fn check_claims(claims: Map<String, Value>, expected: &Expected<'_>) -> Result<Map<String, Value>, Error> {

@@ -7,10 +7,13 @@ use driftless_model::{Scope, is_unprintable};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::error::Error;
+use crate::{client::shown, error::Error};
 
 /// The longest name that is taken from a claim, in characters.
 const LONGEST_NAME: usize = 100;
+
+/// The most names of claims in an error.
+const MOST_CLAIMS: usize = 20;
 
 /// A person whom the provider has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +29,11 @@ impl Person {
     pub(crate) fn new(claims: &Map<String, Value>, settings: &Oidc) -> Result<Self, Error> {
         let name = claim(claims, &settings.user_claim).and_then(Value::as_str).map(str::trim);
         let name = name.filter(|name| !name.is_empty() && !name.chars().any(is_unprintable));
-        let name = name.ok_or_else(|| Error::NoName(settings.user_claim.clone()))?;
+        let no_name = || {
+            let found = claims.keys().take(MOST_CLAIMS).cloned().collect::<Vec<_>>().join(", ");
+            Error::NoName { claim: settings.user_claim.clone(), found: shown(&found) }
+        };
+        let name = name.ok_or_else(no_name)?;
         if settings.user_claim == "email" && claims.get("email_verified") == Some(&Value::Bool(false)) {
             return Err(Error::UnverifiedEmail);
         }
@@ -39,7 +46,7 @@ impl Person {
         let groups = known.filter(|name| *name != "*").cloned().collect();
         if name.chars().count() > LONGEST_NAME {
             // A name that is cut could be that of somebody else.
-            return Err(Error::NoName(settings.user_claim.clone()));
+            return Err(no_name());
         }
         Ok(Self { name: name.to_owned(), groups })
     }
@@ -126,9 +133,9 @@ mod tests {
         let unverified = json!({"email": "ada@example.com", "email_verified": false});
         assert!(matches!(person(unverified, &settings), Err(Error::UnverifiedEmail)));
         for wrong in [json!({}), json!({"email": ""}), json!({"email": 4}), json!({"email": "a\u{202e}b"})] {
-            assert!(matches!(person(wrong, &settings), Err(Error::NoName(_))));
+            assert!(matches!(person(wrong, &settings), Err(Error::NoName { .. })));
         }
         let long = json!({"email": "a".repeat(101)});
-        assert!(matches!(person(long, &settings), Err(Error::NoName(_))));
+        assert!(matches!(person(long, &settings), Err(Error::NoName { .. })));
     }
 }

@@ -232,27 +232,52 @@ async fn proxy_takes_over_the_port_of_a_service_that_is_scaled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_fails_while_a_newer_proxy_takes_over() {
-    let site = Site::new("traffic-takeover");
     let (image, port) = (images::server("1.0"), free_port());
     let write = |connections: u32| {
-        let web = compose(image.clone(), port);
-        let text = (web.write)("zero", 2);
+        let text = (compose(image.clone(), port).write)("zero", 2);
         format!("{text}    x-driftless: {{proxy: {{max-connections: {connections}}}}}\n")
     };
-    let mut agent = site.running(&write(1000)).await;
+    take_over("traffic-takeover", port, "web", |limit| ("compose.yaml", write(limit))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_fails_while_the_proxy_of_a_service_changes() {
+    let (image, port) = (images::server("1.0"), crate::services::node_port());
+    let write = |seconds: u32| {
+        let text = (kubernetes(image.clone(), port).write)("zero", 2);
+        let affinity = format!("{{clientIP: {{timeoutSeconds: {seconds}}}}}");
+        text.replace(
+            "type: NodePort,",
+            &format!("type: NodePort, sessionAffinity: ClientIP, sessionAffinityConfig: {affinity},"),
+        )
+    };
+    take_over("traffic-takeover-k8s", port, "front", |seconds| ("all.yaml", write(seconds))).await;
+}
+
+/// Changes a setting of the proxy twice under load. The manifest has the setting; `front` is the service that the proxy serves.
+async fn take_over(test: &str, port: u16, front: &str, manifest: impl Fn(u32) -> (&'static str, String)) {
+    let site = Site::new(test);
+    let (proxy, worker) = (format!("{front}_proxy"), format!("{front}_proxy_worker"));
+    let commit = |setting: u32| {
+        let (file, text) = manifest(setting);
+        site.repository.commit(&[(&site.path(file), &text)])
+    };
+    let first = commit(1000);
+    let mut agent = site.agent().await;
+    agent.settled(&first).await;
     let load = Load::on(([127, 0, 0, 1], port).into()).await;
     load.hears("zero").await;
-    let owner = site.container("web_proxy").id();
-    let mut workers = vec![site.container("web_proxy_worker").id()];
+    let owner = site.container(&proxy).id();
+    let mut workers = vec![site.container(&worker).id()];
     // One in two answers comes by a connection of its own.
     let counted_before = load.answered() as f64 / 4.0;
-    for connections in [1001, 1002] {
-        let commit = site.compose(&write(connections));
+    for setting in [1001, 1002] {
+        let commit = commit(setting);
         agent.sync().await;
-        if connections == 1002 {
+        if setting == 1002 {
             // Killed while both run.
             site.until("the next worker to run", |_| {
-                let running = site.of("web_proxy_worker").iter().filter(|it| it.state() == "running").count();
+                let running = site.of(&worker).iter().filter(|it| it.state() == "running").count();
                 (running == 2).then_some(())
             })
             .await;
@@ -262,12 +287,12 @@ async fn no_request_fails_while_a_newer_proxy_takes_over() {
         }
         agent.settled(&commit).await;
         load.hears("zero").await;
-        load.assert_no_failure(&format!("take-over {connections}"));
-        let worker = site.container("web_proxy_worker").id();
-        assert!(!workers.contains(&worker), "there is a newer worker");
-        workers.push(worker);
+        load.assert_no_failure(&format!("take-over {setting}"));
+        let newest = site.container(&worker).id();
+        assert!(!workers.contains(&newest), "there is a newer worker");
+        workers.push(newest);
     }
-    assert_eq!(site.container("web_proxy").id(), owner, "the container with the port stays");
+    assert_eq!(site.container(&proxy).id(), owner, "the container with the port stays");
     // The newest worker goes on counting.
     let (_, metrics) = agent.get("/metrics").await.expect("the agent answers");
     let metrics = metrics.as_str().expect("a text");

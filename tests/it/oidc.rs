@@ -284,6 +284,9 @@ async fn person_without_scopes_gets_no_session() {
         "{}",
         ended.text
     );
+    let audit = it.store.audit(None, 10, None).unwrap();
+    let entry = audit.last().unwrap();
+    assert_eq!((entry.actor.to_string().as_str(), entry.result), ("user ada", AuditResult::Refused));
 }
 
 #[tokio::test]

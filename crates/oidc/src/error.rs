@@ -36,7 +36,7 @@ pub enum Error {
         "the identity of the provider has no usable claim `{claim}` (it has {found}): `oidc.userClaim` names another one"
     )]
     NoName { claim: String, found: String },
-    #[error("the provider has not verified the e-mail address of this person")]
+    #[error("the provider does not say that it has verified the e-mail address (claim `email_verified`)")]
     UnverifiedEmail,
 }
 

@@ -29,12 +29,15 @@ impl Person {
     pub(crate) fn new(claims: &Map<String, Value>, settings: &Oidc) -> Result<Self, Error> {
         let name = claim(claims, &settings.user_claim).and_then(Value::as_str).map(str::trim);
         let name = name.filter(|name| !name.is_empty() && !name.chars().any(is_unprintable));
+        // A name that is cut could be that of somebody else.
+        let name = name.filter(|name| name.chars().count() <= LONGEST_NAME);
         let no_name = || {
             let found = claims.keys().take(MOST_CLAIMS).cloned().collect::<Vec<_>>().join(", ");
             Error::NoName { claim: settings.user_claim.clone(), found: shown(&found) }
         };
         let name = name.ok_or_else(no_name)?;
-        if settings.user_claim == "email" && claims.get("email_verified") == Some(&Value::Bool(false)) {
+        // Without that claim, people may have written any address into their profile.
+        if settings.user_claim == "email" && claims.get("email_verified") != Some(&Value::Bool(true)) {
             return Err(Error::UnverifiedEmail);
         }
         let given: BTreeSet<&str> = match claim(claims, &settings.groups_claim) {
@@ -44,10 +47,6 @@ impl Person {
         };
         let known = settings.groups.iter().map(|(name, _)| name).filter(|name| given.contains(name.as_str()));
         let groups = known.filter(|name| *name != "*").cloned().collect();
-        if name.chars().count() > LONGEST_NAME {
-            // A name that is cut could be that of somebody else.
-            return Err(no_name());
-        }
         Ok(Self { name: name.to_owned(), groups })
     }
 
@@ -64,6 +63,7 @@ impl Person {
 pub(crate) fn is_complete(claims: &Map<String, Value>, settings: &Oidc) -> bool {
     let needs_groups = settings.groups.iter().any(|(name, _)| name != "*");
     claim(claims, &settings.user_claim).is_some()
+        && (settings.user_claim != "email" || claims.contains_key("email_verified"))
         && (!needs_groups || claim(claims, &settings.groups_claim).is_some())
 }
 
@@ -130,8 +130,14 @@ mod tests {
         let settings = settings("email", "groups");
         let ada = person(json!({"email": "ada@example.com", "email_verified": true}), &settings).unwrap();
         assert_eq!(ada.scopes(&settings), [Scope::Read]);
-        let unverified = json!({"email": "ada@example.com", "email_verified": false});
-        assert!(matches!(person(unverified, &settings), Err(Error::UnverifiedEmail)));
+        for verified in [json!(false), json!("true"), Value::Null] {
+            let unverified = json!({"email": "ada@example.com", "email_verified": verified});
+            assert!(matches!(person(unverified, &settings), Err(Error::UnverifiedEmail)));
+        }
+        assert!(matches!(
+            person(json!({"email": "ada@example.com"}), &settings),
+            Err(Error::UnverifiedEmail)
+        ));
         for wrong in [json!({}), json!({"email": ""}), json!({"email": 4}), json!({"email": "a\u{202e}b"})] {
             assert!(matches!(person(wrong, &settings), Err(Error::NoName { .. })));
         }

@@ -19,7 +19,7 @@ use crate::{
     peer::Peer,
     shared::Shared,
 };
-use driftless_model::Channel;
+use driftless_model::{AuditEntry, AuditResult, Channel};
 use driftless_oidc::Answer;
 
 /// The path of the page that begins a log-in.
@@ -64,6 +64,14 @@ pub(crate) async fn finish(
         Err(error) => return Ok(refusal(CALLBACK, &error, login)),
     };
     let entry = entry_of(identity.actor.clone(), Channel::Page, &identity.from, "login");
+    if identity.scopes().is_empty() {
+        let name = &identity.actor.name;
+        let error =
+            Error::Forbidden(format!("neither `oidc.groups` nor `oidc.users` gives a scope to {name}"));
+        let (result, message) = (AuditResult::Refused, error.to_string());
+        shared.auditor.store(AuditEntry { result, message, ..entry }).await;
+        return Ok(refusal(CALLBACK, &error, login));
+    }
     shared.auditor.store(entry).await;
     let place = format!("{}/{next}", login.settings().url);
     // A redirect would still count as one from the provider, and the browser would not send the new cookie.

@@ -1,11 +1,17 @@
 //! Connects the prober with the engine: which containers have probes, how commands run in them, and where the
 //! results go.
 
-use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use driftless_docker::Docker;
 use driftless_model::{
-    AppName, ContainerId, Health, Healthcheck, Instance, Observed, Probes, Readiness, Stack, State,
+    AppName, ContainerId, Health, Healthcheck, Instance, Observed, Probes, Readiness, Stack, State, Timestamp,
 };
 use driftless_plan::exclusive;
 
@@ -45,7 +51,7 @@ pub(crate) fn add_readiness(prober: &Prober, stack: &Stack, app: &AppName, obser
     let ids: BTreeSet<ContainerId> = checked.iter().map(|checked| checked.container.clone()).collect();
     let mut containers: Vec<ProbedContainer> =
         probed_containers(stack, observed).into_iter().chain(checked).collect();
-    containers.extend(outdated_containers(prober.containers(app), &containers, observed));
+    containers.extend(still_running(prober.others(app, &containers), observed));
     prober.set_containers(app, containers);
     let Observed { instances, parts, .. } = observed;
     for instance in instances.values_mut().chain(parts.values_mut()) {
@@ -109,22 +115,21 @@ fn health_checked_containers(prober: &Prober, stack: &Stack, observed: &Observed
     containers
 }
 
-/// The containers that are probed already and run on, but not as the stack wants them now. They serve until they are replaced, and a
+/// Those of these probed containers that run on, although the stack wants others now. They serve until they are replaced, and a
 /// rollback wants them again: without results it would take their traffic away.
-fn outdated_containers(
-    known: Vec<ProbedContainer>,
-    current: &[ProbedContainer],
-    observed: &Observed,
-) -> Vec<ProbedContainer> {
-    let is_current = |known: &ProbedContainer| current.iter().any(|one| one.container == known.container);
-    let runs_on = |known: &ProbedContainer| {
-        observed.containers().any(|found| {
-            found.id == known.container
-                && matches!(found.state, State::Running { since, .. } if since == known.started)
-        })
+fn still_running(probed: Vec<ProbedContainer>, observed: &Observed) -> Vec<ProbedContainer> {
+    if probed.is_empty() {
+        return probed;
+    }
+    let since = |found: &Instance| match found.state {
+        State::Running { since, .. } => Some((found.id.clone(), since)),
+        _ => None,
     };
-    let has_probes = |known: &ProbedContainer| known.probes != Probes::default();
-    known.into_iter().filter(|known| has_probes(known) && !is_current(known) && runs_on(known)).collect()
+    let running: BTreeMap<ContainerId, Timestamp> = observed.containers().filter_map(since).collect();
+    let runs_on = |probed: &ProbedContainer| running.get(&probed.container) == Some(&probed.started);
+    // A health check is the engine's own, and goes on there.
+    let has_probes = |probed: &ProbedContainer| probed.probes != Probes::default();
+    probed.into_iter().filter(|probed| has_probes(probed) && runs_on(probed)).collect()
 }
 
 fn probed_containers(stack: &Stack, observed: &Observed) -> Vec<ProbedContainer> {

@@ -78,10 +78,12 @@ impl Prober {
         }
     }
 
-    /// The containers of an application that are probed.
-    pub fn containers(&self, app: &AppName) -> Vec<ProbedContainer> {
+    /// The containers of an application that are probed, without those of a list.
+    pub fn others(&self, app: &AppName, listed: &[ProbedContainer]) -> Vec<ProbedContainer> {
+        let listed: BTreeSet<&ContainerId> = listed.iter().map(|container| &container.container).collect();
         let watched = self.watched();
-        watched.values().filter(|known| known.app == *app).map(|known| known.container.clone()).collect()
+        let others = watched.iter().filter(|(id, known)| known.app == *app && !listed.contains(id));
+        others.map(|(_, known)| known.container.clone()).collect()
     }
 
     /// The result of the probes of a container that was started at `started`. `None`: the container has no probes.

@@ -243,20 +243,11 @@ impl Series<'_> {
             remove_one(lane).await?;
         }
         let hold = Duration::from_millis(self.random.between(2000, 7000));
-        let result = match fault {
-            Fault::Silent | Fault::Refused if is_engine => until_reported(lane).await,
-            // Open connections go on, and may be all that the agent needs. Then it has to work.
-            Fault::Hanging if is_engine => match until_reported(lane).await {
-                Ok(()) => Ok(()),
-                Err(error) => {
-                    let works = lane.settle(Allowed { drift: true, repeated_runs: false }).await;
-                    works.map(|_| ()).map_err(|difference| format!("{error}, and {difference}"))
-                }
-            },
-            _ => {
-                sleep(hold).await;
-                Ok(())
-            }
+        let result = if is_engine && matches!(fault, Fault::Silent | Fault::Hanging | Fault::Refused) {
+            until_reported(lane).await
+        } else {
+            sleep(hold).await;
+            Ok(())
         };
         self.proxy.recover();
         result?;

@@ -112,6 +112,18 @@ impl Connection {
         within(PING, async { self.docker.ping().await.map_err(CallError::from) }).await.map(drop)
     }
 
+    /// Whether the engine answers over a new connection. It may hold these back, for example because it has no file
+    /// descriptor left, while it answers over open ones.
+    pub(crate) async fn ping_over_new_connection(&self) -> Result<(), CallError> {
+        match within(PING, self.transport.get_over_new_connection("/_ping")).await {
+            Err(CallError::TimedOut(time)) => Err(CallError::Unreachable(format!(
+                "a new connection was not answered within {} s: see the engine's log (`journalctl -u docker`)",
+                time.as_secs()
+            ))),
+            result => result,
+        }
+    }
+
     /// The agreed version of the API. Agrees on one first if there is none.
     pub(crate) async fn api_version(&self) -> Result<ApiVersion, CallError> {
         match self.transport.version() {

@@ -11,7 +11,7 @@ use hyper::body::{Bytes, Frame, Incoming};
 use serde::Deserialize;
 use tokio::{
     sync::{Notify, broadcast},
-    time::{sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::{info, warn};
 
@@ -31,6 +31,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After this time without an event the engine is pinged.
 const QUIET: Duration = Duration::from_secs(3);
+/// The engine is pinged this often over a new connection, however much it has to say over the open ones.
+const NEW_CONNECTION: Duration = Duration::from_secs(10);
 /// After so many pings in a row the engine is asked whether there were events.
 const PINGS_PER_CHECK: u32 = 10;
 /// The time that an event may take to arrive in the stream.
@@ -136,8 +138,10 @@ impl EventWatcher {
         self.send(EngineEvent::Connected);
     }
 
-    /// Returns as soon as the engine has opened the stream.
+    /// Returns as soon as the engine has opened the stream. An engine that answers over open connections alone is not
+    /// reachable.
     async fn subscribe(&self) -> Result<EventStream, CallError> {
+        self.connection.ping_over_new_connection().await?;
         self.connection.api_version().await?;
         let request = self.connection.transport().send(Method::GET, "/events", Vec::new());
         let response = within(ANSWER, request).await?;
@@ -150,6 +154,7 @@ impl EventWatcher {
     /// Returns why the stream ended.
     async fn listen(&self, mut stream: EventStream) -> StreamEnd {
         let mut pings = 0;
+        let mut next_connection = Instant::now() + NEW_CONNECTION;
         loop {
             let must_check = tokio::select! {
                 frame = stream.body.frame() => {
@@ -160,6 +165,13 @@ impl EventWatcher {
                     continue;
                 }
                 () = self.missed_event.notified() => true,
+                () = sleep_until(next_connection) => {
+                    if let Err(error) = self.connection.ping_over_new_connection().await {
+                        return StreamEnd::Failed(error);
+                    }
+                    next_connection = Instant::now() + NEW_CONNECTION;
+                    continue;
+                }
                 // A process that is stopped keeps the connection open and sends nothing.
                 () = sleep(QUIET) => {
                     if self.connection.ping().await.is_err() {

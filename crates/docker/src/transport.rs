@@ -77,6 +77,8 @@ pub struct ApiVersion {
 #[derive(Clone)]
 pub(crate) struct Transport {
     client: Client<Connector, RequestBody>,
+    /// It keeps no connection, so each request opens one.
+    unpooled: Client<Connector, RequestBody>,
     state: Arc<TransportState>,
     authority: String,
     /// The socket of an engine on this machine.
@@ -110,8 +112,12 @@ impl Transport {
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
             .http1_max_buf_size(READ_BUFFER)
+            .build(Connector { address: address.clone() });
+        let unpooled = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .http1_max_buf_size(READ_BUFFER)
             .build(Connector { address });
-        Self { client, state: Arc::default(), authority, socket }
+        Self { client, unpooled, state: Arc::default(), authority, socket }
     }
 
     /// The socket of an engine on this machine.
@@ -150,6 +156,20 @@ impl Transport {
             .map_err(|error| CallError::unreachable(&error))?;
         let response = self.deliver(request).await.map_err(|error| CallError::unreachable(&error))?;
         successful(response).await
+    }
+
+    /// Sends a request without a body over a new connection, and reads its answer.
+    pub(crate) async fn get_over_new_connection(&self, path: &str) -> Result<(), CallError> {
+        let request = Request::builder()
+            .uri(format!("http://{}{path}", self.authority))
+            .header(http::header::CONNECTION, "close")
+            .body(Either::Left(Full::default()))
+            .map_err(|error| CallError::unreachable(&error))?;
+        let request = self.prepared(request);
+        let response =
+            self.unpooled.request(request).await.map_err(|error| CallError::unreachable(&error))?;
+        let body = successful(response).await?.into_body();
+        body.collect().await.map(drop).map_err(|error| CallError::unreachable(&error))
     }
 
     /// Sends a request and reads its JSON answer.
@@ -239,8 +259,13 @@ impl Transport {
 
     async fn deliver(
         &self,
-        mut request: Request<RequestBody>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
+        self.client.request(self.prepared(request)).await
+    }
+
+    /// Counts a request and writes the version in its path.
+    fn prepared(&self, mut request: Request<RequestBody>) -> Request<RequestBody> {
         self.state.calls.fetch_add(1, Ordering::Relaxed);
         debug_assert!(
             api_calls::is_listed(request.method().as_str(), request.uri().path()),
@@ -255,7 +280,7 @@ impl Transport {
         if let Some(uri) = self.version().and_then(|it| versioned(request.uri(), it)) {
             *request.uri_mut() = uri;
         }
-        self.client.request(request).await
+        request
     }
 }
 

@@ -84,3 +84,37 @@ async fn hanging_engine_is_reported_within_10_seconds() {
     // Of simulated time.
     timeout(Duration::from_secs(9), reported).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn engine_that_answers_no_new_connection_is_reported() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    sleep(Duration::from_secs(5)).await;
+    fake.hold_back_connections(true);
+    // The open connections go on, and so do events.
+    let chatter = tokio::spawn({
+        let (fake, id) = (fake.clone(), id.clone());
+        async move {
+            loop {
+                fake.happen(id.as_str(), "start");
+                sleep(Duration::from_secs(1)).await;
+            }
+        }
+    });
+    let error = loop {
+        if let EngineEvent::Disconnected { error } = events.recv().await.unwrap() {
+            break error;
+        }
+    };
+    assert!(error.contains("a new connection was not answered within 5 s"), "{error}");
+    // It stays so, although an idle connection answers.
+    let again = timeout(Duration::from_secs(60), await_connected(&mut events)).await;
+    assert!(again.is_err(), "the engine is called reachable");
+    fake.hold_back_connections(false);
+    await_connected(&mut events).await;
+    chatter.abort();
+    assert!(instance(&engine, &id).await.is_running());
+}

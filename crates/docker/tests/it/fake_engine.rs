@@ -18,7 +18,10 @@ use driftless_model::{AgentId, AppName, ContainerId, Instance, Timestamp};
 use futures_util::{StreamExt, stream};
 use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
-use tokio::{net::UnixListener, sync::broadcast};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::broadcast,
+};
 use tokio_util::task::AbortOnDropHandle;
 
 /// 2026-01-01T12:00:00Z
@@ -59,6 +62,8 @@ struct Host {
     streams: u32,
     /// Calls get no answer.
     is_hanging: bool,
+    /// New connections are accepted and get no answer.
+    is_deaf: bool,
 }
 
 impl FakeEngine {
@@ -68,10 +73,16 @@ impl FakeEngine {
         let (events, _) = broadcast::channel(64);
         let shared = Arc::new(Shared { state: Mutex::default(), events, clock });
         let listener = UnixListener::bind(socket(folder.path())).unwrap();
+        let listener = Door { listener, shared: Arc::clone(&shared), held_back: Vec::new() };
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         let server = Arc::new(AbortOnDropHandle::new(server));
         Self { shared, _server: server, folder: Arc::new(folder), clock }
+    }
+
+    /// From now on new connections are accepted and held back, or not any more. Open ones go on.
+    pub(crate) fn hold_back_connections(&self, is_deaf: bool) {
+        self.host(|host| host.is_deaf = is_deaf);
     }
 
     /// A client of this engine.
@@ -201,6 +212,32 @@ impl FakeEngine {
 pub(crate) async fn instance(engine: &Engine, id: &ContainerId) -> Instance {
     let observed = engine.observe(&AppName::from(APP), &ObserveScope::default()).await.unwrap();
     observed.instances[id].clone()
+}
+
+/// The socket of an engine. It holds connections back while the engine is deaf.
+struct Door {
+    listener: UnixListener,
+    shared: Arc<Shared>,
+    held_back: Vec<UnixStream>,
+}
+
+impl axum::serve::Listener for Door {
+    type Io = UnixStream;
+    type Addr = tokio::net::unix::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = self.listener.accept().await.unwrap();
+            if !self.shared.state.lock().unwrap().is_deaf {
+                return (stream, address);
+            }
+            self.held_back.push(stream);
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
 }
 
 fn socket(folder: &Path) -> PathBuf {

@@ -47,6 +47,7 @@ mod route;
 mod routes;
 mod serve;
 mod shared;
+mod socket_user;
 mod tls;
 mod until;
 mod wait;

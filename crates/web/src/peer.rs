@@ -13,6 +13,8 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
+use crate::socket_user::socket_user;
+
 /// The client of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Peer {
@@ -29,6 +31,9 @@ pub(super) struct TcpPeer {
     /// Whether the agent itself speaks TLS with it.
     pub(super) is_encrypted: bool,
 }
+
+/// The state of an open connection in the tables.
+const ESTABLISHED: &str = "01";
 
 /// In bytes: about 100,000 sockets.
 const LONGEST_TABLE: u64 = 16 << 20;
@@ -76,8 +81,16 @@ impl Peer {
 }
 
 impl TcpPeer {
-    /// The user whose program the client is, if it is one of this machine. Reads files of the kernel.
+    /// The user whose program the client is, if it is one of this machine and has not closed its connection.
     pub(super) fn user(&self) -> Option<LocalUser> {
+        match socket_user(self.client, self.server) {
+            Ok(id) => id.map(|id| LocalUser { id }),
+            // A kernel without `sock_diag`, or a sandbox that forbids it.
+            Err(_) => self.user_in_tables(),
+        }
+    }
+
+    fn user_in_tables(&self) -> Option<LocalUser> {
         let id = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].iter().find_map(|path| {
             let mut table = String::new();
             File::open(path).ok()?.take(LONGEST_TABLE).read_to_string(&mut table).ok()?;
@@ -93,8 +106,10 @@ fn user_in(table: &str, client: SocketAddr, server: SocketAddr) -> Option<u32> {
     table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let ends = (address(fields.next()?)?, address(fields.next()?)?);
-        // State, queues, timer, retransmissions; then the user.
-        (ends == wanted).then(|| fields.nth(4)?.parse().ok())?
+        // A socket that its process has closed has no user any more: the table says 0, which is root.
+        let is_open = fields.next()? == ESTABLISHED;
+        // Queues, timer, retransmissions; then the user.
+        (ends == wanted && is_open).then(|| fields.nth(3)?.parse().ok())?
     })
 }
 
@@ -133,6 +148,7 @@ mod tests {
         \x20  1: 0100007F:C001 0100007F:2124 01 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 20 4 30 10 -1\n\
         \x20  2: 0100007F:2124 0100007F:C001 01 00000000:00000000 00:00000000 00000000     0        0 3 1 0 20 4 30 10 -1\n\
         \x20  3: 0000000000000000FFFF00000100007F:C002 0000000000000000FFFF00000100007F:2124 01 0:0 00:0 0 65534 0 4\n\
+        \x20  4: 0100007F:C003 0100007F:2124 05 0:0 03:0 0 0 0 0\n\
         garbage\n";
 
     #[cfg(target_endian = "little")]
@@ -142,7 +158,8 @@ mod tests {
         let user = |client: &str| user_in(TABLE, client.parse().unwrap(), server);
         assert_eq!(user("127.0.0.1:49153"), Some(1000));
         assert_eq!(user("127.0.0.1:49154"), Some(65534), "a socket of IPv6");
-        assert_eq!(user("127.0.0.1:49155"), None);
+        assert_eq!(user("127.0.0.1:49155"), None, "closed by its process, and not root's");
+        assert_eq!(user("127.0.0.1:49156"), None);
         assert_eq!(user("127.0.0.2:49153"), None);
     }
 
@@ -158,13 +175,20 @@ mod tests {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else { continue };
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (server, from) = listener.accept().unwrap();
-            let peer = TcpPeer { client: from, server: server.local_addr().unwrap(), is_encrypted: false };
+            let (server_side, from) = listener.accept().unwrap();
+            let peer =
+                TcpPeer { client: from, server: server_side.local_addr().unwrap(), is_encrypted: false };
             let user = peer.user().unwrap();
             assert!(user.is_trusted() && !user.name().is_empty());
+            assert_eq!(peer.user_in_tables(), Some(user));
+            assert_eq!(socket_user(peer.client, peer.server).ok(), Some(Some(user.id)), "without the tables");
             let elsewhere = SocketAddr::new(from.ip(), from.port().wrapping_add(1));
             assert_eq!(TcpPeer { client: elsewhere, ..peer }.user(), None);
             drop(client);
+            // The kernel has done it when the server reads the end.
+            assert_eq!((&server_side).read(&mut [0]).unwrap(), 0);
+            assert_eq!(peer.user(), None, "the kernel would say that the socket is root's");
+            assert_eq!(peer.user_in_tables(), None);
         }
     }
 }

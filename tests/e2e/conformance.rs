@@ -92,6 +92,7 @@ impl Pair {
         let dir = tempfile::tempdir().unwrap();
         let agent = AgentId(format!("agent-of-{app}"));
         let options = EngineOptions {
+            remembered: None,
             host: DockerHost::default(),
             agent: agent.clone(),
             content_dir: dir.path().join("content"),

@@ -159,6 +159,7 @@ fn raw() -> bollard::Docker {
 
 fn connect(host: &str, agent: &AgentId, dir: &Path) -> Engine {
     let options = EngineOptions {
+        remembered: None,
         host: host.into(),
         agent: agent.clone(),
         content_dir: dir.join("content"),

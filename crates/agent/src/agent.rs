@@ -28,6 +28,7 @@ use crate::{
     agent_finder::AgentFinder,
     claims::Claims,
     commit_status::StatusReporter,
+    container_memory::{self, start_container_memory},
     context::Services,
     decryption::DecryptedSource,
     engine_state::EngineState,
@@ -164,10 +165,12 @@ impl Agent {
             secret_dir: contents.folder(Visibility::Secret).to_owned(),
             app_dir: state.applications(),
             registries: registry_logins::registries(&settings, &environment),
+            remembered: container_memory::remembered(&store),
             clock,
         })
         .map_err(Error::Docker)?;
         let own_container = docker.own_container();
+        let known_containers = docker.known_containers();
         remember_failure(state.path(), &store);
         let sources = open_repositories(&settings, &environment, &state).await?;
         let build_timeout = settings.build_timeout;
@@ -185,6 +188,7 @@ impl Agent {
         let tasks = TaskTracker::new();
         let notifications = Notifications::new(&settings.notifications, store.clone(), &environment, clock)
             .map_err(|(name, source)| Error::Receiver { name, source })?;
+        start_container_memory(known_containers, store.clone(), stop.clone(), &tasks);
         let handle = launch(parts, &stop, &tasks).with_notifications(notifications.clone());
         let handle = handle.with_fleet(settings.fleet.clone());
         let handle = handle.with_place(settings.host.name.clone(), settings.page_url());

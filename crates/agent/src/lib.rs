@@ -31,6 +31,7 @@ mod canary_events;
 mod claims;
 mod commit_failure;
 mod commit_status;
+mod container_memory;
 mod context;
 mod cron_runs;
 mod decryption;

@@ -11,6 +11,8 @@ use driftless_model::{AppName, Container, ContainerId, Healthcheck, Timestamp, V
 
 /// The number of stops by users that are remembered, over all containers.
 const MAX_USER_STOPS: usize = 1000;
+/// The number of new objects whose application is remembered.
+const MAX_NEW: usize = 4096;
 /// The number of visits of one container that are remembered.
 const MAX_VISITS: usize = 32;
 /// The number of commands of the agent that may run at the same time.
@@ -36,6 +38,9 @@ pub(crate) struct Attribution {
 struct AttributionState {
     /// Names and ids of containers that the agent created. Labels never change, so these stay the agent's.
     created: BTreeMap<String, ContainerId>,
+    /// The applications of containers and networks that the agent created, by id: until these are listed, their events name
+    /// no application.
+    new: BTreeMap<String, AppName>,
     /// Those of them that have commands to run after a start or before a stop.
     with_hooks: BTreeSet<ContainerId>,
     /// The adopted objects of each application, by its record: labels do not show them.
@@ -76,6 +81,21 @@ impl Attribution {
     /// The agent created a container.
     pub(crate) fn record_created(&self, name: &str, id: &ContainerId) {
         self.lock().created.insert(name.to_owned(), id.clone());
+    }
+
+    /// The agent created a container or network for an application.
+    pub(crate) fn record_new(&self, id: &str, app: &AppName) {
+        let mut state = self.lock();
+        // An event of a forgotten one wakes all applications.
+        if state.new.len() >= MAX_NEW {
+            state.new.clear();
+        }
+        state.new.insert(id.to_owned(), app.clone());
+    }
+
+    /// The application that the agent created a container or network for, lately.
+    pub(crate) fn creator(&self, id: &str) -> Option<AppName> {
+        self.lock().new.get(id).cloned()
     }
 
     /// The agent created this container with commands to run after a start or before a stop.
@@ -256,6 +276,7 @@ impl Attribution {
     pub(crate) fn retain_containers(&self, exists: impl Fn(&ContainerId) -> bool) {
         let AttributionState {
             created,
+            new: _,
             with_hooks,
             adopted: _,
             user_stops,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use driftless_model::{
-    AgentId, AppName, Container, ContainerId, Image, Instance, Network, SpecHash, Timestamp, Volume,
+    AgentId, AppName, Container, ContainerId, Image, Instance, Network, SpecHash, State, Timestamp, Volume,
 };
 use tokio::time::Instant;
 
@@ -119,6 +119,10 @@ pub(crate) struct ReadToken(u64);
 struct CacheState {
     /// Since when no event can have been missed; `None` while the stream is interrupted.
     trusted_since: Option<Timestamp>,
+    /// The time in nanoseconds of the last event, by the engine's clock.
+    last_event: Option<u64>,
+    /// Containers that an earlier process has inspected, until the event stream begins.
+    recalled: Vec<(ContainerId, InspectedContainer)>,
     last_token: u64,
     containers: BTreeMap<ContainerId, CachedContainer>,
     /// The configurations in use, by hash: the replicas of a workload share one.
@@ -132,7 +136,45 @@ struct CacheState {
 #[derive(Debug)]
 struct CachedContainer {
     token: u64,
+    /// The announcements while it was being read.
+    announced: Vec<Announcement>,
     inspected: Option<InspectedContainer>,
+}
+
+/// The most that is announced during one call: creation, networks and start.
+const MOST_ANNOUNCEMENTS: usize = 32;
+
+/// An event that a container which was inspected in time already shows.
+///
+/// After a call of the agent its own events arrive a moment later than the container is read. Without this, each new
+/// container was inspected twice. The events of a container arrive in their order, and each one that takes something
+/// back, such as an exit, makes the cache forget the container. So the announced start of a container that is known to
+/// run is not newer than what is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Announcement {
+    Created,
+    /// At this time of the engine.
+    Started(Timestamp),
+    /// To the network with this id.
+    Connected(String),
+}
+
+impl Announcement {
+    fn is_in(&self, inspected: &InspectedContainer) -> bool {
+        let instance = &inspected.instance;
+        match self {
+            Self::Created => true,
+            Self::Started(at) => match instance.state {
+                State::Running { .. } => true,
+                State::Exited { finished, .. } | State::Restarting { finished, .. } => *at < finished,
+                State::Created | State::Paused | State::Removing | State::Dead => false,
+            },
+            Self::Connected(network) => {
+                let mut endpoints = instance.networks.values();
+                instance.is_running() && endpoints.any(|endpoint| endpoint.network_id == *network)
+            }
+        }
+    }
 }
 
 impl Cache {
@@ -151,9 +193,39 @@ impl Cache {
         let mut state = self.lock();
         state.clear();
         state.trusted_since = Some(now);
+        for (id, mut inspected) in std::mem::take(&mut state.recalled) {
+            if let Some(instance) = Arc::get_mut(&mut inspected.instance) {
+                instance.config = state.share_config(Arc::clone(&instance.config));
+            }
+            let token = state.next_token();
+            let entry = CachedContainer { token, announced: Vec::new(), inspected: Some(inspected) };
+            state.containers.insert(id, entry);
+        }
         self.containers.trust();
         self.networks.trust();
         self.volumes.trust();
+    }
+
+    /// Takes the containers that an earlier process has inspected and that have not changed since. They count from
+    /// [`Self::begin`] on.
+    pub(crate) fn recall(&self, containers: Vec<(ContainerId, InspectedContainer)>) {
+        self.lock().recalled = containers;
+    }
+
+    /// An event was handled.
+    pub(crate) fn note_event(&self, nanos: Option<u64>) {
+        let mut state = self.lock();
+        state.last_event = nanos.max(state.last_event);
+    }
+
+    /// The inspected containers, and the time of the last event that they take into account. `None` while the event stream
+    /// is interrupted, and before the first event.
+    pub(crate) fn inspected(&self) -> Option<(u64, Vec<(ContainerId, InspectedContainer)>)> {
+        let state = self.lock();
+        state.trusted_since?;
+        let known =
+            |(id, entry): (&ContainerId, &CachedContainer)| Some((id.clone(), entry.inspected.clone()?));
+        Some((state.last_event?, state.containers.iter().filter_map(known).collect()))
     }
 
     /// The event stream is interrupted.
@@ -189,7 +261,8 @@ impl Cache {
     pub(crate) fn begin_container_read(&self, id: &ContainerId) -> ReadToken {
         let mut state = self.lock();
         let token = state.next_token();
-        state.containers.insert(id.clone(), CachedContainer { token, inspected: None });
+        let reading = CachedContainer { token, announced: Vec::new(), inspected: None };
+        state.containers.insert(id.clone(), reading);
         ReadToken(token)
     }
 
@@ -197,21 +270,32 @@ impl Cache {
         let mut state = self.lock();
         let is_trusted = state.trusted_since.is_some();
         let entry = state.containers.get_mut(id);
-        if let Some(entry) = entry.filter(|entry| is_trusted && entry.token == token.0) {
+        let Some(entry) = entry.filter(|entry| is_trusted && entry.token == token.0) else { return };
+        if entry.announced.iter().all(|announced| announced.is_in(&inspected)) {
+            entry.announced.clear();
             entry.inspected = Some(inspected);
         }
     }
 
     /// The one shared copy of a configuration.
     pub(crate) fn share_config(&self, config: Arc<Container>) -> Arc<Container> {
-        let hash = config.spec();
+        self.lock().share_config(config)
+    }
+
+    /// An event announces what a container that was read already may show.
+    pub(crate) fn announce(&self, id: &ContainerId, announcement: Announcement, settled: Settled) {
         let mut state = self.lock();
-        let known = state.configs.get(&hash).and_then(Weak::upgrade);
-        if let Some(known) = known.filter(|known| *known == config) {
-            return known;
+        let is_shown = state.containers.get_mut(id).is_none_or(|entry| match &entry.inspected {
+            Some(inspected) => announcement.is_in(inspected),
+            None => {
+                entry.announced.push(announcement);
+                entry.announced.len() < MOST_ANNOUNCEMENTS
+            }
+        });
+        if !is_shown {
+            state.containers.remove(id);
         }
-        state.configs.insert(hash, Arc::downgrade(&config));
-        config
+        self.containers.note_change(id.as_str(), settled);
     }
 
     /// A container has changed.
@@ -264,6 +348,16 @@ impl CacheState {
         self.last_token
     }
 
+    fn share_config(&mut self, config: Arc<Container>) -> Arc<Container> {
+        let hash = config.spec();
+        let known = self.configs.get(&hash).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| *known == config) {
+            return known;
+        }
+        self.configs.insert(hash, Arc::downgrade(&config));
+        config
+    }
+
     fn clear(&mut self) {
         self.containers.clear();
         self.images.clear();
@@ -273,7 +367,50 @@ impl CacheState {
 
 #[cfg(test)]
 mod tests {
+    use driftless_model::{Endpoint, Health, InstanceId, LiveSettings, Readiness};
+
     use super::*;
+
+    fn inspected(id: &ContainerId, state: State, network: &str) -> InspectedContainer {
+        let endpoint = Endpoint { network_id: network.to_owned(), ..Endpoint::default() };
+        let instance = Instance {
+            id: id.clone(),
+            name: "web-1".to_owned(),
+            instance: InstanceId { workload: "web".into(), slot: 1 },
+            agent: AgentId::from("a1"),
+            spec: SpecHash(String::new()),
+            created: Timestamp(1),
+            started: None,
+            state,
+            readiness: Readiness::Ready { since: Timestamp(1) },
+            restarts: 0,
+            networks: [("net".to_owned(), endpoint)].into(),
+            live: LiveSettings::default(),
+            config: Arc::default(),
+            image_id: String::new(),
+            anonymous_volumes: BTreeMap::new(),
+            empty_volumes: BTreeMap::new(),
+            part: None,
+            hosts: BTreeSet::new(),
+            volumes_of: BTreeSet::new(),
+            bound_ports: Vec::new(),
+            touched_by_hand: None,
+            last_output: String::new(),
+        };
+        let listed = ListedContainer {
+            name: "web-1".to_owned(),
+            app: None,
+            agent: None,
+            project: None,
+            image_id: String::new(),
+            state: "running".to_owned(),
+            health: Health::Healthy,
+            networks: Vec::new(),
+            replaces_agent: false,
+            ports: Vec::new(),
+        };
+        InspectedContainer { listed: Arc::new(listed), instance: Arc::new(instance) }
+    }
 
     #[tokio::test]
     async fn answer_older_than_an_event_is_not_stored() {
@@ -288,6 +425,45 @@ mod tests {
         assert!(cache.image("web:1").is_some());
         cache.interrupt();
         assert_eq!(cache.image("web:1"), None);
+    }
+
+    #[test]
+    fn events_that_an_inspected_container_shows_are_no_change() {
+        let (cache, id) = (Cache::default(), ContainerId::from("1"));
+        cache.begin(Timestamp(1));
+        let read = |state: &State, announced: &[Announcement]| {
+            let token = cache.begin_container_read(&id);
+            announced.iter().for_each(|announced| cache.announce(&id, announced.clone(), Settled::Yes));
+            cache.store_container(&id, token, inspected(&id, state.clone(), "n1"));
+            cache.container(&id).is_some()
+        };
+        let running = State::Running { since: Timestamp(1), health: Health::Healthy };
+        let connected = |network: &str| Announcement::Connected(network.to_owned());
+        let started = Announcement::Started(Timestamp(5));
+        let own = [Announcement::Created, connected("n1"), started.clone()];
+        assert!(read(&running, &own), "while it was read");
+        for shown in own {
+            cache.announce(&id, shown, Settled::Yes);
+            assert!(cache.container(&id).is_some(), "after it was read");
+        }
+        cache.announce(&id, connected("n2"), Settled::Soon);
+        assert!(cache.container(&id).is_none(), "another network");
+        let exited = |at: u64| State::Exited {
+            code: 0,
+            finished: Timestamp(at),
+            out_of_memory: false,
+            error: String::new(),
+        };
+        assert!(!read(&State::Created, &[started.clone()]), "read before its start");
+        assert!(read(&exited(6), &[started.clone()]), "read after its end");
+        assert!(!read(&exited(4), &[started.clone()]), "another run");
+        assert!(read(&State::Created, &[]));
+        cache.announce(&id, started, Settled::Yes);
+        assert!(cache.container(&id).is_none(), "started since");
+        assert!(read(&running, &[]));
+        cache.invalidate_container(&id, Settled::Soon);
+        assert!(cache.container(&id).is_none(), "an exit");
+        assert!(!read(&running, &vec![Announcement::Created; MOST_ANNOUNCEMENTS]), "too many to remember");
     }
 
     #[test]

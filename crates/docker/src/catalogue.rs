@@ -20,8 +20,10 @@ const LONGEST_AGE: Duration = Duration::from_mins(4);
 /// The time for which an object is read again after an event that the engine sends before its own list is up to date:
 /// when a container exits, it takes down the network in between.
 const SETTLING: Duration = Duration::from_secs(5);
-/// If more objects have changed, everything is read.
+/// If more objects have to be read, everything is.
 const MOST_KEYS: usize = 64;
+/// Bounds the memory of changes that nobody reads.
+const MOST_CHANGES: usize = 4096;
 
 /// The objects that a reader has to ask the engine for.
 #[derive(Debug)]
@@ -73,7 +75,21 @@ struct ListRead<S> {
 #[derive(Clone, Copy, Debug)]
 struct Change {
     moment: u64,
+    /// The time of the event.
+    noted: Instant,
     settles: Instant,
+    /// When it was last read since.
+    read: Option<Instant>,
+}
+
+impl Change {
+    /// Whether the object has to be read. One that was read after the event and has not settled is read again when twice
+    /// as much time has passed since the event. Each reader used to read it, so a host on which hundreds of containers
+    /// exit was read as a whole by each of them.
+    fn is_due(&self, now: Instant) -> bool {
+        let Some(read) = self.read.filter(|_| now < self.settles) else { return true };
+        now.duration_since(self.noted) >= 2 * read.duration_since(self.noted)
+    }
 }
 
 impl<S> Default for Catalogue<S> {
@@ -103,9 +119,12 @@ impl<S: Default> Catalogue<S> {
             Next::Read { reading, requested } => (reading, requested),
         };
         let began = Instant::now();
-        let is_whole = matches!(reading, Reading::All { .. });
+        let keys = match &reading {
+            Reading::All { .. } => None,
+            Reading::Changed { keys, .. } => Some(keys.clone()),
+        };
         let result = read(reading).await.map(Arc::new);
-        self.lock().finish(requested, began, is_whole, result.clone());
+        self.lock().finish(requested, began, keys.as_ref(), result.clone());
         result
     }
 
@@ -133,13 +152,13 @@ impl<S: Default> Catalogue<S> {
     pub(crate) fn note_change(&self, key: &str, settled: Settled) {
         let mut state = self.lock();
         let moment = state.next_moment();
-        if state.changed.len() >= MOST_KEYS && !state.changed.contains_key(key) {
+        if state.changed.len() >= MOST_CHANGES && !state.changed.contains_key(key) {
             return state.outdate();
         }
-        let now = Instant::now();
-        let settles = if settled == Settled::Yes { now } else { now + SETTLING };
+        let noted = Instant::now();
+        let settles = if settled == Settled::Yes { noted } else { noted + SETTLING };
         let settles = state.changed.get(key).map_or(settles, |before| before.settles.max(settles));
-        state.changed.insert(key.to_owned(), Change { moment, settles });
+        state.changed.insert(key.to_owned(), Change { moment, noted, settles, read: None });
     }
 
     /// Everything has to be read again.
@@ -185,19 +204,37 @@ impl<S: Default> CatalogueState<S> {
         if !is_complete {
             return Next::Read { reading: Reading::All { before }, requested };
         }
-        if self.changed.is_empty() {
+        let now = Instant::now();
+        let due = self.changed.iter().filter(|(_, change)| change.is_due(now));
+        let keys: BTreeSet<String> = due.map(|(key, _)| key.clone()).collect();
+        if keys.is_empty() {
             return Next::Known(last.result.clone());
         }
-        let keys = self.changed.keys().cloned().collect();
+        if keys.len() > MOST_KEYS {
+            return Next::Read { reading: Reading::All { before }, requested };
+        }
         Next::Read { reading: Reading::Changed { before, keys }, requested }
     }
 
-    fn finish(&mut self, requested: u64, began: Instant, is_whole: bool, result: Result<Arc<S>, CallError>) {
+    /// `keys`: the objects that were read; `None` if everything was.
+    fn finish(
+        &mut self,
+        requested: u64,
+        began: Instant,
+        keys: Option<&BTreeSet<String>>,
+        result: Result<Arc<S>, CallError>,
+    ) {
         if result.is_ok() {
-            self.changed.retain(|_, change| change.moment > requested || change.settles > began);
+            self.changed.retain(|key, change| {
+                let was_read = change.moment <= requested && keys.is_none_or(|keys| keys.contains(key));
+                if was_read {
+                    change.read = Some(began);
+                }
+                !was_read || change.settles > began
+            });
         }
         let before = self.last.take();
-        let whole_since = before.filter(|_| !is_whole).map_or(began, |before| before.whole_since);
+        let whole_since = before.filter(|_| keys.is_some()).map_or(began, |before| before.whole_since);
         self.last = Some(ListRead { requested, whole_since, result });
     }
 }
@@ -276,12 +313,36 @@ mod tests {
         host.list().await;
         host.catalogue.note_change("a", Settled::Soon);
         host.catalogue.note_change("b", Settled::Yes);
+        tokio::time::advance(Duration::from_millis(10)).await;
         host.list().await;
         host.list().await;
+        assert_eq!(host.reads(), ["all", "a b"], "read a moment ago");
+        tokio::time::advance(Duration::from_millis(10)).await;
+        host.list().await;
+        tokio::time::advance(Duration::from_millis(10)).await;
+        host.list().await;
+        assert_eq!(host.reads(), ["a"], "twice the time has passed, then half as much again");
         tokio::time::advance(SETTLING).await;
         host.list().await;
         host.list().await;
-        assert_eq!(host.reads(), ["all", "a b", "a", "a"]);
+        assert_eq!(host.reads(), ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn object_left_out_of_a_read_is_read_later() {
+        let host = ListedHost::new(&["a", "b"]);
+        host.list().await;
+        host.catalogue.note_change("a", Settled::Soon);
+        tokio::time::advance(Duration::from_millis(10)).await;
+        host.list().await;
+        host.catalogue.note_change("b", Settled::Yes);
+        host.list().await;
+        assert_eq!(host.reads(), ["all", "a", "b"]);
+        host.names.lock().unwrap().remove("a");
+        tokio::time::advance(SETTLING).await;
+        assert_eq!(host.list().await, ["b"]);
+        host.list().await;
+        assert_eq!(host.reads(), ["a"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use driftless_model::{AgentId, AppName, ContainerId, Health, Protocol};
 use http::Method;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
@@ -24,7 +24,7 @@ pub(crate) struct ContainerList {
 }
 
 /// An entry of the list: enough to see that the container changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ListedContainer {
     pub name: String,
     pub app: Option<AppName>,

@@ -34,6 +34,7 @@ use crate::{
         SignedImage,
     },
     registry_logins::RegistryLogins,
+    remembered::{KnownContainers, Remembered},
     transport::Address,
 };
 
@@ -55,6 +56,8 @@ pub struct EngineOptions {
     /// [`driftless_model::MountSource::AppFolder`].
     pub app_dir: PathBuf,
     pub registries: RegistryLogins,
+    /// The containers that an earlier process of the agent has inspected. `None`: nothing is known.
+    pub remembered: Option<Remembered>,
     pub clock: Clock,
 }
 
@@ -98,8 +101,16 @@ impl Engine {
     /// Begins to follow the engine, which need not run yet. Fails if the address is invalid. Must be called inside a
     /// Tokio runtime.
     pub fn connect(options: EngineOptions) -> Result<Self, Error> {
-        let EngineOptions { host, agent, content_dir, secret_dir, app_dir, registries: logins, clock } =
-            options;
+        let EngineOptions {
+            host,
+            agent,
+            content_dir,
+            secret_dir,
+            app_dir,
+            registries: logins,
+            remembered,
+            clock,
+        } = options;
         let doing = format!("connect to the engine at {}", host.address);
         let address =
             Address::parse(&host).map_err(|message| Error::Rejected { doing: doing.clone(), message })?;
@@ -126,6 +137,7 @@ impl Engine {
             attribution: Arc::clone(&attribution),
             events: events.clone(),
             missed_event,
+            remembered,
             clock,
         };
         Ok(Self {
@@ -163,6 +175,12 @@ impl Engine {
     /// Tells which container this process runs in.
     pub fn own_container(&self) -> OwnContainer {
         OwnContainer(Arc::clone(&self.connection))
+    }
+
+    /// Tells what is known of the engine's containers.
+    pub fn known_containers(&self) -> KnownContainers {
+        let (cache, connection) = (Arc::clone(&self.cache), Arc::clone(&self.connection));
+        KnownContainers { cache, connection, taken: None }
     }
 
     /// The number of calls so far.

@@ -8,7 +8,6 @@ use driftless_model::{AppName, ContainerId, Timestamp, label};
 use http::{Method, header::DATE};
 use http_body_util::BodyExt;
 use hyper::body::{Bytes, Frame, Incoming};
-use serde::Deserialize;
 use tokio::{
     sync::{Notify, broadcast},
     time::{Instant, sleep, sleep_until, timeout},
@@ -18,12 +17,14 @@ use tracing::{info, warn};
 use crate::{
     agent_claims::AgentClaims,
     attribution::{Attribution, is_healthcheck},
-    cache::{Cache, ObjectKind},
+    cache::{Announcement, Cache, ObjectKind},
     call_error::CallError,
     catalogue::Settled,
     connection::Connection,
     deadline::{ANSWER, PING, within},
     docker::EngineEvent,
+    raw_event::{IGNORED, RawActor, RawEvent, VISITS},
+    remembered::{self, Remembered},
 };
 
 /// The pause before the first reconnection. It doubles up to the longest.
@@ -40,27 +41,6 @@ const DELIVERY: Duration = Duration::from_secs(2);
 /// Bytes. An event has a few hundred; an engine that sends this much without a line end is broken.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// Frequent events of containers that change nothing for the agent.
-const IGNORED: &[&str] = &[
-    "archive-path",
-    "attach",
-    "commit",
-    "copy",
-    "detach",
-    "exec_create",
-    "exec_detach",
-    "export",
-    "mount",
-    "push",
-    "resize",
-    "save",
-    "top",
-    "unmount",
-];
-
-/// Events of commands in containers and of copies into them. They change nothing that is cached.
-const VISITS: &[&str] = &["exec_die", "exec_start", "extract-to-dir"];
-
 /// Events that the engine sends when its list of containers is up to date.
 const SETTLED: &[&str] = &["create", "destroy", "health_status", "rename", "start", "unpause", "update"];
 
@@ -73,6 +53,8 @@ pub(crate) struct EventWatcher {
     pub(crate) events: broadcast::Sender<EngineEvent>,
     /// Notified when a container was found that exited without an event.
     pub(crate) missed_event: Arc<Notify>,
+    /// The containers that an earlier process has inspected, until the first event stream is open.
+    pub(crate) remembered: Option<Remembered>,
     pub(crate) clock: Clock,
 }
 
@@ -83,6 +65,8 @@ struct EventStream {
     pending: Vec<u8>,
     /// The time of the last event in nanoseconds, by the engine's clock. `None` if the engine never stated its time.
     last_event: Option<u64>,
+    /// The engine's time when the stream was opened.
+    opened: Option<Timestamp>,
 }
 
 /// Why an event stream ended.
@@ -94,7 +78,7 @@ enum StreamEnd {
 
 impl EventWatcher {
     /// Runs until it is aborted.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         let mut attempt = 0;
         let mut was_reachable = true;
         loop {
@@ -105,6 +89,7 @@ impl EventWatcher {
                         info!("the Docker Engine answers again");
                     }
                     was_reachable = true;
+                    self.recall(stream.opened).await;
                     self.begin();
                     self.claims.hear_open_claims().await;
                     self.listen(stream).await
@@ -131,6 +116,13 @@ impl EventWatcher {
         }
     }
 
+    /// Takes what an earlier process has inspected and what has not changed since.
+    async fn recall(&mut self, opened: Option<Timestamp>) {
+        let Some(remembered) = self.remembered.take() else { return };
+        let unchanged = remembered::unchanged(&self.connection, self.clock, remembered, opened).await;
+        self.cache.recall(unchanged);
+    }
+
     /// Everything is read and observed again.
     fn begin(&self) {
         self.cache.begin(self.clock.now());
@@ -148,7 +140,7 @@ impl EventWatcher {
         // The header has whole seconds: events up to the next one may be older than the stream.
         let opened = response.headers().get(DATE).and_then(|it| Timestamp::parse_http(it.to_str().ok()?));
         let last_event = opened.map(|at| at.after(Duration::from_secs(1)).0.saturating_mul(1_000_000));
-        Ok(EventStream { body: response.into_body(), pending: Vec::new(), last_event })
+        Ok(EventStream { body: response.into_body(), pending: Vec::new(), last_event, opened })
     }
 
     /// Returns why the stream ended.
@@ -245,6 +237,7 @@ impl EventWatcher {
             Ok(event) => {
                 let time = event.time_nano;
                 self.handle(event);
+                self.cache.note_event(time);
                 time
             }
             Err(error) => {
@@ -344,7 +337,11 @@ impl EventWatcher {
             _ => {}
         }
         let settled = if SETTLED.contains(&action) { Settled::Yes } else { Settled::Soon };
-        self.cache.invalidate_container(id, settled);
+        match action {
+            "create" => self.cache.announce(id, Announcement::Created, settled),
+            "start" => self.cache.announce(id, Announcement::Started(at), settled),
+            _ => self.cache.invalidate_container(id, settled),
+        }
     }
 
     /// Returns the application to wake: the container's owner when it connects or disconnects, else the network's.
@@ -356,6 +353,7 @@ impl EventWatcher {
     ) -> Option<AppName> {
         let networks = self.cache.objects(ObjectKind::Networks);
         let of_network = networks.last_known().and_then(|networks| networks.app(id).cloned());
+        let of_network = of_network.or_else(|| self.attribution.creator(id));
         if !matches!(action, "connect" | "disconnect") {
             networks.note_change(id, Settled::Yes);
             return of_network;
@@ -363,8 +361,19 @@ impl EventWatcher {
         let container = ContainerId(attributes.get("container")?.clone());
         let inspected = self.cache.container(&container);
         let of_container = inspected.and_then(|inspected| inspected.listed.app.clone());
+        // An event without an application wakes all of them: with 100 applications, each connection of a container that
+        // was not inspected yet made 100 rounds.
+        let of_container = of_container.or_else(|| {
+            let list = self.cache.container_list().last_known()?;
+            list.containers.get(&container)?.app.clone()
+        });
+        let of_container = of_container.or_else(|| self.attribution.creator(container.as_str()));
         let of_container = of_container.or_else(|| self.attribution.adopter(&container));
-        self.cache.invalidate_container(&container, Settled::Soon);
+        if action == "connect" {
+            self.cache.announce(&container, Announcement::Connected(id.to_owned()), Settled::Soon);
+        } else {
+            self.cache.invalidate_container(&container, Settled::Soon);
+        }
         of_container.or(of_network)
     }
 
@@ -379,27 +388,6 @@ fn pause(attempt: u32, now: Timestamp) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(LONGEST_PAUSE);
     let part = u32::try_from(now.0 % 251).unwrap_or_default();
     full.saturating_sub(full / 4 * part / 250)
-}
-
-#[derive(Deserialize)]
-struct RawEvent {
-    #[serde(rename = "Type", default)]
-    kind: String,
-    #[serde(rename = "Action", default)]
-    action: String,
-    #[serde(rename = "Actor", default)]
-    actor: RawActor,
-    #[serde(rename = "timeNano")]
-    time_nano: Option<u64>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawActor {
-    #[serde(rename = "ID")]
-    id: String,
-    #[serde(rename = "Attributes")]
-    attributes: BTreeMap<String, String>,
 }
 
 #[cfg(test)]

@@ -85,9 +85,11 @@ mod percent_encoding;
 mod platforms;
 mod podman;
 mod pull;
+mod raw_event;
 mod registry;
 mod registry_login;
 mod registry_logins;
+mod remembered;
 mod self_container;
 mod shared_images;
 #[cfg(feature = "simulated")]
@@ -110,6 +112,7 @@ pub use registry::{
     ImageQuestion, NewestImage, RegistryError, SignatureError, SignatureQuestion, SignedImage, key_contents,
 };
 pub use registry_logins::{ReadSecret, RegistryLogins};
+pub use remembered::{KnownContainers, Remembered, RememberedChange};
 #[cfg(feature = "simulated")]
 pub use simulated::{
     ChangedBy, EventDelivery, Faults, IMAGE_BYTES, SimulatedEngine, TranscriptEntry, UserAction,

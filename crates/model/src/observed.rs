@@ -115,7 +115,7 @@ impl Claims {
 }
 
 /// One real container that carries our labels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     pub id: ContainerId,
     /// Its name in Docker, without the leading `/`.
@@ -159,7 +159,7 @@ pub struct Instance {
     pub last_output: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     Created,
     Running {
@@ -186,7 +186,7 @@ pub enum State {
 }
 
 /// The result of the container's own health check, from best to worst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Health {
     /// There is no health check, or it succeeds.
     Healthy,
@@ -195,7 +195,7 @@ pub enum Health {
 }
 
 /// The result of the agent's own probes of a running container.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Readiness {
     /// Ready since then. Without a readiness probe: since it runs and is healthy.
     Ready {
@@ -214,7 +214,7 @@ pub enum Readiness {
     },
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     pub network_id: String,
     /// Aliases that were asked for: without the container's id and name.

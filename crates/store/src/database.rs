@@ -109,6 +109,12 @@ const MIGRATIONS: &[&str] = &[
     -- Images that the agent pulled or built.
     CREATE TABLE images (id TEXT PRIMARY KEY, image TEXT NOT NULL) WITHOUT ROWID;
 ",
+    // Encrypted like `records.record`.
+    "
+    -- Inspected containers. `known` has one row: since which event, and with which program and engine.
+    CREATE TABLE containers (id TEXT PRIMARY KEY, container BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TABLE known_containers (context TEXT NOT NULL, last_event INTEGER NOT NULL);
+",
 ];
 
 /// The time to wait for another process that has locked the file, such as a backup.
@@ -331,6 +337,7 @@ mod tests {
         "265a0da83d99e6d6",
         "a1fa48d63f9609a1",
         "2c16016577d3e4b4",
+        "d92d1a5c43a4c2f5",
     ];
 
     #[test]

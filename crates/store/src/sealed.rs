@@ -115,7 +115,8 @@ impl Seal {
         text
     }
 
-    fn open(&self, table: &str, row: &str, sealed: &[u8]) -> Option<String> {
+    /// Like [`Self::text`], without a message.
+    pub(crate) fn open(&self, table: &str, row: &str, sealed: &[u8]) -> Option<String> {
         let (version, rest) = sealed.split_first()?;
         let (nonce, data) = rest.split_at_checked(NONCE_LEN)?;
         if *version != VERSION {

@@ -177,6 +177,7 @@ impl Inspector {
     pub fn connect(host: &DockerHost, state_dir: &Path, runtime_dir: &Path) -> Result<Self, Error> {
         let clock = Clock::System;
         let engine = Engine::connect(EngineOptions {
+            remembered: None,
             host: host.clone(),
             // No agent has the empty id, so no object counts as the agent's own.
             agent: AgentId(String::new()),

@@ -74,6 +74,7 @@ pub async fn plan_stack(stack: &Stack, host: &DockerHost) -> Result<DryRun, Erro
     let no_directory = PathBuf::from("/nonexistent");
     let clock = Clock::System;
     let engine = Engine::connect(EngineOptions {
+        remembered: None,
         host: host.clone(),
         agent: nobody.clone(),
         content_dir: no_directory.clone(),

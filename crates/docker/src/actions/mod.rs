@@ -120,6 +120,7 @@ impl Actions {
                 match &created {
                     Ok(id) => {
                         self.containers.first_start.record_created(id, &creation.container);
+                        self.containers.attribution.record_new(id.as_str(), app);
                         self.cache.invalidate_container(id, Settled::Yes);
                     }
                     // A call without an answer may have succeeded.

@@ -69,6 +69,7 @@ impl Networks {
         let networks = self.cache.objects(ObjectKind::Networks);
         match self.send_create(&body).await {
             Ok(id) => {
+                self.attribution.record_new(&id, app);
                 networks.note_change(&id, Settled::Yes);
                 Ok(())
             }

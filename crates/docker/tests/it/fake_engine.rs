@@ -13,7 +13,7 @@ use axum::{
     response::Response,
 };
 use driftless_clock::Clock;
-use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
+use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins, Remembered};
 use driftless_model::{AgentId, AppName, ContainerId, Instance, Timestamp};
 use futures_util::{StreamExt, stream};
 use http::{Method, StatusCode, header};
@@ -87,8 +87,14 @@ impl FakeEngine {
 
     /// A client of this engine.
     pub(crate) fn connect(&self) -> Engine {
+        self.connect_remembering(None)
+    }
+
+    /// A client of this engine that remembers containers from before.
+    pub(crate) fn connect_remembering(&self, remembered: Option<Remembered>) -> Engine {
         let folder = self.folder.path();
         let options = EngineOptions {
+            remembered,
             host: format!("unix://{}", socket(folder).display()).as_str().into(),
             agent: AgentId::from(AGENT),
             content_dir: folder.join("content"),
@@ -162,6 +168,11 @@ impl FakeEngine {
     /// Removes a container, without an event.
     pub(crate) fn remove(&self, id: &ContainerId) {
         self.host(|host| host.containers.remove(id.as_str()));
+    }
+
+    /// Forgets all events, as an engine that starts again.
+    pub(crate) fn forget_events(&self) {
+        self.host(|host| host.remembered.clear());
     }
 
     /// From now on, present event streams are silent. New ones are not.

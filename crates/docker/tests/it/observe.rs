@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_docker::{Docker, EngineEvent, ObserveScope};
+use driftless_docker::{Docker, EngineEvent, ObserveScope, Remembered, RememberedChange};
 use driftless_model::{AppName, ContainerId};
 use tokio::time::{advance, sleep};
 
@@ -66,6 +66,7 @@ async fn container_that_exits_is_listed_until_it_has_settled() {
     sleep(Duration::from_millis(10)).await;
     observed(&engine).await;
     fake.end(&id, "exited", 1);
+    sleep(Duration::from_millis(100)).await;
     let instance = crate::fake_engine::instance(&engine, &id).await;
     assert!(!instance.is_running(), "{:?}", instance.state);
     sleep(Duration::from_secs(10)).await;
@@ -73,4 +74,57 @@ async fn container_that_exits_is_listed_until_it_has_settled() {
     let lists = fake.calls("/containers/json").len();
     observed(&engine).await;
     assert_eq!(fake.calls("/containers/json").len(), lists);
+}
+
+/// The ids of the containers that were inspected, in the order of the calls.
+fn inspected(fake: &FakeEngine) -> Vec<String> {
+    let calls = fake.calls("GET /containers/").into_iter();
+    let ids = calls
+        .filter_map(|call| Some(call.strip_prefix("GET /containers/")?.strip_suffix("/json?")?.to_owned()));
+    // The engine is asked about the agent's own container by other names.
+    ids.filter(|id: &String| id.len() == 64).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn restart_inspects_containers_with_events_since() {
+    let fake = FakeEngine::new();
+    let (web, worker) = (fake.run("web", "no"), fake.run("worker", "no"));
+    let engine = fake.connect();
+    let mut known = engine.known_containers();
+    await_connected(&engine).await;
+    assert_eq!(known.changes(), None, "without an event there is nothing to begin from");
+    sleep(Duration::from_secs(1)).await;
+    fake.happen(web.as_str(), "update");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(observed(&engine).await.len(), 2);
+    let RememberedChange { context, last_event, changed: containers, is_first, gone } =
+        known.changes().unwrap();
+    assert!(is_first && gone.is_empty() && containers.len() == 2);
+    assert!(known.changes().unwrap().changed.is_empty(), "only what has changed since");
+    let remembered = Remembered { context, last_event, containers };
+    drop(engine);
+    sleep(Duration::from_secs(1)).await;
+    fake.end(&worker, "exited", 0);
+    fake.happen(worker.as_str(), "die");
+
+    let restart = async |remembered: &Remembered| {
+        let before = inspected(&fake).len();
+        let engine = fake.connect_remembering(Some(remembered.clone()));
+        await_connected(&engine).await;
+        let worker = crate::fake_engine::instance(&engine, &worker).await;
+        assert!(!worker.is_running(), "{:?}", worker.state);
+        assert!(crate::fake_engine::instance(&engine, &web).await.is_running());
+        let mut ids = inspected(&fake).split_off(before);
+        ids.sort();
+        ids
+    };
+    let both = [web.to_string(), worker.to_string()];
+    assert_eq!(restart(&remembered).await, [worker.to_string()]);
+    let other = Remembered { context: "another program".to_owned(), ..remembered.clone() };
+    assert_eq!(restart(&other).await, both);
+    let mut damaged = remembered.clone();
+    damaged.containers.insert(web.to_string(), "{".to_owned());
+    assert_eq!(restart(&damaged).await, both);
+    fake.forget_events();
+    assert_eq!(restart(&remembered).await, both, "the engine does not remember what has happened");
 }

@@ -139,7 +139,16 @@ pub(crate) fn pin(revision: u64) -> Pin {
 
 /// Makes a database one of version 4: without the tables that came later.
 pub(crate) fn make_older(connection: &rusqlite::Connection) {
-    let later = ["tokens", "audit", "incidents", "notifications", "fleet_hosts", "images"];
+    let later = [
+        "tokens",
+        "audit",
+        "incidents",
+        "notifications",
+        "fleet_hosts",
+        "images",
+        "containers",
+        "known_containers",
+    ];
     for table in later {
         connection.execute(&format!("DROP TABLE IF EXISTS {table}"), []).unwrap();
     }

@@ -8,13 +8,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     harness::{Agent, Counting, Docker, Engine, Settings, Site, images},
-    process, raw,
-    report::{Report, time},
+    process::{self, Memory},
+    raw,
+    report::{Report, Samples, megabytes, time},
 };
 
 const APPLICATIONS: usize = 100;
-const SERVICES: usize = 5;
-const PATIENCE: Duration = Duration::from_mins(4);
+const SERVICES: usize = 10;
+const PATIENCE: Duration = Duration::from_mins(6);
 
 /// The calls and the time of one start.
 struct Start {
@@ -25,7 +26,14 @@ struct Start {
     /// Lists of single objects.
     filtered: usize,
     inspects: usize,
+    /// When everything is done.
+    memory: Memory,
+    /// Answers of the API after a restart.
+    answers: Vec<(&'static str, Samples)>,
 }
+
+/// The requests of the page, the command line and Prometheus.
+const QUESTIONS: [&str; 4] = ["/api/v1/applications", "/api/v1/applications?view=summary", "/", "/metrics"];
 
 pub async fn applications(report: &mut Report) {
     let directory = tempfile::Builder::new().prefix("driftless-bench-").tempdir().unwrap();
@@ -52,10 +60,19 @@ pub async fn applications(report: &mut Report) {
          known to be synced. A proxy between agent and engine counts the calls. Lists are whole lists of containers, \
          networks or volumes; others name the objects that they ask for.",
     ));
-    report.table(&["applications", "start", "time", "CPU", "whole lists", "lists of some", "inspects"]);
+    report.table(&[
+        "applications",
+        "start",
+        "time",
+        "CPU",
+        "whole lists",
+        "lists of some",
+        "inspects",
+        "private memory",
+    ]);
     for (applications, starts) in &found {
         for (name, start) in ["first", "again"].into_iter().zip(starts) {
-            let Start { wall, cpu, lists, filtered, inspects } = start;
+            let Start { wall, cpu, lists, filtered, inspects, memory, answers: _ } = start;
             report.row(&[
                 applications.to_string(),
                 name.to_owned(),
@@ -64,11 +81,25 @@ pub async fn applications(report: &mut Report) {
                 lists.to_string(),
                 filtered.to_string(),
                 inspects.to_string(),
+                megabytes(memory.private),
             ]);
         }
     }
     report.line("");
-    let [_, again] = &found[0].1;
+    let [first, again] = &found[0].1;
+    report.text(&format!("Answers about the {APPLICATIONS} applications:"));
+    report.table(&["question", "median", "p95", "n"]);
+    for (question, times) in &again.answers {
+        let (median, p95) = (time(times.median()), time(times.percentile(95)));
+        report.row(&[format!("`{question}`"), median, p95, times.len().to_string()]);
+    }
+    report.line("");
+    let lists = format!("{} lists", first.lists);
+    report.goal("≤ 5 whole lists at the first start of 100 applications", &lists, first.lists <= 5);
+    let p95 = again.answers.iter().map(|(_, times)| times.percentile(95)).max().unwrap_or_default();
+    report.goal("p95 of the API ≤ 30 ms at 1,000 containers", &time(p95), p95 <= Duration::from_millis(30));
+    let private = first.memory.private.max(again.memory.private);
+    report.goal("≤ 30 MB private at 1,000 containers", &megabytes(private), private <= 30_000_000);
     let lists = format!("{} lists", again.lists);
     report.goal("≤ 5 lists at a restart with 100 applications", &lists, again.lists <= 5);
     let wall = again.wall <= Duration::from_secs(1);
@@ -109,13 +140,26 @@ async fn measure(
     site.repository.commit(&files);
     let began = Instant::now();
     let mut agent = site.agent().await;
-    let first = start(&agent, &proxy, applications, 0, began).await;
+    let mut first = start(&agent, &proxy, applications, 0, began).await;
     sleep(Duration::from_secs(10)).await;
+    first.memory = process::memory(agent.process());
     let before = proxy.requests().len();
     agent.kill9();
     let began = Instant::now();
     agent.launch();
-    let again = start(&agent, &proxy, applications, before, began).await;
+    let mut again = start(&agent, &proxy, applications, before, began).await;
+    sleep(Duration::from_secs(5)).await;
+    again.memory = process::memory(agent.process());
+    for question in QUESTIONS {
+        let mut times = Vec::new();
+        for _ in 0..40 {
+            let began = Instant::now();
+            let (status, _) = agent.get(question).await.expect("the agent answers");
+            times.push(began.elapsed());
+            assert_eq!(status, 200, "{question}");
+        }
+        again.answers.push((question, Samples::new(times)));
+    }
     drop(agent);
     let api = raw::Api(socket.display().to_string());
     for application in 0..applications {
@@ -136,7 +180,9 @@ async fn start(agent: &Agent, proxy: &Counting, applications: usize, before: usi
             break;
         }
         assert!(began.elapsed() < PATIENCE, "not settled within {PATIENCE:?}");
-        sleep(Duration::from_millis(50)).await;
+        // Each question costs the agent time, too.
+        let pause = if began.elapsed() < Duration::from_secs(3) { 50 } else { 1000 };
+        sleep(Duration::from_millis(pause)).await;
     }
     let wall = began.elapsed();
     let cpu = process::cpu(agent.process());
@@ -160,5 +206,7 @@ async fn start(agent: &Agent, proxy: &Counting, applications: usize, before: usi
         lists: whole.len(),
         filtered: filtered.len(),
         inspects: requests.iter().filter(is_inspect).count(),
+        memory: process::memory(agent.process()),
+        answers: Vec::new(),
     }
 }

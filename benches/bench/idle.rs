@@ -204,7 +204,7 @@ pub async fn pass(agent: &Agent) -> Duration {
 }
 
 /// Waits for as long as a thousand containers take.
-async fn patiently(agent: &Agent, commit: &str, patience: Duration) {
+pub async fn patiently(agent: &Agent, commit: &str, patience: Duration) {
     let began = Instant::now();
     while !agent.application().await.is_some_and(|it| harness::is_settled(&it, commit)) {
         assert!(began.elapsed() < patience, "not settled within {patience:?}");

@@ -18,10 +18,12 @@ use tokio::time::{Instant, timeout};
 mod harness;
 
 mod applications;
+mod deploy;
 mod git;
 mod idle;
 mod large;
 mod load;
+mod memory;
 mod noop;
 mod planner;
 mod preview;
@@ -37,14 +39,16 @@ mod rollout;
 use report::Report;
 
 /// The parts, in the order of the report.
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 16] = [
     "drift",
     "push",
     "webhook",
     "rollout",
+    "deploy",
     "idle",
     "applications",
     "large",
+    "memory",
     "proxy",
     "planner",
     "binary",
@@ -95,6 +99,8 @@ async fn measure(part: &str, report: &mut Report) {
         "push" => reaction::push(report).await,
         "webhook" => reaction::webhook(report).await,
         "rollout" => rollout::rollout(report).await,
+        "deploy" => deploy::deploy(report).await,
+        "memory" => memory::memory(report).await,
         "idle" => idle::idle(report).await,
         "applications" => applications::applications(report).await,
         "large" => large::large(report).await,

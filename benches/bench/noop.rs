@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     few,
     harness::{Agent, Compose, Docker, Leftovers, Settings, Site, images},
-    idle::pass,
+    idle::{pass, patiently},
     process, raw,
     report::{Report, Row, Samples, megabytes, ratio_text},
     samples,
@@ -17,11 +17,7 @@ use crate::{
 const SIZES: [usize; 3] = [10, 50, 200];
 
 pub async fn noop(report: &mut Report) {
-    let peers: Vec<(&str, Compose)> =
-        [("docker-compose 1.29", Compose::v1()), ("docker compose 2", Some(Compose::v2()))]
-            .into_iter()
-            .filter_map(|(name, it)| Some((name, it?)))
-            .collect();
+    let peers = [("docker compose 2", Compose::v2())];
     let mut found = Vec::new();
     for size in SIZES {
         found.push((size, measure(size, &peers).await));
@@ -55,9 +51,6 @@ pub async fn noop(report: &mut Report) {
         }
     }
     report.line("");
-    if peers.is_empty() {
-        report.text("Docker Compose is not installed on this machine, so there is no comparison.");
-    }
     for (size, it) in &found {
         for (name, theirs, _) in &it.theirs {
             let ratio = theirs.against(&it.ours);
@@ -86,7 +79,7 @@ async fn measure(size: usize, peers: &[(&'static str, Compose)]) -> Found {
     site.settings =
         Settings { more: Some(json!({ "branch": null, "commit": commit })), ..Settings::default() };
     let agent = site.agent().await;
-    agent.settled(&commit).await;
+    patiently(&agent, &commit, Duration::from_secs(60 + size as u64)).await;
     sleep(Duration::from_secs(1)).await;
 
     let mut ours = Vec::new();
@@ -107,7 +100,7 @@ async fn measure(size: usize, peers: &[(&'static str, Compose)]) -> Found {
         }
         let peak = process::peak_of(&mut compose.command(&folder, &project, &["up", "-d"]));
         theirs.push((*name, Samples::new(times), peak));
-        remove(&project).await;
+        remove(&Docker::default(), &raw::Api::default(), &project).await;
     }
     if ours.is_empty() {
         ours = passes(&agent).await;
@@ -128,10 +121,10 @@ async fn passes(agent: &Agent) -> Vec<Duration> {
 }
 
 /// Faster than Docker Compose itself would.
-async fn remove(project: &str) {
+pub async fn remove(docker: &Docker, api: &raw::Api, project: &str) {
     let filter = format!("label=com.docker.compose.project={project}");
-    let ids = Docker::default().run(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
+    let ids = docker.run(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
     for id in ids.lines() {
-        raw::Api::default().remove(id).await;
+        api.remove(id).await;
     }
 }

@@ -331,7 +331,10 @@ fn block(application: &Application, detail: Detail, now: Timestamp, colours: Col
         let anchors: Vec<String> = reasons.into_iter().map(|reason| format!("#{reason}")).collect();
         lines.push(Paint::Soft, &format!("explained in docs/troubleshooting.md{}", anchors.join(", ")));
     }
-    if let Some(operation) = status.operation.as_ref().filter(|it| !lines.contain(&it.message))
+    let is_wait = |message: &str| status.waits.iter().any(|wait| wait.message == message);
+    if let Some(operation) = &status.operation
+        && !lines.contain(&operation.message)
+        && !is_wait(&operation.message)
         && let Some((paint, text)) = operation_line(operation, now)
     {
         lines.push(paint, &text);

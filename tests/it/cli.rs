@@ -147,6 +147,12 @@ fn status_contains_each_sentence_once() {
       CONDITION  STATUS  REASON                    SINCE  MESSAGE
       Available  True    MinimumReplicasAvailable  60m
     "#);
+    // The operation and the headline name the object in other words.
+    blog.status.message = format!("web: ImagePullBackOff: {sentence}, attempt 3");
+    blog.status.waits[0].message = format!("web {sentence}, attempt 3");
+    blog.status.operation.as_mut().unwrap().message = blog.status.waits[0].message.clone();
+    let other = render_application(&blog, Detail::Everything, NOW, Colours::Off);
+    assert_eq!(other.matches(sentence).count(), 1, "{other}");
     let all = render_application(&blog, Detail::Warnings, NOW, Colours::Off);
     assert!(all.contains("`links` is ignored") && !text.contains("`links` is ignored"), "{all}");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use driftless_agent::RequestKind;
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_model::{AppName, SyncStatus};
@@ -29,6 +30,9 @@ async fn application_with_an_error_in_its_settings_is_not_applied() {
         let status = &applications[&AppName::from("shop")].status;
         assert!(status.message.contains("outside of the repository"), "{setting}: {status:#?}");
         assert_eq!(status.sync, SyncStatus::Unknown);
+        let refusal = it.handle().request("shop".into(), RequestKind::Plan).await.unwrap_err().to_string();
+        assert!(refusal.contains("shop has nothing to apply: shop: error: "), "{setting}: {refusal}");
+        assert!(refusal.contains("outside of the repository"), "{setting}: {refusal}");
     }
 }
 

@@ -182,6 +182,17 @@ impl Desired {
         findings.iter().chain(rule_findings).chain(&self.objections)
     }
 
+    /// Why there is nothing to apply or to compare with: the first error, and how to read the others.
+    pub(crate) fn why_nothing(&self, app: &AppName) -> String {
+        let mut errors = self.findings().filter(|finding| finding.is_error());
+        match (errors.next(), errors.count()) {
+            (None, _) => "no commit of it has been applied yet".to_owned(),
+            (Some(error), 0) => error.to_string(),
+            (Some(error), 1) => format!("{error}; `driftless status {app}` lists 1 more error"),
+            (Some(error), more) => format!("{error}; `driftless status {app}` lists {more} more errors"),
+        }
+    }
+
     /// The newest commit, if the application or its repository rejects it.
     pub(crate) fn rejected(&self) -> Option<&Arc<RejectedCommit>> {
         self.rendered.rejected.as_ref().or(self.repository.rejected.as_ref())

@@ -52,7 +52,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         app.error = self.unknown_desired_state(against);
         app.pinned = self.context.store().pin(name)?.map(|pin| pin.commit);
         let Some(mut reference) = self.reference(against).await? else {
-            let text = || format!("{name} has nothing to compare with: see its findings");
+            let text = || format!("{name} has nothing to compare with: {}", self.desired.why_nothing(name));
             app.error = app.error.or_else(|| Some(text()));
             return Ok(Inspection { app, unmanaged: BTreeSet::new() });
         };

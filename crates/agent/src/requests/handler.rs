@@ -39,7 +39,9 @@ impl<D, S> RequestHandler<'_, D, S> {
     pub(super) fn target(&mut self) -> Result<TargetRevision, RequestError> {
         let target = self.revisions.target(self.context, self.desired, self.record.get())?;
         let name = self.context.name();
-        target.ok_or_else(|| RequestError::Refused(format!("{name} has nothing to apply: see its findings")))
+        target.ok_or_else(|| {
+            RequestError::Refused(format!("{name} has nothing to apply: {}", self.desired.why_nothing(name)))
+        })
     }
 
     /// The target, unless the application is suspended.

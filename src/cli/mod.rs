@@ -32,6 +32,7 @@ mod kubectl;
 mod plan;
 mod preview;
 mod recover;
+mod release;
 mod remove;
 mod resume;
 mod rollback;

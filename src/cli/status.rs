@@ -17,6 +17,7 @@ use super::{
     span::span,
     table::{Cell, Table},
 };
+use driftless_agent::RELEASED;
 use driftless_model::{
     AgentProblem, AgentStatus, Application, CommitInfo, Delivery, Drift, DriftAction, HealthStatus,
     HookStatus, InstanceStatus, Operation, OperationPhase, Outcome, PinStatus, RepositoryStatus, SyncStatus,
@@ -111,7 +112,12 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
     let hooks = hooks(client, |_| true).await?;
     let now = context.clock.now();
     let width = (!args.wide && args.output == Output::Table).then(|| width(context));
-    let mut text = render_status(&all, width, now, context.colours);
+    let problems = agent_problems(client).await?;
+    let is_released = problems.iter().any(|problem| problem.subject == RELEASED);
+    let mut text = match all.is_empty() && is_released {
+        true => "no applications\n".to_owned(),
+        false => render_status(&all, width, now, context.colours),
+    };
     if let Some(detail) = detail {
         for application in &all {
             let name = context.colours.paint(Paint::Strong, application.name.as_str());
@@ -119,7 +125,7 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
         }
     }
     Ok(text
-        + &render_problems(&agent_problems(client).await?, context.colours)
+        + &render_problems(&problems, context.colours)
         + &render_repositories(&repositories, context.colours)
         + &render_hook_problems(&hooks, now, context.colours))
 }

@@ -244,3 +244,37 @@ async fn application_in_git_is_not_forgotten() {
     assert!(why.contains("set `prune: false` first"), "{why}");
     assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn released_agent_manages_nothing_until_the_undo() {
+    let mut it = deployed(true, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
+    it.ask(RequestKind::Suspend).await;
+    let before = it.docker.observed(&app());
+    it.store.note_release().unwrap();
+    it.crash();
+    // Also killed before it starts again, and in its next life.
+    it.docker.user_action(&blog(), &UserAction::Remove { name: "blog-web-1".into() }).unwrap();
+    for _ in 0..2 {
+        it.crash();
+        it.begin();
+        it.git.push_files("Ada", &[("README.md", "empty")]);
+        let writes = it.writes();
+        minutes(30).await;
+        assert!(it.handle().applications().is_empty(), "{:#?}", it.handle().applications());
+        assert!(it.handle().readiness().is_ready(), "{:?}", it.handle().readiness());
+        assert!(it.store.known_applications().unwrap().is_empty());
+        assert_eq!(it.writes(), writes, "{}", it.story());
+        let problems = it.handle().agent_status().problems;
+        assert!(problems[0].message.contains("`driftless release --undo`"), "{problems:?}");
+    }
+    assert_eq!(it.docker.observed(&app()).instances, before.instances, "the shop runs on as it was");
+    it.git.push_files("Ada", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]);
+    it.store.end_release().unwrap();
+    it.crash();
+    it.begin();
+    it.synced_with_tip().await;
+    minutes(5).await;
+    assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1), "{}", it.story());
+    assert_eq!(it.docker.observed(&app()).instances, before.instances, "without a restart");
+    assert!(it.handle().agent_status().problems.is_empty());
+}

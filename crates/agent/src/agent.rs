@@ -52,6 +52,7 @@ use crate::{
     random::random_key,
     reconcile::Shared,
     registry_logins,
+    release::Release,
     reopened::ReopenedSource,
     repository::{RepositoryLink, RepositoryTask, RepositoryView},
     supervisor::{FollowedRepository, Supervisor},
@@ -172,7 +173,10 @@ impl Agent {
         let own_container = docker.own_container();
         let known_containers = docker.known_containers();
         remember_failure(state.path(), &store);
-        let sources = open_repositories(&settings, &environment, &state).await?;
+        let sources = match Release::of(&store) {
+            Release::No => open_repositories(&settings, &environment, &state).await?,
+            Release::Released(_) | Release::Unknown(_) => Vec::new(),
+        };
         let build_timeout = settings.build_timeout;
         let parts = Parts {
             docker,
@@ -346,6 +350,10 @@ pub fn launch<D: Docker, S: CommitSource>(
         metrics,
         image_calls,
     } = inbox;
+    let sources = match Release::of(&store).begin(&store, handle.problems()) {
+        true => Vec::new(),
+        false => sources,
+    };
     let docker = Arc::new(MeasuredEngine::new(docker, metrics.clone()));
     let proxies = Arc::<Proxies>::default();
     let handle = with_engine(handle, &docker, &store, clock, &proxies);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 use crate::{
     Answer, Request, RequestError, RequestKind,
@@ -62,6 +62,8 @@ pub struct Handle {
     image_calls: ImageCalls,
     image_retention: ImageRetention,
     problems: Problems,
+    /// Notified when the agent shall start again.
+    restart: Arc<Notify>,
     /// The name of the host.
     host: String,
     /// The address of the page.
@@ -184,6 +186,7 @@ impl Handle {
             image_calls,
             image_retention: ImageRetention::default(),
             problems: Problems::default(),
+            restart: Arc::default(),
             host: String::new(),
             url: String::new(),
         };
@@ -262,6 +265,16 @@ impl Handle {
     /// The problems of the agent itself.
     pub fn problems(&self) -> &Problems {
         &self.problems
+    }
+
+    /// Asks the program to start the agent again, as after a change of the configuration.
+    pub fn restart(&self) {
+        self.restart.notify_one();
+    }
+
+    /// Waits until a restart was asked for.
+    pub async fn restart_requested(&self) {
+        self.restart.notified().await;
     }
 
     /// The status of the agent itself.

@@ -79,6 +79,7 @@ mod random;
 mod reconcile;
 mod record;
 mod registry_logins;
+mod release;
 mod render;
 mod reopened;
 mod report_error;
@@ -114,6 +115,7 @@ pub use notifications::{Notifications, TestDelivery};
 pub use problems::Problems;
 pub use proxy_counters::ProxyCounters;
 pub use random::random_key;
+pub use release::RELEASED;
 pub use render::discover_at;
 pub use report_error::ReportError;
 pub use request::{

@@ -47,6 +47,7 @@ mod images;
 mod in_place;
 mod notifications;
 mod queues;
+mod release;
 mod revisions;
 mod safe_path;
 mod salvage;

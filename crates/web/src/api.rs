@@ -353,6 +353,26 @@ pub(super) async fn recover(State(shared): State<Shared>) -> Result<Response, Er
     Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
 }
 
+/// The options of a release.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct ReleaseQuery {
+    #[serde(default)]
+    undo: bool,
+}
+
+/// Notes that the agent shall manage nothing, or ends that, and starts the agent again.
+pub(super) async fn release(
+    State(shared): State<Shared>,
+    query: Result<Query<ReleaseQuery>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(ReleaseQuery { undo }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
+    read(&shared.store, move |store| if undo { store.end_release() } else { store.note_release() }).await?;
+    shared.handle.restart();
+    let accepted =
+        Accepted { accepted: true, ticket: None, pin: None, adopted: Vec::new(), recovered: Vec::new() };
+    Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
+}
+
 pub(super) async fn rollback(
     Caller(caller): Caller,
     State(shared): State<Shared>,

@@ -288,6 +288,9 @@ fn administration() -> Vec<Operation> {
     vec![
         Operation::new("post", "/api/v1/recover", post(api::recover), "Confirm that state was lost")
             .accepts(),
+        Operation::new("post", "/api/v1/release", post(api::release), "Stop managing everything")
+            .query("undo", Query::Boolean, "Manage again what Git says. Default: false")
+            .accepts(),
         Operation::new(
             "post",
             "/api/v1/images/clean-up",

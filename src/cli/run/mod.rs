@@ -115,6 +115,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
             () = progress::follow(running.handle.clone(), context.screen) => break Err(Error::Ended),
             () = &mut watchdog => continue,
             () = config_file.changed() => Trigger::File,
+            () = running.handle.restart_requested() => Trigger::Request,
             () = certificate.changed(), if tls.is_some() => {
                 tls::reload(tls.as_ref(), &running);
                 continue;

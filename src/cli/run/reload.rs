@@ -33,6 +33,8 @@ pub(super) enum Trigger {
     Signal,
     /// The file has changed.
     File,
+    /// The API asked for it, because a user released everything or ended that.
+    Request,
 }
 
 /// Checks the new configuration and reports the result. True: the agent should start again with it.
@@ -48,6 +50,10 @@ pub(super) async fn try_reload(
         Ok(new) if new == *current && trigger == Trigger::File => {
             tracing::info!("the configuration file has changed, its settings have not");
             false
+        }
+        Ok(_) if trigger == Trigger::Request => {
+            tracing::info!("starting again, because everything was released or is managed again");
+            true
         }
         Ok(_) => {
             tracing::info!("reloading the configuration");

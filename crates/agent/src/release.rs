@@ -1,0 +1,52 @@
+//! The release of everything: an agent that was asked to stop managing follows no repository and knows no application.
+
+use driftless_model::Timestamp;
+use driftless_store::Store;
+
+use crate::{error::chain, problems::Problems};
+
+/// The subject of the problem that says why the agent manages nothing.
+pub const RELEASED: &str = "released";
+
+/// Whether a user has released everything.
+pub(crate) enum Release {
+    No,
+    /// At this time.
+    Released(Timestamp),
+    /// The database does not say, for this reason. Nothing is managed, because nothing may be.
+    Unknown(String),
+}
+
+impl Release {
+    pub(crate) fn of(store: &Store) -> Self {
+        match store.released() {
+            Ok(None) => Self::No,
+            Ok(Some(at)) => Self::Released(at),
+            Err(error) => Self::Unknown(chain(&error)),
+        }
+    }
+
+    /// If everything is released: forgets what was managed, says so, and returns true.
+    pub(crate) fn begin(self, store: &Store, problems: &Problems) -> bool {
+        let why = match self {
+            Self::No => return false,
+            Self::Released(at) => {
+                // It is tried again at the next start. Until then, without a repository, nothing is changed either.
+                if let Err(error) = store.forget_everything() {
+                    tracing::warn!(error = chain(&error), "could not forget the released applications");
+                }
+                format!(
+                    "everything was released at {at}, so this agent manages nothing; `driftless release --undo` manages \
+                     again what Git says"
+                )
+            }
+            Self::Unknown(error) => format!(
+                "the database does not say whether everything was released, so this agent manages nothing: {error}; check \
+                 the state directory, then restart the agent"
+            ),
+        };
+        tracing::warn!("{why}");
+        problems.set(RELEASED, Some(why));
+        true
+    }
+}

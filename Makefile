@@ -16,7 +16,7 @@ CHAOS_PROFILE ?= dev
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build dist image test unit browser e2e e2e-faults differential differential-podman lint deny book fmt bench chaos fuzz schemathesis soak clean-tests
+.PHONY: help demo build dist dist-all image test unit browser e2e e2e-faults differential differential-podman lint deny book recording fmt bench chaos fuzz schemathesis soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,12 @@ build: ## Build target/release/driftless
 # DIST_TARGET=aarch64-unknown-linux-gnu builds for another target, DIST_BINARY=FILE packs a program that is built: scripts/dist.sh.
 dist: ## Build what a release publishes into target/dist-files: archive, Debian package, SBOM, checksums
 	scripts/dist.sh
+
+# The targets of a release. Those for another processor are started with qemu where it is installed.
+dist-all: ## Build the files of all targets of a release: x86_64 and aarch64, each with glibc and with musl
+	for target in x86_64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-gnu aarch64-unknown-linux-musl; do \
+		DIST_TARGET=$$target DIST_HOST_BINARY="$${CARGO_TARGET_DIR:-target}/x86_64-unknown-linux-gnu/dist/driftless" \
+			scripts/dist.sh || exit 1; done
 
 image: ## Build the container image driftless:VERSION from target/dist-files; needs Docker
 	deploy/image.sh
@@ -75,14 +81,19 @@ differential-podman: ## Compare every manifest of tests/e2e/manifests with podma
 	scripts/test-podman.sh "$${CARGO_TARGET_DIR:-target}/test-tools"
 	cargo test --locked --test e2e -- --ignored --nocapture podman::every_manifest
 
-lint: ## Check format, lints and the documentation of the code; warnings are errors
+# The book is built where mdbook is: `make book` compiles it once. Without it, a test of `docs` follows the links.
+lint: ## Check format, lints, the documentation of the code and the links of the book; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps --document-private-items
+	@if PATH="$${CARGO_TARGET_DIR:-target}/test-tools/mdbook/bin:$$PATH" command -v mdbook >/dev/null; then scripts/book.sh; \
+		else echo "lint: mdbook is missing, so the book was not built: make book" >&2; fi
 
-book: ## Build the documents as a book with search in target/book; needs mdbook
-	@command -v mdbook >/dev/null || { echo "mdbook is missing: https://rust-lang.github.io/mdBook/" >&2; exit 1; }
-	mdbook build docs
+book: ## Build the documents as a book with search in target/book, and check its links; compiles mdbook once
+	scripts/book.sh install
+
+recording: ## Record the demo again for the README: docs/images/demo.svg and demo.cast
+	scripts/record.py docs/images/demo scripts/demo.sh
 
 fmt: ## Format the code
 	cargo fmt --all

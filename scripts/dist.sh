@@ -48,12 +48,18 @@ find_zig() {
 build() {
     name=$(echo "$target" | tr '[:lower:]-' '[:upper:]_')
     case $target in
-    *-gnu)
+    *-gnu | *-musl)
         if find_zig; then
-            export ZIG ZIG_TARGET="${target%%-*}-linux-gnu.$glibc"
+            # With musl the program is static: it needs no C library of the host.
+            case $target in
+            *-gnu) ZIG_TARGET="${target%%-*}-linux-gnu.$glibc" ;;
+            *) ZIG_TARGET="${target%%-*}-linux-musl" ;;
+            esac
+            export ZIG ZIG_TARGET
             export "CC_$(echo "$target" | tr - _)=$root/scripts/zig-cc.sh"
             export "CARGO_TARGET_${name}_LINKER=$root/scripts/zig-cc.sh"
         else
+            [ "$target" = "$host" ] || fail "zig cannot be fetched, and $target cannot be linked without it"
             say "zig cannot be fetched: the program will need the glibc of this machine"
         fi
         ;;
@@ -70,7 +76,7 @@ trap 'rm -rf "$work"' EXIT
 name=driftless-$version-$target
 tree=$work/$name
 mkdir -p "$tree/man" "$tree/completions" "$out"
-rm -f "$out/$name".* "$out/driftless_${version}_$arch.deb" "$out"/SHA256SUMS*
+rm -f "$out/$name".* "$out"/SHA256SUMS*
 strip -o "$tree/driftless" "$DIST_BINARY" 2>/dev/null || cp "$DIST_BINARY" "$tree/driftless"
 chmod 755 "$tree/driftless"
 cp LICENSE README.md CHANGELOG.md deploy/driftless.service config/driftless.schema.json "$tree"
@@ -92,9 +98,13 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$work" -cf - "$name" | gzip -9n \
     >"$out/$name.tar.gz"
 python3 scripts/sbom.py "$target" >"$out/$name.cdx.json"
-if command -v dpkg-deb >/dev/null 2>&1; then
+case $target in *-musl) package= ;; *) package=$out/driftless_${version}_$arch.deb ;; esac
+if [ -z "$package" ]; then
+    say "no Debian package of $target: that of the gnu target is for Debian"
+elif command -v dpkg-deb >/dev/null 2>&1; then
+    rm -f "$package"
     SOURCE_DATE_EPOCH=$epoch deploy/package/deb.sh "$tree" "$version" "$arch" "${needs:-$glibc}" \
-        "$out/driftless_${version}_$arch.deb"
+        "$package"
 else
     say "no Debian package: dpkg-deb is missing"
 fi

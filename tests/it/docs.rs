@@ -218,6 +218,19 @@ fn configuration_in_the_readme_is_valid() {
     assert_eq!(settings.map(|it| it.repositories.len()), Ok(2));
 }
 
+/// The recording is made by `make recording`, not by hand: it has every step of the demo that is run now.
+#[test]
+fn recording_has_every_step_of_the_demo() {
+    let (demo, cast) = (include_str!("../../scripts/demo.sh"), include_str!("../../docs/images/demo.cast"));
+    let picture = include_str!("../../docs/images/demo.svg");
+    let steps = demo.lines().filter_map(|line| line.strip_prefix("step \"")?.strip_suffix('"'));
+    let steps: Vec<&str> = steps.collect();
+    assert!(steps.len() > 5, "{steps:?}");
+    for step in steps {
+        assert!(cast.contains(step) && picture.contains(step), "make recording: {step}");
+    }
+}
+
 #[test]
 fn links_between_documents_resolve() {
     for page in pages() {

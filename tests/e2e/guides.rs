@@ -284,7 +284,7 @@ impl Stage {
         let folder = self.folder();
         fs::create_dir_all(&folder).unwrap();
         let mut command = Command::new("timeout");
-        command.args(["240", "bash", "-c", &script]).stdin(Stdio::null());
+        command.args(["600", "bash", "-c", &script]).stdin(Stdio::null());
         command.current_dir(self.site.directory().join("work"));
         command
             .env_remove("DOCKER_HOST")

@@ -111,7 +111,7 @@ async fn engine_that_answers_no_new_connection_is_reported() {
     };
     assert!(error.contains("a new connection was not answered within 5 s"), "{error}");
     // It stays so, although an idle connection answers.
-    let again = timeout(Duration::from_secs(60), await_connected(&mut events)).await;
+    let again = timeout(Duration::from_mins(1), await_connected(&mut events)).await;
     assert!(again.is_err(), "the engine is called reachable");
     fake.hold_back_connections(false);
     await_connected(&mut events).await;

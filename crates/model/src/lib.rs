@@ -84,6 +84,7 @@ mod quiet_hours;
 mod record;
 mod repo_url;
 mod revision;
+mod rollout_sizes;
 mod scale_override;
 mod schedule;
 mod seconds;
@@ -178,6 +179,7 @@ pub use record::{
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
+pub use rollout_sizes::RolloutSizes;
 pub use scale_override::ScaleOverride;
 pub use schedule::Schedule;
 pub use selector::{InvalidSelector, Selector};

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CanaryRecord, CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord, Instance,
-    InstanceId, JobRecord, KnownInside, ScaleOverride, SpecHash, StackHash, Timestamp, VerifiedImages,
-    Workload, WorkloadName,
+    InstanceId, JobRecord, KnownInside, RolloutSizes, ScaleOverride, SpecHash, StackHash, Timestamp,
+    VerifiedImages, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -74,6 +74,9 @@ pub struct Record {
     /// The canaries of the commit that is applied.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub canaries: BTreeMap<WorkloadName, CanaryRecord>,
+    /// The sizes of the rollouts that are under way.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rollouts: BTreeMap<WorkloadName, RolloutSizes>,
     /// Older definitions of workloads that the manifest holds at their older version.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<WorkloadName, Workload>,
@@ -154,9 +157,11 @@ impl Record {
             crons,
             hooks,
             canaries,
+            rollouts,
             ..
         } = self;
-        (stopped, leaving, volumes_to_inherit, pending_post_start, jobs, crons, hooks, canaries)
+        let instances = (stopped, leaving, volumes_to_inherit, pending_post_start);
+        (instances, jobs, crons, hooks, canaries, rollouts)
     }
 
     /// Whether the agent stopped a container, and it was not seen running since.

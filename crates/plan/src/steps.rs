@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use driftless_model::{Drift, InstanceId, Timestamp};
+use driftless_model::{Drift, InstanceId, RolloutSizes, Timestamp, WorkloadName};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -28,6 +28,8 @@ pub struct Plan {
     pub outputs: BTreeMap<InstanceId, String>,
     /// Instances that failed while the commit was applied, within the share that `max_failure_ratio` tolerates.
     pub tolerated: BTreeSet<InstanceId>,
+    /// The sizes of the rollouts under way once the steps are done.
+    pub rollouts: BTreeMap<WorkloadName, RolloutSizes>,
 }
 
 /// One action and its cause.

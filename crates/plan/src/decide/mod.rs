@@ -23,6 +23,7 @@ mod own_update;
 mod platform;
 mod pod_parts;
 mod preconditions;
+mod proportion;
 mod prune;
 mod repair;
 mod replace;

@@ -1,12 +1,12 @@
 //! Replacing outdated instances within the limits of a rollout: how many are created and removed, and in which order.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use driftless_model::{Instance, InstanceId, Subject, Workload, WorkloadName};
 
 use crate::{
     cause::Cause,
-    decide::{group::Instances, images},
+    decide::{group::Instances, images, proportion},
     draft::{Draft, heal::Difference, slots::Slots},
     facts::{limits::Limits, namespaces::is_needed, standing::is_spent},
 };
@@ -32,6 +32,9 @@ pub(crate) fn replace<'a>(
         cleared.push(draft.remove(instance, cause, &before));
         freed.push((instance, cause));
     }
+    for instance in &exchange.surplus {
+        draft.remove(instance, &Cause::ScaledDown, &before);
+    }
     let mut replaced = Vec::new();
     for (instance, cause) in &exchange.victims {
         replaced.push((*instance, cause, draft.remove(instance, cause, &before)));
@@ -41,7 +44,7 @@ pub(crate) fn replace<'a>(
     cleared.extend(replaced.iter().take(ahead).map(|(_, _, step)| *step));
     let mut after = before;
     after.extend(&cleared);
-    if exchange.room + exchange.in_turn == 0 {
+    if exchange.room + exchange.in_turn + exchange.room_before == 0 {
         return exchange.staying;
     }
     let mut slots = Slots::new(draft, name, &instances.current);
@@ -69,6 +72,9 @@ pub(crate) fn replace<'a>(
         };
         create(draft, subject, slot, cause, after, inherit);
     }
+    for _ in 0..exchange.room_before {
+        proportion::create_before(draft, name, slots.next(), cleared.clone());
+    }
     exchange.staying
 }
 
@@ -78,10 +84,14 @@ struct Exchange<'a, 'b> {
     spent: Vec<&'b (&'a Instance, Cause)>,
     /// Outdated, to be removed in this round.
     victims: Vec<&'b (&'a Instance, Cause)>,
+    /// New, not available, and beyond the limits although no old one can go: the workload was scaled down.
+    surplus: Vec<&'a Instance>,
     /// Outdated, and staying for now.
     staying: Vec<&'a Instance>,
     /// There is room for so many new ones.
     room: usize,
+    /// There is room for so many of the version before.
+    room_before: usize,
     /// Number of further instances that can be created, each after one of the victims is removed.
     in_turn: usize,
     /// Number of instances beyond the limits.
@@ -106,7 +116,6 @@ impl<'a, 'b> Exchange<'a, 'b> {
         let total = instances.current.len() + live.len() + instances.left.len();
         let ceiling = wanted + limits.surge;
         let is_blocked = limits.recreate && !live.is_empty();
-        let room = if is_blocked { 0 } else { ceiling.saturating_sub(total).min(missing) };
         // Never fewer available than the floor. Worked example: 10 wanted, 3 surge, 2 unavailable, 5 new of which
         // none is available, 8 old: 13 - 8 - 5 = 0, so a new version that never becomes available removes nothing
         // more, not even what is unwell among the old.
@@ -135,10 +144,19 @@ impl<'a, 'b> Exchange<'a, 'b> {
             spare_kept = spare_kept.saturating_sub(usize::from(is_kept(one.0)));
             victims.push(one);
         }
-        let afterwards = ceiling.saturating_sub(total - victims.len()).min(missing);
+        let beyond = (total - victims.len()).saturating_sub(ceiling);
+        let mut surplus: Vec<&Instance> =
+            instances.current.iter().copied().filter(|it| !is_available(it)).collect();
+        surplus.sort_by_key(|it| (it.is_running(), Reverse(it.instance.slot)));
+        surplus.truncate(if instances.is_sized && !limits.recreate { beyond } else { 0 });
+        let free = if is_blocked { 0 } else { ceiling.saturating_sub(total) };
+        // While old ones can go, none of them is missing.
+        let room_before = if victims.is_empty() { instances.missing_before.min(free) } else { 0 };
+        let room = (free - room_before).min(missing);
+        let afterwards = ceiling.saturating_sub(total + room_before - victims.len()).min(missing);
         let in_turn = if limits.recreate { missing } else { afterwards }.saturating_sub(room);
         let excess = total.saturating_sub(ceiling).min(victims.len());
-        Self { spent, victims, staying, room, in_turn, excess }
+        Self { spent, victims, surplus, staying, room, room_before, in_turn, excess }
     }
 }
 

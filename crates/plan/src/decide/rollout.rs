@@ -14,7 +14,7 @@ use crate::{
         group::Instances,
         namespaces, pod_parts,
         preconditions::{self, Preconditions},
-        repair, replace, stateful_order,
+        proportion, repair, replace, stateful_order,
     },
     draft::{Draft, heal::Difference},
     facts::{
@@ -49,14 +49,25 @@ pub(super) fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Inst
     report_failures(draft, subject, &failures);
     instances.passed = failures.passed;
     let is_paused = draft.facts.is_rollout_paused(subject);
-    if (is_paused || failures.stops_update) && !instances.outdated.is_empty() {
+    let live = instances.outdated.iter().map(|(it, _)| *it).filter(|it| !is_spent(draft.facts, it));
+    let limits = limits(workload, live);
+    let is_stopped = is_paused || failures.stops_update;
+    let sizes = proportion::sizes(draft, subject, limits, &instances, is_stopped);
+    let begun = draft.plan.steps.len();
+    if is_stopped && !instances.outdated.is_empty() {
         if is_paused {
             wait_paused(draft, subject);
         }
+        if let Some(sizes) = sizes {
+            proportion::resize_paused(draft, subject, limits, &instances, &sizes);
+            proportion::note(draft, subject, sizes, &instances, begun);
+        }
         let outdated: Vec<&Instance> = instances.outdated.iter().map(|(it, _)| *it).collect();
-        keep(draft, &outdated);
+        let staying: Vec<&Instance> =
+            outdated.iter().copied().filter(|it| !draft.removed.contains_key(&it.id)).collect();
+        keep(draft, &staying);
         let all = || instances.current.iter().chain(&outdated);
-        if all().count() < wanted {
+        if all().count() < wanted && draft.plan.steps.len() == begun {
             let available = all().filter(|it| it.is_available(workload.min_ready, draft.facts.now)).count();
             let available = u32::try_from(available).unwrap_or(u32::MAX);
             let why = "missing instances are created when the workload is not paused any more";
@@ -64,16 +75,22 @@ pub(super) fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Inst
         }
         return;
     }
+    instances.is_sized = sizes.is_some();
     let missing = wanted.saturating_sub(instances.current.len());
-    let preconditions =
-        if missing > 0 { preconditions::check(draft, subject) } else { Preconditions::Met(vec![]) };
-    let live = instances.outdated.iter().map(|(it, _)| *it).filter(|it| !is_spent(draft.facts, it));
-    let limits = limits(workload, live);
+    instances.missing_before = sizes.as_ref().map_or(0, |it| it.missing_before(draft.facts, &instances));
+    let preconditions = if missing + instances.missing_before > 0 {
+        preconditions::check(draft, subject)
+    } else {
+        Preconditions::Met(vec![])
+    };
     let kept = match preconditions {
         Preconditions::Unmet => instances.outdated.iter().map(|(it, _)| *it).collect(),
         Preconditions::MakeRoom(after) => replace::replace(draft, subject, limits, &instances, 0, after),
         Preconditions::Met(after) => replace::replace(draft, subject, limits, &instances, missing, after),
     };
+    if let Some(sizes) = sizes {
+        proportion::note(draft, subject, sizes, &instances, begun);
+    }
     keep(draft, &kept);
     let outdated: Vec<&Instance> = instances.outdated.iter().map(|(it, _)| *it).collect();
     let tolerated = if failures.is_failure { 0 } else { failures.failed.len() };

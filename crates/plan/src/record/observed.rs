@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
     Completion, Condition, ContainerId, Crash, Dependency, Format, Instance, InstanceId, Observed, Progress,
-    Readiness, Record, Stack, State, Subject, Timestamp, Update, Workload, WorkloadName,
+    Readiness, Record, SpecHash, Stack, State, Subject, Timestamp, Update, Workload, WorkloadName,
 };
 
 use crate::{
@@ -48,6 +48,11 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     // On the way to another stack, what stands of it is no drift, not even when we turn back half way.
     record.settled = record.settled.take().filter(|it| *it == target.hashes.stack);
     canary::note(record, target, observed, now);
+    let is_under_way = |name: &WorkloadName, spec: &SpecHash| {
+        let workload = target.stack.workloads.get(name);
+        workload.is_some_and(|workload| target.spec(Subject { name, workload }) == *spec)
+    };
+    record.rollouts.retain(|name, sizes| is_under_way(name, &sizes.spec));
     for instance in observed.instances.values().filter(|it| it.agent == *target.agent) {
         let Some(workload) = target.definition(instance) else { continue };
         let is_known = record.own_containers.contains(&instance.id);
@@ -130,6 +135,7 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     record.prune = None;
     record.heal_once = None;
     record.canaries.clear();
+    record.rollouts.retain(|_, sizes| sizes.paused);
     record.pulls.clear();
     record.slots.clear();
     note_held(record, target, observed);
@@ -139,10 +145,14 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     }
 }
 
-/// Remembers the definitions of workloads that the manifest holds at their older version, to recreate them.
+/// Remembers the definitions of workloads whose rollout is paused, or that the manifest holds at their older version, to
+/// recreate them.
 fn note_held(record: &mut Record, target: &Target<'_>, observed: &Observed) {
     let mut held = std::mem::take(&mut record.held);
-    let kept = target.stack.workloads.iter().filter(|(_, it)| it.update == Update::Never);
+    let is_kept = |name: &WorkloadName, workload: &Workload| {
+        workload.update == Update::Never || workload.paused || record.paused.contains(name)
+    };
+    let kept = target.stack.workloads.iter().filter(|(name, workload)| is_kept(name, workload));
     for (name, wanted) in kept {
         let spec = target.spec(Subject { name, workload: wanted });
         let is_old = |it: &&Instance| it.instance.workload == *name && it.spec != spec;

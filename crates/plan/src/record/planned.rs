@@ -27,6 +27,8 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
         }
     }
     note_turns(record, plan, now);
+    record.rollouts.extend(plan.rollouts.clone());
+    record.rollouts.retain(|_, sizes| sizes.before > 0);
     for (index, step) in plan.steps.iter().enumerate() {
         match &step.action {
             Action::StopInstance { container: ContainerRef::Id(id, _), .. } => {

@@ -34,6 +34,7 @@ mod plans;
 // Pods of several containers, round by round.
 mod pods;
 // Prune protection.
+mod proportion;
 mod prune;
 // Scripts of events, and the plans that follow.
 mod scenarios;

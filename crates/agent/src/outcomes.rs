@@ -91,6 +91,9 @@ pub(crate) fn report_step(context: &AppContext, step: &Step, outcome: &StepOutco
         StepOutcome::Done if step.cause == Cause::EndedWithEngine => {
             (EventKind::Warning, "StartedAgain", format!("{step}; {ONE_SHOT_ADVICE}"))
         }
+        StepOutcome::Done if matches!(step.cause, Cause::EndUnknown { .. }) && is_start(&step.action) => {
+            (EventKind::Warning, "MayHaveRunTwice", step.to_string())
+        }
         StepOutcome::Done | StepOutcome::Created(_) => {
             (EventKind::Normal, event_reason(&step.action), step.to_string())
         }
@@ -98,6 +101,10 @@ pub(crate) fn report_step(context: &AppContext, step: &Step, outcome: &StepOutco
         StepOutcome::Skipped => return,
     };
     context.event_at(at, kind, reason, step.action.object(), &message);
+}
+
+fn is_start(action: &Action) -> bool {
+    matches!(action, Action::StartInstance { .. })
 }
 
 /// Reports the images of ended tasks that are present. The engine has an image a moment before its pull or build

@@ -95,6 +95,7 @@ mod stateful_set;
 mod status;
 mod sync_window;
 mod time;
+mod unknown_end;
 mod unreported;
 mod version_range;
 mod webhook;
@@ -194,6 +195,7 @@ pub use status::{
 };
 pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;
+pub use unknown_end::UnknownEnd;
 pub use unreported::UnreportedSettings;
 pub use version_range::VersionRange;
 pub use webhook::{Delivery, DeliveryOutcome, DeliveryResult, HookProvider, HookSecret, HookStatus, Missed};

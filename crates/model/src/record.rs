@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     CanaryRecord, CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord, Instance,
     InstanceId, JobRecord, KnownInside, RolloutSizes, ScaleOverride, SpecHash, StackHash, Timestamp,
-    VerifiedImages, Workload, WorkloadName,
+    UnknownEnd, VerifiedImages, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -37,6 +37,9 @@ pub struct Record {
     /// The container that was to take the place of the agent's own one, and failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_own_update: Option<FailedOwnUpdate>,
+    /// The last runs of Jobs and of services that are to end whose end is not known.
+    #[serde(with = "by_instance", skip_serializing_if = "BTreeMap::is_empty")]
+    pub unknown_ends: BTreeMap<InstanceId, UnknownEnd>,
     /// Containers that were seen to end well by themselves, and so have done their work.
     pub completed: BTreeSet<ContainerId>,
     /// Containers that we stopped to start them again: their end is none of their own.
@@ -158,9 +161,10 @@ impl Record {
             hooks,
             canaries,
             rollouts,
+            unknown_ends,
             ..
         } = self;
-        let instances = (stopped, leaving, volumes_to_inherit, pending_post_start);
+        let instances = (stopped, leaving, volumes_to_inherit, pending_post_start, unknown_ends);
         (instances, jobs, crons, hooks, canaries, rollouts)
     }
 

@@ -24,6 +24,8 @@ pub enum Cause {
     Exited,
     /// The engine cannot start it again: another one takes its place.
     Unstartable,
+    /// The engine went down in its last run and does not know how that ended: its work may be done twice.
+    EndUnknown { why: String },
     /// It ended with code 0 before the engine started: it was done, or the engine's shutdown stopped it.
     EndedWithEngine,
     /// Its pod has done its work, or has failed for good.
@@ -59,6 +61,7 @@ impl fmt::Display for Cause {
             Self::Interrupted => f.write_str("interrupted"),
             Self::Exited => f.write_str("exited"),
             Self::Unstartable => f.write_str("the engine cannot start it again"),
+            Self::EndUnknown { why } => write!(f, "{why}: its work may be done twice"),
             Self::EndedWithEngine => {
                 f.write_str("ended with code 0 before the engine started; a service that the engine stopped looks the same")
             }

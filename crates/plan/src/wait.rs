@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
     Adopt, AppName, Claims, FailedCommit, FailedOwnUpdate, FailureRule, HookPhase, IgnoredField, InstanceId,
-    Platform, ScaleOverride, Timestamp, WaitStatus, WorkloadName, label,
+    Platform, ScaleOverride, Timestamp, UnknownEnd, WaitStatus, WorkloadName, label,
 };
 
 use crate::facts::canary::CurrentStep;
@@ -167,6 +167,8 @@ reasons! {
     DifferenceIgnored: Note, None;
     /// A user set the number of instances for a time.
     Scaled: Note, None;
+    /// The engine went down in a run whose work is done once, so it was run again.
+    MayHaveRunTwice: Note, None;
     /// The workload is paused.
     Paused: Note, None;
     /// The manifest says that the instance stays at its older version.
@@ -432,6 +434,14 @@ impl Wait {
             "is scaled to {replicas} by {actor} until {until}, and Git says {in_git}; `driftless scale {app}/{workload} --reset` ends it"
         );
         Self::workload(workload, WaitReason::Scaled, sentence)
+    }
+
+    /// `why` is the engine's statement about the run before.
+    pub(crate) fn may_have_run_twice(instance: &InstanceId, end: &UnknownEnd) -> Self {
+        let UnknownEnd { why, at, .. } = end;
+        let object = WaitObject::Instance(instance.clone());
+        let sentence = format!("may have done its work twice: it was run again at {at}, because {why}");
+        Self::new(object, WaitReason::MayHaveRunTwice, sentence)
     }
 
     /// The new instances of a step are available. `command` is what `driftless promote` takes to go on.

@@ -187,7 +187,7 @@ fn tend(draft: &mut Draft<'_>, part: JobPart<'_>, instance: &Instance, known: &J
     if is_pausing(draft, known, job, &instance.instance) {
         return;
     }
-    let cause = Cause::CrashLoop { attempt: known.streak };
+    let cause = repair::unknown_end(draft, instance).unwrap_or(Cause::CrashLoop { attempt: known.streak });
     // A pod of several containers is not started again: its completed containers must not run twice.
     let has_lost_network = deleted_network(draft.facts.observed, instance).is_some();
     if job.fresh || !subject.workload.parts.is_empty() || has_lost_network {

@@ -32,6 +32,7 @@ mod rollout;
 mod scaled;
 mod stateful_order;
 mod teardown;
+mod unknown_ends;
 mod waves;
 mod workloads;
 
@@ -53,6 +54,7 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     resources::remove_volumes(&mut draft);
     waves::remark(&mut draft);
     scaled::remark(&mut draft);
+    unknown_ends::remark(&mut draft);
     cron::look_ahead(&mut draft);
     draft.finish()
 }

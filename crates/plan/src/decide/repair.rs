@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    Completion, Crash, Endpoint, Instance, LiveSettings, Readiness, Record, Resources, State, Subject,
-    Timestamp, Workload, WorkloadName,
+    Completion, Crash, Endpoint, Instance, LiveSettings, Readiness, Resources, State, Subject, Timestamp,
+    Workload, WorkloadName,
 };
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     facts::{
         Facts,
         namespaces::is_orphaned,
-        standing::{crash_of, deleted_network, failure, has_run_hooks},
+        standing::{crash_of, deleted_network, failure, has_run_hooks, is_stuck},
     },
     text,
     wait::{Wait, WaitObject},
@@ -50,7 +50,8 @@ pub(crate) fn revive(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Ins
                 return;
             }
             draft.starts_left -= 1;
-            draft.start(instance, Cause::NotStarted, after);
+            let cause = unknown_end(draft, instance).unwrap_or(Cause::NotStarted);
+            draft.start(instance, cause, after);
         }
         // It would run cut off: whom it shares with is being stopped in this round. It has its turn in the next.
         State::Paused if instance.hosts.iter().any(|it| draft.stopped.contains_key(it)) => {}
@@ -117,41 +118,13 @@ pub(crate) fn beyond_repair(
     }
     // Nobody made this difference, so it is no drift.
     if is_stuck(draft.facts.record, instance) {
-        return Some(Cause::Unstartable);
+        return Some(unknown_end(draft, instance).unwrap_or(Cause::Unstartable));
     }
     // Ignored limits are reported with the others.
     let all = irrevocable(&workload.container.resources, &instance.live.resources);
     let mut counted = all.into_iter().map(|(field, found)| (format!("resources.{field}"), found));
     let (field, found) = counted.find(|(field, _)| draft.is_ignored(name, path_of(field)).is_none())?;
     draft.heal(Difference::container(&instance.name, field, "no limit", found).of(name))
-}
-
-/// An engine that went down in the middle of a start may leave a process, its folder or its name in containerd behind that
-/// it does not know any more, and refuses ever after to start this container, in these words; another container in its
-/// place starts.
-const STUCK: [&[&str]; 4] = [
-    &["task ", "already exists"],
-    &["failed to start shim", "file exists"],
-    &["id already in use"],
-    &["container with given id already exists"],
-];
-
-/// Whether the engine has said that it cannot start this container again: in its state, or, since a container that has
-/// never run has no error in its state, in its answer to the last start.
-fn is_stuck(record: &Record, instance: &Instance) -> bool {
-    let error = match &instance.state {
-        State::Exited { error, .. } if !error.is_empty() => Some(error),
-        State::Exited { .. } | State::Created => {
-            record.failures.get(&instance.name).map(|attempt| &attempt.error)
-        }
-        State::Running { .. } | State::Paused | State::Restarting { .. } | State::Removing | State::Dead => {
-            None
-        }
-    };
-    error.is_some_and(|error| {
-        let error = error.to_lowercase();
-        STUCK.iter().any(|words| words.iter().all(|word| error.contains(word)))
-    })
 }
 
 /// The limits that stand and are not wanted. The engine reads 0 as "leave it", so they cannot be taken away.
@@ -416,7 +389,9 @@ fn start_after_crash(draft: &mut Draft<'_>, workload: &Workload, instance: &Inst
         let cause = match workload.completion {
             _ if draft.facts.record.is_stopped_by_agent(&instance.id) => Cause::NotStarted,
             Completion::OnSuccess if has_ended_well => Cause::EndedWithEngine,
-            Completion::OnSuccess | Completion::Never => Cause::Exited,
+            Completion::OnSuccess | Completion::Never => {
+                unknown_end(draft, instance).unwrap_or(Cause::Exited)
+            }
         };
         draft.start(instance, cause, after);
         return;
@@ -428,6 +403,13 @@ fn start_after_crash(draft: &mut Draft<'_>, workload: &Workload, instance: &Inst
     } else {
         pause(draft, instance, until);
     }
+}
+
+/// The cause to run an instance again whose last end is not known.
+pub(crate) fn unknown_end(draft: &Draft<'_>, instance: &Instance) -> Option<Cause> {
+    let known = draft.facts.record.unknown_ends.get(&instance.instance)?;
+    let is_its_last = known.container == instance.id && !instance.is_running();
+    is_its_last.then(|| Cause::EndUnknown { why: known.why.clone() })
 }
 
 /// When a pause after a crash is over. A crash that lies ahead of us says that the clock was set back: nobody

@@ -121,6 +121,77 @@ pub(crate) fn ending(record: &Record, observed: &Observed, instance: &Instance) 
     })
 }
 
+/// The code with which containerd reports the end of a process that it lost.
+const LOST: i64 = 255;
+
+/// Why it is not known how the last run of an instance that is to end has ended, as a part of a sentence: the engine went down
+/// in it. `None`: it is known, or a user or the agent ended it.
+pub(crate) fn unknown_end(
+    record: &Record,
+    observed: &Observed,
+    workload: &Workload,
+    instance: &Instance,
+) -> Option<String> {
+    let up_since = observed.engine_started?;
+    let is_explained = instance.touched_by_hand.is_some()
+        || record.is_stopped_by_agent(&instance.id)
+        || is_completed(record, observed, workload, instance);
+    if workload.completion != Completion::OnSuccess || is_explained {
+        return None;
+    }
+    match &instance.state {
+        State::Created | State::Exited { .. } if is_stuck(record, instance) => {
+            Some("the engine went down while it started and still holds the process of that run".to_owned())
+        }
+        State::Created if instance.created < up_since => {
+            Some("the engine went down before it said whether it had started".to_owned())
+        }
+        State::Exited { code, finished, .. } if *code != 0 => {
+            let is_counted = crash_of(record, instance).is_some_and(|it| it.finished >= *finished);
+            let is_old = instance.started.is_some_and(|started| started < up_since);
+            let is_lost = is_old && (*finished < up_since || *code == LOST);
+            (is_lost && !is_counted).then(|| {
+                format!("the engine was down when its run ended, and knows no more than exit code {code}")
+            })
+        }
+        State::Exited { .. }
+        | State::Running { .. }
+        | State::Paused
+        | State::Restarting { .. }
+        | State::Created
+        | State::Removing
+        | State::Dead => None,
+    }
+}
+
+/// An engine that went down in the middle of a start may leave a process, its folder or its name in containerd behind that
+/// it does not know any more, and refuses ever after to start this container, in these words; another container in its
+/// place starts.
+const STUCK: [&[&str]; 4] = [
+    &["task ", "already exists"],
+    &["failed to start shim", "file exists"],
+    &["id already in use"],
+    &["container with given id already exists"],
+];
+
+/// Whether the engine has said that it cannot start this container again: in its state, or, since a container that has
+/// never run has no error in its state, in its answer to the last start.
+pub(crate) fn is_stuck(record: &Record, instance: &Instance) -> bool {
+    let error = match &instance.state {
+        State::Exited { error, .. } if !error.is_empty() => Some(error),
+        State::Exited { .. } | State::Created => {
+            record.failures.get(&instance.name).map(|attempt| &attempt.error)
+        }
+        State::Running { .. } | State::Paused | State::Restarting { .. } | State::Removing | State::Dead => {
+            None
+        }
+    };
+    error.is_some_and(|error| {
+        let error = error.to_lowercase();
+        STUCK.iter().any(|words| words.iter().all(|word| error.contains(word)))
+    })
+}
+
 /// Whether an instance has done its work: it ended well by itself, and that is its purpose.
 pub(crate) fn is_completed(
     record: &Record,

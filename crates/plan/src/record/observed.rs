@@ -6,7 +6,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
     Completion, Condition, ContainerId, Crash, Dependency, Format, Instance, InstanceId, Observed, Progress,
-    Readiness, Record, SpecHash, Stack, State, Subject, Timestamp, Update, Workload, WorkloadName,
+    Readiness, Record, SpecHash, Stack, State, Subject, Timestamp, UnknownEnd, Update, Workload,
+    WorkloadName,
 };
 
 use crate::{
@@ -68,6 +69,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
             record.completed.insert(instance.id.clone());
             record.crashes.remove(&instance.instance);
         } else {
+            note_unknown_end(record, observed, workload, instance, now);
             count_crash(record, observed, instance, now);
         }
     }
@@ -77,6 +79,10 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     hooks::note(record);
     let wanted: BTreeSet<&WorkloadName> = target.stack.workloads.keys().collect();
     record.crashes.retain(|it, _| wanted.contains(&it.workload.whole()));
+    let is_replaced = |id: &InstanceId, end: &UnknownEnd| {
+        observed.containers().any(|it| it.instance == *id && it.spec != end.spec)
+    };
+    record.unknown_ends.retain(|it, end| wanted.contains(&it.workload.whole()) && !is_replaced(it, end));
     record.progress.retain(|it, _| wanted.contains(it));
     record.paused.retain(|it| wanted.contains(it));
     record.scales.retain(|it, _| wanted.contains(it));
@@ -122,8 +128,28 @@ fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now
             record.completed.insert(part.id.clone());
             record.crashes.remove(&part.instance);
         } else if pod.is_some_and(Instance::is_running) {
+            note_unknown_end(record, observed, &workload, part, now);
             // A part that ends with its pod has not ended by itself.
             count_crash(record, observed, part, now);
+        }
+    }
+}
+
+/// Remembers that it is not known how the last run of an instance ended, as long as its specification stays.
+fn note_unknown_end(
+    record: &mut Record,
+    observed: &Observed,
+    workload: &Workload,
+    instance: &Instance,
+    now: Timestamp,
+) {
+    let Some(why) = standing::unknown_end(record, observed, workload, instance) else { return };
+    let (container, spec) = (instance.id.clone(), instance.spec.clone());
+    match record.unknown_ends.get_mut(&instance.instance) {
+        Some(known) if known.container == container && known.spec == spec => known.why = why,
+        Some(_) | None => {
+            let end = UnknownEnd { container, spec, at: now, why };
+            record.unknown_ends.insert(instance.instance.clone(), end);
         }
     }
 }

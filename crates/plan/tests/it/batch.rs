@@ -344,3 +344,69 @@ fn job_gets_another_container_if_the_engine_cannot_start_it() {
         assert!(stage.round().is_settled(), "{what}: {made:?}");
     }
 }
+
+#[test]
+fn work_whose_end_the_engine_lost_is_reported() {
+    // The seconds before the start of the engine at which it ended, and its code.
+    for (ago, code) in [(5, 137), (0, 255)] {
+        for (what, wanted) in work_that_ends() {
+            let mut stage = Stage::new(wanted);
+            for image in ["good:1", "good:2", "web:1"] {
+                stage.world.observed.images.entry(image.to_owned()).or_default();
+            }
+            played(&mut stage, 6, 5);
+            stage.tick(Duration::from_secs(20));
+            assert!(stage.record.unknown_ends.is_empty(), "{what}: {:?}", stage.record.unknown_ends);
+            let back = stage.now.after(Duration::from_secs(ago));
+            let ended = stage.now;
+            exit(&mut stage, code, ended, "");
+            stage.world.observed.engine_started = Some(back);
+            stage.tick(Duration::from_secs(ago + 1));
+            stage.finishing.extend(["good:1".to_owned(), "good:2".to_owned()]);
+            played(&mut stage, 120, 5);
+            let last = stage.round();
+            let told: Vec<String> = last.waits.iter().map(ToString::to_string).collect();
+            assert!(
+                told.iter()
+                    .any(|it| it.contains("may have done its work twice") && it.contains(&code.to_string())),
+                "{what}: {told:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn ends_that_are_known_are_not_said_to_be_lost() {
+    for (code, by_hand) in [(1, false), (137, true), (0, false)] {
+        let mut stage = stage(&manifest("good:1", "Never", "  completions: 1"));
+        played(&mut stage, 6, 5);
+        // The engine was started long before.
+        stage.world.observed.engine_started = Some(Timestamp(0));
+        let ended = stage.now;
+        exit(&mut stage, code, ended, "");
+        if by_hand {
+            stage.world.observed.instances.values_mut().for_each(|it| it.touched_by_hand = Some(ended));
+        }
+        stage.tick(Duration::from_secs(1));
+        played(&mut stage, 60, 5);
+        assert!(stage.record.unknown_ends.is_empty(), "{code}: {:?}", stage.record.unknown_ends);
+    }
+}
+
+#[test]
+fn start_in_which_the_engine_went_down_is_reported() {
+    let mut stage = stage(&manifest("good:1", "Never", "  completions: 1"));
+    stage.world.observed.images.entry("good:1".to_owned()).or_default();
+    stage.round();
+    for it in stage.world.observed.instances.values_mut() {
+        it.state = State::Created;
+    }
+    stage.tick(Duration::from_secs(1));
+    stage.world.observed.engine_started = Some(stage.now);
+    let plan = stage.round();
+    assert!(plan.to_string().contains("its work may be done twice"), "{plan}");
+    // Another content is another Job.
+    stage.stack = stack(&manifest("good:2", "Never", "  completions: 1"));
+    played(&mut stage, 60, 5);
+    assert!(stage.record.unknown_ends.is_empty());
+}

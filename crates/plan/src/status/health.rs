@@ -14,7 +14,7 @@ use crate::{
     },
     steps::Step,
     text,
-    wait::{Wait, WaitReason, WaitSeverity, image_error},
+    wait::{Wait, WaitObject, WaitReason, WaitSeverity, image_error},
 };
 
 /// The health of one workload.
@@ -75,7 +75,9 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
         Some(WorkloadHealth::new(HealthStatus::Degraded, reason, message))
     };
     let waits = waits(inputs, name);
-    let failures = waits.iter().filter(|it| it.severity() == WaitSeverity::Failure);
+    // That nothing gets on says less than why.
+    let is_late = |it: &&Wait| it.is(WaitReason::ProgressDeadlineExceeded);
+    let failures = waits.iter().filter(|it| it.severity() == WaitSeverity::Failure && !is_late(it));
     if let Some(wait) = failures.min_by_key(|it| it.reason) {
         return degraded(wait.reason.as_str(), wait.without_workload());
     }
@@ -109,6 +111,14 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
             return degraded("Unhealthy", format!("{id} is unhealthy: {reason}"));
         }
     }
+    let cause = waits.iter().find(|it| it.severity() == WaitSeverity::Progress).map(|it| match it.object {
+        WaitObject::Workload(_) => format!("; it {}", it.without_workload()),
+        _ => format!("; {it}"),
+    });
+    let cause = cause.unwrap_or_default();
+    if let Some(wait) = waits.iter().find(|it| is_late(it)) {
+        return degraded(wait.reason.as_str(), wait.without_workload() + &cause);
+    }
     // A workload that the manifest holds at its older version makes no progress.
     let is_held = waits.iter().any(|it| it.is(WaitReason::Held));
     let is_whole = if is_held {
@@ -120,7 +130,8 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
     if is_whole || counts.paused || now.since(progress.at) <= workload.progress_deadline {
         return None;
     }
-    degraded("ProgressDeadlineExceeded", format!("no progress since {}", text::time_of_day(progress.at)))
+    let since = text::time_of_day(progress.at);
+    degraded("ProgressDeadlineExceeded", format!("no progress since {since}{cause}"))
 }
 
 fn waits<'a>(inputs: Inputs<'a>, name: &WorkloadName) -> Vec<&'a Wait> {

@@ -325,6 +325,23 @@ fn rollout_is_degraded_only_after_its_progress_deadline() {
 }
 
 #[test]
+fn missed_progress_deadline_does_not_hide_its_cause() {
+    let mut case = Case::new(2);
+    case.new_one(1, running());
+    case.plan.waits.push(Wait::progress_deadline_exceeded(&"web".into(), NOW));
+    case.plan.waits.push(Wait::readiness(&"web".into(), 1, 2, "HTTP 503"));
+    assert_eq!(case.health(), is(HealthStatus::Degraded, "ProgressDeadlineExceeded"));
+    let message = case.assess().message;
+    assert!(message.contains("made no progress since"), "{message}");
+    assert!(message.contains("; it has 1 of 2 available: HTTP 503"), "{message}");
+    let attempt = Attempt { count: 3, next: NOW, error: "no such image".to_owned() };
+    case.observed.images.clear();
+    case.record.pulls.insert("web:1.0.1".to_owned(), attempt);
+    assert_eq!(case.health(), is(HealthStatus::Degraded, "ImagePullBackOff"));
+    assert!(case.assess().message.contains("no such image"), "{}", case.assess().message);
+}
+
+#[test]
 fn fewer_than_the_minimum_are_not_available() {
     let mut case = Case::new(3);
     case.new_one(1, running());

@@ -157,8 +157,8 @@ fn routes_of_services_are_bounded_together() {
         errors(&MemoryFiles::new([("all.yaml", text.as_str())]), &manifests("", &["all.yaml"]))
     };
     assert_eq!(told(40), [""; 0]);
-    let many = told(330);
-    assert!(many[0].contains("the Services select more than 100000 workloads together"), "{}", many[0]);
+    let many = told(101);
+    assert!(many[0].contains("the Services select more than 10000 workloads together"), "{}", many[0]);
     assert!(many[0].starts_with("all.yaml:"), "it has a place: {}", many[0]);
 }
 

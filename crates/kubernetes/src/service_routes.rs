@@ -16,8 +16,9 @@ use super::{
 };
 use driftless_model::Finding;
 
-/// The most workloads that the Services of an application select together. Each of them gets names for each Service.
-const MOST_ROUTES: usize = 100_000;
+/// The most workloads that the Services of an application select together. Each of them gets a name for each Service, so what
+/// is made grows with the product of both numbers, and nothing less than a bound keeps it small.
+const MOST_ROUTES: usize = 10_000;
 
 /// Gives each Service's names and ports to the workloads it selects, or to a proxy, which is a workload as well.
 pub(super) fn connect(

@@ -1,9 +1,9 @@
 //! An engine that is killed, stopped or out of space at the worst moment: a second engine, with a containerd that
 //! outlives it as under systemd. These tests need root: `make e2e-faults`, and `make e2e` as root.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, process::Stdio, time::Duration};
 
-use driftless_model::SyncStatus;
+use driftless_model::{ConditionStatus, SyncStatus};
 
 use crate::harness::{Container, Engine, Load, Settings, Site, free_port, images, wait_until};
 
@@ -234,4 +234,82 @@ async fn kept_connections_survive_a_restart_with_live_restore() {
     }
     assert_eq!(before, ids(), "no container was replaced");
     drop((load, direct, agent, site, engine, directory));
+}
+
+/// The name, the instance and the id of each container of the application.
+fn listed(site: &Site) -> Vec<(String, String, String)> {
+    let filter = format!("label=driftless.application={}", site.app);
+    let format = r#"{{.Names}} {{.Label "driftless.workload"}}.{{.Label "driftless.slot"}} {{.ID}}"#;
+    let lines = site.docker.run(&["ps", "--filter", &filter, "--format", format]);
+    let words = |line: &str| {
+        let mut words = line.split(' ').map(str::to_owned);
+        (words.next().unwrap(), words.next().unwrap(), words.next().unwrap())
+    };
+    lines.lines().map(words).collect()
+}
+
+/// All containers of a host, removed by hand as fast as the engine does it, while the agent brings them back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
+async fn three_hundred_containers_removed_at_once_come_back() {
+    const SERVICES: usize = 10;
+    let (engine, site, image, directory) = site("storm").await;
+    let services = |replicas: usize| {
+        let one = |number: usize| {
+            format!(
+                "  s{number}: {{image: '{image}', network_mode: none, stop_grace_period: 0s, deploy: {{replicas: {replicas}}}}}\n"
+            )
+        };
+        format!("services:\n{}", (0..SERVICES).map(one).collect::<String>())
+    };
+    let agent = site.running(&services(5)).await;
+    // The harness waits for a limited time for each of them.
+    for replicas in [10, 15, 20, 25, 30] {
+        agent.deployed(&site.compose(&services(replicas))).await;
+    }
+    let before = listed(&site);
+    assert_eq!(before.len(), 30 * SERVICES);
+    let removals: Vec<_> = before
+        .chunks(30)
+        .map(|part| {
+            let ids: Vec<&str> = part.iter().map(|(_, _, id)| id.as_str()).collect();
+            site.docker.command(&[&["rm", "-f"][..], &ids].concat()).stdout(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    for mut removal in removals {
+        assert!(removal.wait().unwrap().success());
+    }
+    let peace = std::time::Instant::now();
+    site.until("half of them are back", |_| (listed(&site).len() > 15 * SERVICES).then_some(())).await;
+    site.until("all are back", |_| (listed(&site).len() >= 30 * SERVICES).then_some(())).await;
+    eprintln!("all are back {:.1} s after the last removal", peace.elapsed().as_secs_f32());
+    let status = agent.settled(&site.repository.head()).await.status;
+    let after = listed(&site);
+    let set = |part: fn(&(String, String, String)) -> &String, all: &[(String, String, String)]| {
+        all.iter().map(|it| part(it).clone()).collect::<BTreeSet<String>>()
+    };
+    assert_eq!(after.len(), 30 * SERVICES, "none is there twice");
+    assert_eq!(set(|it| &it.0, &after), set(|it| &it.0, &before), "each has its name again");
+    assert_eq!(set(|it| &it.1, &after), set(|it| &it.1, &before), "each is there once");
+    assert!(set(|it| &it.2, &after).is_disjoint(&set(|it| &it.2, &before)), "each was removed");
+    let wrong = |name: &str| {
+        let found = status.conditions.iter().find(|it| it.kind == name);
+        found.filter(|it| it.status == ConditionStatus::True).map(|it| it.message.clone())
+    };
+    assert_eq!(wrong("DriftFight"), None, "each was removed once");
+    assert_eq!(wrong("HealIneffective"), None);
+    let events = agent.events().await;
+    let failed: Vec<String> =
+        events.iter().filter(|it| it.reason == "Failed").map(ToString::to_string).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    // The storm has left no pause behind: what is removed in peace comes back, without a wait for its time.
+    site.docker.run(&["rm", "-f", &after[0].2]);
+    let back = agent
+        .until("it is back, or has to wait", |found| {
+            let is_back = listed(&site).iter().any(|(name, _, id)| *name == after[0].0 && *id != after[0].2);
+            is_back || found.status.waits.iter().any(|wait| wait.until.is_some())
+        })
+        .await;
+    assert!(back.status.waits.iter().all(|wait| wait.until.is_none()), "{:#?}", back.status.waits);
+    drop((agent, site, engine, directory));
 }

@@ -210,15 +210,27 @@ impl Engine {
 
     /// Number of programs in its containers.
     pub fn programs(&self) -> usize {
+        Self::programs_of(&self.shims()).count()
+    }
+
+    /// Ends the programs of its containers and the processes that hold them, without the engine.
+    fn kill_containers(&self) {
         let shims = self.shims();
-        let is_program = |id: &String| {
+        let programs: Vec<String> = Self::programs_of(&shims).collect();
+        for id in programs.iter().chain(&shims) {
+            let _ = Command::new("kill").args(["-9", id]).output();
+        }
+    }
+
+    fn programs_of(shims: &BTreeSet<String>) -> impl Iterator<Item = String> {
+        let is_program = move |id: &String| {
             let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
             // After the name, which is in parentheses: state and parent.
             let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
             let (state, parent) = (fields.next(), fields.next());
             state != Some("Z") && parent.is_some_and(|parent| shims.contains(parent))
         };
-        processes().filter(is_program).count()
+        processes().filter(is_program)
     }
 
     pub fn kill9(&mut self) {
@@ -299,6 +311,8 @@ impl Drop for Engine {
             }
         }
         self.stop();
+        // With live-restore, or if the test failed while the engine was down, its containers outlive it.
+        self.kill_containers();
         if let Some(mut containerd) = self.containerd.take() {
             let _ = Command::new("kill").arg(containerd.id().to_string()).output();
             let _ = containerd.wait();

@@ -10,8 +10,10 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use crate::proxy::{self, Drained, ENGINE, Gate, HANDOVER_SOCKET, Handover, Names, report_socket};
 use driftless_model::{Forwards, error_chain};
+use driftless_proxy::{
+    self as proxy, Drained, ENGINE, Gate, HANDOVER_SOCKET, Handover, Names, report_socket,
+};
 
 /// The most threads that carry connections.
 const MOST_THREADS: usize = 4;

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use driftless_model::PROXY_IMAGE;
 use sha2::{Digest, Sha256};
 
-/// Files outside of `src/proxy` that the program of a proxy consists of.
+/// Files outside of `crates/proxy` that the program of a proxy consists of.
 const FILES: [&str; 2] = ["src/cli/proxy.rs", "crates/model/src/forward.rs"];
 /// The libraries that carry connections.
 const LIBRARIES: [&str; 6] = ["mio", "nix", "rustix", "socket2", "tokio", "tokio-util"];
@@ -20,7 +20,7 @@ fn code(path: &Path) -> String {
 
 fn digest() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = fs::read_dir(root.join("src/proxy")).unwrap().map(|it| it.unwrap().path());
+    let folder = fs::read_dir(root.join("crates/proxy/src")).unwrap().map(|it| it.unwrap().path());
     let mut files: Vec<_> = folder.chain(FILES.iter().map(|it| root.join(it))).collect();
     files.sort();
     let mut hash = Sha256::new();

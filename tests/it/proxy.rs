@@ -11,9 +11,9 @@ use std::{
     time::Duration,
 };
 
-use driftless::proxy;
-use driftless::proxy::{Gate, Handover, Names};
 use driftless_model::{Forward, Forwards, Protocol};
+use driftless_proxy as proxy;
+use driftless_proxy::{Gate, Handover, Names};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UdpSocket},

@@ -2,7 +2,7 @@
 //! ports and stays, and a worker in its network that forwards, and that a newer worker takes over from.
 //!
 //! It finds the pods by a network alias that each of them has, so it does not depend on their number. The agent tells it
-//! which of them are ready, and takes one out before it is stopped. `src/proxy` of the program forwards the traffic.
+//! which of them are ready, and takes one out before it is stopped. `crates/proxy` forwards the traffic.
 
 use std::collections::BTreeSet;
 

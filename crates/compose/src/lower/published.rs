@@ -1,5 +1,5 @@
 //! Published ports that a proxy serves. Docker gives a port of the host to one container, so two instances cannot have it
-//! at the same time. A proxy has it instead, and forwards to the ready instances (`src/proxy` of the program).
+//! at the same time. A proxy has it instead, and forwards to the ready instances (`crates/proxy`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -12,7 +12,7 @@ const AT_ONCE: u64 = 64 * 1024;
 
 /// The counters of one port.
 #[derive(Debug)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     refused: AtomicU64,
     retried: AtomicU64,
     targets: Vec<TargetCounts>,
@@ -29,7 +29,7 @@ struct TargetCounts {
 
 /// A connection to a target, or the session of a UDP client, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     counters: Arc<Counters>,
     target: usize,
     bytes_in: u64,
@@ -37,30 +37,30 @@ pub(super) struct Counted {
 }
 
 impl Counters {
-    pub(super) fn of(forward: &Forward) -> Arc<Self> {
+    pub(crate) fn of(forward: &Forward) -> Arc<Self> {
         let targets = forward.targets.iter().map(|_| TargetCounts::default()).collect();
         Arc::new(Self { refused: AtomicU64::new(0), retried: AtomicU64::new(0), targets })
     }
 
     /// A client that got no connection, or a datagram that went nowhere.
-    pub(super) fn refuse(&self) {
+    pub(crate) fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A further attempt to connect a client.
-    pub(super) fn retry(&self) {
+    pub(crate) fn retry(&self) {
         self.retried.fetch_add(1, Ordering::Relaxed);
     }
 
     /// An endpoint of a target that did not accept a connection.
-    pub(super) fn fail(&self, target: usize) {
+    pub(crate) fn fail(&self, target: usize) {
         if let Some(target) = self.targets.get(target) {
             target.failed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// A new connection to a target.
-    pub(super) fn open(self: &Arc<Self>, target: usize) -> Counted {
+    pub(crate) fn open(self: &Arc<Self>, target: usize) -> Counted {
         if let Some(target) = self.targets.get(target) {
             target.opened.fetch_add(1, Ordering::Relaxed);
         }
@@ -68,7 +68,7 @@ impl Counters {
     }
 
     /// A connection that the proxy before has counted.
-    pub(super) fn resume(self: &Arc<Self>, target: usize) -> Counted {
+    pub(crate) fn resume(self: &Arc<Self>, target: usize) -> Counted {
         if let Some(target) = self.targets.get(target) {
             target.open.fetch_add(1, Ordering::Relaxed);
         }
@@ -76,7 +76,7 @@ impl Counters {
     }
 
     /// Bytes from a client to a target, and back.
-    pub(super) fn add_bytes(&self, target: usize, bytes_in: u64, bytes_out: u64) {
+    pub(crate) fn add_bytes(&self, target: usize, bytes_in: u64, bytes_out: u64) {
         if let Some(target) = self.targets.get(target) {
             target.bytes_in.fetch_add(bytes_in, Ordering::Relaxed);
             target.bytes_out.fetch_add(bytes_out, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Counters {
     }
 
     /// The values at this moment.
-    pub(super) fn values(&self, forward: &Forward) -> PortCounters {
+    pub(crate) fn values(&self, forward: &Forward) -> PortCounters {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let target = |((name, port), target): (&(String, u16), &TargetCounts)| TargetCounters {
             target: format!("{name}:{port}"),
@@ -103,7 +103,7 @@ impl Counters {
     }
 
     /// Adds the values of the proxy before. Its open connections are counted when they go on.
-    pub(super) fn go_on(&self, forward: &Forward, before: &PortCounters) {
+    pub(crate) fn go_on(&self, forward: &Forward, before: &PortCounters) {
         self.refused.fetch_add(before.refused, Ordering::Relaxed);
         self.retried.fetch_add(before.retried, Ordering::Relaxed);
         for ((name, port), target) in forward.targets.iter().zip(&self.targets) {
@@ -119,7 +119,7 @@ impl Counters {
 
 impl Counted {
     /// Bytes from the client to the target, and back.
-    pub(super) fn add(&mut self, bytes_in: u64, bytes_out: u64) {
+    pub(crate) fn add(&mut self, bytes_in: u64, bytes_out: u64) {
         self.bytes_in += bytes_in;
         self.bytes_out += bytes_out;
         if self.bytes_in + self.bytes_out >= AT_ONCE {
@@ -127,11 +127,11 @@ impl Counted {
         }
     }
 
-    pub(super) fn counters(&self) -> Arc<Counters> {
+    pub(crate) fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }
 
-    pub(super) fn target(&self) -> usize {
+    pub(crate) fn target(&self) -> usize {
         self.target
     }
 

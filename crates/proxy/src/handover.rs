@@ -59,12 +59,12 @@ const MAX_DESCRIPTORS: usize = 2;
 const GOT: [u8; 5] = *b"got__";
 const YOURS: [u8; 5] = *b"yours";
 /// Clients with a remembered endpoint in one parcel.
-pub(super) const CLIENTS_AT_ONCE: usize = 4096;
+pub(crate) const CLIENTS_AT_ONCE: usize = 4096;
 
 /// A part of what a proxy carries. Fields may be added with a default: older and newer programs read each other's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub(super) enum Item {
+pub(crate) enum Item {
     /// A listening socket, or the socket of a UDP port.
     Listener { port: u16, protocol: Protocol },
     /// A client's connection, and the one to its endpoint if it is established. The parcel's bytes were read and are not
@@ -93,18 +93,18 @@ pub(super) enum Item {
 }
 
 #[derive(Debug)]
-pub(super) struct Parcel {
-    pub(super) item: Item,
-    pub(super) descriptors: Vec<OwnedFd>,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Parcel {
+    pub(crate) item: Item,
+    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Parcel {
-    pub(super) fn of(item: Item) -> Self {
+    pub(crate) fn of(item: Item) -> Self {
         Self { item, descriptors: Vec::new(), bytes: Vec::new() }
     }
 
-    pub(super) fn with(item: Item, descriptor: impl Into<OwnedFd>) -> Self {
+    pub(crate) fn with(item: Item, descriptor: impl Into<OwnedFd>) -> Self {
         Self { item, descriptors: vec![descriptor.into()], bytes: Vec::new() }
     }
 }
@@ -118,7 +118,7 @@ pub struct Handover {
 }
 
 /// A connection from the next proxy.
-pub(super) struct Successor(UnixStream);
+pub(crate) struct Successor(UnixStream);
 
 impl Handover {
     /// Proxies that name the same abstract socket, in one network namespace, hand over to each other.
@@ -131,7 +131,7 @@ impl Handover {
         drop(self.busy.lock().await);
     }
 
-    pub(super) async fn begin(&self) -> MutexGuard<'_, ()> {
+    pub(crate) async fn begin(&self) -> MutexGuard<'_, ()> {
         self.busy.lock().await
     }
 
@@ -141,7 +141,7 @@ impl Handover {
 
     /// Everything that the present proxy carries, and the connection to it. Nothing if there is none. The present proxy serves
     /// again when the connection ends, so the next proxy keeps it as long as it runs.
-    pub(super) async fn take(&self) -> io::Result<(Vec<Parcel>, Option<UnixStream>)> {
+    pub(crate) async fn take(&self) -> io::Result<(Vec<Parcel>, Option<UnixStream>)> {
         let end = Instant::now() + PATIENCE;
         loop {
             let address = self.address()?;
@@ -167,7 +167,7 @@ impl Handover {
     }
 
     /// Waits for the next proxy. No failure ends the present one.
-    pub(super) async fn successor(&self) -> Successor {
+    pub(crate) async fn successor(&self) -> Successor {
         let mut has_failed = false;
         let listener = loop {
             match self.listener() {
@@ -211,7 +211,7 @@ async fn next(listener: &tokio::net::UnixListener) -> io::Result<Successor> {
 
 impl Successor {
     /// Hands everything over. Returns it if the next proxy did not take it.
-    pub(super) async fn give(self, parcels: Vec<Parcel>) -> Result<Self, (Vec<Parcel>, io::Error)> {
+    pub(crate) async fn give(self, parcels: Vec<Parcel>) -> Result<Self, (Vec<Parcel>, io::Error)> {
         let give = move || match send_all(&self.0, &parcels) {
             Ok(()) => Ok(self),
             Err(error) => Err((parcels, error)),
@@ -223,7 +223,7 @@ impl Successor {
     }
 
     /// Waits until the process of the next proxy has ended.
-    pub(super) async fn gone(self) {
+    pub(crate) async fn gone(self) {
         let Ok(stream) = self.0.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(self.0))
         else {
             return;

@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::{
+use crate::{
     balance::Lease,
     counters::{Counted, Counters},
     handover::{Item, Parcel},
@@ -63,7 +63,7 @@ struct Sessions {
 
 /// Takes datagrams until the end of the shift, and then hands over the socket and all sessions. Begins with the sessions
 /// of the proxy before.
-pub(super) async fn receive(socket: Arc<UdpSocket>, route: Arc<Route>, sessions: Vec<Parcel>) {
+pub(crate) async fn receive(socket: Arc<UdpSocket>, route: Arc<Route>, sessions: Vec<Parcel>) {
     receive_of(socket, route, sessions, MOST).await;
 }
 
@@ -287,7 +287,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::proxy::{Balance, Gate, Names, limits::Limits, route::RouteLog};
+    use crate::{Gate, Names, balance::Balance, limits::Limits, route::RouteLog};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -11,7 +11,7 @@ const TCP4: u8 = 0x11;
 const TCP6: u8 = 0x21;
 
 /// The header of a connection from a client to an address of the proxy.
-pub(super) fn header(client: SocketAddr, own: SocketAddr) -> Vec<u8> {
+pub(crate) fn header(client: SocketAddr, own: SocketAddr) -> Vec<u8> {
     let (mut addresses, family) = match (client.ip().to_canonical(), own.ip().to_canonical()) {
         (IpAddr::V4(client), IpAddr::V4(own)) => ([client.octets(), own.octets()].concat(), TCP4),
         (client, own) => ([octets(client), octets(own)].concat(), TCP6),

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, Sleep, sleep, sleep_until, timeout},
 };
 
-use super::{
+use crate::{
     balance::Lease,
     counters::Counted,
     flow::{Decision, Flow},
@@ -41,7 +41,7 @@ const SILENCE: Duration = Duration::from_mins(1);
 const ASK_AGAIN: Duration = Duration::from_secs(15);
 
 /// Takes connections until the end of the shift, and then hands the listening socket over.
-pub(super) async fn accept(listener: TcpListener, route: Arc<Route>) {
+pub(crate) async fn accept(listener: TcpListener, route: Arc<Route>) {
     let shift = Arc::clone(&route.shift);
     let mut ended = pin!(shift.ended());
     loop {
@@ -114,7 +114,7 @@ async fn forward(client: TcpStream, address: SocketAddr, first: Vec<u8>, route: 
 }
 
 /// Goes on with a connection of the proxy before.
-pub(super) async fn resume(parcel: Parcel, route: Arc<Route>, permit: Permit) {
+pub(crate) async fn resume(parcel: Parcel, route: Arc<Route>, permit: Permit) {
     let Item::Connection { client: address, endpoint, speaks_http, has_answered, from_client, port: _ } =
         parcel.item
     else {
@@ -399,7 +399,7 @@ fn keepalive() -> TcpKeepalive {
 }
 
 /// Sets the options that accepted connections take over from their listening socket.
-pub(super) fn set_options(listener: &socket2::Socket) {
+pub(crate) fn set_options(listener: &socket2::Socket) {
     let _ = listener.set_tcp_nodelay(true);
     let _ = listener.set_tcp_keepalive(&keepalive());
 }

@@ -42,7 +42,7 @@ struct Report {
 }
 
 /// The ready addresses of one target.
-pub(super) enum Ready {
+pub(crate) enum Ready {
     /// The agent has not reported them yet.
     Unknown,
     /// All that the name resolves to.
@@ -74,13 +74,13 @@ impl Gate {
     }
 
     /// The last report, and the endpoints that are drained, for the next proxy.
-    pub(super) fn last(&self) -> Option<(ReadyEndpoints, Vec<IpAddr>)> {
+    pub(crate) fn last(&self) -> Option<(ReadyEndpoints, Vec<IpAddr>)> {
         let report = self.reported.as_ref()?.last().as_ref().map(|last| last.endpoints.clone())?;
         Some((report, self.leaving().iter().copied().collect()))
     }
 
     /// Takes over the last report of the proxy before, unless it lacks a target. The agent will report soon.
-    pub(super) fn take_over<'a>(
+    pub(crate) fn take_over<'a>(
         &self,
         endpoints: ReadyEndpoints,
         leaving: impl IntoIterator<Item = IpAddr>,
@@ -94,7 +94,7 @@ impl Gate {
     }
 
     /// The ready addresses of a target.
-    pub(super) fn ready(&self, name: &str) -> Ready {
+    pub(crate) fn ready(&self, name: &str) -> Ready {
         let Some(reported) = &self.reported else { return Ready::All };
         match &*reported.last() {
             Some(Report { at, endpoints }) => match endpoints.0.get(name) {
@@ -108,7 +108,7 @@ impl Gate {
     }
 
     /// Whether an address of a target may get traffic.
-    pub(super) fn admits(&self, name: &str, address: Ipv4Addr) -> bool {
+    pub(crate) fn admits(&self, name: &str, address: Ipv4Addr) -> bool {
         if self.is_leaving(address.into()) {
             return false;
         }
@@ -120,12 +120,12 @@ impl Gate {
     }
 
     /// Whether an endpoint gets no new traffic, because it will be stopped.
-    pub(super) fn is_leaving(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_leaving(&self, address: IpAddr) -> bool {
         self.leaving().contains(&address)
     }
 
     /// Waits until there is a first report, or none is expected any more.
-    pub(super) async fn first_report(&self) {
+    pub(crate) async fn first_report(&self) {
         let Some(reported) = &self.reported else { return };
         let mut changes = self.changes();
         if reported.last().is_some() {
@@ -136,18 +136,18 @@ impl Gate {
     }
 
     /// The changes of the endpoints from now on.
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
     /// Gives endpoints with these addresses no new traffic, until the next report.
-    pub(super) fn drain(&self, addresses: &BTreeSet<IpAddr>) {
+    pub(crate) fn drain(&self, addresses: &BTreeSet<IpAddr>) {
         self.leaving().extend(addresses);
         self.changed.send_replace(());
     }
 
     /// The abstract name of the socket for messages. `None`: the gate is open.
-    pub(super) fn socket(&self) -> Option<&str> {
+    pub(crate) fn socket(&self) -> Option<&str> {
         self.reported.as_ref().map(|reported| reported.socket.as_str())
     }
 

@@ -21,7 +21,7 @@ const SPARE: usize = 64;
 
 /// The endpoints of one port, and which client goes where.
 #[derive(Debug)]
-pub struct Balance {
+pub(crate) struct Balance {
     affinity: Option<Duration>,
     state: Mutex<State>,
 }
@@ -35,7 +35,7 @@ struct State {
 
 /// An endpoint of one port, with its counters.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     address: SocketAddr,
     /// Connections, or clients that send datagrams.
     active: AtomicUsize,
@@ -48,25 +48,25 @@ pub(super) struct Endpoint {
 
 /// One connection to an endpoint, counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct Lease(Arc<Endpoint>);
+pub(crate) struct Lease(Arc<Endpoint>);
 
 impl Lease {
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.0.address
     }
 
     /// Whether the endpoint gets no new traffic, and may be stopped when its connections have ended.
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.0.is_leaving.load(Ordering::Relaxed)
     }
 
     /// Notes that the endpoint did not accept a connection.
-    pub(super) fn fail(&self) {
+    pub(crate) fn fail(&self) {
         self.0.failed_at.store(moment(), Ordering::Relaxed);
     }
 
     /// Notes that the endpoint was sent a datagram.
-    pub(super) fn note_datagram(&self) {
+    pub(crate) fn note_datagram(&self) {
         self.0.sent_at.store(moment(), Ordering::Relaxed);
     }
 }
@@ -89,13 +89,13 @@ impl Endpoint {
 }
 
 impl Balance {
-    pub fn new(affinity: Option<Duration>) -> Self {
+    pub(crate) fn new(affinity: Option<Duration>) -> Self {
         Self { affinity, state: Mutex::default() }
     }
 
     /// The endpoint for a client, without those that were tried. It is remembered at once as the one of this client, which
     /// may come again before it is connected.
-    pub(super) fn choose(
+    pub(crate) fn choose(
         &self,
         client: IpAddr,
         addresses: &[SocketAddr],
@@ -120,24 +120,24 @@ impl Balance {
     }
 
     /// Remembers where a client was sent.
-    pub(super) fn sent(&self, client: IpAddr, endpoint: SocketAddr) {
+    pub(crate) fn sent(&self, client: IpAddr, endpoint: SocketAddr) {
         if let Some(time) = self.affinity {
             self.state().remember(client, endpoint, time);
         }
     }
 
     /// A connection to this endpoint that was made before.
-    pub(super) fn lease(&self, endpoint: SocketAddr) -> Lease {
+    pub(crate) fn lease(&self, endpoint: SocketAddr) -> Lease {
         self.state().endpoint(endpoint).lease()
     }
 
     /// The clients with a remembered endpoint, and the time since they were there.
-    pub(super) fn clients(&self) -> Vec<(IpAddr, SocketAddr, Duration)> {
+    pub(crate) fn clients(&self) -> Vec<(IpAddr, SocketAddr, Duration)> {
         self.state().known.iter().map(|(client, (endpoint, at))| (*client, *endpoint, at.elapsed())).collect()
     }
 
     /// Remembers a client that was there so long ago.
-    pub(super) fn restore(&self, client: IpAddr, endpoint: SocketAddr, ago: Duration) {
+    pub(crate) fn restore(&self, client: IpAddr, endpoint: SocketAddr, ago: Duration) {
         if let (Some(time), Some(at)) = (self.affinity, Instant::now().checked_sub(ago)) {
             let mut state = self.state();
             state.remember(client, endpoint, time);
@@ -148,21 +148,21 @@ impl Balance {
     }
 
     /// Marks these endpoints as leaving, and all others as staying.
-    pub(super) fn mark_leaving(&self, is_leaving: impl Fn(SocketAddr) -> bool) {
+    pub(crate) fn mark_leaving(&self, is_leaving: impl Fn(SocketAddr) -> bool) {
         for endpoint in self.state().endpoints.values() {
             endpoint.is_leaving.store(is_leaving(endpoint.address), Ordering::Relaxed);
         }
     }
 
     /// The number of connections to endpoints with one of these addresses.
-    pub(super) fn active(&self, is_one: impl Fn(IpAddr) -> bool) -> usize {
+    pub(crate) fn active(&self, is_one: impl Fn(IpAddr) -> bool) -> usize {
         let state = self.state();
         let endpoints = state.endpoints.values().filter(|it| is_one(it.address.ip()));
         endpoints.map(|it| it.active.load(Ordering::Relaxed)).sum()
     }
 
     /// Whether an endpoint with one of these addresses was sent a datagram within this time.
-    pub(super) fn has_sent_within(&self, time: Duration, is_one: impl Fn(IpAddr) -> bool) -> bool {
+    pub(crate) fn has_sent_within(&self, time: Duration, is_one: impl Fn(IpAddr) -> bool) -> bool {
         let state = self.state();
         state.endpoints.values().any(|it| is_one(it.address.ip()) && is_within(&it.sent_at, time))
     }

@@ -26,7 +26,7 @@ use tokio::{
 
 use driftless_model::{InvalidEndpoints, PortCounters, ReadyEndpoints};
 
-use super::{ready::Gate, route::Route};
+use crate::{ready::Gate, route::Route};
 
 /// The abstract name of a proxy's socket. Abstract names belong to a network namespace, which a proxy and the one that takes
 /// over from it share, so the name has the number of the container's mount namespace, which the agent's commands run in.
@@ -56,15 +56,15 @@ const MAX_ANSWER: u64 = 128 * 1024;
 
 /// The routes of the present shift, for messages of the agent. None while another proxy has taken over.
 #[derive(Debug, Default)]
-pub(super) struct Routes(Mutex<Vec<Weak<Route>>>);
+pub(crate) struct Routes(Mutex<Vec<Weak<Route>>>);
 
 impl Routes {
-    pub(super) fn set(&self, routes: &[Arc<Route>]) {
+    pub(crate) fn set(&self, routes: &[Arc<Route>]) {
         *self.lock() = routes.iter().map(Arc::downgrade).collect();
     }
 
     /// The routes. A shift ends when nobody holds them any more, so let go of them before waiting.
-    pub(super) fn now(&self) -> Vec<Arc<Route>> {
+    pub(crate) fn now(&self) -> Vec<Arc<Route>> {
         self.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -74,7 +74,7 @@ impl Routes {
 }
 
 /// Receives messages of the agent for ever, unless the gate is open.
-pub(super) async fn listen(gate: &Arc<Gate>, routes: &Arc<Routes>) -> io::Result<()> {
+pub(crate) async fn listen(gate: &Arc<Gate>, routes: &Arc<Routes>) -> io::Result<()> {
     let Some(socket) = gate.socket() else { return std::future::pending().await };
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket)?)?;
     listener.set_nonblocking(true)?;
@@ -150,7 +150,7 @@ async fn drain(gate: &Gate, addresses: &BTreeSet<IpAddr>, time: Duration, routes
 }
 
 /// Marks the endpoints that get no new traffic, so that connections which can be moved leave them.
-pub(super) fn mark_leaving(routes: &[Arc<Route>]) {
+pub(crate) fn mark_leaving(routes: &[Arc<Route>]) {
     for route in routes {
         route.balance.mark_leaving(|endpoint| !route.admits(endpoint));
     }

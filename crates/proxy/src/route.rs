@@ -9,7 +9,7 @@ use std::{
 use driftless_model::{Forward, Protocol};
 use tokio::sync::mpsc;
 
-use super::{
+use crate::{
     balance::Balance,
     counters::Counters,
     handover::Parcel,
@@ -21,37 +21,37 @@ use super::{
 
 /// One port and its endpoints.
 #[derive(Debug)]
-pub(super) struct Route {
-    pub(super) forward: Forward,
-    pub(super) names: Arc<Names>,
-    pub(super) gate: Arc<Gate>,
-    pub(super) balance: Balance,
-    pub(super) counters: Arc<Counters>,
-    pub(super) limits: Arc<Limits>,
-    pub(super) proxy_protocol: bool,
-    pub(super) log: RouteLog,
-    pub(super) shift: Arc<Shift>,
+pub(crate) struct Route {
+    pub(crate) forward: Forward,
+    pub(crate) names: Arc<Names>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) balance: Balance,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) proxy_protocol: bool,
+    pub(crate) log: RouteLog,
+    pub(crate) shift: Arc<Shift>,
     /// Takes the parcels of the tasks at the end of the shift. All tasks have ended when nobody holds a route any more.
-    pub(super) parcels: mpsc::UnboundedSender<Parcel>,
+    pub(crate) parcels: mpsc::UnboundedSender<Parcel>,
 }
 
 /// Lines in the log that many connections would repeat.
 #[derive(Debug, Default)]
-pub(super) struct RouteLog {
-    pub(super) accept: Seldom,
-    pub(super) refused: Seldom,
-    pub(super) silent: Seldom,
+pub(crate) struct RouteLog {
+    pub(crate) accept: Seldom,
+    pub(crate) refused: Seldom,
+    pub(crate) silent: Seldom,
 }
 
 impl Route {
     /// Hands something over to the next proxy.
-    pub(super) fn hand_over(&self, parcel: Parcel) {
+    pub(crate) fn hand_over(&self, parcel: Parcel) {
         // Without a receiver the proxy ends.
         let _ = self.parcels.send(parcel);
     }
 
     /// The endpoints that may get traffic now.
-    pub(super) async fn endpoints(&self) -> Vec<SocketAddr> {
+    pub(crate) async fn endpoints(&self) -> Vec<SocketAddr> {
         let mut all = Vec::new();
         for (name, port) in &self.forward.targets {
             let mut ready = self.gate.ready(name);
@@ -79,7 +79,7 @@ impl Route {
     }
 
     /// Whether an endpoint that was chosen earlier may still get traffic.
-    pub(super) fn admits(&self, endpoint: SocketAddr) -> bool {
+    pub(crate) fn admits(&self, endpoint: SocketAddr) -> bool {
         let IpAddr::V4(address) = endpoint.ip() else { return true };
         let is_of =
             |(name, port): &(String, u16)| *port == endpoint.port() && self.gate.admits(name, address);
@@ -87,7 +87,7 @@ impl Route {
     }
 
     /// The number of the target that an endpoint belongs to.
-    pub(super) fn target_of(&self, endpoint: SocketAddr) -> usize {
+    pub(crate) fn target_of(&self, endpoint: SocketAddr) -> usize {
         let IpAddr::V4(address) = endpoint.ip() else { return 0 };
         let is_of =
             |(name, port): &(String, u16)| *port == endpoint.port() && self.gate.admits(name, address);
@@ -97,7 +97,7 @@ impl Route {
     }
 
     /// Whether an endpoint with one of these addresses has connections, or may still answer a datagram.
-    pub(super) fn is_used(&self, is_one: impl Fn(IpAddr) -> bool, last_answer: Duration) -> bool {
+    pub(crate) fn is_used(&self, is_one: impl Fn(IpAddr) -> bool, last_answer: Duration) -> bool {
         match self.forward.protocol {
             Protocol::Tcp | Protocol::Sctp => self.balance.active(is_one) > 0,
             Protocol::Udp => self.balance.has_sent_within(last_answer, is_one),

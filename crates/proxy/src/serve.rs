@@ -1,29 +1,4 @@
-//! The proxy of a Service, or of a Compose service's published ports: it listens on ports and forwards connections and
-//! datagrams to the ready instances behind them (layer 4). It runs as `driftless proxy` in a container of its own, so it
-//! goes on while the agent is stopped, upgraded or killed.
-//!
-//! Endpoints are the addresses that the agent reports as ready ([`Gate`]), as long as the engine's name server knows
-//! them. Without reports they are the addresses that a name resolves to. An endpoint that will be stopped gets no new
-//! traffic first, and keeps its connections until they end or its grace period passes. The proxy stores nothing, and its
-//! memory is bounded: further connections are refused. A newer proxy in the same network namespace takes everything over
-//! from it, so a change of the program or of its arguments ends no connection. The agent decides which Service needs a proxy, and with
-//! which arguments ([`driftless_model::Forwards`]).
-//!
-//! | file | content |
-//! |---|---|
-//! | `balance` | the endpoints of a port: which one a client gets, counters |
-//! | `counters` | connections and bytes of each target |
-//! | `flow` | one direction of a connection |
-//! | `handover` | the protocol by which the next proxy takes over |
-//! | `header` | the header of the PROXY protocol |
-//! | `limits` | connections at the same time, timeouts, lines in the log |
-//! | `names` | a client of the engine's name server |
-//! | `messages` | messages of the agent: reports, draining |
-//! | `ready` | the endpoints that may get traffic |
-//! | `request` | the beginning of an HTTP request |
-//! | `route` | one port and its endpoints |
-//! | `shift` | the time until the next proxy takes over |
-//! | `tcp`, `udp` | connections and datagrams |
+//! Serves the ports of a proxy: begins a shift, and ends it when the next proxy takes over.
 
 use std::{
     io,
@@ -44,33 +19,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use driftless_model::{Forwards, Protocol, ReadyEndpoints};
 
-mod balance;
-mod counters;
-mod flow;
-mod handover;
-mod header;
-mod limits;
-mod messages;
-mod names;
-mod ready;
-mod request;
-mod route;
-mod shift;
-mod tcp;
-mod udp;
-
-pub use balance::Balance;
-pub use handover::{HANDOVER_SOCKET, Handover};
-pub use messages::{Drained, ReportError, read_counters, report_socket, send_drain, send_report};
-pub use names::{ENGINE, Names};
-pub use ready::Gate;
-
-use counters::Counters;
-use handover::{CLIENTS_AT_ONCE, Item, Parcel};
-use limits::{Limits, Permit};
-use messages::Routes;
-use route::{Route, RouteLog};
-use shift::Shift;
+use crate::{
+    balance::Balance,
+    counters::Counters,
+    handover::{CLIENTS_AT_ONCE, Handover, Item, Parcel},
+    limits::{Limits, Permit},
+    messages::{self, Routes},
+    names::Names,
+    ready::Gate,
+    route::{Route, RouteLog},
+    shift::Shift,
+    tcp, udp,
+};
 
 /// Connections that wait in the kernel until they are accepted, for each port and thread. The kernel has a limit of its own
 /// (`net.core.somaxconn`), which is 4096 since Linux 5.4.

@@ -9,23 +9,23 @@ use tokio::sync::Notify;
 
 /// Says when a shift ends. Every task of the shift then hands over what it carries.
 #[derive(Debug, Default)]
-pub(super) struct Shift {
+pub(crate) struct Shift {
     has_ended: AtomicBool,
     ended: Notify,
 }
 
 impl Shift {
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.has_ended.store(true, Ordering::SeqCst);
         self.ended.notify_waiters();
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::SeqCst)
     }
 
     /// Waits for the end.
-    pub(super) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         let mut ended = pin!(self.ended.notified());
         // Counted from here, so an end between this line and the next wakes it.
         ended.as_mut().enable();

@@ -75,13 +75,13 @@ impl Names {
 
     /// One name that no server is asked for.
     #[cfg(test)]
-    pub(super) fn fixed_to(name: &str, address: Ipv4Addr) -> Self {
+    pub(crate) fn fixed_to(name: &str, address: Ipv4Addr) -> Self {
         let names = Self::new(ENGINE, []);
         Self { fixed: [(name.to_owned(), vec![address])].into(), ..names }
     }
 
     /// The addresses of a name, sorted. None of one that was not told at the beginning.
-    pub(super) async fn addresses(&self, name: &str) -> Vec<Ipv4Addr> {
+    pub(crate) async fn addresses(&self, name: &str) -> Vec<Ipv4Addr> {
         if let Some(found) = self.fixed.get(name) {
             return found.clone();
         }
@@ -93,7 +93,7 @@ impl Names {
     }
 
     /// Whether the name has lost this address since then. Asks again in the background, so a connection does not wait.
-    pub(super) fn has_lost(self: &Arc<Self>, name: &str, address: Ipv4Addr, since: Instant) -> bool {
+    pub(crate) fn has_lost(self: &Arc<Self>, name: &str, address: Ipv4Addr, since: Instant) -> bool {
         let Some(known) = self.known.get(name) else { return false };
         let (is_fresh, has_lost) = {
             let answer = known.answer();

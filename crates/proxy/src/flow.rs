@@ -34,7 +34,7 @@ thread_local! {
 
 /// The state of one direction.
 #[derive(Debug, Default)]
-pub(super) struct Flow {
+pub(crate) struct Flow {
     /// Read and not yet written. Empty, and without memory, most of the time.
     waiting: Waiting,
     pipe: Option<Pipe>,
@@ -59,7 +59,7 @@ struct Pipe {
 }
 
 /// The decision of the caller about bytes that were read.
-pub(super) enum Decision {
+pub(crate) enum Decision {
     Forward,
     /// The bytes are the caller's now.
     Take,
@@ -67,35 +67,35 @@ pub(super) enum Decision {
 
 impl Flow {
     /// A direction whose first bytes to write are these.
-    pub(super) fn beginning_with(bytes: Vec<u8>) -> Self {
+    pub(crate) fn beginning_with(bytes: Vec<u8>) -> Self {
         let mut flow = Self::default();
         flow.waiting.bytes = bytes;
         flow
     }
 
     /// Whether nothing that was read waits to be written.
-    pub(super) fn is_flushed(&self) -> bool {
+    pub(crate) fn is_flushed(&self) -> bool {
         self.waiting.bytes.is_empty() && self.pipe.as_ref().is_none_or(|pipe| pipe.filled == 0)
     }
 
     /// Whether the reading side has said its last, and the writing side was told.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_shut
     }
 
     /// Whether the reading side has said its last.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
     /// The number of bytes that were read since the last call.
-    pub(super) fn take_read(&mut self) -> u64 {
+    pub(crate) fn take_read(&mut self) -> u64 {
         std::mem::take(&mut self.read)
     }
 
     /// Moves bytes until one of the sides is not ready. `Ready(Ok(None))` when the direction is over, and
     /// `Ready(Ok(Some(bytes)))` when `inspect` has taken bytes. A large transfer is not inspected, unless it is not allowed.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut TcpStream,
@@ -169,7 +169,7 @@ impl Flow {
     }
 
     /// Takes what was read and is not yet written.
-    pub(super) fn take_waiting(&mut self) -> io::Result<Vec<u8>> {
+    pub(crate) fn take_waiting(&mut self) -> io::Result<Vec<u8>> {
         let Waiting { mut bytes, written } = std::mem::take(&mut self.waiting);
         bytes.drain(..written);
         if let Some(pipe) = self.pipe.as_mut() {

@@ -23,9 +23,9 @@ const QUIET: Duration = Duration::from_mins(1);
 
 /// The limits of all ports of a proxy.
 #[derive(Debug)]
-pub(super) struct Limits {
-    pub(super) idle: Option<Duration>,
-    pub(super) connect: Duration,
+pub(crate) struct Limits {
+    pub(crate) idle: Option<Duration>,
+    pub(crate) connect: Duration,
     most: usize,
     open: AtomicUsize,
     full: Seldom,
@@ -33,7 +33,7 @@ pub(super) struct Limits {
 
 /// One of the connections that are allowed, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Permit(Arc<Limits>);
+pub(crate) struct Permit(Arc<Limits>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
@@ -42,7 +42,7 @@ impl Drop for Permit {
 }
 
 impl Limits {
-    pub(super) fn new(limits: &ForwardLimits) -> Self {
+    pub(crate) fn new(limits: &ForwardLimits) -> Self {
         let wanted = limits.connections.map_or(MOST, |it| usize::try_from(it).unwrap_or(MOST)).max(1);
         let possible = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
         let possible = usize::try_from(connections(possible)).unwrap_or(usize::MAX);
@@ -62,13 +62,13 @@ impl Limits {
     }
 
     /// A permit for a connection that was accepted by the proxy before, also beyond the limit.
-    pub(super) fn permit_accepted(self: &Arc<Self>) -> Permit {
+    pub(crate) fn permit_accepted(self: &Arc<Self>) -> Permit {
         self.open.fetch_add(1, Ordering::Relaxed);
         Permit(Arc::clone(self))
     }
 
     /// A permit for one more connection, or `None` if there are as many as are allowed.
-    pub(super) fn permit(self: &Arc<Self>) -> Option<Permit> {
+    pub(crate) fn permit(self: &Arc<Self>) -> Option<Permit> {
         let more = |open: usize| (open < self.most).then_some(open + 1);
         if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
             return Some(Permit(Arc::clone(self)));
@@ -88,10 +88,10 @@ fn connections(descriptors: u64) -> u64 {
 
 /// A line in the log that is written at most once a minute.
 #[derive(Debug, Default)]
-pub(super) struct Seldom(Mutex<Option<Instant>>);
+pub(crate) struct Seldom(Mutex<Option<Instant>>);
 
 impl Seldom {
-    pub(super) fn say(&self, write: impl FnOnce()) {
+    pub(crate) fn say(&self, write: impl FnOnce()) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_none_or(|it| it.elapsed() >= QUIET) {
             *last = Some(Instant::now());

@@ -5,7 +5,7 @@
 const METHODS: [&[u8]; 7] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS"];
 
 /// Whether bytes that a client sends begin with a request line of HTTP/1.1.
-pub(super) fn begins_request(bytes: &[u8]) -> bool {
+pub(crate) fn begins_request(bytes: &[u8]) -> bool {
     let Some(end) = bytes.iter().position(|it| *it == b'\r') else { return false };
     let (line, rest) = bytes.split_at(end);
     let mut words = line.split(|it| *it == b' ');

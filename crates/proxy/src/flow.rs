@@ -20,8 +20,12 @@ use tokio::{
 
 /// The buffer of a thread, in bytes.
 const BUFFER: usize = 64 * 1024;
-/// Number of full buffers in a row after which the rest is a large transfer.
-const LARGE: u8 = 2;
+/// The bytes of long pieces in a row after which the rest is a large transfer.
+const LARGE: usize = 128 * 1024;
+/// A shorter piece ends a large transfer. A network delivers packets of almost 64 KiB, and a proxy that keeps up with them
+/// never fills its buffer. Measured with pieces of 64 KiB less some bytes: 0.84 × the processor time of copying them. With
+/// pieces of 32 KiB, a pipe saves nothing.
+const LONG: usize = 48 * 1024;
 /// The size of a pipe. The kernel limits the pages of all pipes of a user, so a pipe may be smaller.
 const PIPE: usize = 256 * 1024;
 /// Pipes that a thread keeps for the next transfer.
@@ -38,7 +42,8 @@ pub(crate) struct Flow {
     /// Read and not yet written. Empty, and without memory, most of the time.
     waiting: Waiting,
     pipe: Option<Pipe>,
-    full_buffers: u8,
+    /// The bytes that were read in long pieces since the last short one, at most [`LARGE`].
+    run: usize,
     has_ended: bool,
     is_shut: bool,
     /// Bytes that were read since this was last taken.
@@ -78,9 +83,18 @@ impl Flow {
         self.waiting.bytes.is_empty() && self.pipe.as_ref().is_none_or(|pipe| pipe.filled == 0)
     }
 
-    /// Whether the reading side has said its last, and the writing side was told.
+    /// Whether the reading side has said its last, and all of it is written.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_shut
+        self.has_ended && self.is_flushed()
+    }
+
+    /// Says to the writing side, once, that a direction which is over is over.
+    pub(crate) fn poll_shut(&mut self, cx: &mut Context<'_>, to: &mut TcpStream) -> Poll<io::Result<()>> {
+        if self.is_over() && !self.is_shut {
+            ready!(Pin::new(to).poll_shutdown(cx))?;
+            self.is_shut = true;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Whether the reading side has said its last.
@@ -106,16 +120,13 @@ impl Flow {
         loop {
             ready!(self.poll_flush(cx, to))?;
             if self.has_ended {
-                if !self.is_shut {
-                    ready!(Pin::new(&mut *to).poll_shutdown(cx))?;
-                    self.is_shut = true;
-                }
                 return Poll::Ready(Ok(None));
             }
-            if self.full_buffers >= LARGE && may_splice {
+            if self.run >= LARGE && may_splice {
                 ready!(self.poll_fill(cx, from))?;
                 continue;
             }
+            self.give_pipe_back();
             let taken = SCRATCH.with_borrow_mut(|scratch| {
                 let mut buffer = ReadBuf::new(scratch);
                 ready!(Pin::new(&mut *from).poll_read(cx, &mut buffer))?;
@@ -125,8 +136,7 @@ impl Flow {
                     self.has_ended = true;
                     return Poll::Ready(Ok(None));
                 }
-                self.full_buffers =
-                    if bytes.len() == BUFFER { (self.full_buffers + 1).min(LARGE) } else { 0 };
+                self.note_piece(bytes.len());
                 if let Decision::Take = inspect(bytes) {
                     return Poll::Ready(Ok(Some(bytes.to_vec())));
                 }
@@ -168,6 +178,11 @@ impl Flow {
         Poll::Ready(Ok(()))
     }
 
+    /// Notes the length of what was read, by which a large transfer is known.
+    fn note_piece(&mut self, length: usize) {
+        self.run = if length < LONG { 0 } else { (self.run + length).min(LARGE) };
+    }
+
     /// Takes what was read and is not yet written.
     pub(crate) fn take_waiting(&mut self) -> io::Result<Vec<u8>> {
         let Waiting { mut bytes, written } = std::mem::take(&mut self.waiting);
@@ -198,7 +213,7 @@ impl Flow {
         is_ready?;
         let Some(pipe) = self.pipe.take().or_else(Pipe::obtain) else {
             // Without descriptors the bytes are copied.
-            self.full_buffers = 0;
+            self.run = 0;
             return Poll::Ready(Ok(()));
         };
         let pipe = self.pipe.insert(pipe);
@@ -210,6 +225,7 @@ impl Flow {
             Ok(moved) => {
                 pipe.filled = moved;
                 self.read += moved as u64;
+                self.note_piece(moved);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Poll::Ready(Err(error)),
@@ -251,4 +267,72 @@ impl Pipe {
 fn move_bytes(from: impl AsFd, to: impl AsFd, most: usize) -> io::Result<usize> {
     let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
     Ok(splice(from, None, to, None, most, flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, net::Ipv4Addr};
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+        select,
+    };
+
+    use super::*;
+
+    /// One direction, and the connections on both of its sides.
+    struct Way {
+        flow: Flow,
+        source: TcpStream,
+        from: TcpStream,
+        to: TcpStream,
+        sink: TcpStream,
+    }
+
+    impl Way {
+        async fn new() -> Self {
+            let ((source, from), (to, sink)) = (pair().await, pair().await);
+            Self { flow: Flow::default(), source, from, to, sink }
+        }
+
+        /// Carries one piece, which arrives before the next is sent, as by a proxy that keeps up.
+        async fn carry(&mut self, length: usize) {
+            let Self { flow, source, from, to, sink } = self;
+            source.write_all(&vec![7; length]).await.unwrap();
+            let mut received = vec![0; length];
+            let forward = poll_fn(|cx| flow.poll(cx, from, to, true, |_| Decision::Forward));
+            select! {
+                ended = forward => panic!("the direction has ended: {ended:?}"),
+                read = sink.read_exact(&mut received) => assert_eq!(read.unwrap(), length),
+            }
+            assert!(received.iter().all(|byte| *byte == 7));
+        }
+
+        fn pipes(&self) -> usize {
+            PIPES.with_borrow(Vec::len) + usize::from(self.flow.pipe.is_some())
+        }
+    }
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn pieces_below_a_full_buffer_become_a_large_transfer() {
+        let mut way = Way::new().await;
+        for _ in 0..100 {
+            way.carry(LONG / 2).await;
+        }
+        assert_eq!(way.pipes(), 0, "short pieces are copied");
+        let piece = BUFFER - 1024;
+        for _ in 0..20 {
+            way.carry(piece).await;
+        }
+        assert_eq!(way.pipes(), 1, "the rest goes through a pipe");
+        way.carry(1).await;
+        assert_eq!(way.flow.run, 0, "a short piece ends a large transfer");
+    }
 }

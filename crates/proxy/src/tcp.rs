@@ -1,6 +1,7 @@
 //! Connections: each is connected to an endpoint, and then bytes go both ways until both sides have said their last.
 
 use std::{
+    cell::Cell,
     future::poll_fn,
     io,
     net::SocketAddr,
@@ -289,8 +290,13 @@ impl Relay {
         match (down_polled, up_polled) {
             (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(Event::Broken),
             (_, Poll::Ready(Ok(Some(bytes)))) => return Poll::Ready(Event::Request(bytes)),
+            // To close both says the rest.
             _ if up.is_over() && down.is_over() => return Poll::Ready(Event::Over),
             _ => {}
+        }
+        let shut = [up.poll_shut(cx, endpoint), down.poll_shut(cx, client)];
+        if shut.iter().any(|shut| matches!(shut, Poll::Ready(Err(_)))) {
+            return Poll::Ready(Event::Broken);
         }
         if let Some(idle) = idle {
             if read_up + read_down > 0 {
@@ -373,6 +379,7 @@ async fn connect(
 
 /// One try. It ends early if the endpoint loses its traffic meanwhile.
 async fn attempt(endpoint: SocketAddr, route: &Route) -> Option<TcpStream> {
+    keep_earlier_timer(route.limits.connect);
     let connected = timeout(route.limits.connect, TcpStream::connect(endpoint));
     let stream = select! {
         biased;
@@ -383,6 +390,21 @@ async fn attempt(endpoint: SocketAddr, route: &Route) -> Option<TcpStream> {
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive());
     Some(stream)
+}
+
+/// Starts a timer that is due before those of attempts, unless this thread has one. The runtime wakes itself, by writing to a
+/// descriptor, for each timer that becomes its earliest. With this timer it does so twice in the time of an attempt, and not
+/// once for each connection, which saves a write and a wake of each.
+fn keep_earlier_timer(time: Duration) {
+    thread_local! {
+        static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
+    }
+    if !IS_RUNNING.replace(true) {
+        tokio::spawn(async move {
+            sleep(time / 2).await;
+            IS_RUNNING.set(false);
+        });
+    }
 }
 
 async fn until_refused(endpoint: SocketAddr, route: &Route, mut changes: watch::Receiver<()>) {

@@ -346,7 +346,7 @@ async fn full_collector_refuses_and_the_host_says_so() {
         conflict: None,
     };
     let bounds = FleetBounds { hosts: 1, bytes: 1 << 30 };
-    let stored = |_| (FleetChange::Report(large), ());
+    let stored = |_| (FleetChange::Report(large), Vec::new(), ());
     collector.store.change_fleet_host("large", bounds, stored).unwrap().unwrap();
     let host = Host::start("nas", "a1", &[&collector.url], None);
     until("the host is refused", || !host.error(0).is_empty()).await;
@@ -432,6 +432,46 @@ async fn token_of_a_host_reports_that_host_and_reads_nothing() {
         assert_eq!(status, StatusCode::FORBIDDEN, "{method} {path}");
     }
     assert_eq!(collector.hosts().len(), 1);
+
+    // It reads where the others are, but no messages, and only the applications that it asks for.
+    nas.inbox.repositories.send_replace(Arc::new(vec![RepositoryStatus {
+        message: "could not fetch https://git.example.com".to_owned(),
+        ..followed()
+    }]));
+    until("the message is reported", || collector.hosts()[0].reason.contains("git.example.com")).await;
+    for (query, applications) in [("", 1), ("?applications=shop,mail", 1), ("?applications=mail", 0)] {
+        let request = Request::get(format!("/api/v1/fleet/peers{query}")).header("authorization", &bearer);
+        let (status, answer) = collector.send(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        assert!(!answer.contains("git.example.com"), "{answer}");
+        let seen: FleetStatus = serde_json::from_str(&answer).unwrap();
+        let report = seen.hosts[0].report.as_ref().unwrap();
+        assert_eq!(report.applications.len(), applications, "{query}");
+        assert_eq!(
+            report.unobserved(&report.repositories[0]),
+            None,
+            "an application that is left out is not missing"
+        );
+    }
+}
+
+#[tokio::test]
+async fn history_of_the_fleet_has_each_revision_once() {
+    let collector = Collector::start(&[], Access::loopback()).await;
+    let host = Host::start("nas", "a1", &[&collector.url], None);
+    until("the host reports", || collector.hosts().len() == 1).await;
+    let mut next = shop();
+    next.status.revision = Some(next.status.revision.unwrap_or_default() + 1);
+    publish(&host.inbox, [next]);
+    let store = collector.store.clone();
+    until("the revision is heard", || store.fleet_history(Some("nas"), None, 10).unwrap().len() == 2).await;
+    let (status, answer) = collector.get("/api/v1/fleet/history?host=nas&app=shop&limit=1").await;
+    assert_eq!(status, StatusCode::OK);
+    let entries: Vec<driftless_fleet::FleetHistoryEntry> = serde_json::from_str(&answer).unwrap();
+    assert_eq!((entries.len(), entries[0].host.as_str()), (1, "nas"));
+    assert_eq!(entries[0].event, driftless_fleet::FleetHistoryEvent::Revision);
+    let (_, answer) = collector.get("/api/v1/fleet/history?host=other").await;
+    assert_eq!(answer, "[]");
 }
 
 #[tokio::test]
@@ -464,6 +504,8 @@ async fn page_and_metrics_show_fresh_and_lost_hosts() {
             revision: Some(1),
             commit: None,
             message: "<script>alert(1)</script>".to_owned(),
+            failed: None,
+            revision_commit: None,
             drift: 2,
         });
         let host = StoredHost {

@@ -21,6 +21,7 @@ mod discover;
 // Files that SOPS encrypted.
 mod encrypted_files;
 // Hosts that report to collectors.
+mod first_hosts;
 mod fleet;
 mod fleet_objects;
 // Commit statuses and comments at the forge.

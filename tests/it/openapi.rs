@@ -6,7 +6,7 @@ use std::{fs, path::Path, pin::Pin, sync::Arc};
 use axum::{Router, body::Body};
 use driftless_agent::{DryRun, Images, Inspection, Logs};
 use driftless_docker::{LogOptions, LogStream};
-use driftless_fleet::{FleetStatus, HostReport};
+use driftless_fleet::{FleetHistoryEntry, FleetStatus, HostReport};
 use driftless_model::{
     AgentStatus, ApiToken, Application, AuditEntry, EffectiveSetting, Event, FreeSpace, HookStatus,
     ImageCleanup, ImageRetention, ImageUse, KeepReason, NotificationStatus, ObjectRef, PartSpec,
@@ -104,6 +104,7 @@ fn document() -> Value {
     schemas.add::<WhoAmI>();
     schemas.add::<FleetStatus>();
     schemas.add::<HostReport>();
+    schemas.add::<FleetHistoryEntry>();
     schemas.add::<Event>();
     schemas.add::<RepositoryStatus>();
     schemas.add::<HookStatus>();

@@ -283,7 +283,7 @@ pub(crate) fn publish(inbox: &Inbox, applications: impl IntoIterator<Item = Appl
 pub(crate) fn keep_report(store: &Store, host: StoredHost) {
     let bounds = FleetBounds { hosts: 10, bytes: 1 << 20 };
     let name = host.name.clone();
-    store.change_fleet_host(&name, bounds, |_| (FleetChange::Report(host), ())).unwrap().unwrap();
+    store.change_fleet_host(&name, bounds, |_| (FleetChange::Report(host), Vec::new(), ())).unwrap().unwrap();
 }
 
 impl Agent {

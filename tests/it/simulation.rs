@@ -814,6 +814,7 @@ async fn application_settings_apply_however_it_is_named() {
             progress_deadline: Some(Duration::from_mins(2)),
             sync_windows: Vec::new(),
             depends_on: Vec::new(),
+            after: None,
             image_update: driftless_model::ImageUpdate::default(),
             verify_images: Vec::new(),
             ignore_differences: Vec::new(),

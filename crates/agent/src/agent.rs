@@ -46,6 +46,7 @@ use crate::{
     notifications::{self, Notifications},
     own_update::{remember_failure, start_own_update},
     ownership::Ownership,
+    peers::{PeerSources, start_peers},
     probe::{Changed, Prober},
     probe_targets::EngineExec,
     proxy_counters::{EngineProxyCounters, Proxies},
@@ -211,6 +212,13 @@ impl Agent {
             }
             None => handle,
         };
+        let peers = PeerSources {
+            accepted: settings.fleet.accept.then(|| store.clone()),
+            from: settings.fleet.from.clone(),
+            environment: environment.clone(),
+            clock,
+        };
+        start_peers(handle.peers(), &settings.report, peers, &stop, &tasks);
         let handle = handle.with_image_retention(settings.image_cleanup.unwrap_or_default().retention);
         start_image_cleanup(settings.image_cleanup, &handle, (&store, clock), &stop, &tasks);
         start_notifications(&notifications, &handle, &stop, &tasks);
@@ -349,6 +357,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         tickets,
         metrics,
         image_calls,
+        peers,
     } = inbox;
     let sources = match Release::of(&store).begin(&store, handle.problems()) {
         true => Vec::new(),
@@ -380,6 +389,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         wakes: wakes.clone(),
         ownership,
         applications: applications.subscribe(),
+        peers,
         changed: Arc::new(Notify::new()),
     });
     let (engine_tx, engine) = EngineState::new();

@@ -9,7 +9,13 @@ use driftless_metrics::Metrics;
 use driftless_model::{Actor, AgentId, AppName, Application, Event, EventKind, Mask, Stack, Timestamp};
 use driftless_store::{ContentDir, Store};
 
-use crate::{error::chain, ownership::Ownership, proxy_counters::Proxies, wakes::Wakes};
+use crate::{
+    error::chain,
+    ownership::Ownership,
+    peers::{PeerHosts, Peers},
+    proxy_counters::Proxies,
+    wakes::Wakes,
+};
 
 /// The services that all applications of an agent share, apart from the engine.
 pub(crate) struct Services {
@@ -29,6 +35,8 @@ pub(crate) struct Services {
     pub(crate) ownership: Ownership,
     /// The published applications.
     pub(crate) applications: watch::Receiver<Arc<BTreeMap<AppName, Arc<Application>>>>,
+    /// The reports of the other hosts.
+    pub(crate) peers: Peers,
     /// Notified when the supervisor should publish something new.
     pub(crate) changed: Arc<Notify>,
 }
@@ -74,6 +82,11 @@ impl AppContext {
     /// All applications of the agent, as they are published now.
     pub(crate) fn applications(&self) -> Arc<BTreeMap<AppName, Arc<Application>>> {
         Arc::clone(&self.services.applications.borrow())
+    }
+
+    /// The hosts that commits may wait for, or why they are unknown.
+    pub(crate) fn peers(&self) -> PeerHosts {
+        self.services.peers.hosts(&self.name, self.now())
     }
 
     pub(crate) fn ownership(&self) -> &Ownership {

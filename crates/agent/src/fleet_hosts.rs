@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use driftless_fleet::{HostView, LastReport, NameConflict, mark_unread, view};
+use driftless_fleet::{HostView, LastReport, mark_unread, view};
 use driftless_model::Timestamp;
 use driftless_store as store;
-use driftless_store::{Store, StoredConflict, StoredHost};
+use driftless_store::Store;
 
-use crate::Handle;
+use crate::{
+    Handle,
+    stored_reports::{last_report, latest},
+};
 
 /// Hosts of a place that could not be read for this long are stale.
 const UNREAD_AFTER: Duration = Duration::from_mins(1);
@@ -54,21 +57,4 @@ fn expected_hosts(handle: &Handle) -> Vec<String> {
         }
     }
     expected
-}
-
-/// The last report of each host that has reported to several places.
-fn latest(mut reports: Vec<LastReport>) -> Vec<LastReport> {
-    reports.sort_by(|a, b| (&a.report.host, b.received).cmp(&(&b.report.host, a.received)));
-    reports.dedup_by(|a, b| a.report.host == b.report.host);
-    reports
-}
-
-/// The report in a row. `None`: another release has written the row, which the next report replaces.
-pub fn last_report(host: StoredHost) -> Option<LastReport> {
-    let conflict = host.conflict.map(|conflict| {
-        let StoredConflict { instance, from, at } = conflict;
-        NameConflict { instance, from, at }
-    });
-    let report = serde_json::from_str(&host.report).ok()?;
-    Some(LastReport { report, received: host.received, conflict })
 }

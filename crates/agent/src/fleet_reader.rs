@@ -6,7 +6,7 @@ use driftless_clock::Clock;
 use driftless_config::{FleetPlace, PlaceKind};
 use driftless_fleet::{FleetStatus, HostReport, LastReport};
 use driftless_git::{Lookup, read_secret};
-use driftless_model::{HostIdentity, Timestamp};
+use driftless_model::{AppName, HostIdentity, Timestamp};
 use driftless_objects::{Listed, Listing, Objects, SecretSource};
 use futures_util::{StreamExt as _, stream};
 
@@ -46,7 +46,8 @@ pub struct FleetReader {
 
 enum Source {
     Objects(Objects),
-    Collector(CollectorClient),
+    /// Another agent, with the path of its reports.
+    Collector(CollectorClient, &'static str),
 }
 
 /// A report with the version of its object.
@@ -62,11 +63,29 @@ impl FleetReader {
     /// # Errors
     /// If the settings of the place cannot be used.
     pub fn new(place: &FleetPlace, environment: &Lookup, clock: Clock) -> Result<Self, ReportError> {
+        Self::at(place, "/api/v1/fleet/hosts", environment, clock)
+    }
+
+    /// A reader of what a host may know about the others, with the token that it reports with.
+    pub(crate) fn of_peers(
+        place: &FleetPlace,
+        environment: &Lookup,
+        clock: Clock,
+    ) -> Result<Self, ReportError> {
+        Self::at(place, "/api/v1/fleet/peers", environment, clock)
+    }
+
+    fn at(
+        place: &FleetPlace,
+        path: &'static str,
+        environment: &Lookup,
+        clock: Clock,
+    ) -> Result<Self, ReportError> {
         let secrets = SecretSource { environment: environment.clone(), read: read_secret };
         let source = match (&place.kind, Objects::open(place, secrets, clock)?) {
             (_, Some(objects)) => Source::Objects(objects),
             (PlaceKind::Collector { token }, None) => {
-                Source::Collector(CollectorClient::new(place, token.clone(), environment.clone())?)
+                Source::Collector(CollectorClient::new(place, token.clone(), environment.clone())?, path)
             }
             (PlaceKind::Bucket(_) | PlaceKind::Folder(_), None) => {
                 return Err(ReportError::Client("the place keeps no objects".to_owned()));
@@ -77,6 +96,16 @@ impl FleetReader {
 
     /// The reports at this moment.
     pub async fn read(&mut self) -> Result<FleetPicture, ReportError> {
+        self.read_at("").await
+    }
+
+    /// The reports at this moment. Another agent leaves out all but these applications.
+    pub(crate) async fn read_of(&mut self, apps: &[AppName]) -> Result<FleetPicture, ReportError> {
+        let names: Vec<&str> = apps.iter().map(AppName::as_str).collect();
+        self.read_at(&format!("?applications={}", names.join(","))).await
+    }
+
+    async fn read_at(&mut self, query: &str) -> Result<FleetPicture, ReportError> {
         match &self.source {
             Source::Objects(objects) => {
                 let listing = objects.list().await?;
@@ -85,8 +114,8 @@ impl FleetReader {
                 self.known = known;
                 Ok(picture)
             }
-            Source::Collector(client) => {
-                let answer = client.get("/api/v1/fleet/hosts", LARGEST_ANSWER).await?;
+            Source::Collector(client, path) => {
+                let answer = client.get(&format!("{path}{query}"), LARGEST_ANSWER).await?;
                 let status: FleetStatus = serde_json::from_slice(&answer.body)
                     .map_err(|error| ReportError::Foreign(error.to_string()))?;
                 let now = self.clock.now();

@@ -62,7 +62,9 @@ impl ReportSource {
             sync: application.status.sync,
             health: application.status.health,
             revision: application.status.revision,
+            revision_commit: application.status.revision_commit.as_ref().map(|commit| commit.id.clone()),
             commit: application.status.commit.as_ref().map(|commit| commit.id.clone()),
+            failed: application.status.failed_commit.clone(),
             message: application.status.message.clone(),
             drift: application.status.drift.len(),
         });

@@ -13,6 +13,7 @@ use crate::{
     images::Images,
     logs::Logs,
     notifications::Notifications,
+    peers::Peers,
     problems::Problems,
     proxy_counters::ProxyCounters,
     ticket::{Ticket, Tickets},
@@ -58,6 +59,7 @@ pub struct Handle {
     fleet: Arc<Fleet>,
     fleet_targets: FleetTargets,
     fleet_source: FleetSource,
+    peers: Peers,
     images: Option<Arc<dyn Images>>,
     image_calls: ImageCalls,
     image_retention: ImageRetention,
@@ -109,6 +111,8 @@ pub struct Inbox {
     pub(crate) metrics: Metrics,
     /// Calls to ask registries now.
     pub(crate) image_calls: ImageCalls,
+    /// The reports of the other hosts.
+    pub(crate) peers: Peers,
 }
 
 /// Sends the answer to [`Handle::recover`].
@@ -148,6 +152,7 @@ impl Handle {
         let (delivered, tickets) = (Wakes::default(), Tickets::starting_now());
         let metrics = Metrics::default();
         let image_calls = ImageCalls::default();
+        let peers = Peers::default();
         let inbox = Inbox {
             requests,
             recoveries,
@@ -161,6 +166,7 @@ impl Handle {
             tickets: tickets.clone(),
             metrics: metrics.clone(),
             image_calls: image_calls.clone(),
+            peers: peers.clone(),
         };
         let handle = Self {
             requests: requests_tx,
@@ -182,6 +188,7 @@ impl Handle {
             fleet: Arc::default(),
             fleet_targets: FleetTargets::default(),
             fleet_source: FleetSource::default(),
+            peers,
             images: None,
             image_calls,
             image_retention: ImageRetention::default(),
@@ -191,6 +198,11 @@ impl Handle {
             url: String::new(),
         };
         (handle, inbox)
+    }
+
+    /// The reports of the other hosts, for commits that wait for the first hosts.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
     }
 
     /// With a source of container logs.

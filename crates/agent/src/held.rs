@@ -1,11 +1,12 @@
-//! A commit that is not applied yet, although nothing is wrong with it: it waits for a sync window, or for another
-//! application.
+//! A commit that is not applied yet, although nothing is wrong with it: it waits for a sync window, for another
+//! application, or for the first hosts.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use driftless_fleet::{AfterHold, AfterReason};
 use driftless_model::{
-    AppCondition, AppDependency, AppName, Application, CommitId, HealthStatus, Outcome, Policy, SyncStatus,
-    Timestamp,
+    AppCondition, AppDependency, AppName, Application, CommitId, EventKind, HealthStatus, Outcome, Policy,
+    SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::ClosedWindow;
 
@@ -13,6 +14,9 @@ use crate::desired::Desired;
 
 /// The interval at which the applications are looked at that a commit waits for.
 const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
+
+/// The interval at which the first hosts are looked at.
+const LOOK_AT_HOSTS: Duration = Duration::from_secs(5);
 
 /// A commit that is held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub(crate) enum Hold {
     Window(ClosedWindow),
     /// Another application is not where it has to be: what it lacks, in a few words.
     Dependency(String),
+    /// The first hosts do not run the commit well, or not for long enough.
+    FirstHosts(AfterHold),
 }
 
 impl HeldCommit {
@@ -44,22 +50,51 @@ impl HeldCommit {
                 format!("{commit} waits for a sync window{until}: {window}{manual}")
             }
             Hold::Dependency(what) => format!("{commit} waits for another application (`dependsOn`): {what}"),
+            Hold::FirstHosts(AfterHold { reason: AfterReason::FirstHostFailed, message, .. }) => {
+                format!("{commit} is held for a newer commit (`after`): {message}")
+            }
+            Hold::FirstHosts(AfterHold { message, until, .. }) => {
+                let until = until.map(|at| format!(" until {at}")).unwrap_or_default();
+                format!("{commit} waits for the first hosts (`after`){until}: {message}")
+            }
         }
     }
 
     /// The reason of the condition `SyncAllowed`, in one word.
     pub(crate) fn reason(&self) -> &'static str {
-        match self.hold {
+        match &self.hold {
             Hold::Window(_) => "WindowClosed",
             Hold::Dependency(_) => "DependencyNotMet",
+            Hold::FirstHosts(hold) => hold.reason.as_str(),
         }
+    }
+
+    /// The wait for the first hosts, if it is one.
+    pub(crate) fn wait(&self, app: &AppName) -> Option<WaitStatus> {
+        let Hold::FirstHosts(hold) = &self.hold else { return None };
+        Some(WaitStatus {
+            reason: hold.reason.to_string(),
+            object: app.to_string(),
+            message: self.sentence(app),
+            attempt: None,
+            until: hold.until,
+        })
     }
 
     /// The reason of the event.
     pub(crate) fn event(&self) -> &'static str {
-        match self.hold {
+        match &self.hold {
             Hold::Window(_) => "SyncWindowClosed",
             Hold::Dependency(_) => "DependencyNotMet",
+            Hold::FirstHosts(hold) => hold.reason.as_str(),
+        }
+    }
+
+    /// Whether somebody should look at it.
+    pub(crate) fn kind(&self) -> EventKind {
+        match &self.hold {
+            Hold::FirstHosts(AfterHold { reason: AfterReason::FirstHostFailed, .. }) => EventKind::Warning,
+            Hold::Window(_) | Hold::Dependency(_) | Hold::FirstHosts(_) => EventKind::Normal,
         }
     }
 
@@ -68,6 +103,11 @@ impl HeldCommit {
         match &self.hold {
             Hold::Window(closed) => closed.until,
             Hold::Dependency(_) => Some(now.after(LOOK_AT_OTHERS)),
+            Hold::FirstHosts(AfterHold { reason: AfterReason::FirstHostFailed, .. }) => None,
+            Hold::FirstHosts(hold) => {
+                let next = now.after(LOOK_AT_HOSTS);
+                Some(hold.until.map_or(next, |until| until.min(next)))
+            }
         }
     }
 }

@@ -147,6 +147,7 @@ impl Publisher {
             revision: revisions.current().map(|revision| revision.number),
             revision_commit: revisions.current().map(|revision| revision.commit.clone()),
             commit: inputs.running_commit(target, plan, before.commit),
+            failed_commit: record.failed.as_ref().map(|failed| failed.commit.clone()),
             pin: revisions.pin_status(desired, target),
             conditions,
             workloads: keep_equal(&before.workloads, workloads),
@@ -182,6 +183,12 @@ impl Publisher {
             health: HealthStatus::Missing,
             message: reason.unwrap_or_else(|| "nothing to apply yet".into()),
             conditions: inputs.conditions(&self.status.conditions),
+            waits: inputs
+                .revisions
+                .held()
+                .and_then(|held| held.wait(inputs.context.name()))
+                .into_iter()
+                .collect(),
             findings: desired.findings().cloned().collect(),
             fetched_at: desired.repository().fetched_at,
             observed_at: Some(inputs.now),

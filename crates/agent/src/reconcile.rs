@@ -212,7 +212,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if let Err(error) = self.revisions.read_loss(&self.context) {
             return self.fail(&chain(&error));
         }
-        let mut target = match self.revisions.target(&self.context, &self.desired, self.record.get()) {
+        let chosen = self.revisions.target(&self.context, &self.desired, self.record.get());
+        if self.revisions.note_after(self.record.get_mut()) {
+            self.record.save(&self.context);
+        }
+        let mut target = match chosen {
             Ok(Some(target)) => target,
             Ok(None) if self.revisions.is_unknown(&self.desired) => {
                 forget(&self.context);

@@ -3,10 +3,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use driftless_fleet::{AfterDecision, WaitingCommit, decide_after};
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AdmissionPolicy, Cause, CommitId, EventKind, FailedCommit, Image, Mask, Observed, OnFailure,
-    Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp, Until,
+    Actor, AdmissionPolicy, AfterRecord, Cause, CommitId, EventKind, FailedCommit, Image, Mask, Observed,
+    OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp, Until,
 };
 use driftless_plan::{
     Round, closed_window, differ_in_images_only, is_in_force, may_be_deleted, with_scales, without_runs,
@@ -42,8 +43,10 @@ pub(crate) struct Revisions {
     /// Git does not have the application any more, and no container of it is left.
     has_vanished: bool,
     loss: StateLoss,
-    /// The newest commit, if it waits for a sync window or another application.
+    /// The newest commit, if it waits for a sync window, another application or the first hosts.
     held: Option<HeldCommit>,
+    /// The wait for the first hosts, as of the last choice of a target.
+    after: Option<AfterRecord>,
     /// When a user last asked for a sync that has applied no commit yet.
     manual: Option<Timestamp>,
     resolved: ResolvedStack,
@@ -87,6 +90,7 @@ impl Revisions {
             has_vanished: false,
             loss,
             held: None,
+            after: None,
             manual: None,
             resolved: ResolvedStack::default(),
         }
@@ -144,6 +148,7 @@ impl Revisions {
         record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
         let held_before = self.held.take();
+        self.after.clone_from(&record.after);
         let policy = policy_now(context, desired)?;
         if record.removal.is_some() && desired.may_be_removed() {
             return self.target_of_removal(context, policy, record);
@@ -169,14 +174,17 @@ impl Revisions {
                 (self.resolved.of(stack, hashes, record), desired.commit().clone());
             let cause = self.cause_of_next(desired);
             let newest = TargetRevision::of_hashed(stack, hashes, commit, policy.clone(), cause);
+            // The first hosts are looked at in any case, so that their time counts while a window is closed.
+            let by_hosts = self.held_by_first_hosts(context, desired, &newest);
             self.held = self.held_by_window(context, desired, &newest);
             if self.held.is_none() {
-                self.held = self.held_by_dependency(context, desired, &newest);
+                self.held = self.held_by_dependency(context, desired, &newest).or(by_hosts);
             }
             let Some(held) = &self.held else { return Ok(Some(newest)) };
-            if held_before.is_none_or(|before| before.commit != held.commit) {
+            if held_before.is_none_or(|before| before.commit != held.commit || before.event() != held.event())
+            {
                 let message = held.sentence(context.name());
-                context.event(EventKind::Normal, held.event(), held.commit.short(), &message);
+                context.event(held.kind(), held.event(), held.commit.short(), &message);
             }
         }
         self.last_target_stack(context, policy)
@@ -221,7 +229,56 @@ impl Revisions {
         Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Dependency(what) })
     }
 
-    /// The newest commit, if it waits for a sync window or another application.
+    /// Why a new commit waits for the first hosts, if it does.
+    fn held_by_first_hosts(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        newest: &TargetRevision,
+    ) -> Option<HeldCommit> {
+        let before = self.after.take();
+        let after = newest.policy.after.as_ref()?;
+        let is_new = self.current.as_ref().is_none_or(|current| current.stack != newest.hash);
+        if !is_new {
+            return None;
+        }
+        let settings = desired.rendered().settings.as_deref()?;
+        let waiting = WaitingCommit {
+            app: context.name(),
+            after,
+            host: &settings.host,
+            listed: &settings.hosts_in_git,
+            commit: &newest.commit.id,
+            stack: &newest.hash,
+        };
+        let hosts = context.peers();
+        let (record, decision) = decide_after(&waiting, before.as_ref(), hosts.as_known(), context.now());
+        self.after = record;
+        match decision {
+            AfterDecision::Apply(why) => {
+                if !why.is_empty() && !newest.policy.suspended {
+                    let commit = newest.commit.id.short();
+                    let message = format!("{commit} may be applied (`after`): {why}");
+                    context.event(EventKind::Normal, "FirstHostsReady", commit, &message);
+                }
+                None
+            }
+            AfterDecision::Hold(hold) => {
+                Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::FirstHosts(hold) })
+            }
+        }
+    }
+
+    /// Writes the wait for the first hosts to the record. True: it is another one than before.
+    pub(crate) fn note_after(&self, record: &mut Record) -> bool {
+        let is_other = record.after != self.after;
+        if is_other {
+            record.after.clone_from(&self.after);
+        }
+        is_other
+    }
+
+    /// The newest commit, if it waits for a sync window, another application or the first hosts.
     pub(crate) fn held(&self) -> Option<&HeldCommit> {
         self.held.as_ref()
     }

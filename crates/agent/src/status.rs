@@ -151,7 +151,7 @@ impl StatusInputs<'_> {
         Some(Statement::new(ConditionStatus::True, reason, self.failure_note(failed)))
     }
 
-    /// Whether the newest commit waits for a sync window or another application. Only while one does.
+    /// Whether the newest commit waits for a sync window, another application or the first hosts. Only while it does.
     fn window(&self) -> Option<Statement> {
         let held = self.revisions.held()?;
         let sentence = held.sentence(self.context.name());
@@ -266,6 +266,7 @@ impl StatusInputs<'_> {
         if let Some(held) = self.revisions.held() {
             status.sync = status.sync.max(SyncStatus::OutOfSync);
             status.message = join(&held.sentence(self.context.name()), &status.message);
+            status.waits.extend(held.wait(self.context.name()));
         }
         if let Some(error) = status.findings.iter().find(|finding| finding.is_error()) {
             status.sync = SyncStatus::OutOfSync;

@@ -74,7 +74,11 @@ impl<S> FollowedRepository<S> {
             message: error.or_else(rejected).or_else(finding).or_else(unread).unwrap_or_default(),
             fetched_at: view.state.fetched_at,
             next_fetch: view.state.next_fetch,
-            hosts: view.settings.as_ref().map(|settings| settings.hosts_in_git.clone()).unwrap_or_default(),
+            hosts: view
+                .settings
+                .as_ref()
+                .map(|settings| settings.hosts_in_git.iter().map(|host| host.name.clone()).collect())
+                .unwrap_or_default(),
         }
     }
 }

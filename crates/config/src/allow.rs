@@ -21,6 +21,7 @@ const DEFAULT: &[&str] = &[
     "onFailure",
     "syncWindows",
     "dependsOn",
+    "after",
     "ignoreDifferences",
     "monitor",
     "progressDeadline",

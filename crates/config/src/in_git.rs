@@ -115,7 +115,7 @@ impl Repository {
                 hosts.push(other);
             }
         }
-        repository.hosts_in_git = hosts.iter().map(|host| host.name.clone()).collect();
+        repository.hosts_in_git = hosts.clone();
         let Some(entries) = applications else {
             let own = self.applications.iter().map(|own| merge(&repository, None, Some(own)));
             repository.applications = own.collect();
@@ -201,6 +201,7 @@ fn fields_of(policy: &Policy) -> Vec<(String, String)> {
     // Left out of the JSON where they have no value.
     fields.entry("progressDeadlineSeconds".to_owned()).or_insert(serde_json::Value::Null);
     fields.entry("imageUpdate".to_owned()).or_insert_with(|| serde_json::json!("report"));
+    fields.entry("after".to_owned()).or_insert_with(|| serde_json::json!("none"));
     for list in ["syncWindows", "dependsOn", "ignoreDifferences"] {
         fields.entry(list.to_owned()).or_insert_with(|| serde_json::json!([]));
     }

@@ -205,6 +205,7 @@ pub(super) static POLICY: &[Key] = &[
     ),
     key("syncWindows", ListOf(&SYNC_WINDOW), "When new commits are applied. Default: at any time"),
     key("dependsOn", ListOf(&APP_DEPENDENCY), "Applications that a new commit waits for. Default: none"),
+    key("after", TextOr(&AFTER), "Hosts that a new commit must work on first. Default: none"),
     key(
         "imageUpdate",
         TextOr(&IMAGE_UPDATE),
@@ -311,6 +312,20 @@ pub(super) static IGNORED_DIFFERENCES: Table = Table {
         key("fields", Strings, "Paths as `driftless diff` prints them, such as resources.memory"),
     ]],
     required: &["fields"],
+};
+
+pub(super) static AFTER: Table = Table {
+    keys: &[&[
+        key("labels", Mapping, "Labels of the first hosts, all of them; * is any text"),
+        key("healthyFor", Duration, "How long they must run the commit and be healthy. Default: 10m"),
+        key(
+            "else",
+            Word(&["hold", "proceed"]),
+            "If they are unknown or unfinished after maxWait. Default: hold",
+        ),
+        key("maxWait", Duration, "Longest wait for hosts that did not fail. Default: 2h"),
+    ]],
+    required: &["labels"],
 };
 
 pub(super) static APP_DEPENDENCY: Table = Table {
@@ -677,7 +692,7 @@ pub(super) static HOST_SELECTOR: Table = Table {
 };
 
 /// As the reader takes them; a test compares them.
-pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline|dependsOn|imageUpdate|ignoreDifferences)$";
+pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline|dependsOn|after|imageUpdate|ignoreDifferences)$";
 
 /// Keys of the configuration of a host that a repository can never set.
 const OF_THE_HOST: &[&str] = &[

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Adopt, AppCondition, AppDependency, AppName, FilesystemDrift, IgnoredDifferences, IgnoredField,
-    ImageUpdate, OnFailure, Policy, Schedule, SyncWindow, UpdateFields, WindowKind, WorkloadName,
+    Adopt, After, AppCondition, AppDependency, AppName, FilesystemDrift, IgnoredDifferences, IgnoredField,
+    ImageUpdate, OnFailure, Otherwise, Policy, Schedule, SyncWindow, UpdateFields, WindowKind, WorkloadName,
     parse_duration,
 };
 use driftless_yaml::Kind;
@@ -12,7 +12,7 @@ use driftless_yaml::Kind;
 use crate::{
     keys,
     origins::Origins,
-    value::{Fields as _, Object, Value, each},
+    value::{Fields as _, Object, Value, each, variables},
 };
 
 /// The keys of a policy. A missing one is inherited.
@@ -29,6 +29,8 @@ pub struct PolicyEntry {
     pub(super) progress_deadline: Option<Duration>,
     pub(super) sync_windows: Option<Vec<SyncWindow>>,
     pub(super) depends_on: Option<Vec<AppDependency>>,
+    /// `None` in it: `none`, which ends an inherited one.
+    pub(super) after: Option<Option<After>>,
     pub(super) image_update: Option<ImageUpdate>,
     pub(super) ignore_differences: Option<Vec<IgnoredDifferences>>,
     /// The places of the keys that are given.
@@ -70,6 +72,7 @@ pub(super) fn policy(object: &Object<'_>) -> PolicyEntry {
         }),
         sync_windows: object.get("syncWindows").map(|_| each(object, "syncWindows", sync_window)),
         depends_on: object.get("dependsOn").map(|_| each(object, "dependsOn", dependency)),
+        after: object.get("after").as_ref().and_then(after),
         image_update: object.get("imageUpdate").as_ref().and_then(image_update),
         ignore_differences: object
             .get("ignoreDifferences")
@@ -145,6 +148,34 @@ fn dependency(value: Value<'_>) -> Option<AppDependency> {
     Some(AppDependency { app, condition })
 }
 
+/// The word `none`, or the fields.
+fn after(value: &Value<'_>) -> Option<Option<After>> {
+    if !matches!(value.node.kind, Kind::Mapping(_)) {
+        let word = value.string()?;
+        if word != "none" {
+            value.error_help(format!("`{word}` selects no hosts"), "write `after: {labels: …}`, or `none`");
+        }
+        return Some(None);
+    }
+    let object = value.clone().object(&keys::AFTER)?;
+    object.require("labels");
+    let labels = variables(&object.get("labels")?);
+    if labels.is_empty() {
+        object.value.error_help("selects no hosts", "name the labels of the first hosts in `labels`");
+    }
+    let healthy_for = object.parsed("healthyFor", whole_seconds).unwrap_or(Duration::from_mins(10));
+    let max_wait = object.parsed("maxWait", whole_seconds).unwrap_or(Duration::from_hours(2));
+    if max_wait <= healthy_for {
+        object.get("maxWait").as_ref().unwrap_or(value).error("must be longer than `healthyFor`");
+    }
+    let words = [("hold", Otherwise::Hold), ("proceed", Otherwise::Proceed)];
+    let otherwise = match object.get("else") {
+        Some(_) => object.word("else", &words)?,
+        None => Otherwise::default(),
+    };
+    Some(Some(After { labels, healthy_for, otherwise, max_wait }))
+}
+
 fn ignored_differences(value: Value<'_>) -> Option<IgnoredDifferences> {
     let place = Some(value.node.place.location());
     let object = value.object(&keys::IGNORED_DIFFERENCES)?;
@@ -181,6 +212,7 @@ pub(super) fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
         progress_deadline: own.progress_deadline.or(outer.progress_deadline),
         sync_windows: own.sync_windows.clone().unwrap_or_else(|| outer.sync_windows.clone()),
         depends_on: own.depends_on.clone().unwrap_or_else(|| outer.depends_on.clone()),
+        after: own.after.clone().unwrap_or_else(|| outer.after.clone()),
         image_update: own.image_update.clone().unwrap_or_else(|| outer.image_update.clone()),
         // It is a rule of the admission policy.
         verify_images: Vec::new(),

@@ -127,8 +127,8 @@ pub struct Repository {
     pub origins: Origins,
     /// Applications that `driftless.yaml` has for other hosts.
     pub elsewhere: Vec<ApplicationSettings>,
-    /// The names of the hosts that `driftless.yaml` in Git has.
-    pub hosts_in_git: Vec<String>,
+    /// The hosts that `driftless.yaml` in Git has.
+    pub hosts_in_git: Vec<HostIdentity>,
     /// Default: no webhook.
     pub webhook: Option<Webhook>,
     /// Commit statuses for the forge. Default: none.

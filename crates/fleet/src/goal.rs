@@ -117,6 +117,8 @@ mod tests {
             health,
             revision: Some(1),
             commit: id.clone(),
+            failed: None,
+            revision_commit: None,
             message: String::new(),
             drift: 0,
         };

@@ -26,14 +26,20 @@
 //! assert_eq!(hosts[0].state, HostState::Lost);
 //! ```
 
+mod drift;
+mod first_hosts;
 mod freshness;
 mod goal;
+mod history;
 mod report;
 mod status;
 mod view;
 
+pub use drift::{ApplicationDrift, FleetDrift, UnknownHost, fleet_drift};
+pub use first_hosts::{AfterDecision, AfterHold, AfterReason, KnownHosts, WaitingCommit, decide_after};
 pub use freshness::{Freshness, LOST_AFTER, freshness};
 pub use goal::{FleetGoal, unreached};
+pub use history::{FleetHistoryEntry, FleetHistoryEvent, history_of};
 pub use report::{ApplicationReport, HostReport, InvalidReport, RepositoryReport, SCHEMA};
 pub use status::{FleetStatus, SourceStatus, TargetStatus};
 pub use view::{HostState, HostView, LastReport, NameConflict, mark_unread, view};

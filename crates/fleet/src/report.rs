@@ -85,9 +85,15 @@ pub struct ApplicationReport {
     /// The number of the current revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
+    /// The commit of that revision: the newest one that changed this application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_commit: Option<CommitId>,
     /// The newest commit that the host is equal to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,
+    /// The newest commit, if it failed on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<CommitId>,
     /// The reason of the state, masked. Empty if all is well.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -159,6 +165,32 @@ impl HostReport {
         (observed < all).then(|| format!("{observed} of {all} applications of {name} are observed"))
     }
 
+    /// The part that other hosts may know: no messages, and only these applications. `None`: all.
+    #[must_use]
+    pub fn for_peers(mut self, wanted: Option<&[&str]>) -> Self {
+        let repositories = std::mem::take(&mut self.repositories);
+        let missing: Vec<usize> = repositories
+            .iter()
+            .map(|repository| {
+                let observed = self.applications.iter().filter(|it| it.repository == repository.name);
+                repository.applications.saturating_sub(observed.count())
+            })
+            .collect();
+        if let Some(wanted) = wanted {
+            self.applications.retain(|application| wanted.contains(&application.name.as_str()));
+        }
+        // Applications that are left out are not missing.
+        for (mut repository, missing) in repositories.into_iter().zip(missing) {
+            let kept = self.applications.iter().filter(|it| it.repository == repository.name).count();
+            repository.applications = kept + missing;
+            self.repositories.push(repository);
+        }
+        for message in self.messages().filter(|message| !message.is_empty()) {
+            "it has a problem".clone_into(message);
+        }
+        self
+    }
+
     /// Cuts long messages and replaces what is no text in them, so that every collector takes the report.
     #[must_use]
     pub fn within_limits(mut self) -> Self {
@@ -208,7 +240,10 @@ impl HostReport {
         });
         let applications = self.applications.iter().flat_map(|application| {
             let commit = application.commit.as_ref().map_or("", CommitId::as_str);
-            [application.name.as_str(), application.repository.as_str(), application.message.as_str(), commit]
+            let failed = application.failed.as_ref().map_or("", CommitId::as_str);
+            let changed = application.revision_commit.as_ref().map_or("", CommitId::as_str);
+            let names = [application.name.as_str(), application.repository.as_str()];
+            names.into_iter().chain([application.message.as_str(), commit, failed, changed])
         });
         let labels = self.labels.iter().flat_map(|(label, value)| [label.as_str(), value.as_str()]);
         let texts = repositories.chain(applications).chain(labels).chain([self.agent_version.as_str()]);

@@ -207,6 +207,8 @@ mod tests {
             health,
             revision: None,
             commit: None,
+            failed: None,
+            revision_commit: None,
             message: String::new(),
             drift: 0,
         };

@@ -29,6 +29,7 @@
 
 mod actor;
 mod admission;
+mod after;
 mod agent_status;
 mod api_version;
 mod app_dependency;
@@ -106,6 +107,7 @@ pub use actor::{ActOn, Actor, ActorKind, ApiToken, AuditEntry, AuditResult, Chan
 pub use admission::{
     AdmissionPolicy, ForeignObject, PortRule, Trust, ViolatingObject, Violation, foreign_objects,
 };
+pub use after::{After, AfterRecord, Otherwise};
 pub use agent_status::{AgentProblem, AgentStatus};
 pub use api_version::{INTERFACE_NAME, Need};
 pub use app_dependency::{AppCondition, AppDependency};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AppDependency, IgnoredDifferences, ImageUpdate, SignatureRule, SyncWindow};
+use super::{After, AppDependency, IgnoredDifferences, ImageUpdate, SignatureRule, SyncWindow};
 use crate::defaults::is_default;
 
 /// Per application, from the configuration.
@@ -48,6 +48,9 @@ pub struct Policy {
     /// The applications that a new commit waits for. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<AppDependency>,
+    /// The hosts that a new commit must work on first. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<After>,
     /// The setting for newer images of a registry. Default: they are reported.
     #[serde(default, skip_serializing_if = "is_default")]
     pub image_update: ImageUpdate,
@@ -120,6 +123,7 @@ impl Default for Policy {
             progress_deadline: None,
             sync_windows: Vec::new(),
             depends_on: Vec::new(),
+            after: None,
             image_update: ImageUpdate::default(),
             verify_images: Vec::new(),
             ignore_differences: Vec::new(),

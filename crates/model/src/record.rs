@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CanaryRecord, CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord, Instance,
-    InstanceId, JobRecord, KnownInside, RolloutSizes, ScaleOverride, SpecHash, StackHash, Timestamp,
-    UnknownEnd, VerifiedImages, Workload, WorkloadName,
+    AfterRecord, CanaryRecord, CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord,
+    Instance, InstanceId, JobRecord, KnownInside, RolloutSizes, ScaleOverride, SpecHash, StackHash,
+    Timestamp, UnknownEnd, VerifiedImages, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -113,6 +113,9 @@ pub struct Record {
     /// The newest commit, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedCommit>,
+    /// The wait of a new commit for the first hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<AfterRecord>,
     /// The images whose registries are asked for newer ones, by the reference of the manifest.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub followed_images: BTreeMap<String, FollowedImage>,

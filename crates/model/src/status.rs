@@ -113,6 +113,9 @@ pub struct ApplicationStatus {
     pub revision_commit: Option<CommitInfo>,
     /// The newest commit that the live state is equal to. It may have changed only other applications.
     pub commit: Option<CommitInfo>,
+    /// The newest commit, if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_commit: Option<CommitId>,
     pub pin: Option<PinStatus>,
     pub conditions: Vec<StatusCondition>,
     /// Shared, like all that grows with the application, because each round copies the status.

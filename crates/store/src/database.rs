@@ -115,6 +115,13 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE containers (id TEXT PRIMARY KEY, container BLOB NOT NULL) WITHOUT ROWID;
     CREATE TABLE known_containers (context TEXT NOT NULL, last_event INTEGER NOT NULL);
 ",
+    "
+    CREATE TABLE fleet_history (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, app TEXT NOT NULL, entry TEXT NOT NULL
+    );
+    CREATE INDEX fleet_history_by_host ON fleet_history (host, sequence);
+    CREATE INDEX fleet_history_by_app ON fleet_history (app, sequence);
+",
 ];
 
 /// The time to wait for another process that has locked the file, such as a backup.

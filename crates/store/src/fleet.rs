@@ -10,6 +10,9 @@ use crate::{
     store::{Store, from_sql, to_sql},
 };
 
+/// The most entries of the history; the oldest are removed.
+const HISTORY_MOST: u64 = 50_000;
+
 const WHAT: &str = "the hosts of the fleet";
 
 /// The columns of [`stored_host`], in its order.
@@ -42,6 +45,17 @@ pub struct StoredConflict {
     pub from: String,
     /// When it was last refused.
     pub at: Timestamp,
+}
+
+/// An entry of the history of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredFleetEntry {
+    /// The name of the host.
+    pub host: String,
+    /// The name of the application.
+    pub app: String,
+    /// The entry, in JSON.
+    pub entry: String,
 }
 
 /// The bounds of all reports together.
@@ -95,13 +109,13 @@ impl Store {
         &self,
         name: &str,
         bounds: FleetBounds,
-        decide: impl FnOnce(Option<StoredHost>) -> (FleetChange, T),
+        decide: impl FnOnce(Option<StoredHost>) -> (FleetChange, Vec<StoredFleetEntry>, T),
     ) -> Result<Result<T, FleetFull>, Error> {
         self.write(WHAT, Durability::Process, |transaction| {
             let query = format!("SELECT {COLUMNS} FROM fleet_hosts WHERE name = ?1");
             let known =
                 transaction.prepare_cached(&query)?.query_row(params![name], stored_host).optional()?;
-            let (change, answer) = decide(known);
+            let (change, news, answer) = decide(known);
             let full = match change {
                 FleetChange::Report(host) => {
                     set_report(transaction, &StoredHost { name: name.to_owned(), ..host }, bounds)?
@@ -111,7 +125,27 @@ impl Store {
                     None
                 }
             };
+            if full.is_none() {
+                append_history(transaction, &news)?;
+            }
             Ok(full.map_or(Ok(answer), Err))
+        })
+    }
+
+    /// The history, newest first: each entry in JSON.
+    pub fn fleet_history(
+        &self,
+        host: Option<&str>,
+        app: Option<&str>,
+        limit: u64,
+    ) -> Result<Vec<String>, Error> {
+        self.read(WHAT, |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT entry FROM fleet_history WHERE (?1 IS NULL OR host = ?1) AND (?2 IS NULL OR app = ?2)
+                 ORDER BY sequence DESC LIMIT ?3",
+            )?;
+            let rows = statement.query_map(params![host, app, to_sql(limit)], |row| row.get(0))?;
+            Ok(rows.collect::<Result<_, _>>()?)
         })
     }
 
@@ -139,6 +173,24 @@ impl Store {
             Ok(transaction.execute("DELETE FROM fleet_hosts WHERE name = ?1", params![name])? > 0)
         })
     }
+}
+
+/// Appends entries, and removes the oldest beyond the bound.
+fn append_history(transaction: &Transaction<'_>, news: &[StoredFleetEntry]) -> Result<(), rusqlite::Error> {
+    if news.is_empty() {
+        return Ok(());
+    }
+    let mut insert =
+        transaction.prepare_cached("INSERT INTO fleet_history (host, app, entry) VALUES (?1, ?2, ?3)")?;
+    for StoredFleetEntry { host, app, entry } in news {
+        insert.execute(params![host, app, entry])?;
+    }
+    transaction
+        .prepare_cached(
+            "DELETE FROM fleet_history WHERE sequence <= (SELECT MAX(sequence) FROM fleet_history) - ?1",
+        )?
+        .execute(params![to_sql(HISTORY_MOST)])?;
+    Ok(())
 }
 
 /// Stores a report unless that exceeds the bounds.
@@ -225,7 +277,9 @@ mod tests {
     }
 
     fn set(store: &Store, host: StoredHost, bounds: FleetBounds) -> Result<(), FleetFull> {
-        store.change_fleet_host(&host.name.clone(), bounds, |_| (FleetChange::Report(host), ())).unwrap()
+        store
+            .change_fleet_host(&host.name.clone(), bounds, |_| (FleetChange::Report(host), Vec::new(), ()))
+            .unwrap()
     }
 
     const TWO: FleetBounds = FleetBounds { hosts: 2, bytes: 1000 };
@@ -273,9 +327,9 @@ mod tests {
                             at: Timestamp(2),
                         };
                         if known.is_some() {
-                            (FleetChange::Refusal(conflict), 0)
+                            (FleetChange::Refusal(conflict), Vec::new(), 0)
                         } else {
-                            (FleetChange::Report(host("nas", instance, "1")), 1)
+                            (FleetChange::Report(host("nas", instance, "1")), Vec::new(), 1)
                         }
                     };
                     store.change_fleet_host("nas", TWO, decide).unwrap().unwrap()
@@ -296,9 +350,29 @@ mod tests {
         assert!(store.hear_fleet_host("web", "a", "1", Timestamp(5)).unwrap());
         let conflict = StoredConflict { instance: "b".to_owned(), from: "::1".to_owned(), at: Timestamp(6) };
         let refusal = FleetChange::Refusal(conflict.clone());
-        store.change_fleet_host("web", TWO, |_| (refusal, ())).unwrap().unwrap();
+        store.change_fleet_host("web", TWO, |_| (refusal, Vec::new(), ())).unwrap().unwrap();
         let expected =
             StoredHost { received: Timestamp(5), conflict: Some(conflict), ..host("web", "a", "1") };
         assert_eq!(store.fleet_host("web").unwrap(), Some(expected));
+    }
+
+    #[test]
+    fn history_is_kept_per_host_and_bounded() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let entry = |number: u64| StoredFleetEntry {
+            host: format!("host-{}", number % 2),
+            app: "shop".to_owned(),
+            entry: number.to_string(),
+        };
+        let add = |news: Vec<StoredFleetEntry>| {
+            let report = FleetChange::Report(host("nas", "a1", "1"));
+            store.change_fleet_host("nas", TWO, |_| (report, news, ())).unwrap().unwrap();
+        };
+        add((0..HISTORY_MOST).map(entry).collect());
+        add(vec![entry(HISTORY_MOST), entry(HISTORY_MOST + 1)]);
+        let newest = store.fleet_history(Some("host-1"), Some("shop"), 2).unwrap();
+        assert_eq!(newest, [(HISTORY_MOST + 1).to_string(), (HISTORY_MOST - 1).to_string()]);
+        assert_eq!(store.fleet_history(None, None, u64::from(u32::MAX)).unwrap().len() as u64, HISTORY_MOST);
+        assert!(store.fleet_history(None, Some("mail"), 10).unwrap().is_empty());
     }
 }

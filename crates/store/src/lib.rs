@@ -63,7 +63,7 @@ pub use containers::InspectedContainers;
 pub use contents::{ContentDir, Visibility};
 pub use deliveries::DeliveryState;
 pub use error::Error;
-pub use fleet::{FleetBounds, FleetChange, FleetFull, StoredConflict, StoredHost};
+pub use fleet::{FleetBounds, FleetChange, FleetFull, StoredConflict, StoredFleetEntry, StoredHost};
 pub use notifications::IncidentUpdate;
 pub use queues::QueueLength;
 pub use state_dir::StateDir;

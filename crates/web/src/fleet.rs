@@ -8,11 +8,12 @@ use std::{io::Read as _, time::Duration};
 use axum::{
     Extension, Json,
     body::{Body, to_bytes},
-    extract::{Path, State},
+    extract::{Path, Query, State},
     response::{IntoResponse, Response},
 };
 use flate2::read::MultiGzDecoder;
 use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
 
 use super::{
     access::{Caller, audit::AuditNote},
@@ -20,10 +21,16 @@ use super::{
     shared::{Shared, read},
 };
 use driftless_agent::{INSTANCE_HEADER, fleet_hosts, last_report};
-use driftless_fleet::{FleetStatus, Freshness, HostReport, freshness};
+use driftless_fleet::{FleetHistoryEntry, FleetStatus, Freshness, HostReport, freshness, history_of};
 use driftless_model::digest_hex;
 use driftless_store as store;
-use driftless_store::{FleetBounds, FleetChange, FleetFull, Store, StoredConflict, StoredHost};
+use driftless_store::{
+    FleetBounds, FleetChange, FleetFull, Store, StoredConflict, StoredFleetEntry, StoredHost,
+};
+
+/// The most entries of the history in an answer, and their number by default.
+const HISTORY_MOST: u64 = 1000;
+const HISTORY_DEFAULT: u64 = 100;
 
 /// The most hosts of a collector, and the most bytes of all their reports together. 500 hosts of 50 applications need 8 MiB.
 const BOUNDS: FleetBounds = FleetBounds { hosts: 1000, bytes: 64 * 1024 * 1024 };
@@ -55,6 +62,55 @@ pub(super) async fn fleet_status(shared: &Shared) -> Result<FleetStatus, Error> 
 
 pub(super) async fn list(State(shared): State<Shared>) -> Result<Json<FleetStatus>, Error> {
     Ok(Json(fleet_status(&shared).await?))
+}
+
+/// The parameters of [`peers`].
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PeersQuery {
+    applications: Option<String>,
+}
+
+/// The other hosts, without messages and places, for hosts whose new commits wait for them.
+pub(super) async fn peers(
+    State(shared): State<Shared>,
+    Query(query): Query<PeersQuery>,
+) -> Result<Json<FleetStatus>, Error> {
+    if !shared.handle.fleet().accept && shared.handle.fleet_source().read().is_none() {
+        return Err(Error::NoCollector);
+    }
+    let (handle, now) = (shared.handle.clone(), shared.clock.now());
+    let mut hosts = read(&shared.store, move |store| fleet_hosts(&handle, store, now)).await?;
+    let wanted: Option<Vec<&str>> = query.applications.as_deref().map(|names| names.split(',').collect());
+    for host in &mut hosts {
+        (host.conflict, host.reason) = (None, String::new());
+        host.report = host.report.take().map(|report| report.for_peers(wanted.as_deref()));
+    }
+    Ok(Json(FleetStatus { accepts: true, hosts, ..FleetStatus::default() }))
+}
+
+/// The parameters of [`history`].
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HistoryQuery {
+    host: Option<String>,
+    app: Option<String>,
+    limit: Option<u64>,
+}
+
+/// The history of the fleet, newest first.
+pub(super) async fn history(
+    State(shared): State<Shared>,
+    Query(HistoryQuery { host, app, limit }): Query<HistoryQuery>,
+) -> Result<Json<Vec<FleetHistoryEntry>>, Error> {
+    if !shared.handle.fleet().accept {
+        return Err(Error::NoCollector);
+    }
+    let limit = limit.unwrap_or(HISTORY_DEFAULT).min(HISTORY_MOST);
+    let entries =
+        read(&shared.store, move |store| store.fleet_history(host.as_deref(), app.as_deref(), limit));
+    // Another release may have written an entry.
+    Ok(Json(entries.await?.iter().filter_map(|entry| serde_json::from_str(entry).ok()).collect()))
 }
 
 /// Takes a report, or a heartbeat that names one.
@@ -168,7 +224,27 @@ fn accept(
     from: String,
 ) -> Result<Result<Acceptance, FleetFull>, store::Error> {
     let name = host.name.clone();
-    store.change_fleet_host(&name, BOUNDS, |known| decide(known, host, from))
+    let after = last_report(host.clone());
+    store.change_fleet_host(&name, BOUNDS, |known| {
+        let before = known.clone().and_then(last_report);
+        let (change, answer) = decide(known, host, from);
+        let news = match (&change, &after) {
+            (FleetChange::Report(_), Some(after)) => {
+                let before = before.as_ref().map(|last| &last.report);
+                history_of(before, &after.report, after.received)
+                    .into_iter()
+                    .filter_map(stored_entry)
+                    .collect()
+            }
+            (FleetChange::Report(_) | FleetChange::Refusal(_), _) => Vec::new(),
+        };
+        (change, news, answer)
+    })
+}
+
+fn stored_entry(entry: FleetHistoryEntry) -> Option<StoredFleetEntry> {
+    let json = serde_json::to_string(&entry).ok()?;
+    Some(StoredFleetEntry { host: entry.host, app: entry.application.to_string(), entry: json })
 }
 
 /// The first machine keeps the name while it is fresh.

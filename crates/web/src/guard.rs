@@ -83,6 +83,7 @@ fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Err
     let is_allowed = match needed {
         Needed::Read => identity.may_read(),
         Needed::Report(host) => identity.may_report(host),
+        Needed::Peers => identity.may_read_peers(),
         Needed::Logs => identity.may_read_logs(),
         Needed::Act(app) => {
             let applications = guard.handle.applications();
@@ -100,6 +101,7 @@ fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Err
         }
         (_, Needed::Act(app)) => format!("{} may not act on {app}", identity.actor),
         (_, Needed::Report(host)) => format!("{} has no scope `report:host/{host}`", identity.actor),
+        (_, Needed::Peers) => format!("{} has no scope `report` or `read`", identity.actor),
         (_, Needed::Read | Needed::Logs) => format!("{} has no scope `read`", identity.actor),
         (_, Needed::Admin) => {
             format!("{} has no scope `admin`", identity.actor)

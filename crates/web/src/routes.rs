@@ -89,6 +89,18 @@ fn questions() -> Vec<Operation> {
         read("/api/v1/fleet/hosts", get(fleet::list), "The fleet")
             .answers(200, One("FleetStatus"), "The hosts, worst first, and the collectors.")
             .stores(),
+        read("/api/v1/fleet/peers", get(fleet::peers), "The other hosts, for hosts that wait for them")
+            .query("applications", Query::Text, "Only these applications, with commas. Default: all")
+            .answers(200, One("FleetStatus"), "The hosts, without messages.")
+            .fails(404, "This agent accepts and reads no reports.")
+            .stores(),
+        read("/api/v1/fleet/history", get(fleet::history), "What ran where, newest first")
+            .query("host", Query::Text, "Only this host")
+            .query("app", Query::Text, "Only this application")
+            .query("limit", Query::Number, "Number of entries, at most 1000. Default: 100")
+            .answers(200, List("FleetHistoryEntry"), "The entries.")
+            .fails(404, "This agent accepts no reports.")
+            .stores(),
         read("/api/v1/objects", get(objects::objects), "All objects in the form of Kubernetes")
             .query("kind", Query::Text, "Kinds, with commas. Default: all")
             .query("namespace", Query::Text, "Only objects in this namespace")

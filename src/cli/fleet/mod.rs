@@ -4,11 +4,15 @@ use clap::Subcommand;
 
 use super::{Context, Error as CliError, Verdict};
 
+mod drift;
+mod history;
 mod picture;
 mod remove;
 mod status;
 mod wait;
 
+use drift::{FleetDriftArgs, drift};
+use history::{FleetHistoryArgs, history};
 use remove::{FleetRemoveArgs, remove};
 use status::{FleetStatusArgs, status};
 use wait::{FleetWaitArgs, wait};
@@ -21,6 +25,8 @@ use wait::{FleetWaitArgs, wait};
 pub(super) enum FleetCommand {
     Status(FleetStatusArgs),
     Wait(FleetWaitArgs),
+    Drift(FleetDriftArgs),
+    History(FleetHistoryArgs),
     Remove(FleetRemoveArgs),
 }
 
@@ -28,6 +34,8 @@ pub(super) async fn fleet(command: &FleetCommand, context: &Context<'_>) -> Resu
     match command {
         FleetCommand::Status(args) => status(args, context).await,
         FleetCommand::Wait(args) => wait(args, context).await,
+        FleetCommand::Drift(args) => drift(args, context).await,
+        FleetCommand::History(args) => history(args, context).await,
         FleetCommand::Remove(args) => remove(args, context).await,
     }
 }

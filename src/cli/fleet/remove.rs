@@ -25,7 +25,7 @@ pub(in crate::cli) struct FleetRemoveArgs {
 /// A text that cannot be the name of a host.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no name of a host")]
-struct NoHostName(String);
+pub(super) struct NoHostName(pub(super) String);
 
 impl CommandError for NoHostName {
     fn help(&self) -> Option<String> {

@@ -66,7 +66,7 @@ enum FleetState {
 /// An agent that no host reports to.
 #[derive(Debug, thiserror::Error)]
 #[error("the agent at {0} accepts no reports of other hosts")]
-struct NoCollector(String);
+pub(super) struct NoCollector(pub(super) String);
 
 impl CommandError for NoCollector {
     fn help(&self) -> Option<String> {

@@ -72,6 +72,11 @@ impl Identity {
         self.scopes.iter().any(|scope| scope.allows_reporting(host))
     }
 
+    /// Whether this actor may read what hosts may know about each other: everybody who may report or read.
+    pub(crate) fn may_read_peers(&self) -> bool {
+        self.may_read() || self.scopes.iter().any(|scope| matches!(scope, Scope::Report(_)))
+    }
+
     /// Whether this actor may do everything.
     pub(crate) fn is_admin(&self) -> bool {
         self.scopes.contains(&Scope::Admin)

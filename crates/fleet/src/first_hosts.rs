@@ -1,0 +1,579 @@
+//! The rule of `after`: whether a new commit of an application may be applied, or waits for the first hosts.
+//!
+//! The first hosts are judged by what they reported. Each agent measures with its own clock how long it has seen them
+//! healthy, so a wrong clock elsewhere changes nothing. Only a state that is unknown or unfinished has a longest wait: a
+//! commit that failed on a first host is held until there is another one.
+
+use std::{collections::BTreeMap, fmt};
+
+use driftless_model::{
+    After, AfterRecord, AppName, CommitId, HealthStatus, HostIdentity, HostSelector, Otherwise, StackHash,
+    SyncStatus, Timestamp,
+};
+
+use crate::{
+    report::{ApplicationReport, HostReport},
+    view::{HostState, HostView},
+};
+
+/// The most commits with the same stack that are remembered.
+const MOST_COMMITS: usize = 50;
+
+/// The most hosts that a sentence names.
+const MOST_NAMED: usize = 3;
+
+/// A new commit that may have to wait for the first hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitingCommit<'a> {
+    /// The application.
+    pub app: &'a AppName,
+    /// The rule.
+    pub after: &'a After,
+    /// This host.
+    pub host: &'a HostIdentity,
+    /// The hosts that the repository lists. Their labels count in addition to those that they report.
+    pub listed: &'a [HostIdentity],
+    /// The newest commit.
+    pub commit: &'a CommitId,
+    /// Its stack.
+    pub stack: &'a StackHash,
+}
+
+/// The knowledge about the hosts of the fleet.
+#[derive(Clone, Copy, Debug)]
+pub enum KnownHosts<'a> {
+    /// Their reports.
+    Read(&'a [HostView]),
+    /// They could not be read, with the reason.
+    Unknown(&'a str),
+    /// They are being read for the first time, as after a start of the agent.
+    Pending,
+}
+
+/// The decision about a new commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AfterDecision {
+    /// It may be applied. The sentence is empty if there was nothing to wait for.
+    Apply(String),
+    /// It is held.
+    Hold(AfterHold),
+}
+
+/// Why a commit is held for the first hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AfterHold {
+    /// In one word.
+    pub reason: AfterReason,
+    /// The state of the first hosts, in one line.
+    pub message: String,
+    /// When the wait ends if nothing changes. `None`: it does not end by itself.
+    pub until: Option<Timestamp>,
+}
+
+/// Why a commit is held for the first hosts, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterReason {
+    /// They run the commit and are healthy, but not for long enough.
+    FirstHostsNew,
+    /// Their state is known, and they are not healthy with the commit yet.
+    FirstHostsNotReady,
+    /// The state of one of them is not known.
+    FirstHostsUnknown,
+    /// The commit failed on one of them.
+    FirstHostFailed,
+}
+
+impl fmt::Display for AfterReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl AfterReason {
+    /// The word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FirstHostsNew => "FirstHostsNew",
+            Self::FirstHostsNotReady => "FirstHostsNotReady",
+            Self::FirstHostsUnknown => "FirstHostsUnknown",
+            Self::FirstHostFailed => "FirstHostFailed",
+        }
+    }
+}
+
+/// The state of one first host, with a sentence.
+enum FirstHost {
+    /// It runs one of the commits and is healthy.
+    Healthy,
+    NotReady(String),
+    /// Not healthy with the commit. It may recover, but the commit is not applied here by the end of a wait.
+    Unhealthy(String),
+    Unknown(String),
+    /// The commit failed there.
+    Failed(String),
+}
+
+/// Decides about a new commit from what is known of all hosts. Returns what to
+/// remember of the wait.
+pub fn decide_after(
+    waiting: &WaitingCommit<'_>,
+    before: Option<&AfterRecord>,
+    hosts: KnownHosts<'_>,
+    now: Timestamp,
+) -> (Option<AfterRecord>, AfterDecision) {
+    let WaitingCommit { app, after, host, listed, commit, stack } = *waiting;
+    let selector = HostSelector { names: Vec::new(), labels: after.labels.clone() };
+    if selector.selects(host) {
+        return (None, AfterDecision::Apply(String::new()));
+    }
+    let mut record = match before.filter(|before| before.stack == *stack) {
+        Some(before) => before.clone(),
+        None => AfterRecord {
+            stack: stack.clone(),
+            commits: Vec::new(),
+            since: now,
+            healthy_since: None,
+            failed: None,
+        },
+    };
+    if !record.commits.contains(commit) {
+        record.commits.push(commit.clone());
+        let surplus = record.commits.len().saturating_sub(MOST_COMMITS);
+        record.commits.drain(..surplus);
+    }
+    // A clock that was set back must not make the wait longer than it is.
+    record.since = record.since.min(now);
+    record.healthy_since = record.healthy_since.map(|since| since.min(now));
+    let first = match hosts {
+        KnownHosts::Read(hosts) => first_hosts(&selector, listed, hosts)
+            .filter_map(|host| judge(host, app, &record.commits))
+            .collect(),
+        KnownHosts::Unknown(why) => vec![FirstHost::Unknown(why.to_owned())],
+        // Nothing is decided by what is known a moment later.
+        KnownHosts::Pending if record.failed.is_none() => {
+            let message = "their reports are being read".to_owned();
+            let hold = AfterHold { reason: AfterReason::FirstHostsUnknown, message, until: None };
+            return (Some(record), AfterDecision::Hold(hold));
+        }
+        KnownHosts::Pending => Vec::new(),
+    };
+    let decision = weigh(after, &mut record, &first, now);
+    (Some(record), decision)
+}
+
+/// The hosts with the labels.
+fn first_hosts<'a>(
+    selector: &'a HostSelector,
+    listed: &'a [HostIdentity],
+    hosts: &'a [HostView],
+) -> impl Iterator<Item = HostOrName<'a>> {
+    let listed_labels = |name: &str| listed.iter().find(|host| host.name == name).map(|host| &host.labels);
+    let seen = hosts.iter().filter(move |host| {
+        let mut labels: BTreeMap<String, String> =
+            host.report.as_ref().map(|report| report.labels.clone()).unwrap_or_default();
+        labels.extend(listed_labels(&host.name).into_iter().flatten().map(|(a, b)| (a.clone(), b.clone())));
+        selector.selects(&HostIdentity { name: host.name.clone(), labels })
+    });
+    let unseen = listed
+        .iter()
+        .filter(move |listed| selector.selects(listed) && !hosts.iter().any(|host| host.name == listed.name));
+    seen.map(HostOrName::Seen).chain(unseen.map(|host| HostOrName::Unseen(&host.name)))
+}
+
+/// A first host that was seen, or that only Git names.
+enum HostOrName<'a> {
+    Seen(&'a HostView),
+    Unseen(&'a str),
+}
+
+/// `None`: the host does not have the application.
+fn judge(host: HostOrName<'_>, app: &AppName, commits: &[CommitId]) -> Option<FirstHost> {
+    let host = match host {
+        HostOrName::Seen(host) => host,
+        HostOrName::Unseen(name) => return Some(FirstHost::Unknown(format!("{name} has never reported"))),
+    };
+    let name = &host.name;
+    let known = match host.state {
+        HostState::Lost | HostState::NeverReported | HostState::Stale => None,
+        HostState::Degraded
+        | HostState::OutOfSync
+        | HostState::Progressing
+        | HostState::Suspended
+        | HostState::Healthy => host.report.as_ref(),
+    };
+    let Some(report) = known else {
+        return Some(FirstHost::Unknown(format!("{name} is {}", host.state)));
+    };
+    match report.applications.iter().find(|application| application.name == *app) {
+        Some(application) => Some(judge_application(name, application, commits)),
+        None => unobserved(report).map(|why| FirstHost::Unknown(format!("{name}: {why}"))),
+    }
+}
+
+/// Why the report may lack an application that the host has.
+fn unobserved(report: &HostReport) -> Option<String> {
+    if report.repositories.is_empty() {
+        return Some("the agent has just started".to_owned());
+    }
+    report.repositories.iter().find_map(|repository| {
+        let message = (!repository.message.is_empty()).then(|| repository.message.clone());
+        message.or_else(|| report.unobserved(repository))
+    })
+}
+
+fn judge_application(name: &str, application: &ApplicationReport, commits: &[CommitId]) -> FirstHost {
+    let ApplicationReport { sync, health, commit, revision_commit, failed, .. } = application;
+    if let Some(failed) = failed.as_ref().filter(|failed| commits.contains(failed)) {
+        return FirstHost::Failed(format!("{} failed on {name}", failed.short()));
+    }
+    let Some(commit) = commit else {
+        return FirstHost::NotReady(format!("{name} runs no commit yet"));
+    };
+    // A later commit that has not changed the application there is the same one.
+    let is_waiting = |commit: &CommitId| commits.contains(commit);
+    let is_known = is_waiting(commit) || revision_commit.as_ref().is_some_and(is_waiting);
+    match (sync, health) {
+        (_, HealthStatus::Degraded | HealthStatus::Missing) if is_known => {
+            FirstHost::Unhealthy(format!("{name} is {health:?} with {}", commit.short()))
+        }
+        (SyncStatus::Synced, HealthStatus::Healthy) if is_known => FirstHost::Healthy,
+        (SyncStatus::Synced, HealthStatus::Healthy) => {
+            FirstHost::NotReady(format!("{name} runs {}", commit.short()))
+        }
+        (SyncStatus::Synced | SyncStatus::OutOfSync | SyncStatus::Unknown, _) => {
+            FirstHost::NotReady(format!("{name} runs {} and is {sync:?} and {health:?}", commit.short()))
+        }
+    }
+}
+
+/// The decision, and the times in the record.
+fn weigh(after: &After, record: &mut AfterRecord, first: &[FirstHost], now: Timestamp) -> AfterDecision {
+    let hold = |reason, message, until| AfterDecision::Hold(AfterHold { reason, message, until });
+    let (mut healthy, mut open, mut unknown, mut unhealthy) = (0, Vec::new(), Vec::new(), Vec::new());
+    for host in first {
+        match host {
+            FirstHost::Healthy => healthy += 1,
+            FirstHost::NotReady(what) => open.push(what.clone()),
+            FirstHost::Unhealthy(what) => unhealthy.push(what.clone()),
+            FirstHost::Unknown(what) => unknown.push(what.clone()),
+            FirstHost::Failed(what) if record.failed.is_none() => record.failed = Some(what.clone()),
+            FirstHost::Failed(_) => {}
+        }
+    }
+    if let Some(failed) = record.failed.clone() {
+        record.healthy_since = None;
+        return hold(AfterReason::FirstHostFailed, failed, None);
+    }
+    if !unhealthy.is_empty() {
+        record.healthy_since = None;
+        return hold(AfterReason::FirstHostsNotReady, list(&unhealthy), None);
+    }
+    if healthy + open.len() + unknown.len() == 0 {
+        unknown.push("no host with these labels has reported this application".to_owned());
+    }
+    let end = record.since.after(after.max_wait);
+    if open.is_empty() && unknown.is_empty() {
+        let since = *record.healthy_since.get_or_insert(now);
+        let ready = since.after(after.healthy_for);
+        let hosts = if healthy == 1 { "1 host is".to_owned() } else { format!("{healthy} hosts are") };
+        if now >= ready {
+            return AfterDecision::Apply(format!("{hosts} healthy with it"));
+        }
+        return hold(AfterReason::FirstHostsNew, format!("{hosts} healthy with it"), Some(ready));
+    }
+    record.healthy_since = None;
+    let (reason, sentences) = if unknown.is_empty() {
+        (AfterReason::FirstHostsNotReady, &open)
+    } else {
+        (AfterReason::FirstHostsUnknown, &unknown)
+    };
+    let message = list(sentences);
+    match after.otherwise {
+        Otherwise::Proceed if now >= end => {
+            AfterDecision::Apply(format!("maxWait is over, and `else` is proceed: {message}"))
+        }
+        Otherwise::Hold if now >= end => {
+            hold(reason, format!("{message}; maxWait is over, and `else` is hold"), None)
+        }
+        Otherwise::Proceed => hold(reason, message, Some(end)),
+        Otherwise::Hold => hold(reason, message, None),
+    }
+}
+
+fn list(sentences: &[String]) -> String {
+    let named = sentences.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match sentences.len().saturating_sub(MOST_NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        report::RepositoryReport,
+        view::{LastReport, view},
+    };
+
+    const NOW: Timestamp = Timestamp(100_000_000);
+
+    /// One report of the shop on `name`, heard at `at`.
+    fn shop(name: &str, commit: &str, state: (SyncStatus, HealthStatus), at: Timestamp) -> LastReport {
+        let id = |text: &str| CommitId::from_stored(text.repeat(40));
+        let application = ApplicationReport {
+            name: AppName::from("shop"),
+            repository: "infra".to_owned(),
+            sync: state.0,
+            health: state.1,
+            revision: Some(1),
+            revision_commit: None,
+            commit: Some(id(commit)),
+            failed: None,
+            message: String::new(),
+            drift: 0,
+        };
+        let repository =
+            RepositoryReport { name: "infra".to_owned(), applications: 1, ..RepositoryReport::default() };
+        let report = HostReport {
+            host: name.to_owned(),
+            instance: name.to_owned(),
+            labels: BTreeMap::from([("ring".to_owned(), "canary".to_owned())]),
+            repositories: vec![repository],
+            applications: vec![application],
+            ..HostReport::default()
+        };
+        LastReport { report, received: at, conflict: None }
+    }
+
+    const GOOD: (SyncStatus, HealthStatus) = (SyncStatus::Synced, HealthStatus::Healthy);
+    const SICK: (SyncStatus, HealthStatus) = (SyncStatus::Synced, HealthStatus::Degraded);
+    const BUSY: (SyncStatus, HealthStatus) = (SyncStatus::Synced, HealthStatus::Progressing);
+    const BACK: (SyncStatus, HealthStatus) = (SyncStatus::OutOfSync, HealthStatus::Healthy);
+
+    /// An agent that waits for the first hosts.
+    struct Waiting {
+        after: After,
+        labels: BTreeMap<String, String>,
+        listed: Vec<HostIdentity>,
+        commit: &'static str,
+        stack: &'static str,
+        record: Option<AfterRecord>,
+        is_pending: bool,
+    }
+
+    impl Waiting {
+        fn new(otherwise: Otherwise) -> Self {
+            let labels = BTreeMap::from([("ring".to_owned(), "canary".to_owned())]);
+            let (healthy_for, max_wait) = (Duration::from_mins(10), Duration::from_hours(2));
+            let after = After { labels, healthy_for, otherwise, max_wait };
+            Self {
+                after,
+                labels: BTreeMap::new(),
+                listed: Vec::new(),
+                commit: "b",
+                stack: "2",
+                record: None,
+                is_pending: false,
+            }
+        }
+
+        /// The word and the end of the decision after so many minutes. `Apply` and nothing: it goes on.
+        fn at(&mut self, minute: u64, reports: Option<Vec<LastReport>>) -> (String, Option<u64>) {
+            let now = NOW.after(Duration::from_mins(minute));
+            let hosts = reports.map(|reports| view(reports, &[], now));
+            let host = HostIdentity { name: "web-1".to_owned(), labels: self.labels.clone() };
+            let commit = CommitId::from_stored(self.commit.repeat(40));
+            let waiting = WaitingCommit {
+                app: &AppName::from("shop"),
+                after: &self.after,
+                host: &host,
+                listed: &self.listed,
+                commit: &commit,
+                stack: &StackHash(self.stack.to_owned()),
+            };
+            let hosts = match (&hosts, self.is_pending) {
+                (_, true) => KnownHosts::Pending,
+                (Some(hosts), false) => KnownHosts::Read(hosts),
+                (None, false) => KnownHosts::Unknown("the collector does not answer"),
+            };
+            let (record, decision) = decide_after(&waiting, self.record.as_ref(), hosts, now);
+            self.record = record;
+            match decision {
+                AfterDecision::Apply(_) => ("Apply".to_owned(), None),
+                AfterDecision::Hold(hold) => {
+                    let minutes = |at: Timestamp| at.since(NOW).as_secs() / 60;
+                    (hold.reason.to_string(), hold.until.map(minutes))
+                }
+            }
+        }
+
+        fn seen(
+            &mut self,
+            minute: u64,
+            hosts: &[(&str, &str, (SyncStatus, HealthStatus))],
+        ) -> (String, Option<u64>) {
+            let now = NOW.after(Duration::from_mins(minute));
+            let reports = hosts.iter().map(|(name, commit, state)| shop(name, commit, *state, now));
+            self.at(minute, Some(reports.collect()))
+        }
+    }
+
+    fn said(word: &str, until: Option<u64>) -> (String, Option<u64>) {
+        (word.to_owned(), until)
+    }
+
+    #[test]
+    fn commit_is_applied_once_all_first_hosts_are_healthy() {
+        let mut it = Waiting::new(Otherwise::Hold);
+        assert_eq!(it.seen(0, &[("a", "a", GOOD), ("c", "a", GOOD)]), said("FirstHostsNotReady", None));
+        assert_eq!(it.seen(5, &[("a", "b", BUSY), ("c", "b", GOOD)]), said("FirstHostsNotReady", None));
+        assert_eq!(it.seen(6, &[("a", "b", GOOD), ("c", "b", GOOD)]), said("FirstHostsNew", Some(16)));
+        assert_eq!(it.seen(15, &[("a", "b", GOOD), ("c", "b", GOOD)]), said("FirstHostsNew", Some(16)));
+        assert_eq!(it.seen(16, &[("a", "b", GOOD), ("c", "b", GOOD)]), said("Apply", None));
+    }
+
+    #[test]
+    fn time_starts_again_when_a_host_is_not_seen_healthy() {
+        for interruption in [Some(BUSY), Some(SICK), Some(BACK), None] {
+            let mut it = Waiting::new(Otherwise::Hold);
+            it.seen(0, &[("a", "b", GOOD)]);
+            let (word, _) = match interruption {
+                Some(state) => it.seen(9, &[("a", "b", state)]),
+                None => it.at(9, None),
+            };
+            assert_ne!(word, "Apply");
+            assert_eq!(it.seen(11, &[("a", "b", GOOD)]), said("FirstHostsNew", Some(21)), "{interruption:?}");
+        }
+        // Somebody rolled the first host back.
+        let mut it = Waiting::new(Otherwise::Hold);
+        it.seen(0, &[("a", "b", GOOD)]);
+        assert_eq!(it.seen(9, &[("a", "a", GOOD)]), said("FirstHostsNotReady", None));
+        assert_eq!(it.seen(11, &[("a", "b", GOOD)]), said("FirstHostsNew", Some(21)));
+    }
+
+    #[test]
+    fn commit_that_failed_on_a_first_host_is_held_for_good() {
+        for otherwise in [Otherwise::Hold, Otherwise::Proceed] {
+            let mut it = Waiting::new(otherwise);
+            let mut failed = shop("a", "a", BACK, NOW);
+            failed.report.applications[0].failed = Some(CommitId::from_stored("b".repeat(40)));
+            assert_eq!(it.at(0, Some(vec![failed])), said("FirstHostFailed", None));
+            assert_eq!(it.seen(200, &[("a", "b", GOOD)]), said("FirstHostFailed", None));
+            assert_eq!(it.at(300, None), said("FirstHostFailed", None));
+            assert_eq!(it.at(9000, Some(Vec::new())), said("FirstHostFailed", None));
+            (it.commit, it.stack) = ("c", "3");
+            assert_eq!(it.seen(9001, &[("a", "c", GOOD)]), said("FirstHostsNew", Some(9011)));
+        }
+    }
+
+    #[test]
+    fn unknown_and_unfinished_hosts_are_awaited_until_max_wait() {
+        type Case = fn(&mut Waiting, u64) -> (String, Option<u64>);
+        let cases: [(&str, Case); 7] = [
+            ("FirstHostsUnknown", |it, minute| it.at(minute, None)),
+            ("FirstHostsUnknown", |it, minute| it.at(minute, Some(Vec::new()))),
+            ("FirstHostsUnknown", |it, minute| {
+                it.at(minute, Some(vec![shop("a", "b", GOOD, Timestamp(NOW.0 - 100_000))]))
+            }),
+            ("FirstHostsUnknown", |it, minute| {
+                it.listed = vec![HostIdentity { name: "a".to_owned(), labels: it.after.labels.clone() }];
+                it.at(minute, Some(Vec::new()))
+            }),
+            ("FirstHostsUnknown", |it, minute| {
+                let mut started = shop("a", "b", GOOD, NOW.after(Duration::from_mins(minute)));
+                started.report.applications.clear();
+                it.at(minute, Some(vec![started]))
+            }),
+            ("FirstHostsNotReady", |it, minute| it.seen(minute, &[("a", "a", GOOD), ("c", "b", GOOD)])),
+            ("FirstHostsNotReady", |it, minute| it.seen(minute, &[("a", "b", BUSY)])),
+        ];
+        for (index, (word, case)) in cases.into_iter().enumerate() {
+            let mut it = Waiting::new(Otherwise::Proceed);
+            assert_eq!(case(&mut it, 0), said(word, Some(120)), "{index}");
+            assert_eq!(case(&mut it, 119), said(word, Some(120)), "{index}");
+            assert_eq!(case(&mut it, 120), said("Apply", None), "{index}");
+            let mut it = Waiting::new(Otherwise::Hold);
+            assert_eq!(case(&mut it, 0), said(word, None), "{index}");
+            assert_eq!(case(&mut it, 9000), said(word, None), "{index}");
+        }
+    }
+
+    #[test]
+    fn degraded_first_host_ends_no_wait() {
+        let mut it = Waiting::new(Otherwise::Proceed);
+        assert_eq!(it.seen(0, &[("a", "b", SICK)]), said("FirstHostsNotReady", None));
+        assert_eq!(it.seen(500, &[("a", "b", SICK)]), said("FirstHostsNotReady", None));
+        assert_eq!(it.seen(501, &[("a", "b", GOOD)]), said("FirstHostsNew", Some(511)));
+    }
+
+    #[test]
+    fn commit_of_another_application_starts_no_new_wait() {
+        let mut it = Waiting::new(Otherwise::Hold);
+        it.seen(0, &[("a", "b", GOOD)]);
+        // The first host has fetched a commit that this agent does not know yet, and that does not change the shop.
+        let mut ahead = shop("a", "c", GOOD, NOW.after(Duration::from_mins(5)));
+        ahead.report.applications[0].revision_commit = Some(CommitId::from_stored("b".repeat(40)));
+        assert_eq!(it.at(5, Some(vec![ahead])), said("FirstHostsNew", Some(10)));
+        // And now this agent has it, and the first host has not.
+        it.commit = "c";
+        assert_eq!(it.seen(6, &[("a", "b", GOOD)]), said("FirstHostsNew", Some(10)));
+        assert_eq!(it.seen(10, &[("a", "c", GOOD)]), said("Apply", None));
+    }
+
+    #[test]
+    fn hosts_without_the_application_are_no_first_hosts() {
+        let mut it = Waiting::new(Otherwise::Hold);
+        let at = NOW.after(Duration::from_mins(1));
+        let mut other = shop("c", "b", GOOD, at);
+        other.report.applications[0].name = AppName::from("mail");
+        assert_eq!(it.at(1, Some(vec![shop("a", "b", GOOD, at), other])), said("FirstHostsNew", Some(11)));
+        // Nor are hosts with other labels.
+        let mut elsewhere = shop("d", "a", SICK, at);
+        elsewhere.report.labels.clear();
+        assert_eq!(
+            it.at(1, Some(vec![shop("a", "b", GOOD, at), elsewhere.clone()])),
+            said("FirstHostsNew", Some(11))
+        );
+        // Labels in Git count as well.
+        it.listed = vec![HostIdentity { name: "d".to_owned(), labels: it.after.labels.clone() }];
+        assert_eq!(
+            it.at(1, Some(vec![shop("a", "b", GOOD, at), elsewhere])),
+            said("FirstHostsNotReady", None)
+        );
+    }
+
+    #[test]
+    fn first_host_waits_for_nobody() {
+        let mut it = Waiting::new(Otherwise::Hold);
+        it.labels = it.after.labels.clone();
+        assert_eq!(it.at(0, None), said("Apply", None));
+        assert_eq!(it.record, None);
+    }
+
+    #[test]
+    fn nothing_is_decided_before_the_first_read() {
+        let mut it = Waiting::new(Otherwise::Proceed);
+        it.seen(0, &[("a", "b", SICK)]);
+        it.is_pending = true;
+        assert_eq!(it.at(121, None), said("FirstHostsUnknown", None));
+        it.is_pending = false;
+        assert_eq!(it.seen(121, &[("a", "b", SICK)]), said("FirstHostsNotReady", None));
+        // A restart of the agent does not start the time again.
+        it.seen(122, &[("a", "b", GOOD)]);
+        it.is_pending = true;
+        it.at(131, None);
+        it.is_pending = false;
+        assert_eq!(it.seen(132, &[("a", "b", GOOD)]), said("Apply", None));
+    }
+
+    #[test]
+    fn clock_that_is_set_back_makes_the_wait_no_longer() {
+        let mut it = Waiting::new(Otherwise::Proceed);
+        it.seen(1000, &[("a", "b", GOOD)]);
+        assert_eq!(it.seen(0, &[("a", "b", GOOD)]), said("FirstHostsNew", Some(10)));
+        assert_eq!(it.at(1, None), said("FirstHostsUnknown", Some(120)));
+    }
+}

@@ -1,0 +1,180 @@
+//! Commits that wait for the first hosts (`after`), on the simulated engine.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use driftless_clock::Clock;
+use driftless_docker::UserAction;
+use driftless_fleet::{ApplicationReport, HostReport, LastReport, RepositoryReport};
+use driftless_model::{
+    After, Application, CommitId, ConditionStatus, EventKind, HealthStatus, Otherwise, SyncStatus,
+};
+
+use crate::{
+    sample::NOON,
+    simulation::{Simulation, app, minutes},
+};
+
+fn shop(version: u8) -> String {
+    format!("services: {{web: {{image: 'web:{version}', restart: always}}}}")
+}
+
+/// A host of the second ring that runs the first version.
+async fn waiting(otherwise: Otherwise) -> Simulation {
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings.host.name = "web-1".to_owned();
+    it.settings.policy.after = Some(After {
+        labels: BTreeMap::from([("ring".to_owned(), "canary".to_owned())]),
+        healthy_for: Duration::from_mins(10),
+        otherwise,
+        max_wait: Duration::from_hours(2),
+    });
+    let first = it.git.push(&shop(1));
+    it.begin();
+    it.handle().peers().set_readable();
+    it.canary(&first, None, HealthStatus::Healthy);
+    it.canary_for(12, &first).await;
+    it.synced(&first).await;
+    it
+}
+
+impl Simulation {
+    /// The report of the first host, as the collector gives it now.
+    fn canary(&self, commit: &str, failed: Option<&str>, health: HealthStatus) {
+        let application = ApplicationReport {
+            name: app(),
+            repository: "infra".to_owned(),
+            sync: SyncStatus::Synced,
+            health,
+            revision: Some(1),
+            revision_commit: None,
+            commit: Some(CommitId::from_stored(commit)),
+            failed: failed.map(CommitId::from_stored),
+            message: String::new(),
+            drift: 0,
+        };
+        let repository =
+            RepositoryReport { name: "infra".to_owned(), applications: 1, ..RepositoryReport::default() };
+        let report = HostReport {
+            host: "canary".to_owned(),
+            instance: "a1".to_owned(),
+            labels: BTreeMap::from([("ring".to_owned(), "canary".to_owned())]),
+            repositories: vec![repository],
+            applications: vec![application],
+            ..HostReport::default()
+        };
+        let now = self.clock.now();
+        let last = LastReport { report, received: now, conflict: None };
+        self.handle().peers().publish(Ok(vec![last]), &[app()], now);
+    }
+
+    /// The first host is healthy with this commit for so many minutes.
+    async fn canary_for(&self, count: u64, commit: &str) {
+        for _ in 0..count * 3 {
+            self.canary(commit, None, HealthStatus::Healthy);
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        }
+    }
+
+    fn no_answer(&self) {
+        let error = Err("no collector answers".to_owned());
+        self.handle().peers().publish(error, &[app()], self.clock.now());
+    }
+
+    fn shown(&self) -> Application {
+        Application::clone(self.handle().applications().get(&app()).unwrap())
+    }
+
+    fn held_as(&self) -> String {
+        let shown = self.shown();
+        let held = shown.status.conditions.iter().find(|condition| condition.kind == "SyncAllowed");
+        let held = held.unwrap_or_else(|| panic!("it is not held\n{}", self.story()));
+        assert_eq!(held.status, ConditionStatus::False);
+        assert!(shown.status.waits.iter().any(|wait| wait.reason == held.reason), "{:?}", shown.status.waits);
+        held.reason.clone()
+    }
+
+    fn events_of(&self, reason: &str) -> usize {
+        let events = self.store.events(0, 1000, None).unwrap();
+        events.iter().filter(|event| event.reason == reason).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn commit_follows_the_first_hosts_after_their_time() {
+    let mut it = waiting(Otherwise::Hold).await;
+    let first = it.tip();
+    let second = it.git.push(&shop(2));
+    it.canary_for(5, &first).await;
+    assert_eq!(it.held_as(), "FirstHostsNotReady");
+    assert_eq!(it.shown().status.sync, SyncStatus::OutOfSync);
+    it.canary_for(5, &second).await;
+    assert_eq!((it.images(), it.held_as()), (vec!["web:1".to_owned()], "FirstHostsNew".to_owned()));
+    // The running version is healed meanwhile, also after a crash, which does not start the time again.
+    it.hand(&UserAction::Remove { name: "shop-web-1".into() });
+    it.crash();
+    it.begin();
+    it.handle().peers().set_readable();
+    it.canary_for(3, &second).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    it.canary_for(4, &second).await;
+    it.synced(&second).await;
+    assert_eq!(it.images(), ["web:2"], "{}", it.story());
+    assert!(it.shown().status.conditions.iter().all(|condition| condition.kind != "SyncAllowed"));
+    assert!(it.shown().status.waits.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_first_host_holds_until_a_newer_commit() {
+    let it = waiting(Otherwise::Proceed).await;
+    let first = it.tip();
+    let second = it.git.push(&shop(2));
+    for _ in 0..9 {
+        it.canary(&first, Some(&second), HealthStatus::Healthy);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    assert_eq!(it.held_as(), "FirstHostFailed");
+    let message = it.shown().status.message;
+    assert!(message.contains("is held for a newer commit (`after`)"), "{message}");
+    // Longer than maxWait, and the first host looks well again.
+    it.canary_for(150, &second).await;
+    assert_eq!((it.images(), it.held_as()), (vec!["web:1".to_owned()], "FirstHostFailed".to_owned()));
+    let events = it.store.events(0, 1000, None).unwrap();
+    assert!(events.iter().any(|it| it.reason == "FirstHostFailed" && it.kind == EventKind::Warning));
+    let third = it.git.push(&shop(3));
+    it.canary_for(13, &third).await;
+    it.synced(&third).await;
+    assert_eq!(it.images(), ["web:3"], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_awaited_until_max_wait() {
+    for (otherwise, image) in [(Otherwise::Hold, "web:1"), (Otherwise::Proceed, "web:2")] {
+        let it = waiting(otherwise).await;
+        it.git.push(&shop(2));
+        it.no_answer();
+        minutes(115).await;
+        it.no_answer();
+        assert_eq!((it.images(), it.held_as()), (vec!["web:1".to_owned()], "FirstHostsUnknown".to_owned()));
+        for _ in 0..15 {
+            it.no_answer();
+            minutes(1).await;
+        }
+        assert_eq!(it.images(), [image], "{}", it.story());
+        assert_eq!(it.events_of("FirstHostsUnknown"), 1, "{}", it.story());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_host_does_not_wait_for_itself() {
+    let mut it = Simulation::idle();
+    it.settings.host.labels = BTreeMap::from([("ring".to_owned(), "canary".to_owned())]);
+    it.settings.policy.after = Some(After {
+        labels: it.settings.host.labels.clone(),
+        healthy_for: Duration::from_mins(10),
+        otherwise: Otherwise::Hold,
+        max_wait: Duration::from_hours(2),
+    });
+    let first = it.git.push(&shop(1));
+    let it = it.begun();
+    it.synced(&first).await;
+}

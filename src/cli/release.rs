@@ -1,9 +1,9 @@
 //! `driftless release --all`: stops managing everything.
 
-use std::time::{Duration, Instant};
+use std::{fmt::Write as _, time::Duration};
 
 use clap::Args;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{
     client::{Client, SUMMARIES},
@@ -106,7 +106,7 @@ fn undone() -> String {
 fn done(applications: &[Application]) -> String {
     let mut text = String::new();
     for Application { name, .. } in applications {
-        text.push_str(&format!("{}: released\n", plain(name.as_str())));
+        let _ = writeln!(text, "{}: released", plain(name.as_str()));
     }
     text.push_str(
         "nothing is managed any more; all containers, networks and volumes stay and keep running\n\

@@ -114,9 +114,10 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
     let width = (!args.wide && args.output == Output::Table).then(|| width(context));
     let problems = agent_problems(client).await?;
     let is_released = problems.iter().any(|problem| problem.subject == RELEASED);
-    let mut text = match all.is_empty() && is_released {
-        true => "no applications\n".to_owned(),
-        false => render_status(&all, width, now, context.colours),
+    let mut text = if all.is_empty() && is_released {
+        "no applications\n".to_owned()
+    } else {
+        render_status(&all, width, now, context.colours)
     };
     if let Some(detail) = detail {
         for application in &all {

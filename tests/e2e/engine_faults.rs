@@ -279,7 +279,7 @@ async fn three_hundred_containers_removed_at_once_come_back() {
     for mut removal in removals {
         assert!(removal.wait().unwrap().success());
     }
-    let peace = std::time::Instant::now();
+    let peace = tokio::time::Instant::now();
     site.until("half of them are back", |_| (listed(&site).len() > 15 * SERVICES).then_some(())).await;
     site.until("all are back", |_| (listed(&site).len() >= 30 * SERVICES).then_some(())).await;
     eprintln!("all are back {:.1} s after the last removal", peace.elapsed().as_secs_f32());

@@ -336,6 +336,14 @@ fn with_engine<D: Docker>(
         .with_proxy_counters(Arc::new(counters))
 }
 
+/// What is known of other agents. An unreadable table counts as none.
+fn other_agents(store: &Store, kind: OtherAgent) -> BTreeSet<driftless_model::AgentId> {
+    store.other_agents(kind).unwrap_or_else(|error| {
+        tracing::warn!(error = chain(&error), "could not read what is known of other agents");
+        BTreeSet::new()
+    })
+}
+
 /// Starts all tasks of an agent. They end when `stop` is cancelled.
 pub fn launch<D: Docker, S: CommitSource>(
     parts: Parts<D, S>,
@@ -359,24 +367,16 @@ pub fn launch<D: Docker, S: CommitSource>(
         image_calls,
         peers,
     } = inbox;
-    let sources = match Release::of(&store).begin(&store, handle.problems()) {
-        true => Vec::new(),
-        false => sources,
-    };
+    let is_released = Release::of(&store).begin(&store, handle.problems());
+    let sources = if is_released { Vec::new() } else { sources };
     let docker = Arc::new(MeasuredEngine::new(docker, metrics.clone()));
     let proxies = Arc::<Proxies>::default();
     let handle = with_engine(handle, &docker, &store, clock, &proxies);
     let wakes: Wakes = Wakes::default();
     let wakes_of_prober = wakes.clone();
     let changed: Changed = Arc::new(move |app| wakes_of_prober.wake(app));
-    let other_agents = |kind| {
-        store.other_agents(kind).unwrap_or_else(|error| {
-            tracing::warn!(error = chain(&error), "could not read what is known of other agents");
-            BTreeSet::new()
-        })
-    };
-    docker.take_over(&other_agents(OtherAgent::Former));
-    let (ownership, questions) = Ownership::new(other_agents(OtherAgent::Living));
+    docker.take_over(&other_agents(&store, OtherAgent::Former));
+    let (ownership, questions) = Ownership::new(other_agents(&store, OtherAgent::Living));
     let services = Arc::new(Services {
         store: store.clone(),
         contents,

@@ -210,10 +210,13 @@ async fn read_all(
             None => FleetReader::of_peers(place, &sources.environment, sources.clock),
         };
         let read = match ready {
-            Ok(mut ready) => ready.read_of(wanted).await.map(|picture| {
-                *reader = Some(ready);
-                picture
-            }),
+            Ok(mut ready) => {
+                let read = ready.read_of(wanted).await;
+                if read.is_ok() {
+                    *reader = Some(ready);
+                }
+                read
+            }
             Err(error) => Err(error),
         };
         match read {

@@ -115,7 +115,7 @@ impl Repository {
                 hosts.push(other);
             }
         }
-        repository.hosts_in_git = hosts.clone();
+        repository.hosts_in_git.clone_from(&hosts);
         let Some(entries) = applications else {
             let own = self.applications.iter().map(|own| merge(&repository, None, Some(own)));
             repository.applications = own.collect();

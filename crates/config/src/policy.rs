@@ -29,8 +29,7 @@ pub struct PolicyEntry {
     pub(super) progress_deadline: Option<Duration>,
     pub(super) sync_windows: Option<Vec<SyncWindow>>,
     pub(super) depends_on: Option<Vec<AppDependency>>,
-    /// `None` in it: `none`, which ends an inherited one.
-    pub(super) after: Option<Option<After>>,
+    pub(super) after: Option<AfterSetting>,
     pub(super) image_update: Option<ImageUpdate>,
     pub(super) ignore_differences: Option<Vec<IgnoredDifferences>>,
     /// The places of the keys that are given.
@@ -148,14 +147,31 @@ fn dependency(value: Value<'_>) -> Option<AppDependency> {
     Some(AppDependency { app, condition })
 }
 
+/// The setting `after`, where it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AfterSetting {
+    /// The word `none`: commits wait for nobody, also if an outer setting says so.
+    None,
+    Hosts(After),
+}
+
+impl AfterSetting {
+    fn hosts(&self) -> Option<After> {
+        match self {
+            Self::None => None,
+            Self::Hosts(after) => Some(after.clone()),
+        }
+    }
+}
+
 /// The word `none`, or the fields.
-fn after(value: &Value<'_>) -> Option<Option<After>> {
+fn after(value: &Value<'_>) -> Option<AfterSetting> {
     if !matches!(value.node.kind, Kind::Mapping(_)) {
         let word = value.string()?;
         if word != "none" {
             value.error_help(format!("`{word}` selects no hosts"), "write `after: {labels: …}`, or `none`");
         }
-        return Some(None);
+        return Some(AfterSetting::None);
     }
     let object = value.clone().object(&keys::AFTER)?;
     object.require("labels");
@@ -173,7 +189,7 @@ fn after(value: &Value<'_>) -> Option<Option<After>> {
         Some(_) => object.word("else", &words)?,
         None => Otherwise::default(),
     };
-    Some(Some(After { labels, healthy_for, otherwise, max_wait }))
+    Some(AfterSetting::Hosts(After { labels, healthy_for, otherwise, max_wait }))
 }
 
 fn ignored_differences(value: Value<'_>) -> Option<IgnoredDifferences> {
@@ -212,7 +228,7 @@ pub(super) fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
         progress_deadline: own.progress_deadline.or(outer.progress_deadline),
         sync_windows: own.sync_windows.clone().unwrap_or_else(|| outer.sync_windows.clone()),
         depends_on: own.depends_on.clone().unwrap_or_else(|| outer.depends_on.clone()),
-        after: own.after.clone().unwrap_or_else(|| outer.after.clone()),
+        after: own.after.as_ref().map_or_else(|| outer.after.clone(), AfterSetting::hosts),
         image_update: own.image_update.clone().unwrap_or_else(|| outer.image_update.clone()),
         // It is a rule of the admission policy.
         verify_images: Vec::new(),

@@ -285,12 +285,12 @@ impl Cache {
     /// An event announces what a container that was read already may show.
     pub(crate) fn announce(&self, id: &ContainerId, announcement: Announcement, settled: Settled) {
         let mut state = self.lock();
-        let is_shown = state.containers.get_mut(id).is_none_or(|entry| match &entry.inspected {
-            Some(inspected) => announcement.is_in(inspected),
-            None => {
-                entry.announced.push(announcement);
-                entry.announced.len() < MOST_ANNOUNCEMENTS
+        let is_shown = state.containers.get_mut(id).is_none_or(|entry| {
+            if let Some(inspected) = &entry.inspected {
+                return announcement.is_in(inspected);
             }
+            entry.announced.push(announcement);
+            entry.announced.len() < MOST_ANNOUNCEMENTS
         });
         if !is_shown {
             state.containers.remove(id);
@@ -367,6 +367,8 @@ impl CacheState {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use driftless_model::{Endpoint, Health, InstanceId, LiveSettings, Readiness};
 
     use super::*;
@@ -433,7 +435,9 @@ mod tests {
         cache.begin(Timestamp(1));
         let read = |state: &State, announced: &[Announcement]| {
             let token = cache.begin_container_read(&id);
-            announced.iter().for_each(|announced| cache.announce(&id, announced.clone(), Settled::Yes));
+            for announced in announced {
+                cache.announce(&id, announced.clone(), Settled::Yes);
+            }
             cache.store_container(&id, token, inspected(&id, state.clone(), "n1"));
             cache.container(&id).is_some()
         };
@@ -454,9 +458,9 @@ mod tests {
             out_of_memory: false,
             error: String::new(),
         };
-        assert!(!read(&State::Created, &[started.clone()]), "read before its start");
-        assert!(read(&exited(6), &[started.clone()]), "read after its end");
-        assert!(!read(&exited(4), &[started.clone()]), "another run");
+        assert!(!read(&State::Created, slice::from_ref(&started)), "read before its start");
+        assert!(read(&exited(6), slice::from_ref(&started)), "read after its end");
+        assert!(!read(&exited(4), slice::from_ref(&started)), "another run");
         assert!(read(&State::Created, &[]));
         cache.announce(&id, started, Settled::Yes);
         assert!(cache.container(&id).is_none(), "started since");

@@ -181,6 +181,7 @@ fn first_hosts<'a>(
 }
 
 /// A first host that was seen, or that only Git names.
+#[derive(Clone, Copy)]
 enum HostOrName<'a> {
     Seen(&'a HostView),
     Unseen(&'a str),

@@ -1,5 +1,7 @@
 //! `driftless fleet history`: what ran where and when.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 
 use driftless_fleet::{FleetHistoryEntry, FleetHistoryEvent};
@@ -54,11 +56,11 @@ pub(super) async fn history(args: &FleetHistoryArgs, context: &Context<'_>) -> R
         if !HostIdentity::is_name(host) {
             return Err(NoHostName(host.clone()).into());
         }
-        path.push_str(&format!("&host={host}"));
+        let _ = write!(path, "&host={host}");
     }
     if let Some(app) = &args.app {
         let app = AppName::parse(app)?;
-        path.push_str(&format!("&app={app}"));
+        let _ = write!(path, "&app={app}");
     }
     let client = Client::new(&args.server, context.environment)?;
     let entries: Vec<FleetHistoryEntry> = client.get(&path).await?;

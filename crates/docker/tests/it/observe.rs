@@ -119,12 +119,12 @@ async fn restart_inspects_containers_with_events_since() {
         ids
     };
     let both = [web.to_string(), worker.to_string()];
-    assert_eq!(restart(&remembered).await, [worker.to_string()]);
+    assert_eq!(Box::pin(restart(&remembered)).await, [worker.to_string()]);
     let other = Remembered { context: "another program".to_owned(), ..remembered.clone() };
-    assert_eq!(restart(&other).await, both);
+    assert_eq!(Box::pin(restart(&other)).await, both);
     let mut damaged = remembered.clone();
     damaged.containers.insert(web.to_string(), "{".to_owned());
-    assert_eq!(restart(&damaged).await, both);
+    assert_eq!(Box::pin(restart(&damaged)).await, both);
     fake.forget_events();
-    assert_eq!(restart(&remembered).await, both, "the engine does not remember what has happened");
+    assert_eq!(Box::pin(restart(&remembered)).await, both, "the engine does not remember what has happened");
 }

@@ -197,3 +197,63 @@ async fn self_signed_authority_is_trusted_as_the_servers_own() {
     assert!(code == 2 && text.contains("certificate"), "{code} {text}");
     program.end().await;
 }
+
+/// A port that is free.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn own_listeners_have_certificates_of_their_own() {
+    let mut program = Program::new();
+    let (hooks, metrics) = (free_port(), free_port());
+    let (cert, key) = certificate(&program, "first");
+    let folder = program.folder.path().to_owned();
+    let place = |name: &str| folder.join(name);
+    for name in ["hooks", "metrics"] {
+        replace(&cert, &place(&format!("{name}.crt")));
+        replace(&key, &place(&format!("{name}.key")));
+    }
+    let section = |name: &str, port: u16, of: &str| {
+        let file = |end: &str| place(&format!("{of}.{end}")).display().to_string();
+        format!(
+            "{name}: {{listen: 127.0.0.1:{port}, tls: {{certFile: {}, keyFile: {}}}}}\n",
+            file("crt"),
+            file("key")
+        )
+    };
+    let sections = section("webhooks", hooks, "hooks") + &section("metrics", metrics, "metrics");
+    program.configure(&format!("- {{url: /srv/none/infra.git}}\n{sections}"));
+    let config = program.path("driftless.yaml").display().to_string();
+    program.start(&["run", "--config", &config], &[]);
+    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repositories");
+
+    let (hook, metric) =
+        (format!("https://localhost:{hooks}/hook/none"), format!("https://localhost:{metrics}/metrics"));
+    let (code, answer) = curl(&["--cacert", &cert, "-X", "POST", &hook]).await;
+    assert!(code == 0 && answer.starts_with("HTTP/1.1 404"), "{code} {answer}");
+    let (code, answer) = curl(&["--cacert", &cert, &metric]).await;
+    assert!(code == 0 && answer.contains("driftless_build_info"), "{code} {answer}");
+    let (_, answer) = curl(&[&metric.replace("https:", "http:")]).await;
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("needs https"), "{answer}");
+
+    // Each one is read again alone, and a broken one stays as it was.
+    let (second, second_key) = certificate(&program, "second");
+    replace(&second, &place("metrics.crt"));
+    log_says(&program, "the new certificate is refused, the old one stays").await;
+    let (code, status) = program.client(&["status", "--wide"]).await;
+    assert!(code == 0 && status.contains("agent: metrics.tls"), "{status}");
+    replace(&second_key, &place("metrics.key"));
+    log_says(&program, "the certificate has changed").await;
+    assert_eq!(curl(&["--cacert", &second, &metric]).await.0, 0);
+    assert_eq!(curl(&["--cacert", &cert, "-X", "POST", &hook]).await.0, 0, "the other one is as before");
+    program.end().await;
+
+    // A certificate without an address has no use.
+    program.configure("- {url: /srv/none/infra.git}\nmetrics: {tls: {certFile: /c, keyFile: /k}}\n");
+    let refused = refused_start(&program);
+    assert!(
+        refused.0 == 2 && refused.1.contains("the certificate of `listen`, which is missing"),
+        "{refused:?}"
+    );
+}

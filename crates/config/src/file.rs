@@ -17,7 +17,7 @@ use crate::{
     fleet::{Fleet, FleetReports, fleet, fleet_reports},
     host::host,
     keys,
-    listen_tls::{ListenTls, listen_tls},
+    listen_tls::{ListenTls, listen_tls, own_listener_tls},
     notifications::{Notifications, notifications},
     oidc::{Oidc, oidc},
     origins::Origins,
@@ -199,7 +199,7 @@ fn sops(value: Value<'_>) -> Option<Vec<PathBuf>> {
 
 fn metrics(value: Value<'_>) -> Option<Metrics> {
     let object = value.object(&keys::METRICS)?;
-    Some(Metrics { listen: object.address("listen") })
+    Some(Metrics { listen: object.address("listen"), tls: own_listener_tls(&object) })
 }
 
 fn repository(value: Value<'_>) -> Option<RepositoryEntry> {

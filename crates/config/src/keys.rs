@@ -444,17 +444,17 @@ pub(super) static REGISTRY: Table = Table {
 pub(super) static WEBHOOKS: Table = Table {
     keys: &[&[
         key("listen", Address, "Address for webhooks alone. Default: that of the API"),
+        key("tls", Object(&LISTEN_TLS), "Certificate of `listen`, for https. Default: http"),
         key("url", Text, "URL before /hook/ as forges see it, if a reverse proxy is in front"),
     ]],
     required: &[],
 };
 
 pub(super) static METRICS: Table = Table {
-    keys: &[&[key(
-        "listen",
-        Address,
-        "Address for metrics alone, without a token. Default: that of the API",
-    )]],
+    keys: &[&[
+        key("listen", Address, "Address for metrics alone, without a token. Default: that of the API"),
+        key("tls", Object(&LISTEN_TLS), "Certificate of `listen`, for https. Default: http"),
+    ]],
     required: &[],
 };
 
@@ -547,7 +547,7 @@ pub(super) static NOTIFICATION_ROUTE: Table = Table {
 };
 
 /// As in [`driftless_model::IncidentKind::ALL`]; a test compares them.
-const INCIDENT_KINDS: &str = "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable|hostLost|imageAvailable)$";
+const INCIDENT_KINDS: &str = "^(syncFailed|degraded|driftFound|driftNotHealed|pruneHeld|rolledBack|gitUnreachable|engineUnreachable|hostLost|credentialExpiring|imageAvailable)$";
 
 pub(super) static REPOSITORY: Table = Table {
     keys: &[

@@ -295,6 +295,8 @@ pub enum VerifyMode {
 pub struct Webhooks {
     /// An address for webhooks alone. Default: the address of the API.
     pub listen: Option<SocketAddr>,
+    /// The certificate of that address. `None`: it is served without TLS.
+    pub tls: Option<ListenTls>,
     /// The URL before `/hook/…` as forges see it, if there is a proxy. Without a slash at the end.
     pub url: Option<String>,
 }
@@ -304,6 +306,8 @@ pub struct Webhooks {
 pub struct Metrics {
     /// An address for metrics alone, which needs no token. Default: the address of the API.
     pub listen: Option<SocketAddr>,
+    /// The certificate of that address. `None`: it is served without TLS.
+    pub tls: Option<ListenTls>,
 }
 
 /// The webhook of one repository.
@@ -389,7 +393,8 @@ impl Settings {
     pub fn protect_paths(&mut self) {
         let own = [&self.state_dir, &self.runtime_dir].into_iter();
         let files = self.sops_key_files.iter().chain(&self.state_key_file).chain(&self.token_file);
-        let files = files.chain(self.tls.as_ref().map(|tls| &tls.key_file));
+        let certificates = [&self.tls, &self.webhooks.tls, &self.metrics.tls];
+        let files = files.chain(certificates.into_iter().flatten().map(|tls| &tls.key_file));
         let files = files.chain(match self.oidc.as_ref().and_then(|oidc| oidc.client_secret.as_ref()) {
             Some(Secret::File(path)) => Some(path),
             Some(Secret::Environment(_) | Secret::Plain(_)) | None => None,

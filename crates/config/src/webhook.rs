@@ -6,6 +6,7 @@ use driftless_model::HookProvider;
 
 use crate::{
     keys,
+    listen_tls::own_listener_tls,
     secret::Secret,
     settings::{Webhook, Webhooks},
     value::{Fields as _, Value},
@@ -24,7 +25,11 @@ pub(super) struct WebhookEntry {
 /// Reads the value of `webhooks`.
 pub(super) fn webhooks(value: Value<'_>) -> Option<Webhooks> {
     let object = value.object(&keys::WEBHOOKS)?;
-    Some(Webhooks { listen: object.address("listen"), url: object.parsed("url", base_url) })
+    Some(Webhooks {
+        listen: object.address("listen"),
+        tls: own_listener_tls(&object),
+        url: object.parsed("url", base_url),
+    })
 }
 
 impl WebhookEntry {

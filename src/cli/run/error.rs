@@ -44,8 +44,12 @@ pub(super) enum Error {
     },
     #[error("the OpenID provider cannot be used")]
     Provider(#[source] driftless_oidc::Error),
-    #[error("the certificate of the API cannot be used")]
-    Tls(#[source] TlsError),
+    #[error("the certificate of `{key}` cannot be used")]
+    Tls {
+        key: &'static str,
+        #[source]
+        source: Box<TlsError>,
+    },
     #[error("could not open the socket of the API")]
     Socket(#[source] SocketError),
     #[error("could not watch for signals")]
@@ -95,9 +99,10 @@ impl CommandError for Error {
             Self::Socket(_) => {
                 Some("choose another `socket` in the configuration, or `socket: none`".to_owned())
             }
-            Self::Tls(_) => Some(
+            Self::Tls { key: "tls", .. } => Some(
                 "correct `tls` in the configuration, or --tls-cert-file and --tls-key-file".to_owned(),
             ),
+            Self::Tls { key, .. } => Some(format!("correct `{key}` in the configuration")),
             Self::NeedsRestart { .. } => Some("restart the agent to change it".to_owned()),
             Self::Ended => Some("the log has the cause".to_owned()),
             Self::SettingsWithoutUrl => Some(format!(

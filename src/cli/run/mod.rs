@@ -39,6 +39,7 @@ pub(super) use args::{DEFAULT_CONFIG, RunArgs};
 pub(super) use settings::{check_access, hostname, provider, read as read_config, settings as run_settings};
 use settings::{default_config, settings};
 use socket::OpenSocket;
+use tls::Certificates;
 use watched_files::WatchedFiles;
 
 /// The hostname of a container is its id, which another container will not have.
@@ -58,8 +59,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     let mut config_file = WatchedFiles::new(default_config(args));
     let settings = settings(args, context.environment)?;
     let access = settings::access(&settings, context.environment)?;
-    let mut certificate = WatchedFiles::new(tls::files(settings.tls.as_ref()));
-    let tls = tls::load(settings.tls.as_ref())?;
+    let mut certificates = Certificates::load(&settings)?;
     let mut signals = Signals::new()?;
     // The listener comes first, so that an address in use is reported before anything changes.
     let address = settings.listen;
@@ -96,11 +96,16 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
         context.environment.clone(),
         context.clock,
     );
-    let api = match &tls {
-        Some(tls) => Listener::Tls(listener, tls.clone()),
-        None => Listener::Tcp(listener),
+    // Only an address that the kernel does not tell is unknown; then the strict rule for host names applies.
+    let metrics_address = metrics
+        .as_ref()
+        .map(|metrics| metrics.local_addr().unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 0))));
+    let listeners = Listeners {
+        api: certificates.api.listener(listener),
+        socket,
+        hooks: hooks.map(|hooks| certificates.webhooks.listener(hooks)),
+        metrics: metrics.map(|metrics| certificates.metrics.listener(metrics)).zip(metrics_address),
     };
-    let listeners = Listeners { api, socket, hooks, metrics };
     let servers = Servers::start(&running, listeners, receiver, access);
     let manager = ServiceManager::from_environment(context.environment);
     manager.ready(&format!("following {} repositories", settings.repositories.len()));
@@ -116,8 +121,8 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
             () = &mut watchdog => continue,
             () = config_file.changed() => Trigger::File,
             () = running.handle.restart_requested() => Trigger::Request,
-            () = certificate.changed(), if tls.is_some() => {
-                tls::reload(tls.as_ref(), &running);
+            certificate = certificates.changed() => {
+                certificate.reload(&running);
                 continue;
             }
         };
@@ -150,8 +155,9 @@ enum Next {
 struct Listeners {
     api: Listener,
     socket: Option<(UnixListener, OpenSocket)>,
-    hooks: Option<TcpListener>,
-    metrics: Option<TcpListener>,
+    hooks: Option<Listener>,
+    /// The listener of metrics alone with its address.
+    metrics: Option<(Listener, SocketAddr)>,
 }
 
 /// The HTTP servers of the agent.
@@ -175,18 +181,13 @@ impl Servers {
         let (socket, open_socket) = socket.unzip();
         let local = socket.map(|socket| serve(Listener::Socket(socket), router.clone()));
         let mut tasks = match hooks {
-            Some(hooks) => vec![serve(api, router), serve(hooks.into(), hook_routes)],
+            Some(hooks) => vec![serve(api, router), serve(hooks, hook_routes)],
             None => vec![serve(api, router.merge(hook_routes))],
         };
         tasks.extend(local);
-        // Only an address that the kernel does not tell is unknown; then the strict rule for host names applies.
-        let address = |metrics: &TcpListener| {
-            metrics.local_addr().unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 0)))
-        };
-        tasks.extend(metrics.map(|metrics| {
+        tasks.extend(metrics.map(|(metrics, address)| {
             let (handle, store) = (running.handle.clone(), running.store.clone());
-            let pages = web::metrics_router(handle, store, address(&metrics));
-            serve(metrics.into(), pages)
+            serve(metrics, web::metrics_router(handle, store, address))
         }));
         Self { tasks, _socket: open_socket, stopping }
     }

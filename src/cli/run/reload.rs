@@ -19,7 +19,8 @@ use super::{
     error::Error,
     service_manager::ServiceManager,
     settings::{access, settings},
-    socket, tls,
+    socket,
+    tls::Certificates,
 };
 use crate::cli::{context::Context, error::Error as CliError};
 use driftless_agent::{Agent, Running};
@@ -97,7 +98,7 @@ async fn check(args: &RunArgs, current: &Settings, context: &Context<'_>) -> Res
         return Err(Error::NeedsRestart { key: "stateKeyFile", old }.into());
     }
     access(&new, context.environment)?;
-    tls::load(new.tls.as_ref())?;
+    Certificates::load(&new)?;
     socket::check(&new.socket, &current.socket, context.environment)?;
     if new.listen != current.listen {
         let address = new.listen;

@@ -66,9 +66,8 @@ struct Seen {
 
 impl Receiver {
     pub fn new(handle: Handle, store: Store, settings: &Settings, environment: Lookup, clock: Clock) -> Self {
-        // A listener of its own has no TLS.
         let (address, has_tls) = match settings.webhooks.listen {
-            Some(address) => (address, false),
+            Some(address) => (address, settings.webhooks.tls.is_some()),
             None => (settings.listen, settings.tls.is_some()),
         };
         let scheme = if has_tls { "https" } else { "http" };

@@ -14,8 +14,8 @@ use driftless_agent::ProxyCounters;
 use driftless_docker::UserAction;
 use driftless_metrics::{Called, EngineCall, Fetched, Kind, METRICS, Metric, ProxyCounts, RoundFailure};
 use driftless_model::{
-    AvailableImage, CheckFailure, Delivery, DeliveryResult, HookProvider, ImageUpdateStatus, Outcome,
-    PortCounters, RepositoryStatus, TargetCounters, UpdateMode,
+    AvailableImage, CheckFailure, Delivery, DeliveryResult, Expiry, HookProvider, ImageUpdateStatus, Outcome,
+    PortCounters, RepositoryStatus, TargetCounters, Timestamp, UpdateMode,
 };
 use driftless_web::{Access, Token, metrics_router, router};
 use http::{Request, StatusCode};
@@ -155,7 +155,15 @@ fn promtool(arguments: &[&str], input: &str) -> (bool, String) {
 
 #[tokio::test]
 async fn every_metric_of_the_table_is_served_and_promtool_is_content() {
-    let text = metrics_of(&busy_agent()).await;
+    let agent = busy_agent();
+    agent.handle.expiries().set(vec![Expiry {
+        subject: "tls".to_owned(),
+        what: "the certificate c.pem".to_owned(),
+        begins: Timestamp(0),
+        ends: Timestamp(1_800_000_000_000),
+    }]);
+    let text = metrics_of(&agent).await;
+    assert!(text.contains("{credential=\"the certificate c.pem\",subject=\"tls\"} 1800000000\n"), "{text}");
     for Metric { name, kind, help, .. } in METRICS {
         let kind = match kind {
             Kind::Gauge => "gauge",

@@ -257,3 +257,37 @@ async fn own_listeners_have_certificates_of_their_own() {
         "{refused:?}"
     );
 }
+
+#[tokio::test]
+async fn certificate_that_has_expired_is_a_problem_of_the_agent() {
+    let mut program = Program::new();
+    let metrics = free_port();
+    // It expired in 2021.
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/git/tests/it/tls");
+    let (cert, key) = (format!("{folder}/expired.pem"), format!("{folder}/server.key"));
+    program.configure(&format!(
+        "- {{url: /srv/none/infra.git}}\nmetrics: {{listen: 127.0.0.1:{metrics}, tls: {{certFile: {cert}, keyFile: {key}}}}}\n"
+    ));
+    let config = program.path("driftless.yaml").display().to_string();
+    program.start(&["run", "--config", &config], &[]);
+    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repositories");
+    let end = Instant::now() + LIMIT;
+    let status = loop {
+        let (_, status) = program.client(&["status", "--wide"]).await;
+        if status.contains("agent: expiry") {
+            break status;
+        }
+        assert!(Instant::now() < end, "{status}");
+        sleep(Duration::from_millis(50)).await;
+    };
+    assert!(
+        status.contains(&format!("the certificate {cert} (metrics.tls) has expired at 2021-")),
+        "{status}"
+    );
+    let (_, text) = curl(&["--insecure", &format!("https://localhost:{metrics}/metrics")]).await;
+    let line = format!(
+        "driftless_credential_expiry_timestamp_seconds{{credential=\"the certificate {cert}\",subject=\"metrics.tls\"}} "
+    );
+    assert!(text.contains(&line), "{text}");
+    program.end().await;
+}

@@ -33,6 +33,7 @@ use crate::{
     decryption::DecryptedSource,
     engine_state::EngineState,
     error::chain,
+    expiry_watch::start_expiry_watch,
     fleet_reports::{ReportSource, start_fleet_reports},
     fleet_source::start_fleet_source,
     fs_scan::CONCURRENT_SCANS,
@@ -221,6 +222,7 @@ impl Agent {
         start_peers(handle.peers(), &settings.report, peers, &stop, &tasks);
         let handle = handle.with_image_retention(settings.image_cleanup.unwrap_or_default().retention);
         start_image_cleanup(settings.image_cleanup, &handle, (&store, clock), &stop, &tasks);
+        start_expiry_watch(&settings, &handle, (&store, clock), &stop, &tasks);
         start_notifications(&notifications, &handle, &stop, &tasks);
         start_own_update(state.path(), own_container, (&handle, &store, clock), &stop, &tasks);
         for repository in &settings.repositories {

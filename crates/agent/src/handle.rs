@@ -7,6 +7,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 use crate::{
     Answer, Request, RequestError, RequestKind,
     commit_status::{CommitStatuses, StatusErrors},
+    expiries::Expiries,
     fleet_source::FleetSource,
     fleet_targets::FleetTargets,
     image_calls::ImageCalls,
@@ -66,6 +67,7 @@ pub struct Handle {
     problems: Problems,
     /// Notified when the agent shall start again.
     restart: Arc<Notify>,
+    expiries: Expiries,
     /// The name of the host.
     host: String,
     /// The address of the page.
@@ -194,6 +196,7 @@ impl Handle {
             image_retention: ImageRetention::default(),
             problems: Problems::default(),
             restart: Arc::default(),
+            expiries: Expiries::default(),
             host: String::new(),
             url: String::new(),
         };
@@ -287,6 +290,11 @@ impl Handle {
     /// Waits until a restart was asked for.
     pub async fn restart_requested(&self) {
         self.restart.notified().await;
+    }
+
+    /// The ends of certificates, keys and tokens.
+    pub fn expiries(&self) -> &Expiries {
+        &self.expiries
     }
 
     /// The status of the agent itself.

@@ -118,7 +118,9 @@ impl Watcher {
             self.notifications.set_node(node);
         }
         let lost_hosts = lost_hosts(&self.handle, store, now)?;
+        let expiries = self.handle.expiries().list();
         let facts = IncidentFacts {
+            expiries: &expiries,
             lost_hosts: &lost_hosts,
             applications: &applications,
             repositories: &repositories,

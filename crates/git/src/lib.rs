@@ -66,3 +66,4 @@ pub use directory::Directory;
 pub use local_repository::LocalRepository;
 pub use options::{FetchPermits, RepositoryOptions};
 pub use repository::Repository;
+pub use signature::{KeyEnd, signing_key_ends};

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use prometheus::{GaugeVec, Opts, TextEncoder, core::Collector, proto::MetricFamily};
 
 use driftless_model::{
-    AppName, Application, ConditionStatus, DriftAction, HealthStatus, OperationPhase, PortCounters,
+    AppName, Application, ConditionStatus, DriftAction, Expiry, HealthStatus, OperationPhase, PortCounters,
     RepositoryStatus, SyncStatus, TargetCounters, Timestamp,
 };
 
@@ -15,8 +15,8 @@ use crate::{
     table::{
         APP_CONDITION, APP_DRIFT, APP_IMAGE_CHECKS_FAILED, APP_IMAGES_AVAILABLE, APP_INFO, APP_INSTANCES,
         APP_OBSERVED, APP_PINNED, APP_RESTARTS, APP_REVISION, APP_WAITS, APP_WORKLOADS, BUILD_INFO, CPU,
-        ENGINE_UP, FLEET_HOST_UP, FLEET_LAST_REPORT, MAX_FDS, Metric, OPEN_FDS, PROXY_BYTES,
-        PROXY_CONNECTIONS, PROXY_FAILED, PROXY_OPEN, PROXY_REFUSED, PROXY_RETRIES, QUEUE_LENGTH,
+        CREDENTIAL_EXPIRY, ENGINE_UP, FLEET_HOST_UP, FLEET_LAST_REPORT, MAX_FDS, Metric, OPEN_FDS,
+        PROXY_BYTES, PROXY_CONNECTIONS, PROXY_FAILED, PROXY_OPEN, PROXY_REFUSED, PROXY_RETRIES, QUEUE_LENGTH,
         QUEUE_OLDEST, READY, REPOSITORY_APPLICATIONS, REPOSITORY_FETCHED, REPOSITORY_UP, RESIDENT,
         START_TIME, STATE_WRITABLE,
     },
@@ -39,6 +39,8 @@ pub struct Snapshot {
     pub started: Timestamp,
     /// The queues in the database, or none if it cannot be read.
     pub queues: Vec<Queue>,
+    /// The ends of certificates, keys and tokens.
+    pub expiries: Vec<Expiry>,
     /// The hosts of the fleet, on a collector.
     pub hosts: Vec<FleetHost>,
     /// The proxies that answered.
@@ -105,6 +107,9 @@ impl Gauges {
         }
         for repository in snapshot.repositories.iter() {
             gauges.repository(repository);
+        }
+        for expiry in &snapshot.expiries {
+            gauges.set(CREDENTIAL_EXPIRY, &[&expiry.subject, &expiry.what], seconds(expiry.ends));
         }
         for queue in &snapshot.queues {
             gauges.set(QUEUE_LENGTH, &[queue.name], number(queue.length));

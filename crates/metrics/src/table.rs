@@ -102,6 +102,11 @@ metrics! {
         ["name", "condition", "status"],
         "A condition with its status; always 1."
     );
+    CREDENTIAL_EXPIRY = gauge(
+        "driftless_credential_expiry_timestamp_seconds",
+        ["subject", "credential"],
+        "When a certificate, a signing key or a token ends, in seconds since 1970."
+    );
     FLEET_HOST_UP = gauge(
         "driftless_fleet_host_up",
         ["host"],

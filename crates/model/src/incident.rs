@@ -28,6 +28,8 @@ pub enum IncidentKind {
     EngineUnreachable,
     /// A host of the fleet has not been heard for long.
     HostLost,
+    /// A certificate or token of the agent, or a key that signs commits, ends soon or has ended.
+    CredentialExpiring,
     /// A registry has a newer image, which the agent does not deploy by itself.
     ImageAvailable,
 }
@@ -145,7 +147,7 @@ pub struct NotificationStatus {
 
 impl IncidentKind {
     /// All kinds with their names in the configuration.
-    pub const ALL: [(&'static str, Self); 10] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("syncFailed", Self::SyncFailed),
         ("degraded", Self::Degraded),
         ("driftFound", Self::DriftFound),
@@ -155,6 +157,7 @@ impl IncidentKind {
         ("gitUnreachable", Self::GitUnreachable),
         ("engineUnreachable", Self::EngineUnreachable),
         ("hostLost", Self::HostLost),
+        ("credentialExpiring", Self::CredentialExpiring),
         ("imageAvailable", Self::ImageAvailable),
     ];
 
@@ -182,10 +185,11 @@ impl fmt::Display for Urgency {
 }
 
 impl Incident {
-    /// The application, repository or host that it is about, or `engine`.
+    /// The application, repository or host that it is about, or `engine` or `agent`.
     pub fn subject(&self) -> &str {
         let app = self.app.as_ref().map(AppName::as_str);
-        app.or(self.repository.as_deref()).or(self.host.as_deref()).unwrap_or("engine")
+        let rest = if self.kind == IncidentKind::CredentialExpiring { "agent" } else { "engine" };
+        app.or(self.repository.as_deref()).or(self.host.as_deref()).unwrap_or(rest)
     }
 
     /// Identifies it among the open incidents.
@@ -216,6 +220,10 @@ impl Incident {
             IncidentKind::EngineUnreachable => "the engine does not answer".to_owned(),
             IncidentKind::HostLost if is_over => format!("host {subject} is back"),
             IncidentKind::HostLost => format!("host {subject} is lost"),
+            IncidentKind::CredentialExpiring if is_over => {
+                "no certificate, key or token expires soon".to_owned()
+            }
+            IncidentKind::CredentialExpiring => "a certificate, key or token expires".to_owned(),
             IncidentKind::ImageAvailable if is_over => format!("the images of {subject} are the newest"),
             IncidentKind::ImageAvailable => format!("{subject} has a newer image"),
         }

@@ -52,6 +52,11 @@ pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
             "postgres:17 has a newer image (sha256:9f86d081884c), which is only reported",
             "deploy it with `driftless sync shop --update-images`, or always, with `imageUpdate: digest`",
         ),
+        IncidentKind::CredentialExpiring => (
+            Urgency::Warning,
+            "the certificate /etc/driftless/tls/fullchain.pem (tls) expires in 7 days, at 2026-01-08T12:00:00Z",
+            "renew it: a new file is read without a restart",
+        ),
         IncidentKind::HostLost => (
             Urgency::Critical,
             "last heard at 2026-01-01T11:48:00Z",
@@ -59,16 +64,15 @@ pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
         ),
     };
     let is_of_host = kind == IncidentKind::HostLost;
-    let is_of_app =
-        !is_of_host && !matches!(kind, IncidentKind::GitUnreachable | IncidentKind::EngineUnreachable);
-    let is_of_engine = kind == IncidentKind::EngineUnreachable;
+    let is_of_agent = matches!(kind, IncidentKind::EngineUnreachable | IncidentKind::CredentialExpiring);
+    let is_of_app = !is_of_host && !is_of_agent && kind != IncidentKind::GitUnreachable;
     let since = Timestamp(now.0.saturating_sub(12 * 60 * 1000));
     Incident {
         number: 0,
         kind,
         urgency,
         app: is_of_app.then(|| "shop".into()),
-        repository: (!is_of_engine && !is_of_host).then(|| "infra".to_owned()),
+        repository: (!is_of_agent && !is_of_host).then(|| "infra".to_owned()),
         host: is_of_host.then(|| "nas".to_owned()),
         message: message.to_owned(),
         advice: advice.to_owned(),

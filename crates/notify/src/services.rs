@@ -312,6 +312,7 @@ fn alert(notification: &Notification, batch: &Batch<'_>) -> Value {
         IncidentKind::GitUnreachable => "DriftlessGitUnreachable",
         IncidentKind::EngineUnreachable => "DriftlessEngineUnreachable",
         IncidentKind::HostLost => "DriftlessHostLost",
+        IncidentKind::CredentialExpiring => "DriftlessCredentialExpiring",
         IncidentKind::ImageAvailable => "DriftlessImageAvailable",
     };
     // The urgency of an incident may rise; a label may not change.

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AppName, Application, ConditionStatus, DriftAction, HealthStatus, ImageUpdateStatus, Incident,
+    AppName, Application, ConditionStatus, DriftAction, Expiry, HealthStatus, ImageUpdateStatus, Incident,
     IncidentKind, IncidentPhase, OperationPhase, Outcome, RepositoryStatus, SyncStatus, Timestamp,
     UpdateMode, Urgency,
 };
@@ -52,6 +52,8 @@ pub struct IncidentFacts<'a> {
     pub drift: &'a BTreeMap<AppName, String>,
     /// The hosts of the fleet that are lost, each with a sentence. Empty if the agent is no collector.
     pub lost_hosts: &'a BTreeMap<String, String>,
+    /// The ends of certificates, keys and tokens.
+    pub expiries: &'a [Expiry],
     /// When the agent started.
     pub started: Timestamp,
     /// This moment.
@@ -276,10 +278,31 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
             grace: Duration::ZERO,
         }));
     }
+    problems.extend(of_expiries(facts));
     for application in facts.applications.values() {
         of_application(application, facts, times, &mut problems);
     }
     problems
+}
+
+/// All ends that are soon are one problem.
+fn of_expiries(facts: &IncidentFacts<'_>) -> Option<Problem> {
+    let now = facts.now;
+    let soon: Vec<&Expiry> = facts.expiries.iter().filter(|expiry| expiry.is_soon(now)).collect();
+    let sentences: Vec<String> = soon.iter().map(|expiry| expiry.sentence(now)).collect();
+    let is_urgent = soon.iter().any(|expiry| expiry.is_urgent(now));
+    (!sentences.is_empty()).then(|| Problem {
+        kind: IncidentKind::CredentialExpiring,
+        urgency: if is_urgent { Urgency::Critical } else { Urgency::Warning },
+        app: None,
+        repository: None,
+        host: None,
+        message: several(&sentences),
+        advice: "renew it: new certificates and keyrings are read without a restart, tokens come from \
+                 `driftless token create`"
+            .to_owned(),
+        grace: Duration::ZERO,
+    })
 }
 
 fn of_application(
@@ -343,7 +366,8 @@ fn of_application(
         let message = several(&reported);
         problems.push(problem(IncidentKind::DriftFound, Urgency::Warning, message, advice, Duration::ZERO));
     } else if let Some(message) = facts.drift.get(name) {
-        let advice = format!("the agent undoes it; `driftless events --app {name}` says who made the change");
+        let advice =
+            format!("the agent undoes it; `driftless events --app {name}` lists what was changed and when");
         problems.push(problem(
             IncidentKind::DriftFound,
             Urgency::Info,
@@ -417,5 +441,71 @@ fn several(sentences: &[String]) -> String {
     match sentences.len().saturating_sub(MOST_DIFFERENCES) {
         0 => shown,
         more => format!("{shown}; and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    #[test]
+    fn ends_that_are_near_are_one_incident_that_gets_urgent() {
+        let begins = Timestamp(1_000_000);
+        let expiry = |subject: &str, days: u32| Expiry {
+            subject: subject.to_owned(),
+            what: "the certificate c.pem".to_owned(),
+            begins,
+            ends: begins.after(DAY * days),
+        };
+        let expiries = [expiry("tls", 90), expiry("metrics.tls", 92)];
+        let times = IncidentTimes { degraded: DAY, git: DAY, update: Duration::from_hours(1) };
+        let mut open: Vec<Incident> = Vec::new();
+        let mut seen = Vec::new();
+        let mut ends = |day: u32, expiries: &[Expiry]| {
+            let facts = IncidentFacts {
+                applications: &BTreeMap::new(),
+                repositories: &[],
+                engine_error: None,
+                is_ready: true,
+                drift: &BTreeMap::new(),
+                lost_hosts: &BTreeMap::new(),
+                expiries,
+                started: begins,
+                now: begins.after(DAY * day),
+            };
+            for change in incidents(&open, &facts, &times).0 {
+                match change {
+                    IncidentChange::Notify(phase, incident) => {
+                        seen.push((day, phase, incident.urgency, incident.message.clone()));
+                        open = (phase != IncidentPhase::Recovered).then_some(incident).into_iter().collect();
+                    }
+                    IncidentChange::Keep(incident) => open = vec![incident],
+                    IncidentChange::Drop(_) => open.clear(),
+                }
+            }
+        };
+        for day in [10, 75, 77, 78, 80, 89] {
+            ends(day, &expiries);
+        }
+        ends(89, &expiries[1..]);
+        ends(91, &[]);
+        ends(92, &[]);
+        let said: Vec<_> = seen.iter().map(|(day, phase, urgency, _)| (*day, *phase, *urgency)).collect();
+        assert_eq!(
+            said,
+            [
+                (77, IncidentPhase::Opened, Urgency::Warning),
+                (78, IncidentPhase::Updated, Urgency::Warning),
+                (89, IncidentPhase::Updated, Urgency::Critical),
+                (92, IncidentPhase::Recovered, Urgency::Critical),
+            ],
+            "{seen:?}"
+        );
+        assert!(
+            seen[1].3.contains("(tls) expires in 12 days") && seen[1].3.contains("(metrics.tls)"),
+            "{seen:?}"
+        );
     }
 }

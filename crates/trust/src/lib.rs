@@ -10,8 +10,10 @@
 //! ```
 
 mod file;
+mod validity;
 mod verifier;
 
 pub use file::{CaFileError, read_certificates, read_folder};
 pub use tokio_rustls::rustls::{ClientConfig, pki_types::CertificateDer};
+pub use validity::{Validity, validity};
 pub use verifier::Trust;

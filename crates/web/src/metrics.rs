@@ -89,6 +89,7 @@ async fn respond(handle: &Handle, store: &Store) -> Response {
         is_writable: store.last_write_error().is_none(),
         started: handle.started(),
         queues: queues.into_iter().map(queue).collect(),
+        expiries: handle.expiries().list(),
         hosts: hosts.collect(),
         proxies,
     };

@@ -9,8 +9,11 @@ use driftless_config::{Verify, VerifyMode};
 use driftless_model::Timestamp;
 
 mod allowed;
+mod key_end;
 mod openpgp;
 mod ssh;
+
+pub use key_end::KeyEnd;
 
 /// A signature and what it was made over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +53,17 @@ pub(super) fn check(
         VerifyMode::Tag => tag_signer(),
         VerifyMode::Both => Ok(format!("{}, tag by {}", commit_signer()?, tag_signer()?)),
     }
+}
+
+/// The OpenPGP keys of the rules that have an end. SSH keys have theirs in `valid-before`, where it is meant.
+///
+/// # Errors
+///
+/// If the keyring cannot be read, in words.
+pub fn signing_key_ends(verify: &Verify) -> Result<Vec<KeyEnd>, String> {
+    let Some(path) = &verify.keyring_file else { return Ok(Vec::new()) };
+    let keyring = openpgp::keyring(&read(path)?, &path.display().to_string())?;
+    Ok(keyring.iter().filter_map(openpgp::end).collect())
 }
 
 /// Refuses keys that are written in the configuration and cannot be understood, before anything runs.

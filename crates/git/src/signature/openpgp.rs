@@ -16,6 +16,8 @@ use pgp::{
 
 use driftless_model::Timestamp;
 
+use super::key_end::KeyEnd;
+
 /// Reads a keyring, armored or binary. Keys that this program cannot read are an error: one of them might be the
 /// very revocation that matters.
 pub(super) fn keyring(bytes: &[u8], name: &str) -> Result<Vec<SignedPublicKey>, String> {
@@ -122,14 +124,7 @@ fn check_primary(key: &SignedPublicKey, now: Timestamp, needed: Use) -> Result<(
     if !key.details.revocation_signatures.is_empty() {
         return wrong("is revoked");
     }
-    let users = key.details.users.iter().flat_map(|user| {
-        let is_own = |it: &&Signature| {
-            it.is_certification() && it.verify_certification(&key.primary_key, Tag::UserId, &user.id).is_ok()
-        };
-        user.signatures.iter().filter(is_own).collect::<Vec<_>>()
-    });
-    let direct = key.details.direct_signatures.iter().filter(|it| it.verify_key(&key.primary_key).is_ok());
-    let Some(newest) = users.chain(direct).max_by_key(|it| created(it)) else {
+    let Some(newest) = newest_certification(key) else {
         return wrong("bears no valid signature of its own, so nothing it says can be relied on");
     };
     if is_expired(&key.primary_key, newest, now) {
@@ -139,6 +134,33 @@ fn check_primary(key: &SignedPublicKey, now: Timestamp, needed: Use) -> Result<(
         return wrong("may not sign (its usage flags)");
     }
     Ok(())
+}
+
+/// The newest valid signature of a primary key about itself.
+fn newest_certification(key: &SignedPublicKey) -> Option<&Signature> {
+    let users = key.details.users.iter().flat_map(|user| {
+        let is_own = |it: &&Signature| {
+            it.is_certification() && it.verify_certification(&key.primary_key, Tag::UserId, &user.id).is_ok()
+        };
+        user.signatures.iter().filter(is_own).collect::<Vec<_>>()
+    });
+    let direct = key.details.direct_signatures.iter().filter(|it| it.verify_key(&key.primary_key).is_ok());
+    users.chain(direct).max_by_key(|it| created(it))
+}
+
+/// The time from which a key can sign no more: itself, and all of its subkeys. `None`: there is none, or it never could.
+pub(super) fn end(key: &SignedPublicKey) -> Option<KeyEnd> {
+    let newest = newest_certification(key)?;
+    let of_primary = end_of(&key.primary_key, newest);
+    let own = may_sign(newest).then_some(of_primary);
+    let of_subkeys = key.public_subkeys.iter().filter_map(|subkey| {
+        let is_bound = |it: &&Signature| is_bound(&key.primary_key, subkey, it);
+        let newest = subkey.signatures.iter().filter(is_bound).max_by_key(|it| created(it))?;
+        may_sign(newest).then(|| end_of(&subkey.key, newest).min(of_primary))
+    });
+    let ends = own.into_iter().chain(of_subkeys).max().filter(|end| *end != NEVER)?;
+    let created = Timestamp(u64::from(key.primary_key.created_at().as_secs()) * 1000);
+    Some(KeyEnd { fingerprint: shown(&key.primary_key), created, ends })
 }
 
 fn check_subkey(
@@ -212,8 +234,18 @@ fn may_sign(signature: &Signature) -> bool {
 }
 
 fn is_expired(key: &impl KeyDetails, newest: &Signature, now: Timestamp) -> bool {
+    now >= end_of(key, newest)
+}
+
+/// The end of a key without end.
+const NEVER: Timestamp = Timestamp(u64::MAX);
+
+fn end_of(key: &impl KeyDetails, newest: &Signature) -> Timestamp {
     let lifetime = newest.key_expiration_time().map_or(0, pgp::types::Duration::as_secs);
-    is_over(key.created_at().as_secs(), lifetime, now)
+    match lifetime {
+        0 => NEVER,
+        _ => Timestamp((u64::from(key.created_at().as_secs()) + u64::from(lifetime)) * 1000),
+    }
 }
 
 /// A lifetime of 0 is without end.

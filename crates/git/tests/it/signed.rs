@@ -8,8 +8,8 @@ use std::{
 };
 
 use driftless_config::{Reference, Verify, VerifyMode};
-use driftless_git::{CommitSource, Repository, RepositoryOptions};
-use driftless_model::VersionRange;
+use driftless_git::{CommitSource, Repository, RepositoryOptions, signing_key_ends};
+use driftless_model::{Timestamp, VersionRange};
 
 use crate::{
     fetch::{open, options},
@@ -346,4 +346,22 @@ async fn unreadable_signing_key_is_reported_at_the_start() {
     let options = RepositoryOptions { policies, ..options(&origin, origin.path().to_str().unwrap()) };
     let error = Repository::open(options).unwrap_err().to_string();
     assert!(error.contains("allowedSigners, line 1"), "{error}");
+}
+
+#[test]
+fn ends_of_openpgp_keys_are_those_of_their_last_signing_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let gpg = Gpg::new(folder.path());
+    let at = "20260101T000000";
+    let ada = gpg.key("ada", "sign", "30d", at);
+    gpg.key("eve", "sign", "never", at);
+    let cy = gpg.key("cy", "cert", "90d", at);
+    gpg.run(&["--quick-add-key", &cy, "ed25519", "sign", "60d"], at);
+    let keyring = gpg.export(&["ada", "eve", "cy"], &folder.path().join("keyring.asc"));
+    let ends = signing_key_ends(&keyring).unwrap();
+    let day = |day: u64| Timestamp(Timestamp::parse("2026-01-01T00:00:00Z").unwrap().0 + day * 86_400_000);
+    let mut found: Vec<_> = ends.into_iter().map(|key| (key.fingerprint, key.created, key.ends)).collect();
+    found.sort_by_key(|key| key.2);
+    assert_eq!(found, [(ada, day(0), day(30)), (cy, day(0), day(60))]);
+    assert_eq!(signing_key_ends(&Verify::default()), Ok(Vec::new()));
 }

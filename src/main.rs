@@ -3,11 +3,11 @@
 use std::{env, process::ExitCode, sync::Arc};
 
 use driftless::cli::{
-    Colours, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy, proxy_counters, proxy_drain,
-    proxy_ready, replace_agent,
+    Colours, CountedFormat, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy,
+    proxy_counters, proxy_drain, proxy_ready, replace_agent,
 };
 use driftless_docker::AgentUpdate;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, fmt::format};
 
 fn main() -> ExitCode {
     // It waits in every pod of several containers and must be as small as possible.
@@ -46,11 +46,14 @@ fn trace(logging: Logging, wish: Option<String>, screen: &Screen) {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new(logging.filter)))
         .with_writer(move || writer.log_writer())
-        .with_ansi(screen.colours() == Colours::On)
-        .with_target(false);
+        .with_ansi(screen.colours() == Colours::On);
+    let format = format().with_target(false);
     match logging.format {
-        LogFormat::Text => subscriber.init(),
-        LogFormat::Json => subscriber.json().flatten_event(true).init(),
+        LogFormat::Text => subscriber.event_format(CountedFormat::text(format)).init(),
+        LogFormat::Json => {
+            let format = CountedFormat::json(format.json().flatten_event(true));
+            subscriber.json().event_format(format).init();
+        }
     }
     if is_wrong {
         tracing::warn!(RUST_LOG = wish, "the log filter makes no sense and is ignored");

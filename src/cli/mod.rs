@@ -17,6 +17,7 @@ mod backup;
 mod completion;
 mod config;
 mod convert;
+mod counted_format;
 mod diff;
 mod doctor;
 mod drift;
@@ -75,6 +76,7 @@ mod yaml;
 
 pub use command_line::{Invocation, Logging};
 pub use context::Environment;
+pub use counted_format::CountedFormat;
 pub use findings::{render_findings, summary};
 pub use history::render_history;
 pub use pause::pause;

@@ -47,12 +47,23 @@ pub(crate) struct AppContext {
     services: Arc<Services>,
     /// Hides the secrets of the stacks of the last round.
     mask: Mask,
+    /// The number of the present round, from 1 since the agent started.
+    round: u64,
 }
 
 impl AppContext {
     pub(crate) fn new(name: AppName, services: Arc<Services>) -> Self {
         let mask = services.mask.clone();
-        Self { name, services, mask }
+        Self { name, services, mask, round: 0 }
+    }
+
+    /// The number of the present round, from 1 since the agent started. Log lines of one round have the same.
+    pub(crate) fn round(&self) -> u64 {
+        self.round
+    }
+
+    pub(crate) fn begin_round(&mut self) {
+        self.round += 1;
     }
 
     pub(crate) fn name(&self) -> &AppName {

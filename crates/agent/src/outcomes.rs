@@ -71,14 +71,14 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
 }
 
 /// Writes one log line about a step that was performed.
-pub(crate) fn log_step(context: &AppContext, step: &Step, outcome: &StepOutcome) {
-    let app = context.name();
+pub(crate) fn log_step(context: &AppContext, revision: Option<u64>, step: &Step, outcome: &StepOutcome) {
+    let (app, round) = (context.name(), context.round());
     match outcome {
         StepOutcome::Done | StepOutcome::Created(_) => {
-            tracing::info!(%app, action = %step.action, cause = %step.cause, "step done");
+            tracing::info!(%app, revision, round, action = %step.action, cause = %step.cause, "step done");
         }
         StepOutcome::Failed { error, .. } => {
-            tracing::error!(%app, action = %step.action, cause = %step.cause, error, "step failed");
+            tracing::error!(%app, revision, round, action = %step.action, cause = %step.cause, error, "step failed");
         }
         StepOutcome::Skipped => {}
     }

@@ -293,7 +293,7 @@ impl Publisher {
         for drift in plan.drifts.iter().filter(|drift| !is_known(drift)) {
             let Drift { object, field, found, want, .. } = drift;
             let since = drift.at.map(|at| format!(" since {at}")).unwrap_or_default();
-            tracing::warn!(app = %context.name(), object, field, found, want, "drift detected");
+            tracing::warn!(app = %context.name(), round = context.round(), object, field, found, want, "drift detected");
             let message = format!("{field}: found {found}, wants {want}{since}");
             context.event(EventKind::Warning, "DriftDetected", object, &message);
             context.metrics().drifted(context.name(), &drift.kind);

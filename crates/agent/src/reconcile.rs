@@ -344,6 +344,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
 
     /// Forgets a removal if Git has the application again, and begins the hooks of a failed revision.
     fn begin_round(&mut self) {
+        self.context.begin_round();
         self.end_scales();
         let emptied = self.desired.emptied_count();
         // As long as Git was not read, nothing is known against the count of an earlier life.
@@ -561,9 +562,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let drains = plan::drains(&target.stack, observed, plan);
         let mut ended = Vec::new();
         let context = &self.context;
+        let revision = self.revisions.current().map(|revision| revision.number);
         let mut report = |index: usize, outcome: &StepOutcome| {
             let Some(step) = plan.steps.get(index) else { return };
-            log_step(context, step, outcome);
+            log_step(context, revision, step, outcome);
             ended.push((step, outcome.clone(), context.now()));
         };
         let executor = Executor {

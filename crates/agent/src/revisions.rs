@@ -499,7 +499,8 @@ impl Revisions {
                 self.resumed_by = None;
                 let commit = target.commit.short();
                 let message = format!("applying {commit} ({})", target.commit.subject);
-                tracing::info!(app = %context.name(), revision = revision.number, commit, "revision begun");
+                let (round, actor) = (context.round(), revision.actor.as_ref().map(tracing::field::display));
+                tracing::info!(app = %context.name(), revision = revision.number, round, actor, commit, "revision begun");
                 let object = format!("revision {}", revision.number);
                 context.event(EventKind::Normal, "SyncStarted", &object, &message);
                 self.current = Some(revision);
@@ -669,10 +670,14 @@ impl Revisions {
         let object = format!("revision {number}");
         match outcome {
             Outcome::Succeeded => {
-                tracing::info!(app = %context.name(), revision = number, "revision synced");
+                tracing::info!(app = %context.name(), revision = number, round = context.round(), "revision synced");
                 context.event(EventKind::Normal, SYNC_SUCCEEDED, &object, "everything is as Git says");
             }
-            Outcome::Failed { reason } => context.event(EventKind::Warning, "SyncFailed", &object, &reason),
+            Outcome::Failed { reason } => {
+                let shown = context.mask().message(&reason);
+                tracing::error!(app = %context.name(), revision = number, round = context.round(), reason = shown, "revision failed");
+                context.event(EventKind::Warning, "SyncFailed", &object, &reason);
+            }
             Outcome::InProgress | Outcome::Superseded => {}
         }
     }

@@ -65,6 +65,10 @@ impl Auditor {
                 *text = text.chars().take(LONGEST_TEXT).collect();
             }
         }
+        tracing::info!(
+            actor = %entry.actor, app = entry.app.as_ref().map(AppName::as_str), action = entry.action,
+            from = entry.from, detail = entry.detail, result = %entry.result, "request"
+        );
         let (store, Audit { keep, file }) = (self.store.clone(), self.settings.clone());
         let written = tokio::task::spawn_blocking(move || {
             let stored = store.append_audit(entry.clone(), keep);

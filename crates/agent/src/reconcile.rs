@@ -13,7 +13,8 @@ use driftless_docker::{Docker, key_contents};
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
 use driftless_model::{
-    Actor, AppName, Attempt, EventKind, Mask, Observed, Record, Stack, Timestamp, VerifiedImage, WorkloadName,
+    Actor, AppName, Attempt, EventKind, Health, Mask, Observed, Readiness, Record, Stack, State, Timestamp,
+    VerifiedImage, WorkloadName,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
@@ -266,6 +267,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let mask = masked.mask().clone();
         let agent = self.context.agent().clone();
         let planned = target.for_planner(fallback.as_ref(), &agent, &mask);
+        hide_check_outputs(&mut observed, &mask);
         let (plan, now) = self.plan(&planned, &mut observed, &remembered);
         self.publisher.report_drift(&self.context, &plan);
         self.revisions.count_behind(source.as_deref(), &self.desired, &target).await;
@@ -703,4 +705,15 @@ fn with_outcomes(steps: Vec<String>, outcomes: &[StepOutcome], mask: &Mask) -> V
 
 fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
     [one, other].into_iter().flatten().min()
+}
+
+/// Masks what health checks printed, which is the reason why an instance is not ready.
+fn hide_check_outputs(observed: &mut Observed, mask: &Mask) {
+    for instance in observed.instances.values_mut().chain(observed.parts.values_mut()) {
+        if let (State::Running { health: Health::Unhealthy, .. }, Readiness::NotReady { reason }) =
+            (&instance.state, &mut instance.readiness)
+        {
+            *reason = mask.output(reason);
+        }
+    }
 }

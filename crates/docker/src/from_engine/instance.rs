@@ -53,7 +53,7 @@ pub(crate) fn instance(
         agent: AgentId(label(label::AGENT)),
         spec: SpecHash(label(label::SPEC)),
         created,
-        readiness: readiness(&state),
+        readiness: readiness(&state, found.state.as_ref().and_then(|state| state.health.as_ref())),
         state,
         restarts: found.restart_count.and_then(|it| u32::try_from(it).ok()).unwrap_or_default(),
         networks: endpoints(found),
@@ -175,14 +175,36 @@ fn healthy_since(log: &[api::HealthcheckResult], retries: u32) -> Option<Timesta
     since
 }
 
-fn readiness(state: &State) -> Readiness {
+/// The longest output of a health check in a reason, in characters.
+const CHECK_OUTPUT: usize = 200;
+
+/// Why the health check fails: the output or the exit code of the last one that did.
+fn check_failure(health: Option<&api::Health>) -> String {
+    let log = health.and_then(|health| health.log.as_deref()).unwrap_or_default();
+    let Some(last) = log.iter().rev().find(|result| result.exit_code != Some(0)) else {
+        return "its health check fails".to_owned();
+    };
+    let output = last.output.as_deref().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let cut = output.chars().count().saturating_sub(CHECK_OUTPUT);
+    // The end says why.
+    match (output.as_str(), cut, last.exit_code) {
+        ("", _, Some(code)) => format!("its health check fails with code {code}"),
+        ("", _, None) => "its health check fails".to_owned(),
+        (output, 0, _) => format!("its health check fails: {output}"),
+        (output, cut, _) => {
+            format!("its health check fails: …{}", output.chars().skip(cut).collect::<String>())
+        }
+    }
+}
+
+fn readiness(state: &State, health: Option<&api::Health>) -> Readiness {
     match state {
         State::Running { since, health: Health::Healthy } => Readiness::Ready { since: *since },
         State::Running { since: _, health: Health::Starting } => {
             Readiness::Starting { reason: "its health check has not succeeded yet".to_owned() }
         }
         State::Running { since: _, health: Health::Unhealthy } => {
-            Readiness::NotReady { reason: "its health check fails".to_owned() }
+            Readiness::NotReady { reason: check_failure(health) }
         }
         State::Created => Readiness::NotReady { reason: "not started".to_owned() },
         State::Paused => Readiness::NotReady { reason: "paused".to_owned() },
@@ -199,6 +221,28 @@ mod tests {
     fn result(second: u8, exit_code: i64) -> api::HealthcheckResult {
         let end = Some(format!("2026-01-01T00:00:{second:02}Z"));
         api::HealthcheckResult { start: None, end, exit_code: Some(exit_code), output: None }
+    }
+
+    #[test]
+    fn output_of_a_failing_health_check_is_in_the_reason() {
+        let health = |results: &[(i64, &str)]| {
+            let log = results.iter().map(|(code, output)| api::HealthcheckResult {
+                exit_code: Some(*code),
+                output: Some((*output).to_owned()),
+                ..api::HealthcheckResult::default()
+            });
+            api::Health { log: Some(log.collect()), ..api::Health::default() }
+        };
+        let says = |results: &[(i64, &str)]| check_failure(Some(&health(results)));
+        assert_eq!(check_failure(None), "its health check fails");
+        assert_eq!(says(&[(0, "ok")]), "its health check fails");
+        assert_eq!(says(&[(7, "")]), "its health check fails with code 7");
+        assert_eq!(
+            says(&[(1, "older"), (1, "HTTP/1.1\n 503\n"), (0, "ok")]),
+            "its health check fails: HTTP/1.1 503"
+        );
+        let long = says(&[(1, &format!("{}the end", "x".repeat(4096)))]);
+        assert!(long.chars().count() < 230 && long.ends_with("the end") && long.contains('…'), "{long}");
     }
 
     #[test]

@@ -98,6 +98,9 @@ pub(crate) fn why(
     }
     match (&instance.state, &instance.readiness) {
         (State::Running { .. }, Readiness::Dead { reason }) => return Some(reason.clone()),
+        (State::Running { health: Health::Unhealthy, .. }, Readiness::NotReady { reason }) => {
+            return Some(reason.clone());
+        }
         (State::Running { health: Health::Unhealthy, .. }, _) => {
             return Some("its health check fails".to_owned());
         }

@@ -191,6 +191,9 @@ fn crashed(instance: &str, code: i64, error: &str) -> String {
 fn unhealthy(instance: &Instance) -> Option<String> {
     match (&instance.state, &instance.readiness) {
         (State::Running { .. }, Readiness::Dead { reason }) => Some(reason.clone()),
+        (State::Running { health: Health::Unhealthy, .. }, Readiness::NotReady { reason }) => {
+            Some(reason.clone())
+        }
         (State::Running { health: Health::Unhealthy, .. }, _) => Some("its health check fails".to_owned()),
         (
             State::Running { health: Health::Healthy | Health::Starting, .. }

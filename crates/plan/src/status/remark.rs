@@ -10,6 +10,9 @@ pub(crate) fn remark(instance: &Instance) -> String {
         (State::Exited { out_of_memory: true, .. }, _) => "out of memory".to_owned(),
         (State::Exited { error, .. }, _) => text::one_line(error),
         (State::Restarting { code, .. }, _) => format!("exited with code {code}"),
+        (State::Running { health: Health::Unhealthy, .. }, Readiness::NotReady { reason }) => {
+            text::one_line(reason)
+        }
         (State::Running { health: Health::Unhealthy, .. }, _) => "its health check fails".to_owned(),
         (State::Running { health: Health::Starting, .. }, _) => {
             "its health check has not succeeded yet".to_owned()

@@ -8,7 +8,7 @@ use super::{
     adopt::{AdoptArgs, adopt},
     audit::{AuditArgs, audit},
     backup::{BackupArgs, RestoreArgs, backup, restore},
-    completion::{CompletionArgs, ManArgs, completion, man},
+    completion::{CompletionArgs, ManArgs, NamesArgs, completion, man, names},
     config::{ConfigArgs, config},
     connection::arrange,
     context::{Context, Environment, Verdict},
@@ -145,6 +145,8 @@ pub(super) enum Command {
     Config(Box<ConfigArgs>),
     Convert(ConvertArgs),
     Completion(CompletionArgs),
+    #[command(hide = true)]
+    Names(NamesArgs),
     Man(ManArgs),
 }
 
@@ -181,10 +183,19 @@ pub struct Logging {
     pub filter: &'static str,
 }
 
+/// `driftless help sync` means `driftless sync --help`. A command `help` would have a page for each other one.
+fn help_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.get(1).is_some_and(|word| word == "help") {
+        arguments.remove(1);
+        arguments.push("--help".into());
+    }
+    arguments
+}
+
 impl Invocation {
     /// Parses a command line. Help and usage errors are printed, and their exit code is returned.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
-        let arguments = arrange(arguments.into_iter().collect()).map_err(|error| {
+        let arguments = arrange(help_option(arguments.into_iter().collect())).map_err(|error| {
             // A closed output cannot receive an error.
             let _ = definition().error(ErrorKind::ValueValidation, error_chain(&error)).print();
             ExitCode::from(2)
@@ -301,6 +312,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Backup(args) => backup(args),
         Command::Restore(args) => restore(args, context),
         Command::Completion(args) => completion(args, definition()),
+        Command::Names(args) => names(args, context).await,
         Command::Man(args) => man(args, definition()),
     }
 }

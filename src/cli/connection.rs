@@ -22,7 +22,7 @@ pub(super) enum Error {
     NoName,
     #[error("there is no folder for the file of hosts: neither XDG_CONFIG_HOME nor HOME is set")]
     NoFolder,
-    #[error("could not read the file of hosts {path}")]
+    #[error("could not read the file of hosts {path}, which docs/configuration.md#several-agents describes")]
     Read {
         path: PathBuf,
         #[source]

@@ -16,6 +16,7 @@ use super::{
         options::{GitArgs, ReportArgs},
         output::{check, finish},
         repository::{Place, RenderedApp, RenderedFolder, Rendering, mistakes, render},
+        selection::Selection,
     },
 };
 use driftless_files::AppSpec;
@@ -37,12 +38,15 @@ Exit codes:
 
 Examples:
   driftless drift
-  driftless drift --app shop -o diff
+  driftless drift shop -o diff
   driftless drift -o text -o markdown=drift.md -o sarif=drift.sarif
   driftless drift --docker unix:///var/run/docker.sock --repo . --path sites
   driftless drift --server https://agent.example.com \\
     --fail-on missing,stopped --post")]
 pub(super) struct DriftArgs {
+    /// Only these applications [default: all]
+    #[arg(value_name = "APP", conflicts_with = "app")]
+    pub(super) apps: Vec<String>,
     /// Revision to compare with: pin (the target, which after a rollback is the pinned revision), head (the newest
     /// commit even while pinned), the number of a revision, or a full commit id. With --docker: a branch, tag or
     /// commit of --repo.
@@ -79,13 +83,21 @@ pub(super) struct DirectArgs {
     pub(super) runtime_dir: PathBuf,
 }
 
+impl DriftArgs {
+    fn selection(&self) -> Selection {
+        let mut selection = self.report.selection();
+        selection.apps.extend_from_slice(&self.apps);
+        selection
+    }
+}
+
 pub(super) async fn drift(args: &DriftArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     check(&args.report)?;
     let deadline = Deadline::after(args.report.timeout);
     let mut report = if let (Some(docker), Some(repo)) = (&args.direct.docker, &args.direct.repo) {
         at_engine(args, docker, repo, deadline, context).await?
     } else {
-        let selection = args.report.selection();
+        let selection = args.selection();
         compare_by_agent(&args.server, &selection, args.against.as_deref(), deadline, context).await?
     };
     if !args.show_unmanaged {
@@ -111,7 +123,7 @@ async fn at_engine(
         }
         Some(other) => other,
     };
-    let selection = args.report.selection();
+    let selection = args.selection();
     let place = Place::open(repo, &args.git)?;
     let (name, folder) = (place.name(), place.folder(args.report.path.as_deref()));
     let checkout = deadline.limit(place.commit(revision, context)).await??;

@@ -15,7 +15,8 @@ pub fn reference() -> String {
          generate this page: `UPDATE_DOCS=1 cargo test --test it cli::`.\n",
     );
     section(&mut out, &mut command, "driftless");
-    let names: Vec<String> = command.get_subcommands().map(|it| it.get_name().to_owned()).collect();
+    let names: Vec<String> =
+        command.get_subcommands().filter(|it| !it.is_hide_set()).map(|it| it.get_name().to_owned()).collect();
     for name in names {
         if let Some(sub) = command.find_subcommand_mut(&name) {
             section(&mut out, sub, &format!("driftless {name}"));

@@ -32,6 +32,9 @@ Examples:
 pub(super) struct RollbackArgs {
     /// Name of the application.
     pub(super) app: String,
+    /// The same as --to.
+    #[arg(value_name = "N|COMMIT", conflicts_with = "to")]
+    pub(super) revision: Option<String>,
     /// Number of a revision, or at least 7 digits of a commit id [default: the newest revision that succeeded
     /// and is not the current one]
     #[arg(long, value_name = "N|COMMIT")]
@@ -55,10 +58,17 @@ pub(super) struct RollbackArgs {
     pub(super) server: ServerArgs,
 }
 
+impl RollbackArgs {
+    /// The revision to go back to, if one is given.
+    fn to(&self) -> Option<&str> {
+        self.to.as_deref().or(self.revision.as_deref())
+    }
+}
+
 pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
     if args.dry_run {
-        let to = args.to.as_deref().map(|to| ("to", to));
+        let to = args.to().map(|to| ("to", to));
         let pairs: Vec<_> = [("after", "rollback")].into_iter().chain(to).collect();
         let path = application_path(&args.app, "/plan")? + &query(&pairs);
         let plan: DryRun = client.get(&path).await?;
@@ -66,8 +76,11 @@ pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Resu
         print(&render_plan(&plans, context.colours))?;
         return Ok(Verdict::Yes);
     }
-    let body =
-        RollbackBody { to: args.to.clone(), reason: args.reason.clone(), until: Some(args.until.clone()) };
+    let body = RollbackBody {
+        to: args.to().map(str::to_owned),
+        reason: args.reason.clone(),
+        until: Some(args.until.clone()),
+    };
     let accepted: Accepted = client.post(&application_path(&args.app, "/rollback")?, Some(&body)).await?;
     let app = &args.app;
     match &accepted.pin {

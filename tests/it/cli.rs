@@ -916,3 +916,45 @@ async fn config_prints_a_compose_application() {
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(error.contains("did you mean `image`?"), "{error}");
 }
+
+#[tokio::test]
+async fn help_is_a_word_and_an_option() {
+    let (server, _) = served(Access::loopback()).await;
+    let (code, whole, _) = run(server, &["help"]).await;
+    assert!(code == 0 && whole.contains("Commands:") && whole == run(server, &["--help"]).await.1, "{whole}");
+    let (code, text, _) = run(server, &["help", "token", "create"]).await;
+    assert!(code == 0 && text == run(server, &["token", "create", "--help"]).await.1, "{text}");
+    let (code, _, error) = run(server, &["help", "stauts"]).await;
+    assert!(code == 2 && error.contains("'status'"), "{error}");
+}
+
+#[tokio::test]
+async fn completions_know_the_applications_of_the_agent() {
+    let (server, _) = served(Access::loopback()).await;
+    assert_eq!(run(server, &["names"]).await, (0, "blog\nshop\n".to_owned(), String::new()));
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("completion");
+    fs::write(&script, run(server, &["completion", "bash"]).await.1).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_driftless")).parent().unwrap().display().to_string();
+    let complete = async |words: &str, current: &str, before: &str| {
+        let text = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _driftless_with_names driftless '{current}' '{before}'; echo \"${{COMPREPLY[*]}}\"",
+            script.display()
+        );
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-c", &text]).env_clear().env("DRIFTLESS_SERVER", format!("http://{server}"));
+        let output = bash.env("PATH", format!("{program}:/usr/bin:/bin")).output().await.unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert!(complete("driftless stat", "stat", "driftless").await.contains("status"));
+    assert!(complete("driftless status ''", "", "status").await.ends_with("blog shop"));
+    assert_eq!(complete("driftless rollback sh", "sh", "rollback").await, "shop");
+    assert!(!complete("driftless sync shop --timeout s", "s", "--timeout").await.contains("shop"));
+    let zsh = run(server, &["completion", "zsh"]).await.1;
+    assert!(
+        zsh.starts_with("#compdef driftless\n")
+            && zsh.contains(":app -- Name of the application:_driftless_names'")
+    );
+    assert!(run(server, &["completion", "fish"]).await.1.contains("(driftless names 2>/dev/null)"));
+}

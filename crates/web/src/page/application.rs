@@ -602,7 +602,7 @@ fn events(shown: &ApplicationData, now: Timestamp) -> Markup {
                 Some([]) => p.soft { "No events yet." },
                 Some(events) => {
                     div.scroll tabindex="0" {
-                        table {
+                        table.stack {
                             thead {
                                 tr {
                                     th scope="col" { "When" }
@@ -634,7 +634,7 @@ fn event_row(row: &EventRow<'_>, now: Timestamp) -> Markup {
             }
             td { span.badge.(class) { (Text(&event.reason)) } }
             td.mono { (Text(&event.object)) }
-            td { (Text(&event.message)) @if let Some(actor) = &event.actor { " " span.soft { "by " (Text(actor)) } } }
+            td.text { (Text(&event.message)) @if let Some(actor) = &event.actor { " " span.soft { "by " (Text(actor)) } } }
         }
     }
 }

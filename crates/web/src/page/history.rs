@@ -124,7 +124,7 @@ pub(crate) async fn audit(
         @if entries.is_empty() { p.empty { "No entry." } }
         @else {
             div.scroll tabindex="0" {
-                table {
+                table.stack {
                     thead {
                         tr {
                             th scope="col" { "When" }

@@ -98,7 +98,7 @@ recording: ## Record the demo again for the README: docs/images/demo.svg and dem
 fmt: ## Format the code
 	cargo fmt --all
 
-# SCHEMATHESIS_EXAMPLES is the number of requests for each route.
+# SCHEMATHESIS_EXAMPLES is the number of made-up requests for each route: 30, or 8 in the CI, which take about three minutes.
 schemathesis: ## Try the API with schemathesis: no failure of the server, no answer that the OpenAPI document lacks
 	scripts/test-schemathesis.sh install "$${CARGO_TARGET_DIR:-target}/schemathesis"
 	SCHEMATHESIS="$${CARGO_TARGET_DIR:-target}/schemathesis/bin/schemathesis" \

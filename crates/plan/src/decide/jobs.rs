@@ -14,9 +14,9 @@ use crate::{
     backoff,
     cause::Cause,
     decide::{
-        images, pod_parts,
+        create, images, pod_parts,
         preconditions::{self, Preconditions},
-        repair, replace, waves,
+        repair, waves,
     },
     draft::Draft,
     facts::{
@@ -222,7 +222,7 @@ fn create(draft: &mut Draft<'_>, part: JobPart<'_>, cause: &Cause, cleared: Vec<
     let Preconditions::Met(mut after) = preconditions::check(draft, subject) else { return };
     after.extend(images::refresh(draft, subject.workload));
     after.extend(cleared);
-    replace::create(draft, subject, 1, Some(cause), after, BTreeMap::new());
+    create::create(draft, subject, 1, Some(cause), after, BTreeMap::new());
 }
 
 /// Whether the next try has to wait, which is then said.

@@ -11,6 +11,7 @@ use crate::{
 
 mod adopt;
 mod canary;
+mod create;
 mod cron;
 mod files;
 mod fs_drift;

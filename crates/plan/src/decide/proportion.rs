@@ -15,9 +15,9 @@ use crate::{
     action::Action,
     cause::Cause,
     decide::{
+        create::create,
         group::Instances,
         preconditions::{self, Preconditions},
-        replace,
     },
     draft::{Draft, slots::Slots},
     facts::{
@@ -91,10 +91,13 @@ pub(super) fn note(
             let outdated = instances.outdated.iter().map(|(it, _)| *it);
             outdated.filter(|it| it.spec == before && it.state != State::Created)
         };
-        let removed = old().filter(|it| draft.removed.contains_key(&it.id)).count();
-        if removed > 0 {
-            wanted.before = wanted.before.min(number(old().count() - removed));
+        let kept = || old().filter(|it| !draft.removed.contains_key(&it.id));
+        if kept().count() < old().count() {
+            wanted.before = wanted.before.min(number(kept().count()));
         }
+        // The limits keep instances that the new size has no place for. They count when it changes again.
+        let serving = kept().filter(|it| !is_spent(draft.facts, it)).count();
+        wanted.before = wanted.before.max(number(serving));
         let is_new = |action: &Action| {
             matches!(action, Action::CreateInstance(it)
                 if it.part.is_none() && it.instance.workload == *subject.name && it.spec == wanted.spec)
@@ -155,14 +158,14 @@ pub(super) fn resize_paused(
         create_before(draft, name, slots.next(), after.clone());
     }
     for _ in 0..missing_new.min(room - missing_old) {
-        replace::create(draft, subject, slots.next(), None, after.clone(), BTreeMap::new());
+        create(draft, subject, slots.next(), None, after.clone(), BTreeMap::new());
     }
 }
 
 /// Creates an instance of the version before of a workload.
 pub(super) fn create_before(draft: &mut Draft<'_>, name: &WorkloadName, slot: u32, after: Vec<usize>) {
     if let Some(workload) = former(draft.facts, name) {
-        replace::create(draft, Subject { name, workload }, slot, None, after, BTreeMap::new());
+        create(draft, Subject { name, workload }, slot, None, after, BTreeMap::new());
     }
 }
 

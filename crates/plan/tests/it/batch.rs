@@ -346,7 +346,7 @@ fn job_gets_another_container_if_the_engine_cannot_start_it() {
 }
 
 #[test]
-fn work_whose_end_the_engine_lost_is_reported() {
+fn run_with_a_lost_end_is_reported() {
     // The seconds before the start of the engine at which it ended, and its code.
     for (ago, code) in [(5, 137), (0, 255)] {
         for (what, wanted) in work_that_ends() {

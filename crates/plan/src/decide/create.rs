@@ -1,0 +1,68 @@
+//! Creating one instance, with the volumes that its predecessor left.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{InstanceId, Subject, WorkloadName};
+
+use crate::{
+    cause::Cause,
+    draft::{Draft, heal::Difference},
+};
+
+/// Anonymous volumes of a removed instance whose successor was not created, because the agent ended in between.
+fn left_volumes(draft: &mut Draft<'_>, name: &WorkloadName, slot: u32) -> BTreeMap<String, String> {
+    let of = |slot: u32| InstanceId { workload: name.clone(), slot }.to_string();
+    let is_left = |key: &String| {
+        draft.facts.record.volumes_to_inherit.contains_key(key) && !draft.inherited.contains(key)
+    };
+    // Its own slot's first, or else any that nobody took: the successor may have got another number.
+    let is_of_workload = |key: &&String| key.rsplit_once('.').is_some_and(|(it, _)| it == name.as_str());
+    let own = Some(of(slot)).filter(is_left);
+    let any = || {
+        draft.facts.record.volumes_to_inherit.keys().filter(is_of_workload).find(|it| is_left(it)).cloned()
+    };
+    let Some(key) = own.or_else(any) else { return BTreeMap::new() };
+    let volumes = draft.facts.record.volumes_to_inherit.get(&key).cloned().unwrap_or_default();
+    let is_held = |volume: &String| {
+        draft
+            .facts
+            .observed
+            .instances
+            .values()
+            .any(|it| it.anonymous_volumes.values().any(|held| held == volume))
+    };
+    if volumes.values().any(is_held) {
+        return BTreeMap::new();
+    }
+    draft.inherited.insert(key);
+    volumes
+}
+
+/// Creates one instance. Without a cause nothing makes way for it; if the stack was reached before, its absence
+/// then is drift.
+pub(crate) fn create(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    slot: u32,
+    cause: Option<&Cause>,
+    mut after: Vec<usize>,
+    inherit: BTreeMap<String, String>,
+) {
+    let name = subject.name;
+    let object = draft.facts.container_name(draft.facts.stack_of(subject), name, slot);
+    if draft.is_being_removed(&object) {
+        return;
+    }
+    let Some(steps) = draft.claim_name(name, &object) else { return };
+    after.extend(steps);
+    after.extend(draft.slot_freed(name, slot));
+    let cause = match cause {
+        Some(cause) => Some(cause.clone()),
+        None if !draft.facts.is_settled() => Some(Cause::Missing),
+        None => draft.heal(Difference::container(&object, "state", "running", "missing").of(name)),
+    };
+    let inherit = if inherit.is_empty() { left_volumes(draft, name, slot) } else { inherit };
+    if let Some(cause) = cause {
+        draft.create(subject, slot, &cause, after, inherit);
+    }
+}

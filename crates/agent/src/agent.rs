@@ -338,7 +338,7 @@ fn with_engine<D: Docker>(
         .with_proxy_counters(Arc::new(counters))
 }
 
-/// What is known of other agents. An unreadable table counts as none.
+/// The other agents that the store knows. An unreadable table counts as none.
 fn other_agents(store: &Store, kind: OtherAgent) -> BTreeSet<driftless_model::AgentId> {
     store.other_agents(kind).unwrap_or_else(|error| {
         tracing::warn!(error = chain(&error), "could not read what is known of other agents");

@@ -345,6 +345,7 @@ mod tests {
         "a1fa48d63f9609a1",
         "2c16016577d3e4b4",
         "d92d1a5c43a4c2f5",
+        "e216abc6bcba86ca",
     ];
 
     #[test]

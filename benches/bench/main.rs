@@ -19,6 +19,7 @@ mod harness;
 
 mod applications;
 mod deploy;
+mod fleet;
 mod git;
 mod idle;
 mod large;
@@ -39,7 +40,7 @@ mod rollout;
 use report::Report;
 
 /// The parts, in the order of the report.
-const PARTS: [&str; 16] = [
+const PARTS: [&str; 17] = [
     "drift",
     "push",
     "webhook",
@@ -56,6 +57,7 @@ const PARTS: [&str; 16] = [
     "noop",
     "preview",
     "git",
+    "fleet",
 ];
 
 /// Only an engine that hangs gets there.
@@ -111,6 +113,7 @@ async fn measure(part: &str, report: &mut Report) {
         "noop" => noop::noop(report).await,
         "preview" => preview::preview(report),
         "git" => git::git(report).await,
+        "fleet" => fleet::fleet(report).await,
         other => unreachable!("{other} is none of the parts"),
     }
 }

@@ -63,7 +63,7 @@ impl Simulation {
             ..HostReport::default()
         };
         let now = self.clock.now();
-        let last = LastReport { report, received: now, conflict: None };
+        let last = LastReport { report: std::sync::Arc::new(report), received: now, conflict: None };
         self.handle().peers().publish(Ok(vec![last]), &[app()], now);
     }
 

@@ -62,6 +62,7 @@ impl Host {
             handle: handle.clone(),
             host: HostIdentity { name: name.to_owned(), labels: BTreeMap::new() },
             instance: AgentId(instance.to_owned()),
+            engine_version: Arc::new(|| Some("20.10.24".to_owned())),
             environment: Arc::new(environment),
             clock,
         };

@@ -24,6 +24,7 @@ mod encrypted_files;
 mod first_hosts;
 mod fleet;
 mod fleet_objects;
+mod fleet_view;
 // Commit statuses and comments at the forge.
 mod forge;
 // Broken input for the readers of strangers' files.

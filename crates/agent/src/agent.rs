@@ -174,6 +174,7 @@ impl Agent {
         .map_err(Error::Docker)?;
         let own_container = docker.own_container();
         let known_containers = docker.known_containers();
+        let facts = docker.facts();
         remember_failure(state.path(), &store);
         let sources = match Release::of(&store) {
             Release::No => open_repositories(&settings, &environment, &state).await?,
@@ -202,6 +203,7 @@ impl Agent {
             handle: handle.clone(),
             host: settings.host.clone(),
             instance: agent,
+            engine_version: Arc::new(move || facts.get().map(|info| info.version)),
             environment: environment.clone(),
             clock,
         };

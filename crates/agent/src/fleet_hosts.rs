@@ -7,10 +7,7 @@ use driftless_model::Timestamp;
 use driftless_store as store;
 use driftless_store::Store;
 
-use crate::{
-    Handle,
-    stored_reports::{last_report, latest},
-};
+use crate::{Handle, stored_reports::latest};
 
 /// Hosts of a place that could not be read for this long are stale.
 const UNREAD_AFTER: Duration = Duration::from_mins(1);
@@ -24,8 +21,8 @@ const UNREAD_AFTER: Duration = Duration::from_mins(1);
 pub fn fleet_hosts(handle: &Handle, store: &Store, now: Timestamp) -> Result<Vec<HostView>, store::Error> {
     let fleet = handle.fleet();
     let expected = expected_hosts(handle);
-    let accepted = if fleet.accept { store.fleet_hosts()? } else { Vec::new() };
-    let mut reports: Vec<LastReport> = accepted.into_iter().filter_map(last_report).collect();
+    let mut reports: Vec<LastReport> =
+        if fleet.accept { handle.parsed_reports().last_reports(store)? } else { Vec::new() };
     let Some((status, picture)) = handle.fleet_source().read() else {
         return Ok(if fleet.accept { view(reports, &expected, now) } else { Vec::new() });
     };

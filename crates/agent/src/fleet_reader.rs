@@ -1,6 +1,6 @@
 //! Reads the reports of all hosts where they are kept: in a bucket, in a folder, or at another agent.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_clock::Clock;
 use driftless_config::{FleetPlace, PlaceKind};
@@ -54,7 +54,7 @@ enum Source {
 #[derive(Clone)]
 struct Known {
     tag: Option<String>,
-    report: Result<HostReport, String>,
+    report: Result<Arc<HostReport>, String>,
 }
 
 impl FleetReader {
@@ -185,7 +185,7 @@ async fn read_objects(
         let Some(one) = one? else { continue };
         match (&one.report, listed.modified) {
             (Ok(report), Some(modified)) => picture.reports.push(LastReport {
-                report: report.clone(),
+                report: Arc::clone(report),
                 received: here(modified, there, now),
                 conflict: conflicts.remove(host),
             }),
@@ -210,7 +210,7 @@ async fn read_one(
         return Ok(Some(known.clone()));
     }
     let Some(object) = objects.get(&listed.name, LARGEST_COMPRESSED).await? else { return Ok(None) };
-    Ok(Some(Known { tag: object.tag, report: read_report(&object.body, host) }))
+    Ok(Some(Known { tag: object.tag, report: read_report(&object.body, host).map(Arc::new) }))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Reports the state of this host: the whole state on each change, and a heartbeat. One task for each place, so that one that
 //! is down delays no other. Nothing queues: the next report repairs every interruption. No round waits for a report.
 
-use std::{io::Write as _, time::Duration};
+use std::{io::Write as _, sync::Arc, time::Duration};
 
 use flate2::{Compression, write::GzEncoder};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -38,6 +38,8 @@ pub struct ReportSource {
     pub host: HostIdentity,
     /// The id of the machine.
     pub instance: AgentId,
+    /// The version of the engine, if it has answered.
+    pub engine_version: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// For the token.
     pub environment: Lookup,
     /// For the times in the status.
@@ -52,6 +54,8 @@ impl ReportSource {
         let repositories = repositories.iter().map(|repository| RepositoryReport {
             name: repository.name.clone(),
             commit: repository.commit.as_ref().map(|commit| commit.id.clone()),
+            commit_time: repository.commit.as_ref().map(|commit| commit.time),
+            reference: repository.reference.clone(),
             applications: repository.applications,
             fetched_at: repository.fetched_at,
             message: repository.message.clone(),
@@ -74,6 +78,7 @@ impl ReportSource {
             labels: self.host.labels.clone(),
             instance: self.instance.to_string(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            engine_version: (self.engine_version)().unwrap_or_default(),
             every: every.as_secs().max(1),
             repositories: repositories.collect(),
             applications: applications.collect(),

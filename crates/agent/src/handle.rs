@@ -14,6 +14,7 @@ use crate::{
     images::Images,
     logs::Logs,
     notifications::Notifications,
+    parsed_reports::ParsedReports,
     peers::Peers,
     problems::Problems,
     proxy_counters::ProxyCounters,
@@ -60,6 +61,7 @@ pub struct Handle {
     fleet: Arc<Fleet>,
     fleet_targets: FleetTargets,
     fleet_source: FleetSource,
+    parsed_reports: ParsedReports,
     peers: Peers,
     images: Option<Arc<dyn Images>>,
     image_calls: ImageCalls,
@@ -190,6 +192,7 @@ impl Handle {
             fleet: Arc::default(),
             fleet_targets: FleetTargets::default(),
             fleet_source: FleetSource::default(),
+            parsed_reports: ParsedReports::default(),
             peers,
             images: None,
             image_calls,
@@ -252,6 +255,11 @@ impl Handle {
     /// The settings of the fleet that reports to this agent.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
+    }
+
+    /// The reports that this agent accepted, parsed.
+    pub fn parsed_reports(&self) -> &ParsedReports {
+        &self.parsed_reports
     }
 
     /// The collectors that this agent reports to.

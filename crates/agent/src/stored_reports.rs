@@ -1,5 +1,7 @@
 //! The last reports of hosts, as a collector stores them.
 
+use std::sync::Arc;
+
 use driftless_fleet::{LastReport, NameConflict};
 use driftless_store::{StoredConflict, StoredHost};
 
@@ -12,10 +14,12 @@ pub(crate) fn latest(mut reports: Vec<LastReport>) -> Vec<LastReport> {
 
 /// The report in a row. `None`: another release has written the row, which the next report replaces.
 pub fn last_report(host: StoredHost) -> Option<LastReport> {
-    let conflict = host.conflict.map(|conflict| {
-        let StoredConflict { instance, from, at } = conflict;
-        NameConflict { instance, from, at }
-    });
     let report = serde_json::from_str(&host.report).ok()?;
-    Some(LastReport { report, received: host.received, conflict })
+    let conflict = host.conflict.map(name_conflict);
+    Some(LastReport { report: Arc::new(report), received: host.received, conflict })
+}
+
+pub(crate) fn name_conflict(conflict: StoredConflict) -> NameConflict {
+    let StoredConflict { instance, from, at } = conflict;
+    NameConflict { instance, from, at }
 }

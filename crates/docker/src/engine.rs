@@ -76,6 +76,17 @@ pub struct Engine {
     _watcher: AbortOnDropHandle<()>,
 }
 
+/// The facts that the engine states about itself, for readers that outlive the start of the agent.
+#[derive(Debug)]
+pub struct EngineFacts(Arc<Connection>);
+
+impl EngineFacts {
+    /// The facts; `None` until the engine has answered.
+    pub fn get(&self) -> Option<EngineInfo> {
+        self.0.info()
+    }
+}
+
 /// The container that this process runs in.
 #[derive(Debug)]
 pub struct OwnContainer(Arc<Connection>);
@@ -170,6 +181,11 @@ impl Engine {
     /// The facts that the engine stated about itself; `None` while it is unreachable.
     pub fn info(&self) -> Option<EngineInfo> {
         self.connection.info()
+    }
+
+    /// Tells what the engine states about itself.
+    pub fn facts(&self) -> EngineFacts {
+        EngineFacts(Arc::clone(&self.connection))
     }
 
     /// Tells which container this process runs in.

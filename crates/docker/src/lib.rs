@@ -102,7 +102,7 @@ pub use agent_update::{AgentContainer, AgentContainers, AgentUpdate};
 pub use api_calls::api_calls;
 pub use connection::EngineInfo;
 pub use docker::{Claim, Docker, Effect, EngineEvent, FileChanges, ObserveScope};
-pub use engine::{Engine, EngineOptions, OwnContainer};
+pub use engine::{Engine, EngineFacts, EngineOptions, OwnContainer};
 pub use engine_report::{EngineReport, engine_report};
 pub use error::Error;
 pub use host_snapshot::{HostSnapshot, SnapshotContainer, host_snapshot};

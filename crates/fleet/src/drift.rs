@@ -125,7 +125,11 @@ mod tests {
             applications: vec![application],
             ..HostReport::default()
         };
-        LastReport { report, received: Timestamp(NOW.0 - age * 1000), conflict: None }
+        LastReport {
+            report: std::sync::Arc::new(report),
+            received: Timestamp(NOW.0 - age * 1000),
+            conflict: None,
+        }
     }
 
     #[test]

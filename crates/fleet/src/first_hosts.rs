@@ -346,7 +346,7 @@ mod tests {
             applications: vec![application],
             ..HostReport::default()
         };
-        LastReport { report, received: at, conflict: None }
+        LastReport { report: std::sync::Arc::new(report), received: at, conflict: None }
     }
 
     const GOOD: (SyncStatus, HealthStatus) = (SyncStatus::Synced, HealthStatus::Healthy);
@@ -460,7 +460,8 @@ mod tests {
         for otherwise in [Otherwise::Hold, Otherwise::Proceed] {
             let mut it = Waiting::new(otherwise);
             let mut failed = shop("a", "a", BACK, NOW);
-            failed.report.applications[0].failed = Some(CommitId::from_stored("b".repeat(40)));
+            std::sync::Arc::make_mut(&mut failed.report).applications[0].failed =
+                Some(CommitId::from_stored("b".repeat(40)));
             assert_eq!(it.at(0, Some(vec![failed])), said("FirstHostFailed", None));
             assert_eq!(it.seen(200, &[("a", "b", GOOD)]), said("FirstHostFailed", None));
             assert_eq!(it.at(300, None), said("FirstHostFailed", None));
@@ -485,7 +486,7 @@ mod tests {
             }),
             ("FirstHostsUnknown", |it, minute| {
                 let mut started = shop("a", "b", GOOD, NOW.after(Duration::from_mins(minute)));
-                started.report.applications.clear();
+                std::sync::Arc::make_mut(&mut started.report).applications.clear();
                 it.at(minute, Some(vec![started]))
             }),
             ("FirstHostsNotReady", |it, minute| it.seen(minute, &[("a", "a", GOOD), ("c", "b", GOOD)])),
@@ -516,7 +517,8 @@ mod tests {
         it.seen(0, &[("a", "b", GOOD)]);
         // The first host has fetched a commit that this agent does not know yet, and that does not change the shop.
         let mut ahead = shop("a", "c", GOOD, NOW.after(Duration::from_mins(5)));
-        ahead.report.applications[0].revision_commit = Some(CommitId::from_stored("b".repeat(40)));
+        std::sync::Arc::make_mut(&mut ahead.report).applications[0].revision_commit =
+            Some(CommitId::from_stored("b".repeat(40)));
         assert_eq!(it.at(5, Some(vec![ahead])), said("FirstHostsNew", Some(10)));
         // And now this agent has it, and the first host has not.
         it.commit = "c";
@@ -529,11 +531,11 @@ mod tests {
         let mut it = Waiting::new(Otherwise::Hold);
         let at = NOW.after(Duration::from_mins(1));
         let mut other = shop("c", "b", GOOD, at);
-        other.report.applications[0].name = AppName::from("mail");
+        std::sync::Arc::make_mut(&mut other.report).applications[0].name = AppName::from("mail");
         assert_eq!(it.at(1, Some(vec![shop("a", "b", GOOD, at), other])), said("FirstHostsNew", Some(11)));
         // Nor are hosts with other labels.
         let mut elsewhere = shop("d", "a", SICK, at);
-        elsewhere.report.labels.clear();
+        std::sync::Arc::make_mut(&mut elsewhere.report).labels.clear();
         assert_eq!(
             it.at(1, Some(vec![shop("a", "b", GOOD, at), elsewhere.clone()])),
             said("FirstHostsNew", Some(11))

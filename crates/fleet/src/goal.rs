@@ -134,7 +134,7 @@ mod tests {
             applications: vec![application],
             ..HostReport::default()
         };
-        LastReport { report, received: NOW, conflict: None }
+        LastReport { report: std::sync::Arc::new(report), received: NOW, conflict: None }
     }
 
     fn goal() -> FleetGoal {
@@ -170,8 +170,8 @@ mod tests {
             health: HealthStatus::Degraded,
             ..last.report.applications[0].clone()
         };
-        last.report.repositories.push(other);
-        last.report.applications.push(sick);
+        std::sync::Arc::make_mut(&mut last.report).repositories.push(other);
+        std::sync::Arc::make_mut(&mut last.report).applications.push(sick);
         let hosts = view(vec![last], &[], NOW);
         assert_eq!(unreached(&hosts, &goal()), ["a: mail is Synced and Degraded"]);
         let only = FleetGoal { repository: Some("infra".to_owned()), ..goal() };
@@ -181,10 +181,10 @@ mod tests {
     #[test]
     fn host_that_has_not_observed_all_has_not_reached_it() {
         let mut last = host("a", "a", HealthStatus::Healthy);
-        last.report.repositories[0].applications = 2;
+        std::sync::Arc::make_mut(&mut last.report).repositories[0].applications = 2;
         let hosts = view(vec![last.clone()], &[], NOW);
         assert_eq!(unreached(&hosts, &goal()), ["a: 1 of 2 applications of infra are observed"]);
-        last.report.repositories.clear();
+        std::sync::Arc::make_mut(&mut last.report).repositories.clear();
         let started = view(vec![last], &[], NOW);
         assert_eq!(unreached(&started, &goal()), ["a: the agent has just started"]);
     }

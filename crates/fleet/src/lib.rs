@@ -5,7 +5,7 @@
 //! never healthy. This crate reads and sends nothing; the agent sends reports, the store keeps them, the API shows them.
 //!
 //! ```
-//! use std::time::Duration;
+//! use std::{sync::Arc, time::Duration};
 //!
 //! use driftless_fleet::{HostReport, HostState, LastReport, RepositoryReport, view};
 //! use driftless_model::Timestamp;
@@ -15,7 +15,7 @@
 //! let (host, instance) = ("nas".to_owned(), "a1".to_owned());
 //! let report = HostReport { host, instance, repositories, ..HostReport::default() };
 //! let heard = Timestamp(1_000_000);
-//! let last = LastReport { report, received: heard, conflict: None };
+//! let last = LastReport { report: Arc::new(report), received: heard, conflict: None };
 //!
 //! let expected = ["nas".to_owned(), "web".to_owned()];
 //! let hosts = view(vec![last.clone()], &expected, heard.after(Duration::from_secs(30)));
@@ -26,6 +26,7 @@
 //! assert_eq!(hosts[0].state, HostState::Lost);
 //! ```
 
+mod behind;
 mod drift;
 mod first_hosts;
 mod freshness;
@@ -35,6 +36,7 @@ mod report;
 mod status;
 mod view;
 
+pub use behind::BehindCommit;
 pub use drift::{ApplicationDrift, FleetDrift, UnknownHost, fleet_drift};
 pub use first_hosts::{AfterDecision, AfterHold, AfterReason, KnownHosts, WaitingCommit, decide_after};
 pub use freshness::{Freshness, LOST_AFTER, freshness};

@@ -40,6 +40,9 @@ pub struct HostReport {
     pub instance: String,
     /// The version of the agent.
     pub agent_version: String,
+    /// The version of the engine. Empty if it is not known, as in reports of older agents.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub engine_version: String,
     /// The time between two heartbeats, in seconds.
     pub every: u64,
     /// In the order of the configuration.
@@ -59,6 +62,12 @@ pub struct RepositoryReport {
     /// The newest commit that was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,
+    /// The committer's time of this commit. `None` in reports of older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_time: Option<Timestamp>,
+    /// The branch, tag or commit that the host follows. Empty in reports of older agents.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reference: String,
     /// The number of applications that this commit has for the host.
     #[serde(default)]
     pub applications: usize,
@@ -102,6 +111,13 @@ pub struct ApplicationReport {
     pub drift: usize,
 }
 
+impl ApplicationReport {
+    /// Whether it works and is as Git says, without any difference.
+    pub fn is_well(&self) -> bool {
+        self.sync == SyncStatus::Synced && self.health == HealthStatus::Healthy && self.drift == 0
+    }
+}
+
 /// A report that a collector refuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReport {
@@ -136,6 +152,7 @@ impl Default for HostReport {
             labels: BTreeMap::new(),
             instance: String::new(),
             agent_version: String::new(),
+            engine_version: String::new(),
             every: 30,
             repositories: Vec::new(),
             applications: Vec::new(),
@@ -147,6 +164,16 @@ impl HostReport {
     /// The time between two heartbeats.
     pub fn heartbeat(&self) -> Duration {
         Duration::from_secs(self.every)
+    }
+
+    /// The number of differences from Git of all applications.
+    pub fn drift(&self) -> usize {
+        self.applications.iter().map(|application| application.drift).fold(0, usize::saturating_add)
+    }
+
+    /// The applications that are not well: see [`ApplicationReport::is_well`].
+    pub fn unwell(&self) -> impl Iterator<Item = &ApplicationReport> {
+        self.applications.iter().filter(|application| !application.is_well())
     }
 
     /// The same without the times of fetches, which change all the time and are no news.
@@ -200,6 +227,10 @@ impl HostReport {
                 *text = text.chars().take(LONGEST_TEXT - 1).chain(['…']).collect();
             }
         }
+        let references = self.repositories.iter_mut().map(|repository| &mut repository.reference);
+        for text in references.chain([&mut self.engine_version]) {
+            *text = printable(text).chars().take(LONGEST_TEXT).collect();
+        }
         self.applications.truncate(MOST_APPLICATIONS);
         self.repositories.truncate(MOST_PARTS);
         self
@@ -236,7 +267,8 @@ impl HostReport {
         let is_long = |text: &str| text.chars().count() > LONGEST_TEXT;
         let repositories = self.repositories.iter().flat_map(|repository| {
             let commit = repository.commit.as_ref().map_or("", CommitId::as_str);
-            [repository.name.as_str(), repository.message.as_str(), commit]
+            let reference = repository.reference.as_str();
+            [repository.name.as_str(), repository.message.as_str(), commit, reference]
         });
         let applications = self.applications.iter().flat_map(|application| {
             let commit = application.commit.as_ref().map_or("", CommitId::as_str);
@@ -247,6 +279,7 @@ impl HostReport {
         });
         let labels = self.labels.iter().flat_map(|(label, value)| [label.as_str(), value.as_str()]);
         let texts = repositories.chain(applications).chain(labels).chain([self.agent_version.as_str()]);
+        let texts = texts.chain([self.engine_version.as_str()]);
         if texts.clone().any(is_long) {
             return wrong("message", &format!("or another text has more than {LONGEST_TEXT} characters"));
         }
@@ -285,6 +318,7 @@ mod tests {
             HostReport { repositories: vec![RepositoryReport::default(); 101], ..report() },
             HostReport { agent_version: "1".repeat(501), ..report() },
             HostReport { agent_version: "1\u{1b}[2J".to_owned(), ..report() },
+            HostReport { engine_version: "1\u{1b}[2J".to_owned(), ..report() },
         ] {
             assert!(matches!(wrong.check("nas"), Err(InvalidReport::Field { .. })), "{wrong:?}");
         }

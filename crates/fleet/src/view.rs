@@ -1,11 +1,12 @@
 //! The view of a fleet: hosts with their state, worst first.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use driftless_model::{HealthStatus, SyncStatus, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    behind::{BehindCommit, behind},
     freshness::{Freshness, freshness},
     report::HostReport,
 };
@@ -13,8 +14,8 @@ use crate::{
 /// The last report of a host, as the collector keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReport {
-    /// The report.
-    pub report: HostReport,
+    /// The report, which is parsed once and shared by all views.
+    pub report: Arc<HostReport>,
     /// When the host was last heard, by the clock of the collector.
     pub received: Timestamp,
     /// Another machine that uses the same name.
@@ -93,7 +94,31 @@ pub struct HostView {
     pub conflict: Option<NameConflict>,
     /// The last report, also of a stale or lost host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<HostReport>,
+    pub report: Option<Arc<HostReport>>,
+    /// The repositories of which another host has reported a newer commit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<BehindCommit>,
+}
+
+impl HostView {
+    /// Whether the last report is recent enough to be believed.
+    pub fn is_known(&self) -> bool {
+        !matches!(self.state, HostState::Lost | HostState::Stale | HostState::NeverReported)
+    }
+}
+
+impl HostState {
+    /// All states, worst first.
+    pub const ALL: [Self; 8] = [
+        Self::Lost,
+        Self::NeverReported,
+        Self::Degraded,
+        Self::Stale,
+        Self::OutOfSync,
+        Self::Progressing,
+        Self::Suspended,
+        Self::Healthy,
+    ];
 }
 
 /// All hosts that have reported or are expected, worst first and then by name.
@@ -113,9 +138,15 @@ pub fn view(reports: Vec<LastReport>, expected: &[String], now: Timestamp) -> Ve
             expected: true,
             conflict: None,
             report: None,
+            behind: Vec::new(),
         });
     }
     let mut hosts: Vec<HostView> = hosts.into_values().collect();
+    let reports: Vec<Option<&HostReport>> = hosts.iter().map(|host| host.report.as_deref()).collect();
+    let behind = behind(&reports);
+    for (host, behind) in hosts.iter_mut().zip(behind) {
+        host.behind = behind;
+    }
     sort(&mut hosts);
     hosts
 }
@@ -157,11 +188,13 @@ fn host_view(last: LastReport, expected: &[String], now: Timestamp) -> HostView 
         expected: expected.contains(&report.host),
         conflict,
         report: Some(report),
+        behind: Vec::new(),
     }
 }
 
 /// The worst that a fresh report says, and the first thing that it says it about.
 fn reported_state(report: &HostReport) -> (HostState, String) {
+    // A sentence is made for the worst one only: there may be thousands.
     let applications = report.applications.iter().map(|application| {
         let state = match (application.health, application.sync) {
             (HealthStatus::Degraded | HealthStatus::Missing, _) => HostState::Degraded,
@@ -170,16 +203,17 @@ fn reported_state(report: &HostReport) -> (HostState, String) {
             (_, SyncStatus::OutOfSync | SyncStatus::Unknown) => HostState::OutOfSync,
             (HealthStatus::Healthy, SyncStatus::Synced) => HostState::Healthy,
         };
-        (state, sentence(application.name.as_str(), &application.message))
+        (state, (application.name.as_str(), application.message.as_str()))
     });
     let repositories = report.repositories.iter().filter(|repository| !repository.message.is_empty());
     let repositories = repositories
-        .map(|repository| (HostState::OutOfSync, sentence(&repository.name, &repository.message)));
+        .map(|repository| (HostState::OutOfSync, (repository.name.as_str(), repository.message.as_str())));
     let unobserved = report.repositories.iter().filter_map(|repository| report.unobserved(repository));
     let started = report.repositories.is_empty().then(|| "the agent has just started".to_owned());
     let incomplete = unobserved.chain(started).map(|reason| (HostState::Progressing, reason));
-    let worst = applications.chain(repositories).chain(incomplete).min_by_key(|(state, _)| *state);
-    match worst {
+    let worst = applications.chain(repositories).min_by_key(|(state, _)| *state);
+    let worst = worst.map(|(state, (name, message))| (state, sentence(name, message)));
+    match worst.into_iter().chain(incomplete).min_by_key(|(state, _)| *state) {
         Some((state, reason)) if state != HostState::Healthy => (state, reason),
         Some(_) | None => (HostState::Healthy, String::new()),
     }
@@ -223,7 +257,7 @@ mod tests {
             }],
             ..HostReport::default()
         };
-        LastReport { report, received: Timestamp(NOW.0 - age * 1000), conflict: None }
+        LastReport { report: Arc::new(report), received: Timestamp(NOW.0 - age * 1000), conflict: None }
     }
 
     fn states(reports: Vec<LastReport>, expected: &[String]) -> Vec<(String, HostState)> {
@@ -276,13 +310,13 @@ mod tests {
     #[test]
     fn host_that_has_not_observed_all_is_not_healthy() {
         let mut last = host("nas", SyncStatus::Synced, HealthStatus::Healthy, 1);
-        last.report.repositories[0].applications = 3;
+        Arc::make_mut(&mut last.report).repositories[0].applications = 3;
         let seen = view(vec![last.clone()], &[], NOW);
         let state = |seen: &[HostView]| (seen[0].state, seen[0].reason.clone());
         let reason = "1 of 3 applications of infra are observed".to_owned();
         assert_eq!(state(&seen), (HostState::Progressing, reason));
-        last.report.repositories.clear();
-        last.report.applications.clear();
+        Arc::make_mut(&mut last.report).repositories.clear();
+        Arc::make_mut(&mut last.report).applications.clear();
         let reason = "the agent has just started".to_owned();
         assert_eq!(state(&view(vec![last], &[], NOW)), (HostState::Progressing, reason));
     }
@@ -291,7 +325,7 @@ mod tests {
     fn failed_fetch_is_out_of_sync() {
         let mut last = host("nas", SyncStatus::Synced, HealthStatus::Healthy, 1);
         let message = "could not fetch".to_owned();
-        last.report.repositories =
+        Arc::make_mut(&mut last.report).repositories =
             vec![RepositoryReport { name: "infra".to_owned(), message, ..Default::default() }];
         let seen = view(vec![last], &[], NOW);
         assert_eq!(

@@ -122,6 +122,12 @@ const MIGRATIONS: &[&str] = &[
     CREATE INDEX fleet_history_by_host ON fleet_history (host, sequence);
     CREATE INDEX fleet_history_by_app ON fleet_history (app, sequence);
 ",
+    "
+    -- Reports are large and seldom change, and a heartbeat writes only the row of its host.
+    CREATE TABLE fleet_reports (name TEXT PRIMARY KEY, report TEXT NOT NULL);
+    INSERT INTO fleet_reports SELECT name, report FROM fleet_hosts;
+    ALTER TABLE fleet_hosts DROP COLUMN report;
+",
 ];
 
 /// The time to wait for another process that has locked the file, such as a backup.
@@ -346,6 +352,7 @@ mod tests {
         "2c16016577d3e4b4",
         "d92d1a5c43a4c2f5",
         "e216abc6bcba86ca",
+        "73206d121299de07",
     ];
 
     #[test]

@@ -15,9 +15,13 @@ const HISTORY_MOST: u64 = 50_000;
 
 const WHAT: &str = "the hosts of the fleet";
 
-/// The columns of [`stored_host`], in its order.
-const COLUMNS: &str =
-    "name, instance, digest, received, report, conflict_instance, conflict_from, conflict_at";
+/// The columns of [`fleet_row`], in its order.
+const COLUMNS: &str = "name, instance, digest, received, conflict_instance, conflict_from, conflict_at";
+
+/// One host with its report, as [`stored_host`] reads it.
+const WITH_REPORT: &str =
+    "SELECT name, instance, digest, received, conflict_instance, conflict_from, conflict_at, report
+    FROM fleet_hosts JOIN fleet_reports USING (name)";
 
 /// The last report of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,21 @@ pub struct StoredHost {
     pub received: Timestamp,
     /// The report, in JSON.
     pub report: String,
+    /// The machine that was refused last because it has the same name.
+    pub conflict: Option<StoredConflict>,
+}
+
+/// A host without its report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetRow {
+    /// The name of the host.
+    pub name: String,
+    /// The id of the machine.
+    pub instance: String,
+    /// Identifies the report.
+    pub digest: String,
+    /// When the host was last heard.
+    pub received: Timestamp,
     /// The machine that was refused last because it has the same name.
     pub conflict: Option<StoredConflict>,
 }
@@ -89,16 +108,24 @@ impl Store {
     /// All hosts by name.
     pub fn fleet_hosts(&self) -> Result<Vec<StoredHost>, Error> {
         self.read(WHAT, |connection| {
+            let mut statement = connection.prepare_cached(&format!("{WITH_REPORT} ORDER BY name"))?;
+            Ok(statement.query_map([], stored_host)?.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// All hosts by name, without their reports, which are most of the data.
+    pub fn fleet_rows(&self) -> Result<Vec<FleetRow>, Error> {
+        self.read(WHAT, |connection| {
             let query = format!("SELECT {COLUMNS} FROM fleet_hosts ORDER BY name");
             let mut statement = connection.prepare_cached(&query)?;
-            Ok(statement.query_map([], stored_host)?.collect::<Result<_, _>>()?)
+            Ok(statement.query_map([], fleet_row)?.collect::<Result<_, _>>()?)
         })
     }
 
     /// One host.
     pub fn fleet_host(&self, name: &str) -> Result<Option<StoredHost>, Error> {
         self.read(WHAT, |connection| {
-            let query = format!("SELECT {COLUMNS} FROM fleet_hosts WHERE name = ?1");
+            let query = format!("{WITH_REPORT} WHERE name = ?1");
             Ok(connection.prepare_cached(&query)?.query_row(params![name], stored_host).optional()?)
         })
     }
@@ -112,7 +139,7 @@ impl Store {
         decide: impl FnOnce(Option<StoredHost>) -> (FleetChange, Vec<StoredFleetEntry>, T),
     ) -> Result<Result<T, FleetFull>, Error> {
         self.write(WHAT, Durability::Process, |transaction| {
-            let query = format!("SELECT {COLUMNS} FROM fleet_hosts WHERE name = ?1");
+            let query = format!("{WITH_REPORT} WHERE name = ?1");
             let known =
                 transaction.prepare_cached(&query)?.query_row(params![name], stored_host).optional()?;
             let (change, news, answer) = decide(known);
@@ -170,6 +197,7 @@ impl Store {
     /// Removes a host. False: there is none of this name.
     pub fn remove_fleet_host(&self, name: &str) -> Result<bool, Error> {
         self.write(WHAT, Durability::Power, |transaction| {
+            transaction.execute("DELETE FROM fleet_reports WHERE name = ?1", params![name])?;
             Ok(transaction.execute("DELETE FROM fleet_hosts WHERE name = ?1", params![name])? > 0)
         })
     }
@@ -200,7 +228,8 @@ fn set_report(
     bounds: FleetBounds,
 ) -> Result<Option<FleetFull>, rusqlite::Error> {
     let StoredHost { name, instance, digest, received, report, conflict } = host;
-    let others = "SELECT COUNT(*), COALESCE(SUM(octet_length(report)), 0) FROM fleet_hosts WHERE name <> ?1";
+    let others =
+        "SELECT COUNT(*), COALESCE(SUM(octet_length(report)), 0) FROM fleet_reports WHERE name <> ?1";
     let (hosts, bytes): (i64, i64) =
         transaction.prepare_cached(others)?.query_row(params![name], |row| Ok((row.get(0)?, row.get(1)?)))?;
     if from_sql(hosts) >= bounds.hosts {
@@ -212,18 +241,20 @@ fn set_report(
     let conflict = conflict.as_ref();
     transaction
         .prepare_cached(&format!(
-            "INSERT OR REPLACE INTO fleet_hosts ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+            "INSERT OR REPLACE INTO fleet_hosts ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
         ))?
         .execute(params![
             name,
             instance,
             digest,
             to_sql(received.0),
-            report,
             conflict.map(|conflict| &conflict.instance),
             conflict.map(|conflict| &conflict.from),
             conflict.map(|conflict| to_sql(conflict.at.0)),
         ])?;
+    transaction
+        .prepare_cached("INSERT OR REPLACE INTO fleet_reports (name, report) VALUES (?1, ?2)")?
+        .execute(params![name, report])?;
     Ok(None)
 }
 
@@ -243,19 +274,23 @@ fn set_conflict(
 }
 
 fn stored_host(row: &Row<'_>) -> Result<StoredHost, rusqlite::Error> {
-    let instance: Option<String> = row.get(5)?;
-    let (from, at): (Option<String>, Option<i64>) = (row.get(6)?, row.get(7)?);
+    let FleetRow { name, instance, digest, received, conflict } = fleet_row(row)?;
+    Ok(StoredHost { name, instance, digest, received, report: row.get(7)?, conflict })
+}
+
+fn fleet_row(row: &Row<'_>) -> Result<FleetRow, rusqlite::Error> {
+    let instance: Option<String> = row.get(4)?;
+    let (from, at): (Option<String>, Option<i64>) = (row.get(5)?, row.get(6)?);
     let conflict = instance.map(|instance| StoredConflict {
         instance,
         from: from.unwrap_or_default(),
         at: Timestamp(from_sql(at.unwrap_or_default())),
     });
-    Ok(StoredHost {
+    Ok(FleetRow {
         name: row.get(0)?,
         instance: row.get(1)?,
         digest: row.get(2)?,
         received: Timestamp(from_sql(row.get(3)?)),
-        report: row.get(4)?,
         conflict,
     })
 }
@@ -292,6 +327,9 @@ mod tests {
         assert_eq!(set(&store, host("third", "c", "1"), TWO), Err(FleetFull::Hosts(2)));
         set(&store, host("web", "a", "2"), TWO).unwrap();
         assert_eq!(store.fleet_hosts().unwrap(), [host("nas", "b", "1"), host("web", "a", "2")]);
+        let rows = store.fleet_rows().unwrap();
+        let rows: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.digest.as_str())).collect();
+        assert_eq!(rows, [("nas", "1"), ("web", "2")]);
         assert!(store.remove_fleet_host("web").unwrap());
         assert!(!store.remove_fleet_host("web").unwrap());
         assert_eq!(store.fleet_host("web").unwrap(), None);

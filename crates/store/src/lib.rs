@@ -63,7 +63,9 @@ pub use containers::InspectedContainers;
 pub use contents::{ContentDir, Visibility};
 pub use deliveries::DeliveryState;
 pub use error::Error;
-pub use fleet::{FleetBounds, FleetChange, FleetFull, StoredConflict, StoredFleetEntry, StoredHost};
+pub use fleet::{
+    FleetBounds, FleetChange, FleetFull, FleetRow, StoredConflict, StoredFleetEntry, StoredHost,
+};
 pub use notifications::IncidentUpdate;
 pub use queues::QueueLength;
 pub use state_dir::StateDir;

@@ -3,7 +3,7 @@
 //! A report is the whole state, so it may arrive twice, late or never. A second machine with the name of a fresh host is
 //! refused.
 
-use std::{io::Read as _, time::Duration};
+use std::{io::Read as _, sync::Arc, time::Duration};
 
 use axum::{
     Extension, Json,
@@ -84,7 +84,10 @@ pub(super) async fn peers(
     let wanted: Option<Vec<&str>> = query.applications.as_deref().map(|names| names.split(',').collect());
     for host in &mut hosts {
         (host.conflict, host.reason) = (None, String::new());
-        host.report = host.report.take().map(|report| report.for_peers(wanted.as_deref()));
+        host.report = host.report.take().map(|report| {
+            let report = Arc::unwrap_or_clone(report);
+            Arc::new(report.for_peers(wanted.as_deref()))
+        });
     }
     Ok(Json(FleetStatus { accepts: true, hosts, ..FleetStatus::default() }))
 }
@@ -154,16 +157,18 @@ pub(super) async fn report(
     let report: HostReport =
         serde_json::from_slice(&json).map_err(|error| Error::Malformed(format!("the report: {error}")))?;
     report.check(&name).map_err(|error| Error::Malformed(error.to_string()))?;
+    let (report, digest) = (Arc::new(report), digest_hex(&json));
     let host = StoredHost {
         name: name.clone(),
         instance: report.instance.clone(),
-        digest: digest_hex(&json),
+        digest: digest.clone(),
         received: now,
-        report: serde_json::to_string(&report).map_err(|error| Error::Malformed(error.to_string()))?,
+        report: serde_json::to_string(&*report).map_err(|error| Error::Malformed(error.to_string()))?,
         conflict: None,
     };
     let from = caller.from.clone();
-    match read(&shared.store, move |store| accept(store, host, from)).await? {
+    let sent = Arc::clone(&report);
+    match read(&shared.store, move |store| accept(store, host, &sent, from)).await? {
         Err(FleetFull::Hosts(most)) => {
             Err(Error::FleetFull(format!("this collector has {most} hosts already")))
         }
@@ -173,6 +178,7 @@ pub(super) async fn report(
             json.len().div_ceil(1024)
         ))),
         Ok(Acceptance::Stored(news)) => {
+            shared.handle.parsed_reports().keep(&name, &digest, report);
             if let Some(news) = news {
                 note.set(&format!("{name}: {news}"));
             }
@@ -221,22 +227,19 @@ enum Acceptance {
 fn accept(
     store: &Store,
     host: StoredHost,
+    report: &HostReport,
     from: String,
 ) -> Result<Result<Acceptance, FleetFull>, store::Error> {
-    let name = host.name.clone();
-    let after = last_report(host.clone());
+    let (name, received) = (host.name.clone(), host.received);
     store.change_fleet_host(&name, BOUNDS, |known| {
         let before = known.clone().and_then(last_report);
-        let (change, answer) = decide(known, host, from);
-        let news = match (&change, &after) {
-            (FleetChange::Report(_), Some(after)) => {
-                let before = before.as_ref().map(|last| &last.report);
-                history_of(before, &after.report, after.received)
-                    .into_iter()
-                    .filter_map(stored_entry)
-                    .collect()
+        let before = before.as_ref().map(|last| &*last.report);
+        let (change, answer) = decide(known, host, before.map(HostReport::heartbeat), from);
+        let news = match &change {
+            FleetChange::Report(_) => {
+                history_of(before, report, received).into_iter().filter_map(stored_entry).collect()
             }
-            (FleetChange::Report(_) | FleetChange::Refusal(_), _) => Vec::new(),
+            FleetChange::Refusal(_) => Vec::new(),
         };
         (change, news, answer)
     })
@@ -247,14 +250,19 @@ fn stored_entry(entry: FleetHistoryEntry) -> Option<StoredFleetEntry> {
     Some(StoredFleetEntry { host: entry.host, app: entry.application.to_string(), entry: json })
 }
 
-/// The first machine keeps the name while it is fresh.
-fn decide(known: Option<StoredHost>, host: StoredHost, from: String) -> (FleetChange, Acceptance) {
+/// The first machine, which is heard `every` so often, keeps the name while it is fresh.
+fn decide(
+    known: Option<StoredHost>,
+    host: StoredHost,
+    every: Option<Duration>,
+    from: String,
+) -> (FleetChange, Acceptance) {
     let now = host.received;
     let (news, conflict) = match known {
         None => (Some("new host"), None),
         Some(known) if known.instance == host.instance => (None, known.conflict),
         Some(known) => {
-            let every = last_report(known.clone()).map(|last| last.report.heartbeat()).unwrap_or_default();
+            let every = every.unwrap_or_default();
             if freshness(known.received, every, now) == Freshness::Fresh {
                 let before = known.conflict.filter(|conflict| {
                     conflict.instance == host.instance

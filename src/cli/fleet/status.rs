@@ -10,7 +10,7 @@ use driftless_model::{CommitId, Timestamp};
 use super::picture::{Picture, PictureArgs};
 use crate::cli::{
     context::{Context, Verdict},
-    error::Error,
+    error::{CommandError, Error},
     options::Output,
     output::{json, print, yaml},
     screen::{Colours, Paint, plain},
@@ -24,13 +24,18 @@ const COLUMNS: usize = 80;
 /// Show the hosts of the fleet, worst first.
 ///
 /// A host is Stale after three missed heartbeats and Lost after ten minutes; then its last state is not shown as if it
-/// were true. Exits with 0 also if hosts are not well.
+/// were true. A host is behind if another one has reported a newer commit of the same branch. Exits with 0 also if hosts are
+/// not well.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   driftless fleet status
+  driftless fleet status --host nas
   AWS_ENDPOINT_URL_S3=https://s3.local driftless fleet status --from s3://fleet")]
 pub(in crate::cli) struct FleetStatusArgs {
+    /// Show this host with all of its applications.
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
     /// Output format; wide adds versions and labels.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -38,13 +43,33 @@ pub(in crate::cli) struct FleetStatusArgs {
     picture: PictureArgs,
 }
 
+/// A host that neither has reported nor is expected.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no host `{0}` in the fleet")]
+struct UnknownHostName(String);
+
+impl CommandError for UnknownHostName {
+    fn help(&self) -> Option<String> {
+        Some("`driftless fleet status` lists the hosts".to_owned())
+    }
+}
+
 pub(super) async fn status(args: &FleetStatusArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let status = Picture::new(&args.picture, context)?.look(context).await?;
+    let mut status = Picture::new(&args.picture, context)?.look(context).await?;
+    let now = context.clock.now();
+    if let Some(name) = &args.host {
+        status.hosts.retain(|host| host.name == *name);
+        let Some(host) = status.hosts.first() else { return Err(UnknownHostName(name.clone()).into()) };
+        if matches!(args.output, Output::Table | Output::Wide) {
+            print(&host_text(host, args.output == Output::Wide, now, context.colours))?;
+            return Ok(Verdict::Yes);
+        }
+    }
     print(&match args.output {
         Output::Json => json(&status),
         Output::Yaml => yaml(&status),
-        Output::Table => text(&status, false, context.clock.now(), context.colours),
-        Output::Wide => text(&status, true, context.clock.now(), context.colours),
+        Output::Table => text(&status, false, now, context.colours),
+        Output::Wide => text(&status, true, now, context.colours),
     })?;
     Ok(Verdict::Yes)
 }
@@ -60,18 +85,7 @@ fn text(status: &FleetStatus, is_wide: bool, now: Timestamp, colours: Colours) -
         text.push_str(&table(hosts, is_wide, now, colours));
     }
     for host in hosts {
-        if let Some(conflict) = &host.conflict {
-            // A bucket does not know where a report comes from.
-            let from = match conflict.from.as_str() {
-                "" => String::new(),
-                from => format!(" from {}", plain(from)),
-            };
-            let (host, instance) = (plain(&host.name), plain(&conflict.instance));
-            let sentence = format!(
-                "{host}: another machine reports with this name{from} and is refused (instance {instance})"
-            );
-            let _ = writeln!(text, "{}", colours.paint(Paint::Warn, &sentence));
-        }
+        text.push_str(&conflict_line(host, colours));
     }
     if let Some(source) = source {
         text.push_str(&source_line(source, now, colours));
@@ -82,27 +96,95 @@ fn text(status: &FleetStatus, is_wide: bool, now: Timestamp, colours: Colours) -
     text
 }
 
+/// A line if another machine uses the name of the host.
+fn conflict_line(host: &HostView, colours: Colours) -> String {
+    let Some(conflict) = &host.conflict else { return String::new() };
+    // A bucket does not know where a report comes from.
+    let from = match conflict.from.as_str() {
+        "" => String::new(),
+        from => format!(" from {}", plain(from)),
+    };
+    let (host, instance) = (plain(&host.name), plain(&conflict.instance));
+    let sentence =
+        format!("{host}: another machine reports with this name{from} and is refused (instance {instance})");
+    format!("{}\n", colours.paint(Paint::Warn, &sentence))
+}
+
+/// One host with all of its applications.
+fn host_text(host: &HostView, is_wide: bool, now: Timestamp, colours: Colours) -> String {
+    let mut text = table(std::slice::from_ref(host), is_wide, now, colours);
+    text.push_str(&conflict_line(host, colours));
+    let Some(report) = &host.report else { return text };
+    let versions = [("agent", &report.agent_version), ("engine", &report.engine_version)];
+    let versions = versions.into_iter().filter(|(_, version)| !version.is_empty());
+    let versions: Vec<String> =
+        versions.map(|(name, version)| format!("{name} {}", plain(version))).collect();
+    if !versions.is_empty() {
+        let _ = writeln!(text, "{}", versions.join(", "));
+    }
+    if !host.is_known() {
+        let note = "its applications are shown as they were when it was last heard";
+        let _ = writeln!(text, "{}", colours.paint(Paint::Warn, note));
+    }
+    if report.applications.is_empty() {
+        text.push_str("no applications\n");
+        return text;
+    }
+    let mut table = Table::new(0, &["APPLICATION", "SYNC", "HEALTH", "COMMIT", "DRIFT", "MESSAGE"]);
+    for application in &report.applications {
+        let paint = match (host.is_known(), application.is_well()) {
+            (false, _) => Paint::Soft,
+            (true, true) => Paint::Good,
+            (true, false) => Paint::Warn,
+        };
+        table.row([
+            Cell::painted(Paint::Strong, plain(application.name.as_str())),
+            Cell::painted(paint, format!("{:?}", application.sync)),
+            Cell::painted(paint, format!("{:?}", application.health)),
+            application.commit.as_ref().map_or("none", short).into(),
+            application.drift.to_string().into(),
+            plain(&application.message).into(),
+        ]);
+    }
+    if !is_wide {
+        table.fit(COLUMNS);
+    }
+    text.push('\n');
+    text.push_str(&table.render(colours));
+    text
+}
+
+fn short(commit: &CommitId) -> &str {
+    commit.short().get(..7).unwrap_or(commit.short())
+}
+
 fn table(hosts: &[HostView], is_wide: bool, now: Timestamp, colours: Colours) -> String {
-    let mut head = vec!["HOST", "STATE", "HEARD", "COMMIT", "APPS", "DRIFT"];
+    let has_behind = hosts.iter().any(|host| !host.behind.is_empty());
+    let mut head = vec!["HOST", "STATE", "HEARD", "COMMIT"];
+    head.extend(has_behind.then_some("BEHIND"));
+    head.extend(["APPS", "DRIFT"]);
     if is_wide {
-        head.extend(["AGENT", "LABELS"]);
+        head.extend(["AGENT", "ENGINE", "LABELS"]);
     }
     head.push("REASON");
     let mut table = Table::new(0, &head);
     for host in hosts {
         let report = host.report.as_ref();
-        let drift: Option<usize> = report.map(|report| report.applications.iter().map(|it| it.drift).sum());
         let mut cells: Vec<Cell> = vec![
             Cell::painted(Paint::Strong, plain(&host.name)),
             Cell::painted(paint(host.state), host.state.to_string()),
             host.last_heard.map_or_else(|| "never".to_owned(), |at| span(now.since(at))).into(),
-            report.map(commits).unwrap_or_default().into(),
-            report.map(|report| report.applications.len().to_string()).unwrap_or_default().into(),
-            drift.map(|drift| drift.to_string()).unwrap_or_default().into(),
+            report.map(|report| commits(report)).unwrap_or_default().into(),
         ];
+        if has_behind {
+            cells.push(behind(host).into());
+        }
+        cells.push(report.map(|report| applications(report)).unwrap_or_default().into());
+        cells.push(report.map(|report| report.drift().to_string()).unwrap_or_default().into());
         if is_wide {
             cells.push(report.map_or(String::new(), |report| plain(&report.agent_version)).into());
-            cells.push(report.map(labels).unwrap_or_default().into());
+            cells.push(report.map_or(String::new(), |report| plain(&report.engine_version)).into());
+            cells.push(report.map(|report| labels(report)).unwrap_or_default().into());
         }
         cells.push(plain(&host.reason).into());
         table.row(cells);
@@ -117,9 +199,24 @@ fn table(hosts: &[HostView], is_wide: bool, now: Timestamp, colours: Colours) ->
 fn commits(report: &HostReport) -> String {
     match report.repositories.as_slice() {
         [] => "none".to_owned(),
-        [one] => one.commit.as_ref().map_or("none", CommitId::short).chars().take(7).collect(),
+        [one] => one.commit.as_ref().map_or("none", short).to_owned(),
         many => format!("{} repos", many.len()),
     }
+}
+
+/// The newest commit of the repository in which the host is behind, or the number of such repositories.
+fn behind(host: &HostView) -> String {
+    match host.behind.as_slice() {
+        [] => String::new(),
+        [one] => short(&one.newest).to_owned(),
+        many => format!("{} repos", many.len()),
+    }
+}
+
+/// The number of applications that are well, and of all.
+fn applications(report: &HostReport) -> String {
+    let all = report.applications.len();
+    format!("{}/{all}", all - report.unwell().count())
 }
 
 fn labels(report: &HostReport) -> String {
@@ -170,7 +267,9 @@ fn paint(state: HostState) -> Paint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use driftless_fleet::{Freshness, NameConflict};
+    use driftless_fleet::{ApplicationReport, BehindCommit, Freshness, NameConflict};
+    use driftless_model::{AppName, HealthStatus, SyncStatus};
+    use std::sync::Arc;
 
     #[test]
     fn worst_host_is_first_and_lines_have_80_columns() {
@@ -184,7 +283,7 @@ mod tests {
             }],
             ..HostReport::default()
         };
-        let host = |name: &str, state, reason: &str, report| HostView {
+        let host = |name: &str, state, reason: &str, report: Option<HostReport>| HostView {
             name: name.to_owned(),
             state,
             reason: reason.to_owned(),
@@ -192,7 +291,8 @@ mod tests {
             last_heard: Some(Timestamp(now.0 - 12_000)),
             expected: true,
             conflict: None,
-            report,
+            report: report.map(Arc::new),
+            behind: Vec::new(),
         };
         let reason = "shop: web.1 is not ready: GET /healthz answers 503, and that for a long time";
         let mut sick = host("nas", HostState::Degraded, reason, Some(report));
@@ -225,7 +325,7 @@ mod tests {
         assert_eq!(lines[0], "HOST  STATE          HEARD  COMMIT   APPS  DRIFT  REASON");
         assert_eq!(lines[1], "web   NeverReported  never                        never reported");
         assert!(
-            lines[2].starts_with("nas   Degraded       12s    aaaaaaa  0     0      shop: web.1 is"),
+            lines[2].starts_with("nas   Degraded       12s    aaaaaaa  0/0   0      shop: web.1 is"),
             "{text}"
         );
         assert!(lines[2].ends_with('…') && lines[2].chars().count() == 80, "{text}");
@@ -243,5 +343,54 @@ mod tests {
                 "  another machine reports as `nas`"
             ]
         );
+    }
+
+    #[test]
+    fn one_host_is_shown_with_all_of_its_applications() {
+        let now = Timestamp(1_000_000_000);
+        let application = |name: &str, health, message: &str| ApplicationReport {
+            name: AppName::from(name),
+            repository: "infra".to_owned(),
+            sync: SyncStatus::Synced,
+            health,
+            revision: None,
+            revision_commit: None,
+            commit: Some(CommitId::from_stored("a".repeat(40))),
+            failed: None,
+            message: message.to_owned(),
+            drift: 0,
+        };
+        let report = HostReport {
+            host: "nas".to_owned(),
+            agent_version: "0.1.0".to_owned(),
+            engine_version: "20.10.24".to_owned(),
+            applications: vec![
+                application("mail", HealthStatus::Healthy, ""),
+                application("shop", HealthStatus::Degraded, "web.1 is not ready"),
+            ],
+            ..HostReport::default()
+        };
+        let newest = CommitId::from_stored("b".repeat(40));
+        let mut host = HostView {
+            name: "nas".to_owned(),
+            state: HostState::Degraded,
+            reason: "shop: web.1 is not ready".to_owned(),
+            freshness: Some(Freshness::Fresh),
+            last_heard: Some(now),
+            expected: false,
+            conflict: None,
+            report: Some(Arc::new(report)),
+            behind: vec![BehindCommit { repository: "infra".to_owned(), newest }],
+        };
+        let text = host_text(&host, false, now, Colours::Off);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "HOST  STATE     HEARD  COMMIT  BEHIND   APPS  DRIFT  REASON");
+        assert_eq!(lines[1], "nas   Degraded  0s     none    bbbbbbb  1/2   0      shop: web.1 is not ready");
+        assert_eq!(lines[2..4], ["agent 0.1.0, engine 20.10.24", ""]);
+        assert_eq!(lines[5], "mail         Synced  Healthy   aaaaaaa  0");
+        assert_eq!(lines[6], "shop         Synced  Degraded  aaaaaaa  0      web.1 is not ready");
+        host.state = HostState::Stale;
+        let text = host_text(&host, false, now, Colours::Off);
+        assert!(text.contains("as they were when it was last heard"), "{text}");
     }
 }

@@ -145,6 +145,7 @@ pub(crate) fn make_older(connection: &rusqlite::Connection) {
         "incidents",
         "notifications",
         "fleet_hosts",
+        "fleet_reports",
         "fleet_history",
         "images",
         "containers",

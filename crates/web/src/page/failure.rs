@@ -46,7 +46,8 @@ impl From<Error> for PageError {
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let text = self.error.to_string();
-        let is_missing = matches!(self.error, Error::NoSuchApplication(_) | Error::NoSuchRoute(_));
+        let is_missing =
+            matches!(self.error, Error::NoSuchApplication(_) | Error::NoSuchRoute(_) | Error::NoSuchHost(_));
         let response = self.error.into_response();
         let Some(page) = self.page else { return response };
         let (status, detail) = (response.status(), response.extensions().get::<ErrorDetail>().cloned());

@@ -11,6 +11,7 @@ mod compare;
 mod crashes;
 mod failure;
 mod fleet;
+mod fleet_host;
 mod forge_link;
 mod history;
 mod layout;
@@ -41,6 +42,7 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/repositories/{name}", get(repository::show))
         .route("/audit", get(history::audit))
         .route("/fleet", get(fleet::show))
+        .route("/fleet/{name}", get(fleet_host::show))
         .route("/logout", axum::routing::post(login::log_out))
 }
 

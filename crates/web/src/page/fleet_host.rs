@@ -1,0 +1,107 @@
+//! The page of one host of the fleet, with all of its applications.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use driftless_fleet::{HostReport, HostView};
+use driftless_model::{CommitId, Timestamp};
+use maud::{Markup, html};
+
+use super::{
+    failure::PageError,
+    fleet::{commits, conflict_note, state_badges, state_class},
+    layout::{Page, respond},
+    text::{RelativeTime, Text},
+};
+use crate::{access::Caller, error::Error, fleet::fleet_status, shared::Shared};
+
+pub(crate) async fn show(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Response, PageError> {
+    let path = format!("/fleet/{name}");
+    let status = fleet_status(&shared).await;
+    let status = status.map_err(|error| PageError::new(&caller, &shared, &path, error))?;
+    let Some(host) = status.hosts.iter().find(|host| host.name == name) else {
+        return Err(PageError::new(&caller, &shared, &path, Error::NoSuchHost(name)));
+    };
+    let now = shared.clock.now();
+    let page = Page::new(&caller, &shared, &path).title(&format!("Host {name}"));
+    let body = html! {
+        p.crumbs { a href="../fleet" data-key="Escape" data-name="back" { "Fleet" } }
+        h1 { "Host " (Text(&host.name)) " " span.badge.(state_class(host.state)) { (host.state) } }
+        @if !host.reason.is_empty() { p { (Text(&host.reason)) } }
+        (conflict_note(host, now))
+        @if let Some(report) = host.report.as_deref() {
+            @if !host.is_known() {
+                p.note.warn {
+                    "As it was last heard"
+                    @if let Some(at) = host.last_heard { ", " (RelativeTime { at, now }) }
+                    "."
+                }
+            }
+            (facts(host, report, now))
+            h2 { "Applications" }
+            (application_table(host, report))
+        }
+    };
+    Ok(respond(&page, &body).into_response())
+}
+
+fn facts(host: &HostView, report: &HostReport, now: Timestamp) -> Markup {
+    html! {
+        dl.facts {
+            dt { "Last heard" }
+            dd { @match host.last_heard { Some(at) => (RelativeTime { at, now }), None => "never" } }
+            dt { "Commits" }
+            dd { (commits(host)) }
+            dt { "Agent" }
+            dd { (Text(&report.agent_version)) }
+            @if !report.engine_version.is_empty() {
+                dt { "Engine" }
+                dd { (Text(&report.engine_version)) }
+            }
+            @if !report.labels.is_empty() {
+                dt { "Labels" }
+                dd {
+                    @for (label, value) in &report.labels {
+                        span.mono { (Text(label)) "=" (Text(value)) } " "
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn application_table(host: &HostView, report: &HostReport) -> Markup {
+    html! {
+        div.scroll tabindex="0" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Application" }
+                        th scope="col" { "State" }
+                        th scope="col" { "Revision" }
+                        th scope="col" { "Commit" }
+                        th scope="col" { "Drift" }
+                        th scope="col" { "Message" }
+                    }
+                }
+                tbody {
+                    @for application in &report.applications {
+                        tr {
+                            td { (Text(&application.name)) }
+                            td { (state_badges(host, application)) }
+                            td { @if let Some(number) = application.revision { (number) } }
+                            td.mono { (Text(application.commit.as_ref().map_or("", CommitId::short))) }
+                            td { (application.drift) }
+                            td { (Text(&application.message)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The view of a large fleet on a collector: worst first, filters, parts of the list, and one host with all of its applications.
+
+use axum::{Router, body::Body};
+use driftless_clock::Clock;
+use driftless_config::Fleet;
+use driftless_fleet::{ApplicationReport, FleetStatus, HostReport, HostState, RepositoryReport};
+use driftless_model::{AppName, CommitId, HealthStatus, SyncStatus, Timestamp};
+use driftless_store::{FleetBounds, FleetChange, Store, StoredHost};
+use driftless_web::{Access, router};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+
+use crate::sample;
+
+struct Collector {
+    router: Router,
+    store: Store,
+    _inbox: driftless_agent::Inbox,
+}
+
+impl Collector {
+    fn new() -> Self {
+        let sample::Agent { handle, store, inbox } = sample::agent([]);
+        let handle = handle.with_fleet(Fleet { accept: true, ..Fleet::default() });
+        Self { router: router(handle, store.clone(), Access::loopback()), store, _inbox: inbox }
+    }
+
+    async fn send(&self, request: Request<Body>) -> (StatusCode, String) {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, String) {
+        self.send(Request::get(path).header("host", "localhost").body(Body::empty()).unwrap()).await
+    }
+
+    async fn page(&self, path: &str) -> String {
+        let (status, page) = self.get(path).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {page}");
+        page
+    }
+
+    async fn report(&self, report: &HostReport) {
+        let request =
+            Request::put(format!("/api/v1/fleet/hosts/{}", report.host)).header("host", "localhost");
+        let body = Body::from(serde_json::to_vec(report).unwrap());
+        let (status, answer) = self.send(request.body(body).unwrap()).await;
+        assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
+    }
+
+    /// Stores a report that arrived some seconds ago.
+    fn report_long_ago(&self, report: &HostReport, age: u64) {
+        let host = StoredHost {
+            name: report.host.clone(),
+            instance: report.instance.clone(),
+            digest: "1".to_owned(),
+            received: Timestamp(Clock::System.now().0 - age * 1000),
+            report: serde_json::to_string(report).unwrap(),
+            conflict: None,
+        };
+        let bounds = FleetBounds { hosts: 1000, bytes: 1 << 20 };
+        let stored = |_| (FleetChange::Report(host), Vec::new(), ());
+        self.store.change_fleet_host(&report.host, bounds, stored).unwrap().unwrap();
+    }
+
+    async fn states(&self) -> Vec<(String, HostState)> {
+        let status: FleetStatus = serde_json::from_str(&self.page("/api/v1/fleet/hosts").await).unwrap();
+        status.hosts.into_iter().map(|host| (host.name, host.state)).collect()
+    }
+}
+
+/// The hosts in the table, in their order.
+fn hosts(page: &str) -> Vec<String> {
+    let rows = page.split("<tr><td><a href=\"fleet/").skip(1);
+    rows.map(|row| row.split('"').next().unwrap().to_owned()).collect()
+}
+
+fn application(name: &str, health: HealthStatus) -> ApplicationReport {
+    ApplicationReport {
+        name: AppName::from(name),
+        repository: "infra".to_owned(),
+        sync: SyncStatus::Synced,
+        health,
+        revision: Some(1),
+        revision_commit: None,
+        commit: None,
+        failed: None,
+        message: String::new(),
+        drift: 0,
+    }
+}
+
+/// A host with some healthy applications, `calm-0` and so on.
+fn host(name: &str, healthy: usize) -> HostReport {
+    let applications = (0..healthy).map(|it| application(&format!("calm-{it}"), HealthStatus::Healthy));
+    HostReport {
+        host: name.to_owned(),
+        instance: "a1".to_owned(),
+        repositories: vec![repository('a', 1)],
+        applications: applications.collect(),
+        ..HostReport::default()
+    }
+}
+
+fn repository(commit: char, time: u64) -> RepositoryReport {
+    RepositoryReport {
+        name: "infra".to_owned(),
+        commit: Some(CommitId::from_stored(commit.to_string().repeat(40))),
+        commit_time: Some(Timestamp(time)),
+        reference: "main".to_owned(),
+        ..RepositoryReport::default()
+    }
+}
+
+#[tokio::test]
+async fn large_fleet_is_shown_in_parts_with_worst_hosts_first() {
+    let collector = Collector::new();
+    for number in 0..119 {
+        collector.report(&host(&format!("web-{number:03}"), 1)).await;
+    }
+    let mut sick = host("zoo", 1);
+    sick.applications.push(application("shop", HealthStatus::Degraded));
+    collector.report(&sick).await;
+    let first = collector.page("/fleet").await;
+    let names = hosts(&first);
+    assert_eq!((names.len(), names[0].as_str(), names[1].as_str()), (50, "zoo", "web-000"));
+    assert!(first.contains("Hosts 1 to 50 of 120") && !first.contains("rel=\"prev\""), "{first}");
+    assert!(first.contains("href=\"fleet?page=2\""), "{first}");
+    let mut all = names;
+    for page in 2..=3 {
+        all.extend(hosts(&collector.page(&format!("/fleet?page={page}")).await));
+    }
+    assert_eq!(all.len(), 120, "each host is on one page");
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 120);
+    let last = collector.page("/fleet?page=3").await;
+    assert!(last.contains("Hosts 101 to 120 of 120") && !last.contains("rel=\"next\""), "{last}");
+    for beyond in ["4", "18446744073709551615"] {
+        assert_eq!(hosts(&collector.page(&format!("/fleet?page={beyond}")).await), hosts(&last), "{beyond}");
+    }
+    for none in ["0", "-1", "x", ""] {
+        assert_eq!(hosts(&collector.page(&format!("/fleet?page={none}")).await), hosts(&first), "{none}");
+    }
+}
+
+#[tokio::test]
+async fn filters_of_the_fleet_are_in_the_url() {
+    let collector = Collector::new();
+    for number in 0..60 {
+        let mut report = host(&format!("web-{number:02}"), 1);
+        report.labels.insert("ring".to_owned(), "a&b".to_owned());
+        collector.report(&report).await;
+    }
+    let mut sick = host("nas", 0);
+    sick.engine_version = "20.10.24".to_owned();
+    sick.applications.push(application("Shop", HealthStatus::Degraded));
+    collector.report(&sick).await;
+    for (query, found) in [
+        ("state=degraded", "nas"),
+        ("state=Degraded&q=shop", "nas"),
+        ("q=20.10", "nas"),
+        ("q=web-07", "web-07"),
+        ("q=WEB-07&state=Healthy", "web-07"),
+    ] {
+        assert_eq!(hosts(&collector.page(&format!("/fleet?{query}")).await), [found], "{query}");
+    }
+    for query in ["state=Lost", "state=Degraded&q=web", "q=%3Cscript%3E", "state=nonsense"] {
+        let page = collector.page(&format!("/fleet?{query}")).await;
+        assert!(page.contains("No host matches.") && !page.contains("<script>"), "{query}: {page}");
+    }
+    // The other parts of the list keep the filters, with all letters.
+    let page = collector.page("/fleet?q=ring%3Da%26b&state=healthy").await;
+    assert!(page.contains("Hosts 1 to 50 of 60"), "{page}");
+    let next = "fleet?q=ring%3Da%26b&amp;state=healthy&amp;page=2";
+    assert!(page.contains(next), "{page}");
+    let page = collector.page(&format!("/{}", next.replace("&amp;", "&"))).await;
+    assert_eq!(hosts(&page).len(), 10);
+    // Counters count all hosts, also those that are not shown.
+    assert!(page.contains("<b>61</b> hosts") && page.contains("<b>60</b> Healthy"), "{page}");
+    assert!(page.contains("<b>1</b> Degraded") && page.contains("<b>0</b> Lost"), "{page}");
+}
+
+#[tokio::test]
+async fn host_shows_unwell_applications_and_its_page_all() {
+    let collector = Collector::new();
+    let mut report = host("nas", 40);
+    for number in 0..7 {
+        report.applications.push(application(&format!("sick-{number}"), HealthStatus::Degraded));
+    }
+    report.applications.push(ApplicationReport { drift: 3, ..application("late", HealthStatus::Healthy) });
+    report.engine_version = "20.10.24".to_owned();
+    collector.report(&report).await;
+    let page = collector.page("/fleet").await;
+    assert!(page.contains("40 of 48") && page.contains("<td>3</td>"), "{page}");
+    assert!(page.contains("sick-4") && !page.contains("sick-5") && !page.contains("calm-0"), "{page}");
+    assert!(page.contains("and 3 more"), "{page}");
+    let own = collector.page("/fleet/nas").await;
+    assert!(report.applications.iter().all(|it| own.contains(it.name.as_str())), "{own}");
+    assert!(own.contains("20.10.24") && own.contains("href=\"../fleet\""), "{own}");
+    let (status, missing) = collector.get("/fleet/%3Cb%3E").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(missing.contains("there is no host") && !missing.contains("<b>"), "{missing}");
+    // The API is complete.
+    let status: FleetStatus = serde_json::from_str(&collector.page("/api/v1/fleet/hosts").await).unwrap();
+    assert_eq!(*status.hosts[0].report.clone().unwrap(), report);
+}
+
+#[tokio::test]
+async fn stale_host_is_never_green_on_any_page() {
+    let collector = Collector::new();
+    // It is fresh when it is first parsed, and must not stay so.
+    let report = host("nas", 2);
+    collector.report_long_ago(&report, 1);
+    assert_eq!(collector.states().await, [("nas".to_owned(), HostState::Healthy)]);
+    for (age, state) in [(91, HostState::Stale), (599, HostState::Stale), (601, HostState::Lost)] {
+        collector.report_long_ago(&report, age);
+        assert_eq!(collector.states().await, [("nas".to_owned(), state)]);
+        for path in ["/fleet", "/fleet/nas"] {
+            let page = collector.page(path).await;
+            assert!(!page.contains("badge good"), "{age} s, {path}: {page}");
+        }
+        let own = collector.page("/fleet/nas").await;
+        assert!(own.contains("was Healthy") && own.contains("As it was last heard"), "{own}");
+    }
+    // A heartbeat makes it fresh again.
+    let now = Clock::System.now();
+    assert!(collector.store.hear_fleet_host("nas", "a1", "1", now).unwrap());
+    assert!(collector.page("/fleet").await.contains("badge good\">Healthy"));
+}
+
+#[tokio::test]
+async fn host_with_an_older_commit_is_shown_as_behind() {
+    let collector = Collector::new();
+    collector.report(&HostReport { repositories: vec![repository('b', 2)], ..host("new", 1) }).await;
+    collector.report(&host("old", 1)).await;
+    let page = collector.page("/fleet").await;
+    assert_eq!(page.matches("behind bbbbbbbbbbbb").count(), 1, "{page}");
+    assert!(collector.page("/fleet/old").await.contains("behind bbbbbbbbbbbb"));
+    assert!(!collector.page("/fleet/new").await.contains("behind"));
+    // It catches up.
+    collector.report(&HostReport { repositories: vec![repository('b', 2)], ..host("old", 1) }).await;
+    assert!(!collector.page("/fleet").await.contains("behind"));
+}

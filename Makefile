@@ -62,7 +62,7 @@ browser: ## Test the page in Chromium: live changes, actions, keys, access, acce
 e2e: ## End-to-end tests on the real engine
 	E2E_THREADS=$(E2E_THREADS) scripts/e2e.sh
 
-# Needs root. `make e2e` ends with them if it is run as root.
+# Needs root. `make e2e` ends with them if it is run as root, but for the one with 300 containers, which takes minutes.
 e2e-faults: ## Kill, stop and starve engines of its own while the agent works with them
 	scripts/ensure-docker.sh
 	cargo test --locked --test e2e -- --ignored --nocapture --test-threads=2 engine_faults::

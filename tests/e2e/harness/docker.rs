@@ -70,8 +70,9 @@ impl Docker {
             (&["volume", "ls", "-q"], &["volume", "rm"]),
         ] {
             let found = self.attempt(&[list, &["--filter", &label]].concat()).unwrap_or_default();
-            for id in found.lines() {
-                let _ = self.attempt(&[remove, &[id]].concat());
+            let ids: Vec<&str> = found.lines().collect();
+            if !ids.is_empty() {
+                let _ = self.attempt(&[remove, ids.as_slice()].concat());
             }
         }
         let built = format!("reference={app}-*");

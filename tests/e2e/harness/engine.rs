@@ -306,8 +306,10 @@ impl Drop for Engine {
         if self.child.is_some() {
             // A test may have failed while it was paused.
             self.resume();
-            for id in docker.attempt(&["ps", "-aq"]).unwrap_or_default().lines() {
-                let _ = docker.attempt(&["rm", "-f", id]);
+            let all = docker.attempt(&["ps", "-aq"]).unwrap_or_default();
+            let ids: Vec<&str> = all.lines().collect();
+            if !ids.is_empty() {
+                let _ = docker.attempt(&[&["rm", "-f"], ids.as_slice()].concat());
             }
         }
         self.stop();

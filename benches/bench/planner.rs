@@ -156,6 +156,7 @@ pub fn spec(number: usize) -> AppSpec {
         host_values: Vec::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
+        engine: driftless_model::EngineKind::Docker,
         has_listed_files: false,
         findings: Vec::new(),
     }

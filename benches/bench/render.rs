@@ -178,6 +178,7 @@ fn spec(file: &str) -> AppSpec {
         host_values: Vec::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
+        engine: driftless_model::EngineKind::Docker,
         has_listed_files: true,
         findings: Vec::new(),
     }

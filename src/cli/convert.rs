@@ -23,7 +23,7 @@ use driftless_kubernetes as kubernetes;
 use driftless_manifest as manifest;
 use driftless_manifest::convert;
 use driftless_manifest::{Configured, convert::Converted, convert::SecretValues};
-use driftless_model::{AppName, Finding, Format};
+use driftless_model::{AppName, EngineKind, Finding, Format};
 use driftless_yaml as yaml_tree;
 
 /// Convert a Compose file to Kubernetes manifests or back, without an agent and without Docker.
@@ -116,6 +116,7 @@ fn application(
             variables,
             profiles,
             env_files: Vec::new(),
+            engine: EngineKind::Docker,
             has_listed_files: true,
             findings: Vec::new(),
         });

@@ -12,7 +12,7 @@ use super::{
     context::{Context, Verdict},
     error::Error,
     findings::render_findings,
-    folder::{Folder, FolderApp, docker_host, render_folder},
+    folder::{Folder, FolderApp, docker_host, of_one_host, render_folder},
     hosts::this_host,
     options::{ServerArgs, TextOrJson},
     output::print,
@@ -87,7 +87,7 @@ async fn at_engine(
     }
     let applications = applications.into_iter().filter(|app| selection.names(app.spec.name.as_str()));
     let rendered = applications.map(|FolderApp { spec, stack, hosts: _ }| {
-        let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
+        let stack = stack.ok_or_else(|| "its manifests have errors".to_owned()).and_then(of_one_host);
         Rendered { name: spec.name, path: spec.path, stack }
     });
     let host = docker_host(args.docker_host.as_deref(), context);

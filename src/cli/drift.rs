@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     context::{Context, Verdict},
     error::Error as CliError,
-    folder::docker_host,
+    folder::{docker_host, of_one_host},
     hosts::this_host,
     options::ServerArgs,
     report::{
@@ -132,15 +132,20 @@ async fn at_engine(
     let rendering = tokio::task::spawn_blocking(move || {
         let is_wanted = |spec: &AppSpec| wanted.names(spec.name.as_str());
         let host = this_host().host.unwrap_or_default();
-        let source =
-            RenderedFolder { files: checkout.files.as_ref(), folder: &folder, name: &name, host: &host };
+        let source = RenderedFolder {
+            files: checkout.files.as_ref(),
+            folder: &folder,
+            name: &name,
+            host: &host,
+            engine: None,
+        };
         render(&source, None, is_wanted, &Rendering::default())
     });
     let rendering = deadline.limit(rendering).await?.map_err(|error| Error::Broken(error.to_string()))?;
     selection.check(rendering.applications.iter().map(|app| app.spec.name.as_str()))?;
     let rendered = |RenderedApp { spec, rendered, .. }: RenderedApp| {
         let why = || mistakes(&rendered.findings).unwrap_or_else(|| "it cannot be rendered".to_owned());
-        let stack = rendered.stack.clone().ok_or_else(why);
+        let stack = rendered.stack.clone().ok_or_else(why).and_then(of_one_host);
         Rendered { name: spec.name, path: spec.path, stack }
     };
     let applications = rendering.applications.into_iter().map(rendered).collect();

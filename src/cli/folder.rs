@@ -75,6 +75,14 @@ pub(super) struct RenderOptions<'a> {
     pub(super) files: &'a [String],
 }
 
+/// A stack that can be compared with the containers of one host. An error in words for one of a Swarm.
+pub(super) fn of_one_host(stack: Stack) -> Result<Stack, String> {
+    if stack.swarm.is_empty() {
+        return Ok(stack);
+    }
+    Err("it has `engine: swarm`, and this command does not know a Swarm yet: run `driftless validate`, `driftless preview` or `driftless status`".to_owned())
+}
+
 /// Renders every application of a folder on this disk, for each of the hosts. In a work tree, files that Git ignores are
 /// not read.
 pub(super) fn render_folder(dir: &Path, hosts: &HostArgs, context: &Context<'_>) -> Result<Folder, CliError> {
@@ -103,6 +111,9 @@ pub(super) fn render_files(
         let OfHost { host, discovery } = discover_for_host(&files, path, (name, &host), options.files);
         findings.extend(discovery.findings);
         let render = |mut app: AppSpec| {
+            if let Some(engine) = options.hosts.engine {
+                app.engine = engine.into();
+            }
             app.variables.extend(options.variables.iter().cloned());
             app.profiles.extend(options.profiles.iter().cloned());
             let mut rendered = manifest::render(&files, &app);

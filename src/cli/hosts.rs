@@ -8,7 +8,7 @@ use driftless_agent::discover_at;
 use driftless_config::{Reference, Repository};
 use driftless_files::{Files, files::Entry};
 use driftless_manifest::{Configured, Discovery, discover_for};
-use driftless_model::{Finding, HostIdentity, RepoUrl};
+use driftless_model::{EngineKind, Finding, HostIdentity, RepoUrl};
 
 /// Stands for the name of the host in a path.
 const PLACEHOLDER: &str = "${host}";
@@ -24,6 +24,28 @@ pub(super) struct HostArgs {
     /// this is an error.
     #[arg(long, conflicts_with = "host")]
     pub(super) all_hosts: bool,
+    /// The engine that runs the applications, if the agent's configuration has the key `engine` [default: as in
+    /// driftless.yaml, else docker]
+    #[arg(long, value_enum, value_name = "ENGINE")]
+    pub(super) engine: Option<EngineArg>,
+}
+
+/// The value of `--engine`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum EngineArg {
+    /// Containers of one host.
+    Docker,
+    /// Services of a Docker Swarm.
+    Swarm,
+}
+
+impl From<EngineArg> for EngineKind {
+    fn from(engine: EngineArg) -> Self {
+        match engine {
+            EngineArg::Docker => Self::Docker,
+            EngineArg::Swarm => Self::Swarm,
+        }
+    }
 }
 
 /// The applications of one host at one commit.
@@ -120,5 +142,6 @@ pub(super) fn this_host() -> HostArgs {
     HostArgs {
         host: Some(super::run::hostname()).filter(|name| HostIdentity::is_name(name)),
         all_hosts: false,
+        engine: None,
     }
 }

@@ -15,7 +15,7 @@ use super::{
     context::{Context, Verdict},
     error::{CommandError, Error as CliError},
     findings::{counted, render_findings},
-    folder::{Folder, FolderApp, docker_host, render_folder},
+    folder::{Folder, FolderApp, docker_host, of_one_host, render_folder},
     hosts::this_host,
     options::{ServerArgs, TextOrJson},
     output::{json, print},
@@ -131,11 +131,12 @@ async fn plan_folder(
     for FolderApp { spec, stack, hosts: _ } in
         applications.into_iter().filter(|app| is_wanted(&app.spec.name))
     {
+        let stack = stack.ok_or_else(|| "its manifests have errors".to_owned()).and_then(of_one_host);
         let result = match stack {
-            Some(stack) => PlanResult::Plan(
+            Ok(stack) => PlanResult::Plan(
                 Box::pin(controller::plan_stack(&stack, &host)).await.map_err(Error::Observe)?,
             ),
-            None => PlanResult::Failed { error: "its manifests have errors".to_owned() },
+            Err(error) => PlanResult::Failed { error },
         };
         results.insert(spec.name, result);
     }

@@ -91,8 +91,13 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let rendered = tokio::task::spawn_blocking(move || {
         let wanted = |spec: &AppSpec| selected.names(spec.name.as_str());
         let of = |checkout: &Checkout, host: &str, before: &Rendering, policy: Option<&AdmissionPolicy>| {
-            let source =
-                RenderedFolder { files: checkout.files.as_ref(), folder: &folder, name: &name, host };
+            let source = RenderedFolder {
+                files: checkout.files.as_ref(),
+                folder: &folder,
+                name: &name,
+                host,
+                engine: hosts.engine.map(Into::into),
+            };
             render(&source, policy, wanted, before)
         };
         let names = hosts.hosts([base.files.as_ref() as &dyn Files, head.files.as_ref()], &folder)?;

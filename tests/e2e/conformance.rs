@@ -227,7 +227,8 @@ fn container(action: &mut Action) -> Option<&mut ContainerRef> {
         | Action::CreateVolume { .. }
         | Action::RemoveVolume { .. }
         | Action::CreateInstance(_)
-        | Action::ReplaceAgent(_) => None,
+        | Action::ReplaceAgent(_)
+        | Action::Swarm(_) => None,
     }
 }
 

@@ -89,7 +89,7 @@ impl Corner {
     async fn create(&self, creation: &Creation) -> ContainerId {
         match self.act(Action::CreateInstance(Box::new(creation.clone()))).await.unwrap() {
             Effect::Created(id) => id,
-            Effect::Done => panic!("a creation has an id"),
+            Effect::Swarm(_) | Effect::Done => panic!("a creation has an id"),
         }
     }
 

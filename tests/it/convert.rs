@@ -24,6 +24,7 @@ fn rendered(format: Format, text: &str, variables: &[(&str, &str)]) -> Rendered 
         variables: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         profiles: Vec::new(),
         env_files: Vec::new(),
+        engine: driftless_model::EngineKind::Docker,
         has_listed_files: true,
         findings: Vec::new(),
     };

@@ -322,6 +322,7 @@ fn render_text(format: Format, text: &str) -> Rendered {
         variables: BTreeMap::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
+        engine: driftless_model::EngineKind::Docker,
         has_listed_files: false,
         findings: Vec::new(),
     };

@@ -294,6 +294,7 @@ fn spec(files: &[&str]) -> AppSpec {
         variables: [("A".to_owned(), "value".to_owned())].into(),
         profiles: vec!["*".to_owned()],
         env_files: Vec::new(),
+        engine: driftless_model::EngineKind::Docker,
         has_listed_files: true,
         findings: Vec::new(),
     }

@@ -107,6 +107,7 @@ fn manifests(files: &MemoryFiles, format: Format, name: &str, file: &str) -> Opt
         variables: Default::default(),
         profiles: Vec::new(),
         env_files: Vec::new(),
+        engine: driftless_model::EngineKind::Docker,
         has_listed_files: false,
         findings: Vec::new(),
     };

@@ -591,6 +591,7 @@ spec: {accessModes: [ReadWriteOnce]}
         variables: BTreeMap::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
+        engine: driftless_model::EngineKind::Docker,
         has_listed_files: false,
         findings: Vec::new(),
     };

@@ -16,6 +16,7 @@ fn render(app: &str, files: &[(&str, &str)]) -> Rendered {
         variables: BTreeMap::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
+        engine: driftless_model::EngineKind::Docker,
         has_listed_files: false,
         findings: Vec::new(),
     };

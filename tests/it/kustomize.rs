@@ -47,6 +47,7 @@ fn spec(kustomization: &str) -> AppSpec {
         variables: BTreeMap::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
+        engine: driftless_model::EngineKind::Docker,
         has_listed_files: false,
         findings: Vec::new(),
     }

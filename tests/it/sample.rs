@@ -46,6 +46,7 @@ pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
         variables: BTreeMap::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
+        engine: driftless_model::EngineKind::Docker,
         has_listed_files: false,
         findings: Vec::new(),
     }

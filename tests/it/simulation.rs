@@ -803,6 +803,7 @@ async fn application_settings_apply_however_it_is_named() {
         minutes(5).await;
         let found = it.status().unwrap_or_else(|| panic!("{case}: {:#?}", it.handle().repositories()));
         let policy = Policy {
+            engine: driftless_model::EngineKind::Docker,
             suspended: true,
             self_heal: false,
             prune: true,

@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless_config as config;
 use driftless_files::{AppSpec, Reads};
 use driftless_model::{
-    AdmissionPolicy, AppName, CommitInfo, Contents, Finding, Format, Missed, Policy, Stack, StackHashes,
-    Timestamp,
+    AdmissionPolicy, AppName, CommitInfo, Contents, EngineKind, Finding, Format, Missed, Policy, Stack,
+    StackHashes, Timestamp,
 };
 
 use crate::trust::RejectedCommit;
@@ -236,6 +236,7 @@ impl Rendered {
                 host_values: Vec::new(),
                 profiles: Vec::new(),
                 env_files: Vec::new(),
+                engine: EngineKind::Docker,
                 has_listed_files: false,
                 findings: Vec::new(),
             },

@@ -75,7 +75,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
             let mut one_failed = held.contains(step.action.object());
             for earlier in &step.after {
                 match outcomes.get(*earlier).and_then(Option::as_ref) {
-                    Some(StepOutcome::Done | StepOutcome::Created(_)) => {}
+                    Some(StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_)) => {}
                     Some(StepOutcome::Failed { .. } | StepOutcome::Skipped) => one_failed = true,
                     None => all_done = false,
                 }
@@ -141,6 +141,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
         };
         let outcome = match result {
             Ok(Effect::Created(id)) => StepOutcome::Created(id),
+            Ok(Effect::Swarm(result)) => StepOutcome::Swarm(result),
             Ok(Effect::Done) => StepOutcome::Done,
             Err(error) => {
                 if matches!(error, docker::Error::Refused { .. }) {

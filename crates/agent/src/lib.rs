@@ -97,6 +97,7 @@ mod state_loss;
 mod status;
 mod stored_reports;
 mod supervisor;
+mod swarm;
 mod target_revision;
 mod ticket;
 mod trust;

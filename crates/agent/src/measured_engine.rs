@@ -12,7 +12,7 @@ use driftless_metrics::{Called, EngineCall, Metrics};
 use driftless_model::{
     AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ListedImage, Observed, Timestamp,
 };
-use driftless_plan::Action;
+use driftless_plan::{Action, SwarmAction};
 
 /// Measures the calls to an engine. A call that is dropped before its end is not counted.
 pub(crate) struct MeasuredEngine<D> {
@@ -156,5 +156,19 @@ fn call(action: &Action) -> EngineCall {
         Action::Connect { .. } => EngineCall::new("connect_network"),
         Action::Disconnect { .. } => EngineCall::new("disconnect_network"),
         Action::ReplaceAgent(_) => EngineCall::new("replace_agent"),
+        Action::Swarm(action) => swarm_call(action),
+    }
+}
+
+fn swarm_call(action: &SwarmAction) -> EngineCall {
+    match action {
+        SwarmAction::ResolveImage { .. } => EngineCall::new("inspect_distribution"),
+        SwarmAction::CreateFile { file, .. } if file.secret => EngineCall::new("create_secret"),
+        SwarmAction::CreateFile { .. } => EngineCall::new("create_config"),
+        SwarmAction::RemoveFile { secret: true, .. } => EngineCall::new("remove_secret"),
+        SwarmAction::RemoveFile { .. } => EngineCall::new("remove_config"),
+        SwarmAction::CreateService { .. } => EngineCall::new("create_service"),
+        SwarmAction::UpdateService { .. } => EngineCall::new("update_service"),
+        SwarmAction::RemoveService { .. } => EngineCall::new("remove_service"),
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_docker as docker;
 use driftless_docker::{Docker, ObserveScope};
-use driftless_model::{ContentId, Observed, Policy, Record, Stack, Timestamp};
+use driftless_model::{ContentId, EngineKind, Observed, Policy, Record, Stack, Timestamp};
 
 use crate::{
     context::AppContext, fs_scan::FsScans, probe::Prober, probe_targets::add_readiness, revisions::fallback,
@@ -52,6 +52,11 @@ impl<D: Docker> Observer<D> {
         for image in before.iter().flat_map(Stack::images) {
             images.entry(image.clone()).or_insert_with(|| image.clone());
         }
+        if target.policy.engine == EngineKind::Swarm {
+            let observed = self.docker.observe(context.name(), &ObserveScope::of_swarm(&target.stack)).await;
+            self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
+            return observed;
+        }
         self.observe_stack(context, &target.stack, &images, record).await
     }
 
@@ -83,6 +88,10 @@ impl<D: Docker> Observer<D> {
         observed: &Observed,
         record: &Record,
     ) -> Option<Timestamp> {
+        // The containers of a Swarm are on other nodes, too.
+        if observed.swarm.is_some() {
+            return None;
+        }
         self.scans.start_due(&self.docker, policy, observed, record)
     }
 }
@@ -95,6 +104,7 @@ pub(crate) fn observe_scope(
 ) -> ObserveScope {
     let adopted = &record.adopted;
     let mut scope = ObserveScope::of(stack);
+    scope.had_services = record.swarm.is_some();
     scope.images.extend(images.values().cloned());
     scope.networks.extend(adopted.networks.keys().cloned());
     scope.volumes.extend(adopted.volumes.keys().cloned());

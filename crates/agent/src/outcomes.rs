@@ -41,8 +41,9 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
         let object = step.action.object().to_owned();
         match outcome {
             // A container that was created again and could not be started either is no success.
-            StepOutcome::Done | StepOutcome::Created(_) if failed.contains(object.as_str()) => {}
-            StepOutcome::Done | StepOutcome::Created(_) => {
+            StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_)
+                if failed.contains(object.as_str()) => {}
+            StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_) => {
                 record.failures.remove(&object);
             }
             // It is remembered by the version that failed, and has no backoff.
@@ -74,7 +75,7 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
 pub(crate) fn log_step(context: &AppContext, revision: Option<u64>, step: &Step, outcome: &StepOutcome) {
     let (app, round) = (context.name(), context.round());
     match outcome {
-        StepOutcome::Done | StepOutcome::Created(_) => {
+        StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_) => {
             tracing::info!(%app, revision, round, action = %step.action, cause = %step.cause, "step done");
         }
         StepOutcome::Failed { error, .. } => {
@@ -94,7 +95,7 @@ pub(crate) fn report_step(context: &AppContext, step: &Step, outcome: &StepOutco
         StepOutcome::Done if matches!(step.cause, Cause::EndUnknown { .. }) && is_start(&step.action) => {
             (EventKind::Warning, "MayHaveRunTwice", step.to_string())
         }
-        StepOutcome::Done | StepOutcome::Created(_) => {
+        StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_) => {
             (EventKind::Normal, event_reason(&step.action), step.to_string())
         }
         StepOutcome::Failed { error, .. } => (EventKind::Warning, "Failed", format!("{step}: {error}")),
@@ -146,5 +147,6 @@ fn event_reason(action: &Action) -> &'static str {
         Action::Connect { .. } => "Connected",
         Action::Disconnect { .. } => "Disconnected",
         Action::ReplaceAgent(_) => "AgentUpdateStarted",
+        Action::Swarm(action) => action.event_reason(),
     }
 }

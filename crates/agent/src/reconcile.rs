@@ -13,8 +13,8 @@ use driftless_docker::{Docker, key_contents};
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
 use driftless_model::{
-    Actor, AppName, Attempt, EventKind, Health, Mask, Observed, Readiness, Record, Stack, State, Timestamp,
-    VerifiedImage, WorkloadName,
+    Actor, AppName, Attempt, EngineKind, EventKind, Health, Mask, Observed, Readiness, Record, Stack, State,
+    Timestamp, VerifiedImage, WorkloadName,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
@@ -49,6 +49,7 @@ use crate::{
     requests::{RequestHandler, adopt},
     revisions::{Revisions, fallback, forget},
     status::StatusInputs,
+    swarm,
     target_revision::TargetRevision,
     ticket::{Ticket, Tickets},
 };
@@ -259,6 +260,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Ok(observed) => observed,
             Err(error) => return self.fail_to_observe(&error),
         };
+        swarm::complete(&mut target, &mut observed, self.record.get_mut(), self.context.agent());
         if let Some(next) = self.examine(&mut target, &observed) {
             return next;
         }
@@ -314,7 +316,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 Err(error) => return Some(self.fail(&chain(&error))),
             }
             if self.revisions.confirm(&self.context, &self.desired, target, observed)
-                || self.revisions.note_vanished(&self.desired, observed)
+                || self.revisions.note_vanished(&self.context, &self.desired, observed)
             {
                 return Some(Next::Round);
             }
@@ -465,7 +467,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
 
     /// Whether the agent may ask for the images of an application: it keeps it, and Git has it.
     fn follows_images(&self, target: &TargetRevision) -> bool {
-        !target.policy.suspended && !target.is_leaving && self.other_owner.reason().is_none()
+        let is_here = target.policy.engine == EngineKind::Docker;
+        is_here && !target.policy.suspended && !target.is_leaving && self.other_owner.reason().is_none()
     }
 
     /// When to look again at a commit that is held back.
@@ -696,7 +699,7 @@ impl Next {
 /// Adds to each step why it was not done. A step without a remark was done.
 fn with_outcomes(steps: Vec<String>, outcomes: &[StepOutcome], mask: &Mask) -> Vec<String> {
     let one = |(index, step): (usize, String)| match outcomes.get(index) {
-        Some(StepOutcome::Done | StepOutcome::Created(_)) => step,
+        Some(StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_)) => step,
         Some(StepOutcome::Failed { error, .. }) => format!("{step}: failed: {}", mask.message(error)),
         Some(StepOutcome::Skipped) | None => format!("{step}: not done"),
     };

@@ -51,6 +51,7 @@ pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommi
     };
     let render_one = |mut spec: AppSpec| {
         accepted.values.give(settings, &mut spec);
+        spec.engine = settings.policy_of(&spec.name).engine;
         let name = spec.name.clone();
         let before = accepted.before.get(&name);
         let rendered = match (accepted.rejected.get(&name), before) {
@@ -125,6 +126,9 @@ pub fn discover_at(
         Discovery { empty_folder: Some(repository.path.clone()), ..Discovery::default() }
     };
     discovery.findings.extend(findings);
+    for app in &mut discovery.apps {
+        app.engine = repository.policy_of(&app.name).engine;
+    }
     Ok((repository, discovery))
 }
 

@@ -6,8 +6,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless_fleet::{AfterDecision, WaitingCommit, decide_after};
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AdmissionPolicy, AfterRecord, Cause, CommitId, EventKind, FailedCommit, Image, Mask, Observed,
-    OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack, StackHash, Timestamp, Until,
+    Actor, AdmissionPolicy, AfterRecord, Cause, CommitId, EngineKind, EventKind, FailedCommit, Image, Mask,
+    Observed, ObservedService, OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack,
+    StackHash, Timestamp, Until, label,
 };
 use driftless_plan::{
     Round, closed_window, differ_in_images_only, is_in_force, may_be_deleted, with_scales, without_runs,
@@ -149,7 +150,11 @@ impl Revisions {
     ) -> Result<Option<TargetRevision>, store::Error> {
         let held_before = self.held.take();
         self.after.clone_from(&record.after);
-        let policy = policy_now(context, desired)?;
+        let mut policy = policy_now(context, desired)?;
+        // The key may have left Git in the same commit.
+        if desired.may_be_removed() && record.swarm.is_some() {
+            policy.engine = EngineKind::Swarm;
+        }
         if record.removal.is_some() && desired.may_be_removed() {
             return self.target_of_removal(context, policy, record);
         }
@@ -336,8 +341,14 @@ impl Revisions {
     }
 
     /// Notes whether Git and the engine have nothing of the application any more. True: the target must be chosen again.
-    pub(crate) fn note_vanished(&mut self, desired: &Desired, observed: &Observed) -> bool {
-        let has_vanished = desired.is_gone() && observed.containers().next().is_none();
+    pub(crate) fn note_vanished(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        observed: &Observed,
+    ) -> bool {
+        let has_vanished =
+            desired.is_gone() && observed.containers().next().is_none() && !has_services(context, observed);
         std::mem::replace(&mut self.has_vanished, has_vanished) != has_vanished
     }
 
@@ -394,7 +405,7 @@ impl Revisions {
         if !self.has_vanished && !may_be_deleted(record, &last.stack) {
             return Ok(Some(TargetRevision { is_leaving: true, ..last }));
         }
-        let stack = Arc::new(emptied(&last.stack));
+        let stack = Arc::new(last.stack.emptied());
         Ok(Some(TargetRevision::new(stack, last.commit, last.policy, last.cause)))
     }
 
@@ -557,7 +568,8 @@ impl Revisions {
         if target.back_to.is_none() && !has_lost_health {
             record.failed = record.failed.take().filter(|failed| failed.stack != target.hash);
         }
-        let is_left = observed.containers().any(|container| container.agent == *context.agent());
+        let is_left = observed.containers().any(|container| container.agent == *context.agent())
+            || has_services(context, observed);
         if desired.may_be_removed() && target.stack.is_empty() && !is_left {
             forget(context);
         }
@@ -764,14 +776,11 @@ pub(crate) fn policy_now(context: &AppContext, desired: &Desired) -> Result<Poli
     Ok(policy)
 }
 
-/// The stack of an application that has left Git: everything that still runs is too much.
-pub(crate) fn emptied(stack: &Stack) -> Stack {
-    let mut stack = stack.clone();
-    stack.workloads.clear();
-    stack.networks.clear();
-    stack.volumes.clear();
-    stack.app_files.clear();
-    stack
+/// Whether a Swarm has services of the application, also those without tasks.
+fn has_services(context: &AppContext, observed: &Observed) -> bool {
+    let is_of_it =
+        |service: &ObservedService| service.label(label::APPLICATION) == Some(context.name().as_str());
+    observed.swarm.as_ref().is_some_and(|swarm| swarm.services.values().any(is_of_it))
 }
 
 /// The pin, unless it has ended.

@@ -47,13 +47,14 @@ struct Readme;
 use std::collections::BTreeMap;
 
 use driftless_files::{AppSpec, Files, Rendered};
-use driftless_model::{Finding, Mask, PortPlace, Protocol, Stack, Subject, WorkloadName};
+use driftless_model::{EngineKind, Finding, Mask, PortPlace, Protocol, Stack, Subject, WorkloadName};
 use driftless_yaml::{Node, Report};
 
 mod load;
 mod lower;
 mod read;
 mod spec;
+mod swarm;
 
 use load::errors::errors_at;
 use spec::value::Value;
@@ -143,6 +144,11 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     }
     let (mut stack, contents) = lower::lower(files, spec, &loaded, &sections, &mut more);
     stack.port_places = port_places(root, &stack);
+    if spec.engine == EngineKind::Swarm {
+        swarm::complete(root, &sections, &mut stack, &contents, &mut more);
+        swarm::drop_host_warnings(&mut more);
+        swarm::drop_host_warnings(&mut findings);
+    }
     more.extend(driftless_model::check(&stack));
     // One finding for each location: the loader may have reported the same mistake in other words.
     let reported = errors_at(&findings);

@@ -28,7 +28,7 @@ const DEFAULT: &[&str] = &[
     "imageUpdate",
 ];
 
-/// The settings that `driftless.yaml` in a repository may have. Default: all but `maxPrunePercent` and `adopt`.
+/// The settings that `driftless.yaml` in a repository may have. Default: all but `maxPrunePercent`, `adopt` and `engine`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allow(BTreeSet<String>);
 
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn settings_that_widen_rights_need_permission() {
         let allow = Allow::default();
-        assert!(!allow.has("maxPrunePercent") && !allow.has("adopt"));
+        assert!(["maxPrunePercent", "adopt", "engine"].iter().all(|key| !allow.has(key)));
         assert!(DEFAULT.iter().all(|key| Allow::known().any(|known| known == *key)), "a typing error");
     }
 }

@@ -185,6 +185,11 @@ pub(super) static FLEET: Table = Table {
 };
 
 pub(super) static POLICY: &[Key] = &[
+    key(
+        "engine",
+        Word(&["docker", "swarm"]),
+        "Containers of this host, or services of its Docker Swarm. Default: docker",
+    ),
     key("selfHeal", Boolean, "Undo manual changes at once; false reports them. Default: true"),
     key("prune", Boolean, "Remove what disappears from Git, except volumes. Default: false"),
     key(
@@ -692,7 +697,7 @@ pub(super) static HOST_SELECTOR: Table = Table {
 };
 
 /// As the reader takes them; a test compares them.
-pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline|dependsOn|after|imageUpdate|ignoreDifferences)$";
+pub(super) const ALLOWED: &str = "^(default|hosts|perHost|suspend|variables|profiles|files|envFiles|selfHeal|prune|maxPrunePercent|adopt|engine|filesystemDrift|onFailure|syncWindows|monitor|progressDeadline|dependsOn|after|imageUpdate|ignoreDifferences)$";
 
 /// Keys of the configuration of a host that a repository can never set.
 const OF_THE_HOST: &[&str] = &[

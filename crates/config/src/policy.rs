@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Adopt, After, AppCondition, AppDependency, AppName, FilesystemDrift, IgnoredDifferences, IgnoredField,
-    ImageUpdate, OnFailure, Otherwise, Policy, Schedule, SyncWindow, UpdateFields, WindowKind, WorkloadName,
-    parse_duration,
+    Adopt, After, AppCondition, AppDependency, AppName, EngineKind, FilesystemDrift, IgnoredDifferences,
+    IgnoredField, ImageUpdate, OnFailure, Otherwise, Policy, Schedule, SyncWindow, UpdateFields, WindowKind,
+    WorkloadName, parse_duration,
 };
 use driftless_yaml::Kind;
 
@@ -18,6 +18,7 @@ use crate::{
 /// The keys of a policy. A missing one is inherited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyEntry {
+    pub(super) engine: Option<EngineKind>,
     pub(super) suspend: Option<bool>,
     pub(super) self_heal: Option<bool>,
     pub(super) prune: Option<bool>,
@@ -44,6 +45,7 @@ pub(super) fn policy(object: &Object<'_>) -> PolicyEntry {
     }
     PolicyEntry {
         origins,
+        engine: object.word("engine", &[("docker", EngineKind::Docker), ("swarm", EngineKind::Swarm)]),
         suspend: object.boolean("suspend"),
         self_heal: object.boolean("selfHeal"),
         prune: object.boolean("prune"),
@@ -217,6 +219,7 @@ fn whole_seconds(text: &str) -> Result<Duration, String> {
 /// A policy whose missing keys have the values of the outer one.
 pub(super) fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
     Policy {
+        engine: own.engine.unwrap_or(outer.engine),
         self_heal: own.self_heal.unwrap_or(outer.self_heal),
         prune: own.prune.unwrap_or(outer.prune),
         max_prune_percent: own.max_prune_percent.unwrap_or(outer.max_prune_percent),

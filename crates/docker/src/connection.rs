@@ -219,6 +219,7 @@ impl Connection {
             log_driver: info.logging_driver.unwrap_or_else(|| "json-file".to_owned()),
             no_swap_limit: info.swap_limit == Some(false),
             host_name: info.name.unwrap_or_default(),
+            is_swarm_manager: info.swarm.and_then(|swarm| swarm.control_available) == Some(true),
         };
         let mut components = found.components.iter().flatten();
         let is_podman = components.any(|component| component.name.to_lowercase().contains("podman"));

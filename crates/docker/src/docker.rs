@@ -8,9 +8,9 @@ use std::{
 
 use driftless_model::{
     AgentId, AppName, Build, Container, ContainerId, DiskSpace, FileChangeKind, Format, Healthcheck,
-    InstanceId, ListedImage, Observed, Peer, Platform, Protocol, Stack, Timestamp,
+    InstanceId, ListedImage, Observed, Peer, Platform, Protocol, Stack, Timestamp, WorkloadName,
 };
-use driftless_plan::Action;
+use driftless_plan::{Action, SwarmResult};
 use tokio::sync::broadcast;
 
 use crate::{
@@ -130,6 +130,12 @@ pub trait Docker: Send + Sync + 'static {
 /// Objects to observe for an application besides those that carry its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObserveScope {
+    /// The application is one of a Swarm. Its services are observed, and nothing of this host but networks.
+    pub is_swarm: bool,
+    /// The names of the services in the Swarm that the application wants.
+    pub services: BTreeSet<String>,
+    /// The application had services in a Swarm, and is to run on this host now.
+    pub had_services: bool,
     pub images: BTreeSet<String>,
     pub networks: BTreeSet<String>,
     pub volumes: BTreeSet<String>,
@@ -151,8 +157,22 @@ pub struct ObserveScope {
 }
 
 impl ObserveScope {
+    /// Everything that a stack of a Swarm names.
+    pub fn of_swarm(stack: &Stack) -> Self {
+        let name = |workload: &WorkloadName| format!("{}_{workload}", stack.project);
+        Self {
+            is_swarm: true,
+            services: stack.workloads.keys().map(name).collect(),
+            networks: stack.networks.keys().cloned().collect(),
+            ..Self::default()
+        }
+    }
+
     /// Everything that a stack names.
     pub fn of(stack: &Stack) -> Self {
+        if !stack.swarm.is_empty() {
+            return Self::of_swarm(stack);
+        }
         let containers = || stack.workloads.values().flat_map(driftless_model::Workload::containers);
         let outside_container = |peer: &Peer| match peer {
             Peer::Container(name) => Some(name.clone()),
@@ -225,5 +245,7 @@ pub enum Claim {
 pub enum Effect {
     /// This call created the container with this id.
     Created(ContainerId),
+    /// A manager of a Swarm has answered.
+    Swarm(Box<SwarmResult>),
     Done,
 }

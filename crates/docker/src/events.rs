@@ -251,7 +251,18 @@ impl EventWatcher {
     fn handle(&self, event: RawEvent) {
         let RawEvent { kind, action, actor: RawActor { id, attributes }, time_nano } = event;
         let action_name = action.split(':').next().unwrap_or_default();
-        let is_known = matches!(kind.as_str(), "container" | "network" | "volume" | "image" | "daemon");
+        let is_known = matches!(
+            kind.as_str(),
+            "container"
+                | "network"
+                | "volume"
+                | "image"
+                | "daemon"
+                | "service"
+                | "node"
+                | "config"
+                | "secret"
+        );
         if !is_known || IGNORED.contains(&action_name) {
             return;
         }

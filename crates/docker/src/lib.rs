@@ -17,6 +17,7 @@
 //! | `agent_claims` | which agents live on the engine, and whose objects belong to this agent |
 //! | `agent_update` | the containers of an agent that is being replaced, for the helper container |
 //! | `actions` | the steps: containers, networks, volumes, hooks, images |
+//! | `swarm` | services, tasks and configs of a Docker Swarm |
 //! | `image_list` | the images with the containers that use them |
 //! | `image_build` | builds with `BuildKit` or the classic builder |
 //!
@@ -94,6 +95,7 @@ mod self_container;
 mod shared_images;
 #[cfg(feature = "simulated")]
 mod simulated;
+mod swarm;
 mod tls;
 mod to_engine;
 mod transport;

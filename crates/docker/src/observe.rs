@@ -23,7 +23,7 @@ use crate::{
     error::Error,
     host_ports::HostPorts,
     inventory::{Inventory, is_reference},
-    peer_names, platforms,
+    peer_names, platforms, swarm,
 };
 
 /// The number of containers or images that are inspected at the same time.
@@ -84,6 +84,12 @@ impl Observer {
                 engine_started: self.inventory.engine_started().await?,
                 node: Some(self.connection.defaults().host_name).filter(|name| !name.is_empty()),
                 engine_platforms: None,
+                swarm: if scope.is_swarm {
+                    Some(Box::new(swarm::observe(&self.connection, app, scope).await?))
+                } else {
+                    None
+                },
+                left_services: self.left_services(app, scope).await?,
                 engine_architecture: self.connection.info().and_then(|info| info.architecture),
                 engine_api: self.connection.known_api_version().map(|api| (api.major, api.minor)),
             };
@@ -94,6 +100,15 @@ impl Observer {
             Ok(observed)
         };
         observed.await.map_err(|error: CallError| error.classify(&format!("observe {app}")))
+    }
+
+    /// The services that the application has in a Swarm, although it is to run on this host.
+    async fn left_services(&self, app: &AppName, scope: &ObserveScope) -> Result<Vec<String>, CallError> {
+        let may_have_some = scope.had_services || self.connection.defaults().is_swarm_manager;
+        if !may_have_some || scope.is_swarm {
+            return Ok(Vec::new());
+        }
+        swarm::services_of(&self.connection, app).await
     }
 
     /// The helper container that replaces the agent's own one, if there is one.

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{AppName, Contents, Finding, Format, Stack};
+use driftless_model::{AppName, Contents, EngineKind, Finding, Format, Stack};
 
 mod bounded;
 pub mod context;
@@ -51,6 +51,8 @@ pub struct AppSpec {
     pub profiles: Vec<String>,
     /// Files of variables in the repository, instead of `.env` in the folder of the application.
     pub env_files: Vec<String>,
+    /// The engine that runs the application.
+    pub engine: EngineKind,
     /// Whether the configuration lists `files`. Otherwise they were found, and `COMPOSE_FILE` may replace them.
     pub has_listed_files: bool,
     /// Findings about the settings and the folder of the application. With an error among them it is not rendered.
@@ -79,6 +81,7 @@ impl AppSpec {
             host_values: Vec::new(),
             profiles: Vec::new(),
             env_files: Vec::new(),
+            engine: EngineKind::Docker,
             has_listed_files: true,
             findings: Vec::new(),
         }

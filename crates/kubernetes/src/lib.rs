@@ -173,6 +173,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
             .collect(),
         inventory,
         secret_values: BTreeSet::new(),
+        swarm: BTreeMap::new(),
         given: None,
         port_places,
     };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use driftless_files::{AppSpec, Bounded, Entry, Files, paths};
 use driftless_kubernetes::{self as kubernetes, kustomize};
-use driftless_model::{AppName, Finding, Format, HostIdentity, Location};
+use driftless_model::{AppName, EngineKind, Finding, Format, HostIdentity, Location};
 use driftless_yaml::{self as yaml, Limits, Node};
 
 /// Names of Compose files, in order of preference.
@@ -351,6 +351,7 @@ impl Search<'_> {
             host_values: Vec::new(),
             profiles: settings.profiles.clone(),
             env_files,
+            engine: EngineKind::Docker,
             has_listed_files: !settings.files.is_empty(),
             findings,
         })

@@ -23,7 +23,7 @@
 //! ```
 
 use driftless_files::{AppSpec, Bounded, Files, Rendered};
-use driftless_model::{Finding, Format, check};
+use driftless_model::{EngineKind, Finding, Format, Location, check};
 
 pub mod admission;
 pub mod convert;
@@ -42,6 +42,16 @@ const MOST_ENTRIES: usize = 100_000;
 pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     if spec.findings.iter().any(Finding::is_error) {
         return Rendered { findings: spec.findings.clone(), ..Rendered::default() };
+    }
+    if (spec.engine, spec.format) == (EngineKind::Swarm, Format::Kubernetes) {
+        let place = Location::file(spec.files.first().unwrap_or(&spec.path).as_str());
+        let message = "Kubernetes manifests are not supported with `engine: swarm` yet";
+        let help =
+            "write a Compose file (`driftless convert`), or use k3s, which runs these manifests as they are";
+        return Rendered {
+            findings: vec![Finding::error(place, "", message).help(help)],
+            ..Rendered::default()
+        };
     }
     let files = Bounded::new(files, MOST_ENTRIES);
     let mut rendered = match spec.format {

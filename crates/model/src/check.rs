@@ -17,7 +17,10 @@ use crate::{
 pub fn check(stack: &Stack) -> Vec<Finding> {
     let mut findings = Vec::new();
     for subject in stack.subjects() {
-        check_replicas(subject, &mut findings);
+        // The replicas of a Swarm run on several nodes, which distribute the connections to a port.
+        if stack.swarm.is_empty() {
+            check_replicas(subject, &mut findings);
+        }
         check_canary(subject, &mut findings);
         check_references(stack, subject, &mut findings);
         check_targets(subject, &mut findings);

@@ -95,6 +95,7 @@ mod stack;
 mod stack_hashes;
 mod stateful_set;
 mod status;
+mod swarm;
 mod sync_window;
 mod time;
 mod unknown_end;
@@ -196,6 +197,11 @@ pub use status::{
     Drift, DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase,
     PartSpec, PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus,
     TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
+};
+pub use swarm::{
+    EngineKind, LARGEST_SWARM_FILE, ObservedService, ObservedSwarm, ResolvedImage, STACK_NAMESPACE,
+    SWARM_OWNER, SwarmFile, SwarmMode, SwarmNode, SwarmObject, SwarmRecord, SwarmRestart, SwarmService,
+    SwarmTask, SwarmUpdate, WrittenService,
 };
 pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AgentId, AppName, Container, ContainerId, ContentId, ImageRef, Inside, InstanceId, Network, NetworkMode,
-    PartOf, Platform, Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume, WorkloadName,
+    ObservedSwarm, PartOf, Platform, Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume,
+    WorkloadName,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +51,10 @@ pub struct Observed {
     /// The platforms that the engine can run, with those that it emulates. Asked only for a stack that names another platform
     /// than the engine's own, and `None` if the engine does not tell.
     pub engine_platforms: Option<BTreeSet<Platform>>,
+    /// The Swarm, for an application with `engine: swarm`.
+    pub swarm: Option<Box<ObservedSwarm>>,
+    /// The services that an application with `engine: docker` still has in a Swarm.
+    pub left_services: Vec<String>,
 }
 
 /// The helper container that replaces the agent's own one.

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{After, AppDependency, IgnoredDifferences, ImageUpdate, SignatureRule, SyncWindow};
+use super::{After, AppDependency, EngineKind, IgnoredDifferences, ImageUpdate, SignatureRule, SyncWindow};
 use crate::defaults::is_default;
 
 /// Per application, from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
+    /// The engine that runs the application: containers on this host, or services of a Swarm. Default: this host.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub engine: EngineKind,
     /// Undo what was changed by hand. Off: report it and leave it. Default: on.
     pub self_heal: bool,
     /// Remove what runs when the application disappears from Git or the configuration. Default: off, which
@@ -112,6 +115,7 @@ const fn a_minute() -> Duration {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            engine: EngineKind::Docker,
             self_heal: true,
             prune: false,
             max_prune_percent: half(),

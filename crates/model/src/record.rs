@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AfterRecord, CanaryRecord, CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord,
     Instance, InstanceId, JobRecord, KnownInside, RolloutSizes, ScaleOverride, SpecHash, StackHash,
-    Timestamp, UnknownEnd, VerifiedImages, Workload, WorkloadName,
+    SwarmRecord, Timestamp, UnknownEnd, VerifiedImages, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -127,6 +127,9 @@ pub struct Record {
     /// Files changed inside containers, and by whom.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub inside: BTreeMap<ContainerId, KnownInside>,
+    /// The services of a Docker Swarm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swarm: Option<Box<SwarmRecord>>,
     /// The last sync that failed, while it has not succeeded since.
     pub sync: Option<Attempt>,
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, ContentId, Inventory, Location, Network, Protocol, StackHash, Subject, Volume, Workload,
-    WorkloadName,
+    AppName, ContentId, Inventory, Location, Network, Protocol, StackHash, Subject, SwarmService, Volume,
+    Workload, WorkloadName,
 };
 use crate::{defaults::is_default, hash::digest_of};
 
@@ -38,6 +38,9 @@ pub struct Stack {
     pub secret_values: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub inventory: Inventory,
+    /// The services of a Docker Swarm, by workload. Empty on a single host.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub swarm: BTreeMap<WorkloadName, SwarmService>,
     /// The hash of what Git says, where the runs of CronJobs have been added to it.
     #[serde(skip)]
     pub given: Option<StackHash>,
@@ -65,6 +68,26 @@ impl Stack {
     pub fn for_rollback(mut self) -> Self {
         self.workloads.values_mut().for_each(Workload::use_rollback_settings);
         self
+    }
+
+    /// The stack of an application that has left Git: everything that still runs is too much.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self {
+            app: self.app.clone(),
+            format: self.format,
+            project: self.project.clone(),
+            workloads: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            app_files: BTreeMap::new(),
+            manifests: self.manifests.clone(),
+            secret_values: self.secret_values.clone(),
+            inventory: self.inventory.clone(),
+            swarm: BTreeMap::new(),
+            given: None,
+            port_places: BTreeMap::new(),
+        }
     }
 
     /// Whether the application has no workload, network or volume.

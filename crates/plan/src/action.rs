@@ -13,6 +13,7 @@ use driftless_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::swarm::SwarmAction;
 use crate::text::{bytes, cpus, duration, restart};
 
 /// One call to the Docker API.
@@ -117,6 +118,8 @@ pub enum Action {
     },
     /// Has a helper container of the new image put another container in the place of the one that the agent runs in.
     ReplaceAgent(Box<AgentReplacement>),
+    /// A call to a manager of a Swarm.
+    Swarm(Box<SwarmAction>),
 }
 
 /// Another container in the place of the one that the agent runs in.
@@ -233,6 +236,7 @@ impl Action {
             | Self::RemoveVolume { name } => name,
             Self::CreateInstance(creation) => &creation.name,
             Self::ReplaceAgent(replacement) => &replacement.creation.name,
+            Self::Swarm(action) => action.object(),
             Self::WriteFiles { container, .. }
             | Self::RunHooks { container, .. }
             | Self::SignalInstance { container, .. }
@@ -251,6 +255,7 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Swarm(action) => action.fmt(f),
             Self::PullImage { image, platform: None, .. } => write!(f, "pull {image}"),
             Self::PullImage { image, platform: Some(platform), .. } => {
                 write!(f, "pull {image} for {platform}")

@@ -61,6 +61,7 @@ mod names;
 mod record;
 mod status;
 mod steps;
+mod swarm;
 mod sync_window;
 mod target;
 mod text;
@@ -119,6 +120,7 @@ pub use status::{
     pod_spec::pod_spec,
 };
 pub use steps::{Plan, Step};
+pub use swarm::{SwarmAction, SwarmResult, with_global_tasks, with_tasks};
 pub use sync_window::{ClosedWindow, closed_window};
 pub use target::Target;
 pub use wait::{Adoption, Wait, WaitObject, WaitReason, WaitSeverity};

@@ -153,6 +153,8 @@ reasons! {
     MinReady: Progress, None;
     /// Self-heal has corrected the same field too often.
     HealBackOff: Progress, None;
+    /// Another agent acts, because its node leads the Swarm.
+    Standby: Progress, None;
     /// The application is suspended.
     Suspended: Progress, None;
     /// Drift is reported and left, because self-heal is off.
@@ -198,6 +200,11 @@ impl Wait {
 
     fn retry(self, attempt: u32, until: Timestamp) -> Self {
         Self { attempt: Some(attempt), until: Some(until), ..self }
+    }
+
+    /// Something in a Swarm.
+    pub(crate) fn swarm(object: WaitObject, reason: WaitReason, sentence: impl Into<String>) -> Self {
+        Self::new(object, reason, sentence)
     }
 
     /// `why` says what the dependency lacks, and may be empty.

@@ -26,6 +26,8 @@ pub struct World {
 /// Why Docker would not do it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    #[error("this engine in memory is no manager of a Swarm")]
+    NoSwarm,
     #[error("no such image: {0}")]
     NoSuchImage(String),
     #[error("the signature of {0} was not verified")]
@@ -143,6 +145,7 @@ impl World {
                     return Err(wrong_state(instance));
                 }
             }
+            Action::Swarm(_) => return Err(Refusal::NoSwarm),
             // The helper succeeds at once.
             Action::ReplaceAgent(replacement) => {
                 let AgentReplacement { old, creation, deadline: _ } = replacement.as_ref();

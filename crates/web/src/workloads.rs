@@ -189,6 +189,12 @@ pub(super) async fn open_logs(
         return Err(Error::Refused(text));
     }
     let since = query.since.as_deref().map(|it| since(it, shared.clock.now())).transpose()?;
+    // No container has a name with a space.
+    if instance.name.contains(' ') {
+        return Err(Error::Refused(format!(
+            "{name} is a task of a Swarm, and may run on another node: read its output with `docker service logs`"
+        )));
+    }
     let LogQuery { follow, tail, since: _, timestamps, previous, container: _, namespace: _ } = *query;
     let options = LogOptions { follow, tail, since, timestamps, previous };
     let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;

@@ -13,7 +13,7 @@ use driftless_files::{AppSpec, Files, Reads, Recorder, Rendered};
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
 use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
-use driftless_model::{AdmissionPolicy, AppName, CommitId, Finding};
+use driftless_model::{AdmissionPolicy, AppName, CommitId, EngineKind, Finding};
 
 /// A repository to read commits from.
 pub(in crate::cli) enum Place {
@@ -139,6 +139,8 @@ pub(in crate::cli) struct RenderedFolder<'a> {
     pub(in crate::cli) name: &'a str,
     /// The host that it is rendered for. Empty: none.
     pub(in crate::cli) host: &'a str,
+    /// The engine that runs its applications. `None`: that of driftless.yaml.
+    pub(in crate::cli) engine: Option<EngineKind>,
 }
 
 /// One rendered commit: the stack of each application, and errors.
@@ -168,14 +170,15 @@ pub(in crate::cli) fn render(
     is_selected: impl Fn(&AppSpec) -> bool,
     before: &Rendering,
 ) -> Rendering {
-    let RenderedFolder { files, folder, name, host } = *source;
+    let RenderedFolder { files, folder, name, host, engine } = *source;
     let found = discover_for_host(files, folder, (name, host), &[]).discovery;
     let Discovery { apps, findings, empty_folder } = found;
     let is_empty = apps.is_empty() && empty_folder.is_some();
     let errors = findings.into_iter().filter(|finding| finding.is_error() && !is_empty).collect();
     let before: BTreeMap<&AppName, &RenderedApp> =
         before.applications.iter().map(|it| (&it.spec.name, it)).collect();
-    let one = |spec: AppSpec| {
+    let one = |mut spec: AppSpec| {
+        spec.engine = engine.unwrap_or(spec.engine);
         let known = before.get(&spec.name).filter(|it| it.spec == spec && it.reads.hold_in(files));
         match (known, policy) {
             (Some(known), None) => (*known).clone(),

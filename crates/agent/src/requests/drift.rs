@@ -12,8 +12,8 @@ use driftless_docker::{Docker, Engine, EngineOptions, RegistryLogins};
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{
-    Adopt, AgentId, AppName, CommitId, CommitInfo, Finding, Instance, Mask, Observed, Policy, Record, Stack,
-    StackHashes,
+    Adopt, AgentId, AppName, CommitId, CommitInfo, EngineKind, Finding, Instance, Mask, Observed, Policy,
+    Record, Stack, StackHashes,
 };
 use driftless_plan as plan;
 use driftless_plan::{Claim, Target};
@@ -23,11 +23,7 @@ use driftless_report::Context;
 use super::handler::RequestHandler;
 use crate::request::{Against, Inspection, RequestError};
 use crate::{
-    Error,
-    error::chain,
-    observe::observe_scope,
-    random::random_key,
-    revisions::{emptied, policy_now},
+    Error, error::chain, observe::observe_scope, random::random_key, revisions::policy_now,
     target_revision::stack_with_runs,
 };
 
@@ -62,6 +58,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         app.suspended = reference.policy.suspended;
         app.commit = Some(reference.commit.clone());
         let Reference { stack, images, policy, .. } = &reference;
+        if policy.engine == EngineKind::Swarm {
+            let error = "fields of services of a Swarm are not compared by request yet: `driftless status` shows their drift";
+            app.error = Some(error.to_owned());
+            return Ok(Inspection { app, unmanaged: BTreeSet::new() });
+        }
         let observed = self.observer.observe_stack(self.context, stack, images, self.record.get()).await;
         let mut observed = match observed {
             Ok(observed) => observed,
@@ -117,7 +118,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 let target = self.revisions.target(self.context, &desired, self.record.get())?;
                 Ok(target.map(|target| {
                     let is_gone = desired.is_gone() && target.pin.is_none();
-                    let stack = if is_gone { Arc::new(emptied(&target.stack)) } else { target.stack };
+                    let stack = if is_gone { Arc::new(target.stack.emptied()) } else { target.stack };
                     Reference { stack, commit: target.commit, policy: target.policy, images: target.images }
                 }))
             }

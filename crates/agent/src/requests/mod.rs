@@ -14,6 +14,7 @@ mod remove;
 mod rollback;
 mod scale;
 mod settings;
+mod swarm;
 mod sync;
 mod workload;
 
@@ -31,6 +32,7 @@ pub use plan::plan_stack;
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Answers a request. It is done, or the rounds that follow do it.
     pub(crate) async fn answer(&mut self, kind: &RequestKind) -> Result<Answer, RequestError> {
+        self.refuse_in_swarm(kind)?;
         match kind {
             RequestKind::Sync => Ok(self.sync()),
             RequestKind::AcceptRewrite => self.accept_rewrite(),

@@ -8,9 +8,9 @@ use std::{
 
 use driftless_files::{AppSpec, Files};
 use driftless_model::{
-    Build, Completion, Container, Contents, Dependency, Finding, Format, Inventory, MOST_REPLICAS,
-    NetworkMode, Probes, PullPolicy, Resources, RestartPolicy, RollbackSettings, Stack, Strategy, Update,
-    Workload, WorkloadKind, WorkloadName,
+    Build, Completion, Container, Contents, Dependency, EngineKind, Finding, Format, Inventory,
+    MOST_REPLICAS, NetworkMode, Probes, PullPolicy, Resources, RestartPolicy, RollbackSettings, Stack,
+    Strategy, Update, Workload, WorkloadKind, WorkloadName,
 };
 
 mod build;
@@ -75,7 +75,10 @@ pub(crate) fn lower(
     lowering.builds.share(&mut workloads);
     lowering.check_order(&workloads);
     let inventory = Inventory { workloads: lowering.objects(&workloads), ..Inventory::default() };
-    lowering.publish_by_proxies(&mut workloads);
+    // A Swarm distributes connections itself.
+    if spec.engine == EngineKind::Docker {
+        lowering.publish_by_proxies(&mut workloads);
+    }
     let networks = std::mem::take(&mut lowering.networks);
     let volumes = lowering.volumes(&workloads);
     let MountedFiles { contents, app_files, warnings, .. } = lowering.files_to_mount;
@@ -90,6 +93,7 @@ pub(crate) fn lower(
         app_files,
         manifests: loaded.manifests.clone(),
         inventory,
+        swarm: BTreeMap::new(),
         secret_values: BTreeSet::new(),
         given: None,
         port_places: BTreeMap::new(),

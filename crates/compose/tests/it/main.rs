@@ -12,5 +12,7 @@ mod files;
 mod loading;
 // Published ports: by the engine, or by a proxy.
 mod published;
+// Projects for Docker Swarm.
+mod swarm;
 // `deploy.update_config` and `deploy.rollback_config`.
 mod updates;

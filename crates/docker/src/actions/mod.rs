@@ -10,7 +10,7 @@ use driftless_plan::Action;
 use crate::{
     agent_claims::OwnAgents, attribution::Attribution, cache::Cache, catalogue::Settled,
     connection::Connection, docker::Effect, error::Error, exec::Exec, helper_image, inventory::Inventory,
-    pull::Puller, registry_logins::RegistryLogins,
+    pull::Puller, registry_logins::RegistryLogins, swarm::SwarmActions,
 };
 
 mod containers;
@@ -51,6 +51,7 @@ pub(crate) struct Actions {
     volumes: Volumes,
     puller: Puller,
     replacer: AgentReplacer,
+    swarm: SwarmActions,
 }
 
 impl Actions {
@@ -79,6 +80,7 @@ impl Actions {
             },
             creator: Creator::new(&connection, attribution, inventory, &networks),
             volumes: Volumes::new(&connection, &cache, &agents),
+            swarm: SwarmActions::new(&connection, logins.clone()),
             puller: Puller::new(&connection, &cache, logins),
             replacer: AgentReplacer::new(&connection, &agents),
             networks,
@@ -112,7 +114,7 @@ impl Actions {
                 imported?;
             }
             Action::CreateNetwork { name, network } => self.networks.create(app, name, network).await?,
-            Action::RemoveNetwork { name, id } => self.networks.remove(name, id).await?,
+            Action::RemoveNetwork { name, id } => self.networks.remove(app, name, id).await?,
             Action::CreateVolume { name, volume } => self.volumes.create(app, name, volume).await?,
             Action::RemoveVolume { name } => self.volumes.remove(app, name).await?,
             Action::CreateInstance(creation) => {
@@ -133,6 +135,7 @@ impl Actions {
                 self.cache.container_list().outdate();
                 return replaced.map(Effect::Created);
             }
+            Action::Swarm(action) => return self.swarm.perform(app, action).await,
             // The agent has written them already; the engine is not involved.
             Action::WriteFiles { .. } => {}
             Action::RunHooks { container, instance: _ } => self.containers.run_hooks(container).await?,

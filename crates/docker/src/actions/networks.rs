@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bollard::{models as api, query_parameters as query};
-use driftless_model::{AgentId, AppName, ContainerId, Network, SpecHash, label};
+use driftless_model::{AgentId, AppName, ContainerId, Network, SWARM_OWNER, SpecHash, label};
 use http::Method;
 
 use super::ownership::not_owned;
 use crate::{
     agent_claims::OwnAgents,
     attribution::Attribution,
-    cache::{Cache, ObjectKind},
+    cache::{Cache, NamedObject, ObjectKind},
     call_error::{CallError, tolerate},
     catalogue::Settled,
     connection::Connection,
@@ -54,12 +54,19 @@ impl Networks {
         agent.is_some_and(|agent| self.agents.contain(agent.as_str()))
     }
 
+    /// Whether a network belongs to this agent, or to an application of a Swarm, whose agents are one owner.
+    fn is_of(&self, app: &AppName, agent: Option<&AgentId>, labelled: Option<&str>) -> bool {
+        let is_shared = agent.is_some_and(|agent| agent.as_str() == SWARM_OWNER);
+        self.is_own(agent) || (is_shared && labelled == Some(app.as_str()))
+    }
+
     pub(super) async fn create(&self, app: &AppName, name: &str, network: &Network) -> Result<(), Error> {
         let doing = format!("create network {name}");
         // An existing network must not be missed: old engines create another one with the same name.
         let existing = self.inventory.network_now(name).await.map_err(|error| error.classify(&doing))?;
         if let Some(existing) = existing {
-            let is_same = self.is_own(existing.agent.as_ref())
+            let labelled = existing.app.as_ref().map(AppName::as_str);
+            let is_same = self.is_of(app, existing.agent.as_ref(), labelled)
                 && existing.app.as_ref() == Some(app)
                 && existing.spec.as_ref() == Some(&SpecHash::of(network));
             let message = "another network with this name exists already".to_owned();
@@ -85,13 +92,16 @@ impl Networks {
         }
     }
 
-    pub(super) async fn remove(&self, name: &str, id: &str) -> Result<(), Error> {
+    pub(super) async fn remove(&self, app: &AppName, name: &str, id: &str) -> Result<(), Error> {
         let doing = format!("remove network {name}");
         let networks = self.inventory.objects(ObjectKind::Networks).await;
         let networks = networks.map_err(|error| error.classify(&doing))?;
         let known = networks.values().find(|network| network.id == id);
         let is_adopted = self.attribution.is_adopted_network(id);
-        if !is_adopted && known.is_some_and(|network| !self.is_own(network.agent.as_ref())) {
+        let is_own = |network: &NamedObject| {
+            self.is_of(app, network.agent.as_ref(), network.app.as_ref().map(AppName::as_str))
+        };
+        if !is_adopted && known.is_some_and(|network| !is_own(network)) {
             return Err(not_owned(&doing));
         }
         // Of two networks with one name only one is known, and an unknown one may still exist.
@@ -100,8 +110,10 @@ impl Networks {
             let inspect = self.connection.docker().inspect_network(id, options);
             match self.connection.call(DEADLINE, inspect).await {
                 Ok(found) => {
-                    let agent = found.labels.as_ref().and_then(|labels| labels.get(label::AGENT));
-                    if !agent.is_some_and(|agent| self.agents.contain(agent)) {
+                    let label = |name: &str| found.labels.as_ref().and_then(|labels| labels.get(name));
+                    let agent = label(label::AGENT).map(|agent| AgentId(agent.clone()));
+                    let labelled = label(label::APPLICATION).map(String::as_str);
+                    if !self.is_of(app, agent.as_ref(), labelled) {
                         return Err(not_owned(&doing));
                     }
                 }

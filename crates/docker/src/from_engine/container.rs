@@ -31,6 +31,8 @@ pub(crate) struct Defaults {
     pub no_swap_limit: bool,
     /// The host's own name.
     pub host_name: String,
+    /// The engine managed a Swarm when the connection was opened.
+    pub is_swarm_manager: bool,
 }
 
 /// Bytes of `/dev/shm` by default.

@@ -485,6 +485,7 @@ fn event_of(action: &Action) -> (&'static str, &'static str) {
         Action::CreateVolume { .. } => ("volume", "create"),
         Action::RemoveVolume { .. } => ("volume", "destroy"),
         Action::CreateInstance(_) | Action::ReplaceAgent(_) => ("container", "create"),
+        Action::Swarm(_) => ("service", "update"),
         // Not done by the engine.
         Action::WriteFiles { .. } => ("file", "write"),
         Action::RunHooks { .. } => ("container", "exec_start"),

@@ -114,6 +114,7 @@ impl<'a> App<'a> {
             manifests: Vec::new(),
             secret_values: BTreeSet::new(),
             inventory: Inventory::default(),
+            swarm: BTreeMap::new(),
             given: None,
             port_places: BTreeMap::new(),
         };

@@ -53,6 +53,7 @@ fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
         manifests: vec!["compose.yaml".to_owned()],
         secret_values: BTreeSet::new(),
         inventory: Inventory::default(),
+        swarm: BTreeMap::new(),
         given: None,
         port_places: BTreeMap::new(),
     }

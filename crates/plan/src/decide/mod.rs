@@ -6,6 +6,7 @@ use crate::{
     draft::Draft,
     facts::{Facts, pods},
     steps::Plan,
+    swarm,
     target::Target,
 };
 
@@ -42,7 +43,13 @@ mod workloads;
 pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Timestamp) -> Plan {
     let observed = &*pods::whole_of(target, observed);
     let facts = Facts::new(target, observed, record, now);
+    if swarm::is_for(&facts) {
+        return swarm::plan(&facts);
+    }
     let mut draft = Draft::new(&facts);
+    if swarm::hold_for_services(&mut draft) {
+        return draft.finish();
+    }
     if adopt::hold_unadopted(&mut draft) {
         return draft.finish();
     }

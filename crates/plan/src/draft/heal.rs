@@ -47,6 +47,16 @@ impl Difference {
         }
     }
 
+    /// A difference of a service of a Swarm.
+    pub(crate) fn service(
+        object: &str,
+        field: impl Into<String>,
+        want: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        Self { kind: "service", ..Self::container(object, field, want, found) }
+    }
+
     /// A network that does not exist.
     pub(crate) fn missing_network(object: &str) -> Self {
         Self { kind: "network", ..Self::container(object, "exists", "present", "missing") }

@@ -13,6 +13,7 @@ use crate::{
     facts::{fs_changes, heals::heal_key},
     record::{files, outcome::StepOutcome},
     steps::{Plan, Step},
+    swarm,
     target::Target,
 };
 
@@ -54,6 +55,7 @@ pub fn note_executed(
             record.pulls.remove(image);
         }
     }
+    swarm::note_swarm_executed(record, plan, outcomes);
     files::note(record, plan, outcomes);
     let done: Vec<&Step> =
         plan.steps.iter().zip(outcomes).filter(|(_, it)| it.is_done()).map(|(step, _)| step).collect();
@@ -131,7 +133,8 @@ fn undoes(step: &Step, drift: &Drift) -> bool {
         | Action::UnpauseInstance { .. }
         | Action::Connect { .. }
         | Action::Disconnect { .. }
-        | Action::ReplaceAgent(_) => step.action.object(),
+        | Action::ReplaceAgent(_)
+        | Action::Swarm(_) => step.action.object(),
     };
     let Cause::Drift { field, found, want } = &step.cause else { return false };
     object == drift.object && (field, found, want) == (&drift.field, &drift.found, &drift.want)

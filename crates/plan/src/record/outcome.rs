@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use driftless_model::ContainerId;
 
+use crate::swarm::SwarmResult;
+
 /// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
     Done,
     /// The engine created this container.
     Created(ContainerId),
+    /// A manager of a Swarm has answered.
+    Swarm(Box<SwarmResult>),
     /// With the error for people, and how long the registry asked to wait.
     Failed {
         error: String,
@@ -21,6 +25,6 @@ pub enum StepOutcome {
 
 impl StepOutcome {
     pub(crate) fn is_done(&self) -> bool {
-        matches!(self, Self::Done | Self::Created(_))
+        matches!(self, Self::Done | Self::Created(_) | Self::Swarm(_))
     }
 }

@@ -67,7 +67,8 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
             | Action::UpdateInstance { .. }
             | Action::Connect { .. }
             | Action::Disconnect { .. }
-            | Action::ReplaceAgent(_) => {}
+            | Action::ReplaceAgent(_)
+            | Action::Swarm(_) => {}
         }
     }
 }

@@ -91,7 +91,9 @@ fn is_held(subject: Subject<'_>, counts: &Counts<'_>, plan: &Plan) -> bool {
 /// Whether every network and volume of the stack exists, and no instance of another workload.
 fn has_all_and_no_more(stack: &Stack, observed: &Observed) -> bool {
     let has_networks = stack.networks.keys().all(|it| observed.networks.contains_key(it));
-    let has_volumes = stack.volumes.keys().all(|it| observed.volumes.contains_key(it));
+    // The volumes of a Swarm are on the nodes of its tasks.
+    let has_volumes =
+        observed.swarm.is_some() || stack.volumes.keys().all(|it| observed.volumes.contains_key(it));
     // A removed application stays in the status as long as a container of it is kept.
     let is_kept = |it: &Instance| !stack.is_empty() && is_prune_protected(&it.config.labels);
     let is_wanted = |it: &Instance| stack.workloads.contains_key(&it.instance.workload) || is_kept(it);

@@ -169,7 +169,8 @@ fn is_changing(inputs: Inputs<'_>, name: &WorkloadName, counts: &Counts<'_>) -> 
             | Action::BuildImage { .. }
             | Action::ImportImage { .. }
             | Action::CreateNetwork { .. }
-            | Action::CreateVolume { .. } => true,
+            | Action::CreateVolume { .. }
+            | Action::Swarm(_) => true,
             Action::RemoveNetwork { .. } | Action::RemoveVolume { .. } => false,
         })
 }

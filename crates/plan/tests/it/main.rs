@@ -42,6 +42,8 @@ mod scenarios;
 mod stage;
 // StatefulSets, round by round.
 mod stateful_sets;
+// Docker Swarm.
+mod swarm;
 // Sync, health and conditions.
 mod unstartable;
 mod verdict;

@@ -8,9 +8,9 @@ use std::{
 
 use driftless_files::AppSpec;
 use driftless_model::{
-    AgentId, AppName, Completion, Container, ContainerId, FailureAction, Format, Health, InPlace, Instance,
-    InstanceId, Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy, Record,
-    Removal, Replacement, Stack, StackHashes, State, Strategy, Timestamp, Workload, WorkloadName,
+    AgentId, AppName, Completion, Container, ContainerId, EngineKind, FailureAction, Format, Health, InPlace,
+    Instance, InstanceId, Location, Mask, MountSource, NetworkMode, Observed, OnChange, Policy, PullPolicy,
+    Record, Removal, Replacement, Stack, StackHashes, State, Strategy, Timestamp, Workload, WorkloadName,
     is_proxy_image,
 };
 use driftless_plan::{
@@ -55,6 +55,7 @@ pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
         host_values: Vec::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
+        engine: EngineKind::Docker,
         has_listed_files: false,
         findings: Vec::new(),
     }
@@ -112,6 +113,7 @@ pub(crate) fn stack(workloads: impl IntoIterator<Item = (&'static str, Workload)
         manifests: Vec::new(),
         inventory: Default::default(),
         secret_values: Default::default(),
+        swarm: BTreeMap::new(),
         given: None,
         port_places: BTreeMap::new(),
     }

@@ -1,0 +1,477 @@
+//! A Compose project for Docker Swarm: the settings that only a Swarm has, and errors for all that it cannot do.
+//!
+//! The project is read and lowered as for a single host. This adds what `deploy` says about a Swarm, turns mounted
+//! files into configs and secrets, and refuses each key that a Swarm would ignore.
+
+use driftless_model::{
+    Content, Contents, Finding, LARGEST_SWARM_FILE, Mount, MountSource, NetworkMode, Port, SWARM_OWNER,
+    Stack, SwarmFile, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, Workload, digest_hex, label,
+};
+use driftless_yaml::{Node, Report};
+
+use crate::{
+    read::{deploy::cpus, types::Sections},
+    spec::{
+        scalar,
+        value::{Read as _, Value},
+    },
+};
+
+/// The keys of a service that a Swarm has, or that change nothing. `scale`, `build` and the others are errors.
+const KEYS: &[&str] = &[
+    "attach",
+    "cap_add",
+    "cap_drop",
+    "command",
+    "configs",
+    "cpus",
+    "depends_on",
+    "deploy",
+    "develop",
+    "dns",
+    "dns_opt",
+    "dns_search",
+    "entrypoint",
+    "env_file",
+    "environment",
+    "expose",
+    "extends",
+    "extra_hosts",
+    "group_add",
+    "healthcheck",
+    "hostname",
+    "image",
+    "init",
+    "isolation",
+    "label_file",
+    "labels",
+    "logging",
+    "mem_limit",
+    "mem_reservation",
+    "networks",
+    "pids_limit",
+    "ports",
+    "profiles",
+    "pull_policy",
+    "read_only",
+    "restart",
+    "scale",
+    "secrets",
+    "stdin_open",
+    "stop_grace_period",
+    "stop_signal",
+    "sysctls",
+    "tmpfs",
+    "tty",
+    "ulimits",
+    "user",
+    "volumes",
+    "working_dir",
+];
+
+/// Advice for keys that Swarm does not have.
+const ADVICE: &[(&str, &str)] = &[
+    ("annotations", "remove it"),
+    ("build", "push the image to a registry that all nodes reach, and name it in `image`"),
+    ("container_name", "remove it: other services find this one by its name `<service>` on a shared network"),
+    (
+        "network_mode",
+        "remove it and use `networks`; a port in `mode: host` is published by the node of the task",
+    ),
+    ("links", "remove it: services on the same network find each other by name"),
+    ("platform", "use `deploy.placement.constraints`, such as `node.platform.arch == x86_64`"),
+];
+
+/// Paths of warnings about keys that have no effect on a single host, and have one in a Swarm.
+const EFFECTIVE: &[&str] = &[
+    ".deploy.placement",
+    ".deploy.labels",
+    ".deploy.endpoint_mode",
+    ".deploy.restart_policy.",
+    ".deploy.mode",
+    ".deploy.replicas",
+];
+
+/// Removes the warnings of a single host that are not true for a Swarm.
+pub(crate) fn drop_host_warnings(findings: &mut Vec<Finding>) {
+    let is_effective = |finding: &Finding| {
+        let is_reservation = [".reservations.cpus", ".reservations.generic_resources"]
+            .iter()
+            .any(|end| finding.path.ends_with(end));
+        is_reservation || EFFECTIVE.iter().any(|part| finding.path.contains(part))
+    };
+    findings.retain(|finding| finding.is_error() || !is_effective(finding));
+}
+
+/// Makes a stack for Docker Swarm of a stack for a single host.
+pub(crate) fn complete(
+    root: &Node,
+    sections: &Sections,
+    stack: &mut Stack,
+    contents: &Contents,
+    findings: &mut Vec<Finding>,
+) {
+    let report = Report::default();
+    let root = Value::new(root, "", &report);
+    networks(&root, stack);
+    let services = root.node.get("services").map(|services| root.key("services", services));
+    let names: Vec<_> = stack.workloads.keys().cloned().collect();
+    for name in names {
+        let Some(workload) = stack.workloads.get(&name) else { continue };
+        let node =
+            services.as_ref().and_then(|all| Some(all.key(name.as_str(), all.node.get(name.as_str())?)));
+        let Some(value) = node else { continue };
+        refuse(&value);
+        let mut service = value.node.get("deploy").map(|node| deploy(&value.key("deploy", node)));
+        let mut service = service.take().unwrap_or_default();
+        if let Some(read) = sections.services.get(name.as_str()) {
+            service.host_ports.clone_from(&read.direct_ports);
+        }
+        if service.restart.is_none() {
+            service.restart = value.node.get("restart").map(|node| restart(&value.key("restart", node)));
+        }
+        if service.mode == SwarmMode::Global && value.node.get("deploy").is_some_and(has_replicas) {
+            value.error(
+                "`deploy.replicas` and `mode: global` exclude each other: there is one task on each node",
+            );
+        }
+        service.files = files(&value, &stack.project, workload, contents);
+        check_mounts(&value, workload);
+        check_ports(&value, workload);
+        stack.swarm.insert(name, service);
+    }
+    findings.extend(report.into_findings());
+}
+
+fn has_replicas(deploy: &Node) -> bool {
+    deploy.get("replicas").is_some_and(|replicas| !replicas.is_null())
+}
+
+/// Networks of a project are overlay networks.
+fn networks(root: &Value<'_>, stack: &mut Stack) {
+    for network in stack.networks.values_mut().filter(|network| !network.external) {
+        let node = root.node.get("networks").and_then(|all| all.get(&network.key));
+        match network.driver.as_deref() {
+            None | Some("overlay") => {
+                network.driver = Some("overlay".to_owned());
+                // The agent on another manager removes it, too.
+                network.labels.insert(label::AGENT.to_owned(), SWARM_OWNER.to_owned());
+            }
+            Some(driver) => {
+                let message =
+                    format!("a network of the driver `{driver}` does not reach the other nodes of a Swarm");
+                let place =
+                    node.unwrap_or(root.node).finding(format!("networks.{}.driver", network.key), message);
+                root.report().say(place.help("remove `driver`, or use `overlay`"));
+            }
+        }
+    }
+}
+
+/// Reports each key of a service that a Swarm does not have.
+fn refuse(service: &Value<'_>) {
+    for (key, value) in service.pairs() {
+        let is_empty = value.node.is_null() || value.node.as_scalar() == Some("");
+        if is_empty {
+            continue;
+        }
+        match key {
+            _ if key.starts_with("x-") && key != "x-driftless" => {}
+            _ if !KEYS.contains(&key) => {
+                let advice = ADVICE.iter().find(|(known, _)| *known == key).map_or(
+                    "remove it, or run the application on a single host (`engine: docker`)",
+                    |(_, advice)| advice,
+                );
+                value.error_help(format!("Docker Swarm has no `{key}`"), advice);
+            }
+            "networks" => networks_of_service(&value),
+            "healthcheck" => {
+                refuse_all(&value, &["start_interval"], "Docker Swarm has no `start_interval`");
+            }
+            "pull_policy"
+                if !matches!(value.node.as_scalar(), Some("always" | "missing" | "if_not_present")) =>
+            {
+                value.error(
+                    "each node of a Swarm pulls the image by its digest; use `missing`, or remove the key",
+                );
+            }
+            "isolation" if value.node.as_scalar() != Some("default") => {
+                value.error("only `default` is supported");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn networks_of_service(networks: &Value<'_>) {
+    for (_, network) in networks.pairs() {
+        for (key, value) in network.pairs() {
+            if !matches!(key, "aliases" | "driver_opts") && !value.node.is_null() {
+                value.error(format!("a service of Docker Swarm has no `{key}` on a network"));
+            }
+        }
+    }
+}
+
+fn refuse_all(value: &Value<'_>, keys: &[&str], message: &str) {
+    for (_, value) in value.pairs().into_iter().filter(|(key, _)| keys.contains(key)) {
+        value.error(message);
+    }
+}
+
+fn check_ports(service: &Value<'_>, workload: &Workload) {
+    let Some(ports) = service.node.get("ports") else { return };
+    let place = service.key("ports", ports);
+    for Port { container, host_ip, host, .. } in &workload.container.ports {
+        if host_ip.is_some_and(|ip| !ip.is_unspecified()) {
+            place.error(format!("port {container}: Docker Swarm publishes a port on all addresses of a node; remove the address"));
+        }
+        if host.is_some_and(|range| range.len() > 1) {
+            place.error(format!(
+                "port {container}: Docker Swarm does not choose from a range of ports; use one port"
+            ));
+        }
+    }
+}
+
+/// Reports mounts that a Swarm cannot make, and those that have to be on each node.
+fn check_mounts(service: &Value<'_>, workload: &Workload) {
+    let volumes = service.node.get("volumes").unwrap_or(service.node);
+    let place = |mount: &Mount| {
+        let is_it =
+            |item: &&Node| item.get("target").and_then(Node::as_scalar) == Some(mount.target.as_str());
+        let item = volumes.items().iter().find(is_it).unwrap_or(volumes);
+        service.key("volumes", item)
+    };
+    for mount in &workload.container.mounts {
+        let target = &mount.target;
+        match &mount.source {
+            MountSource::Volume { .. }
+            | MountSource::Anonymous
+            | MountSource::Tmpfs { .. }
+            | MountSource::Content(_)
+            | MountSource::Secret(_) => {}
+            MountSource::Bind { path, .. } => place(mount).warning(format!(
+                "{path} must exist on each node that a task may run on: limit the nodes with `deploy.placement.constraints`"
+            )),
+            MountSource::AppFolder(_) => place(mount).error_help(
+                format!("the folder at {target} is writable, and the nodes of a Swarm share no folder of the repository"),
+                "mount it read-only, or use a named volume",
+            ),
+            MountSource::InPlace { .. } => place(mount)
+                .error(format!("configs of a Swarm never change, so the file at {target} cannot be rewritten in place")),
+            MountSource::Empty | MountSource::Image(_) => {
+                place(mount).error(format!("a service of Docker Swarm cannot mount this at {target}"));
+            }
+        }
+    }
+    if !matches!(workload.container.network_mode, NetworkMode::Networks(_))
+        && service.node.get("network_mode").is_none()
+    {
+        service.error("only networks are supported in a Swarm");
+    }
+}
+
+/// The files of a service as configs and secrets.
+fn files(service: &Value<'_>, project: &str, workload: &Workload, contents: &Contents) -> Vec<SwarmFile> {
+    let mut files = Vec::new();
+    for mount in &workload.container.mounts {
+        let (id, secret) = match &mount.source {
+            MountSource::Content(id) => (id, false),
+            MountSource::Secret(id) => (id, true),
+            _ => continue,
+        };
+        let mut add = |path: &str, bytes: &[u8], (mode, uid, gid): (u32, u32, u32)| {
+            let target =
+                if path.is_empty() { mount.target.clone() } else { format!("{}/{path}", mount.target) };
+            if bytes.len() > LARGEST_SWARM_FILE {
+                let section = ["volumes", "configs", "secrets"].iter().find_map(|key| {
+                    let list = service.node.get(key)?;
+                    let names = |item: &&Node| {
+                        item.get("target")
+                            .and_then(Node::as_scalar)
+                            .is_some_and(|it| mount.target.ends_with(it))
+                    };
+                    list.items().iter().find(names).map(|item| service.key(key, item))
+                });
+                let place = section.unwrap_or_else(|| service.key("volumes", service.node));
+                place.error_help(
+                    format!("{target} has {} bytes; a config or secret of a Swarm has at most {LARGEST_SWARM_FILE}", bytes.len()),
+                    "put the file into the image or a volume",
+                );
+            }
+            let name = object_name(project, &target, bytes);
+            files.push(SwarmFile {
+                target,
+                content: Some(id.clone()),
+                path: path.to_owned(),
+                name,
+                secret,
+                mode,
+                uid,
+                gid,
+            });
+        };
+        match contents.get(id) {
+            Some(Content::File { bytes, executable }) => {
+                add("", bytes, (if *executable { 0o555 } else { 0o444 }, 0, 0));
+            }
+            Some(Content::Owned { bytes, mode, uid, gid }) => add("", bytes, (*mode, *uid, *gid)),
+            Some(Content::Folder(tree)) => {
+                for (path, (bytes, access)) in tree {
+                    add(path, bytes, (access.mode(), 0, 0));
+                }
+            }
+            None => {}
+        }
+    }
+    files
+}
+
+/// The name of a config or secret: the project, the file, and the digest of its content. A Swarm allows 64 letters.
+fn object_name(project: &str, target: &str, bytes: &[u8]) -> String {
+    let plain = |text: &str, most: usize| -> String {
+        let kept = text
+            .chars()
+            .map(|it| if it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_') { it } else { '-' });
+        kept.take(most).collect()
+    };
+    let file = target.rsplit('/').next().unwrap_or_default();
+    let digest = digest_hex(bytes);
+    format!("{}_{}_{}", plain(project, 24), plain(file, 24), digest.get(..12).unwrap_or(&digest))
+}
+
+fn deploy(value: &Value<'_>) -> SwarmService {
+    let mut service = SwarmService::default();
+    for (key, value) in value.pairs() {
+        if value.node.is_null() {
+            continue;
+        }
+        match key {
+            "mode" => match value.node.as_scalar() {
+                None | Some("replicated" | "") => {}
+                Some("global") => service.mode = SwarmMode::Global,
+                Some(mode) => value
+                    .error(format!("the mode `{mode}` is not supported yet; use `replicated` or `global`")),
+            },
+            "endpoint_mode" => match value.node.as_scalar() {
+                None | Some("") => {}
+                Some(mode @ ("vip" | "dnsrr")) => service.endpoint_mode = Some(mode.to_owned()),
+                Some(mode) => value.error(format!("`{mode}` is not an endpoint mode; use `vip` or `dnsrr`")),
+            },
+            "labels" => {
+                service.labels = value
+                    .assignments()
+                    .into_iter()
+                    .map(|pair| (pair.name, pair.value.unwrap_or_default()))
+                    .collect();
+            }
+            "placement" => placement(&mut service, &value),
+            "update_config" => service.update = Some(update(&value)),
+            "rollback_config" => service.rollback = Some(update(&value)),
+            "restart_policy" => service.restart = Some(restart_policy(&value)),
+            "resources" => resources(&mut service, &value),
+            // Read as for a single host.
+            _ => {}
+        }
+    }
+    service
+}
+
+fn placement(service: &mut SwarmService, value: &Value<'_>) {
+    for (key, value) in value.pairs() {
+        match key {
+            "constraints" => service.constraints = value.strings(),
+            "preferences" => {
+                for preference in value.sequence() {
+                    service.spread.extend(preference.pairs().iter().filter_map(|(_, value)| value.owned()));
+                }
+            }
+            "max_replicas_per_node" => {
+                service.max_replicas_per_node = value.whole().filter(|number| *number > 0);
+            }
+            _ => value.error("is not supported"),
+        }
+    }
+}
+
+fn update(value: &Value<'_>) -> SwarmUpdate {
+    let mut update = SwarmUpdate::default();
+    for (key, value) in value.pairs() {
+        match key {
+            "parallelism" => update.parallelism = value.whole(),
+            "delay" => update.delay = value.duration(),
+            "monitor" => update.monitor = value.duration(),
+            "failure_action" => update.failure_action = value.filled(),
+            "max_failure_ratio" => {
+                let millionths =
+                    value.float().and_then(scalar::billionths).map(|billionths| billionths / 1000);
+                update.max_failure_ratio = millionths.and_then(|it| u32::try_from(it).ok());
+            }
+            "order" => update.order = value.filled(),
+            _ => value.error("is not supported"),
+        }
+    }
+    update
+}
+
+fn restart_policy(value: &Value<'_>) -> SwarmRestart {
+    let mut restart = SwarmRestart { condition: "any".to_owned(), ..SwarmRestart::default() };
+    for (key, value) in value.pairs() {
+        match key {
+            "condition" => {
+                let condition = match value.owned().as_deref() {
+                    Some("none" | "no") => "none",
+                    Some("on-failure") => "on-failure",
+                    _ => "any",
+                };
+                condition.clone_into(&mut restart.condition);
+            }
+            "delay" => restart.delay = value.duration(),
+            "window" => restart.window = value.duration(),
+            "max_attempts" => restart.max_attempts = value.whole().filter(|number| *number > 0),
+            _ => value.error("is not supported"),
+        }
+    }
+    restart
+}
+
+/// `restart` of a service, which `docker stack` ignores.
+fn restart(value: &Value<'_>) -> SwarmRestart {
+    let text = value.node.as_scalar().unwrap_or_default();
+    let (condition, attempts) = match text.split_once(':') {
+        Some(("on-failure", attempts)) => ("on-failure", attempts.parse().ok()),
+        _ => match text {
+            "no" => ("none", None),
+            "on-failure" => ("on-failure", None),
+            _ => ("any", None),
+        },
+    };
+    SwarmRestart { condition: condition.to_owned(), max_attempts: attempts, ..SwarmRestart::default() }
+}
+
+fn resources(service: &mut SwarmService, value: &Value<'_>) {
+    let Some(reservations) = value.node.get("reservations") else { return };
+    for (key, value) in value.key("reservations", reservations).pairs() {
+        match key {
+            "cpus" => service.reserved_nano_cpus = cpus(&value),
+            "devices" if !value.node.is_null() => value.error_help(
+                "Docker Swarm reserves no devices",
+                "declare the device as a generic resource of its nodes",
+            ),
+            "generic_resources" => {
+                for item in value.sequence() {
+                    let Some(spec) = item.node.get("discrete_resource_spec") else { continue };
+                    let number = |key: &str| spec.get(key).and_then(Node::as_scalar);
+                    match (number("kind"), number("value").and_then(|text| text.parse().ok())) {
+                        (Some(kind), Some(count)) => {
+                            service.generic_resources.insert(kind.to_owned(), count);
+                        }
+                        _ => item.error("needs a `kind` and a whole number as `value`"),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Projects for Docker Swarm: what a service becomes, and what is refused at its place.
+
+use std::time::Duration;
+
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_manifest::render;
+use driftless_model::{EngineKind, Finding, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate};
+
+fn rendered(text: &str, more: &[(&'static str, String)]) -> Rendered {
+    let more = more.iter().map(|(path, text)| (*path, text.as_str()));
+    let files = MemoryFiles::new([("shop/compose.yaml", text)].into_iter().chain(more));
+    let app = AppSpec { engine: EngineKind::Swarm, ..AppSpec::compose("shop", &["shop/compose.yaml"]) };
+    render(&files, &app)
+}
+
+fn service(text: &str, more: &[(&'static str, String)]) -> SwarmService {
+    let rendered = rendered(text, more);
+    let stack = rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings));
+    stack.swarm[&"web".into()].clone()
+}
+
+fn errors(text: &str) -> Vec<String> {
+    let findings = rendered(text, &[]).findings;
+    findings.iter().filter(|it| it.is_error()).map(Finding::to_string).collect()
+}
+
+#[test]
+fn settings_of_a_swarm_are_read_and_not_warned_about() {
+    let text = "
+services:
+  web:
+    image: nginx:1.29
+    ports:
+      - '80:80'
+      - {target: 81, published: '8081', mode: host}
+    deploy:
+      mode: replicated
+      replicas: 3
+      endpoint_mode: dnsrr
+      labels: {team: shop}
+      placement:
+        constraints: [node.role == worker]
+        preferences: [{spread: node.labels.zone}]
+        max_replicas_per_node: 2
+      update_config: {parallelism: 2, delay: 5s, monitor: 20s, failure_action: rollback, max_failure_ratio: 0.25, order: start-first}
+      rollback_config: {parallelism: 0, order: stop-first}
+      restart_policy: {condition: on-failure, delay: 3s, max_attempts: 4, window: 1m}
+      resources:
+        reservations:
+          cpus: '0.5'
+          generic_resources: [{discrete_resource_spec: {kind: gpu, value: 2}}]
+";
+    let result = rendered(text, &[]);
+    assert_eq!(result.findings, []);
+    let stack = result.stack.unwrap();
+    assert_eq!(stack.networks["shop_default"].driver.as_deref(), Some("overlay"));
+    // No proxy publishes the ports of several replicas.
+    assert_eq!(stack.workloads.keys().map(|it| it.as_str()).collect::<Vec<_>>(), ["web"]);
+    let found = &stack.swarm[&"web".into()];
+    assert_eq!(found.mode, SwarmMode::Replicated);
+    assert_eq!(found.endpoint_mode.as_deref(), Some("dnsrr"));
+    assert_eq!(found.labels["team"], "shop");
+    assert_eq!(
+        (&*found.constraints, &*found.spread),
+        (&["node.role == worker".to_owned()][..], &["node.labels.zone".to_owned()][..])
+    );
+    assert_eq!((found.max_replicas_per_node, found.reserved_nano_cpus), (Some(2), Some(500_000_000)));
+    assert_eq!(found.generic_resources["gpu"], 2);
+    assert_eq!(found.host_ports.iter().map(|it| it.container).collect::<Vec<_>>(), [81]);
+    let update = SwarmUpdate {
+        parallelism: Some(2),
+        delay: Some(Duration::from_secs(5)),
+        monitor: Some(Duration::from_secs(20)),
+        failure_action: Some("rollback".into()),
+        max_failure_ratio: Some(250_000),
+        order: Some("start-first".into()),
+    };
+    assert_eq!(found.update, Some(update));
+    assert_eq!(found.rollback.as_ref().unwrap().parallelism, Some(0));
+    let restart = SwarmRestart {
+        condition: "on-failure".into(),
+        delay: Some(Duration::from_secs(3)),
+        max_attempts: Some(4),
+        window: Some(Duration::from_mins(1)),
+    };
+    assert_eq!(found.restart, Some(restart));
+}
+
+#[test]
+fn keys_that_a_swarm_does_not_have_are_refused() {
+    for (key, message) in [
+        (
+            "container_name: web",
+            "shop/compose.yaml:4:21: error: services.web.container_name: Docker Swarm has no `container_name`",
+        ),
+        ("network_mode: host", "services.web.network_mode: Docker Swarm has no `network_mode`"),
+        ("build: .", "services.web.build: Docker Swarm has no `build`"),
+        ("privileged: true", "services.web.privileged: Docker Swarm has no `privileged`"),
+        ("devices: ['/dev/kvm:/dev/kvm']", "Docker Swarm has no `devices`"),
+        ("links: [other]", "Docker Swarm has no `links`"),
+        ("pid: host", "Docker Swarm has no `pid`"),
+        ("platform: linux/amd64", "Docker Swarm has no `platform`"),
+        ("memswap_limit: 1g", "Docker Swarm has no `memswap_limit`"),
+        ("x-driftless: {wave: 1}", "Docker Swarm has no `x-driftless`"),
+        ("networks: {default: {ipv4_address: 10.1.0.7}}", "has no `ipv4_address` on a network"),
+        ("ports: ['127.0.0.1:80:80']", "publishes a port on all addresses of a node"),
+        ("ports: ['80-81:80']", "does not choose from a range"),
+        ("volumes: ['./data:/data']", "the folder at /data is writable"),
+        ("deploy: {mode: replicated-job}", "the mode `replicated-job` is not supported yet"),
+        ("deploy: {mode: global, replicas: 2}", "exclude each other"),
+        ("deploy: {endpoint_mode: dns}", "is not an endpoint mode"),
+        ("healthcheck: {test: [CMD, a], start_interval: 1s}", "has no `start_interval`"),
+    ] {
+        let text = format!("services:\n  other: {{image: a}}\n  web:\n    {key}\n    image: a\n");
+        let found = errors(&text);
+        assert!(found.iter().any(|it| it.contains(message)), "{key}: {found:?}");
+    }
+    let found = errors("services: {web: {image: a}}\nnetworks: {default: {driver: macvlan}}\n");
+    assert!(found[0].contains("does not reach the other nodes"), "{found:?}");
+}
+
+#[test]
+fn files_become_configs_and_secrets_named_by_content() {
+    let text = "
+services:
+  web:
+    image: nginx:1.29
+    volumes: ['./conf:/etc/web:ro']
+    configs: [motd]
+    secrets: [{source: key, target: /run/key, mode: 0400, uid: '101'}]
+configs: {motd: {content: hello}}
+secrets: {key: {file: ./key}}
+";
+    let files = |b: &str| {
+        [
+            ("shop/conf/a.conf", "a".to_owned()),
+            ("shop/conf/sub/b.conf", b.to_owned()),
+            ("shop/key", "k".to_owned()),
+        ]
+    };
+    let found = service(text, &files("b")).files;
+    let targets: Vec<(&str, bool)> = found.iter().map(|it| (it.target.as_str(), it.secret)).collect();
+    assert_eq!(
+        targets,
+        [("/etc/web/a.conf", false), ("/etc/web/sub/b.conf", false), ("/motd", false), ("/run/key", true)]
+    );
+    assert_eq!((found[3].mode, found[3].uid), (0o400, 101));
+    assert!(found[1].name.starts_with("shop_b.conf_"), "{}", found[1].name);
+    let changed = service(text, &files("c")).files;
+    assert_eq!(changed[0].name, found[0].name);
+    assert_ne!(changed[1].name, found[1].name);
+}
+
+#[test]
+fn files_too_large_for_a_config_are_refused() {
+    let text = "services:\n  web:\n    image: a\n    volumes:\n      - ./big:/big:ro\n";
+    let findings = rendered(text, &[("shop/big", "x".repeat(500_001))]).findings;
+    assert!(
+        findings[0].to_string().starts_with("shop/compose.yaml:5:9: error: services.web.volumes")
+            && findings[0].to_string().contains("/big has 500001 bytes"),
+        "{findings:?}"
+    );
+    assert!(rendered(text, &[("shop/big", "x".repeat(500_000))]).stack.is_some());
+}
+
+#[test]
+fn kubernetes_manifests_are_refused_for_a_swarm() {
+    let files = MemoryFiles::new([("shop/web.yaml", "kind: Deployment")]);
+    let app = AppSpec { engine: EngineKind::Swarm, ..AppSpec::kubernetes("shop", &["shop/web.yaml"]) };
+    let findings = render(&files, &app).findings;
+    assert_eq!(findings[0].location.file, "shop/web.yaml");
+    assert!(findings[0].message.contains("not supported with `engine: swarm` yet"));
+}

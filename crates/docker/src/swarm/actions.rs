@@ -1,0 +1,289 @@
+//! The steps of a plan for a Swarm as calls to a manager. A step whose result is already there succeeds.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use driftless_model::{
+    AppName, LARGEST_SWARM_FILE, ResolvedImage, STACK_NAMESPACE, SWARM_OWNER, SwarmFile, label,
+};
+use driftless_plan::{SwarmAction, SwarmResult};
+use http::Method;
+use http_body_util::BodyExt;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::{
+    call_error::CallError,
+    connection::Connection,
+    deadline::{DEADLINE, within},
+    docker::Effect,
+    error::Error,
+    percent_encoding::encode,
+    registry_logins::RegistryLogins,
+};
+
+/// Performs steps for a Swarm.
+pub(crate) struct SwarmActions {
+    connection: Arc<Connection>,
+    logins: RegistryLogins,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct Distribution {
+    descriptor: Descriptor,
+    platforms: Option<Vec<Platform>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Descriptor {
+    digest: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Platform {
+    architecture: String,
+    os: String,
+}
+
+#[derive(Deserialize)]
+struct Created {
+    #[serde(rename = "ID")]
+    id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Specified {
+    spec: Value,
+}
+
+impl SwarmActions {
+    pub(crate) fn new(connection: &Arc<Connection>, logins: RegistryLogins) -> Self {
+        Self { connection: Arc::clone(connection), logins }
+    }
+
+    pub(crate) async fn perform(&self, app: &AppName, action: &SwarmAction) -> Result<Effect, Error> {
+        let doing = action.to_string();
+        match action {
+            SwarmAction::ResolveImage { image } => self.resolve(image).await,
+            SwarmAction::CreateFile { project, file } => {
+                self.create_file(app, project, file, &doing).await?;
+                Ok(Effect::Done)
+            }
+            SwarmAction::RemoveFile { name: _, id, secret } => {
+                self.check_owner(&format!("/{}/{id}", kind(*secret)), app, &doing).await?;
+                self.remove(&format!("/{}/{id}", kind(*secret)), &doing).await
+            }
+            SwarmAction::CreateService { name, image, spec } => {
+                let written = self.write(Method::POST, "/services/create", image, spec).await;
+                let id = match written {
+                    Ok(body) => serde_json::from_slice::<Created>(&body)
+                        .map(|created| created.id)
+                        .unwrap_or(name.clone()),
+                    Err(error) => return Err(hide(error, spec).classify(&doing)),
+                };
+                self.written(&id, &doing).await
+            }
+            SwarmAction::UpdateService { name: _, id, version, image, spec } => {
+                let path = format!("/services/{id}/update?version={version}");
+                match self.write(Method::POST, &path, image, spec).await {
+                    Ok(_) => self.written(id, &doing).await,
+                    // Another one has written it since it was observed: look again.
+                    Err(error) if error.contains(&["out of sequence"]) => {
+                        Err(hide(error, spec).refused(&doing))
+                    }
+                    Err(error) => Err(hide(error, spec).classify(&doing)),
+                }
+            }
+            SwarmAction::RemoveService { name: _, id } => {
+                self.check_owner(&format!("/services/{id}"), app, &doing).await?;
+                self.remove(&format!("/services/{id}"), &doing).await
+            }
+        }
+    }
+
+    /// The digest of an image, which the engine asks the registry for.
+    async fn resolve(&self, image: &str) -> Result<Effect, Error> {
+        let failed = |message: String| Error::Pull { image: image.to_owned(), message, retry_after: None };
+        let headers = self.login(image).await.map_err(failed)?;
+        let path =
+            format!("/distribution/{}/json", image.split('/').map(encode).collect::<Vec<_>>().join("/"));
+        let found: Distribution = self
+            .send(Method::GET, &path, &headers, Vec::new())
+            .await
+            .and_then(|body| serde_json::from_slice(&body).map_err(|error| CallError::unreachable(&error)))
+            .map_err(|error| failed(error.to_string()))?;
+        if found.descriptor.digest.is_empty() {
+            return Err(failed("the registry has no digest of it".to_owned()));
+        }
+        let known = found.platforms.unwrap_or_default().into_iter();
+        let platforms =
+            known.filter(|it| it.os != "unknown" && !it.os.is_empty()).map(|it| (it.os, it.architecture));
+        let resolved = ResolvedImage {
+            image: format!("{image}@{}", found.descriptor.digest),
+            platforms: platforms.collect(),
+        };
+        Ok(Effect::Swarm(Box::new(SwarmResult::Resolved(resolved))))
+    }
+
+    async fn create_file(
+        &self,
+        app: &AppName,
+        project: &str,
+        file: &SwarmFile,
+        doing: &str,
+    ) -> Result<(), Error> {
+        let paths = self.connection.local_paths();
+        let folder = if file.secret { &paths.secret } else { &paths.content };
+        let content = file.content.as_ref().map(|id| id.0.as_str()).unwrap_or_default();
+        let bytes = read(folder, content, &file.path).await.map_err(|error| Error::Rejected {
+            doing: doing.to_owned(),
+            message: format!("the mounted file is missing in the state directory: {error}"),
+        })?;
+        let body = json!({
+            "Name": file.name,
+            "Labels": {
+                label::AGENT: SWARM_OWNER, label::APPLICATION: app.as_str(), STACK_NAMESPACE: project,
+            },
+            "Data": STANDARD.encode(bytes),
+        });
+        let path = format!("/{}/create", kind(file.secret));
+        match self.send(Method::POST, &path, &[], body.to_string().into_bytes()).await {
+            Ok(_) => Ok(()),
+            // It is named by its content, so it has the same content if it is our own.
+            Err(error) if error.code() == Some(409) => {
+                self.check_owner(&format!("/{}/{}", kind(file.secret), file.name), app, doing).await
+            }
+            Err(error) => Err(error.classify(doing)),
+        }
+    }
+
+    /// Writes a service, with the ids of its configs, secrets and networks, and the login of its registry.
+    async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        image: &str,
+        spec: &Value,
+    ) -> Result<Vec<u8>, CallError> {
+        let mut spec = spec.clone();
+        for (list, secret) in [("Configs", false), ("Secrets", true)] {
+            let pointer = format!("/TaskTemplate/ContainerSpec/{list}");
+            let Some(references) = spec.pointer_mut(&pointer).and_then(Value::as_array_mut) else { continue };
+            let ids = self.ids(secret).await?;
+            let (name, id) = if secret { ("SecretName", "SecretID") } else { ("ConfigName", "ConfigID") };
+            for reference in references.iter_mut().filter_map(Value::as_object_mut) {
+                let found = reference.get(name).and_then(Value::as_str).and_then(|name| ids.get(name));
+                if let Some(found) = found {
+                    reference.insert(id.to_owned(), found.as_str().into());
+                }
+            }
+        }
+        let message = |message: String| CallError::Status { code: 400, message };
+        let headers = self.login(image).await.map_err(message)?;
+        self.send(method, path, &headers, spec.to_string().into_bytes()).await
+    }
+
+    async fn ids(&self, secret: bool) -> Result<BTreeMap<String, String>, CallError> {
+        #[derive(Deserialize)]
+        struct Named {
+            #[serde(rename = "ID")]
+            id: String,
+            #[serde(rename = "Spec")]
+            spec: Name,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Name {
+            name: String,
+        }
+        let all: Vec<Named> = self.get(&format!("/{}", kind(secret))).await?;
+        Ok(all.into_iter().map(|object| (object.spec.name, object.id)).collect())
+    }
+
+    /// A service as the Swarm has it now.
+    async fn written(&self, id: &str, doing: &str) -> Result<Effect, Error> {
+        let found: Specified =
+            self.get(&format!("/services/{id}")).await.map_err(|error| error.classify(doing))?;
+        Ok(Effect::Swarm(Box::new(SwarmResult::Written { id: id.to_owned(), spec: found.spec })))
+    }
+
+    /// Checks that an object has the labels of the application. One that is gone passes.
+    async fn check_owner(&self, path: &str, app: &AppName, doing: &str) -> Result<(), Error> {
+        let found: Specified = match self.get(path).await {
+            Ok(found) => found,
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(error.classify(doing)),
+        };
+        let text = |name: &str| found.spec.get("Labels").and_then(|labels| labels.get(name)?.as_str());
+        if text(label::AGENT) == Some(SWARM_OWNER) && text(label::APPLICATION) == Some(app.as_str()) {
+            return Ok(());
+        }
+        let message = "it does not carry the labels of this application".to_owned();
+        Err(Error::Rejected { doing: doing.to_owned(), message })
+    }
+
+    async fn remove(&self, path: &str, doing: &str) -> Result<Effect, Error> {
+        match self.send(Method::DELETE, path, &[], Vec::new()).await {
+            Ok(_) => Ok(Effect::Done),
+            Err(error) if error.is_not_found() => Ok(Effect::Done),
+            Err(error) => Err(error.classify(doing)),
+        }
+    }
+
+    async fn login(&self, image: &str) -> Result<Vec<(&'static str, String)>, String> {
+        let login = self.logins.login(image, &[]).await?;
+        Ok(login.map(|login| ("x-registry-auth", login.header(image))).into_iter().collect())
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CallError> {
+        let body = self.send(Method::GET, path, &[], Vec::new()).await?;
+        serde_json::from_slice(&body).map_err(|error| CallError::unreachable(&error))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, CallError> {
+        self.connection.api_version().await?;
+        let body = futures_util::stream::iter((!body.is_empty()).then(|| Ok(body.into())));
+        let sent = self.connection.transport().upload(method, path, "application/json", headers, body);
+        within(DEADLINE, async {
+            let response = sent.await?;
+            let bytes =
+                response.into_body().collect().await.map_err(|error| CallError::unreachable(&error))?;
+            Ok(bytes.to_bytes().to_vec())
+        })
+        .await
+    }
+}
+
+/// Hides the values of variables in the engine's message.
+fn hide(error: CallError, spec: &Value) -> CallError {
+    let env = spec.pointer("/TaskTemplate/ContainerSpec/Env").and_then(Value::as_array);
+    let pairs = env.into_iter().flatten().filter_map(|it| it.as_str()?.split_once('='));
+    error.without_values(&pairs.map(|(name, value)| (name.to_owned(), Some(value.to_owned()))).collect())
+}
+
+fn kind(secret: bool) -> &'static str {
+    if secret { "secrets" } else { "configs" }
+}
+
+/// Reads a file of a content, which is a file or a folder.
+async fn read(folder: &Path, content: &str, path: &str) -> Result<Vec<u8>, std::io::Error> {
+    let mut file = folder.join(content);
+    if !path.is_empty() {
+        file = file.join(path);
+    }
+    let size = tokio::fs::metadata(&file).await?.len();
+    if size > LARGEST_SWARM_FILE as u64 {
+        return Err(std::io::Error::other("it is too large for a Swarm"));
+    }
+    tokio::fs::read(&file).await
+}

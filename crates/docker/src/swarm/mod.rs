@@ -1,0 +1,10 @@
+//! Docker Swarm: reading services, tasks, nodes, configs and secrets from a manager, and writing services.
+//!
+//! Nothing is cached: a manager answers from memory. Only objects with the labels of the application are returned, and
+//! the services that its stack names.
+
+mod actions;
+mod observe;
+
+pub(crate) use actions::SwarmActions;
+pub(crate) use observe::{observe, services_of};

@@ -1,0 +1,324 @@
+//! A Swarm as a manager reports it.
+
+use std::collections::BTreeMap;
+
+use driftless_model::{
+    AppName, ObservedService, ObservedSwarm, SWARM_OWNER, SwarmNode, SwarmObject, SwarmTask, Timestamp, label,
+};
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    call_error::CallError,
+    connection::Connection,
+    deadline::{DEADLINE, within},
+    docker::ObserveScope,
+    percent_encoding::encode,
+};
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct Info {
+    swarm: InfoSwarm,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct InfoSwarm {
+    #[serde(rename = "NodeID")]
+    node_id: String,
+    #[serde(rename = "LocalNodeState")]
+    state: String,
+    #[serde(rename = "ControlAvailable")]
+    is_manager: bool,
+    #[serde(rename = "Error")]
+    error: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Service {
+    #[serde(rename = "ID")]
+    id: String,
+    #[serde(rename = "Version")]
+    version: Version,
+    #[serde(rename = "Spec")]
+    spec: Value,
+    #[serde(rename = "UpdateStatus")]
+    update: Option<UpdateStatus>,
+    #[serde(rename = "ServiceStatus")]
+    status: Option<ServiceStatus>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct Version {
+    index: u64,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct UpdateStatus {
+    state: String,
+    message: String,
+    started_at: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct ServiceStatus {
+    desired_tasks: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Task {
+    #[serde(rename = "ID")]
+    id: String,
+    #[serde(rename = "CreatedAt")]
+    created: String,
+    #[serde(rename = "Spec")]
+    spec: Value,
+    #[serde(rename = "ServiceID")]
+    service: String,
+    #[serde(rename = "Slot")]
+    slot: Option<u32>,
+    #[serde(rename = "NodeID")]
+    node: String,
+    #[serde(rename = "Status")]
+    status: TaskStatus,
+    #[serde(rename = "DesiredState")]
+    desired_state: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct TaskStatus {
+    timestamp: String,
+    state: String,
+    message: String,
+    err: String,
+    container_status: Option<ContainerStatus>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ContainerStatus {
+    #[serde(rename = "ContainerID")]
+    id: String,
+    #[serde(rename = "ExitCode")]
+    exit_code: Option<i64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Node {
+    #[serde(rename = "ID")]
+    id: String,
+    #[serde(rename = "Spec")]
+    spec: NodeSpec,
+    #[serde(rename = "Description")]
+    description: NodeDescription,
+    #[serde(rename = "Status")]
+    status: NodeStatus,
+    #[serde(rename = "ManagerStatus")]
+    manager: Option<ManagerStatus>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct NodeSpec {
+    availability: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct NodeDescription {
+    hostname: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct NodeStatus {
+    state: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct ManagerStatus {
+    leader: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Object {
+    #[serde(rename = "ID")]
+    id: String,
+    #[serde(rename = "Spec")]
+    spec: ObjectSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct ObjectSpec {
+    name: String,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+/// The Swarm as far as one application is concerned.
+pub(crate) async fn observe(
+    connection: &Connection,
+    app: &AppName,
+    scope: &ObserveScope,
+) -> Result<ObservedSwarm, CallError> {
+    let info: Info = get(connection, "/info").await?;
+    if !info.swarm.is_manager {
+        let state = match (info.swarm.state.as_str(), info.swarm.error.as_str()) {
+            ("active", _) => "its engine is a worker of the Swarm".to_owned(),
+            ("inactive" | "", _) => "its engine is in no Swarm".to_owned(),
+            (state, "") => format!("the state of its engine in the Swarm is {state}"),
+            (state, error) => format!("the state of its engine in the Swarm is {state}: {error}"),
+        };
+        let message = format!(
+            "`engine: swarm` needs a manager of a Swarm, and {state}: run `docker swarm init` or `docker node promote`, or set `engine: docker`"
+        );
+        return Err(CallError::Status { code: 400, message });
+    }
+    let nodes: Vec<Node> = get(connection, "/nodes").await?;
+    let services: Vec<Service> = match get(connection, "/services?status=true").await {
+        Err(error) if error.code() == Some(400) => get(connection, "/services").await?,
+        other => other?,
+    };
+    let is_of_app = |labels: &Option<BTreeMap<String, String>>| {
+        let value = labels.as_ref().and_then(|labels| labels.get(label::APPLICATION));
+        value.is_some_and(|value| value == app.as_str())
+    };
+    let mut swarm = ObservedSwarm { node: info.swarm.node_id, ..ObservedSwarm::default() };
+    for node in nodes {
+        let manager = node.manager;
+        swarm.nodes.insert(
+            node.id,
+            SwarmNode {
+                name: node.description.hostname,
+                state: node.status.state,
+                availability: node.spec.availability,
+                is_leader: manager.as_ref().is_some_and(|manager| manager.leader),
+                is_manager: manager.is_some(),
+            },
+        );
+    }
+    let mut specs = BTreeMap::new();
+    for service in services {
+        let name = service.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let label = service.spec.get("Labels").and_then(|labels| labels.get(label::APPLICATION)?.as_str());
+        if label != Some(app.as_str()) && !scope.services.contains(&name) {
+            continue;
+        }
+        let update = service.update.unwrap_or_default();
+        if let Some(task) = service.spec.get("TaskTemplate") {
+            specs.insert(service.id.clone(), task.clone());
+        }
+        let observed = ObservedService {
+            id: service.id,
+            version: service.version.index,
+            update_state: update.state,
+            update_message: update.message,
+            update_started: update.started_at.as_deref().and_then(Timestamp::parse),
+            desired_tasks: service.status.and_then(|status| status.desired_tasks),
+            spec: service.spec,
+        };
+        swarm.services.insert(name, observed);
+    }
+    if !swarm.services.is_empty() {
+        let ids: Vec<&String> = swarm.services.values().map(|service| &service.id).collect();
+        let filter = json!({"service": ids}).to_string();
+        let tasks: Vec<Task> = get(connection, &format!("/tasks?filters={}", encode(&filter))).await?;
+        for task in tasks {
+            let is_current = specs.get(&task.service).is_some_and(|spec| is_same_task(spec, &task.spec));
+            swarm.tasks.insert(task.id.clone(), observed_task(task, is_current));
+        }
+    }
+    let configs: Vec<Object> = get(connection, "/configs").await?;
+    let secrets: Vec<Object> = get(connection, "/secrets").await?;
+    let own = |all: Vec<Object>| {
+        let own = all.into_iter().filter(|object| is_of_app(&object.spec.labels));
+        own.map(|object| (object.spec.name, SwarmObject { id: object.id })).collect()
+    };
+    swarm.configs = own(configs);
+    swarm.secrets = own(secrets);
+    Ok(swarm)
+}
+
+/// The names of the services with the labels of an application. None where the engine manages no Swarm.
+pub(crate) async fn services_of(connection: &Connection, app: &AppName) -> Result<Vec<String>, CallError> {
+    let labels = [format!("{}={SWARM_OWNER}", label::AGENT), format!("{}={app}", label::APPLICATION)];
+    let filter = json!({"label": labels}).to_string();
+    let found: Vec<Object> = match get(connection, &format!("/services?filters={}", encode(&filter))).await {
+        // The engine is no manager of a Swarm.
+        Err(error) if matches!(error.code(), Some(404 | 406 | 503)) => return Ok(Vec::new()),
+        other => other?,
+    };
+    Ok(found.into_iter().map(|service| service.spec.name).collect())
+}
+
+/// Whether a task has the specification of its service. Swarm gives a task the networks by id and drops a runtime.
+fn is_same_task(service: &Value, task: &Value) -> bool {
+    ["ContainerSpec", "ForceUpdate", "Placement", "Resources", "LogDriver"]
+        .iter()
+        .all(|part| meaning(service.get(part)) == meaning(task.get(part)))
+}
+
+/// A part of a specification without what says nothing.
+fn meaning(value: Option<&Value>) -> Value {
+    let mut value = value.cloned().unwrap_or(Value::Null);
+    drop_empty(&mut value);
+    value
+}
+
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.values_mut().for_each(drop_empty);
+            map.retain(|_, value| !value.is_null());
+            if map.is_empty() {
+                *value = Value::Null;
+            }
+        }
+        Value::Array(items) => {
+            items.iter_mut().for_each(drop_empty);
+            if items.is_empty() {
+                *value = Value::Null;
+            }
+        }
+        Value::Bool(false) => *value = Value::Null,
+        Value::Number(number) if number.as_f64() == Some(0.0) => *value = Value::Null,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn observed_task(task: Task, is_current: bool) -> SwarmTask {
+    let TaskStatus { timestamp, state, message, err, container_status } = task.status;
+    let container = container_status.unwrap_or_default();
+    let time = |text: &str| Timestamp::parse(text).unwrap_or_default();
+    SwarmTask {
+        since: time(&timestamp),
+        created: time(&task.created),
+        id: task.id,
+        service: task.service,
+        slot: task.slot,
+        node: Some(task.node).filter(|node| !node.is_empty()),
+        state,
+        desired_state: task.desired_state,
+        message,
+        error: err,
+        exit_code: container.exit_code.filter(|_| !container.id.is_empty()),
+        container: Some(container.id).filter(|id| !id.is_empty()),
+        is_current,
+    }
+}
+
+async fn get<T: serde::de::DeserializeOwned>(connection: &Connection, path: &str) -> Result<T, CallError> {
+    connection.api_version().await?;
+    within(DEADLINE, connection.transport().send_json(Method::GET, path, Vec::new())).await
+}

@@ -1,0 +1,290 @@
+//! Docker Swarm: the settings of services that only a Swarm has, what a manager reports, and what the record keeps.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{ContentId, Port, Timestamp};
+use crate::defaults::is_default;
+
+/// The kind of engine that runs an application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum EngineKind {
+    /// Containers on the host of the agent.
+    #[default]
+    Docker,
+    /// Services of the Docker Swarm that the host of the agent manages.
+    Swarm,
+}
+
+/// The owner in the labels of objects of a Swarm. All agents of its managers are one owner: the one on the leader acts.
+pub const SWARM_OWNER: &str = "swarm";
+
+/// The label of `docker stack`, by which its commands find services, networks, configs and secrets.
+pub const STACK_NAMESPACE: &str = "com.docker.stack.namespace";
+
+/// The largest content of a Swarm config or secret, in bytes.
+pub const LARGEST_SWARM_FILE: usize = 500_000;
+
+/// The settings of one service that only a Swarm has. The others are those of its workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SwarmService {
+    pub mode: SwarmMode,
+    /// Labels of the service. Labels of its containers are in the workload.
+    #[serde(skip_serializing_if = "is_default")]
+    pub labels: BTreeMap<String, String>,
+    /// Such as `node.role == worker`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub constraints: Vec<String>,
+    /// Labels of nodes that tasks are spread over.
+    #[serde(skip_serializing_if = "is_default")]
+    pub spread: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_replicas_per_node: Option<u64>,
+    /// `vip` or `dnsrr`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub endpoint_mode: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub restart: Option<SwarmRestart>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub update: Option<SwarmUpdate>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub rollback: Option<SwarmUpdate>,
+    /// Billionths of a CPU.
+    #[serde(skip_serializing_if = "is_default")]
+    pub reserved_nano_cpus: Option<u64>,
+    /// Discrete resources by kind.
+    #[serde(skip_serializing_if = "is_default")]
+    pub generic_resources: BTreeMap<String, i64>,
+    /// The published ports in `mode: host`. The others are those of the ingress network.
+    #[serde(skip_serializing_if = "is_default")]
+    pub host_ports: BTreeSet<Port>,
+    /// The files of its configs and secrets, and of the repository.
+    #[serde(skip_serializing_if = "is_default")]
+    pub files: Vec<SwarmFile>,
+}
+
+/// The mode of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SwarmMode {
+    #[default]
+    Replicated,
+    /// One task on each node that fits.
+    Global,
+}
+
+/// When Swarm starts a new task in the place of one that has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SwarmRestart {
+    /// `none`, `on-failure` or `any`.
+    pub condition: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub delay: Option<Duration>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_attempts: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub window: Option<Duration>,
+}
+
+/// Settings of the replacement of tasks by a Swarm.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SwarmUpdate {
+    /// `None`: one task. 0: all at once.
+    #[serde(skip_serializing_if = "is_default")]
+    pub parallelism: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub delay: Option<Duration>,
+    /// `pause`, `continue` or `rollback`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub failure_action: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub monitor: Option<Duration>,
+    /// Millionths.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_failure_ratio: Option<u32>,
+    /// `start-first` or `stop-first`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub order: Option<String>,
+}
+
+/// One file that a Swarm config or secret brings into the containers of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SwarmFile {
+    /// The path in the container.
+    pub target: String,
+    /// A content of the application. A folder has one file for each path in it.
+    pub content: Option<ContentId>,
+    /// The path in the folder. Empty for a single file.
+    #[serde(skip_serializing_if = "is_default")]
+    pub path: String,
+    /// The name of the config or secret in the Swarm. It contains the digest of the content.
+    pub name: String,
+    /// A secret, and no config.
+    #[serde(skip_serializing_if = "is_default")]
+    pub secret: bool,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// A Swarm as one of its managers reports it, as far as one application is concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedSwarm {
+    /// The id of the node that the agent asks.
+    pub node: String,
+    /// By id.
+    pub nodes: BTreeMap<String, SwarmNode>,
+    /// By name: the services with our label for this application, and those of its stack that nobody's agent owns.
+    pub services: BTreeMap<String, ObservedService>,
+    /// By id: the tasks of these services.
+    pub tasks: BTreeMap<String, SwarmTask>,
+    /// By name: the configs with our label for this application.
+    pub configs: BTreeMap<String, SwarmObject>,
+    /// By name: the secrets with our label for this application.
+    pub secrets: BTreeMap<String, SwarmObject>,
+}
+
+impl ObservedSwarm {
+    /// Whether the agent's node is the leader of the managers.
+    pub fn is_leader(&self) -> bool {
+        self.nodes.get(&self.node).is_some_and(|node| node.is_leader)
+    }
+
+    /// The name of the leader, if there is one.
+    pub fn leader(&self) -> Option<&str> {
+        self.nodes.values().find(|node| node.is_leader).map(|node| node.name.as_str())
+    }
+
+    /// The name of a node, else its id.
+    pub fn node_name<'a>(&'a self, id: &'a str) -> &'a str {
+        self.nodes.get(id).map_or(id, |node| node.name.as_str())
+    }
+
+    /// The tasks of a service, by its id.
+    pub fn tasks_of<'a>(&'a self, service: &'a str) -> impl Iterator<Item = &'a SwarmTask> {
+        self.tasks.values().filter(move |task| task.service == service)
+    }
+}
+
+/// A node of a Swarm.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwarmNode {
+    /// Its host name.
+    pub name: String,
+    /// `ready`, `down`, `disconnected` or `unknown`.
+    pub state: String,
+    /// `active`, `pause` or `drain`.
+    pub availability: String,
+    pub is_manager: bool,
+    pub is_leader: bool,
+}
+
+/// A service of a Swarm.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedService {
+    pub id: String,
+    /// The index of its version. An update of another version than the present one is refused.
+    pub version: u64,
+    /// Its specification as the engine writes it. May contain secrets in variables.
+    pub spec: Value,
+    /// The state of its last update: `updating`, `paused`, `completed`, `rollback_started`, `rollback_paused` or
+    /// `rollback_completed`. Empty: it was never updated.
+    pub update_state: String,
+    /// The words of the engine about the last update.
+    pub update_message: String,
+    /// When the last update began.
+    pub update_started: Option<Timestamp>,
+    /// The number of tasks that the scheduler wants, if the engine tells.
+    pub desired_tasks: Option<u64>,
+}
+
+impl ObservedService {
+    /// A label of the service.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.spec.get("Labels")?.get(name)?.as_str()
+    }
+
+    /// The image with its digest.
+    pub fn image(&self) -> Option<&str> {
+        self.spec.pointer("/TaskTemplate/ContainerSpec/Image")?.as_str()
+    }
+}
+
+/// A task of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwarmTask {
+    pub id: String,
+    /// The id of its service.
+    pub service: String,
+    /// The number among the replicas. `None` in a global service.
+    pub slot: Option<u32>,
+    /// The id of its node, once it has one.
+    pub node: Option<String>,
+    /// `new`, `pending`, `assigned`, `preparing`, `starting`, `running`, `complete`, `failed`, `rejected`, …
+    pub state: String,
+    /// The state that Swarm brings it to.
+    pub desired_state: String,
+    /// The words of the engine about its state.
+    pub message: String,
+    /// The error of the engine: why it is pending, or why it has ended.
+    pub error: String,
+    pub exit_code: Option<i64>,
+    pub container: Option<String>,
+    /// When it got its state.
+    pub since: Timestamp,
+    pub created: Timestamp,
+    /// Whether it has the present specification of its service.
+    pub is_current: bool,
+}
+
+/// A config or secret of a Swarm.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwarmObject {
+    pub id: String,
+}
+
+/// Facts about the services of an application that a Swarm does not report.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SwarmRecord {
+    /// By name: what the Swarm returned when the agent had written a service.
+    #[serde(skip_serializing_if = "is_default")]
+    pub services: BTreeMap<String, WrittenService>,
+    /// The images with their digests, by the reference in Git.
+    #[serde(skip_serializing_if = "is_default")]
+    pub images: BTreeMap<String, ResolvedImage>,
+}
+
+/// A service as the Swarm returned it when the agent had written it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WrittenService {
+    pub id: String,
+    /// The digest of the specification that was sent, as in the label of the service.
+    pub wanted: String,
+    /// The digest of the specification that the Swarm returned. It contains what managers filled in.
+    pub returned: String,
+    /// The digest of a specification whose update the Swarm has paused or rolled back, with the words of the Swarm.
+    #[serde(skip_serializing_if = "is_default")]
+    pub failed: Option<(String, String)>,
+}
+
+/// An image by its digest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResolvedImage {
+    /// `name:tag@sha256:…`
+    pub image: String,
+    /// Operating system and architecture of the platforms that it exists for, in the words of the engine.
+    pub platforms: BTreeSet<(String, String)>,
+}

@@ -1,0 +1,94 @@
+//! The actions of a plan for a Swarm: one call to a manager each.
+
+use std::fmt;
+
+use driftless_model::{ResolvedImage, SwarmFile};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One call to a manager of a Swarm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SwarmAction {
+    /// Asks the registry for the digest of an image, through the engine.
+    ResolveImage {
+        image: String,
+    },
+    /// A config or secret, from a content of the application.
+    CreateFile {
+        project: String,
+        file: SwarmFile,
+    },
+    RemoveFile {
+        name: String,
+        id: String,
+        secret: bool,
+    },
+    CreateService {
+        name: String,
+        image: String,
+        spec: Value,
+    },
+    /// Refused if the service has another version by now.
+    #[serde(rename_all = "camelCase")]
+    UpdateService {
+        name: String,
+        id: String,
+        version: u64,
+        image: String,
+        spec: Value,
+    },
+    RemoveService {
+        name: String,
+        id: String,
+    },
+}
+
+/// The answer of a manager that the record keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SwarmResult {
+    Resolved(ResolvedImage),
+    /// A service was written, and this is its specification now.
+    Written {
+        id: String,
+        spec: Value,
+    },
+}
+
+impl SwarmAction {
+    /// The name of the object it acts on.
+    pub fn object(&self) -> &str {
+        match self {
+            Self::ResolveImage { image } => image,
+            Self::CreateFile { file, .. } => &file.name,
+            Self::RemoveFile { name, .. }
+            | Self::CreateService { name, .. }
+            | Self::UpdateService { name, .. }
+            | Self::RemoveService { name, .. } => name,
+        }
+    }
+
+    /// The reason of the event about its success.
+    pub fn event_reason(&self) -> &'static str {
+        match self {
+            Self::ResolveImage { .. } => "Resolved",
+            Self::CreateFile { .. } | Self::CreateService { .. } => "Created",
+            Self::UpdateService { .. } => "Updated",
+            Self::RemoveFile { .. } | Self::RemoveService { .. } => "Removed",
+        }
+    }
+}
+
+impl fmt::Display for SwarmAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = |secret: bool| if secret { "secret" } else { "config" };
+        match self {
+            Self::ResolveImage { image } => write!(f, "find the digest of {image}"),
+            Self::CreateFile { file, .. } => write!(f, "create {} {}", kind(file.secret), file.name),
+            Self::RemoveFile { name, secret, .. } => write!(f, "remove {} {name}", kind(*secret)),
+            Self::CreateService { name, image, .. } => write!(f, "create service {name} from {image}"),
+            Self::UpdateService { name, .. } => write!(f, "update service {name}"),
+            Self::RemoveService { name, .. } => write!(f, "remove service {name}"),
+        }
+    }
+}

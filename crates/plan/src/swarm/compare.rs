@@ -1,0 +1,146 @@
+//! The differences between a service as it is wanted and as a Swarm has it, field by field.
+//!
+//! Managers fill in defaults, name networks, configs and secrets by id, and sort lists. Both sides are brought to one form
+//! first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_model::Mask;
+use serde_json::{Map, Value};
+
+use crate::facts::Facts;
+
+/// A field of a service with another value than Git asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FieldOfService {
+    /// Such as `TaskTemplate.ContainerSpec.Image`.
+    pub(crate) field: String,
+    /// Masked. `unset`: there is none.
+    pub(crate) want: String,
+    pub(crate) found: String,
+}
+
+/// Values that the engine fills in, by the end of their paths.
+const DEFAULTS: &[(&str, &str)] = &[
+    ("TaskTemplate.Runtime", "container"),
+    ("ContainerSpec.Isolation", "default"),
+    ("RestartPolicy.Condition", "any"),
+    ("RestartPolicy.MaxAttempts", "0"),
+    ("RestartPolicy.Delay", "5000000000"),
+    ("EndpointSpec.Mode", "vip"),
+    ("UpdateConfig.Order", "stop-first"),
+    ("UpdateConfig.FailureAction", "pause"),
+    ("UpdateConfig.MaxFailureRatio", "0"),
+    ("RollbackConfig.Order", "stop-first"),
+    ("RollbackConfig.FailureAction", "pause"),
+    ("RollbackConfig.MaxFailureRatio", "0"),
+    ("StopGracePeriod", "10000000000"),
+    ("PublishMode", "ingress"),
+    ("Protocol", "tcp"),
+];
+
+/// Maps whose names and values are those of users, by the last part of their paths.
+const USER_MAPS: &[&str] = &["Labels", "Options", "Sysctls", "DriverOpts"];
+
+/// The differences, sorted by field. `ids` gives the names of networks by their ids.
+pub(crate) fn differences(
+    want: &Value,
+    found: &Value,
+    ids: &BTreeMap<String, String>,
+    mask: &Mask,
+) -> Vec<FieldOfService> {
+    let (mut wanted, mut seen) = (BTreeMap::new(), BTreeMap::new());
+    flatten("", want, ids, &mut wanted);
+    flatten("", found, ids, &mut seen);
+    let fields: BTreeSet<&String> = wanted.keys().chain(seen.keys()).collect();
+    let one = |field: &&String| {
+        let (want, found) = (wanted.get(*field), seen.get(*field));
+        if want == found {
+            return None;
+        }
+        let shown = |value: Option<&String>| {
+            value.map_or_else(|| "unset".to_owned(), |value| mask.value(variable(field), value))
+        };
+        Some(FieldOfService { field: (*field).clone(), want: shown(want), found: shown(found) })
+    };
+    fields.iter().filter_map(one).collect()
+}
+
+/// The name of the variable or label that a field holds, else the last part of the path.
+fn variable(field: &str) -> &str {
+    field.rsplit('.').next().unwrap_or(field)
+}
+
+fn flatten(path: &str, value: &Value, ids: &BTreeMap<String, String>, all: &mut BTreeMap<String, String>) {
+    let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    match value {
+        Value::Null | Value::Bool(false) => {}
+        // Words of users: an empty one is one, and none of them is a default.
+        Value::Object(map) if USER_MAPS.contains(&variable(path)) => {
+            all.extend(map.iter().map(|(name, value)| (join(name), text_of(value, &BTreeMap::new()))));
+        }
+        Value::Object(map) => {
+            for (name, value) in map {
+                // Ids follow from names, platforms from the digest, and a forced update is a restart.
+                if matches!(name.as_str(), "ConfigID" | "SecretID" | "Platforms" | "ForceUpdate") {
+                    continue;
+                }
+                flatten(&join(name), value, ids, all);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let key = match item {
+                    Value::String(text) if path.ends_with(".Env") => {
+                        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+                        all.insert(format!("{path}.{name}"), value.to_owned());
+                        continue;
+                    }
+                    Value::Object(map) if path.ends_with("EndpointSpec.Ports") => Some(port_of(map)),
+                    Value::Object(map) => ["ConfigName", "SecretName", "Name", "Target", "TargetPort"]
+                        .iter()
+                        .find_map(|key| map.get(*key))
+                        .map(|key| text_of(key, ids))
+                        .map(|key| match map.get("File").and_then(|file| file.get("Name")) {
+                            Some(file) => format!("{key}:{}", text_of(file, ids)),
+                            None => key,
+                        }),
+                    _ => None,
+                };
+                let key = key.unwrap_or_else(|| index.to_string());
+                flatten(&format!("{path}[{key}]"), item, ids, all);
+            }
+        }
+        Value::Number(number)
+            if number.as_f64() == Some(0.0)
+                && !path.ends_with("Replicas")
+                && !path.ends_with("Parallelism") => {}
+        Value::String(text) if text.is_empty() => {}
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            let text = text_of(value, ids);
+            let is_default = DEFAULTS.iter().any(|(end, default)| path.ends_with(end) && text == *default);
+            if !is_default {
+                all.insert(path.to_owned(), text);
+            }
+        }
+    }
+}
+
+/// Names a port by all that tells it from others: one port may be published twice, and by two protocols.
+fn port_of(port: &Map<String, Value>) -> String {
+    let text = |key: &str| port.get(key).map(|it| text_of(it, &BTreeMap::new())).unwrap_or_default();
+    let protocol = port.get("Protocol").and_then(Value::as_str).unwrap_or("tcp");
+    format!("{}:{}/{protocol}", text("PublishedPort"), text("TargetPort"))
+}
+
+fn text_of(value: &Value, ids: &BTreeMap<String, String>) -> String {
+    match value {
+        Value::String(text) => ids.get(text).unwrap_or(text).clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The names of networks by their ids.
+pub(super) fn network_names(facts: &Facts<'_>) -> BTreeMap<String, String> {
+    facts.observed.networks.iter().map(|(name, network)| (network.id.clone(), name.clone())).collect()
+}

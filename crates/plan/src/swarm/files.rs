@@ -1,0 +1,43 @@
+//! Configs and secrets of a Swarm. They never change: another content has another name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_model::{ObservedSwarm, SwarmFile};
+
+use super::action::SwarmAction;
+use crate::{action::Action, cause::Cause, draft::Draft};
+
+/// Creates missing configs and secrets. Returns the steps, by name.
+pub(super) fn provide(draft: &mut Draft<'_>, swarm: &ObservedSwarm) -> BTreeMap<String, usize> {
+    let stack = draft.facts.target.stack;
+    let mut steps = BTreeMap::new();
+    for file in stack.swarm.values().flat_map(|service| &service.files) {
+        let present = if file.secret { &swarm.secrets } else { &swarm.configs };
+        if present.contains_key(&file.name) || steps.contains_key(&file.name) {
+            continue;
+        }
+        let action = SwarmAction::CreateFile { project: stack.project.clone(), file: file.clone() };
+        let step = draft.push(Action::Swarm(Box::new(action)), Cause::Missing, Vec::new());
+        steps.insert(file.name.clone(), step);
+    }
+    steps
+}
+
+/// Removes configs and secrets that no service of Git has. Called when everything else is done: a service that Swarm rolls
+/// back needs those of its former specification.
+pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
+    let stack = draft.facts.target.stack;
+    let services: Vec<usize> = (0..draft.plan.steps.len()).collect();
+    let wanted: BTreeSet<(&str, bool)> = stack
+        .swarm
+        .values()
+        .flat_map(|service| &service.files)
+        .map(|file: &SwarmFile| (file.name.as_str(), file.secret))
+        .collect();
+    for (all, secret) in [(&swarm.configs, false), (&swarm.secrets, true)] {
+        for (name, object) in all.iter().filter(|(name, _)| !wanted.contains(&(name.as_str(), secret))) {
+            let action = SwarmAction::RemoveFile { name: name.clone(), id: object.id.clone(), secret };
+            draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.clone());
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Plans for Docker Swarm, from the same stack, record and words as for a single host.
+//!
+//! A Swarm starts and replaces tasks itself. So a round creates, updates and removes services, configs, secrets and
+//! networks, and waits until the Swarm has done what they say. Only the agent on the leader of the managers acts.
+
+mod action;
+mod compare;
+mod files;
+mod services;
+mod spec;
+mod tasks;
+
+pub use action::{SwarmAction, SwarmResult};
+pub(crate) use tasks::note_executed as note_swarm_executed;
+pub use tasks::{with_global_tasks, with_tasks};
+
+use std::{collections::BTreeMap, time::Duration};
+
+use driftless_model::{EngineKind, FilesystemDrift, Policy, SpecHash, UpdateMode};
+
+use crate::{
+    action::Action,
+    cause::Cause,
+    draft::{Draft, heal::Difference},
+    facts::Facts,
+    steps::Plan,
+    wait::{Wait, WaitObject, WaitReason},
+};
+
+/// When a Swarm is observed again: other nodes send no events about their tasks.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// The same while something is waited for.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// Whether a target is for a Swarm.
+pub(crate) fn is_for(facts: &Facts<'_>) -> bool {
+    facts.target.policy.engine == EngineKind::Swarm
+}
+
+/// Plans the next round of an application of a Swarm.
+pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
+    let mut draft = Draft::new(facts);
+    let Some(swarm) = facts.observed.swarm.as_deref() else {
+        let sentence = "is not observed: the engine is not a manager of a Swarm";
+        draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Blocked, sentence));
+        return draft.finish();
+    };
+    if let Some(reason) = obstacle(facts) {
+        draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Blocked, reason));
+        return draft.finish();
+    }
+    let networks = provide_networks(&mut draft);
+    let files = files::provide(&mut draft, swarm);
+    services::provide(&mut draft, swarm, &networks, &files);
+    // An application that is removed is forgotten once its services are gone.
+    let is_leaving = facts.target.stack.workloads.is_empty();
+    if draft.plan.waits.is_empty() && (is_leaving || draft.plan.steps.is_empty()) {
+        files::remove_unused(&mut draft, swarm);
+        remove_networks(&mut draft);
+    }
+    let (settled, waiting) = (facts.now.after(LOOK_AGAIN), facts.now.after(PROGRESS));
+    draft.look_again(if draft.plan.waits.is_empty() { settled } else { waiting });
+    if !swarm.is_leader() && !draft.plan.steps.is_empty() {
+        let steps = draft.plan.steps.len();
+        draft.plan.steps.clear();
+        let leader =
+            swarm.leader().map_or_else(|| "no node leads".to_owned(), |name| format!("{name} leads"));
+        let sentence =
+            format!("is left to the agent on the leader of the Swarm ({leader}): {steps} steps to do");
+        draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Standby, sentence));
+    }
+    draft.finish()
+}
+
+/// Holds an application of this host whose services still run in a Swarm. Both at once would do the work twice.
+pub(crate) fn hold_for_services(draft: &mut Draft<'_>) -> bool {
+    let services = &draft.facts.observed.left_services;
+    if services.is_empty() {
+        return false;
+    }
+    let sentence = format!(
+        "has services of `engine: swarm`: remove them with `docker service rm {}`, or set `engine: swarm` again",
+        services.join(" ")
+    );
+    draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Blocked, sentence));
+    draft.look_again(draft.facts.now.after(LOOK_AGAIN));
+    true
+}
+
+/// A setting that a Swarm does not have yet, with advice.
+fn unsupported_setting(policy: &Policy) -> Option<&'static str> {
+    if !policy.ignore_differences.is_empty() {
+        return Some("has `ignoreDifferences`, which `engine: swarm` does not have yet: remove the key");
+    }
+    if policy.image_update.mode == UpdateMode::Apply {
+        return Some(
+            "has `imageUpdate: apply`, and `engine: swarm` asks no registry for newer images yet: set `imageUpdate: off`",
+        );
+    }
+    if policy.filesystem_drift == FilesystemDrift::Revert {
+        return Some(
+            "has `filesystemDrift: revert`, and files inside the containers of a Swarm are not compared: set `filesystemDrift: off`",
+        );
+    }
+    None
+}
+
+/// Why nothing can be done at all.
+fn obstacle(facts: &Facts<'_>) -> Option<String> {
+    if let Some(sentence) = unsupported_setting(facts.target.policy) {
+        return Some(sentence.to_owned());
+    }
+    if let Some(rule) = facts.target.policy.verify_images.first() {
+        let images = &rule.images;
+        return Some(format!(
+            "has a rule for signatures ({images}), and images of a Swarm are not verified: remove the rule, or use `engine: docker`"
+        ));
+    }
+    // Tasks have no image on this host.
+    let containers = facts.observed.instances.values().filter(|container| !container.image_id.is_empty());
+    let names: Vec<&str> = containers.map(|container| container.name.as_str()).collect();
+    if !names.is_empty() {
+        return Some(format!(
+            "has containers of `engine: docker` on this host ({}): remove them with `docker rm -f`, or set `engine: docker` again",
+            names.join(", ")
+        ));
+    }
+    None
+}
+
+/// Creates missing networks. Returns the steps, by name.
+fn provide_networks(draft: &mut Draft<'_>) -> BTreeMap<String, usize> {
+    let facts = draft.facts;
+    let stack = facts.target.stack;
+    let mut steps = BTreeMap::new();
+    for (name, network) in &stack.networks {
+        let object = || WaitObject::Other { kind: "network", name: name.clone() };
+        match facts.observed.networks.get(name) {
+            None if network.external => draft.wait(Wait::external_missing("network", name)),
+            None => {
+                let cause = if facts.is_settled() {
+                    match draft.heal(Difference::missing_network(name)) {
+                        Some(cause) => cause,
+                        None => continue,
+                    }
+                } else {
+                    Cause::Missing
+                };
+                let action = Action::CreateNetwork { name: name.clone(), network: network.clone() };
+                steps.insert(name.clone(), draft.push(action, cause, Vec::new()));
+            }
+            Some(_) if network.external => {}
+            Some(found) if found.app.as_ref().is_some_and(|app| *app != stack.app) => {
+                if let Some(app) = &found.app {
+                    draft.wait(Wait::of_another_application("network", name, app));
+                }
+            }
+            Some(found) if found.spec.as_ref().is_some_and(|spec| *spec != SpecHash::of(network)) => {
+                let sentence = "has changed in Git, and a network of a Swarm cannot be replaced while services use it: give it another name";
+                draft.wait(Wait::swarm(object(), WaitReason::Blocked, sentence));
+            }
+            Some(_) => {}
+        }
+    }
+    steps
+}
+
+/// Removes networks of the application that Git does not have any more.
+fn remove_networks(draft: &mut Draft<'_>) {
+    let facts = draft.facts;
+    let stack = facts.target.stack;
+    let before: Vec<usize> = (0..draft.plan.steps.len()).collect();
+    for (name, found) in &facts.observed.networks {
+        let is_own = found.app.as_ref() == Some(&stack.app);
+        if is_own && !stack.networks.contains_key(name) && found.foreign.is_empty() {
+            let action = Action::RemoveNetwork { name: name.clone(), id: found.id.clone() };
+            draft.push(action, Cause::NotInGit, before.clone());
+        }
+    }
+}

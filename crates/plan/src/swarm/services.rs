@@ -1,0 +1,329 @@
+//! Services of a Swarm: created and updated in the order of their dependencies, healed, removed, and waited for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_model::{
+    Adopt, Condition, ObservedService, ObservedSwarm, ResolvedImage, STACK_NAMESPACE, Subject, SwarmTask,
+    WorkloadName, label,
+};
+
+use super::{
+    action::SwarmAction,
+    compare::{differences, network_names},
+    spec::{IMAGE, OWNER, WantedService, service_name, wanted},
+    tasks::{desired, digest, has_failed, is_running},
+};
+use crate::{
+    action::Action,
+    cause::Cause,
+    draft::{Draft, heal::Difference},
+    facts::{Facts, ownership::is_prune_protected},
+    wait::{Wait, WaitObject, WaitReason},
+};
+
+/// Number of services that are removed without confirmation, even if they are most of the application.
+const FEW: usize = 3;
+
+/// Creates, updates and removes services.
+pub(super) fn provide(
+    draft: &mut Draft<'_>,
+    swarm: &ObservedSwarm,
+    networks: &BTreeMap<String, usize>,
+    files: &BTreeMap<String, usize>,
+) {
+    let stack = draft.facts.target.stack;
+    let mut resolved = BTreeMap::new();
+    for subject in stack.subjects() {
+        let Some(image) = image(draft, swarm, subject, &mut resolved) else { continue };
+        let wanted = wanted(draft.facts.target, subject, &image);
+        let own_files = stack.swarm.get(subject.name).into_iter().flat_map(|service| &service.files);
+        let used = subject.workload.container.networks().keys().filter_map(|name| networks.get(name));
+        let after = used.chain(own_files.filter_map(|file| files.get(&file.name))).copied().collect();
+        provide_one(draft, swarm, subject, wanted, after);
+    }
+    remove(draft, swarm);
+}
+
+/// The image with its digest. `None`: it has to be asked for first.
+fn image(
+    draft: &mut Draft<'_>,
+    swarm: &ObservedSwarm,
+    Subject { name, workload }: Subject<'_>,
+    asked: &mut BTreeMap<String, usize>,
+) -> Option<ResolvedImage> {
+    let facts = draft.facts;
+    let reference = &workload.container.image;
+    if let Some(image) = facts.target.pinned_image(workload) {
+        return Some(ResolvedImage { image: image.clone(), platforms: BTreeSet::new() });
+    }
+    if reference.contains('@') {
+        return Some(ResolvedImage { image: reference.clone(), platforms: BTreeSet::new() });
+    }
+    if let Some(known) = facts.record.swarm.as_ref().and_then(|record| record.images.get(reference)) {
+        return Some(known.clone());
+    }
+    // After a change of the leader another agent knows the digest by the service.
+    let service = swarm.services.get(&service_name(&facts.target.stack.project, name.as_str()));
+    if let Some(service) = service.filter(|service| service.label(IMAGE) == Some(reference))
+        && let Some(image) = service.image().filter(|image| image.contains('@'))
+    {
+        return Some(ResolvedImage { image: image.to_owned(), platforms: platforms(service) });
+    }
+    if let Some(failure) = facts.record.failures.get(reference).filter(|failure| failure.next > facts.now) {
+        draft.wait(Wait::image_pull_back_off(name, reference, &failure.error, failure.count, failure.next));
+        draft.look_again(failure.next);
+        return None;
+    }
+    if !asked.contains_key(reference) {
+        let action = SwarmAction::ResolveImage { image: reference.clone() };
+        let step = draft.push(Action::Swarm(Box::new(action)), Cause::Missing, Vec::new());
+        asked.insert(reference.clone(), step);
+    }
+    None
+}
+
+fn platforms(service: &ObservedService) -> BTreeSet<(String, String)> {
+    let all = service.spec.pointer("/TaskTemplate/Placement/Platforms").and_then(|it| it.as_array());
+    let text = |platform: &serde_json::Value, key: &str| {
+        platform.get(key).and_then(|it| it.as_str()).unwrap_or_default().to_owned()
+    };
+    all.into_iter().flatten().map(|platform| (text(platform, "OS"), text(platform, "Architecture"))).collect()
+}
+
+fn provide_one(
+    draft: &mut Draft<'_>,
+    swarm: &ObservedSwarm,
+    subject: Subject<'_>,
+    wanted: WantedService,
+    after: Vec<usize>,
+) {
+    let facts = draft.facts;
+    let name = subject.name;
+    let image = subject.workload.container.image.clone();
+    let Some(found) = swarm.services.get(&wanted.name) else {
+        let cause = if facts.is_settled() {
+            let difference = Difference::service(&wanted.name, "exists", "present", "missing").of(name);
+            match draft.heal(difference) {
+                Some(cause) => cause,
+                None => return,
+            }
+        } else {
+            Cause::Missing
+        };
+        if is_ready_for(draft, swarm, subject) {
+            let WantedService { name, hash: _, spec } = wanted;
+            let action = SwarmAction::CreateService { name, image, spec };
+            draft.push(Action::Swarm(Box::new(action)), cause, after);
+        }
+        return;
+    };
+    if !is_own(draft, name, found) {
+        return;
+    }
+    let update = |draft: &mut Draft<'_>, cause: Cause| {
+        let WantedService { name, hash: _, mut spec } = wanted.clone();
+        // `docker service update --force` is a restart, and no drift.
+        let forced = found.spec.pointer("/TaskTemplate/ForceUpdate").cloned();
+        if let (Some(forced), Some(task)) =
+            (forced, spec.get_mut("TaskTemplate").and_then(|it| it.as_object_mut()))
+        {
+            task.insert("ForceUpdate".to_owned(), forced);
+        }
+        let (id, version) = (found.id.clone(), found.version);
+        let action = SwarmAction::UpdateService { name, id, version, image: image.clone(), spec };
+        draft.push(Action::Swarm(Box::new(action)), cause, after.clone());
+    };
+    if let Some(words) = failed_update(facts, &wanted, found) {
+        draft.wait(Wait::swarm(
+            WaitObject::Workload(name.clone()),
+            WaitReason::UpdateFailed,
+            format!("was not updated by the Swarm: {words}"),
+        ));
+        return;
+    }
+    let written = facts.record.swarm.as_ref().and_then(|record| record.services.get(&wanted.name));
+    let is_of_git = found.label(label::SPEC) == Some(wanted.hash.as_str());
+    // A specification that the agent wrote, and somebody brought back to an older one, is drift.
+    let is_drift = is_of_git || (facts.is_settled() && written.is_some_and(|it| it.wanted == wanted.hash));
+    if !is_drift {
+        if let Some(failed) = facts.failed_commit() {
+            draft.wait(Wait::commit_failed(name, failed));
+        } else if is_ready_for(draft, swarm, subject) {
+            update(draft, Cause::SpecChanged);
+        }
+        return;
+    }
+    let is_as_written = written.is_some_and(|it| it.returned == digest(&found.spec));
+    if !is_as_written {
+        let fields = differences(&wanted.spec, &found.spec, &network_names(facts), facts.target.mask);
+        let mut cause = None;
+        for field in fields {
+            let difference = Difference::service(&wanted.name, field.field, field.want, field.found).of(name);
+            cause = cause.or(draft.heal(difference));
+        }
+        if let Some(cause) = cause {
+            update(draft, cause);
+            return;
+        }
+    }
+    await_tasks(draft, swarm, subject, found);
+}
+
+/// Whether the agent may change a service. Says why not.
+fn is_own(draft: &mut Draft<'_>, name: &WorkloadName, found: &ObservedService) -> bool {
+    let target = draft.facts.target;
+    let is_ours = found.label(label::AGENT) == Some(OWNER);
+    match found.label(label::APPLICATION) {
+        Some(app) if is_ours && app == target.stack.app.as_str() => return true,
+        Some(app) => {
+            let sentence = format!(
+                "needs a service that belongs to the application `{app}`: give the project another `name`"
+            );
+            draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Blocked, sentence));
+            return false;
+        }
+        None => {}
+    }
+    let is_of_stack = found.label(STACK_NAMESPACE) == Some(target.stack.project.as_str());
+    if is_of_stack && target.policy.adopt == Adopt::Auto {
+        return true;
+    }
+    let by = if is_of_stack { "docker stack" } else { "somebody else" };
+    let sentence =
+        format!("has a service of {by}: set `adopt: auto` to adopt the services of a stack, or remove it");
+    draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::NotAdopted, sentence));
+    false
+}
+
+/// The words of the Swarm about an update to the wanted specification that it paused or rolled back.
+fn failed_update(facts: &Facts<'_>, wanted: &WantedService, found: &ObservedService) -> Option<String> {
+    let written = facts.record.swarm.as_ref().and_then(|record| record.services.get(&wanted.name));
+    if let Some((hash, words)) = written.and_then(|it| it.failed.as_ref())
+        && *hash == wanted.hash
+    {
+        return Some(words.clone());
+    }
+    let is_to_wanted = written.is_some_and(|it| it.wanted == wanted.hash);
+    has_failed(found).filter(|_| is_to_wanted && !facts.is_settled())
+}
+
+/// Whether the dependencies of a service are met. Says what it waits for.
+fn is_ready_for(draft: &mut Draft<'_>, swarm: &ObservedSwarm, subject: Subject<'_>) -> bool {
+    let stack = draft.facts.target.stack;
+    let mut is_ready = true;
+    for dependency in &subject.workload.after {
+        let on = &dependency.workload;
+        let service = swarm.services.get(&service_name(&stack.project, on.as_str()));
+        let Some(service) = service else {
+            if dependency.required {
+                draft.wait(Wait::dependency(subject.name, on, "its service does not exist yet"));
+                is_ready = false;
+            }
+            continue;
+        };
+        let tasks: Vec<&SwarmTask> = swarm.tasks_of(&service.id).collect();
+        let running = tasks.iter().filter(|task| is_running(task)).count();
+        let (is_met, why) = match dependency.condition {
+            Condition::Started => (running > 0, "no task of it runs"),
+            Condition::CompletedSuccessfully => (
+                tasks.iter().any(|task| task.is_current && task.state == "complete"),
+                "no task of it has completed",
+            ),
+            Condition::Healthy => {
+                (running as u64 >= desired(service, stack.workloads.get(on)), "not all of its tasks run")
+            }
+        };
+        if !is_met {
+            draft.wait(Wait::dependency(subject.name, on, why));
+            is_ready = false;
+        }
+    }
+    is_ready
+}
+
+/// Waits until the Swarm runs what the service says.
+fn await_tasks(
+    draft: &mut Draft<'_>,
+    swarm: &ObservedSwarm,
+    Subject { name, workload }: Subject<'_>,
+    found: &ObservedService,
+) {
+    let wanted = desired(found, Some(workload));
+    let tasks: Vec<&SwarmTask> = swarm.tasks_of(&found.id).collect();
+    let running = tasks.iter().filter(|task| is_running(task) && task.is_current).count() as u64;
+    let is_updating = matches!(found.update_state.as_str(), "updating" | "rollback_started");
+    let has_older =
+        tasks.iter().any(|task| is_running(task) && !task.is_current && task.desired_state == "running");
+    if running >= wanted && !is_updating && !has_older {
+        return;
+    }
+    let waiting = tasks.iter().filter(|task| !is_running(task) && !task.error.is_empty());
+    let why = waiting.max_by_key(|task| task.since).map(|task| match task.exit_code {
+        Some(code) if code != 0 => format!("a task exited with code {code}: {}", task.error),
+        _ => task.error.clone(),
+    });
+    let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    draft.wait(Wait::readiness(name, number(running), number(wanted), &why.unwrap_or_default()));
+    let facts = draft.facts;
+    let Some(progress) = facts.record.progress.get(name) else { return };
+    let limit = facts
+        .target
+        .policy
+        .progress_deadline
+        .map_or(workload.progress_deadline, |limit| limit.min(workload.progress_deadline));
+    let end = progress.at.after(limit);
+    if facts.now > end {
+        draft.wait(Wait::progress_deadline_exceeded(name, progress.at));
+    } else {
+        draft.look_again(end.after(std::time::Duration::from_millis(1)));
+    }
+}
+
+/// Removes services of the application that Git does not have any more.
+fn remove(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
+    let facts = draft.facts;
+    let stack = facts.target.stack;
+    let is_own = |service: &ObservedService| {
+        service.label(label::AGENT) == Some(OWNER)
+            && service.label(label::APPLICATION) == Some(stack.app.as_str())
+    };
+    let names: BTreeSet<String> =
+        stack.workloads.keys().map(|name| service_name(&stack.project, name.as_str())).collect();
+    let leaving: Vec<(&String, &ObservedService)> =
+        swarm.services.iter().filter(|(name, service)| is_own(service) && !names.contains(*name)).collect();
+    let all = leaving.len() + stack.workloads.len();
+    let limit = facts.target.policy.max_prune_percent;
+    let is_much =
+        leaving.len() > FEW && leaving.len() * 100 > all * usize::from(limit) && !stack.workloads.is_empty();
+    if is_much && !facts.is_settled() && facts.record.prune.as_ref() != Some(facts.revision()) {
+        let workloads: Vec<WorkloadName> = leaving
+            .iter()
+            .map(|(name, service)| WorkloadName(service.label(label::WORKLOAD).unwrap_or(name).to_owned()))
+            .collect();
+        let workloads: Vec<&WorkloadName> = workloads.iter().collect();
+        draft.wait(Wait::prune_held(&stack.app, &workloads, all, limit));
+        return;
+    }
+    for (name, service) in leaving {
+        if is_protected(service) {
+            draft.wait(Wait::prune_protected("service", name));
+            continue;
+        }
+        let action = SwarmAction::RemoveService { name: name.clone(), id: service.id.clone() };
+        draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, Vec::new());
+    }
+}
+
+/// Whether a label of the service or of its containers protects it from removal.
+fn is_protected(service: &ObservedService) -> bool {
+    let labels = ["/Labels", "/TaskTemplate/ContainerSpec/Labels"].iter().filter_map(|path| {
+        let labels = service.spec.pointer(path)?.as_object()?;
+        Some(
+            labels
+                .iter()
+                .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+                .collect(),
+        )
+    });
+    labels.into_iter().any(|labels: BTreeMap<String, String>| is_prune_protected(&labels))
+}

@@ -1,0 +1,283 @@
+//! The specification of a service as the engine's API writes it, from a workload and its Swarm settings.
+
+use std::time::Duration;
+
+use driftless_model::{
+    Container, HostSettings, Mount, MountSource, Port, ResolvedImage, RestartPolicy, STACK_NAMESPACE,
+    SpecHash, Subject, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, label,
+};
+use serde_json::{Map, Value, json};
+
+use crate::target::Target;
+
+/// The label of a service with its image as Git names it, without a digest.
+pub(crate) const IMAGE: &str = "com.docker.stack.image";
+
+/// A service as Git asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WantedService {
+    /// The name in the Swarm.
+    pub(crate) name: String,
+    /// The digest of all that Git says about it, without that of its image.
+    pub(crate) hash: String,
+    /// The body of the call.
+    pub(crate) spec: Value,
+}
+
+/// The name of a service in the Swarm, as `docker stack deploy` gives it.
+pub(crate) fn service_name(project: &str, workload: &str) -> String {
+    format!("{project}_{workload}")
+}
+
+/// The specification of a service. `image` is its image with the digest.
+pub(crate) fn wanted(target: &Target<'_>, subject: Subject<'_>, image: &ResolvedImage) -> WantedService {
+    let Subject { name, workload } = subject;
+    let stack = target.stack;
+    let default = SwarmService::default();
+    let service = stack.swarm.get(name).unwrap_or(&default);
+    let container = &workload.container;
+    let full = service_name(&stack.project, name.as_str());
+    let mut labels: Map<String, Value> = text_map(&service.labels);
+    labels.insert(STACK_NAMESPACE.to_owned(), stack.project.as_str().into());
+    labels.insert(IMAGE.to_owned(), container.image.as_str().into());
+    let mut spec = json!({
+        "Name": full,
+        "Labels": labels,
+        "TaskTemplate": {
+            "ContainerSpec": container_spec(target, container, service, &image.image),
+            "Resources": resources(container, service),
+            "RestartPolicy": service.restart.as_ref().map_or_else(|| restart_of(container.restart), restart),
+            "Placement": placement(service, image),
+            "Networks": networks(container),
+            "LogDriver": container.logging.as_ref().map(|(driver, options)| json!({"Name": driver, "Options": options})),
+        },
+        "Mode": match service.mode {
+            SwarmMode::Replicated => json!({"Replicated": {"Replicas": workload.replicas}}),
+            SwarmMode::Global => json!({"Global": {}}),
+        },
+        "UpdateConfig": service.update.as_ref().map(update),
+        "RollbackConfig": service.rollback.as_ref().map(update),
+        "EndpointSpec": {
+            "Mode": service.endpoint_mode,
+            "Ports": container.ports.iter().map(|port| published(port, service)).collect::<Vec<_>>(),
+        },
+    });
+    prune(&mut spec);
+    let hash = SpecHash::of(&without_digest(&spec, &container.image)).0;
+    if let Some(labels) = spec.get_mut("Labels").and_then(Value::as_object_mut) {
+        labels.insert(label::AGENT.to_owned(), OWNER.into());
+        labels.insert(label::APPLICATION.to_owned(), stack.app.as_str().into());
+        labels.insert(label::WORKLOAD.to_owned(), name.as_str().into());
+        labels.insert(label::SPEC.to_owned(), hash.as_str().into());
+    }
+    WantedService { name: full, hash, spec }
+}
+
+pub(crate) use driftless_model::SWARM_OWNER as OWNER;
+
+/// A specification with the image as Git names it: a new digest is no other specification in Git.
+fn without_digest(spec: &Value, image: &str) -> Value {
+    let mut spec = spec.clone();
+    if let Some(container) = spec.pointer_mut("/TaskTemplate/ContainerSpec/Image") {
+        *container = image.into();
+    }
+    if let Some(placement) = spec.pointer_mut("/TaskTemplate/Placement").and_then(Value::as_object_mut) {
+        placement.remove("Platforms");
+    }
+    prune(&mut spec);
+    spec
+}
+
+fn container_spec(target: &Target<'_>, container: &Container, service: &SwarmService, image: &str) -> Value {
+    let HostSettings { dns_opt, .. } = &*container.host;
+    let mut labels = text_map(&container.labels);
+    labels.insert(STACK_NAMESPACE.to_owned(), target.stack.project.as_str().into());
+    let env = container.env.iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?)));
+    let check = container.healthcheck.as_ref().map(|check| {
+        json!({
+            "Test": check.test, "Interval": check.interval.map(nanos), "Timeout": check.timeout.map(nanos),
+            "Retries": check.retries, "StartPeriod": check.start_period.map(nanos),
+        })
+    });
+    let files = |secret: bool| -> Vec<Value> {
+        let all = service.files.iter().filter(|file| file.secret == secret);
+        all.map(|file| {
+            let place = json!({"Name": file.target, "UID": file.uid.to_string(), "GID": file.gid.to_string(), "Mode": file.mode});
+            if secret { json!({"SecretName": file.name, "File": place}) } else { json!({"ConfigName": file.name, "File": place}) }
+        })
+        .collect()
+    };
+    json!({
+        "Image": image,
+        "Labels": labels,
+        "Command": container.entrypoint,
+        "Args": container.command,
+        "Hostname": container.hostname,
+        "Env": env.collect::<Vec<_>>(),
+        "Dir": container.working_dir,
+        "User": container.user,
+        "Groups": container.group_add,
+        "TTY": container.tty,
+        "OpenStdin": container.stdin_open,
+        "ReadOnly": container.read_only,
+        "Mounts": container.mounts.iter().filter_map(|it| mount(target, container, it)).collect::<Vec<_>>(),
+        "StopSignal": container.stop_signal,
+        "StopGracePeriod": container.stop_grace_period.map(nanos),
+        "Healthcheck": check,
+        "Hosts": container.extra_hosts.iter().filter_map(|it| host(it)).collect::<Vec<_>>(),
+        "DNSConfig": {"Nameservers": container.dns, "Search": container.dns_search, "Options": dns_opt},
+        "Configs": files(false),
+        "Secrets": files(true),
+        "Init": container.init,
+        "Sysctls": container.sysctls,
+        "CapabilityAdd": capabilities(&container.cap_add),
+        "CapabilityDrop": capabilities(&container.cap_drop),
+        "Ulimits": container.ulimits.iter()
+            .map(|(name, (soft, hard))| json!({"Name": name, "Soft": soft, "Hard": hard})).collect::<Vec<_>>(),
+    })
+}
+
+/// As the engine writes them, so that its answer is the same.
+fn capabilities(names: &[String]) -> Vec<String> {
+    let full = |name: &String| match name.as_str() {
+        "ALL" => name.clone(),
+        name => format!("CAP_{name}"),
+    };
+    names.iter().map(full).collect()
+}
+
+/// `address name`, as in a file of hosts.
+fn host(entry: &str) -> Option<String> {
+    let (name, address) = entry.split_once(':')?;
+    Some(format!("{address} {name}"))
+}
+
+fn mount(target: &Target<'_>, container: &Container, mount: &Mount) -> Option<Value> {
+    let Mount { target: at, source, read_only } = mount;
+    let options = container.host.mount_options.get(at);
+    let subpath = options.and_then(|it| it.subpath.clone());
+    Some(match source {
+        MountSource::Volume { name, no_copy } => {
+            let volume = target.stack.volumes.get(name).filter(|volume| !volume.external);
+            let driver = volume.filter(|volume| volume.driver.is_some() || !volume.options.is_empty());
+            let labels = volume.map(|volume| {
+                let mut labels = text_map(&volume.labels);
+                labels.insert(STACK_NAMESPACE.to_owned(), target.stack.project.as_str().into());
+                labels
+            });
+            json!({
+                "Type": "volume", "Source": name, "Target": at, "ReadOnly": read_only,
+                "VolumeOptions": {
+                    "NoCopy": no_copy, "Labels": labels, "Subpath": subpath,
+                    "DriverConfig": driver.map(|it| json!({"Name": it.driver, "Options": it.options})),
+                },
+            })
+        }
+        MountSource::Anonymous => json!({"Type": "volume", "Target": at, "ReadOnly": read_only}),
+        MountSource::Bind { path, propagation, .. } => json!({
+            "Type": "bind", "Source": path, "Target": at, "ReadOnly": read_only,
+            "BindOptions": {"Propagation": propagation},
+        }),
+        MountSource::Tmpfs { size, mode } => json!({
+            "Type": "tmpfs", "Target": at, "ReadOnly": read_only, "TmpfsOptions": {"SizeBytes": size, "Mode": mode},
+        }),
+        // Configs and secrets; and mounts that the Compose reader refuses.
+        MountSource::Content(_)
+        | MountSource::Secret(_)
+        | MountSource::Empty
+        | MountSource::Image(_)
+        | MountSource::InPlace { .. }
+        | MountSource::AppFolder(_) => return None,
+    })
+}
+
+fn resources(container: &Container, service: &SwarmService) -> Value {
+    let limits = &container.resources;
+    let generic = service.generic_resources.iter();
+    json!({
+        "Limits": {"NanoCPUs": limits.nano_cpus, "MemoryBytes": limits.memory, "Pids": limits.pids},
+        "Reservations": {
+            "NanoCPUs": service.reserved_nano_cpus,
+            "MemoryBytes": limits.memory_reservation,
+            "GenericResources": generic
+                .map(|(kind, value)| json!({"DiscreteResourceSpec": {"Kind": kind, "Value": value}})).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn placement(service: &SwarmService, image: &ResolvedImage) -> Value {
+    let platforms = image.platforms.iter();
+    json!({
+        "Constraints": service.constraints,
+        "Preferences": service.spread.iter().map(|by| json!({"Spread": {"SpreadDescriptor": by}})).collect::<Vec<_>>(),
+        "MaxReplicas": service.max_replicas_per_node,
+        "Platforms": platforms.map(|(os, arch)| json!({"Architecture": arch, "OS": os})).collect::<Vec<_>>(),
+    })
+}
+
+fn networks(container: &Container) -> Vec<Value> {
+    let all = container.networks().iter();
+    all.map(|(name, it)| json!({"Target": name, "Aliases": it.aliases, "DriverOpts": it.driver_opts}))
+        .collect()
+}
+
+fn published(port: &Port, service: &SwarmService) -> Value {
+    let mode = if service.host_ports.contains(port) { "host" } else { "ingress" };
+    json!({
+        "Protocol": port.protocol.as_str(), "TargetPort": port.container,
+        "PublishedPort": port.host.map(|range| range.first), "PublishMode": mode,
+    })
+}
+
+fn restart(restart: &SwarmRestart) -> Value {
+    json!({
+        "Condition": restart.condition, "Delay": restart.delay.map(nanos),
+        "MaxAttempts": restart.max_attempts, "Window": restart.window.map(nanos),
+    })
+}
+
+/// Without a policy in the manifest, a service runs forever, as Swarm's default is.
+fn restart_of(_: RestartPolicy) -> Value {
+    json!({"Condition": "any"})
+}
+
+fn update(update: &SwarmUpdate) -> Value {
+    json!({
+        // Swarm's own default is all at once; that of the Compose specification is one.
+        "Parallelism": update.parallelism.unwrap_or(1),
+        "Delay": update.delay.map(nanos),
+        "FailureAction": update.failure_action,
+        "Monitor": update.monitor.map(nanos),
+        "MaxFailureRatio": update.max_failure_ratio.map(|millionths| f64::from(millionths) / 1e6),
+        "Order": update.order,
+    })
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn text_map(map: &std::collections::BTreeMap<String, String>) -> Map<String, Value> {
+    map.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect()
+}
+
+/// Removes what says nothing: null, and empty maps and lists.
+pub(crate) fn prune(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.values_mut().for_each(prune);
+            map.retain(|name, value| !is_nothing(value) || name == "Global");
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}

@@ -1,0 +1,213 @@
+//! Tasks of a Swarm as instances, so that statuses read as on a single host, and what the record keeps of services.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use driftless_model::{
+    Container, ContainerId, EngineKind, Health, Instance, InstanceId, LiveSettings, Observed,
+    ObservedService, Readiness, Record, ResolvedImage, SpecHash, Stack, StackHash, State, Subject, SwarmMode,
+    SwarmTask, Workload, WorkloadName, WrittenService, label,
+};
+use serde_json::Value;
+
+use super::{
+    action::{SwarmAction, SwarmResult},
+    spec::{service_name, wanted},
+};
+use crate::{action::Action, record::outcome::StepOutcome, steps::Plan, target::Target};
+
+/// The digest of a specification.
+pub(super) fn digest(spec: &Value) -> String {
+    driftless_model::digest_hex(spec.to_string().as_bytes())
+}
+
+/// The state and words of an update that has failed.
+pub(super) fn has_failed(found: &ObservedService) -> Option<String> {
+    let is_failed = matches!(
+        found.update_state.as_str(),
+        "paused" | "rollback_started" | "rollback_paused" | "rollback_completed"
+    );
+    is_failed.then(|| format!("{}: {}", found.update_state, found.update_message))
+}
+
+/// Whether a task runs. With a health check, Swarm says so once it succeeds.
+pub(super) fn is_running(task: &SwarmTask) -> bool {
+    task.state == "running" && task.desired_state == "running"
+}
+
+/// The number of tasks that a service should have.
+pub(super) fn desired(service: &ObservedService, workload: Option<&Workload>) -> u64 {
+    match service.spec.pointer("/Mode/Replicated/Replicas").and_then(Value::as_u64) {
+        Some(replicas) => workload.map_or(replicas, |workload| u64::from(workload.replicas)),
+        None => service.desired_tasks.unwrap_or(1),
+    }
+}
+
+/// Adds the tasks of a Swarm to the instances, and notes updates that the Swarm has paused or rolled back.
+pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Record) {
+    if target.policy.engine != EngineKind::Swarm {
+        return;
+    }
+    let Some(swarm) = observed.swarm.take() else { return };
+    let is_settled = record.settled.as_ref() == Some(&target.hashes.stack);
+    let kept = record.swarm.get_or_insert_default();
+    kept.images.retain(|image, _| target.stack.images().any(|it| it == image));
+    for (full, service) in &swarm.services {
+        let is_it =
+            |subject: &Subject<'_>| service_name(&target.stack.project, subject.name.as_str()) == *full;
+        let subject = target.stack.subjects().find(is_it);
+        let hash = subject.map(|subject| wanted(target, subject, &ResolvedImage::default()).hash);
+        let is_of_git = hash.is_some() && service.label(label::SPEC) == hash.as_deref();
+        if let (Some(written), Some(hash)) = (kept.services.get_mut(full), hash)
+            && written.wanted == hash
+            && written.failed.is_none()
+            && !is_settled
+        {
+            written.failed = has_failed(service).map(|words| (hash, words));
+        }
+        let name = match (subject, service.label(label::WORKLOAD)) {
+            (Some(subject), _) => subject.name.clone(),
+            (None, Some(name)) => WorkloadName(name.to_owned()),
+            (None, None) => continue,
+        };
+        let leaves = |task: &&SwarmTask| !matches!(task.desired_state.as_str(), "shutdown" | "remove");
+        for task in swarm.tasks_of(&service.id).filter(leaves) {
+            let spec = match subject {
+                Some(subject) if is_of_git && task.is_current => target.spec(subject),
+                Some(_) | None => SpecHash(String::new()),
+            };
+            let node = swarm.node_name(task.node.as_deref().unwrap_or_default());
+            let config = subject.map(|subject| subject.workload.container.clone()).unwrap_or_default();
+            let instance = InstanceId { workload: name.clone(), slot: task.slot.unwrap_or(1) };
+            let place = TaskPlace { service: full, node, task };
+            let made = instance_of(target, place, instance, spec, config);
+            observed.instances.insert(made.id.clone(), made);
+        }
+    }
+    kept.services.retain(|name, _| swarm.services.contains_key(name));
+    observed.swarm = Some(swarm);
+}
+
+/// A task, and where it runs.
+struct TaskPlace<'a> {
+    service: &'a str,
+    node: &'a str,
+    task: &'a SwarmTask,
+}
+
+fn instance_of(
+    target: &Target<'_>,
+    TaskPlace { service, node, task }: TaskPlace<'_>,
+    instance: InstanceId,
+    spec: SpecHash,
+    config: Container,
+) -> Instance {
+    let (state, readiness) = match task.state.as_str() {
+        "running" => (
+            State::Running { since: task.since, health: Health::Healthy },
+            Readiness::Ready { since: task.since },
+        ),
+        "starting" => (
+            State::Running { since: task.since, health: Health::Starting },
+            Readiness::Starting { reason: "its health check has not succeeded yet".to_owned() },
+        ),
+        "failed" | "rejected" | "orphaned" => (
+            State::Exited {
+                code: task.exit_code.unwrap_or(1),
+                finished: task.since,
+                out_of_memory: false,
+                error: task.error.clone(),
+            },
+            Readiness::Starting { reason: task.error.clone() },
+        ),
+        "complete" => (
+            State::Exited { code: 0, finished: task.since, out_of_memory: false, error: String::new() },
+            Readiness::Starting { reason: String::new() },
+        ),
+        other => (State::Created, Readiness::Starting { reason: format!("{other}: {}", task.error) }),
+    };
+    let place = if node.is_empty() { "no node yet" } else { node };
+    Instance {
+        id: ContainerId(task.container.clone().unwrap_or_else(|| task.id.clone())),
+        name: format!(
+            "{service}.{} on {place}",
+            task.slot.map_or_else(|| task.id.clone(), |slot| slot.to_string())
+        ),
+        instance,
+        agent: target.agent.clone(),
+        spec,
+        created: task.created,
+        started: None,
+        state,
+        readiness,
+        restarts: 0,
+        networks: BTreeMap::new(),
+        live: LiveSettings { resources: config.resources.normal(), restart: config.restart },
+        config: Arc::new(config),
+        image_id: String::new(),
+        anonymous_volumes: BTreeMap::new(),
+        empty_volumes: BTreeMap::new(),
+        part: None,
+        hosts: BTreeSet::new(),
+        volumes_of: BTreeSet::new(),
+        bound_ports: Vec::new(),
+        touched_by_hand: None,
+        last_output: String::new(),
+    }
+}
+
+/// The stack with the number of tasks that the Swarm wants of each global service. `None`: it is as it was.
+pub fn with_global_tasks(stack: &Stack, observed: &Observed) -> Option<Stack> {
+    let swarm = observed.swarm.as_deref()?;
+    let number = |name: &WorkloadName| {
+        let service = swarm.services.get(&service_name(&stack.project, name.as_str()))?;
+        u32::try_from(desired(service, None)).ok()
+    };
+    let is_global =
+        |name: &WorkloadName| stack.swarm.get(name).is_some_and(|service| service.mode == SwarmMode::Global);
+    let global = stack.workloads.iter().filter(|(name, _)| is_global(name));
+    let changed: Vec<(WorkloadName, u32)> = global
+        .filter_map(|(name, workload)| {
+            Some((name.clone(), number(name).filter(|count| *count != workload.replicas)?))
+        })
+        .collect();
+    if changed.is_empty() {
+        return None;
+    }
+    let mut fitted = Stack { given: Some(StackHash::of(stack)), ..stack.clone() };
+    for (name, count) in changed {
+        if let Some(workload) = fitted.workloads.get_mut(&name) {
+            workload.replicas = count;
+        }
+    }
+    Some(fitted)
+}
+
+/// Notes the answers of managers in the record.
+pub(crate) fn note_executed(record: &mut Record, plan: &Plan, outcomes: &[StepOutcome]) {
+    for (step, outcome) in plan.steps.iter().zip(outcomes) {
+        let (Action::Swarm(action), StepOutcome::Swarm(result)) = (&step.action, outcome) else { continue };
+        let kept = record.swarm.get_or_insert_default();
+        match (action.as_ref(), result.as_ref()) {
+            (SwarmAction::ResolveImage { image }, SwarmResult::Resolved(resolved)) => {
+                kept.images.insert(image.clone(), resolved.clone());
+            }
+            (
+                SwarmAction::CreateService { name, spec, .. } | SwarmAction::UpdateService { name, spec, .. },
+                SwarmResult::Written { id, spec: returned },
+            ) => {
+                let wanted = spec.pointer("/Labels").and_then(|labels| labels.get(label::SPEC)?.as_str());
+                let written = WrittenService {
+                    id: id.clone(),
+                    wanted: wanted.unwrap_or_default().to_owned(),
+                    returned: digest(returned),
+                    failed: None,
+                };
+                kept.services.insert(name.clone(), written);
+            }
+            _ => {}
+        }
+    }
+}

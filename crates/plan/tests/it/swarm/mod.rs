@@ -1,0 +1,497 @@
+//! Applications of a Docker Swarm: services that are created, updated, healed, removed, and left alone.
+
+mod keys;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use driftless_model::{
+    Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
+    Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, Record, ResolvedImage, SWARM_OWNER,
+    SpecHash, Stack, StackHashes, SwarmFile, SwarmNode, SwarmObject, SwarmService, SwarmTask, Timestamp,
+    UpdateMode, Workload,
+};
+use driftless_plan::{
+    Action, Plan, StepOutcome, SwarmAction, SwarmResult, Target, note_executed, note_observed, note_planned,
+    note_settled, plan, with_tasks,
+};
+use serde_json::{Value, json};
+
+use crate::stage::{NOON, stack, workload};
+
+/// An application and the Swarm that runs it.
+struct Cluster {
+    stack: Stack,
+    policy: Policy,
+    record: Record,
+    observed: Observed,
+    swarm: ObservedSwarm,
+    now: Timestamp,
+    /// Updates to these images are rolled back.
+    broken: Vec<&'static str>,
+}
+
+impl Cluster {
+    fn new(workloads: impl IntoIterator<Item = (&'static str, Workload)>) -> Self {
+        let mut stack = stack(workloads);
+        stack.swarm = stack.workloads.keys().map(|name| (name.clone(), SwarmService::default())).collect();
+        let leader =
+            SwarmNode { name: "one".to_owned(), is_manager: true, is_leader: true, ..SwarmNode::default() };
+        let swarm = ObservedSwarm {
+            node: "n1".to_owned(),
+            nodes: [("n1".to_owned(), leader)].into(),
+            ..ObservedSwarm::default()
+        };
+        let policy = Policy { engine: EngineKind::Swarm, ..Policy::default() };
+        Self {
+            stack,
+            policy,
+            record: Record::default(),
+            observed: Observed::default(),
+            swarm,
+            now: NOON,
+            broken: Vec::new(),
+        }
+    }
+
+    /// One round, in which each step succeeds, and the Swarm then does what its services say.
+    fn round(&mut self) -> Plan {
+        let (mask, images, agent) = (Mask::new([7; 32]), BTreeMap::new(), AgentId("agent".to_owned()));
+        let hashes = StackHashes::of(&self.stack);
+        let target = Target {
+            stack: &self.stack,
+            hashes: &hashes,
+            fallback: None,
+            agent: &agent,
+            policy: &self.policy,
+            images: &images,
+            mask: &mask,
+        };
+        let mut observed = Observed { swarm: Some(Box::new(self.swarm.clone())), ..self.observed.clone() };
+        with_tasks(&target, &mut observed, &mut self.record);
+        note_observed(&mut self.record, &target, &observed, self.now);
+        let made = plan(&target, &observed, &self.record, self.now);
+        note_planned(&mut self.record, &made, self.now);
+        if made.is_settled() {
+            note_settled(&mut self.record, &target, &observed);
+            return made;
+        }
+        let outcomes: Vec<StepOutcome> = made
+            .steps
+            .iter()
+            .map(|step| perform(&mut self.swarm, &mut self.observed, &step.action))
+            .collect();
+        note_executed(&mut self.record, &target, &made, &outcomes, self.now);
+        self.run();
+        self.now = self.now.after(Duration::from_secs(2));
+        made
+    }
+
+    /// Rounds until nothing is left to do. Returns the steps.
+    fn settle(&mut self) -> Vec<String> {
+        let mut steps = Vec::new();
+        for _ in 0..30 {
+            let made = self.round();
+            if made.is_settled() {
+                return steps;
+            }
+            steps.extend(made.steps.iter().map(|step| step.action.to_string()));
+        }
+        panic!("not settled after {steps:?}");
+    }
+
+    /// The Swarm runs what the services say, and rolls back what is broken.
+    fn run(&mut self) {
+        self.swarm.tasks.clear();
+        for service in self.swarm.services.values_mut() {
+            let image = service.image().unwrap_or_default().to_owned();
+            if self.broken.iter().any(|broken| image.starts_with(broken)) {
+                service.update_state = "rollback_completed".to_owned();
+                service.update_message = "update rolled back due to failure".to_owned();
+            }
+            let replicas = service.spec.pointer("/Mode/Replicated/Replicas").and_then(Value::as_u64).unwrap();
+            for slot in 1..=u32::try_from(replicas).unwrap() {
+                let task = SwarmTask {
+                    id: format!("{}.{slot}", service.id),
+                    service: service.id.clone(),
+                    slot: Some(slot),
+                    node: Some("n1".to_owned()),
+                    state: "running".to_owned(),
+                    desired_state: "running".to_owned(),
+                    is_current: true,
+                    ..SwarmTask::default()
+                };
+                self.swarm.tasks.insert(task.id.clone(), task);
+            }
+        }
+    }
+
+    fn spec(&mut self, service: &str) -> &mut Value {
+        let service = self.swarm.services.get_mut(service).unwrap();
+        service.version += 1;
+        &mut service.spec
+    }
+
+    fn waits(&mut self) -> String {
+        self.round().waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+}
+
+fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) -> StepOutcome {
+    let failed = |error: &str| StepOutcome::Failed { error: error.to_owned(), retry_after: None };
+    match action {
+        Action::CreateNetwork { name, network } => {
+            let made = ObservedNetwork {
+                id: format!("id-{name}"),
+                agent: Some(AgentId(SWARM_OWNER.to_owned())),
+                app: Some("shop".into()),
+                spec: Some(SpecHash::of(network)),
+                foreign: Vec::new(),
+                compose: None,
+            };
+            observed.networks.insert(name.clone(), made);
+        }
+        Action::RemoveNetwork { name, .. } => {
+            observed.networks.remove(name).unwrap();
+        }
+        Action::Swarm(action) => match action.as_ref() {
+            SwarmAction::ResolveImage { image } => {
+                let resolved =
+                    ResolvedImage { image: format!("{image}@sha256:1"), ..ResolvedImage::default() };
+                return StepOutcome::Swarm(Box::new(SwarmResult::Resolved(resolved)));
+            }
+            SwarmAction::CreateFile { file, .. } => {
+                let all = if file.secret { &mut swarm.secrets } else { &mut swarm.configs };
+                all.insert(file.name.clone(), SwarmObject { id: format!("id-{}", file.name) });
+            }
+            SwarmAction::RemoveFile { name, secret, .. } => {
+                let all = if *secret { &mut swarm.secrets } else { &mut swarm.configs };
+                all.remove(name).unwrap();
+            }
+            SwarmAction::CreateService { name, spec, .. } => {
+                let id = format!("id-{name}");
+                let service =
+                    ObservedService { id: id.clone(), version: 1, spec: spec.clone(), ..Default::default() };
+                assert!(swarm.services.insert(name.clone(), service).is_none(), "{name} exists");
+                return StepOutcome::Swarm(Box::new(SwarmResult::Written { id, spec: spec.clone() }));
+            }
+            SwarmAction::UpdateService { name, id, version, spec, .. } => {
+                let service = swarm.services.get_mut(name).unwrap();
+                if service.version != *version {
+                    return failed("update out of sequence");
+                }
+                service.version += 1;
+                service.spec = spec.clone();
+                service.update_state = "completed".to_owned();
+                return StepOutcome::Swarm(Box::new(SwarmResult::Written {
+                    id: id.clone(),
+                    spec: spec.clone(),
+                }));
+            }
+            SwarmAction::RemoveService { name, .. } => {
+                swarm.services.remove(name).unwrap();
+            }
+        },
+        other => panic!("no step for a Swarm: {other}"),
+    }
+    StepOutcome::Done
+}
+
+fn shop() -> Cluster {
+    let mut web = workload("web:1", 2);
+    let on_db =
+        Dependency { workload: "db".into(), condition: Condition::Healthy, restart: false, required: true };
+    web.after.push(on_db);
+    Cluster::new([("web", web), ("db", workload("db:1", 1))])
+}
+
+fn change(cluster: &mut Cluster, name: &str, image: &str) {
+    cluster.stack.workloads.get_mut(&name.into()).unwrap().container.image = image.to_owned();
+}
+
+#[test]
+fn services_are_created_in_the_order_of_depends_on() {
+    let mut cluster = shop();
+    let steps = cluster.settle();
+    assert_eq!(
+        steps,
+        [
+            "find the digest of db:1",
+            "find the digest of web:1",
+            "create service shop_db from db:1",
+            "create service shop_web from web:1"
+        ]
+    );
+    // The second service waits for a round in which the first one runs.
+    let image = cluster.swarm.services["shop_web"].image().map(str::to_owned);
+    assert_eq!(image.as_deref(), Some("web:1@sha256:1"));
+}
+
+#[test]
+fn rounds_after_the_last_change_write_nothing() {
+    let mut cluster = shop();
+    cluster.settle();
+    let before = cluster.swarm.clone();
+    for _ in 0..100 {
+        let made = cluster.round();
+        assert!(made.steps.is_empty() && made.is_settled(), "{made}");
+    }
+    assert_eq!(cluster.swarm, before);
+}
+
+#[test]
+fn update_is_of_the_version_that_was_seen() {
+    let mut cluster = shop();
+    cluster.settle();
+    cluster.swarm.services.get_mut("shop_web").unwrap().version = 41;
+    change(&mut cluster, "web", "web:2");
+    let steps = cluster.settle();
+    assert_eq!(steps, ["find the digest of web:2", "update service shop_web"]);
+    assert_eq!(cluster.swarm.services["shop_web"].version, 42);
+}
+
+#[test]
+fn update_of_an_outdated_version_looks_again() {
+    let mut cluster = shop();
+    cluster.settle();
+    change(&mut cluster, "web", "web:2");
+    cluster.round();
+    // Somebody scales between the observation and the update.
+    let mut stale = cluster.swarm.clone();
+    stale.services.get_mut("shop_web").unwrap().version += 1;
+    let service = cluster.swarm.services["shop_web"].clone();
+    let action = SwarmAction::UpdateService {
+        name: "shop_web".to_owned(),
+        id: service.id,
+        version: service.version,
+        image: "web:2".to_owned(),
+        spec: json!({}),
+    };
+    let outcome = perform(&mut stale, &mut Observed::default(), &Action::Swarm(Box::new(action)));
+    assert!(matches!(outcome, StepOutcome::Failed { .. }));
+    cluster.swarm = stale;
+    assert_eq!(cluster.settle(), ["update service shop_web"]);
+}
+
+#[test]
+fn changes_by_hand_are_undone_by_one_update_each() {
+    for (pointer, value) in
+        [("/Mode/Replicated/Replicas", json!(5)), ("/TaskTemplate/ContainerSpec/Image", json!("other:1"))]
+    {
+        let mut cluster = shop();
+        cluster.settle();
+        *cluster.spec("shop_web").pointer_mut(pointer).unwrap() = value;
+        assert_eq!(cluster.settle(), ["update service shop_web"], "{pointer}");
+    }
+    for (field, value) in [("Env", json!(["A=1"])), ("Command", json!(["sh"])), ("User", json!("root"))] {
+        let mut cluster = shop();
+        cluster.settle();
+        cluster.spec("shop_web")["TaskTemplate"]["ContainerSpec"][field] = value;
+        let made = cluster.round();
+        assert!(made.steps[0].cause.to_string().ends_with(", not unset"), "{}", made.steps[0].cause);
+        assert_eq!(made.steps[0].action.to_string(), "update service shop_web", "{field}");
+        assert_eq!(cluster.settle(), Vec::<String>::new(), "{field}");
+        assert_eq!(
+            cluster.swarm.services["shop_web"].spec["TaskTemplate"]["ContainerSpec"][field],
+            Value::Null
+        );
+    }
+    let mut cluster = shop();
+    cluster.settle();
+    cluster.swarm.services.remove("shop_web");
+    assert_eq!(cluster.settle(), ["create service shop_web from web:1"]);
+}
+
+#[test]
+fn changes_by_hand_are_left_without_self_heal() {
+    let mut cluster = shop();
+    cluster.policy.self_heal = false;
+    cluster.settle();
+    *cluster.spec("shop_web").pointer_mut("/Mode/Replicated/Replicas").unwrap() = json!(5);
+    let made = cluster.round();
+    assert!(made.steps.is_empty());
+    assert_eq!(made.drifts[0].field, "Mode.Replicated.Replicas");
+}
+
+#[test]
+fn restart_by_force_is_no_drift() {
+    let mut cluster = shop();
+    cluster.settle();
+    cluster.spec("shop_web")["TaskTemplate"]["ForceUpdate"] = json!(1);
+    assert!(cluster.round().steps.is_empty());
+}
+
+#[test]
+fn update_that_was_rolled_back_is_not_tried_again() {
+    let mut cluster = shop();
+    cluster.settle();
+    let before = cluster.swarm.services["shop_web"].spec.clone();
+    cluster.broken.push("web:2");
+    change(&mut cluster, "web", "web:2");
+    cluster.round();
+    cluster.round();
+    // The Swarm has brought back the former specification.
+    cluster.swarm.services.get_mut("shop_web").unwrap().spec = before.clone();
+    for _ in 0..20 {
+        assert!(cluster.round().steps.is_empty());
+    }
+    let waits = cluster.waits();
+    assert!(waits.contains("rollback_completed: update rolled back due to failure"), "{waits}");
+    assert_eq!(cluster.swarm.services["shop_web"].spec, before);
+    // Another specification is another try.
+    change(&mut cluster, "web", "web:3");
+    cluster.broken.clear();
+    cluster.swarm.services.get_mut("shop_web").unwrap().update_state.clear();
+    assert_eq!(cluster.settle(), ["find the digest of web:3", "update service shop_web"]);
+}
+
+#[test]
+fn many_services_are_removed_after_a_confirmation() {
+    let names = ["a", "b", "c", "d", "e"];
+    let mut cluster = Cluster::new(names.map(|name| (name, workload("web:1", 1))));
+    cluster.settle();
+    cluster.stack.workloads.retain(|name, _| name.as_str() == "a");
+    assert!(cluster.waits().contains("maxPrunePercent"));
+    assert_eq!(cluster.swarm.services.len(), 5);
+    cluster.record.prune = Some(StackHashes::of(&cluster.stack).stack);
+    let steps = cluster.settle();
+    assert_eq!(steps.len(), 4, "{steps:?}");
+    assert_eq!(cluster.swarm.services.keys().collect::<Vec<_>>(), ["shop_a"]);
+}
+
+#[test]
+fn protected_services_are_kept() {
+    let mut cluster = shop();
+    cluster.settle();
+    cluster.spec("shop_web")["Labels"]["driftless.prune"] = json!("false");
+    let name = "shop_web";
+    let labels = cluster.swarm.services[name].spec["Labels"].clone();
+    cluster.stack.workloads.retain(|name, _| name.as_str() == "db");
+    cluster.round();
+    assert!(cluster.swarm.services.contains_key(name), "{labels}");
+}
+
+#[test]
+fn services_and_networks_of_others_are_left_alone() {
+    let mut cluster = shop();
+    let theirs = ObservedService {
+        id: "theirs".to_owned(),
+        version: 1,
+        spec: json!({"Name": "shop_web", "Labels": {"com.docker.stack.namespace": "shop"}, "Mode": {"Replicated": {"Replicas": 1}}}),
+        ..ObservedService::default()
+    };
+    cluster.swarm.services.insert("shop_web".to_owned(), theirs.clone());
+    for _ in 0..5 {
+        cluster.round();
+    }
+    assert_eq!(cluster.swarm.services["shop_web"], theirs);
+    assert!(cluster.waits().contains("set `adopt: auto`"));
+    cluster.policy.adopt = Adopt::Auto;
+    assert_eq!(cluster.settle(), ["update service shop_web"]);
+    // A service of the application without our labels is not removed either.
+    let mut cluster = shop();
+    cluster.settle();
+    let foreign = ObservedService {
+        spec: json!({"Name": "shop_x", "Labels": {}, "Mode": {"Replicated": {"Replicas": 1}}}),
+        ..theirs
+    };
+    cluster.swarm.services.insert("shop_x".to_owned(), foreign);
+    let network = ObservedNetwork {
+        id: "n".to_owned(),
+        agent: None,
+        app: None,
+        spec: None,
+        foreign: Vec::new(),
+        compose: None,
+    };
+    cluster.observed.networks.insert("shop_other".to_owned(), network);
+    cluster.stack.workloads.clear();
+    cluster.stack.swarm.clear();
+    cluster.settle();
+    assert_eq!(cluster.swarm.services.keys().collect::<Vec<_>>(), ["shop_x"]);
+    assert_eq!(cluster.observed.networks.keys().collect::<Vec<_>>(), ["shop_other"]);
+}
+
+#[test]
+fn files_and_networks_go_with_their_services() {
+    let mut cluster = shop();
+    let file =
+        |name: &str| SwarmFile { name: name.to_owned(), target: "/a".to_owned(), ..SwarmFile::default() };
+    cluster.stack.swarm.get_mut(&"web".into()).unwrap().files = vec![file("shop_a_1")];
+    cluster.stack.networks.insert(
+        "shop_default".to_owned(),
+        Network { driver: Some("overlay".to_owned()), ..Network::default() },
+    );
+    let steps = cluster.settle();
+    assert!(steps.iter().any(|step| step == "create config shop_a_1"), "{steps:?}");
+    cluster.stack.swarm.get_mut(&"web".into()).unwrap().files = vec![file("shop_a_2")];
+    let steps = cluster.settle();
+    // The former content is removed after the service that had it was updated.
+    assert_eq!(steps, ["create config shop_a_2", "update service shop_web", "remove config shop_a_1"]);
+    // As the agent removes an application that has left Git.
+    cluster.stack = cluster.stack.emptied();
+    cluster.settle();
+    assert!(cluster.swarm.services.is_empty());
+    assert!(cluster.swarm.configs.is_empty(), "{:?}", cluster.swarm.configs);
+    assert!(cluster.observed.networks.is_empty());
+}
+
+#[test]
+fn agent_on_another_manager_writes_nothing_and_says_so() {
+    let mut cluster = shop();
+    cluster.swarm.nodes.get_mut("n1").unwrap().is_leader = false;
+    for _ in 0..5 {
+        assert!(cluster.round().steps.is_empty());
+    }
+    assert!(cluster.waits().contains("is left to the agent on the leader of the Swarm"));
+    assert!(cluster.swarm.services.is_empty());
+}
+
+#[test]
+fn settings_without_a_meaning_in_a_swarm_are_refused() {
+    let change: [(&str, fn(&mut Policy)); 3] = [
+        ("ignoreDifferences", |policy| {
+            policy.ignore_differences.push(IgnoredDifferences {
+                workload: None,
+                fields: Vec::new(),
+                place: None,
+            })
+        }),
+        ("imageUpdate", |policy| policy.image_update.mode = UpdateMode::Apply),
+        ("filesystemDrift", |policy| policy.filesystem_drift = driftless_model::FilesystemDrift::Revert),
+    ];
+    for (key, set) in change {
+        let mut cluster = shop();
+        set(&mut cluster.policy);
+        let waits = cluster.waits();
+        assert!(waits.contains(key), "{key}: {waits}");
+        cluster.round();
+        assert!(cluster.swarm.services.is_empty());
+    }
+}
+
+#[test]
+fn containers_are_not_started_while_services_are_left() {
+    let mut cluster = shop();
+    cluster.policy.engine = EngineKind::Docker;
+    cluster.observed.left_services = vec!["shop_db".to_owned(), "shop_web".to_owned()];
+    let waits = cluster.waits();
+    assert!(waits.contains("docker service rm shop_db shop_web"), "{waits}");
+    assert!(cluster.round().steps.is_empty());
+}
+
+#[test]
+fn services_are_not_created_while_containers_are_left() {
+    let mut stage = crate::stage::Stage::new(stack([("web", workload("web:1", 1))]));
+    while !stage.round().is_settled() {
+        stage.tick(Duration::from_secs(1));
+    }
+    let mut cluster = shop();
+    cluster.observed.instances = stage.world.observed.instances.clone();
+    for instance in cluster.observed.instances.values_mut() {
+        instance.image_id = "sha256:1".to_owned();
+        instance.config = Arc::new(Container::default());
+    }
+    let waits = cluster.waits();
+    assert!(waits.contains("docker rm -f"), "{waits}");
+    assert!(cluster.swarm.services.is_empty());
+}

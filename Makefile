@@ -16,7 +16,7 @@ CHAOS_PROFILE ?= dev
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build dist dist-all image test unit browser e2e e2e-faults differential differential-podman lint deny book recording fmt bench chaos fuzz schemathesis soak clean-tests
+.PHONY: help demo build dist dist-all image test unit browser e2e e2e-faults e2e-swarm differential differential-podman lint deny book recording fmt bench chaos fuzz schemathesis soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,12 @@ e2e: ## End-to-end tests on the real engine
 e2e-faults: ## Kill, stop and starve engines of its own while the agent works with them
 	scripts/ensure-docker.sh
 	cargo test --locked --test e2e -- --ignored --nocapture --test-threads=2 engine_faults::
+
+# Needs root. `make e2e` ends with it if it is run as root.
+e2e-swarm: ## Deploy to a Swarm of one node on an engine of its own, and change it by hand
+	scripts/ensure-docker.sh
+	scripts/test-tools.sh
+	cargo test --locked --test e2e -- --ignored --nocapture swarm::
 
 # Needs Docker Compose 2, and minutes. ONLY=a,b runs these projects alone.
 differential: ## Compare every project of tests/e2e/projects with Docker Compose, field by field

@@ -37,6 +37,8 @@ mod revisions;
 mod failed_commits;
 // Hooks around a sync, and waves within it.
 mod hooks;
+// A Docker Swarm as the target.
+mod swarm;
 // Times at which commits are applied.
 mod rollouts;
 mod sync_windows;

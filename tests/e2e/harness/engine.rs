@@ -65,6 +65,11 @@ impl Engine {
         own.into()
     }
 
+    /// The name of its network namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     pub fn host(&self) -> String {
         format!("unix://{}/docker.sock", self.directory.display())
     }

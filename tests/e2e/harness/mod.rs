@@ -24,6 +24,7 @@ mod podman;
 mod proxy;
 pub mod registry;
 mod ssh;
+mod swarm;
 
 pub use agent::{Agent, Settings, is_settled};
 pub use compose::{Compose, Leftovers};
@@ -35,6 +36,7 @@ pub use podman::Podman;
 pub use proxy::Counting;
 pub use registry::Registry;
 pub use ssh::SshServer;
+pub use swarm::Swarm;
 
 /// The longest wait for a state before the test fails. Only a broken agent, or a very slow machine, reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(90);

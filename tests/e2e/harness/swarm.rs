@@ -1,0 +1,78 @@
+//! A Swarm of one node on an engine of its own, with a registry in the same network namespace.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use super::{Docker, Engine, images, wait_until};
+
+/// The address of the registry, in the network namespace of the engine. Engines speak plain HTTP to it.
+const REGISTRY: &str = "127.0.0.1:5000";
+
+/// An engine that is the only manager of a Swarm.
+pub struct Swarm {
+    pub engine: Engine,
+    pub docker: Docker,
+    registry: Child,
+}
+
+impl Swarm {
+    /// Needs root and network namespaces.
+    pub async fn start(directory: &Path) -> Self {
+        let mut engine = Engine::new(directory).expect("root and network namespaces");
+        engine.start().await;
+        let docker = Docker { host: Some(engine.host()) };
+        docker.run(&["swarm", "init", "--advertise-addr", "127.0.0.1"]);
+        let registry = start_registry(directory, engine.namespace());
+        Self { engine, docker, registry }
+    }
+
+    /// Publishes the test server in the registry of the Swarm.
+    pub async fn publish(&self, name: &str, version: &str) -> String {
+        let image = format!("{REGISTRY}/{name}:{version}");
+        images::server_as(&self.docker, &image, version);
+        wait_until("the image is pushed", || self.docker.attempt(&["push", "-q", &image]).ok()).await;
+        image
+    }
+
+    /// The version of a service: each write increases it.
+    pub fn version(&self, service: &str) -> u64 {
+        let text = self.docker.run(&["service", "inspect", "-f", "{{.Version.Index}}", service]);
+        text.trim().parse().unwrap()
+    }
+}
+
+fn start_registry(directory: &Path, namespace: &str) -> Child {
+    let data = directory.join("swarm-registry");
+    fs::create_dir_all(&data).unwrap();
+    let configuration = directory.join("swarm-registry.yaml");
+    let text = format!(
+        "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{REGISTRY}'}}\n",
+        data.display()
+    );
+    fs::write(&configuration, text).unwrap();
+    Command::new("nsenter")
+        .arg(format!("--net=/run/netns/{namespace}"))
+        .args(["docker-registry", "serve"])
+        .arg(&configuration)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("docker-registry is installed; see scripts/test-tools.sh")
+}
+
+impl Drop for Swarm {
+    fn drop(&mut self) {
+        // Its services first, so that their containers end with them.
+        let services = self.docker.attempt(&["service", "ls", "-q"]).unwrap_or_default();
+        for service in services.lines() {
+            let _ = self.docker.attempt(&["service", "rm", service]);
+        }
+        let _ = self.docker.attempt(&["swarm", "leave", "--force"]);
+        let _ = self.registry.kill();
+        let _ = self.registry.wait();
+    }
+}

@@ -1,0 +1,269 @@
+//! Applications of a Docker Swarm: deployed, changed by hand, updated, failed and removed. `make e2e-swarm`, as root.
+
+use driftless_model::{
+    Application,
+    HealthStatus::{Degraded, Healthy},
+    SyncStatus,
+};
+use serde_json::{Value, json};
+
+use crate::harness::{Agent, PATIENCE, Settings, Site, Swarm};
+
+/// Passes in which nothing may be written.
+const IDLE: usize = 100;
+
+fn shop(image: &str, greeting: &str) -> String {
+    format!(
+        "name: shop
+services:
+  db: {{image: '{image}'}}
+  web:
+    image: '{image}'
+    environment: {{GREETING: {greeting}}}
+    depends_on: [db]
+    configs: [motd, rules]
+    secrets: [token]
+    deploy: {{replicas: 2, update_config: {{monitor: 3s, failure_action: rollback}}}}
+configs: {{motd: {{content: '{greeting}'}}, rules: {{content: all}}}}
+secrets: {{token: {{file: ./token.txt}}}}
+"
+    )
+}
+
+struct Deployed {
+    agent: Agent,
+    site: Site,
+    swarm: Swarm,
+    image: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Deployed {
+    /// An agent and a Swarm of one node. `compose` makes the Compose file of an image.
+    async fn new(test: &str, prune: bool, compose: impl Fn(&str) -> String) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let swarm = Swarm::start(directory.path()).await;
+        let image = swarm.publish("server", "1.0").await;
+        let settings = Settings {
+            docker_host: Some(swarm.engine.host()),
+            poll: "1s",
+            prune,
+            more: Some(json!({ "engine": "swarm" })),
+            ..Settings::default()
+        };
+        let site = Site::with(test, settings);
+        let (compose, token) = (compose(&image), site.path("token.txt"));
+        let commit = site.repository.commit(&[(&site.path("compose.yaml"), &compose), (&token, "s3cret")]);
+        let agent = site.agent().await;
+        agent.settled(&commit).await;
+        Self { agent, site, swarm, image, _directory: directory }
+    }
+
+    fn service(&self, name: &str) -> String {
+        format!("shop_{name}")
+    }
+
+    fn docker(&self, words: &[&str]) -> String {
+        self.swarm.docker.run(words)
+    }
+
+    fn inspect(&self, name: &str) -> Value {
+        let found: Value =
+            serde_json::from_str(&self.docker(&["service", "inspect", &self.service(name)])).unwrap();
+        found[0].clone()
+    }
+
+    /// The names of all objects of a kind: `service`, `config`, `secret`, `network` or `volume`.
+    fn names(&self, kind: &str) -> Vec<String> {
+        let text = self.docker(&[kind, "ls", "--format", "{{.Name}}"]);
+        let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
+        names.sort();
+        names
+    }
+
+    /// The version of each service: each write increases it.
+    fn versions(&self) -> Vec<(String, u64)> {
+        self.names("service").into_iter().map(|name| (name.clone(), self.swarm.version(&name))).collect()
+    }
+
+    /// Makes the agent look at everything again and again.
+    async fn passes(&self, number: usize) {
+        for _ in 0..number {
+            let before = self.agent.application().await.expect("the application is known").status.observed_at;
+            self.agent.sync().await;
+            self.agent.until("it has looked again", |app| app.status.observed_at > before).await;
+        }
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        self.site.until(what, |_| is_so(self).then_some(())).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs root for an engine of its own; `make e2e-swarm`"]
+async fn swarm_services_follow_git() {
+    let mut all = Deployed::new("swarm", true, |image| shop(image, "one")).await;
+    let mut commit = all.site.repository.head();
+    created_in_order(&all);
+    idle_passes_write_nothing(&mut all, &commit).await;
+    changes_by_hand_are_undone(&all, &commit).await;
+
+    // A new commit: another config, and the former one is removed. The agent is killed meanwhile.
+    let former = all.names("config");
+    commit = all.site.compose(&shop(&all.image, "two"));
+    all.until("the new config is there", |all| all.names("config").len() == 3).await;
+    all.agent.kill9();
+    all.agent.restart().await;
+    all.agent.settled(&commit).await;
+    all.until("the former config is removed", |all| all.names("config").len() == 2).await;
+    assert_ne!(all.names("config"), former);
+    assert_eq!(all.inspect("web")["Spec"]["TaskTemplate"]["ContainerSpec"]["Env"], json!(["GREETING=two"]));
+
+    broken_commits_are_not_tried_again(&all).await;
+    removed_from_git(&all).await;
+}
+
+fn created_in_order(all: &Deployed) {
+    let (db, web) = (all.inspect("db"), all.inspect("web"));
+    let image = web["Spec"]["TaskTemplate"]["ContainerSpec"]["Image"].as_str().unwrap();
+    assert!(image.contains("@sha256:"), "{image}");
+    // Services of depends_on exist first.
+    assert!(db["Version"]["Index"].as_u64() < web["Version"]["Index"].as_u64(), "{db} {web}");
+    assert_eq!((all.names("config").len(), all.names("secret").len()), (2, 1));
+}
+
+async fn idle_passes_write_nothing(all: &mut Deployed, commit: &str) {
+    let before = all.versions();
+    all.passes(IDLE).await;
+    all.agent.kill9();
+    all.agent.restart().await;
+    all.agent.settled(commit).await;
+    all.passes(5).await;
+    assert_eq!(all.versions(), before);
+}
+
+async fn changes_by_hand_are_undone(all: &Deployed, commit: &str) {
+    let service = all.service("web");
+    let spec = |all: &Deployed| all.inspect("web")["Spec"].clone();
+    let before = spec(all);
+    for words in [
+        vec!["service", "scale", "-d"],
+        vec!["service", "update", "-d", "--env-add", "A=1"],
+        vec!["service", "update", "-d", "--env-rm", "GREETING"],
+        vec!["service", "update", "-d", "--limit-memory", "64m"],
+        vec!["service", "update", "-d", "--publish-add", "8099:80"],
+        vec!["service", "update", "-d", "--label-add", "com.example.owner=ops"],
+    ] {
+        let scaled = format!("{service}=5");
+        let last = if words[1] == "scale" { &scaled } else { &service };
+        let version = all.swarm.version(&service);
+        all.docker(&[&*words, &[last]].concat());
+        assert!(all.swarm.version(&service) > version, "{words:?} writes nothing");
+        all.until(&format!("{words:?} is undone"), |all| spec(all) == before).await;
+        all.agent.settled(commit).await;
+    }
+    all.docker(&["service", "rm", &service]);
+    all.until("the service is there again", |all| all.names("service").contains(&service)).await;
+    all.agent.settled(commit).await;
+    assert_eq!(spec(all), before);
+}
+
+/// A commit whose tasks do not start fails once, as its `failure_action` says.
+async fn broken_commits_are_not_tried_again(all: &Deployed) {
+    let broken = |greeting| {
+        shop(&all.image, greeting).replace("    secrets:", "    entrypoint: [/none]\n    secrets:")
+    };
+    // Rolled back by the Swarm: what ran before goes on.
+    all.site.compose(&broken("three"));
+    let is_back = |app: &Application| {
+        app.status.message.contains("rollback_") && app.status.message.contains("back at revision")
+    };
+    let found = all.agent.until("the update is rolled back", is_back).await;
+    assert_eq!(found.status.sync, SyncStatus::OutOfSync);
+    // Until then, the Swarm itself writes the service.
+    let ends = |all: &Deployed| all.inspect("web")["UpdateStatus"]["State"] == "rollback_completed";
+    all.until("the Swarm has rolled back", ends).await;
+    let found = all.agent.until("the former revision runs", |app| app.status.health == Healthy).await;
+    assert!(is_back(&found), "{}", found.status.message);
+    let before = all.versions();
+    all.passes(20).await;
+    assert_eq!(all.versions(), before);
+    all.until("the config of the failed commit is removed", |all| all.names("config").len() == 2).await;
+    assert_eq!(all.inspect("web")["Spec"]["TaskTemplate"]["ContainerSpec"]["Env"], json!(["GREETING=two"]));
+
+    // Paused by the Swarm.
+    all.site.compose(&broken("four").replace("failure_action: rollback", "failure_action: pause"));
+    let is_paused = |app: &Application| {
+        app.status.message.contains("paused: update paused") && app.status.health == Degraded
+    };
+    all.agent.until("the update is paused", is_paused).await;
+    let before = all.versions();
+    all.passes(20).await;
+    assert_eq!(all.versions(), before);
+    all.agent.until("it is still degraded", is_paused).await;
+}
+
+/// Nothing of the application stays, and everything of others does.
+async fn removed_from_git(all: &Deployed) {
+    all.docker(&["service", "create", "-d", "--name", "theirs", &all.image]);
+    all.docker(&["network", "create", "-d", "overlay", "theirs"]);
+    all.docker(&["volume", "create", "theirs"]);
+    let file = all.site.directory().join("theirs");
+    std::fs::write(&file, "theirs").unwrap();
+    for kind in ["config", "secret"] {
+        all.docker(&[kind, "create", "theirs", file.to_str().unwrap()]);
+    }
+    all.site.repository.remove(&[&all.site.path("compose.yaml"), &all.site.path("token.txt")]);
+    for kind in ["service", "config", "secret"] {
+        all.until(&format!("no {kind} of it is left"), |all| all.names(kind) == ["theirs"]).await;
+    }
+    all.until("its network is removed", |all| !all.names("network").contains(&all.service("default"))).await;
+    assert!(all.names("network").contains(&"theirs".to_owned()));
+    assert!(all.names("volume").contains(&"theirs".to_owned()));
+    let api = format!("/api/v1/applications/{}", all.site.app);
+    let forgotten = async {
+        while all.agent.get(&api).await.is_none_or(|(status, _)| status != 404) {
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, forgotten).await.expect("the application is forgotten");
+}
+
+/// Every key that a Swarm has, so that a field that the engine writes in another form than the agent shows as drift.
+const EVERYTHING: &str = include_str!("../../crates/plan/tests/it/swarm/everything.yaml");
+
+/// The service `all` as the engine has it, and the ids of its networks, as the planner's tests read them.
+fn record(all: &Deployed, path: &str) {
+    let id =
+        |name: &str| (name.to_owned(), all.docker(&["network", "inspect", "-f", "{{.Id}}", name]).into());
+    let networks: serde_json::Map<String, Value> = ["shop_front", "shop_back"].map(id).into_iter().collect();
+    let recorded = json!({ "networks": networks, "spec": all.inspect("all")["Spec"] });
+    let text = serde_json::to_string_pretty(&recorded).unwrap();
+    std::fs::write(path, text.replace(&all.site.app, "shop") + "\n").unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs root for an engine of its own; `make e2e-swarm`"]
+async fn every_key_reads_back_as_written() {
+    let mut all = Deployed::new("keys", false, |_| EVERYTHING.to_owned()).await;
+    let commit = all.site.repository.head();
+    if let Ok(path) = std::env::var("RECORD_SWARM_SERVICE") {
+        record(&all, &path);
+    }
+    idle_passes_write_nothing(&mut all, &commit).await;
+    // Each service is written by hand to what it is already, so the agent compares it field by field.
+    for name in ["all", "plain"] {
+        all.docker(&["service", "update", "-d", "--force", &all.service(name)]);
+    }
+    let before = all.versions();
+    all.passes(20).await;
+    assert_eq!(all.versions(), before);
+
+    // Without `prune`, services stay when Git does not have them any more, also those without a task.
+    all.site.repository.remove(&[&all.site.path("compose.yaml"), &all.site.path("token.txt")]);
+    all.agent.until("it has left Git", |app| app.status.message.contains("not in Git any more")).await;
+    all.passes(5).await;
+    assert_eq!(all.versions(), before);
+    assert_eq!((all.names("config").len(), all.names("secret").len()), (1, 1));
+}

@@ -7,6 +7,7 @@ use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_model::{AgentId, AppName, Application, ConditionStatus, SyncStatus, Until};
 use driftless_store::Store;
+use tokio::time::Instant;
 
 use crate::sample::NOON;
 use crate::simulation::{Simulation, agent_id, app, minutes};
@@ -238,6 +239,18 @@ async fn second_agent_is_refused_while_the_first_one_lives() {
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["web:2"]);
     assert_eq!(it.docker.observed(&app()).instances.len(), 1, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_id_is_claimed_without_a_pause() {
+    for (has_new_id, pause) in [(true, 0), (false, 1)] {
+        let mut it = Simulation::prepared(&shop("web:1"), Clock::starting_at(NOON));
+        it.has_new_id = has_new_id;
+        let began = Instant::now();
+        it.begin();
+        it.synced_with_tip().await;
+        assert_eq!(began.elapsed().as_secs(), pause, "{}", it.story());
+    }
 }
 
 #[tokio::test(start_paused = true)]

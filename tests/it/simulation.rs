@@ -121,6 +121,7 @@ pub(crate) struct Simulation {
     pub(crate) clock: Clock,
     pub(crate) settings: config::Repository,
     pub(crate) environment: driftless_git::Lookup,
+    pub(crate) has_new_id: bool,
     contents: ContentDir,
     handle: Option<Handle>,
     stop: CancellationToken,
@@ -174,6 +175,7 @@ impl Simulation {
                 config::Reference::Head,
             ),
             environment: Arc::new(|_| None),
+            has_new_id: false,
             handle: None,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -198,6 +200,7 @@ impl Simulation {
             contents: self.contents.clone(),
             clock: self.clock,
             agent: agent_id(),
+            has_new_id: self.has_new_id,
             build_timeout: Duration::from_hours(1),
             environment: self.environment.clone(),
         };

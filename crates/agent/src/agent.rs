@@ -159,6 +159,7 @@ impl Agent {
         if let Some(what) = &recovered {
             tracing::error!(what, "a part of the state was lost or damaged");
         }
+        let has_new_id = !store.has_agent_id().map_err(Error::State)?;
         let agent = store.agent_id().map_err(Error::State)?;
         let contents = ContentDir::open(&state, &settings.runtime_dir, clock).map_err(Error::State)?;
         let docker = Engine::connect(EngineOptions {
@@ -188,6 +189,7 @@ impl Agent {
             contents,
             clock,
             agent: agent.clone(),
+            has_new_id,
             build_timeout,
             environment: environment.clone(),
         };
@@ -318,6 +320,8 @@ pub struct Parts<D, S> {
     pub clock: Clock,
     /// The agent's id.
     pub agent: driftless_model::AgentId,
+    /// The id was generated at this start, so that no other agent can have it.
+    pub has_new_id: bool,
     /// The longest time that the build of one image may take.
     pub build_timeout: Duration,
     /// The environment, for `valuesFrom`.
@@ -354,7 +358,8 @@ pub fn launch<D: Docker, S: CommitSource>(
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) -> Handle {
-    let Parts { docker, sources, store, contents, clock, agent, build_timeout, environment } = parts;
+    let Parts { docker, sources, store, contents, clock, agent, has_new_id, build_timeout, environment } =
+        parts;
     let (handle, inbox) = Handle::new();
     let Inbox {
         requests,
@@ -409,7 +414,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         turns: Arc::new(Semaphore::new(CONCURRENT_TURNS)),
         image_calls: image_calls.clone(),
     });
-    let finder = AgentFinder { docker: Arc::clone(&docker), services: Arc::clone(&services) };
+    let finder = AgentFinder { docker: Arc::clone(&docker), services: Arc::clone(&services), has_new_id };
     tasks.spawn(finder.clone().run(questions, stop.clone()));
     tasks.spawn(image_calls.wake(wakes.clone(), stop.clone()));
     tasks.spawn(wake_on_engine_events(docker, wakes, engine_tx, stop.clone()));

@@ -31,11 +31,17 @@ const AGAIN: Duration = Duration::from_secs(2);
 pub(crate) struct AgentFinder<D> {
     pub(crate) docker: Arc<D>,
     pub(crate) services: Arc<Services>,
+    /// No other agent can have the id: its claim waits for nobody. A first deployment begins a second earlier.
+    pub(crate) has_new_id: bool,
 }
 
 impl<D> Clone for AgentFinder<D> {
     fn clone(&self) -> Self {
-        Self { docker: Arc::clone(&self.docker), services: Arc::clone(&self.services) }
+        Self {
+            docker: Arc::clone(&self.docker),
+            services: Arc::clone(&self.services),
+            has_new_id: self.has_new_id,
+        }
     }
 }
 
@@ -50,12 +56,12 @@ impl<D: Docker> AgentFinder<D> {
 
     async fn find(&self, mut questions: mpsc::UnboundedReceiver<AgentId>) {
         let mut events = self.docker.events();
-        self.claim_own().await;
+        self.claim_own(if self.has_new_id { Duration::ZERO } else { OWN_CLAIM }).await;
         loop {
             tokio::select! {
                 Some(agent) = questions.recv() => self.settle(&agent).await,
                 event = events.recv() => match event {
-                    Ok(EngineEvent::ClaimLost { .. }) => self.claim_own().await,
+                    Ok(EngineEvent::ClaimLost { .. }) => self.claim_own(OWN_CLAIM).await,
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return,
                 },
@@ -74,15 +80,15 @@ impl<D: Docker> AgentFinder<D> {
         })
     }
 
-    /// Claims the agent's own id and those that it took over.
-    async fn claim_own(&self) {
+    /// Claims the agent's own id and those that it took over. Other agents have this time to refuse the own one.
+    async fn claim_own(&self, patience: Duration) {
         let _turn = self.ownership().turn().await;
         self.ownership().set_own(Own::Unclaimed);
         let former = self.former();
         let agent = &self.services.agent;
         let own = loop {
             let claims = former.iter().map(|agent| self.docker.claim(agent, OWN_CLAIM));
-            let (own, others) = tokio::join!(self.docker.claim(agent, OWN_CLAIM), join_all(claims));
+            let (own, others) = tokio::join!(self.docker.claim(agent, patience), join_all(claims));
             for (agent, claim) in former.iter().zip(others) {
                 if matches!(claim, Ok(Claim::Refused)) {
                     self.note(agent, OtherAgent::Living);
@@ -154,7 +160,7 @@ impl<D: Docker> AgentFinder<D> {
         let mut done = Vec::new();
         let agent = &self.services.agent;
         if self.ownership().own() == Own::Refused {
-            self.claim_own().await;
+            self.claim_own(OWN_CLAIM).await;
             if self.ownership().own() == Own::Refused {
                 return Err(RequestError::Refused(format!(
                     "another agent with the id {agent} lives on this engine: stop it, or give this agent a state directory of its own, then run `driftless recover` again"

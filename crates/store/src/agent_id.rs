@@ -25,15 +25,7 @@ impl Store {
     ///
     /// If the database or the file cannot be read or written.
     pub fn agent_id(&self) -> Result<AgentId, Error> {
-        let stored: Option<String> = self.read("the agent's id", |connection| {
-            Ok(connection
-                .query_row("SELECT value FROM meta WHERE key = 'agent_id'", [], |row| row.get(0))
-                .optional()?)
-        })?;
-        let mirrored = match &self.agent_id_file {
-            Some(file) => read_id(file)?,
-            None => None,
-        };
+        let (stored, mirrored) = self.known_id()?;
         let id = match (stored.clone(), mirrored.clone()) {
             (Some(id), _) | (None, Some(id)) => id,
             (None, None) => random_id().map_err(|source| Error::Directory {
@@ -59,6 +51,30 @@ impl Store {
             })?;
         }
         Ok(AgentId(id))
+    }
+
+    /// Whether the state directory has an id, so that [`Self::agent_id`] will not generate one.
+    ///
+    /// # Errors
+    ///
+    /// If the database or the file cannot be read.
+    pub fn has_agent_id(&self) -> Result<bool, Error> {
+        let (stored, mirrored) = self.known_id()?;
+        Ok(stored.is_some() || mirrored.is_some())
+    }
+
+    /// The id in the database, and the one in the file.
+    fn known_id(&self) -> Result<(Option<String>, Option<String>), Error> {
+        let stored = self.read("the agent's id", |connection| {
+            Ok(connection
+                .query_row("SELECT value FROM meta WHERE key = 'agent_id'", [], |row| row.get(0))
+                .optional()?)
+        })?;
+        let mirrored = match &self.agent_id_file {
+            Some(file) => read_id(file)?,
+            None => None,
+        };
+        Ok((stored, mirrored))
     }
 }
 

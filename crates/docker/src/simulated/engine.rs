@@ -422,10 +422,14 @@ impl Docker for SimulatedEngine {
         Ok(self.host.state().files_of(container).get(path).and_then(|change| change.written))
     }
 
-    async fn claim(&self, agent: &AgentId, _patience: Duration) -> Result<Claim, Error> {
+    async fn claim(&self, agent: &AgentId, patience: Duration) -> Result<Claim, Error> {
         self.call(&format!("claim {agent}")).await?;
-        let lives = self.host.state().living.contains(agent);
-        Ok(if lives { Claim::Refused } else { Claim::Granted })
+        if self.host.state().living.contains(agent) {
+            return Ok(Claim::Refused);
+        }
+        // Another agent would have this time to refuse.
+        sleep(patience).await;
+        Ok(Claim::Granted)
     }
 
     fn take_over(&self, former: &BTreeSet<AgentId>) {

@@ -8,7 +8,7 @@ use crate::{
         group::Instances,
         preconditions::{self, Preconditions},
         replace,
-        rollout::{allow_starts, group_instances, keep, remark, report_failures, roll},
+        rollout::{allow_starts, group_instances, keep, remark, report_failures, roll_allowed, tend},
     },
     draft::Draft,
     facts::{canary::CurrentStep, limits::Limits, limits::limits, standing::is_spent, update_failures},
@@ -30,7 +30,10 @@ pub(crate) fn roll_canary(
     let canary = Workload { replicas: current.instances, ..workload.clone() };
     let canary = Subject { name, workload: &canary };
     allow_starts(draft, subject, members);
-    let mut instances = group_instances(draft, canary, members);
+    let floor = replicas.saturating_sub(limits(workload, []).unavailable);
+    let mut instances = group_instances(draft, canary, members, floor);
+    tend(draft, canary, &instances);
+    let is_scaled_down = members.iter().any(|it| it.spec == spec && draft.removed.contains_key(&it.id));
     let failures = update_failures::of(facts, canary, instances.current.iter().copied());
     report_failures(draft, canary, &failures);
     let outdated: Vec<&Instance> = instances.outdated.iter().map(|(it, _)| *it).collect();
@@ -52,11 +55,17 @@ pub(crate) fn roll_canary(
     };
     let is_available = |it: &&&Instance| it.is_available(workload.min_ready, facts.now);
     let available = instances.current.iter().filter(is_available).count();
-    match before.filter(|_| draft.plan.steps.len() == begun) {
+    // The old ones take the place of new ones that are too many when these are gone.
+    match before.filter(|_| draft.plan.steps.len() == begun && !is_scaled_down) {
         Some(before) => {
             let stable = stable(before, workload, limits, &instances, available);
+            let stable = Subject { name, workload: &stable };
             let others: Vec<&Instance> = members.iter().copied().filter(|it| it.spec != spec).collect();
-            roll(draft, Subject { name, workload: &stable }, &others);
+            // The new ones that start in this round count, too.
+            let left = draft.starts_left;
+            allow_starts(draft, stable, &others);
+            draft.starts_left = draft.starts_left.min(left);
+            roll_allowed(draft, stable, &others);
         }
         None => keep(draft, &staying),
     }

@@ -20,8 +20,6 @@ pub(crate) struct Instances<'a> {
     /// The number of outdated instances that a canary keeps, and the spec of those that it prefers.
     pub(crate) kept: usize,
     pub(crate) kept_spec: Option<SpecHash>,
-    /// The sizes of the rollout are known, so new instances beyond the limits go as well.
-    pub(crate) is_sized: bool,
     /// The number of instances of the version before that are missing.
     pub(crate) missing_before: usize,
     /// Steps that remove what the engine could not remove.

@@ -109,16 +109,16 @@ pub(super) fn note(
     draft.plan.rollouts.insert(subject.name.clone(), wanted);
 }
 
-/// Gives both versions of a paused rollout their sizes: they change if the workload is scaled. Never fewer available than
-/// the limits allow.
-pub(super) fn resize_paused(
+/// Removes the instances that both versions of a paused rollout have too many of: their sizes change if the workload is
+/// scaled. Never fewer available than the limits allow.
+pub(super) fn shrink_paused(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,
     limits: Limits,
     instances: &Instances<'_>,
     sizes: &Sizes,
 ) {
-    let Subject { name, workload } = subject;
+    let workload = subject.workload;
     let facts = draft.facts;
     let old: Vec<&Instance> = before(facts, &sizes.before, instances, true).collect();
     let is_available = |it: &Instance| it.is_available(workload.min_ready, facts.now);
@@ -126,7 +126,7 @@ pub(super) fn resize_paused(
     let floor = (workload.replicas as usize).saturating_sub(limits.unavailable);
     let mut spare = all.filter(|it| is_available(it)).count().saturating_sub(floor);
     let (wanted_old, wanted_new) = (sizes.wanted.before as usize, sizes.wanted.new as usize);
-    for (mut members, wanted) in [(old.clone(), wanted_old), (instances.current.clone(), wanted_new)] {
+    for (mut members, wanted) in [(old, wanted_old), (instances.current.clone(), wanted_new)] {
         members.sort_by_key(|it| (is_available(it), it.is_running(), Reverse(it.instance.slot)));
         let surplus = members.len().saturating_sub(wanted);
         for instance in members.into_iter().take(surplus) {
@@ -139,13 +139,25 @@ pub(super) fn resize_paused(
             draft.remove(instance, &Cause::ScaledDown, &[]);
         }
     }
+}
+
+/// Creates the instances that both versions of a paused rollout lack.
+pub(super) fn grow_paused(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    limits: Limits,
+    instances: &Instances<'_>,
+    sizes: &Sizes,
+) {
+    let Subject { name, workload } = subject;
+    let old: Vec<&Instance> = before(draft.facts, &sizes.before, instances, true).collect();
     for instance in old.iter().filter(|it| it.state == State::Created) {
         if !draft.removed.contains_key(&instance.id) {
             draft.start(instance, Cause::NotStarted, vec![]);
         }
     }
-    let missing_old = wanted_old.saturating_sub(old.len());
-    let missing_new = wanted_new.saturating_sub(instances.current.len());
+    let missing_old = (sizes.wanted.before as usize).saturating_sub(old.len());
+    let missing_new = (sizes.wanted.new as usize).saturating_sub(instances.current.len());
     if missing_old + missing_new == 0 {
         return;
     }

@@ -32,9 +32,6 @@ pub(crate) fn replace<'a>(
         cleared.push(draft.remove(instance, cause, &before));
         freed.push((instance, cause));
     }
-    for instance in &exchange.surplus {
-        draft.remove(instance, &Cause::ScaledDown, &before);
-    }
     let mut replaced = Vec::new();
     for (instance, cause) in &exchange.victims {
         replaced.push((*instance, cause, draft.remove(instance, cause, &before)));
@@ -78,14 +75,35 @@ pub(crate) fn replace<'a>(
     exchange.staying
 }
 
+/// Removes new instances of a rollout whose sizes are known, if there are more than the limits allow and no old one can go:
+/// the workload was scaled down. None of them is available.
+pub(super) fn remove_surplus(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    limits: Limits,
+    instances: &Instances<'_>,
+) {
+    if limits.recreate {
+        return;
+    }
+    let Subject { workload, .. } = subject;
+    let Exchange { mut unready, beyond, .. } = Exchange::of(draft, workload, limits, instances, 0);
+    unready.sort_by_key(|it| (it.is_running(), Reverse(it.instance.slot)));
+    for instance in unready.into_iter().take(beyond) {
+        draft.remove(instance, &Cause::ScaledDown, &[]);
+    }
+}
+
 /// Numbers of instances to create and to remove.
 struct Exchange<'a, 'b> {
     /// Outdated, and of no use to anybody: removing them costs nothing.
     spent: Vec<&'b (&'a Instance, Cause)>,
     /// Outdated, to be removed in this round.
     victims: Vec<&'b (&'a Instance, Cause)>,
-    /// New, not available, and beyond the limits although no old one can go: the workload was scaled down.
-    surplus: Vec<&'a Instance>,
+    /// New, and not available.
+    unready: Vec<&'a Instance>,
+    /// There are so many more than the limits allow once the victims are gone.
+    beyond: usize,
     /// Outdated, and staying for now.
     staying: Vec<&'a Instance>,
     /// There is room for so many new ones.
@@ -145,10 +163,7 @@ impl<'a, 'b> Exchange<'a, 'b> {
             victims.push(one);
         }
         let beyond = (total - victims.len()).saturating_sub(ceiling);
-        let mut surplus: Vec<&Instance> =
-            instances.current.iter().copied().filter(|it| !is_available(it)).collect();
-        surplus.sort_by_key(|it| (it.is_running(), Reverse(it.instance.slot)));
-        surplus.truncate(if instances.is_sized && !limits.recreate { beyond } else { 0 });
+        let unready = instances.current.iter().copied().filter(|it| !is_available(it)).collect();
         let free = if is_blocked { 0 } else { ceiling.saturating_sub(total) };
         // While old ones can go, none of them is missing.
         let room_before = if victims.is_empty() { instances.missing_before.min(free) } else { 0 };
@@ -156,6 +171,6 @@ impl<'a, 'b> Exchange<'a, 'b> {
         let afterwards = ceiling.saturating_sub(total + room_before - victims.len()).min(missing);
         let in_turn = if limits.recreate { missing } else { afterwards }.saturating_sub(room);
         let excess = total.saturating_sub(ceiling).min(victims.len());
-        Self { spent, victims, surplus, staying, room, room_before, in_turn, excess }
+        Self { spent, victims, unready, beyond, staying, room, room_before, in_turn, excess }
     }
 }

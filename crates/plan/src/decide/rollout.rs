@@ -41,10 +41,15 @@ const REMOVAL: Duration = Duration::from_secs(1);
 
 /// One round for one workload.
 pub(super) fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
+    allow_starts(draft, subject, members);
+    roll_allowed(draft, subject, members);
+}
+
+/// One round for one workload, with no more starts than are allowed.
+pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     let Subject { name, workload } = subject;
     let wanted = workload.replicas as usize;
-    allow_starts(draft, subject, members);
-    let mut instances = group_instances(draft, subject, members);
+    let mut instances = group_instances(draft, subject, members, 0);
     let failures = update_failures::of(draft.facts, subject, instances.current.iter().copied());
     report_failures(draft, subject, &failures);
     instances.passed = failures.passed;
@@ -58,8 +63,12 @@ pub(super) fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Inst
         if is_paused {
             wait_paused(draft, subject);
         }
+        if let Some(sizes) = &sizes {
+            proportion::shrink_paused(draft, subject, limits, &instances, sizes);
+        }
+        tend(draft, subject, &instances);
         if let Some(sizes) = sizes {
-            proportion::resize_paused(draft, subject, limits, &instances, &sizes);
+            proportion::grow_paused(draft, subject, limits, &instances, &sizes);
             proportion::note(draft, subject, sizes, &instances, begun);
         }
         let outdated: Vec<&Instance> = instances.outdated.iter().map(|(it, _)| *it).collect();
@@ -75,9 +84,12 @@ pub(super) fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Inst
         }
         return;
     }
-    instances.is_sized = sizes.is_some();
-    let missing = wanted.saturating_sub(instances.current.len());
     instances.missing_before = sizes.as_ref().map_or(0, |it| it.missing_before(draft.facts, &instances));
+    if sizes.is_some() {
+        replace::remove_surplus(draft, subject, limits, &instances);
+    }
+    tend(draft, subject, &instances);
+    let missing = wanted.saturating_sub(instances.current.len());
     let preconditions = if missing + instances.missing_before > 0 {
         preconditions::check(draft, subject)
     } else {
@@ -128,11 +140,13 @@ pub(super) fn allow_starts(draft: &mut Draft<'_>, subject: Subject<'_>, members:
     draft.starts_left = ceiling.saturating_sub(members.iter().filter(|it| is_up(it)).count());
 }
 
-/// Sorts the members of a workload, and looks after those that are as wanted.
+/// Sorts the members of a workload. Of those that are as wanted it removes as many as are too many, but leaves at least
+/// `floor` members available, whatever their version.
 pub(super) fn group_instances<'a>(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,
     members: &[&'a Instance],
+    floor: usize,
 ) -> Instances<'a> {
     let workload = subject.workload;
     let facts = draft.facts;
@@ -166,13 +180,22 @@ pub(super) fn group_instances<'a>(
             }
         }
     }
-    scale_down(draft, subject, &mut instances.current);
-    for instance in &instances.current {
-        repair::tend(draft, subject, instance);
-        pod_parts::tend(draft, subject, instance);
-    }
-    files::deliver(draft, workload, &instances);
+    let others =
+        instances.outdated.iter().map(|(instance, _)| *instance).chain(instances.left.iter().copied());
+    let available = others.filter(|it| it.is_available(workload.min_ready, facts.now)).count();
+    scale_down(draft, subject, &mut instances.current, floor.saturating_sub(available));
     instances
+}
+
+/// Looks after the members that are as wanted and stay.
+pub(super) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, instances: &Instances<'_>) {
+    for instance in &instances.current {
+        if !draft.removed.contains_key(&instance.id) {
+            repair::tend(draft, subject, instance);
+            pod_parts::tend(draft, subject, instance);
+        }
+    }
+    files::deliver(draft, subject.workload, instances);
 }
 
 /// Why an instance of the desired spec must be replaced.
@@ -234,16 +257,18 @@ fn dependency_replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instan
     })
 }
 
-/// Removes what is too much: the least useful first, then the highest slots. Nobody is
-/// made to move who shares something with one that can stay.
-fn scale_down(draft: &mut Draft<'_>, subject: Subject<'_>, current: &mut Vec<&Instance>) {
+/// Removes the instances that are too many: the least useful first, then the highest slots. An instance that shares
+/// something with one that can stay is kept before others. At least `floor` available ones stay, as far as there are so many.
+fn scale_down(draft: &mut Draft<'_>, subject: Subject<'_>, current: &mut Vec<&Instance>, floor: usize) {
     let Subject { name, workload } = subject;
     let wanted = workload.replicas as usize;
+    let available = current.iter().filter(|it| it.is_available(workload.min_ready, draft.facts.now)).count();
+    let kept = wanted.max(floor.min(available));
     current.sort_by_key(|instance| {
         let is_available = instance.is_available(workload.min_ready, draft.facts.now);
         (!is_available, !instance.is_running(), !is_needed(draft.facts, instance), instance.instance.slot)
     });
-    let surplus = current.split_off(wanted.min(current.len()));
+    let surplus = current.split_off(kept.min(current.len()));
     for instance in surplus.into_iter().rev() {
         if let Some(wait) = stateful_order::stays(draft, instance) {
             draft.wait(wait);

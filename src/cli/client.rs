@@ -125,6 +125,11 @@ impl Error {
                 Some(help.clone())
             }
             Self::Answer { status: StatusCode::NOT_FOUND, help: Some(help), .. }
+                if help.contains("/fleet/keys") =>
+            {
+                Some("`driftless fleet keys` lists the enrolled hosts".to_owned())
+            }
+            Self::Answer { status: StatusCode::NOT_FOUND, help: Some(help), .. }
                 if help.contains("/fleet/") =>
             {
                 Some("`driftless fleet status` lists the hosts".to_owned())

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, io::Write, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use driftless_agent::{
-    FleetTargets, Handle, Inbox, Notifications, ReportSource, start_fleet_reports, start_notifications,
+    Enrolments, FleetTargets, Handle, Inbox, Notifications, ReportSource, start_fleet_reports,
+    start_notifications,
 };
 use driftless_clock::Clock;
 use driftless_config::{Fleet, FleetPlace, FleetReports, PlaceKind, Secret, Settings};
@@ -43,7 +44,7 @@ impl Collector {
     async fn start(expected: &[&str], access: Access) -> Self {
         let sample::Agent { handle, store, inbox } = agent([]);
         let expected = expected.iter().map(|name| (*name).to_owned()).collect();
-        let handle = handle.with_fleet(Fleet { accept: true, from: None, expected });
+        let handle = handle.with_fleet(Fleet { accept: true, expected, ..Fleet::default() });
         let router = router(handle.clone(), store.clone(), access);
         let mut collector = Self {
             router,
@@ -121,6 +122,7 @@ impl Host {
             instance: AgentId(instance.to_owned()),
             engine_version: Arc::new(|| Some("20.10.24".to_owned())),
             environment: Arc::new(move |_: &str| token.clone()),
+            enrolments: Enrolments::default(),
             clock: Clock::System,
         };
         let stop = CancellationToken::new();
@@ -620,7 +622,7 @@ fn settings_of_a_fleet_are_checked() {
     let warnings: Vec<String> = settings.warnings("f").into_iter().map(|it| it.message).collect();
     assert_eq!(warnings, ["the token or password crosses the network in clear to http://10.0.0.1:8484"]);
     let expected = vec!["nas".to_owned(), "web-1".to_owned()];
-    assert_eq!(settings.fleet, Fleet { accept: true, from: None, expected });
+    assert_eq!(settings.fleet, Fleet { accept: true, expected, ..Fleet::default() });
     assert_eq!(parse("report: {to: 'http://hub:8484'}\n").unwrap().report.to[0].url, "http://hub:8484");
     for (text, message) in [
         ("report: {}\n", "to"),

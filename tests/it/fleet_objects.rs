@@ -59,6 +59,7 @@ impl Host {
         inbox.repositories.send_replace(Arc::new(vec![RepositoryStatus { commit, ..followed() }]));
         let settings = FleetReports { to: to.to_vec(), every: Duration::from_millis(200) };
         let source = ReportSource {
+            enrolments: driftless_agent::Enrolments::default(),
             handle: handle.clone(),
             host: HostIdentity { name: name.to_owned(), labels: BTreeMap::new() },
             instance: AgentId(instance.to_owned()),
@@ -225,7 +226,7 @@ async fn hosts_are_stale_and_not_lost_while_their_bucket_is_down() {
     let clock = Clock::System;
     let source = start_fleet_source(&bucket, &(Arc::new(environment) as _), clock, &stop, &tasks);
     let expected = vec!["tv".to_owned()];
-    let fleet = Fleet { accept: false, from: Some(bucket), expected };
+    let fleet = Fleet { from: Some(bucket), expected, ..Fleet::default() };
     let handle = handle.with_fleet(fleet).with_fleet_source(source.clone());
     let hosts = |store: &Store, at| fleet_hosts(&handle, store, at).unwrap();
     until("the bucket is read", || source.status().unwrap().last_read.is_some()).await;

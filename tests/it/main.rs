@@ -23,6 +23,7 @@ mod encrypted_files;
 // Hosts that report to collectors.
 mod first_hosts;
 mod fleet;
+mod fleet_keys;
 mod fleet_objects;
 mod fleet_view;
 // Commit statuses and comments at the forge.

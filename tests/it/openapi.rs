@@ -4,17 +4,17 @@
 use std::{fs, path::Path, pin::Pin, sync::Arc};
 
 use axum::{Router, body::Body};
-use driftless_agent::{DryRun, Images, Inspection, Logs};
+use driftless_agent::{DryRun, Images, Inspection, Joined, Logs};
 use driftless_docker::{LogOptions, LogStream};
-use driftless_fleet::{FleetHistoryEntry, FleetStatus, HostReport};
+use driftless_fleet::{FleetHistoryEntry, FleetStatus, HostReport, JoinAnswer, JoinRequest};
 use driftless_model::{
     AgentStatus, ApiToken, Application, AuditEntry, EffectiveSetting, Event, FreeSpace, HookStatus,
     ImageCleanup, ImageRetention, ImageUse, KeepReason, NotificationStatus, ObjectRef, PartSpec,
     RepositoryStatus, Revision,
 };
 use driftless_web::{
-    Accepted, Access, ErrorBody, RollbackBody, ScaleBody, TestMessage, TokenBody, Waited, WhoAmI,
-    openapi_paths, router,
+    Accepted, Access, CreatedInvite, EnrolmentBody, ErrorBody, FleetKeys, InviteBody, RollbackBody,
+    ScaleBody, TestMessage, TokenBody, Waited, WhoAmI, openapi_paths, router,
 };
 use http::Request;
 use http_body_util::BodyExt;
@@ -105,6 +105,13 @@ fn document() -> Value {
     schemas.add::<FleetStatus>();
     schemas.add::<HostReport>();
     schemas.add::<FleetHistoryEntry>();
+    schemas.add::<FleetKeys>();
+    schemas.add::<InviteBody>();
+    schemas.add::<CreatedInvite>();
+    schemas.add::<JoinRequest>();
+    schemas.add::<JoinAnswer>();
+    schemas.add::<EnrolmentBody>();
+    schemas.add::<Joined>();
     schemas.add::<Event>();
     schemas.add::<RepositoryStatus>();
     schemas.add::<HookStatus>();
@@ -119,7 +126,7 @@ fn document() -> Value {
     schemas.add_given("CreatedToken");
     let mut found = schemas.found;
     // Bodies with other fields are refused.
-    for name in ["RollbackBody", "ScaleBody", "TokenBody"] {
+    for name in ["RollbackBody", "ScaleBody", "TokenBody", "InviteBody", "EnrolmentBody", "JoinRequest"] {
         found.get_mut(name).unwrap()["additionalProperties"] = json!(false);
     }
     found.insert("Document".to_owned(), json!({ "type": "object", "required": ["openapi", "paths"] }));

@@ -16,7 +16,8 @@ use serde::{
 use serde_json::{Error, Map, Value, json};
 
 /// Texts that types accept which do not accept every text.
-const TEXTS: [&str; 4] = ["2026-01-01T00:00:00Z", "read", "1", "a"];
+const TEXTS: [&str; 5] =
+    ["2026-01-01T00:00:00Z", "read", "1", "a", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"];
 
 /// The schemas that were found, by the name of the type.
 #[derive(Default)]

@@ -32,6 +32,7 @@ use crate::{
     context::Services,
     decryption::DecryptedSource,
     engine_state::EngineState,
+    enrolments::Enrolments,
     error::chain,
     expiry_watch::start_expiry_watch,
     fleet_reports::{ReportSource, start_fleet_reports},
@@ -201,12 +202,16 @@ impl Agent {
         let handle = launch(parts, &stop, &tasks).with_notifications(notifications.clone());
         let handle = handle.with_fleet(settings.fleet.clone());
         let handle = handle.with_place(settings.host.name.clone(), settings.page_url());
+        let enrolments =
+            Enrolments::load(&store, &settings.report, (&settings.host.name, &agent.0), &environment, clock);
+        let handle = handle.with_enrolments(enrolments.clone());
         let source = ReportSource {
             handle: handle.clone(),
             host: settings.host.clone(),
             instance: agent,
             engine_version: Arc::new(move || facts.get().map(|info| info.version)),
             environment: environment.clone(),
+            enrolments: enrolments.clone(),
             clock,
         };
         let handle = handle.with_fleet_targets(start_fleet_reports(&settings.report, &source, &stop, &tasks));
@@ -221,6 +226,7 @@ impl Agent {
             accepted: settings.fleet.accept.then(|| store.clone()),
             from: settings.fleet.from.clone(),
             environment: environment.clone(),
+            enrolments,
             clock,
         };
         start_peers(handle.peers(), &settings.report, peers, &stop, &tasks);

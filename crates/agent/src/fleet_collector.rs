@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use http::{StatusCode, header};
+use http::{Method, StatusCode, header};
 
 use driftless_config::{FleetPlace, Secret};
-use driftless_fleet::HostReport;
+use driftless_fleet::{HostReport, JoinAnswer, JoinRequest, SIGNATURE_HEADER};
 use driftless_git::{Lookup, read_secret};
 use driftless_model::{digest_hex, root_cause};
 use driftless_trust::{Trust, read_certificates};
 
-use crate::report_error::ReportError;
+use crate::{
+    enrolments::{Enrolments, Unsigned},
+    report_error::ReportError,
+};
 
 /// The time to connect.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -24,7 +27,7 @@ const LARGEST_ANSWER: usize = 16 * 1024;
 /// The longest message of a collector, in characters.
 const LONGEST_MESSAGE: usize = 300;
 
-/// The header with the id of the machine, in a heartbeat.
+/// The header with the id of the machine, in heartbeats and reports.
 pub const INSTANCE_HEADER: &str = "driftless-instance";
 
 /// Another agent.
@@ -33,6 +36,20 @@ pub(crate) struct CollectorClient {
     token: Option<Secret>,
     environment: Lookup,
     client: reqwest::Client,
+    enrolments: Enrolments,
+}
+
+/// A request to another agent.
+struct CollectorMessage<'a> {
+    method: Method,
+    /// With its query.
+    path: &'a str,
+    /// The report that a heartbeat names, in quotes. Empty: it is none.
+    report: &'a str,
+    /// The id of this machine. Empty: it is not sent.
+    instance: &'a str,
+    /// JSON, compressed. Empty: there is none.
+    body: Vec<u8>,
 }
 
 /// Sends reports to another agent.
@@ -68,27 +85,62 @@ impl CollectorClient {
             builder = builder.tls_backend_preconfigured(trusted.map_err(ReportError::Client)?);
         }
         let client = builder.build().map_err(|error| ReportError::Client(error.to_string()))?;
-        Ok(Self { url: place.url.clone(), token, environment, client })
+        let enrolments = Enrolments::default();
+        Ok(Self { url: place.url.clone(), token, environment, client, enrolments })
     }
 
-    /// A request. The token is read each time, so that it can be rotated.
-    pub(crate) fn request(
-        &self,
-        method: http::Method,
-        path: &str,
-    ) -> Result<reqwest::RequestBuilder, ReportError> {
+    /// Signs the requests to collectors that this agent has joined.
+    pub(crate) fn signing(self, enrolments: Enrolments) -> Self {
+        Self { enrolments, ..self }
+    }
+
+    /// Sends a request. The token is read each time, so that it can be rotated.
+    async fn send(&self, message: CollectorMessage<'_>) -> Result<reqwest::Response, ReportError> {
+        let CollectorMessage { method, path, report, instance, body } = message;
+        let unsigned = Unsigned { method: &method, path, report, instance, body: &body };
+        // Held until there is an answer: the collector takes requests in the order of their counters.
+        let turn = self.enrolments.sign(&self.url, &unsigned).await?;
         let mut request = self.client.request(method, format!("{}{path}", self.url));
         if let Some(token) = &self.token {
             let token = read_secret(token, &self.environment).map_err(ReportError::Token)?;
             request = request.bearer_auth(token.trim());
         }
-        Ok(request)
+        if let Some(turn) = &turn {
+            request = request.header(SIGNATURE_HEADER, turn.signature.to_string());
+        }
+        if !report.is_empty() {
+            request = request.header(header::IF_NONE_MATCH, report);
+        }
+        if !instance.is_empty() {
+            request = request.header(INSTANCE_HEADER, instance);
+        }
+        if !body.is_empty() {
+            request = request
+                .header(header::CONTENT_TYPE, "application/json")
+                .header(header::CONTENT_ENCODING, "gzip")
+                .body(body);
+        }
+        request.send().await.map_err(|error| unreachable(&error))
+    }
+
+    /// Asks the collector to accept the key of this host.
+    pub(crate) async fn join(&self, request: &JoinRequest) -> Result<JoinAnswer, ReportError> {
+        let json = serde_json::to_vec(request).map_err(|error| ReportError::Write(error.to_string()))?;
+        let request = self.client.post(format!("{}/api/v1/fleet/join", self.url));
+        let request = request.header(header::CONTENT_TYPE, "application/json").body(json);
+        let response = request.send().await.map_err(|error| unreachable(&error))?;
+        let (status, body) = read_answer(response).await?;
+        if !status.is_success() {
+            return Err(ReportError::Refused { status, message: explanation(&body) });
+        }
+        serde_json::from_slice(&body).map_err(|error| ReportError::Foreign(error.to_string()))
     }
 
     /// The body of an answer of at most `most` bytes.
     pub(crate) async fn get(&self, path: &str, most: usize) -> Result<CollectorBody, ReportError> {
-        let request = self.request(http::Method::GET, path)?;
-        let mut response = request.send().await.map_err(|error| unreachable(&error))?;
+        let message =
+            CollectorMessage { method: Method::GET, path, report: "", instance: "", body: Vec::new() };
+        let mut response = self.send(message).await?;
         let (status, date) = (response.status(), response.headers().get(header::DATE).cloned());
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(|error| unreachable(&error))? {
@@ -126,12 +178,16 @@ impl CollectorSender {
     ) -> Result<(), ReportError> {
         let digest = digest_hex(json);
         let path = format!("/api/v1/fleet/hosts/{}", report.host);
-        let request = self.client.request(http::Method::PUT, &path)?;
+        let named = format!("\"{digest}\"");
+        let put = |named, body| CollectorMessage {
+            method: Method::PUT,
+            path: &path,
+            report: named,
+            instance: &report.instance,
+            body,
+        };
         if self.digest.take().is_some_and(|delivered| delivered == digest) {
-            let heartbeat = request
-                .header(header::IF_NONE_MATCH, format!("\"{digest}\""))
-                .header(INSTANCE_HEADER, &report.instance);
-            match answer(heartbeat).await? {
+            match answer(self.client.send(put(&named, Vec::new())).await?).await? {
                 CollectorAnswer::Taken => {
                     self.digest = Some(digest);
                     return Ok(());
@@ -139,13 +195,7 @@ impl CollectorSender {
                 CollectorAnswer::Needed => {}
             }
         }
-        let whole = self
-            .client
-            .request(http::Method::PUT, &path)?
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::CONTENT_ENCODING, "gzip")
-            .body(compressed);
-        answer(whole).await?;
+        answer(self.client.send(put("", compressed)).await?).await?;
         self.digest = Some(digest);
         Ok(())
     }
@@ -159,9 +209,8 @@ fn unreachable(error: &reqwest::Error) -> ReportError {
     })
 }
 
-async fn answer(request: reqwest::RequestBuilder) -> Result<CollectorAnswer, ReportError> {
-    let mut response = request.send().await.map_err(|error| unreachable(&error))?;
-    let status = response.status();
+/// The status and the beginning of the body of an answer.
+async fn read_answer(mut response: reqwest::Response) -> Result<(StatusCode, Vec<u8>), ReportError> {
     let mut body = Vec::new();
     while let Some(part) = response.chunk().await.map_err(|error| unreachable(&error))? {
         body.extend_from_slice(&part[..part.len().min(LARGEST_ANSWER - body.len())]);
@@ -169,6 +218,11 @@ async fn answer(request: reqwest::RequestBuilder) -> Result<CollectorAnswer, Rep
             break;
         }
     }
+    Ok((response.status(), body))
+}
+
+async fn answer(response: reqwest::Response) -> Result<CollectorAnswer, ReportError> {
+    let (status, body) = read_answer(response).await?;
     match status {
         StatusCode::NOT_MODIFIED => Ok(CollectorAnswer::Taken),
         status if status.is_success() => Ok(CollectorAnswer::Taken),

@@ -11,6 +11,7 @@ use driftless_objects::{Listed, Listing, Objects, SecretSource};
 use futures_util::{StreamExt as _, stream};
 
 use crate::{
+    enrolments::Enrolments,
     fleet_collector::CollectorClient,
     fleet_objects::{
         CONFLICT_END, LARGEST_COMPRESSED, LARGEST_CONFLICT, REPORT_END, conflict_of, read_report,
@@ -63,16 +64,17 @@ impl FleetReader {
     /// # Errors
     /// If the settings of the place cannot be used.
     pub fn new(place: &FleetPlace, environment: &Lookup, clock: Clock) -> Result<Self, ReportError> {
-        Self::at(place, "/api/v1/fleet/hosts", environment, clock)
+        Self::at(place, "/api/v1/fleet/hosts", environment, clock, Enrolments::default())
     }
 
-    /// A reader of what a host may know about the others, with the token that it reports with.
+    /// A reader of what a host may know about the others, with the token or key that it reports with.
     pub(crate) fn of_peers(
         place: &FleetPlace,
         environment: &Lookup,
         clock: Clock,
+        enrolments: &Enrolments,
     ) -> Result<Self, ReportError> {
-        Self::at(place, "/api/v1/fleet/peers", environment, clock)
+        Self::at(place, "/api/v1/fleet/peers", environment, clock, enrolments.clone())
     }
 
     fn at(
@@ -80,12 +82,14 @@ impl FleetReader {
         path: &'static str,
         environment: &Lookup,
         clock: Clock,
+        enrolments: Enrolments,
     ) -> Result<Self, ReportError> {
         let secrets = SecretSource { environment: environment.clone(), read: read_secret };
         let source = match (&place.kind, Objects::open(place, secrets, clock)?) {
             (_, Some(objects)) => Source::Objects(objects),
             (PlaceKind::Collector { token }, None) => {
-                Source::Collector(CollectorClient::new(place, token.clone(), environment.clone())?, path)
+                let client = CollectorClient::new(place, token.clone(), environment.clone())?;
+                Source::Collector(client.signing(enrolments), path)
             }
             (PlaceKind::Bucket(_) | PlaceKind::Folder(_), None) => {
                 return Err(ReportError::Client("the place keeps no objects".to_owned()));

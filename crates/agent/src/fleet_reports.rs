@@ -16,6 +16,7 @@ use driftless_objects::{Objects, SecretSource};
 
 use crate::{
     Handle,
+    enrolments::Enrolments,
     error::chain,
     fleet_collector::{CollectorClient, CollectorSender},
     fleet_objects::ObjectSender,
@@ -42,6 +43,8 @@ pub struct ReportSource {
     pub engine_version: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// For the token.
     pub environment: Lookup,
+    /// The collectors that get signed reports.
+    pub enrolments: Enrolments,
     /// For the times in the status.
     pub clock: Clock,
 }
@@ -151,6 +154,7 @@ impl FleetReporter {
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = sleep_until(heartbeat) => break,
+                    () = self.source.enrolments.joined() => break,
                     is_published = handle.published() => if !is_published { return },
                 }
                 // After a failure only the time counts, so that a server that is down costs little.
@@ -180,7 +184,8 @@ impl FleetReporter {
                     tracing::warn!(to, warning, "two machines report as one host");
                 }
                 let last_sent = Some(self.source.clock.now());
-                TargetStatus { last_sent, error: String::new(), warning, blocked: false, ..before }
+                let signed = self.source.enrolments.has(to);
+                TargetStatus { last_sent, error: String::new(), warning, blocked: false, signed, ..before }
             }
             Err(error) => {
                 let (blocked, error) = (error.is_lasting(), chain(&error));
@@ -218,6 +223,7 @@ fn sender_to(place: &FleetPlace, source: &ReportSource) -> Result<Sender, Report
         (Some(objects), _) => Ok(Sender::Objects(ObjectSender::new(objects))),
         (None, PlaceKind::Collector { token }) => {
             let client = CollectorClient::new(place, token.clone(), source.environment.clone())?;
+            let client = client.signing(source.enrolments.clone());
             Ok(Sender::Collector(CollectorSender::new(client)))
         }
         (None, PlaceKind::Bucket(_) | PlaceKind::Folder(_)) => {

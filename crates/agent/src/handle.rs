@@ -7,6 +7,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 use crate::{
     Answer, Request, RequestError, RequestKind,
     commit_status::{CommitStatuses, StatusErrors},
+    enrolments::Enrolments,
     expiries::Expiries,
     fleet_source::FleetSource,
     fleet_targets::FleetTargets,
@@ -61,6 +62,7 @@ pub struct Handle {
     fleet: Arc<Fleet>,
     fleet_targets: FleetTargets,
     fleet_source: FleetSource,
+    enrolments: Enrolments,
     parsed_reports: ParsedReports,
     peers: Peers,
     images: Option<Arc<dyn Images>>,
@@ -192,6 +194,7 @@ impl Handle {
             fleet: Arc::default(),
             fleet_targets: FleetTargets::default(),
             fleet_source: FleetSource::default(),
+            enrolments: Enrolments::default(),
             parsed_reports: ParsedReports::default(),
             peers,
             images: None,
@@ -245,6 +248,17 @@ impl Handle {
     #[must_use]
     pub fn with_fleet_source(self, fleet_source: FleetSource) -> Self {
         Self { fleet_source, ..self }
+    }
+
+    /// With the collectors that this agent has joined.
+    #[must_use]
+    pub fn with_enrolments(self, enrolments: Enrolments) -> Self {
+        Self { enrolments, ..self }
+    }
+
+    /// The collectors that this agent has joined.
+    pub fn enrolments(&self) -> &Enrolments {
+        &self.enrolments
     }
 
     /// The place where this agent reads the reports of hosts.

@@ -19,6 +19,7 @@ use tokio::{sync::Notify, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    enrolments::Enrolments,
     error::chain,
     fleet_reader::FleetReader,
     stored_reports::{last_report, latest},
@@ -146,6 +147,7 @@ pub(crate) struct PeerSources {
     /// The place that its page reads.
     pub(crate) from: Option<FleetPlace>,
     pub(crate) environment: Lookup,
+    pub(crate) enrolments: Enrolments,
     pub(crate) clock: Clock,
 }
 
@@ -207,7 +209,7 @@ async fn read_all(
     for (place, reader) in places {
         let ready = match reader.take() {
             Some(reader) => Ok(reader),
-            None => FleetReader::of_peers(place, &sources.environment, sources.clock),
+            None => FleetReader::of_peers(place, &sources.environment, sources.clock, &sources.enrolments),
         };
         let read = match ready {
             Ok(mut ready) => {

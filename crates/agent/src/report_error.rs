@@ -44,6 +44,9 @@ pub enum ReportError {
     /// The object of this host changes between each look and the next write.
     #[error("somebody else writes the report of this host all the time")]
     Contended,
+    /// The request cannot be signed.
+    #[error("could not sign the report: {0}")]
+    Counter(String),
     /// The bucket or folder failed.
     #[error(transparent)]
     Objects(#[from] objects::Error),
@@ -58,7 +61,9 @@ impl ReportError {
                 status.is_client_error() || *status == StatusCode::INSUFFICIENT_STORAGE
             }
             Self::Objects(error) => error.is_lasting(),
-            Self::Client(_) | Self::Write(_) | Self::Unreachable(_) | Self::Contended => false,
+            Self::Client(_) | Self::Write(_) | Self::Unreachable(_) | Self::Contended | Self::Counter(_) => {
+                false
+            }
         }
     }
 }

@@ -28,10 +28,22 @@ pub struct FleetReports {
 pub struct Fleet {
     /// Whether reports are accepted. Default: no.
     pub accept: bool,
+    /// Whether hosts must be enrolled. Default: they may report with a token as well.
+    pub enrolment: Enrolment,
     /// The place of reports that the agent reads in addition to those that it accepts. Default: none.
     pub from: Option<FleetPlace>,
     /// The names of hosts that are shown also if they have never reported.
     pub expected: Vec<String>,
+}
+
+/// Whether hosts must be enrolled to report. A host that is enrolled always needs its key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Enrolment {
+    /// Hosts that are not enrolled may report with a token of the scope `report`.
+    #[default]
+    Optional,
+    /// Only enrolled hosts may report.
+    Required,
 }
 
 impl Default for FleetReports {
@@ -74,6 +86,8 @@ pub(super) fn fleet_reports(value: Value<'_>) -> Option<FleetReports> {
 pub(super) fn fleet(value: Value<'_>) -> Option<Fleet> {
     let object = value.object(&keys::FLEET)?;
     let accept = object.boolean("accept").unwrap_or_default();
+    let words = [("optional", Enrolment::Optional), ("required", Enrolment::Required)];
+    let enrolment = object.word("enrolment", &words);
     let mut expected = Vec::new();
     for item in object.items("expected") {
         match item.string().map(host::name) {
@@ -87,5 +101,8 @@ pub(super) fn fleet(value: Value<'_>) -> Option<Fleet> {
     if !accept && from.is_none() && !expected.is_empty() {
         object.value.error("`expected` has no effect without `accept: true` or `from`");
     }
-    Some(Fleet { accept, from, expected })
+    if !accept && enrolment.is_some() {
+        object.value.error("`enrolment` has no effect without `accept: true`");
+    }
+    Some(Fleet { accept, enrolment: enrolment.unwrap_or_default(), from, expected })
 }

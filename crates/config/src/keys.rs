@@ -178,6 +178,7 @@ pub(super) static FLEET_PLACE: Table = Table {
 pub(super) static FLEET: Table = Table {
     keys: &[&[
         key("accept", Boolean, "Accept the reports of other hosts. Default: false"),
+        key("enrolment", Word(&["optional", "required"]), "Whether hosts must join. Default: optional"),
         key("from", TextOr(&FLEET_PLACE), "Read the reports in s3://BUCKET/FOLDER or davs://HOST/FOLDER"),
         key("expected", Strings, "Hosts that are shown also if they have never reported"),
     ]],

@@ -55,7 +55,7 @@ pub use allow::Allow;
 pub use api_socket::{ApiSocket, SOCKET_FOLDER, SOCKET_NAME, SocketGroup, SocketPlace};
 pub use client_hosts::{ClientHost, client_hosts};
 pub use docker_host::{DockerHost, DockerTls};
-pub use fleet::{Fleet, FleetReports};
+pub use fleet::{Enrolment, Fleet, FleetReports};
 pub use fleet_place::{FleetBucket, FleetFolder, FleetPlace, PlaceKind};
 pub use in_git::{AtCommit, SETTINGS_FILE};
 pub use listen_tls::ListenTls;

@@ -2,7 +2,7 @@
 //!
 //! A [`HostReport`] is the whole picture of one host: no values, no logs. A collector keeps the last one of each host and
 //! shows them as [`HostView`]s, worst first. The age of a report is part of the state: a host that has not been heard is
-//! never healthy. This crate reads and sends nothing; the agent sends reports, the store keeps them, the API shows them.
+//! never healthy. An enrolled host signs its requests with the key of its agent. This crate reads and sends nothing; the agent sends reports, the store keeps them, the API shows them.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -32,7 +32,10 @@ mod first_hosts;
 mod freshness;
 mod goal;
 mod history;
+mod join;
+mod keys;
 mod report;
+mod signed;
 mod status;
 mod view;
 
@@ -42,6 +45,9 @@ pub use first_hosts::{AfterDecision, AfterHold, AfterReason, KnownHosts, Waiting
 pub use freshness::{Freshness, LOST_AFTER, freshness};
 pub use goal::{FleetGoal, unreached};
 pub use history::{FleetHistoryEntry, FleetHistoryEvent, history_of};
+pub use join::{InviteToken, JoinAnswer, JoinRequest};
+pub use keys::{AgentKey, InvalidKey, PublicKey};
 pub use report::{ApplicationReport, HostReport, InvalidReport, RepositoryReport, SCHEMA};
+pub use signed::{HostSignature, SIGNATURE_HEADER, SignedParts};
 pub use status::{FleetStatus, SourceStatus, TargetStatus};
 pub use view::{HostState, HostView, LastReport, NameConflict, mark_unread, view};

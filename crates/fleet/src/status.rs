@@ -49,6 +49,9 @@ pub struct TargetStatus {
     /// Something that somebody should know although reports are taken, such as a second machine with the name of the host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub warning: String,
+    /// Whether reports to it are signed with the key of the agent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub signed: bool,
     /// Whether it fails until somebody does something, as when the collector is full or refuses the token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub blocked: bool,

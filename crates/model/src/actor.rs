@@ -28,6 +28,8 @@ pub enum ActorKind {
     Token,
     /// A person whom the trusted proxy or the OpenID provider has authenticated.
     User,
+    /// An enrolled host of the fleet, known by the key of its agent.
+    Host,
     /// The webhook of a repository.
     Webhook,
     /// Nobody whom the agent knows: a login that failed.
@@ -54,6 +56,7 @@ impl fmt::Display for Actor {
             ActorKind::LocalUser => "local user",
             ActorKind::Token => "token",
             ActorKind::User => "user",
+            ActorKind::Host => "host",
             ActorKind::Webhook => "webhook",
         };
         write!(f, "{kind} {}", self.name)

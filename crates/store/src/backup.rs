@@ -1,5 +1,5 @@
 //! The backup of the database: a second file with the tables that users rely on, which are pins, suspensions, revisions,
-//! tokens and the agent's id. It is written with each change of these tables, and restored if the database is lost, older or
+//! tokens, the keys of a fleet and the agent's id. It is written with each change of these tables, and restored if the database is lost, older or
 //! damaged.
 //!
 //! Both files count the changes of these tables (`generation` in the table `meta`), so the newer one is known.
@@ -15,7 +15,7 @@ use crate::{database, error::BoxError};
 use driftless_clock::Clock;
 
 /// The tables of the backup. Those that a pin or suspension needs come first.
-pub(crate) const TABLES: [&str; 9] = [
+pub(crate) const TABLES: [&str; 12] = [
     "meta",
     "pins",
     "suspensions",
@@ -25,6 +25,9 @@ pub(crate) const TABLES: [&str; 9] = [
     "stacks",
     "stack_contents",
     "tokens",
+    "fleet_keys",
+    "fleet_invites",
+    "enrolments",
 ];
 
 /// The backup of one state directory.

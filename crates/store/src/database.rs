@@ -128,6 +128,20 @@ const MIGRATIONS: &[&str] = &[
     INSERT INTO fleet_reports SELECT name, report FROM fleet_hosts;
     ALTER TABLE fleet_hosts DROP COLUMN report;
 ",
+    "
+    -- Keys are public halves. `counter` of a host: its last signed request; of a collector: the last reserved one.
+    CREATE TABLE fleet_keys (
+        host TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, instance TEXT NOT NULL, enrolled INTEGER NOT NULL,
+        invited_by TEXT NOT NULL, counter INTEGER NOT NULL, heard INTEGER
+    ) WITHOUT ROWID;
+    CREATE TABLE fleet_invites (
+        key TEXT PRIMARY KEY, host TEXT, invited_by TEXT NOT NULL, expires INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE enrolments (
+        url TEXT PRIMARY KEY, collector TEXT NOT NULL, host TEXT NOT NULL, joined INTEGER NOT NULL,
+        counter INTEGER NOT NULL
+    ) WITHOUT ROWID;
+",
 ];
 
 /// The time to wait for another process that has locked the file, such as a backup.
@@ -353,6 +367,7 @@ mod tests {
         "d92d1a5c43a4c2f5",
         "e216abc6bcba86ca",
         "73206d121299de07",
+        "0f4255a7b0fdd8d3",
     ];
 
     #[test]

@@ -194,6 +194,21 @@ impl Store {
         })
     }
 
+    /// Stores that a machine was refused because another one has the name. The refusal before, if there was one. `None`: the host
+    /// has not reported yet.
+    pub fn note_fleet_conflict(
+        &self,
+        name: &str,
+        conflict: &StoredConflict,
+    ) -> Result<Option<Option<StoredConflict>>, Error> {
+        self.write(WHAT, Durability::Process, |transaction| {
+            let query = format!("SELECT {COLUMNS} FROM fleet_hosts WHERE name = ?1");
+            let known = transaction.prepare_cached(&query)?.query_row(params![name], fleet_row).optional()?;
+            set_conflict(transaction, name, conflict)?;
+            Ok(known.map(|row| row.conflict))
+        })
+    }
+
     /// Removes a host. False: there is none of this name.
     pub fn remove_fleet_host(&self, name: &str) -> Result<bool, Error> {
         self.write(WHAT, Durability::Power, |transaction| {

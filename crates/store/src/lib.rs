@@ -43,6 +43,8 @@ mod deliveries;
 mod error;
 mod events;
 mod fleet;
+mod fleet_key_file;
+mod fleet_keys;
 mod images;
 mod in_place;
 mod notifications;
@@ -66,6 +68,7 @@ pub use error::Error;
 pub use fleet::{
     FleetBounds, FleetChange, FleetFull, FleetRow, StoredConflict, StoredFleetEntry, StoredHost,
 };
+pub use fleet_keys::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, StoredEnrolment};
 pub use notifications::IncidentUpdate;
 pub use queues::QueueLength;
 pub use state_dir::StateDir;

@@ -5,13 +5,16 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, Row, params_from_iter, types::Value};
 
 /// All tables, those that users rely on first, with the column that holds JSON.
-const TABLES: [(&str, Option<&str>); 17] = [
+const TABLES: [(&str, Option<&str>); 20] = [
     ("pins", Some("pin")),
     ("suspensions", None),
     ("applications", Some("spec")),
     ("revisions", Some("revision")),
     ("stacks", Some("stack")),
     ("tokens", Some("token")),
+    ("fleet_keys", Some("invited_by")),
+    ("fleet_invites", Some("invited_by")),
+    ("enrolments", None),
     ("meta", None),
     ("numbers", None),
     ("stack_contents", None),

@@ -25,7 +25,7 @@ use driftless_model::{AppName, Pin};
 const VERSION: u8 = 1;
 
 /// Bytes of a generated key file, and the fewest that a key file may have.
-const KEY_LENGTH: usize = 32;
+pub(crate) const KEY_LENGTH: usize = 32;
 
 /// Most bytes of a key file.
 const LARGEST_KEY: u64 = 4096;
@@ -222,7 +222,7 @@ fn key_error(path: &Path, source: io::Error) -> Error {
     Error::Directory { doing: "use the key of the database", path: path.to_owned(), source }
 }
 
-fn read_key(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_key(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(LARGEST_KEY + 1).read_to_end(&mut bytes)?;
     if bytes.len() < KEY_LENGTH || bytes.len() as u64 > LARGEST_KEY {
@@ -233,7 +233,7 @@ fn read_key(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Writes a new key into another file and then renames it, so that no process finds half of it.
-fn create_key(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn create_key(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; KEY_LENGTH];
     rand::fill(&mut bytes).map_err(io::Error::other)?;
     let new = path.with_extension("key-new");

@@ -99,6 +99,11 @@ impl StateDir {
         self.path.join("database.key")
     }
 
+    /// The private key of the agent, for fleets.
+    pub(crate) fn fleet_key_file(&self) -> PathBuf {
+        self.path.join("fleet.key")
+    }
+
     /// The second copy of pins, suspensions, revisions and the agent's id.
     pub fn backup(&self) -> PathBuf {
         self.path.join("driftless-backup.db")

@@ -16,6 +16,7 @@ use crate::{
     backup::{self, Backup},
     database::{self, Damage},
     error::{BoxError, Durability, Error},
+    fleet_key_file::FleetKeyFile,
     salvage,
     sealed::{self, Seal},
     state_dir::StateDir,
@@ -29,6 +30,7 @@ pub struct Store {
     pub(crate) clock: Clock,
     /// `None` for a database in memory.
     pub(crate) agent_id_file: Option<PathBuf>,
+    pub(crate) fleet_key_file: Arc<FleetKeyFile>,
     /// `None` for a database in memory.
     backup: Option<Arc<Mutex<Backup>>>,
     last_write_error: Arc<Mutex<Option<String>>>,
@@ -129,6 +131,7 @@ impl Store {
             seal: Arc::new(seal),
             clock,
             agent_id_file: Some(state.path().join("agent-id")),
+            fleet_key_file: Arc::new(FleetKeyFile::at(Some(state.fleet_key_file()))),
             backup: Some(Arc::new(Mutex::new(backup))),
             last_write_error: Arc::default(),
         };
@@ -212,6 +215,7 @@ impl Store {
             seal,
             clock,
             agent_id_file: None,
+            fleet_key_file: Arc::new(FleetKeyFile::at(None)),
             backup: None,
             last_write_error: Arc::default(),
         })

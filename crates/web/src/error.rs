@@ -45,6 +45,19 @@ pub(super) enum Error {
     /// The answer to a heartbeat about a report that the collector does not have.
     #[error("the whole report is needed")]
     ReportNeeded,
+    /// The host is not enrolled with the key that it signs with, or must be enrolled.
+    #[error("{0}")]
+    NotEnrolled(String),
+    /// The counter of a signed request is not higher than the last one.
+    #[error(
+        "the counter of this request is not higher than the last one of `{0}`: if two machines are copies of one disk, remove the state directory of one and join it with another name"
+    )]
+    Replayed(String),
+    #[error("no key of a host `{0}` is enrolled")]
+    NoSuchKey(String),
+    /// A collector did not answer, or refused.
+    #[error("{0}")]
+    Collector(String),
     #[error("the report has more than {0} KiB")]
     ReportTooLarge(u64),
     /// The collector has no room for the report.
@@ -77,7 +90,7 @@ pub(super) enum Error {
     Unauthorized,
     #[error("the token {0} has expired")]
     Expired(String),
-    #[error("too many wrong tokens from this address: try again in {seconds} s")]
+    #[error("too many wrong tokens or signatures from this address: try again in {seconds} s")]
     TooMany { seconds: u64 },
     #[error("there is no token `{0}`")]
     NoSuchToken(String),
@@ -105,17 +118,18 @@ impl Error {
             | Self::NoSuchReceiver(_)
             | Self::NoSuchHost(_)
             | Self::NoCollector
+            | Self::NoSuchKey(_)
             | Self::NoSuchRoute(_)
             | Self::NoSuchToken(_) => StatusCode::NOT_FOUND,
             Self::ReportNeeded => StatusCode::PRECONDITION_REQUIRED,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Refused(_) => StatusCode::CONFLICT,
+            Self::Refused(_) | Self::Replayed(_) => StatusCode::CONFLICT,
             Self::Stopping | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Engine(_) | Self::Provider(_) => StatusCode::BAD_GATEWAY,
+            Self::Engine(_) | Self::Provider(_) | Self::Collector(_) => StatusCode::BAD_GATEWAY,
             Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
             Self::Unauthorized | Self::Expired(_) => StatusCode::UNAUTHORIZED,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::Forbidden(_) | Self::NotEnrolled(_) => StatusCode::FORBIDDEN,
             Self::BodyTooLarge | Self::ReportTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::FleetFull(_) => StatusCode::INSUFFICIENT_STORAGE,
             Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
@@ -134,6 +148,10 @@ impl Error {
             Self::NoSuchHost(_) => "noSuchHost",
             Self::NoCollector => "noCollector",
             Self::ReportNeeded => "reportNeeded",
+            Self::NotEnrolled(_) => "notEnrolled",
+            Self::Replayed(_) => "replayed",
+            Self::NoSuchKey(_) => "noSuchKey",
+            Self::Collector(_) => "collector",
             Self::FleetFull(_) => "fleetFull",
             Self::NoSuchRoute(_) => "noSuchRoute",
             Self::NoSuchMethod(_) => "noSuchMethod",
@@ -164,6 +182,8 @@ impl Error {
             Self::NoCollector => {
                 Some("`fleet: {accept: true}` in its configuration makes it a collector: docs/fleet.md")
             }
+            Self::NotEnrolled(_) | Self::Replayed(_) => Some("docs/fleet.md says how hosts join"),
+            Self::NoSuchKey(_) => Some("GET /api/v1/fleet/keys lists the keys"),
             Self::ReportNeeded => Some("send the report without `If-None-Match`"),
             Self::FleetFull(_) => Some("remove hosts there with `driftless fleet remove HOST`"),
             Self::NoSuchRoute(_) => Some("docs/api.md lists the routes"),
@@ -187,6 +207,7 @@ impl Error {
             | Self::Refused(_)
             | Self::Busy(_)
             | Self::Engine(_)
+            | Self::Collector(_)
             | Self::BodyTooLarge
             | Self::ReportTooLarge(_)
             | Self::BodyTooSlow

@@ -16,13 +16,14 @@ use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 
 use super::{
-    access::{Caller, audit::AuditNote},
+    access::{Caller, Identity, audit::AuditNote},
     error::Error,
     shared::{Shared, read},
 };
 use driftless_agent::{INSTANCE_HEADER, fleet_hosts, last_report};
+use driftless_config::Enrolment;
 use driftless_fleet::{FleetHistoryEntry, FleetStatus, Freshness, HostReport, freshness, history_of};
-use driftless_model::digest_hex;
+use driftless_model::{HostIdentity, Timestamp, digest_hex};
 use driftless_store as store;
 use driftless_store::{
     FleetBounds, FleetChange, FleetFull, Store, StoredConflict, StoredFleetEntry, StoredHost,
@@ -43,6 +44,9 @@ const LARGEST_REPORT: u64 = 4 * 1024 * 1024;
 
 /// Time for a host to send its report.
 const SENT_WITHIN: Duration = Duration::from_secs(10);
+
+/// A machine that was refused is no news again within this time.
+const NO_NEWS_FOR: Duration = Duration::from_mins(10);
 
 /// The letters of an instance that messages show.
 const SHORT: usize = 12;
@@ -129,10 +133,14 @@ pub(super) async fn report(
         return Err(Error::NoCollector);
     }
     let now = shared.clock.now();
+    let is_signed = caller.signed_body.is_some();
+    if !is_signed {
+        refuse_unsigned(&shared, &name, &headers, &caller, &note).await?;
+    }
     if let Some(digest) = headers.get(header::IF_NONE_MATCH) {
         let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let digest = text(digest).trim_matches('"').to_owned();
-        let instance = headers.get(INSTANCE_HEADER).map(text).unwrap_or_default();
+        let instance = instance_of(&headers);
         let heard = read(&shared.store, move |store| store.hear_fleet_host(&name, &instance, &digest, now));
         return if heard.await? { Ok(StatusCode::NOT_MODIFIED) } else { Err(Error::ReportNeeded) };
     }
@@ -140,6 +148,9 @@ pub(super) async fn report(
     let sent = sent.map_err(|_| Error::BodyTooSlow)?;
     let too_large = || Error::ReportTooLarge(LARGEST_REPORT / 1024);
     let sent = sent.map_err(|_| too_large())?;
+    if caller.signed_body.is_some_and(|signed| signed != digest_hex(&sent)) {
+        return Err(Error::NotEnrolled("the body is not the one that was signed".to_owned()));
+    }
     let json = match headers.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
         None | Some(b"identity") => sent.to_vec(),
         Some(b"gzip") => {
@@ -168,7 +179,8 @@ pub(super) async fn report(
     };
     let from = caller.from.clone();
     let sent = Arc::clone(&report);
-    match read(&shared.store, move |store| accept(store, host, &sent, from)).await? {
+    let accepted = read(&shared.store, move |store| accept(store, host, &sent, Reporter { from, is_signed }));
+    match accepted.await? {
         Err(FleetFull::Hosts(most)) => {
             Err(Error::FleetFull(format!("this collector has {most} hosts already")))
         }
@@ -216,6 +228,68 @@ pub(super) async fn remove(
     if is_removed { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(Error::NoSuchHost(name)) }
 }
 
+/// Refuses a report without a signature if the host is enrolled, or must be.
+async fn refuse_unsigned(
+    shared: &Shared,
+    name: &str,
+    headers: &HeaderMap,
+    caller: &Identity,
+    note: &AuditNote,
+) -> Result<(), Error> {
+    let host = name.to_owned();
+    let known = read(&shared.store, move |store| store.fleet_key(&host)).await?;
+    if known.is_some() {
+        let instance = instance_of(headers);
+        if note_conflict(&shared.store, name, &instance, &caller.from, shared.clock.now()).await? {
+            note.set(&format!("{name}: refused machine {}, which has no key", short(&instance)));
+        }
+        return Err(Error::NotEnrolled(format!(
+            "`{name}` is enrolled, and this report is not signed with its key: give this host another name, or run `driftless fleet revoke {name}` on the collector and join again"
+        )));
+    }
+    match shared.handle.fleet().enrolment {
+        Enrolment::Optional => Ok(()),
+        Enrolment::Required => Err(Error::NotEnrolled(format!(
+            "this collector accepts only enrolled hosts: run `driftless fleet invite --name {name}` on it and `driftless fleet join` on this host"
+        ))),
+    }
+}
+
+/// The id of the machine in the headers of its request. Empty: it has none.
+pub(super) fn instance_of(headers: &HeaderMap) -> String {
+    let instance = headers.get(INSTANCE_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if HostIdentity::is_name(instance) { instance.to_owned() } else { String::new() }
+}
+
+/// Notes that a machine was refused because another one has the name of the host. True: it is news.
+pub(super) async fn note_conflict(
+    store: &Store,
+    host: &str,
+    instance: &str,
+    from: &str,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let conflict = StoredConflict { instance: instance.to_owned(), from: from.to_owned(), at: now };
+    let name = host.to_owned();
+    let Some(before) = read(store, move |store| store.note_fleet_conflict(&name, &conflict)).await? else {
+        return Ok(false);
+    };
+    // The id does not count, so that nobody without a key fills the audit.
+    let is_known = before.is_some_and(|before| now.since(before.at) < NO_NEWS_FOR);
+    if !is_known {
+        tracing::warn!(host, refused = instance, from, "two machines report as one host");
+    }
+    Ok(!is_known)
+}
+
+/// The machine that sends a report.
+struct Reporter {
+    /// Its address.
+    from: String,
+    /// Whether the report is signed with the key of the host.
+    is_signed: bool,
+}
+
 /// The result of a report.
 enum Acceptance {
     /// It is stored. With a sentence if the host or its machine is new.
@@ -228,13 +302,13 @@ fn accept(
     store: &Store,
     host: StoredHost,
     report: &HostReport,
-    from: String,
+    reporter: Reporter,
 ) -> Result<Result<Acceptance, FleetFull>, store::Error> {
     let (name, received) = (host.name.clone(), host.received);
     store.change_fleet_host(&name, BOUNDS, |known| {
         let before = known.clone().and_then(last_report);
         let before = before.as_ref().map(|last| &*last.report);
-        let (change, answer) = decide(known, host, before.map(HostReport::heartbeat), from);
+        let (change, answer) = decide(known, host, before.map(HostReport::heartbeat), reporter);
         let news = match &change {
             FleetChange::Report(_) => {
                 history_of(before, report, received).into_iter().filter_map(stored_entry).collect()
@@ -250,17 +324,19 @@ fn stored_entry(entry: FleetHistoryEntry) -> Option<StoredFleetEntry> {
     Some(StoredFleetEntry { host: entry.host, app: entry.application.to_string(), entry: json })
 }
 
-/// The first machine, which is heard `every` so often, keeps the name while it is fresh.
+/// The first machine, which is heard `every` so often, keeps the name while it is fresh. A machine with the key of the host has it
+/// in any case.
 fn decide(
     known: Option<StoredHost>,
     host: StoredHost,
     every: Option<Duration>,
-    from: String,
+    Reporter { from, is_signed }: Reporter,
 ) -> (FleetChange, Acceptance) {
     let now = host.received;
     let (news, conflict) = match known {
         None => (Some("new host"), None),
         Some(known) if known.instance == host.instance => (None, known.conflict),
+        Some(_) if is_signed => (Some("the enrolled machine took the name"), None),
         Some(known) => {
             let every = every.unwrap_or_default();
             if freshness(known.received, every, now) == Freshness::Fresh {

@@ -8,22 +8,25 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use tokio::sync::Semaphore;
 
 use super::{
     access::{
-        Authenticator, Credential, Identity, Needed, ProviderLogin,
-        audit::{AuditNote, Auditor, completed, entry},
+        Authenticator, Credential, HostRefusal, Identity, Needed, ProviderLogin,
+        audit::{AuditNote, Auditor, REPORT, completed, entry, entry_of},
         is_foreign, is_same_origin, needed,
     },
     error::Error,
+    fleet::{instance_of, note_conflict},
     limits::MOST_REQUESTS,
     page::login,
     peer::Peer,
     serve::Seat,
 };
 use driftless_agent::Handle;
+use driftless_fleet::SIGNATURE_HEADER;
+use driftless_model::{Actor, ActorKind, AuditResult, Channel};
 
 /// The state of [`guard`].
 #[derive(Clone)]
@@ -41,11 +44,46 @@ impl Guard {
     }
 }
 
+impl Guard {
+    /// The host that has signed a request. A machine that uses the name of another one is noted.
+    async fn identify_host(
+        &self,
+        called: (Method, Uri),
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+    ) -> Result<Identity, Error> {
+        if !self.handle.fleet().accept {
+            return Err(Error::NoCollector);
+        }
+        let refusal = match self.authenticator.identify_host(called, headers, peer).await {
+            Ok(identity) => return Ok(identity),
+            Err(refusal) => refusal,
+        };
+        let HostRefusal { error, host: Some(host), from } = refusal else { return Err(refusal.error) };
+        let instance = instance_of(headers);
+        let (store, now) = (self.authenticator.store(), self.authenticator.now());
+        if note_conflict(store, &host, &instance, &from, now).await? {
+            let actor = Actor::new(ActorKind::Unknown, "");
+            let mut entry = entry_of(actor, Channel::Api, &from, REPORT);
+            (entry.result, entry.message) = (AuditResult::Refused, error.to_string());
+            entry.detail = format!("{host}: refused machine {instance}");
+            self.auditor.store(entry).await;
+        }
+        Err(error)
+    }
+}
+
 /// Passes a request on, or answers it with an error. What changes something is in the audit before it is answered.
 pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
     let headers = request.headers().clone();
-    let identity = match guard.authenticator.identify(&headers, peer).await {
+    let identified = if headers.contains_key(SIGNATURE_HEADER) {
+        let called = (request.method().clone(), request.uri().clone());
+        guard.identify_host(called, &headers, peer).await
+    } else {
+        guard.authenticator.identify(&headers, peer).await
+    };
+    let identity = match identified {
         Ok(identity) => identity,
         Err(error) => return refuse(error, &request, guard.authenticator.provider_login()),
     };

@@ -8,7 +8,7 @@ use http::header;
 use serde_json::Value;
 
 use crate::{
-    access_routes, api, events, fleet, images, metrics, notifications, objects,
+    access_routes, api, events, fleet, fleet_keys, images, metrics, notifications, objects,
     operation::{
         Content::{List, Nothing, One, Text},
         Operation, Query, paths,
@@ -24,6 +24,7 @@ pub(super) fn guarded() -> Vec<Operation> {
     operations.extend(requests());
     operations.extend(requests_about_canaries());
     operations.extend(administration());
+    operations.extend(fleet_administration());
     operations
 }
 
@@ -37,6 +38,21 @@ pub(super) fn open() -> Vec<Operation> {
             .open()
             .answers(200, Text, "It can.")
             .answers(503, Text, "It cannot; clients that may read learn why."),
+        Operation::new(
+            "post",
+            "/api/v1/fleet/join",
+            post(fleet_keys::join),
+            "Enrol a host that has an invite",
+        )
+        .open()
+        .body("JoinRequest", true)
+        .answers(200, One("JoinAnswer"), "The host is enrolled; the answer is signed by the collector.")
+        .fails(403, "The token is not of this collector, was used or has expired, or is for another host.")
+        .fails(404, "This agent accepts no reports.")
+        .fails(409, "Another machine is enrolled with the name.")
+        .fails(429, "There were too many wrong tokens or signatures from this address.")
+        .fails(507, "There are too many hosts.")
+        .stores(),
     ]
 }
 
@@ -333,16 +349,51 @@ fn administration() -> Vec<Operation> {
             .query("app", Query::Text, "Only entries about this application")
             .answers(200, List("AuditEntry"), "The entries.")
             .stores(),
+    ]
+}
+
+/// Reports of hosts, and their keys.
+fn fleet_administration() -> Vec<Operation> {
+    vec![
         Operation::new("put", "/api/v1/fleet/hosts/{name}", put(fleet::report), "Report the state of a host")
             .body("HostReport", false)
             .answers(204, Nothing, "The report is stored.")
             .answers(304, Nothing, "The collector has this report already.")
-            .fails(409, "Another machine has the name.")
+            .fails(409, "Another machine has the name, or the counter of a signed request is not new.")
             .fails(428, "The collector does not have the report that the heartbeat names.")
             .fails(507, "There are too many hosts, or their reports are too large together.")
             .stores(),
         Operation::new("delete", "/api/v1/fleet/hosts/{name}", delete(fleet::remove), "Forget a host")
             .answers(204, Nothing, "It is forgotten until it reports again.")
+            .stores(),
+        Operation::new(
+            "get",
+            "/api/v1/fleet/keys",
+            get(fleet_keys::list),
+            "The enrolled hosts and open invites",
+        )
+        .answers(200, One("FleetKeys"), "The hosts with the fingerprints of their keys.")
+        .fails(404, "This agent accepts no reports.")
+        .stores(),
+        Operation::new(
+            "delete",
+            "/api/v1/fleet/keys/{name}",
+            delete(fleet_keys::revoke),
+            "Revoke the key of a host",
+        )
+        .answers(204, Nothing, "Its requests are refused from now on.")
+        .stores(),
+        Operation::new("post", "/api/v1/fleet/invites", post(fleet_keys::invite), "Invite a host")
+            .body("InviteBody", false)
+            .answers(201, One("CreatedInvite"), "The one-time token, this once.")
+            .fails(404, "This agent accepts no reports.")
+            .fails(409, "The host is enrolled already, or there are too many invites.")
+            .stores(),
+        Operation::new("post", "/api/v1/fleet/enrolments", post(fleet_keys::enrol), "Join a collector")
+            .body("EnrolmentBody", true)
+            .answers(201, One("Joined"), "Requests to the collector are signed from now on.")
+            .fails(409, "This agent does not report to this URL, or has no name.")
+            .fails(502, "The collector did not answer, or refused.")
             .stores(),
     ]
 }

@@ -6,18 +6,26 @@ use super::{Context, Error as CliError, Verdict};
 
 mod drift;
 mod history;
+mod invite;
+mod join;
+mod keys;
 mod picture;
 mod remove;
+mod revoke;
 mod status;
 mod wait;
 
 use drift::{FleetDriftArgs, drift};
 use history::{FleetHistoryArgs, history};
+use invite::{FleetInviteArgs, invite};
+use join::{FleetJoinArgs, join};
+use keys::{FleetKeysArgs, keys};
 use remove::{FleetRemoveArgs, remove};
+use revoke::{FleetRevokeArgs, revoke};
 use status::{FleetStatusArgs, status};
 use wait::{FleetWaitArgs, wait};
 
-/// Show, wait for and remove the hosts of a fleet.
+/// Show, wait for, enrol and remove the hosts of a fleet.
 ///
 /// Hosts report their state to an agent that accepts it (`fleet: {accept: true}`), to a bucket or to a WebDAV folder: see
 /// docs/fleet.md.
@@ -28,6 +36,10 @@ pub(super) enum FleetCommand {
     Drift(FleetDriftArgs),
     History(FleetHistoryArgs),
     Remove(FleetRemoveArgs),
+    Invite(FleetInviteArgs),
+    Join(FleetJoinArgs),
+    Keys(FleetKeysArgs),
+    Revoke(FleetRevokeArgs),
 }
 
 pub(super) async fn fleet(command: &FleetCommand, context: &Context<'_>) -> Result<Verdict, CliError> {
@@ -37,5 +49,9 @@ pub(super) async fn fleet(command: &FleetCommand, context: &Context<'_>) -> Resu
         FleetCommand::Drift(args) => drift(args, context).await,
         FleetCommand::History(args) => history(args, context).await,
         FleetCommand::Remove(args) => remove(args, context).await,
+        FleetCommand::Invite(args) => invite(args, context).await,
+        FleetCommand::Join(args) => join(args, context).await,
+        FleetCommand::Keys(args) => keys(args, context).await,
+        FleetCommand::Revoke(args) => revoke(args, context).await,
     }
 }

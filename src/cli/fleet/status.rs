@@ -239,12 +239,13 @@ fn source_line(source: &SourceStatus, now: Timestamp, colours: Colours) -> Strin
 }
 
 fn target_line(target: &TargetStatus, now: Timestamp, colours: Colours) -> String {
-    let TargetStatus { to, last_sent, error, warning, blocked: _ } = target;
+    let TargetStatus { to, last_sent, error, warning, blocked: _, signed } = target;
     let last = match last_sent {
         Some(at) => format!("last {} ago", span(now.since(*at))),
         None => "not yet".to_owned(),
     };
-    let mut line = format!("this host reports to {}, {last}\n", plain(to));
+    let key = if *signed { " with its key" } else { "" };
+    let mut line = format!("this host reports to {}{key}, {last}\n", plain(to));
     if !error.is_empty() {
         let _ = writeln!(line, "  {}", colours.paint(Paint::Bad, &plain(error)));
     }
@@ -313,6 +314,7 @@ mod tests {
                 error: "no collector answers: Connection refused".to_owned(),
                 warning: "another machine reports as `nas`".to_owned(),
                 blocked: false,
+                signed: false,
             }],
             source: Some(SourceStatus {
                 from: "s3://fleet/prod".to_owned(),

@@ -21,7 +21,7 @@ use driftless_store::Store;
 use http::{StatusCode, header};
 
 /// The action of a host that reports its state.
-const REPORT: &str = "report host";
+pub(crate) const REPORT: &str = "report host";
 
 /// The longest detail or message of an entry, in characters.
 const LONGEST_TEXT: usize = 500;
@@ -169,6 +169,9 @@ fn action(route: &str) -> String {
         "/api/v1/tokens" => "create token".to_owned(),
         "/api/v1/tokens/{token}" => "revoke token".to_owned(),
         "/api/v1/fleet/hosts/{name}" => "remove host".to_owned(),
+        "/api/v1/fleet/invites" => "invite host".to_owned(),
+        "/api/v1/fleet/keys/{name}" => "revoke key".to_owned(),
+        "/api/v1/fleet/enrolments" => "join fleet".to_owned(),
         _ if route.contains("/jobs/") => "create job".to_owned(),
         _ if route.contains("/workloads/") && route.ends_with("/resume") => "resume rollout".to_owned(),
         _ if route.contains("/workloads/") && route.ends_with("/pause") => "pause rollout".to_owned(),

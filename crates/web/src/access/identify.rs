@@ -39,6 +39,8 @@ pub(crate) struct Identity {
     pub(crate) credential: Credential,
     /// The address of the client, also behind a trusted proxy. `socket`: the Unix socket. Empty: the agent's own process.
     pub(crate) from: String,
+    /// The SHA-256 that the body must have, in hexadecimal digits, if the request is signed.
+    pub(crate) signed_body: Option<String>,
 }
 
 /// The way in which an actor was identified.
@@ -50,6 +52,8 @@ pub(crate) enum Credential {
     Cookie,
     /// The header of a trusted proxy.
     Proxy,
+    /// The signature of an enrolled host.
+    Signature,
     /// A program of root or of the agent's own user on this machine, or of a user who may use the Unix socket.
     LocalUser,
     /// A program of another user on this machine, which may only read.
@@ -113,17 +117,19 @@ pub(crate) struct Authenticator {
     provider_login: Option<ProviderLogin>,
     tokens: TokenRegistry,
     session_key: [u8; 32],
-    failures: FailureRates,
-    clock: Clock,
+    pub(super) failures: FailureRates,
+    pub(super) store: Store,
+    pub(super) clock: Clock,
 }
 
 impl Authenticator {
     pub(crate) fn new(access: Access, store: Store, clock: Clock) -> Self {
         let session_key = store.session_key();
-        let tokens = TokenRegistry::load(store);
+        let tokens = TokenRegistry::load(store.clone());
         let provider_login =
             access.provider.clone().map(|provider| ProviderLogin::new(provider, session_key, clock));
-        Self { access, provider_login, tokens, session_key, failures: FailureRates::default(), clock }
+        let failures = FailureRates::default();
+        Self { access, provider_login, tokens, session_key, failures, store, clock }
     }
 
     pub(crate) fn tokens(&self) -> &TokenRegistry {
@@ -177,7 +183,8 @@ impl Authenticator {
             return Err(Error::Forbidden(format!("`socket` gives the local user {name} no scope")));
         }
         let actor = Actor::new(ActorKind::LocalUser, name);
-        Ok(Identity { actor, scopes, credential: Credential::LocalUser, from: SOCKET.to_owned() })
+        let (credential, from) = (Credential::LocalUser, SOCKET.to_owned());
+        Ok(Identity { actor, scopes, credential, from, signed_body: None })
     }
 
     /// The actor and scopes of a token. Wrong ones are limited by the client's address.
@@ -332,7 +339,7 @@ impl Authenticator {
     }
 
     /// The address of the client; behind a trusted proxy the one that the proxy has added.
-    fn client_address(&self, headers: &HeaderMap, peer: Option<Peer>) -> Option<IpAddr> {
+    pub(super) fn client_address(&self, headers: &HeaderMap, peer: Option<Peer>) -> Option<IpAddr> {
         let address = peer?.tcp()?.client.ip().to_canonical();
         let is_proxy = self.access.proxy.as_ref().is_some_and(|proxy| is_from(proxy, address));
         Some(if is_proxy { forwarded_for(headers).unwrap_or(address) } else { address })
@@ -352,6 +359,12 @@ fn scopes_of(proxy: &TrustedProxy, groups: &str) -> Vec<Scope> {
     scopes.cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn identity(actor: Actor, scopes: Vec<Scope>, credential: Credential, from: Option<IpAddr>) -> Identity {
-    Identity { actor, scopes, credential, from: from.map(|it| it.to_string()).unwrap_or_default() }
+pub(super) fn identity(
+    actor: Actor,
+    scopes: Vec<Scope>,
+    credential: Credential,
+    from: Option<IpAddr>,
+) -> Identity {
+    let from = from.map(|it| it.to_string()).unwrap_or_default();
+    Identity { actor, scopes, credential, from, signed_body: None }
 }

@@ -13,6 +13,7 @@ mod permission;
 mod provider_login;
 pub(super) mod session;
 mod settings;
+mod signed_host;
 mod token;
 pub(super) mod tokens;
 
@@ -21,5 +22,6 @@ pub(super) use origin::{is_cross_origin as is_foreign, is_same_origin, names_loo
 pub(super) use permission::{Needed, needed};
 pub(super) use provider_login::{ProviderLogin, remove_attempt};
 pub use settings::Access;
+pub(super) use signed_host::HostRefusal;
 pub(super) use token::CONFIGURED_TOKEN;
 pub use token::{Token, TokenError};

@@ -301,7 +301,7 @@ fn target_table(targets: &[TargetStatus], now: Timestamp) -> Markup {
             ul.reasons {
                 @for target in targets {
                     li {
-                        span.mono { (Text(&target.to)) } ", "
+                        span.mono { (Text(&target.to)) } @if target.signed { " with its key" } ", "
                         @match target.last_sent {
                             Some(at) => { "last " (RelativeTime { at, now }) }
                             None => "not yet",

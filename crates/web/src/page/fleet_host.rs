@@ -14,7 +14,13 @@ use super::{
     layout::{Page, respond},
     text::{RelativeTime, Text},
 };
-use crate::{access::Caller, error::Error, fleet::fleet_status, shared::Shared};
+use crate::{
+    access::Caller,
+    error::Error,
+    fleet::fleet_status,
+    fleet_keys::EnrolledHost,
+    shared::{Shared, read},
+};
 
 pub(crate) async fn show(
     Caller(caller): Caller,
@@ -27,6 +33,9 @@ pub(crate) async fn show(
     let Some(host) = status.hosts.iter().find(|host| host.name == name) else {
         return Err(PageError::new(&caller, &shared, &path, Error::NoSuchHost(name)));
     };
+    let wanted = name.clone();
+    let key = read(&shared.store, move |store| store.fleet_key(&wanted)).await;
+    let key = key.map_err(|error| PageError::new(&caller, &shared, &path, error))?.map(EnrolledHost::of);
     let now = shared.clock.now();
     let page = Page::new(&caller, &shared, &path).title(&format!("Host {name}"));
     let body = html! {
@@ -42,7 +51,7 @@ pub(crate) async fn show(
                     "."
                 }
             }
-            (facts(host, report, now))
+            (facts(host, report, key.as_ref(), now))
             h2 { "Applications" }
             (application_table(host, report))
         }
@@ -50,7 +59,7 @@ pub(crate) async fn show(
     Ok(respond(&page, &body).into_response())
 }
 
-fn facts(host: &HostView, report: &HostReport, now: Timestamp) -> Markup {
+fn facts(host: &HostView, report: &HostReport, key: Option<&EnrolledHost>, now: Timestamp) -> Markup {
     html! {
         dl.facts {
             dt { "Last heard" }
@@ -62,6 +71,13 @@ fn facts(host: &HostView, report: &HostReport, now: Timestamp) -> Markup {
             @if !report.engine_version.is_empty() {
                 dt { "Engine" }
                 dd { (Text(&report.engine_version)) }
+            }
+            @if let Some(EnrolledHost { host: _, fingerprint, enrolled, invited_by, heard: _ }) = key {
+                dt { "Key" }
+                dd {
+                    span.mono { (Text(fingerprint)) }
+                    ", enrolled " (RelativeTime { at: *enrolled, now }) ", invited by " (Text(invited_by))
+                }
             }
             @if !report.labels.is_empty() {
                 dt { "Labels" }

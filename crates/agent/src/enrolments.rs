@@ -1,0 +1,232 @@
+//! The collectors that this agent has joined. Requests to them are signed with the key of the agent and carry a counter.
+//!
+//! A collector accepts a counter only once and only if it is higher than the last one, so requests to one collector are sent
+//! one after the other.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use driftless_clock::Clock;
+use driftless_config::{FleetPlace, FleetReports};
+use driftless_fleet::{AgentKey, HostSignature, InvalidKey, PublicKey, SignedParts};
+use driftless_git::Lookup;
+use driftless_store as store;
+use driftless_store::{Store, StoredEnrolment};
+use tokio::sync::{Notify, OwnedMutexGuard};
+
+use crate::{error::chain, report_error::ReportError};
+
+/// The counters that are reserved with one write.
+const RESERVED: u64 = 1000;
+
+/// The collectors that this agent has joined. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Enrolments(Option<Arc<EnrolledAgent>>);
+
+struct EnrolledAgent {
+    store: Store,
+    clock: Clock,
+    environment: Lookup,
+    /// The name of this host.
+    host: String,
+    /// The id of this machine.
+    instance: String,
+    /// The places of the configuration.
+    places: Vec<FleetPlace>,
+    signers: Mutex<BTreeMap<String, Signer>>,
+    joined: Notify,
+}
+
+impl fmt::Debug for EnrolledAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Enrolments").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+/// Signs the requests to one collector.
+#[derive(Clone)]
+struct Signer {
+    key: Arc<AgentKey>,
+    collector: PublicKey,
+    counters: Arc<tokio::sync::Mutex<Counters>>,
+}
+
+/// The reserved counters that are left.
+#[derive(Debug, Default)]
+struct Counters {
+    next: u64,
+    left: u64,
+}
+
+/// The parts of a request that is to be signed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unsigned<'a> {
+    pub(crate) method: &'a http::Method,
+    pub(crate) path: &'a str,
+    pub(crate) report: &'a str,
+    pub(crate) instance: &'a str,
+    pub(crate) body: &'a [u8],
+}
+
+/// The signature of one request. No other request is sent to this collector until it is dropped.
+pub(crate) struct Turn {
+    pub(crate) signature: HostSignature,
+    _counters: OwnedMutexGuard<Counters>,
+}
+
+/// The key or the database of this agent cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file or the database.
+    #[error(transparent)]
+    State(#[from] store::Error),
+    /// The library refuses the key.
+    #[error(transparent)]
+    Key(#[from] InvalidKey),
+    /// There is no state directory, or the agent is stopping.
+    #[error("the agent is stopping")]
+    NoState,
+}
+
+/// This host and the places that it reports to.
+pub(crate) struct ReportingHost<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) instance: &'a str,
+    pub(crate) places: &'a [FleetPlace],
+    pub(crate) environment: &'a Lookup,
+}
+
+impl Enrolments {
+    /// The enrolments in the database. Reads it, so it blocks.
+    pub fn load(
+        store: &Store,
+        settings: &FleetReports,
+        (host, instance): (&str, &str),
+        environment: &Lookup,
+        clock: Clock,
+    ) -> Self {
+        let signers = load_signers(store).unwrap_or_else(|error| {
+            tracing::error!(error, "could not read the enrolments; reports are not signed");
+            BTreeMap::new()
+        });
+        Self(Some(Arc::new(EnrolledAgent {
+            store: store.clone(),
+            clock,
+            environment: environment.clone(),
+            host: host.to_owned(),
+            instance: instance.to_owned(),
+            places: settings.to.clone(),
+            signers: Mutex::new(signers),
+            joined: Notify::new(),
+        })))
+    }
+
+    /// Whether requests to this collector are signed.
+    pub fn has(&self, url: &str) -> bool {
+        self.signer(url).is_some()
+    }
+
+    /// Waits until a collector is joined.
+    pub(crate) async fn joined(&self) {
+        match &self.0 {
+            Some(shared) => shared.joined.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn signer(&self, url: &str) -> Option<Signer> {
+        let signers = self.0.as_ref()?.signers.lock().unwrap_or_else(PoisonError::into_inner);
+        signers.get(url).cloned()
+    }
+
+    /// Signs a request to a collector. `None`: this agent has not joined it.
+    pub(crate) async fn sign(&self, url: &str, request: &Unsigned<'_>) -> Result<Option<Turn>, ReportError> {
+        let (Some(shared), Some(signer)) = (&self.0, self.signer(url)) else { return Ok(None) };
+        let mut counters = signer.counters.lock_owned().await;
+        if counters.left == 0 {
+            let (store, url, now) = (shared.store.clone(), url.to_owned(), shared.clock.now());
+            let reserve = move || store.reserve_fleet_counters(&url, RESERVED, now);
+            let reserved = tokio::task::spawn_blocking(reserve).await;
+            let first = match reserved {
+                Ok(Ok(first)) => first,
+                Ok(Err(error)) => return Err(ReportError::Counter(chain(&error))),
+                Err(error) => return Err(ReportError::Counter(error.to_string())),
+            };
+            *counters = Counters { next: first, left: RESERVED };
+        }
+        let counter = counters.next;
+        counters.next += 1;
+        counters.left -= 1;
+        let Unsigned { method, path, report, instance, body } = *request;
+        let parts =
+            SignedParts { collector: &signer.collector, method: method.as_str(), path, report, instance };
+        let signature = HostSignature::new(&signer.key, &shared.host, counter, body, &parts);
+        let signature = signature.map_err(|error| ReportError::Counter(error.to_string()))?;
+        Ok(Some(Turn { signature, _counters: counters }))
+    }
+
+    /// This host and the places that it reports to. `None`: it reports to none.
+    pub(crate) fn reporter(&self) -> Option<ReportingHost<'_>> {
+        let EnrolledAgent { environment, host, instance, places, .. } = &**self.0.as_ref()?;
+        Some(ReportingHost { host, instance, places, environment })
+    }
+
+    /// The key of this agent, which is made at the first use.
+    pub(crate) async fn own_key(&self) -> Result<AgentKey, KeyError> {
+        let shared = self.0.clone().ok_or(KeyError::NoState)?;
+        tokio::task::spawn_blocking(move || own_key(&shared.store)).await.map_err(|_| KeyError::NoState)?
+    }
+
+    /// Stores the key of a collector that has accepted the key of this agent. From now on requests to it are signed.
+    pub(crate) async fn remember(
+        &self,
+        url: &str,
+        key: AgentKey,
+        collector: PublicKey,
+    ) -> Result<(), KeyError> {
+        let shared = self.0.clone().ok_or(KeyError::NoState)?;
+        let enrolment = StoredEnrolment {
+            url: url.to_owned(),
+            collector: collector.to_string(),
+            host: shared.host.clone(),
+            joined: shared.clock.now(),
+        };
+        let store = shared.store.clone();
+        let stored = tokio::task::spawn_blocking(move || store.set_enrolment(&enrolment)).await;
+        stored.map_err(|_| KeyError::NoState)??;
+        let mut signers = shared.signers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Counters that are reserved already stay in use.
+        let counters = signers.get(url).map(|signer| Arc::clone(&signer.counters)).unwrap_or_default();
+        signers.insert(url.to_owned(), Signer { key: Arc::new(key), collector, counters });
+        drop(signers);
+        shared.joined.notify_waiters();
+        Ok(())
+    }
+}
+
+/// Reads or writes the key file, so it blocks.
+fn own_key(store: &Store) -> Result<AgentKey, KeyError> {
+    Ok(AgentKey::from_seed(&store.fleet_key_seed()?)?)
+}
+
+fn load_signers(store: &Store) -> Result<BTreeMap<String, Signer>, String> {
+    let stored = store.enrolments().map_err(|error| chain(&error))?;
+    if stored.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let key = Arc::new(own_key(store).map_err(|error| chain(&error))?);
+    let mut signers = BTreeMap::new();
+    for StoredEnrolment { url, collector, host: _, joined: _ } in stored {
+        match collector.parse() {
+            Ok(collector) => {
+                let (key, counters) = (Arc::clone(&key), Arc::default());
+                signers.insert(url, Signer { key, collector, counters });
+            }
+            Err(error) => tracing::error!(url, %error, "the stored key of a collector cannot be used"),
+        }
+    }
+    Ok(signers)
+}

@@ -1,0 +1,414 @@
+//! The keys of a fleet: the agent's own key, the keys of enrolled hosts and the open invites on a collector, and on a host the
+//! keys of its collectors.
+//!
+//! The agent's own private key is the file `fleet.key`. Keys of others are public; of an invite only the public half is stored.
+//! Counters grow over restarts: a collector stores the last one of each host, and a host reserves many at a time.
+
+use driftless_model::{Actor, Timestamp};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+
+use crate::{
+    error::{BoxError, Durability, Error},
+    sealed::KEY_LENGTH,
+    store::{Store, from_sql, readable, to_json, to_sql},
+};
+
+const WHAT: &str = "the keys of the fleet";
+
+/// The columns of [`fleet_key`], in its order.
+const COLUMNS: &str = "host, key, instance, enrolled, invited_by, counter, heard";
+
+/// The key of an enrolled host, on a collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetKey {
+    /// The name of the host.
+    pub host: String,
+    /// Its public key.
+    pub key: String,
+    /// The id of the machine when it joined.
+    pub instance: String,
+    /// When it joined.
+    pub enrolled: Timestamp,
+    /// The actor that made the invite.
+    pub invited_by: Actor,
+    /// The counter of its last signed request.
+    pub counter: u64,
+    /// The time of its last signed request.
+    pub heard: Option<Timestamp>,
+}
+
+/// An invite that nobody has used yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetInvite {
+    /// The public key that is made from the token.
+    pub key: String,
+    /// The only host that may use it. `None`: any.
+    pub host: Option<String>,
+    /// The actor that made it.
+    pub invited_by: Actor,
+    /// It cannot be used from this moment on.
+    pub expires: Timestamp,
+}
+
+/// A host that wants to join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoiningHost {
+    /// The name of the host.
+    pub host: String,
+    /// Its public key.
+    pub key: String,
+    /// The id of the machine.
+    pub instance: String,
+    /// The public key of its invite.
+    pub invite: String,
+}
+
+/// The decision about a host that wants to join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JoinOutcome {
+    /// It is enrolled, also if it was already with the same key.
+    Enrolled(FleetKey),
+    /// There is no such invite: it was used or has expired.
+    NoInvite,
+    /// The invite is for the host of this name.
+    OtherHost(String),
+    /// This key has the name.
+    Taken(FleetKey),
+    /// There are this many keys already.
+    Full(u64),
+}
+
+/// A collector that this agent has joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEnrolment {
+    /// The URL in the configuration.
+    pub url: String,
+    /// The public key of the collector.
+    pub collector: String,
+    /// The name of the host at that time.
+    pub host: String,
+    /// When it joined.
+    pub joined: Timestamp,
+}
+
+impl Store {
+    /// The seed of the agent's own key. It is random and made at the first use, in a file with mode 0600 that no backup has.
+    pub fn fleet_key_seed(&self) -> Result<[u8; KEY_LENGTH], Error> {
+        self.fleet_key_file.seed()
+    }
+
+    /// Stores an invite, and removes those that have expired. False: there are `most` of them already.
+    pub fn create_fleet_invite(
+        &self,
+        invite: &FleetInvite,
+        most: u64,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
+        let FleetInvite { key, host, invited_by, expires } = invite;
+        let actor = to_json(invited_by).map_err(|source| Error::Write { what: WHAT, source })?;
+        self.write_twice(WHAT, Durability::Power, |transaction| {
+            transaction.execute("DELETE FROM fleet_invites WHERE expires <= ?1", params![to_sql(now.0)])?;
+            let open: i64 =
+                transaction.query_row("SELECT COUNT(*) FROM fleet_invites", [], |row| row.get(0))?;
+            if from_sql(open) >= most {
+                return Ok(false);
+            }
+            transaction.execute(
+                "INSERT INTO fleet_invites (key, host, invited_by, expires) VALUES (?1, ?2, ?3, ?4)",
+                params![key, host, actor, to_sql(expires.0)],
+            )?;
+            Ok(true)
+        })
+    }
+
+    /// The invites that can still be used.
+    pub fn fleet_invites(&self, now: Timestamp) -> Result<Vec<FleetInvite>, Error> {
+        self.read(WHAT, |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT key, host, invited_by, expires FROM fleet_invites WHERE expires > ?1 ORDER BY expires",
+            )?;
+            let invites = statement.query_map(params![to_sql(now.0)], fleet_invite)?;
+            Ok(invites.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Enrols a host with an invite, which is used up by that, or refuses it. At most `most` hosts are enrolled.
+    pub fn join_fleet(&self, joining: &JoiningHost, most: u64, now: Timestamp) -> Result<JoinOutcome, Error> {
+        self.write_twice(WHAT, Durability::Power, |transaction| join(transaction, joining, most, now))
+    }
+
+    /// The keys of all enrolled hosts, by name.
+    pub fn fleet_keys(&self) -> Result<Vec<FleetKey>, Error> {
+        self.read(WHAT, |connection| {
+            let query = format!("SELECT {COLUMNS} FROM fleet_keys ORDER BY host");
+            let mut statement = connection.prepare_cached(&query)?;
+            Ok(statement.query_map([], fleet_key)?.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// The key of an enrolled host.
+    pub fn fleet_key(&self, host: &str) -> Result<Option<FleetKey>, Error> {
+        self.read(WHAT, |connection| {
+            let query = format!("SELECT {COLUMNS} FROM fleet_keys WHERE host = ?1");
+            Ok(connection.prepare_cached(&query)?.query_row(params![host], fleet_key).optional()?)
+        })
+    }
+
+    /// The host that is enrolled with this key.
+    pub fn host_of_fleet_key(&self, key: &str) -> Result<Option<String>, Error> {
+        self.read(WHAT, |connection| {
+            let query = "SELECT host FROM fleet_keys WHERE key = ?1";
+            Ok(connection.prepare_cached(query)?.query_row(params![key], |row| row.get(0)).optional()?)
+        })
+    }
+
+    /// Stores the counter of a signed request. False: a request with this counter or a higher one was there before, or the key
+    /// is not that of the host any more.
+    pub fn advance_fleet_counter(
+        &self,
+        host: &str,
+        key: &str,
+        counter: u64,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
+        // The largest number of the database would be the last one.
+        let Ok(counter) = i64::try_from(counter) else { return Ok(false) };
+        self.write(WHAT, Durability::Process, |transaction| {
+            let advanced = transaction
+                .prepare_cached(
+                    "UPDATE fleet_keys SET counter = ?3, heard = ?4
+                     WHERE host = ?1 AND key = ?2 AND counter < ?3",
+                )?
+                .execute(params![host, key, counter, to_sql(now.0)])?;
+            Ok(advanced > 0)
+        })
+    }
+
+    /// Removes the key of a host and the invites for it. False: there is no key.
+    pub fn revoke_fleet_key(&self, host: &str) -> Result<bool, Error> {
+        self.write_twice(WHAT, Durability::Power, |transaction| {
+            transaction.execute("DELETE FROM fleet_invites WHERE host = ?1", params![host])?;
+            Ok(transaction.execute("DELETE FROM fleet_keys WHERE host = ?1", params![host])? > 0)
+        })
+    }
+
+    /// The collectors that this agent has joined.
+    pub fn enrolments(&self) -> Result<Vec<StoredEnrolment>, Error> {
+        self.read(WHAT, |connection| {
+            let mut statement = connection
+                .prepare_cached("SELECT url, collector, host, joined FROM enrolments ORDER BY url")?;
+            let enrolments = statement.query_map([], |row| {
+                Ok(StoredEnrolment {
+                    url: row.get(0)?,
+                    collector: row.get(1)?,
+                    host: row.get(2)?,
+                    joined: Timestamp(from_sql(row.get(3)?)),
+                })
+            })?;
+            Ok(enrolments.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Stores that this agent has joined a collector. Counters go on where they were.
+    pub fn set_enrolment(&self, enrolment: &StoredEnrolment) -> Result<(), Error> {
+        let StoredEnrolment { url, collector, host, joined } = enrolment;
+        self.write_twice(WHAT, Durability::Power, |transaction| {
+            transaction.execute(
+                "INSERT INTO enrolments (url, collector, host, joined, counter) VALUES (?1, ?2, ?3, ?4, 0)
+                 ON CONFLICT DO UPDATE SET collector = ?2, host = ?3, joined = ?4",
+                params![url, collector, host, to_sql(joined.0)],
+            )?;
+            Ok(())
+        })
+    }
+
+    /// Reserves counters for requests to a collector and returns the first one. None of them was reserved before; they begin with
+    /// the time in milliseconds, so that they grow also after an older copy of the database was restored.
+    pub fn reserve_fleet_counters(&self, url: &str, count: u64, now: Timestamp) -> Result<u64, Error> {
+        self.write_twice(WHAT, Durability::Power, |transaction| {
+            let last: i64 = transaction.query_row(
+                "SELECT counter FROM enrolments WHERE url = ?1",
+                params![url],
+                |row| row.get(0),
+            )?;
+            let first = (from_sql(last) + 1).max(now.0);
+            let end = to_sql(first.saturating_add(count - 1));
+            transaction.execute("UPDATE enrolments SET counter = ?2 WHERE url = ?1", params![url, end])?;
+            Ok(first)
+        })
+    }
+}
+
+fn join(
+    transaction: &Transaction<'_>,
+    joining: &JoiningHost,
+    most: u64,
+    now: Timestamp,
+) -> Result<JoinOutcome, BoxError> {
+    let JoiningHost { host, key, instance, invite } = joining;
+    let query = format!("SELECT {COLUMNS} FROM fleet_keys WHERE host = ?1");
+    let known = transaction.query_row(&query, params![host], fleet_key).optional()?;
+    // The first answer may have been lost.
+    if let Some(known) = known.as_ref().filter(|known| known.key == *key) {
+        return Ok(JoinOutcome::Enrolled(known.clone()));
+    }
+    let query = "SELECT key, host, invited_by, expires FROM fleet_invites WHERE key = ?1 AND expires > ?2";
+    let found = transaction.query_row(query, params![invite, to_sql(now.0)], fleet_invite).optional()?;
+    let Some(found) = found else { return Ok(JoinOutcome::NoInvite) };
+    if let Some(other) = found.host.filter(|other| other != host) {
+        return Ok(JoinOutcome::OtherHost(other));
+    }
+    if let Some(known) = known {
+        return Ok(JoinOutcome::Taken(known));
+    }
+    let enrolled: i64 = transaction.query_row("SELECT COUNT(*) FROM fleet_keys", [], |row| row.get(0))?;
+    if from_sql(enrolled) >= most {
+        return Ok(JoinOutcome::Full(most));
+    }
+    transaction.execute("DELETE FROM fleet_invites WHERE key = ?1", params![invite])?;
+    // A machine that was renamed has one name.
+    transaction.execute("DELETE FROM fleet_keys WHERE key = ?1", params![key])?;
+    transaction.execute(
+        &format!("INSERT INTO fleet_keys ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, 0, NULL)"),
+        params![host, key, instance, to_sql(now.0), to_json(&found.invited_by)?],
+    )?;
+    Ok(JoinOutcome::Enrolled(FleetKey {
+        host: host.clone(),
+        key: key.clone(),
+        instance: instance.clone(),
+        enrolled: now,
+        invited_by: found.invited_by,
+        counter: 0,
+        heard: None,
+    }))
+}
+
+/// An actor whose kind this release does not know is unknown.
+fn actor(text: &str) -> Actor {
+    readable::<Actor>("an actor", text)
+        .unwrap_or_else(|| Actor::new(driftless_model::ActorKind::Unknown, String::new()))
+}
+
+fn fleet_key(row: &Row<'_>) -> Result<FleetKey, rusqlite::Error> {
+    let (invited_by, heard): (String, Option<i64>) = (row.get(4)?, row.get(6)?);
+    Ok(FleetKey {
+        host: row.get(0)?,
+        key: row.get(1)?,
+        instance: row.get(2)?,
+        enrolled: Timestamp(from_sql(row.get(3)?)),
+        invited_by: actor(&invited_by),
+        counter: from_sql(row.get(5)?),
+        heard: heard.map(|at| Timestamp(from_sql(at))),
+    })
+}
+
+fn fleet_invite(row: &Row<'_>) -> Result<FleetInvite, rusqlite::Error> {
+    let invited_by: String = row.get(2)?;
+    Ok(FleetInvite {
+        key: row.get(0)?,
+        host: row.get(1)?,
+        invited_by: actor(&invited_by),
+        expires: Timestamp(from_sql(row.get(3)?)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driftless_clock::Clock;
+
+    fn invite(key: &str, host: Option<&str>, expires: u64) -> FleetInvite {
+        FleetInvite {
+            key: key.to_owned(),
+            host: host.map(str::to_owned),
+            invited_by: Actor::agent(),
+            expires: Timestamp(expires),
+        }
+    }
+
+    fn joining(host: &str, key: &str, invite: &str) -> JoiningHost {
+        let [host, key, invite] = [host, key, invite].map(str::to_owned);
+        JoiningHost { host, key, instance: "a1".to_owned(), invite }
+    }
+
+    fn enrol(store: &Store, host: &str, key: &str) {
+        assert!(store.create_fleet_invite(&invite(key, None, 100), 9, Timestamp(1)).unwrap());
+        let joined = store.join_fleet(&joining(host, key, key), 9, Timestamp(1)).unwrap();
+        assert!(matches!(joined, JoinOutcome::Enrolled(_)), "{joined:?}");
+    }
+
+    #[test]
+    fn invite_enrols_one_host_once() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        assert!(store.create_fleet_invite(&invite("one", Some("nas"), 100), 2, Timestamp(1)).unwrap());
+        assert!(store.create_fleet_invite(&invite("two", None, 10), 2, Timestamp(1)).unwrap());
+        assert!(!store.create_fleet_invite(&invite("three", None, 100), 2, Timestamp(1)).unwrap());
+        let join = |host: &str, key: &str, invite: &str, now| {
+            store.join_fleet(&joining(host, key, invite), 2, Timestamp(now)).unwrap()
+        };
+        assert_eq!(join("web", "w", "one", 5), JoinOutcome::OtherHost("nas".to_owned()));
+        assert_eq!(join("web", "w", "none", 5), JoinOutcome::NoInvite);
+        assert_eq!(join("web", "w", "two", 10), JoinOutcome::NoInvite, "it has expired");
+        let JoinOutcome::Enrolled(key) = join("nas", "n", "one", 5) else { panic!() };
+        assert_eq!((key.host.as_str(), key.key.as_str(), key.counter), ("nas", "n", 0));
+        assert_eq!(join("nas", "n", "one", 6), JoinOutcome::Enrolled(key.clone()), "the answer was lost");
+        assert_eq!(join("tv", "t", "one", 6), JoinOutcome::NoInvite, "it is used up");
+        assert!(store.create_fleet_invite(&invite("four", None, 100), 2, Timestamp(10)).unwrap());
+        assert_eq!(join("nas", "other", "four", 11), JoinOutcome::Taken(key));
+        assert_eq!(store.fleet_invites(Timestamp(11)).unwrap(), [invite("four", None, 100)]);
+        assert_eq!(
+            store.join_fleet(&joining("tv", "t", "four"), 1, Timestamp(11)).unwrap(),
+            JoinOutcome::Full(1)
+        );
+        assert!(store.create_fleet_invite(&invite("five", Some("nas"), 100), 9, Timestamp(11)).unwrap());
+        assert!(store.revoke_fleet_key("nas").unwrap() && !store.revoke_fleet_key("nas").unwrap());
+        assert_eq!(store.fleet_key("nas").unwrap(), None);
+        assert_eq!(join("nas", "other", "five", 12), JoinOutcome::NoInvite, "revoked as well");
+        assert!(matches!(join("nas", "other", "four", 12), JoinOutcome::Enrolled(_)));
+    }
+
+    #[test]
+    fn renamed_machine_gives_its_first_name_back() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        enrol(&store, "nas", "n");
+        assert!(store.create_fleet_invite(&invite("two", None, 100), 9, Timestamp(1)).unwrap());
+        store.join_fleet(&joining("attic", "n", "two"), 9, Timestamp(1)).unwrap();
+        assert_eq!(store.host_of_fleet_key("n").unwrap().as_deref(), Some("attic"));
+        assert_eq!(store.fleet_key("nas").unwrap(), None);
+    }
+
+    #[test]
+    fn counter_of_a_host_only_grows() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        enrol(&store, "nas", "n");
+        let advance =
+            |host, key, counter| store.advance_fleet_counter(host, key, counter, Timestamp(7)).unwrap();
+        assert!(advance("nas", "n", 5));
+        assert!(!advance("nas", "n", 5) && !advance("nas", "n", 4));
+        assert!(!advance("nas", "other", 6) && !advance("web", "n", 6));
+        assert!(!advance("nas", "n", u64::MAX));
+        assert!(advance("nas", "n", 6));
+        let key = store.fleet_key("nas").unwrap().unwrap();
+        assert_eq!((key.counter, key.heard), (6, Some(Timestamp(7))));
+    }
+
+    #[test]
+    fn reserved_counters_are_never_given_twice() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        assert!(store.reserve_fleet_counters("http://hub", 10, Timestamp(1)).is_err(), "not joined");
+        let mut enrolment = StoredEnrolment {
+            url: "http://hub".to_owned(),
+            collector: "c".to_owned(),
+            host: "nas".to_owned(),
+            joined: Timestamp(1),
+        };
+        store.set_enrolment(&enrolment).unwrap();
+        let reserve = |now| store.reserve_fleet_counters("http://hub", 10, Timestamp(now)).unwrap();
+        assert_eq!((reserve(1000), reserve(1000)), (1000, 1010));
+        assert_eq!(reserve(1), 1020, "the clock was put back");
+        enrolment.collector = "d".to_owned();
+        store.set_enrolment(&enrolment).unwrap();
+        assert_eq!(reserve(1), 1030, "it joined again");
+        assert_eq!(store.enrolments().unwrap(), [enrolment]);
+    }
+}

@@ -1,0 +1,163 @@
+//! Identifies an enrolled host by the signature of its request: the key of the host, a counter that was not used before, and
+//! the request as it was signed.
+
+use std::sync::Arc;
+
+use driftless_agent::INSTANCE_HEADER;
+use driftless_fleet::{AgentKey, HostSignature, InvalidKey, PublicKey, SIGNATURE_HEADER, SignedParts};
+use driftless_model::{Actor, ActorKind, Scope, Timestamp};
+use driftless_store::{self as store, Store};
+use http::{HeaderMap, HeaderName, Method, Uri, header};
+
+use super::identify::{Authenticator, Credential, Identity, identity};
+use crate::{error::Error, peer::Peer, shared::read};
+
+/// A signed request that is refused.
+pub(crate) struct HostRefusal {
+    pub(crate) error: Error,
+    /// The host whose name another machine uses.
+    pub(crate) host: Option<String>,
+    /// The address of the client.
+    pub(crate) from: String,
+}
+
+/// The decision about a signed request.
+enum Decision {
+    Genuine,
+    WrongSignature,
+    /// No key has this name. With the name that this key has.
+    Unknown(Option<String>),
+    /// This other key has the name.
+    Taken(String),
+    Replayed,
+}
+
+/// The request, without its body.
+struct SignedCall {
+    method: String,
+    path: String,
+    report: String,
+    instance: String,
+}
+
+impl Authenticator {
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The address of a client that has sent few wrong credentials. Empty: it is not known.
+    pub(crate) fn check_failures(&self, headers: &HeaderMap, peer: Option<Peer>) -> Result<String, Error> {
+        let Some(from) = self.client_address(headers, peer) else { return Ok(String::new()) };
+        self.failures.check(from).map_err(|seconds| Error::TooMany { seconds })?;
+        Ok(from.to_string())
+    }
+
+    /// Counts wrong credentials that are no token.
+    pub(crate) fn note_failure(&self, headers: &HeaderMap, peer: Option<Peer>) {
+        if let Some(from) = self.client_address(headers, peer)
+            && self.failures.note(from)
+        {
+            tracing::warn!(%from, "a request with wrong credentials was refused; more within a minute are not logged");
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The host that has signed a request. Refused requests are limited by the client's address, as wrong tokens.
+    pub(crate) async fn identify_host(
+        self: &Arc<Self>,
+        (method, uri): (Method, Uri),
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+    ) -> Result<Identity, HostRefusal> {
+        let from = self.client_address(headers, peer);
+        let address = from.map(|from| from.to_string()).unwrap_or_default();
+        let refusal = |error| HostRefusal { error, host: None, from: address.clone() };
+        let signature: HostSignature = text(headers, &HeaderName::from_static(SIGNATURE_HEADER))
+            .parse()
+            .map_err(|InvalidKey| refusal(Error::Malformed(format!("the header `{SIGNATURE_HEADER}`"))))?;
+        let seen = SignedCall {
+            method: method.to_string(),
+            path: uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+            report: text(headers, &header::IF_NONE_MATCH),
+            instance: text(headers, &HeaderName::from_static(INSTANCE_HEADER)),
+        };
+        let (given, now) = (signature.clone(), self.clock.now());
+        let decision = read(&self.store, move |store| decide(store, &given, &seen, now)).await;
+        let decision = decision.map_err(refusal)?;
+        // No signature can be guessed, so hosts behind the same proxy as a wrong one are not held up.
+        if !matches!(decision, Decision::Genuine)
+            && let Some(from) = from
+        {
+            self.failures.check(from).map_err(|seconds| refusal(Error::TooMany { seconds }))?;
+            if self.failures.note(from) {
+                tracing::warn!(%from, host = signature.host, "a signed request was refused; more within a minute are not logged");
+            }
+        }
+        let host = signature.host;
+        match decision {
+            Decision::Genuine => {
+                let (actor, scopes) = (Actor::new(ActorKind::Host, host.clone()), vec![Scope::Report(host)]);
+                let mut identity = identity(actor, scopes, Credential::Signature, from);
+                identity.signed_body = Some(signature.body);
+                Ok(identity)
+            }
+            Decision::WrongSignature => Err(refusal(Error::NotEnrolled(
+                "the signature is not right for this collector: join it again with a new invite".to_owned(),
+            ))),
+            Decision::Unknown(None) => Err(refusal(Error::NotEnrolled(format!(
+                "no key of `{host}` is enrolled here: run `driftless fleet invite --name {host}` on the collector and `driftless fleet join` on this host"
+            )))),
+            Decision::Unknown(Some(other)) => Err(refusal(Error::NotEnrolled(format!(
+                "the key of this host is enrolled as `{other}`, and it reports as `{host}`: set `host.name` back, or join again"
+            )))),
+            Decision::Taken(fingerprint) => {
+                let error = Error::Refused(format!(
+                    "another machine is enrolled as `{host}` (key {fingerprint}): give this one another name and join again, or run `driftless fleet revoke {host}` on the collector first"
+                ));
+                Err(HostRefusal { host: Some(host), ..refusal(error) })
+            }
+            Decision::Replayed => {
+                let error = Error::Replayed(host.clone());
+                Err(HostRefusal { host: Some(host), ..refusal(error) })
+            }
+        }
+    }
+}
+
+/// Reads the store and stores the counter, so it blocks.
+fn decide(
+    store: &Store,
+    signature: &HostSignature,
+    seen: &SignedCall,
+    now: Timestamp,
+) -> Result<Decision, store::Error> {
+    let collector = AgentKey::from_seed(&store.fleet_key_seed()?).and_then(|key| key.public());
+    let Ok(collector) = collector else { return Ok(Decision::WrongSignature) };
+    let SignedCall { method, path, report, instance } = seen;
+    let parts = SignedParts { collector: &collector, method, path, report, instance };
+    if !signature.is_genuine(&parts) {
+        return Ok(Decision::WrongSignature);
+    }
+    let key = signature.key.to_string();
+    let Some(known) = store.fleet_key(&signature.host)? else {
+        return Ok(Decision::Unknown(store.host_of_fleet_key(&key)?));
+    };
+    if known.key != key {
+        let fingerprint = known.key.parse().map(|key: PublicKey| key.fingerprint());
+        return Ok(Decision::Taken(fingerprint.unwrap_or_default()));
+    }
+    let is_new = store.advance_fleet_counter(&signature.host, &key, signature.counter, now)?;
+    Ok(if is_new { Decision::Genuine } else { Decision::Replayed })
+}
+
+/// The only value of a header. Empty: there is none, or several.
+fn text(headers: &HeaderMap, name: &HeaderName) -> String {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().unwrap_or_default().to_owned(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,301 @@
+//! The routes about the keys of a fleet. On a collector: invites, keys, and hosts that join. On a host: to join a collector.
+
+use std::time::Duration;
+
+use axum::{
+    Extension, Json,
+    body::Body,
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use driftless_agent::{JoinError, Joined, join_fleet};
+use driftless_fleet::{AgentKey, InviteToken, JoinAnswer, JoinRequest, PublicKey};
+use driftless_model::{Actor, ActorKind, AuditResult, Channel, HostIdentity, Timestamp, error_chain};
+use driftless_store::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, Store};
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    access::{Caller, audit::AuditNote, audit::entry_of},
+    api::read_object,
+    error::Error,
+    fleet::note_conflict,
+    peer::Peer,
+    shared::{Shared, read},
+};
+
+/// The time in which an invite can be used.
+const DEFAULT_LIFETIME: Duration = Duration::from_hours(1);
+const LONGEST_LIFETIME: Duration = Duration::from_hours(30 * 24);
+
+/// The most open invites, and the most enrolled hosts.
+const MOST_INVITES: u64 = 1000;
+const MOST_HOSTS: u64 = 1000;
+
+/// The body of `POST /api/v1/fleet/invites`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InviteBody {
+    /// The only host that may use the invite. Default: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// A span such as `1h`, at most 30 days. Default: one hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<String>,
+}
+
+/// The answer to `POST /api/v1/fleet/invites`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CreatedInvite {
+    /// The token for `driftless fleet join`. It is shown this once and stored nowhere.
+    pub token: String,
+    /// When it can no longer be used.
+    pub expires: Timestamp,
+}
+
+/// The answer of `GET /api/v1/fleet/keys`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetKeys {
+    /// The fingerprint of the key of this agent.
+    pub own: String,
+    /// The enrolled hosts, by name.
+    pub hosts: Vec<EnrolledHost>,
+    /// The invites that nobody has used yet.
+    pub invites: Vec<OpenInvite>,
+}
+
+/// A host that is enrolled at this collector.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnrolledHost {
+    /// Its name.
+    pub host: String,
+    /// The fingerprint of its key.
+    pub fingerprint: String,
+    /// When it joined.
+    pub enrolled: Timestamp,
+    /// The actor that made the invite.
+    pub invited_by: Actor,
+    /// The time of its last signed request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard: Option<Timestamp>,
+}
+
+/// An invite that nobody has used yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenInvite {
+    /// The only host that may use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The actor that made it.
+    pub invited_by: Actor,
+    /// When it can no longer be used.
+    pub expires: Timestamp,
+}
+
+/// The body of `POST /api/v1/fleet/enrolments`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EnrolmentBody {
+    /// The URL of the collector, as in `report.to`.
+    pub url: String,
+    /// The one-time token of `driftless fleet invite`.
+    pub token: String,
+}
+
+impl EnrolledHost {
+    /// The host of a stored key.
+    pub(super) fn of(key: FleetKey) -> Self {
+        let FleetKey { host, key, instance: _, enrolled, invited_by, counter: _, heard } = key;
+        Self { host, fingerprint: fingerprint(&key), enrolled, invited_by, heard }
+    }
+}
+
+/// The fingerprint of a stored public key.
+fn fingerprint(key: &str) -> String {
+    key.parse().map(|key: PublicKey| key.fingerprint()).unwrap_or_default()
+}
+
+/// The key of this agent, which is made at the first use.
+async fn own_key(store: &Store) -> Result<AgentKey, Error> {
+    let seed = read(store, Store::fleet_key_seed).await?;
+    AgentKey::from_seed(&seed).map_err(|error| Error::State(error.to_string()))
+}
+
+fn unusable(error: driftless_fleet::InvalidKey) -> Error {
+    Error::State(error.to_string())
+}
+
+/// Makes an invite for one host.
+pub(super) async fn invite(
+    Caller(caller): Caller,
+    State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
+    body: Body,
+) -> Result<Response, Error> {
+    if !shared.handle.fleet().accept {
+        return Err(Error::NoCollector);
+    }
+    let InviteBody { host, expires_in } = read_object(body).await?.unwrap_or_default();
+    if let Some(host) = host.as_ref().filter(|host| !HostIdentity::is_name(host)) {
+        return Err(Error::Malformed(format!("`host`: `{host}` is no name of a host")));
+    }
+    let lifetime = match expires_in {
+        Some(text) => driftless_model::parse_duration(&text)
+            .map_err(|error| Error::Malformed(format!("`expiresIn`: {error}")))?,
+        None => DEFAULT_LIFETIME,
+    };
+    if lifetime.is_zero() || lifetime > LONGEST_LIFETIME {
+        return Err(Error::Malformed("`expiresIn` must be longer than 0s and at most 30 days".to_owned()));
+    }
+    let now = shared.clock.now();
+    let expires = now.after(lifetime);
+    let collector = own_key(&shared.store).await?.public().map_err(unusable)?;
+    let token = InviteToken::new(&collector).map_err(unusable)?;
+    let key = token.key().and_then(|key| key.public()).map_err(unusable)?.to_string();
+    note.set(&format!("{} until {expires}", host.as_deref().unwrap_or("any host")));
+    let stored = FleetInvite { key, host: host.clone(), invited_by: caller.actor, expires };
+    let known = read(&shared.store, move |store| match &stored.host {
+        Some(host) => store.fleet_key(host).map(|key| (key, stored)),
+        None => Ok((None, stored)),
+    });
+    let (known, stored) = known.await?;
+    if let Some(known) = known {
+        return Err(taken(&known));
+    }
+    let is_stored =
+        read(&shared.store, move |store| store.create_fleet_invite(&stored, MOST_INVITES, now)).await?;
+    if !is_stored {
+        return Err(Error::Refused(format!(
+            "there are {MOST_INVITES} open invites already: let some expire"
+        )));
+    }
+    let created = CreatedInvite { token: token.to_string(), expires };
+    Ok((StatusCode::CREATED, Json(created)).into_response())
+}
+
+/// The refusal of another machine with the name of an enrolled host.
+fn taken(known: &FleetKey) -> Error {
+    let (host, key) = (&known.host, fingerprint(&known.key));
+    Error::Refused(format!(
+        "another machine is enrolled as `{host}` (key {key}): give this one another name, or run `driftless fleet revoke {host}` on the collector first"
+    ))
+}
+
+/// The keys of the enrolled hosts, and the open invites.
+pub(super) async fn list(State(shared): State<Shared>) -> Result<Json<FleetKeys>, Error> {
+    if !shared.handle.fleet().accept {
+        return Err(Error::NoCollector);
+    }
+    let own = own_key(&shared.store).await?.public().map_err(unusable)?.fingerprint();
+    let now = shared.clock.now();
+    let stored = read(&shared.store, move |store| Ok((store.fleet_keys()?, store.fleet_invites(now)?)));
+    let (keys, invites) = stored.await?;
+    let hosts = keys.into_iter().map(EnrolledHost::of).collect();
+    let invites = invites.into_iter().map(|invite| {
+        let FleetInvite { key: _, host, invited_by, expires } = invite;
+        OpenInvite { host, invited_by, expires }
+    });
+    Ok(Json(FleetKeys { own, hosts, invites: invites.collect() }))
+}
+
+/// Revokes the key of a host.
+pub(super) async fn revoke(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Error> {
+    let wanted = name.clone();
+    let is_revoked = read(&shared.store, move |store| store.revoke_fleet_key(&wanted)).await?;
+    if is_revoked { Ok(StatusCode::NO_CONTENT) } else { Err(Error::NoSuchKey(name)) }
+}
+
+/// Enrols a host that has an invite. It has no other credentials, so the rate of failures is limited as that of wrong tokens.
+pub(super) async fn join(
+    State(shared): State<Shared>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<JoinAnswer>, Error> {
+    if !shared.handle.fleet().accept {
+        return Err(Error::NoCollector);
+    }
+    let peer = peer.map(|Extension(peer)| peer);
+    let from = shared.authenticator.check_failures(&headers, peer)?;
+    let request: Option<JoinRequest> = read_object(body).await?;
+    let request = request.ok_or_else(|| Error::Malformed("the body needs a request to join".to_owned()))?;
+    let is_named = HostIdentity::is_name(&request.host) && HostIdentity::is_name(&request.instance);
+    if !is_named {
+        return Err(Error::Malformed("`host` or `instance` is no name".to_owned()));
+    }
+    let key = own_key(&shared.store).await?;
+    let collector = key.public().map_err(unusable)?;
+    let outcome = if request.is_genuine(&collector) {
+        let JoinRequest { host, instance, key, invite, .. } = request.clone();
+        let joining = JoiningHost { host, key: key.to_string(), instance, invite: invite.to_string() };
+        let now = shared.clock.now();
+        read(&shared.store, move |store| store.join_fleet(&joining, MOST_HOSTS, now)).await?
+    } else {
+        JoinOutcome::NoInvite
+    };
+    let host = &request.host;
+    let detail = format!("{host}: key {}", request.key.fingerprint());
+    let actor = Actor::new(ActorKind::Host, host.clone());
+    let (actor, detail, error) = match outcome {
+        JoinOutcome::Enrolled(key) => (actor, format!("{detail}, invited by {}", key.invited_by), None),
+        JoinOutcome::NoInvite => {
+            // It is not in the audit, which nobody may fill from outside.
+            shared.authenticator.note_failure(&headers, peer);
+            let text = "the token is not one of this collector, was used, or has expired: run `driftless fleet invite` on the collector for another one";
+            return Err(Error::NotEnrolled(text.to_owned()));
+        }
+        JoinOutcome::OtherHost(other) => {
+            let text = format!("the token is for the host `{other}`, and this one is `{host}`");
+            (actor, detail, Some(Error::NotEnrolled(text)))
+        }
+        JoinOutcome::Taken(known) => {
+            let now = shared.clock.now();
+            note_conflict(&shared.store, host, &request.instance, &from, now).await?;
+            (actor, detail, Some(taken(&known)))
+        }
+        JoinOutcome::Full(most) => (
+            actor,
+            detail,
+            Some(Error::FleetFull(format!("this collector has {most} enrolled hosts already"))),
+        ),
+    };
+    let mut entry = entry_of(actor, Channel::Api, &from, "join fleet");
+    entry.detail = detail;
+    if let Some(error) = &error {
+        (entry.result, entry.message) = (AuditResult::Refused, error.to_string());
+    }
+    shared.auditor.store(entry).await;
+    match error {
+        Some(error) => Err(error),
+        None => JoinAnswer::new(&key, &request).map(Json).map_err(unusable),
+    }
+}
+
+/// Joins a collector: this agent signs its reports to it from now on.
+pub(super) async fn enrol(
+    State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
+    body: Body,
+) -> Result<(StatusCode, Json<Joined>), Error> {
+    let body: Option<EnrolmentBody> = read_object(body).await?;
+    let EnrolmentBody { url, token } =
+        body.ok_or_else(|| Error::Malformed("the body needs `url` and `token`".to_owned()))?;
+    note.set(&url);
+    let joined =
+        join_fleet(shared.handle.enrolments(), &url, &token).await.map_err(|error| match &error {
+            JoinError::Token => Error::Malformed(error.to_string()),
+            JoinError::NotConfigured(_) | JoinError::NoCollector(_) | JoinError::NoName => {
+                Error::Refused(error.to_string())
+            }
+            JoinError::Collector { .. } | JoinError::Foreign(_) => Error::Collector(error_chain(&error)),
+            JoinError::Key(_) => Error::State(error_chain(&error)),
+        })?;
+    Ok((StatusCode::CREATED, Json(joined)))
+}

@@ -1,0 +1,500 @@
+//! Enrolment in a fleet: invites, hosts that sign their reports with a key, requests that are repeated or changed, machines with
+//! the name of another one, and restarts of both sides. Hosts report over HTTP.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body};
+use driftless_agent::{
+    Enrolments, FleetTargets, Handle, Inbox, JoinError, ReportSource, fleet_hosts, join_fleet,
+    start_fleet_reports,
+};
+use driftless_clock::Clock;
+use driftless_config::{Enrolment, Fleet, FleetPlace, FleetReports};
+use driftless_fleet::{
+    AgentKey, HostReport, HostSignature, HostState, HostView, InviteToken, JoinRequest, SIGNATURE_HEADER,
+    SignedParts, TargetStatus,
+};
+use driftless_git::Lookup;
+use driftless_model::{Actor, AgentId, AuditResult, HostIdentity, Timestamp};
+use driftless_store::{FleetInvite, JoinOutcome, JoiningHost, StateDir, Store};
+use driftless_web::{Access, CreatedInvite, FleetKeys, Token, router, serve};
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt;
+
+use crate::{
+    fleet::{followed, until},
+    sample::{publish, shop},
+};
+
+const CONFIGURED: &str = "0123456789abcdef0123456789abcdef";
+const NAS: &str = "/api/v1/fleet/hosts/nas";
+
+/// A state directory that is locked, with its database.
+struct State {
+    _lock: StateDir,
+    store: Store,
+}
+
+impl State {
+    fn open(folder: &Path) -> Self {
+        let lock = StateDir::lock(folder).unwrap();
+        let store = Store::open(&lock, Clock::System).unwrap().store;
+        Self { _lock: lock, store }
+    }
+}
+
+/// A collector with a state directory, at an address where clients need a token.
+struct Collector {
+    router: Router,
+    store: Store,
+    handle: Handle,
+    url: String,
+    stop: CancellationToken,
+    server: tokio::task::JoinHandle<()>,
+    _state: State,
+    _inbox: Inbox,
+}
+
+impl Collector {
+    async fn start(folder: &Path, enrolment: Enrolment) -> Self {
+        Self::at(folder, enrolment, 0).await
+    }
+
+    async fn at(folder: &Path, enrolment: Enrolment, port: u16) -> Self {
+        let state = State::open(folder);
+        let (handle, inbox) = Handle::new();
+        let handle = handle.with_fleet(Fleet { accept: true, enrolment, ..Fleet::default() });
+        let access = Access::token(Token::new(CONFIGURED).unwrap());
+        let router = router(handle.clone(), state.store.clone(), access);
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(serve(listener, router.clone(), stop.clone().cancelled_owned()));
+        let store = state.store.clone();
+        Self { router, store, handle, url, stop, server, _state: state, _inbox: inbox }
+    }
+
+    /// Ends it, and starts it again with the same state directory and address.
+    async fn restart(self, folder: &Path) -> Self {
+        let port = self.url.rsplit(':').next().unwrap().parse().unwrap();
+        let enrolment = self.handle.fleet().enrolment;
+        self.stop.cancel();
+        let Self { router, store, handle, server, _state, _inbox, .. } = self;
+        server.await.unwrap();
+        drop((router, store, handle, _state, _inbox));
+        Self::at(folder, enrolment, port).await
+    }
+
+    async fn send(&self, request: Request<Body>) -> (StatusCode, String) {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// A request with the token of the configuration.
+    async fn ask(&self, method: Method, path: &str, body: &str) -> (StatusCode, String) {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("authorization", format!("Bearer {CONFIGURED}"));
+        self.send(request.body(Body::from(body.to_owned())).unwrap()).await
+    }
+
+    async fn invite(&self, body: serde_json::Value) -> String {
+        let (status, answer) = self.ask(Method::POST, "/api/v1/fleet/invites", &body.to_string()).await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+        serde_json::from_str::<CreatedInvite>(&answer).unwrap().token
+    }
+
+    async fn keys(&self) -> FleetKeys {
+        let (status, answer) = self.ask(Method::GET, "/api/v1/fleet/keys", "").await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    fn key(&self) -> AgentKey {
+        AgentKey::from_seed(&self.store.fleet_key_seed().unwrap()).unwrap()
+    }
+
+    fn hosts(&self) -> Vec<HostView> {
+        fleet_hosts(&self.handle, &self.store, Clock::System.now()).unwrap()
+    }
+
+    /// The audit, oldest first: action, actor, result and detail.
+    fn audit(&self) -> Vec<(String, String, AuditResult, String)> {
+        let mut entries = self.store.audit(None, 100, None).unwrap();
+        entries.reverse();
+        entries.into_iter().map(|it| (it.action, it.actor.to_string(), it.result, it.detail)).collect()
+    }
+
+    async fn join(&self, request: &JoinRequest) -> (StatusCode, String) {
+        let body = Body::from(serde_json::to_string(request).unwrap());
+        self.send(Request::post("/api/v1/fleet/join").body(body).unwrap()).await
+    }
+
+    /// Sends a report or a heartbeat with this signature.
+    async fn put(&self, path: &str, signature: &str, body: &str) -> (StatusCode, String) {
+        let request = Request::put(path).header(SIGNATURE_HEADER, signature);
+        self.send(request.body(Body::from(body.to_owned())).unwrap()).await
+    }
+}
+
+/// An agent that reports to one collector.
+struct Host {
+    enrolments: Enrolments,
+    targets: FleetTargets,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    _state: State,
+    _inbox: Inbox,
+}
+
+impl Host {
+    fn start(folder: &Path, name: &str, url: &str) -> Self {
+        let state = State::open(folder);
+        let instance = state.store.agent_id().unwrap();
+        let (handle, inbox) = Handle::new();
+        publish(&inbox, [shop()]);
+        inbox.repositories.send_replace(Arc::new(vec![followed()]));
+        let place = FleetPlace::parse(url).unwrap();
+        let settings = FleetReports { to: vec![place], every: Duration::from_millis(200) };
+        let environment: Lookup = Arc::new(|_: &str| None);
+        let of = (name, instance.0.as_str());
+        let enrolments = Enrolments::load(&state.store, &settings, of, &environment, Clock::System);
+        let source = ReportSource {
+            handle,
+            host: HostIdentity { name: name.to_owned(), labels: Default::default() },
+            instance: AgentId(instance.0.clone()),
+            engine_version: Arc::new(|| None),
+            environment,
+            enrolments: enrolments.clone(),
+            clock: Clock::System,
+        };
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let targets = start_fleet_reports(&settings, &source, &stop, &tasks);
+        Self { enrolments, targets, stop, tasks, _state: state, _inbox: inbox }
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn target(&self) -> TargetStatus {
+        self.targets.list()[0].clone()
+    }
+
+    async fn reports(&self) {
+        let is_well = || self.target().signed && self.target().error.is_empty();
+        until("its signed reports are taken", is_well).await;
+    }
+
+    async fn is_refused(&self, why: &str) {
+        until(why, || self.target().blocked && self.target().error.contains(why)).await;
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[tokio::test]
+async fn host_that_has_joined_reports_without_a_token() {
+    let (hub, one, two) = (folder(), folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Required).await;
+    let nas = Host::start(one.path(), "nas", &collector.url);
+    until("it is refused before", || nas.target().error.contains("401")).await;
+    assert!(!nas.target().signed);
+    let token = collector.invite(json!({ "host": "nas" })).await;
+    let joined = join_fleet(&nas.enrolments, &collector.url, &token).await.unwrap();
+    nas.reports().await;
+    assert_eq!(collector.hosts()[0].state, HostState::Healthy);
+    let keys = collector.keys().await;
+    assert_eq!((keys.hosts.len(), keys.invites.len()), (1, 0));
+    assert_eq!((&keys.hosts[0].fingerprint, &keys.own), (&joined.key, &joined.collector));
+    assert_eq!(keys.hosts[0].invited_by.to_string(), "token tokenFile");
+    assert!(keys.hosts[0].heard.is_some());
+    assert!(joined.host == "nas" && joined.key != joined.collector);
+    let (_, page) = collector.ask(Method::GET, "/fleet/nas", "").await;
+    assert!(page.contains(&joined.key), "{page}");
+
+    // Another machine with the name, with an invite for any host.
+    let token = collector.invite(json!({})).await;
+    let other = Host::start(two.path(), "nas", &collector.url);
+    let error = join_fleet(&other.enrolments, &collector.url, &token).await.unwrap_err();
+    let JoinError::Collector { source, .. } = &error else { panic!("{error}") };
+    let text = source.to_string();
+    assert!(text.contains("another machine is enrolled as `nas`"), "{text}");
+    assert!(text.contains("driftless fleet revoke nas"), "{text}");
+    assert_eq!(collector.keys().await.invites.len(), 1, "the invite is not used up");
+    let conflict = collector.hosts().remove(0).conflict.unwrap();
+    assert_eq!(conflict.instance, other._state.store.agent_id().unwrap().0);
+    let (_, page) = collector.ask(Method::GET, "/fleet", "").await;
+    assert!(page.contains("reports with this name from 127.0.0.1"), "{page}");
+    let audit = collector.audit();
+    let short: Vec<_> = audit.iter().map(|it| (it.0.as_str(), it.1.as_str(), it.2)).collect();
+    assert_eq!(
+        short,
+        [
+            ("invite host", "token tokenFile", AuditResult::Accepted),
+            ("join fleet", "host nas", AuditResult::Accepted),
+            ("report host", "host nas", AuditResult::Accepted),
+            ("invite host", "token tokenFile", AuditResult::Accepted),
+            ("join fleet", "host nas", AuditResult::Refused),
+        ]
+    );
+    let detail = format!("nas: key {}, invited by token tokenFile", joined.key);
+    assert_eq!(audit[1].3, detail);
+    assert!(!audit.iter().any(|it| it.3.contains("driftless_join_")), "{audit:?}");
+}
+
+#[tokio::test]
+async fn token_counts_once_in_time_for_its_host_and_collector() {
+    let (hub, other_hub) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let other = Collector::start(other_hub.path(), Enrolment::Optional).await;
+    let key = |number| AgentKey::from_seed(&[number; 32]).unwrap();
+    let ask = |host: &str, number, token: &str| {
+        JoinRequest::new(host, "a1", &key(number), &token.parse().unwrap()).unwrap()
+    };
+    let named = collector.invite(json!({ "host": "nas", "expiresIn": "10m" })).await;
+    let (status, answer) = collector.join(&ask("web", 1, &named)).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    assert!(answer.contains("the token is for the host `nas`"), "{answer}");
+    let (status, answer) = other.join(&ask("nas", 1, &named)).await;
+    assert!(status == StatusCode::FORBIDDEN && answer.contains("not one of this collector"), "{answer}");
+    assert_eq!(collector.join(&ask("nas", 1, &named)).await.0, StatusCode::OK);
+    assert_eq!(collector.join(&ask("nas", 1, &named)).await.0, StatusCode::OK, "the answer was lost");
+    let (status, answer) = collector.join(&ask("nas", 2, &named)).await;
+    assert!(status == StatusCode::FORBIDDEN && answer.contains("was used"), "{answer}");
+
+    let expired = InviteToken::new(&collector.key().public().unwrap()).unwrap();
+    let invite = FleetInvite {
+        key: expired.key().unwrap().public().unwrap().to_string(),
+        host: None,
+        invited_by: Actor::agent(),
+        expires: Timestamp(Clock::System.now().0 - 1),
+    };
+    assert!(collector.store.create_fleet_invite(&invite, 10, Timestamp(1)).unwrap());
+    let (status, answer) = collector.join(&ask("web", 3, &expired.to_string())).await;
+    assert!(status == StatusCode::FORBIDDEN && answer.contains("has expired"), "{answer}");
+
+    // Somebody who has seen the request cannot use the invite for another key or name.
+    let seen = ask("web", 4, &collector.invite(json!({})).await);
+    for changed in [
+        JoinRequest { key: key(5).public().unwrap(), ..seen.clone() },
+        JoinRequest { host: "tv".to_owned(), ..seen.clone() },
+        JoinRequest { signature: seen.invite_signature.clone(), ..seen.clone() },
+    ] {
+        assert_eq!(collector.join(&changed).await.0, StatusCode::FORBIDDEN);
+    }
+    assert_eq!(collector.join(&seen).await.0, StatusCode::OK);
+    for (body, why) in [
+        (json!({ "host": "a b" }), "is no name of a host"),
+        (json!({ "expiresIn": "0s" }), "longer than 0s"),
+        (json!({ "expiresIn": "31d" }), "at most 30 days"),
+        (json!({ "expires": "1h" }), "unknown field"),
+    ] {
+        let (status, answer) = collector.ask(Method::POST, "/api/v1/fleet/invites", &body.to_string()).await;
+        assert!(status == StatusCode::BAD_REQUEST && answer.contains(why), "{answer}");
+    }
+    let (status, answer) = collector.ask(Method::POST, "/api/v1/fleet/invites", r#"{"host":"nas"}"#).await;
+    assert!(status == StatusCode::CONFLICT && answer.contains("is enrolled as `nas`"), "{answer}");
+    let nobody = Request::post("/api/v1/fleet/invites").body(Body::empty()).unwrap();
+    assert_eq!(collector.send(nobody).await.0, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn attempts_to_join_are_limited_by_address() {
+    let hub = folder();
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let token = InviteToken::new(&collector.key().public().unwrap()).unwrap();
+    let key = AgentKey::from_seed(&[1; 32]).unwrap();
+    let body = serde_json::to_string(&JoinRequest::new("nas", "a1", &key, &token).unwrap()).unwrap();
+    let client = reqwest::Client::new();
+    let mut answers = Vec::new();
+    for _ in 0..12 {
+        let request = client.post(format!("{}/api/v1/fleet/join", collector.url)).body(body.clone());
+        answers.push(request.send().await.unwrap().status());
+    }
+    assert_eq!(answers[..10], [StatusCode::FORBIDDEN; 10]);
+    assert_eq!(answers[11], StatusCode::TOO_MANY_REQUESTS);
+}
+
+/// Enrols a host with this key, and returns its signer.
+fn enrol(collector: &Collector, host: &str, key: &AgentKey) {
+    let now = Clock::System.now();
+    let invite = FleetInvite {
+        key: format!("invite of {host}"),
+        host: None,
+        invited_by: Actor::agent(),
+        expires: now.after(Duration::from_mins(1)),
+    };
+    assert!(collector.store.create_fleet_invite(&invite, 10, now).unwrap());
+    let key = key.public().unwrap().to_string();
+    let joining = JoiningHost { host: host.to_owned(), key, instance: "a1".to_owned(), invite: invite.key };
+    let outcome = collector.store.join_fleet(&joining, 10, now).unwrap();
+    assert!(matches!(outcome, JoinOutcome::Enrolled(_)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn repeated_or_changed_requests_are_refused() {
+    let hub = folder();
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let (nas, web) = (AgentKey::from_seed(&[1; 32]).unwrap(), AgentKey::from_seed(&[2; 32]).unwrap());
+    enrol(&collector, "nas", &nas);
+    enrol(&collector, "web", &web);
+    let own = collector.key().public().unwrap();
+    let sign = |key: &AgentKey, host: &str, counter, method: &str, path: &str, body: &str| {
+        let parts = SignedParts { collector: &own, method, path, report: "", instance: "" };
+        HostSignature::new(key, host, counter, body.as_bytes(), &parts).unwrap().to_string()
+    };
+    let report = |host: &str| {
+        let report = HostReport { host: host.to_owned(), instance: "a1".to_owned(), ..HostReport::default() };
+        serde_json::to_string(&report).unwrap()
+    };
+    let body = report("nas");
+    let first = sign(&nas, "nas", 5, "PUT", NAS, &body);
+    assert_eq!(collector.put(NAS, &first, &body).await.0, StatusCode::NO_CONTENT);
+    for older in [first.clone(), sign(&nas, "nas", 4, "PUT", NAS, &body)] {
+        let (status, answer) = collector.put(NAS, &older, &body).await;
+        assert!(status == StatusCode::CONFLICT && answer.contains("replayed"), "{answer}");
+    }
+    // Each of these is signed by somebody, and is not the request that was signed.
+    let other = AgentKey::from_seed(&[3; 32]).unwrap().public().unwrap();
+    let parts = SignedParts { collector: &other, method: "PUT", path: NAS, report: "", instance: "" };
+    let elsewhere = HostSignature::new(&nas, "nas", 9, body.as_bytes(), &parts).unwrap().to_string();
+    for (signature, path, body, expected, why) in [
+        (sign(&nas, "nas", 6, "PUT", NAS, "other"), NAS, &body, 403, "not the one that was signed"),
+        (sign(&nas, "nas", 7, "DELETE", NAS, &body), NAS, &body, 403, "signature is not right"),
+        (elsewhere, NAS, &body, 403, "signature is not right"),
+        (sign(&web, "nas", 8, "PUT", NAS, &body), NAS, &body, 409, "another machine is enrolled as `nas`"),
+        (sign(&web, "web", 9, "PUT", NAS, &body), NAS, &body, 403, "no scope `report:host/nas`"),
+        (
+            sign(&web, "tv", 9, "PUT", "/api/v1/fleet/hosts/tv", &body),
+            "/api/v1/fleet/hosts/tv",
+            &body,
+            403,
+            "enrolled as `web`",
+        ),
+        ("v1 nas 9".to_owned(), NAS, &body, 400, "driftless-signature"),
+    ] {
+        let (status, answer) = collector.put(path, &signature, body).await;
+        assert_eq!(status.as_u16(), expected, "{answer}");
+        assert!(answer.contains(why), "{why}: {answer}");
+    }
+    // The name is closed for tokens, also for those that may do everything.
+    let (status, answer) = collector.ask(Method::PUT, NAS, &body).await;
+    assert!(status == StatusCode::FORBIDDEN && answer.contains("is not signed with its key"), "{answer}");
+    assert_eq!(collector.hosts().len(), 1);
+    // A host that is not enrolled may still use a token here.
+    assert_eq!(
+        collector.ask(Method::PUT, "/api/v1/fleet/hosts/tv", &report("tv")).await.0,
+        StatusCode::NO_CONTENT
+    );
+
+    // A key reads what hosts may know of each other, and nothing else.
+    let get = |path: &str, counter| {
+        let signature = sign(&nas, "nas", counter, "GET", path, "");
+        Request::get(path).header(SIGNATURE_HEADER, signature).body(Body::empty()).unwrap()
+    };
+    let (status, answer) = collector.send(get("/api/v1/fleet/peers?applications=shop", 20)).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    for (counter, path) in [(21, "/api/v1/fleet/hosts"), (22, "/api/v1/applications"), (23, "/fleet")] {
+        assert_eq!(collector.send(get(path, counter)).await.0, StatusCode::FORBIDDEN, "{path}");
+    }
+    // The highest counter would be the last one.
+    let last = sign(&nas, "nas", u64::MAX, "PUT", NAS, &body);
+    assert_eq!(collector.put(NAS, &last, &body).await.0, StatusCode::CONFLICT);
+}
+
+#[tokio::test]
+async fn keys_and_counters_survive_restarts_of_both_sides() {
+    let (hub, one) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Required).await;
+    let nas = Host::start(one.path(), "nas", &collector.url);
+    let token = collector.invite(json!({})).await;
+    join_fleet(&nas.enrolments, &collector.url, &token).await.unwrap();
+    nas.reports().await;
+    let before = collector.keys().await;
+    let counter = |collector: &Collector| collector.store.fleet_key("nas").unwrap().unwrap().counter;
+    let first = counter(&collector);
+    let collector = collector.restart(hub.path()).await;
+    assert!(counter(&collector) >= first, "the last counter is kept");
+    until("it is heard again", || counter(&collector) > first + 1).await;
+    nas.reports().await;
+    nas.end().await;
+    let second = counter(&collector);
+    let nas = Host::start(one.path(), "nas", &collector.url);
+    until("it goes on with higher counters", || counter(&collector) > second).await;
+    nas.reports().await;
+    let after = collector.keys().await;
+    assert_eq!((after.own, &after.hosts[0].fingerprint), (before.own, &before.hosts[0].fingerprint));
+    let mode = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(path.join("fleet.key")).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!((mode(hub.path()), mode(one.path())), (0o600, 0o600));
+}
+
+#[tokio::test]
+async fn revoked_host_is_refused_until_it_joins_again() {
+    let (hub, one, two) = (folder(), folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let first = Host::start(one.path(), "nas", &collector.url);
+    let token = collector.invite(json!({})).await;
+    join_fleet(&first.enrolments, &collector.url, &token).await.unwrap();
+    first.reports().await;
+    let delete = |path| collector.ask(Method::DELETE, path, "");
+    assert_eq!(delete("/api/v1/fleet/keys/nas").await.0, StatusCode::NO_CONTENT);
+    assert_eq!(delete("/api/v1/fleet/keys/nas").await.0, StatusCode::NOT_FOUND);
+    first.is_refused("no key of `nas` is enrolled here: run `driftless fleet invite").await;
+
+    // The machine is replaced. The first one is refused, and both sides say so.
+    let second = Host::start(two.path(), "nas", &collector.url);
+    let token = collector.invite(json!({ "host": "nas" })).await;
+    join_fleet(&second.enrolments, &collector.url, &token).await.unwrap();
+    second.reports().await;
+    let taken = "another machine is enrolled as `nas`";
+    until("the first one learns why", || {
+        let error = first.target().error;
+        error.contains(taken) || error.contains("too many")
+    })
+    .await;
+    assert!(collector.hosts()[0].conflict.is_some());
+    let machine = second._state.store.agent_id().unwrap().0;
+    assert_eq!(collector.hosts()[0].report.as_ref().unwrap().instance, machine);
+    let revoked = collector.audit().into_iter().find(|it| it.0 == "revoke key").unwrap();
+    assert_eq!((revoked.2, revoked.3.as_str()), (AuditResult::Accepted, "nas"));
+
+    // A third machine, which has only the name.
+    let three = folder();
+    let third = Host::start(three.path(), "nas", &collector.url);
+    until("it is refused", || third.target().error.contains("401")).await;
+}
+
+#[tokio::test]
+async fn agent_joins_only_collectors_of_its_configuration() {
+    let (hub, other_hub, one) = (folder(), folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let other = Collector::start(other_hub.path(), Enrolment::Optional).await;
+    let nas = Host::start(one.path(), "nas", &collector.url);
+    let token = collector.invite(json!({})).await;
+    let join = |url: String, token: String| {
+        let enrolments = nas.enrolments.clone();
+        async move { join_fleet(&enrolments, &url, &token).await.map_err(|error| error.to_string()) }
+    };
+    let unknown = join(other.url.clone(), token.clone()).await.unwrap_err();
+    assert!(unknown.contains("add it to `report.to`"), "{unknown}");
+    let bad = join(collector.url.clone(), "driftless_0123".to_owned()).await.unwrap_err();
+    assert!(bad.contains("driftless fleet invite"), "{bad}");
+    let foreign = other.invite(json!({})).await;
+    assert!(join(collector.url.clone(), foreign).await.is_err(), "a token of another collector");
+    assert!(!nas.enrolments.has(&collector.url));
+    assert!(join(format!("{}/", collector.url), token).await.is_ok());
+    nas.reports().await;
+}

@@ -8,7 +8,7 @@ use driftless_agent::{
     start_notifications,
 };
 use driftless_clock::Clock;
-use driftless_config::{Fleet, FleetPlace, FleetReports, PlaceKind, Secret, Settings};
+use driftless_config::{Enrolment, Fleet, FleetPlace, FleetReports, PlaceKind, Secret, Settings};
 use driftless_fleet::{FleetStatus, HostReport, HostState, HostView, RepositoryReport};
 use driftless_model::{
     AgentId, ApiToken, AuditResult, HealthStatus, HostIdentity, IncidentKind, RepositoryStatus, Scope,
@@ -123,6 +123,7 @@ impl Host {
             engine_version: Arc::new(|| Some("20.10.24".to_owned())),
             environment: Arc::new(move |_: &str| token.clone()),
             enrolments: Enrolments::default(),
+            requests: Default::default(),
             clock: Clock::System,
         };
         let stop = CancellationToken::new();
@@ -623,6 +624,17 @@ fn settings_of_a_fleet_are_checked() {
     assert_eq!(warnings, ["the token or password crosses the network in clear to http://10.0.0.1:8484"]);
     let expected = vec!["nas".to_owned(), "web-1".to_owned()];
     assert_eq!(settings.fleet, Fleet { accept: true, expected, ..Fleet::default() });
+    let asked = "fleet: {allowRequests: [sync, rollback]}\n";
+    let allowed = parse(asked).unwrap();
+    let kinds: Vec<&str> = allowed.fleet.allow_requests.iter().map(|kind| kind.word()).collect();
+    assert_eq!(kinds, ["sync", "rollback"]);
+    let warnings: Vec<String> = allowed.warnings("f").into_iter().map(|it| it.message).collect();
+    assert_eq!(warnings, ["it has no effect without a collector in `report.to`"]);
+    assert!(parse(&format!("{asked}report: {{to: https://hub}}\n")).unwrap().warnings("f").is_empty());
+    assert_eq!(
+        parse("fleet: {accept: true, enrolment: required}\n").unwrap().fleet.enrolment,
+        Enrolment::Required
+    );
     assert_eq!(parse("report: {to: 'http://hub:8484'}\n").unwrap().report.to[0].url, "http://hub:8484");
     for (text, message) in [
         ("report: {}\n", "to"),
@@ -636,6 +648,9 @@ fn settings_of_a_fleet_are_checked() {
         ("fleet: {accept: true, expected: ['a b']}\n", "must be letters"),
         ("fleet: {accept: true, expected: [a, a]}\n", "already"),
         ("fleet: {acept: true}\n", "acept"),
+        ("fleet: {enrolment: required}\n", "no effect"),
+        ("fleet: {accept: true, enrolment: maybe}\n", "required"),
+        ("fleet: {allowRequests: [restart]}\n", "must be `sync`"),
     ] {
         let findings = parse(text).unwrap_err();
         let all: Vec<String> = findings.iter().map(ToString::to_string).collect();

@@ -1,12 +1,16 @@
 //! Enrolment in a fleet: invites, hosts that sign their reports with a key, requests that are repeated or changed, machines with
-//! the name of another one, and restarts of both sides. Hosts report over HTTP.
+//! the name of another one, requests to hosts, and restarts of both sides. Hosts report over HTTP.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use axum::{Router, body::Body};
+use axum::{Router, body::Body, response::IntoResponse};
 use driftless_agent::{
-    Enrolments, FleetTargets, Handle, Inbox, JoinError, ReportSource, fleet_hosts, join_fleet,
-    start_fleet_reports,
+    Answer, Enrolments, FleetTargets, Handle, Inbox, JoinError, ReportSource, Request as AgentRequest,
+    RequestError, RequestSettings, fleet_hosts, join_fleet, start_fleet_reports,
 };
 use driftless_clock::Clock;
 use driftless_config::{Enrolment, Fleet, FleetPlace, FleetReports};
@@ -15,13 +19,13 @@ use driftless_fleet::{
     SignedParts, TargetStatus,
 };
 use driftless_git::Lookup;
-use driftless_model::{Actor, AgentId, AuditResult, HostIdentity, Timestamp};
+use driftless_model::{Actor, AgentId, AuditResult, HostIdentity, HostRequestKind, Timestamp};
 use driftless_store::{FleetInvite, JoinOutcome, JoiningHost, StateDir, Store};
 use driftless_web::{Access, CreatedInvite, FleetKeys, Token, router, serve};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
@@ -154,16 +158,40 @@ struct Host {
 
 impl Host {
     fn start(folder: &Path, name: &str, url: &str) -> Self {
+        Self::with_requests(folder, name, url, &[]).0
+    }
+
+    fn at(folder: &Path, name: &str, url: &str, clock: Clock) -> Self {
+        Self::open(folder, name, url, &[], clock).0
+    }
+
+    /// With the requests that its agent gets.
+    fn with_requests(
+        folder: &Path,
+        name: &str,
+        url: &str,
+        allowed: &[HostRequestKind],
+    ) -> (Self, mpsc::Receiver<AgentRequest>) {
+        Self::open(folder, name, url, allowed, Clock::System)
+    }
+
+    fn open(
+        folder: &Path,
+        name: &str,
+        url: &str,
+        allowed: &[HostRequestKind],
+        clock: Clock,
+    ) -> (Self, mpsc::Receiver<AgentRequest>) {
         let state = State::open(folder);
         let instance = state.store.agent_id().unwrap();
-        let (handle, inbox) = Handle::new();
+        let (handle, mut inbox) = Handle::new();
         publish(&inbox, [shop()]);
         inbox.repositories.send_replace(Arc::new(vec![followed()]));
         let place = FleetPlace::parse(url).unwrap();
         let settings = FleetReports { to: vec![place], every: Duration::from_millis(200) };
         let environment: Lookup = Arc::new(|_: &str| None);
         let of = (name, instance.0.as_str());
-        let enrolments = Enrolments::load(&state.store, &settings, of, &environment, Clock::System);
+        let enrolments = Enrolments::load(&state.store, &settings, of, &environment, clock);
         let source = ReportSource {
             handle,
             host: HostIdentity { name: name.to_owned(), labels: Default::default() },
@@ -171,11 +199,16 @@ impl Host {
             engine_version: Arc::new(|| None),
             environment,
             enrolments: enrolments.clone(),
-            clock: Clock::System,
+            requests: RequestSettings {
+                allowed: allowed.iter().copied().collect(),
+                ..RequestSettings::default()
+            },
+            clock,
         };
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let targets = start_fleet_reports(&settings, &source, &stop, &tasks);
-        Self { enrolments, targets, stop, tasks, _state: state, _inbox: inbox }
+        let requests = std::mem::replace(&mut inbox.requests, mpsc::channel(1).1);
+        (Self { enrolments, targets, stop, tasks, _state: state, _inbox: inbox }, requests)
     }
 
     async fn end(self) {
@@ -459,13 +492,7 @@ async fn revoked_host_is_refused_until_it_joins_again() {
     let token = collector.invite(json!({ "host": "nas" })).await;
     join_fleet(&second.enrolments, &collector.url, &token).await.unwrap();
     second.reports().await;
-    let taken = "another machine is enrolled as `nas`";
-    until("the first one learns why", || {
-        let error = first.target().error;
-        error.contains(taken) || error.contains("too many")
-    })
-    .await;
-    assert!(collector.hosts()[0].conflict.is_some());
+    until("both sides say so", || collector.hosts()[0].conflict.is_some() && first.target().blocked).await;
     let machine = second._state.store.agent_id().unwrap().0;
     assert_eq!(collector.hosts()[0].report.as_ref().unwrap().instance, machine);
     let revoked = collector.audit().into_iter().find(|it| it.0 == "revoke key").unwrap();
@@ -497,4 +524,266 @@ async fn agent_joins_only_collectors_of_its_configuration() {
     assert!(!nas.enrolments.has(&collector.url));
     assert!(join(format!("{}/", collector.url), token).await.is_ok());
     nas.reports().await;
+}
+
+/// A host whose agent answers requests about the shop, and which allows some of them.
+struct AskedHost {
+    host: Host,
+    /// The requests that the agent was asked for, with their actors.
+    asked: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl AskedHost {
+    async fn start(folder: &Path, collector: &Collector, allowed: &[HostRequestKind]) -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (host, mut requests) = Host::with_requests(folder, "nas", &collector.url, allowed);
+        let seen = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Some(AgentRequest { app, kind, actor, reply, .. }) = requests.recv().await {
+                let answer = if app.as_str() == "shop" {
+                    seen.lock().unwrap().push((format!("{kind:?}"), actor.to_string()));
+                    Ok(Answer::Accepted)
+                } else {
+                    Err(RequestError::NoSuchApplication(app))
+                };
+                let _ = reply.send(answer);
+            }
+        });
+        Self { host, asked }
+    }
+
+    fn asked(&self) -> Vec<(String, String)> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl Collector {
+    async fn request(&self, host: &str, body: serde_json::Value) -> (StatusCode, String) {
+        let path = format!("/api/v1/fleet/hosts/{host}/requests");
+        self.ask(Method::POST, &path, &body.to_string()).await
+    }
+
+    /// The states of all requests, oldest first.
+    fn states(&self) -> Vec<String> {
+        let mut all = self.store.fleet_requests(None, 100).unwrap();
+        all.reverse();
+        all.into_iter()
+            .map(|it| match it.result {
+                Some(result) => format!("{:?} {}", result.outcome, result.message),
+                None => format!("waiting, sent {}", it.sent.is_some()),
+            })
+            .collect()
+    }
+}
+
+#[tokio::test]
+async fn allowed_requests_are_done_and_results_reported() {
+    let (hub, one) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Required).await;
+    let sync = json!({ "kind": "sync", "application": "shop" });
+    let (status, answer) = collector.request("nas", sync.clone()).await;
+    assert!(status == StatusCode::CONFLICT && answer.contains("is not enrolled"), "{answer}");
+    let nas = AskedHost::start(one.path(), &collector, &[HostRequestKind::Sync]).await;
+    let token = collector.invite(json!({})).await;
+    join_fleet(&nas.host.enrolments, &collector.url, &token).await.unwrap();
+    nas.host.reports().await;
+    for body in [
+        sync.clone(),
+        json!({ "kind": "rollback", "application": "shop", "to": "3" }),
+        json!({ "kind": "sync", "application": "mail" }),
+    ] {
+        let (status, answer) = collector.request("nas", body).await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+    }
+    until("all results are reported", || !collector.states().iter().any(|it| it.starts_with("waiting")))
+        .await;
+    let states = collector.states();
+    assert_eq!(states[0], "Accepted ");
+    assert!(states[1].starts_with("Refused this host does not allow rollback"), "{states:?}");
+    assert_eq!(states[2], "Refused there is no application `mail`");
+    let actor = format!("collector {} for token tokenFile", collector.url);
+    assert_eq!(nas.asked(), [("Sync".to_owned(), actor.clone())]);
+    until("the report is taken", || nas.host.target().error.is_empty()).await;
+
+    let of_host = nas.host._state.store.audit(None, 10, None).unwrap();
+    let of_host: Vec<_> = of_host.iter().map(|it| (it.action.as_str(), it.result)).collect();
+    let refused = AuditResult::Refused;
+    assert_eq!(of_host, [("sync", refused), ("rollback", refused), ("sync", AuditResult::Accepted)]);
+    let is_reported = |it: &(String, String, AuditResult, String)| it.3.contains("accepted");
+    until("the result is in the audit", || collector.audit().iter().any(is_reported)).await;
+    let audit = collector.audit();
+    assert!(audit.iter().any(|it| it.0 == "request host" && it.3.starts_with("nas: rollback shop to 3")));
+    assert!(audit.iter().filter(|it| is_reported(it)).all(|it| it.1 == "host nas"), "{audit:?}");
+    let (_, page) = collector.ask(Method::GET, "/fleet/nas", "").await;
+    assert!(page.contains("rollback to 3") && page.contains("does not allow rollback"), "{page}");
+    for (body, why) in [
+        (json!({ "kind": "restart", "application": "shop" }), "unknown variant"),
+        (json!({ "kind": "sync", "application": "shop", "to": "3" }), "of a rollback"),
+        (json!({ "kind": "sync", "application": "../x" }), "x"),
+        (json!({ "kind": "sync", "application": "shop", "expiresIn": "8d" }), "at most 7 days"),
+    ] {
+        let (status, answer) = collector.request("nas", body).await;
+        assert!(status == StatusCode::BAD_REQUEST && answer.contains(why), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn request_is_done_at_most_once_over_restarts_of_both() {
+    let (hub, one) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let nas = AskedHost::start(one.path(), &collector, &[HostRequestKind::Suspend]).await;
+    let token = collector.invite(json!({})).await;
+    join_fleet(&nas.host.enrolments, &collector.url, &token).await.unwrap();
+    nas.host.reports().await;
+    nas.host.end().await;
+    let suspend = json!({ "kind": "suspend", "application": "shop" });
+    for body in [suspend.clone(), json!({ "kind": "suspend", "application": "shop", "expiresIn": "1ms" })] {
+        assert_eq!(collector.request("nas", body).await.0, StatusCode::CREATED);
+    }
+    // The request waits over a restart of the collector. The host had begun it when it ended.
+    let collector = collector.restart(hub.path()).await;
+    let id = collector.store.fleet_requests(None, 10).unwrap()[1].request.id.clone();
+    {
+        let state = State::open(one.path());
+        assert!(state.store.begin_host_request(&collector.url, &id, Timestamp(1)).unwrap());
+    }
+    let nas = AskedHost::start(one.path(), &collector, &[HostRequestKind::Suspend]).await;
+    until("the result is unknown", || collector.states()[0].starts_with("Unknown")).await;
+    assert_eq!(nas.asked(), [], "it is not done again");
+    assert_eq!(collector.states()[1], "waiting, sent false", "an expired request is not sent");
+    assert_eq!(collector.request("nas", suspend).await.0, StatusCode::CREATED);
+    until("the next one is done", || collector.states()[2].starts_with("Accepted")).await;
+    nas.host.end().await;
+    let nas = AskedHost::start(one.path(), &collector, &[HostRequestKind::Suspend]).await;
+    nas.host.reports().await;
+    assert_eq!(nas.asked(), [], "it is not done again after a restart");
+}
+
+#[tokio::test]
+async fn requests_that_the_collector_did_not_sign_are_ignored() {
+    let (hub, one) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    // Somebody on the way who adds a request to each answer.
+    let request = json!({ "requests": [{
+        "id": "0a", "kind": "sync", "application": "shop", "actor": { "kind": "agent" },
+        "expires": "2099-01-01T00:00:00Z",
+    }] });
+    let router = collector.router.clone();
+    let forged = Router::new().fallback(move |request_in: Request<Body>| {
+        let (router, body) = (router.clone(), request.to_string());
+        async move {
+            let is_report = request_in.method() == Method::PUT;
+            let response = router.oneshot(request_in).await.unwrap();
+            if is_report && response.status().is_success() {
+                (StatusCode::OK, [(SIGNATURE_HEADER, "AAAA")], body).into_response()
+            } else {
+                response
+            }
+        }
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(axum::serve(listener, forged).into_future());
+    let asked = Arc::new(Mutex::new(0));
+    let (nas, mut requests) = Host::with_requests(one.path(), "nas", &url, &[HostRequestKind::Sync]);
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while requests.recv().await.is_some() {
+            *count.lock().unwrap() += 1;
+        }
+    });
+    let token = collector.invite(json!({})).await;
+    join_fleet(&nas.enrolments, &url, &token).await.unwrap();
+    nas.is_refused("requests that the collector has not signed").await;
+    assert_eq!(*asked.lock().unwrap(), 0);
+    assert_eq!(collector.hosts().len(), 1, "the report itself is taken");
+}
+
+/// Twelve agents, some with wrong clocks, two copies of one disk, a second machine with a name, a collector that is gone for a
+/// while and then lost.
+#[tokio::test]
+async fn fleet_survives_wrong_clocks_and_loss_of_its_collector() {
+    let hub = folder();
+    let collector = Collector::start(hub.path(), Enrolment::Required).await;
+    let folders: Vec<tempfile::TempDir> = (0..12).map(|_| folder()).collect();
+    let (past, future) = (Timestamp(1_000), Timestamp(4_000_000_000_000));
+    let mut hosts = Vec::new();
+    for (number, folder) in folders.iter().enumerate() {
+        let clock = match number % 6 {
+            0 => Clock::starting_at(past),
+            1 => Clock::starting_at(future),
+            _ => Clock::System,
+        };
+        let name = format!("host-{number}");
+        let host = Host::at(folder.path(), &name, &collector.url, clock);
+        let token = collector.invite(json!({ "host": name })).await;
+        join_fleet(&host.enrolments, &collector.url, &token).await.unwrap();
+        hosts.push(host);
+    }
+    let healthy = |collector: &Collector| {
+        collector.hosts().iter().filter(|host| host.state == HostState::Healthy).count()
+    };
+    until("all are healthy with any clock", || healthy(&collector) == 12).await;
+
+    // The collector is gone for a while: its hosts go on, and come back by themselves.
+    let before = collector.store.fleet_keys().unwrap();
+    let collector = collector.restart(hub.path()).await;
+    let is_later = |collector: &Collector| {
+        let after = collector.store.fleet_keys().unwrap();
+        after.iter().zip(&before).all(|(after, before)| after.counter > before.counter)
+    };
+    until("all are heard again with higher counters", || is_later(&collector)).await;
+    until("all are healthy again", || healthy(&collector) == 12).await;
+
+    // The clocks are put right. One host becomes two copies of one disk.
+    for host in hosts {
+        host.end().await;
+    }
+    let copy = folder();
+    for entry in std::fs::read_dir(folders[2].path()).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_file() && entry.file_name() != "lock" {
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let start =
+        |number: usize| Host::start(folders[number].path(), &format!("host-{number}"), &collector.url);
+    let hosts: Vec<Host> = (0..12).map(start).collect();
+    for host in &hosts {
+        host.reports().await;
+    }
+    let copied = Host::start(copy.path(), "host-2", &collector.url);
+    copied.reports().await;
+    let replayed = |host: &Host| host.target().error.contains("copies of one disk");
+    until("the first copy is refused", || replayed(&hosts[2])).await;
+    let conflict = |name: &str| {
+        let all = collector.hosts();
+        all.iter().find(|host| host.name == name).unwrap().conflict.is_some()
+    };
+    assert!(conflict("host-2") && !conflict("host-3"));
+    copied.end().await;
+    let folder_of_second = folder();
+    let second = Host::start(folder_of_second.path(), "host-3", &collector.url);
+    let token = collector.invite(json!({})).await;
+    assert!(join_fleet(&second.enrolments, &collector.url, &token).await.is_err());
+    assert!(conflict("host-3"));
+
+    // The collector is lost with its keys: no host reports to the new one by itself.
+    let port = collector.url.rsplit(':').next().unwrap().parse().unwrap();
+    collector.stop.cancel();
+    collector.server.await.unwrap();
+    let new = folder();
+    let collector = Collector::at(new.path(), Enrolment::Required, port).await;
+    until("each host says so", || {
+        let says = |host: &Host| {
+            let error = host.target().error;
+            error.contains("join it again") || error.contains("too many")
+        };
+        hosts.iter().all(says)
+    })
+    .await;
+    assert_eq!(collector.hosts().len(), 0);
+    let token = collector.invite(json!({})).await;
+    join_fleet(&hosts[5].enrolments, &collector.url, &token).await.unwrap();
+    until("one that joins again is healthy", || healthy(&collector) == 1).await;
 }

@@ -65,6 +65,7 @@ impl Host {
             instance: AgentId(instance.to_owned()),
             engine_version: Arc::new(|| Some("20.10.24".to_owned())),
             environment: Arc::new(environment),
+            requests: Default::default(),
             clock,
         };
         let stop = CancellationToken::new();

@@ -6,15 +6,15 @@ use std::{fs, path::Path, pin::Pin, sync::Arc};
 use axum::{Router, body::Body};
 use driftless_agent::{DryRun, Images, Inspection, Joined, Logs};
 use driftless_docker::{LogOptions, LogStream};
-use driftless_fleet::{FleetHistoryEntry, FleetStatus, HostReport, JoinAnswer, JoinRequest};
+use driftless_fleet::{FleetHistoryEntry, FleetStatus, HostReport, JoinAnswer, JoinRequest, ReportAnswer};
 use driftless_model::{
     AgentStatus, ApiToken, Application, AuditEntry, EffectiveSetting, Event, FreeSpace, HookStatus,
     ImageCleanup, ImageRetention, ImageUse, KeepReason, NotificationStatus, ObjectRef, PartSpec,
     RepositoryStatus, Revision,
 };
 use driftless_web::{
-    Accepted, Access, CreatedInvite, EnrolmentBody, ErrorBody, FleetKeys, InviteBody, RollbackBody,
-    ScaleBody, TestMessage, TokenBody, Waited, WhoAmI, openapi_paths, router,
+    Accepted, Access, CreatedInvite, EnrolmentBody, ErrorBody, FleetKeys, FleetRequest, FleetRequestBody,
+    InviteBody, RollbackBody, ScaleBody, TestMessage, TokenBody, Waited, WhoAmI, openapi_paths, router,
 };
 use http::Request;
 use http_body_util::BodyExt;
@@ -106,6 +106,9 @@ fn document() -> Value {
     schemas.add::<HostReport>();
     schemas.add::<FleetHistoryEntry>();
     schemas.add::<FleetKeys>();
+    schemas.add::<ReportAnswer>();
+    schemas.add::<FleetRequest>();
+    schemas.add::<FleetRequestBody>();
     schemas.add::<InviteBody>();
     schemas.add::<CreatedInvite>();
     schemas.add::<JoinRequest>();
@@ -126,7 +129,15 @@ fn document() -> Value {
     schemas.add_given("CreatedToken");
     let mut found = schemas.found;
     // Bodies with other fields are refused.
-    for name in ["RollbackBody", "ScaleBody", "TokenBody", "InviteBody", "EnrolmentBody", "JoinRequest"] {
+    for name in [
+        "RollbackBody",
+        "ScaleBody",
+        "TokenBody",
+        "InviteBody",
+        "EnrolmentBody",
+        "FleetRequestBody",
+        "JoinRequest",
+    ] {
         found.get_mut(name).unwrap()["additionalProperties"] = json!(false);
     }
     found.insert("Document".to_owned(), json!({ "type": "object", "required": ["openapi", "paths"] }));

@@ -38,6 +38,7 @@ use crate::{
     fleet_reports::{ReportSource, start_fleet_reports},
     fleet_source::start_fleet_source,
     fs_scan::CONCURRENT_SCANS,
+    host_requests::RequestSettings,
     host_values::ValueReader,
     image_cleanup::start_image_cleanup,
     image_tasks::{BuildLimits, CONCURRENT_BUILDS},
@@ -212,6 +213,10 @@ impl Agent {
             engine_version: Arc::new(move || facts.get().map(|info| info.version)),
             environment: environment.clone(),
             enrolments: enrolments.clone(),
+            requests: RequestSettings {
+                allowed: settings.fleet.allow_requests.clone(),
+                audit: settings.audit.clone(),
+            },
             clock,
         };
         let handle = handle.with_fleet_targets(start_fleet_reports(&settings.report, &source, &stop, &tasks));

@@ -74,6 +74,8 @@ pub(crate) struct Unsigned<'a> {
 /// The signature of one request. No other request is sent to this collector until it is dropped.
 pub(crate) struct Turn {
     pub(crate) signature: HostSignature,
+    /// The key of the collector.
+    pub(crate) collector: PublicKey,
     _counters: OwnedMutexGuard<Counters>,
 }
 
@@ -129,6 +131,11 @@ impl Enrolments {
         self.signer(url).is_some()
     }
 
+    /// The database of this agent, if it has joined a collector or may join one.
+    pub(crate) fn store(&self) -> Option<&Store> {
+        self.0.as_deref().map(|agent| &agent.store)
+    }
+
     /// Waits until a collector is joined.
     pub(crate) async fn joined(&self) {
         match &self.0 {
@@ -165,7 +172,7 @@ impl Enrolments {
             SignedParts { collector: &signer.collector, method: method.as_str(), path, report, instance };
         let signature = HostSignature::new(&signer.key, &shared.host, counter, body, &parts);
         let signature = signature.map_err(|error| ReportError::Counter(error.to_string()))?;
-        Ok(Some(Turn { signature, _counters: counters }))
+        Ok(Some(Turn { signature, collector: signer.collector, _counters: counters }))
     }
 
     /// This host and the places that it reports to. `None`: it reports to none.

@@ -5,9 +5,11 @@ use std::time::Duration;
 use http::{Method, StatusCode, header};
 
 use driftless_config::{FleetPlace, Secret};
-use driftless_fleet::{HostReport, JoinAnswer, JoinRequest, SIGNATURE_HEADER};
+use driftless_fleet::{
+    HostReport, HostSignature, JoinAnswer, JoinRequest, PublicKey, ReportAnswer, SIGNATURE_HEADER,
+};
 use driftless_git::{Lookup, read_secret};
-use driftless_model::{digest_hex, root_cause};
+use driftless_model::{HostRequest, digest_hex, root_cause};
 use driftless_trust::{Trust, read_certificates};
 
 use crate::{
@@ -52,16 +54,24 @@ struct CollectorMessage<'a> {
     body: Vec<u8>,
 }
 
+/// A request that has an answer.
+struct SentMessage {
+    response: reqwest::Response,
+    /// The signature of the request and the key of the collector, if it was signed.
+    signed: Option<(HostSignature, PublicKey)>,
+}
+
 /// Sends reports to another agent.
 pub(crate) struct CollectorSender {
     client: CollectorClient,
-    /// The digest of the report that the collector has.
+    /// The digest of the report that the collector has. `None` also after requests, whose results it may have missed.
     digest: Option<String>,
 }
 
 /// The answer of a collector to a heartbeat or a report.
 enum CollectorAnswer {
-    Taken,
+    /// With the requests in it.
+    Taken(Vec<HostRequest>),
     /// The collector does not have the report that the heartbeat names.
     Needed,
 }
@@ -95,7 +105,7 @@ impl CollectorClient {
     }
 
     /// Sends a request. The token is read each time, so that it can be rotated.
-    async fn send(&self, message: CollectorMessage<'_>) -> Result<reqwest::Response, ReportError> {
+    async fn send(&self, message: CollectorMessage<'_>) -> Result<SentMessage, ReportError> {
         let CollectorMessage { method, path, report, instance, body } = message;
         let unsigned = Unsigned { method: &method, path, report, instance, body: &body };
         // Held until there is an answer: the collector takes requests in the order of their counters.
@@ -120,7 +130,9 @@ impl CollectorClient {
                 .header(header::CONTENT_ENCODING, "gzip")
                 .body(body);
         }
-        request.send().await.map_err(|error| unreachable(&error))
+        let response = request.send().await.map_err(|error| unreachable(&error))?;
+        let signed = turn.map(|turn| (turn.signature, turn.collector));
+        Ok(SentMessage { response, signed })
     }
 
     /// Asks the collector to accept the key of this host.
@@ -140,7 +152,7 @@ impl CollectorClient {
     pub(crate) async fn get(&self, path: &str, most: usize) -> Result<CollectorBody, ReportError> {
         let message =
             CollectorMessage { method: Method::GET, path, report: "", instance: "", body: Vec::new() };
-        let mut response = self.send(message).await?;
+        let mut response = self.send(message).await?.response;
         let (status, date) = (response.status(), response.headers().get(header::DATE).cloned());
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(|error| unreachable(&error))? {
@@ -169,13 +181,13 @@ impl CollectorSender {
         Self { client, digest: None }
     }
 
-    /// Sends a heartbeat if the collector has this report, and else the report.
+    /// Sends a heartbeat if the collector has this report, and else the report. Returns the requests in the answer.
     pub(crate) async fn send(
         &mut self,
         report: &HostReport,
         json: &[u8],
         compressed: Vec<u8>,
-    ) -> Result<(), ReportError> {
+    ) -> Result<Vec<HostRequest>, ReportError> {
         let digest = digest_hex(json);
         let path = format!("/api/v1/fleet/hosts/{}", report.host);
         let named = format!("\"{digest}\"");
@@ -188,16 +200,22 @@ impl CollectorSender {
         };
         if self.digest.take().is_some_and(|delivered| delivered == digest) {
             match answer(self.client.send(put(&named, Vec::new())).await?).await? {
-                CollectorAnswer::Taken => {
-                    self.digest = Some(digest);
-                    return Ok(());
+                CollectorAnswer::Taken(requests) => {
+                    self.digest = requests.is_empty().then_some(digest);
+                    return Ok(requests);
                 }
                 CollectorAnswer::Needed => {}
             }
         }
-        answer(self.client.send(put("", compressed)).await?).await?;
-        self.digest = Some(digest);
-        Ok(())
+        match answer(self.client.send(put("", compressed)).await?).await? {
+            CollectorAnswer::Taken(requests) => {
+                self.digest = requests.is_empty().then_some(digest);
+                Ok(requests)
+            }
+            CollectorAnswer::Needed => {
+                Err(ReportError::Foreign("it asks for a report that it has".to_owned()))
+            }
+        }
     }
 }
 
@@ -221,13 +239,25 @@ async fn read_answer(mut response: reqwest::Response) -> Result<(StatusCode, Vec
     Ok((response.status(), body))
 }
 
-async fn answer(response: reqwest::Response) -> Result<CollectorAnswer, ReportError> {
+async fn answer(sent: SentMessage) -> Result<CollectorAnswer, ReportError> {
+    let SentMessage { response, signed } = sent;
+    let signature = response.headers().get(SIGNATURE_HEADER).cloned();
     let (status, body) = read_answer(response).await?;
-    match status {
-        StatusCode::NOT_MODIFIED => Ok(CollectorAnswer::Taken),
-        status if status.is_success() => Ok(CollectorAnswer::Taken),
-        StatusCode::PRECONDITION_REQUIRED => Ok(CollectorAnswer::Needed),
-        status => Err(ReportError::Refused { status, message: explanation(&body) }),
+    match (status, signed) {
+        (StatusCode::OK, Some((report, collector))) => {
+            let signature = signature.as_ref().and_then(|text| text.to_str().ok()).unwrap_or_default();
+            if !ReportAnswer::is_genuine(&collector, &report, &body, signature) {
+                let text = "it has requests that the collector has not signed, which are ignored";
+                return Err(ReportError::Foreign(text.to_owned()));
+            }
+            let answer: ReportAnswer =
+                serde_json::from_slice(&body).map_err(|error| ReportError::Foreign(error.to_string()))?;
+            Ok(CollectorAnswer::Taken(answer.requests))
+        }
+        (StatusCode::NOT_MODIFIED, _) => Ok(CollectorAnswer::Taken(Vec::new())),
+        (status, _) if status.is_success() => Ok(CollectorAnswer::Taken(Vec::new())),
+        (StatusCode::PRECONDITION_REQUIRED, _) => Ok(CollectorAnswer::Needed),
+        (status, _) => Err(ReportError::Refused { status, message: explanation(&body) }),
     }
 }
 

@@ -11,7 +11,7 @@ use driftless_clock::Clock;
 use driftless_config::{FleetPlace, FleetReports, PlaceKind};
 use driftless_fleet::{ApplicationReport, HostReport, RepositoryReport, SCHEMA, TargetStatus};
 use driftless_git::{Lookup, read_secret};
-use driftless_model::{AgentId, HostIdentity};
+use driftless_model::{AgentId, HostIdentity, HostRequest};
 use driftless_objects::{Objects, SecretSource};
 
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
     fleet_collector::{CollectorClient, CollectorSender},
     fleet_objects::ObjectSender,
     fleet_targets::FleetTargets,
+    host_requests::{HostRequests, RequestSettings},
     report_error::ReportError,
 };
 
@@ -43,6 +44,8 @@ pub struct ReportSource {
     pub engine_version: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// For the token.
     pub environment: Lookup,
+    /// The requests that collectors may make.
+    pub requests: RequestSettings,
     /// The collectors that get signed reports.
     pub enrolments: Enrolments,
     /// For the times in the status.
@@ -85,6 +88,7 @@ impl ReportSource {
             every: every.as_secs().max(1),
             repositories: repositories.collect(),
             applications: applications.collect(),
+            requests: Vec::new(),
         };
         report.within_limits()
     }
@@ -132,6 +136,14 @@ struct FleetReporter {
     sender: Option<Sender>,
 }
 
+/// A report that was taken.
+struct SentReport {
+    /// A warning of the place, or an empty text.
+    warning: String,
+    /// The requests of the collector.
+    requests: Vec<HostRequest>,
+}
+
 /// The way to a place.
 enum Sender {
     Collector(CollectorSender),
@@ -142,13 +154,21 @@ impl FleetReporter {
     async fn run(mut self, stop: CancellationToken) {
         let mut handle = self.source.handle.clone();
         loop {
-            let report = self.source.report(self.every);
+            let report = self.report().await;
             let sent = tokio::select! {
                 () = stop.cancelled() => return,
                 sent = self.send(&report) => sent,
             };
             let is_delivered = sent.is_ok();
+            let (sent, requests) = match sent {
+                Ok(sent) => (Ok(sent.warning), sent.requests),
+                Err(error) => (Err(error), Vec::new()),
+            };
             self.note(&report, sent);
+            if self.act(requests).await {
+                // The results are news. Nothing else is asked for again and again.
+                continue;
+            }
             let heartbeat = Instant::now() + self.every;
             loop {
                 tokio::select! {
@@ -158,8 +178,8 @@ impl FleetReporter {
                     is_published = handle.published() => if !is_published { return },
                 }
                 // After a failure only the time counts, so that a server that is down costs little.
-                let has_news =
-                    is_delivered && self.source.report(self.every).without_times() != report.without_times();
+                let has_news = is_delivered
+                    && self.source.report(self.every).without_times() != report.without_results();
                 if has_news {
                     tokio::select! {
                         () = stop.cancelled() => return,
@@ -169,6 +189,35 @@ impl FleetReporter {
                 }
             }
         }
+    }
+
+    /// The report with the results of the requests of this collector.
+    async fn report(&self) -> HostReport {
+        let mut report = self.source.report(self.every);
+        let Some(store) = self.source.enrolments.store().filter(|_| self.is_signed()) else { return report };
+        let (store, url) = (store.clone(), self.to.url.clone());
+        match tokio::task::spawn_blocking(move || store.host_request_results(&url)).await {
+            Ok(Ok(results)) => report.requests = results,
+            Ok(Err(error)) => {
+                tracing::warn!(error = chain(&error), "could not read the results of requests");
+            }
+            // The agent is stopping.
+            Err(_) => {}
+        }
+        report.within_limits()
+    }
+
+    fn is_signed(&self) -> bool {
+        self.source.enrolments.has(&self.to.url)
+    }
+
+    /// Acts on the requests of the collector. Returns whether there are results to report.
+    async fn act(&self, requests: Vec<HostRequest>) -> bool {
+        let Some(store) = self.source.enrolments.store().filter(|_| !requests.is_empty()) else {
+            return false;
+        };
+        let ReportSource { requests: settings, handle, clock, .. } = &self.source;
+        HostRequests::new(&self.to.url, settings, handle, store, *clock).act(requests).await
     }
 
     /// Publishes the result, and logs it if it is another one than before.
@@ -184,7 +233,7 @@ impl FleetReporter {
                     tracing::warn!(to, warning, "two machines report as one host");
                 }
                 let last_sent = Some(self.source.clock.now());
-                let signed = self.source.enrolments.has(to);
+                let signed = self.is_signed();
                 TargetStatus { last_sent, error: String::new(), warning, blocked: false, signed, ..before }
             }
             Err(error) => {
@@ -200,8 +249,8 @@ impl FleetReporter {
         self.source.handle.problems().set(SUBJECT, self.targets.blocked());
     }
 
-    /// Sends the report. Returns a warning of the place, or an empty text.
-    async fn send(&mut self, report: &HostReport) -> Result<String, ReportError> {
+    /// Sends the report.
+    async fn send(&mut self, report: &HostReport) -> Result<SentReport, ReportError> {
         let json = serde_json::to_vec(report).map_err(|error| ReportError::Write(error.to_string()))?;
         let compressed = compress(&json)?;
         let sender = match &mut self.sender {
@@ -210,9 +259,13 @@ impl FleetReporter {
         };
         match sender {
             Sender::Collector(collector) => {
-                collector.send(report, &json, compressed).await.map(|()| String::new())
+                let requests = collector.send(report, &json, compressed).await?;
+                Ok(SentReport { warning: String::new(), requests })
             }
-            Sender::Objects(objects) => objects.send(report, &compressed).await,
+            Sender::Objects(objects) => {
+                let warning = objects.send(report, &compressed).await?;
+                Ok(SentReport { warning, requests: Vec::new() })
+            }
         }
     }
 }

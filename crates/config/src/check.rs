@@ -14,7 +14,7 @@ use crate::{
     admission::AdmissionEntry,
     allow::Allow,
     file::{self, ApplicationEntry, Document, RepositoryEntry},
-    fleet_place::FleetPlace,
+    fleet_place::{FleetPlace, PlaceKind},
     origins::Origins,
     policy::inherit,
     registry::RegistryEntry,
@@ -62,7 +62,15 @@ impl Settings {
         };
         let to = self.report.to.iter().map(|place| (place, "report.to"));
         let all = to.chain(self.fleet.from.iter().map(|place| (place, "fleet.from")));
-        all.filter(|(place, _)| place.is_exposed()).map(|(place, key)| warning(place, key)).collect()
+        let exposed = all.filter(|(place, _)| place.is_exposed());
+        let mut warnings: Vec<Finding> = exposed.map(|(place, key)| warning(place, key)).collect();
+        let is_collector = |place: &FleetPlace| matches!(place.kind, PlaceKind::Collector { .. });
+        if !self.fleet.allow_requests.is_empty() && !self.report.to.iter().any(is_collector) {
+            let message = "it has no effect without a collector in `report.to`";
+            let finding = Finding::warning(Location::file(file), "fleet.allowRequests", message);
+            warnings.push(finding.help("docs/fleet.md#requests-to-hosts"));
+        }
+        warnings
     }
 
     /// Checks the rules between values again, after options changed the settings. Returns all broken rules.

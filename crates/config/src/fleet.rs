@@ -1,8 +1,9 @@
 //! The fleet: the places that this agent reports to, and the hosts whose reports it accepts or reads. A token stays the name
 //! of a file or variable.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
+use driftless_model::HostRequestKind;
 use driftless_yaml::Kind;
 
 use crate::{
@@ -30,6 +31,8 @@ pub struct Fleet {
     pub accept: bool,
     /// Whether hosts must be enrolled. Default: they may report with a token as well.
     pub enrolment: Enrolment,
+    /// The requests that a collector may make to this host, which has joined it. Default: none.
+    pub allow_requests: BTreeSet<HostRequestKind>,
     /// The place of reports that the agent reads in addition to those that it accepts. Default: none.
     pub from: Option<FleetPlace>,
     /// The names of hosts that are shown also if they have never reported.
@@ -88,6 +91,16 @@ pub(super) fn fleet(value: Value<'_>) -> Option<Fleet> {
     let accept = object.boolean("accept").unwrap_or_default();
     let words = [("optional", Enrolment::Optional), ("required", Enrolment::Required)];
     let enrolment = object.word("enrolment", &words);
+    let mut allow_requests = BTreeSet::new();
+    for item in object.items("allowRequests") {
+        let Some(text) = item.string() else { continue };
+        match HostRequestKind::ALL.iter().find(|(word, _)| *word == text) {
+            Some((_, kind)) => {
+                allow_requests.insert(*kind);
+            }
+            None => item.error("must be `sync`, `suspend`, `resume` or `rollback`"),
+        }
+    }
     let mut expected = Vec::new();
     for item in object.items("expected") {
         match item.string().map(host::name) {
@@ -104,5 +117,6 @@ pub(super) fn fleet(value: Value<'_>) -> Option<Fleet> {
     if !accept && enrolment.is_some() {
         object.value.error("`enrolment` has no effect without `accept: true`");
     }
-    Some(Fleet { accept, enrolment: enrolment.unwrap_or_default(), from, expected })
+    let enrolment = enrolment.unwrap_or_default();
+    Some(Fleet { accept, enrolment, allow_requests, from, expected })
 }

@@ -179,6 +179,11 @@ pub(super) static FLEET: Table = Table {
     keys: &[&[
         key("accept", Boolean, "Accept the reports of other hosts. Default: false"),
         key("enrolment", Word(&["optional", "required"]), "Whether hosts must join. Default: optional"),
+        key(
+            "allowRequests",
+            Strings,
+            "sync, suspend, resume, rollback: what a collector may ask. Default: none",
+        ),
         key("from", TextOr(&FLEET_PLACE), "Read the reports in s3://BUCKET/FOLDER or davs://HOST/FOLDER"),
         key("expected", Strings, "Hosts that are shown also if they have never reported"),
     ]],

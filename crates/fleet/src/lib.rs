@@ -26,6 +26,7 @@
 //! assert_eq!(hosts[0].state, HostState::Lost);
 //! ```
 
+mod answer;
 mod behind;
 mod drift;
 mod first_hosts;
@@ -39,6 +40,7 @@ mod signed;
 mod status;
 mod view;
 
+pub use answer::ReportAnswer;
 pub use behind::BehindCommit;
 pub use drift::{ApplicationDrift, FleetDrift, UnknownHost, fleet_drift};
 pub use first_hosts::{AfterDecision, AfterHold, AfterReason, KnownHosts, WaitingCommit, decide_after};

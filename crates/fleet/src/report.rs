@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    AppName, CommitId, HealthStatus, HostIdentity, SyncStatus, Timestamp, is_unprintable, printable,
+    AppName, CommitId, HealthStatus, HostIdentity, HostRequestResult, SyncStatus, Timestamp, is_unprintable,
+    printable,
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,9 @@ pub struct HostReport {
     /// By name.
     #[serde(default)]
     pub applications: Vec<ApplicationReport>,
+    /// The results of the last requests of the collector.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<HostRequestResult>,
 }
 
 /// One followed repository.
@@ -156,6 +160,7 @@ impl Default for HostReport {
             every: 30,
             repositories: Vec::new(),
             applications: Vec::new(),
+            requests: Vec::new(),
         }
     }
 }
@@ -182,6 +187,12 @@ impl HostReport {
         let mut report = self.clone();
         report.repositories.iter_mut().for_each(|repository| repository.fetched_at = None);
         report
+    }
+
+    /// The same without the times of fetches and the results of requests.
+    #[must_use]
+    pub fn without_results(&self) -> Self {
+        Self { requests: Vec::new(), ..self.without_times() }
     }
 
     /// A sentence if not all applications of the repository are in the report, as just after a start of the agent.
@@ -212,6 +223,7 @@ impl HostReport {
             repository.applications = kept + missing;
             self.repositories.push(repository);
         }
+        self.requests.clear();
         for message in self.messages().filter(|message| !message.is_empty()) {
             "it has a problem".clone_into(message);
         }
@@ -261,6 +273,9 @@ impl HostReport {
         if self.applications.len() > MOST_APPLICATIONS {
             return wrong("applications", &format!("has more than {MOST_APPLICATIONS} entries"));
         }
+        if self.requests.len() > MOST_PARTS {
+            return wrong("requests", &format!("has more than {MOST_PARTS} entries"));
+        }
         if self.repositories.len() > MOST_PARTS || self.labels.len() > MOST_PARTS {
             return wrong("repositories", &format!("or `labels` has more than {MOST_PARTS} entries"));
         }
@@ -280,6 +295,8 @@ impl HostReport {
         let labels = self.labels.iter().flat_map(|(label, value)| [label.as_str(), value.as_str()]);
         let texts = repositories.chain(applications).chain(labels).chain([self.agent_version.as_str()]);
         let texts = texts.chain([self.engine_version.as_str()]);
+        let requests = self.requests.iter().flat_map(|it| [it.id.as_str(), it.message.as_str()]);
+        let texts = texts.chain(requests);
         if texts.clone().any(is_long) {
             return wrong("message", &format!("or another text has more than {LONGEST_TEXT} characters"));
         }
@@ -291,7 +308,9 @@ impl HostReport {
 
     fn messages(&mut self) -> impl Iterator<Item = &mut String> {
         let repositories = self.repositories.iter_mut().map(|repository| &mut repository.message);
-        repositories.chain(self.applications.iter_mut().map(|application| &mut application.message))
+        let applications = self.applications.iter_mut().map(|application| &mut application.message);
+        let requests = self.requests.iter_mut().map(|result| &mut result.message);
+        repositories.chain(applications).chain(requests)
     }
 }
 

@@ -30,6 +30,8 @@ pub enum ActorKind {
     User,
     /// An enrolled host of the fleet, known by the key of its agent.
     Host,
+    /// A collector that this agent has joined, with the actor who asked it.
+    Collector,
     /// The webhook of a repository.
     Webhook,
     /// Nobody whom the agent knows: a login that failed.
@@ -57,6 +59,7 @@ impl fmt::Display for Actor {
             ActorKind::Token => "token",
             ActorKind::User => "user",
             ActorKind::Host => "host",
+            ActorKind::Collector => "collector",
             ActorKind::Webhook => "webhook",
         };
         write!(f, "{kind} {}", self.name)

@@ -61,6 +61,7 @@ mod hook;
 mod hook_record;
 mod host_config;
 mod host_identity;
+mod host_request;
 mod ignored_field;
 mod image_list;
 mod image_ref;
@@ -147,6 +148,7 @@ pub use hook::{HookOrigin, HookPhase};
 pub use hook_record::{HookRecord, HookRun};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
 pub use host_identity::{HostIdentity, HostSelector};
+pub use host_request::{HostRequest, HostRequestKind, HostRequestOutcome, HostRequestResult};
 pub use ignored_field::{IgnoredDifferences, IgnoredField, InvalidField};
 pub use image_list::{
     BroughtImage, CleanupRules, ImageCleanup, ImageRetention, ImageUse, KeepReason, ListedImage,

@@ -15,7 +15,7 @@ use crate::{database, error::BoxError};
 use driftless_clock::Clock;
 
 /// The tables of the backup. Those that a pin or suspension needs come first.
-pub(crate) const TABLES: [&str; 12] = [
+pub(crate) const TABLES: [&str; 13] = [
     "meta",
     "pins",
     "suspensions",
@@ -28,6 +28,7 @@ pub(crate) const TABLES: [&str; 12] = [
     "fleet_keys",
     "fleet_invites",
     "enrolments",
+    "host_requests",
 ];
 
 /// The backup of one state directory.

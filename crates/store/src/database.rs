@@ -142,6 +142,20 @@ const MIGRATIONS: &[&str] = &[
         counter INTEGER NOT NULL
     ) WITHOUT ROWID;
 ",
+    "
+    -- Requests of a collector to hosts, and on a host those that it has begun.
+    CREATE TABLE fleet_requests (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, host TEXT NOT NULL,
+        created INTEGER NOT NULL, expires INTEGER NOT NULL, request TEXT NOT NULL, sent INTEGER, ended INTEGER,
+        result TEXT
+    );
+    CREATE INDEX fleet_requests_by_host ON fleet_requests (host, sequence);
+    CREATE TABLE host_requests (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, url TEXT NOT NULL, at INTEGER NOT NULL,
+        result TEXT NOT NULL
+    );
+    CREATE INDEX host_requests_by_url ON host_requests (url, sequence);
+",
 ];
 
 /// The time to wait for another process that has locked the file, such as a backup.
@@ -368,6 +382,7 @@ mod tests {
         "e216abc6bcba86ca",
         "73206d121299de07",
         "0f4255a7b0fdd8d3",
+        "69a0c8e68ff9f829",
     ];
 
     #[test]

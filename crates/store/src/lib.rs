@@ -45,6 +45,7 @@ mod events;
 mod fleet;
 mod fleet_key_file;
 mod fleet_keys;
+mod fleet_requests;
 mod images;
 mod in_place;
 mod notifications;
@@ -69,6 +70,7 @@ pub use fleet::{
     FleetBounds, FleetChange, FleetFull, FleetRow, StoredConflict, StoredFleetEntry, StoredHost,
 };
 pub use fleet_keys::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, StoredEnrolment};
+pub use fleet_requests::StoredRequest;
 pub use notifications::IncidentUpdate;
 pub use queues::QueueLength;
 pub use state_dir::StateDir;

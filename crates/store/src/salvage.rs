@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, Row, params_from_iter, types::Value};
 
 /// All tables, those that users rely on first, with the column that holds JSON.
-const TABLES: [(&str, Option<&str>); 20] = [
+const TABLES: [(&str, Option<&str>); 21] = [
     ("pins", Some("pin")),
     ("suspensions", None),
     ("applications", Some("spec")),
@@ -15,6 +15,7 @@ const TABLES: [(&str, Option<&str>); 20] = [
     ("fleet_keys", Some("invited_by")),
     ("fleet_invites", Some("invited_by")),
     ("enrolments", None),
+    ("host_requests", Some("result")),
     ("meta", None),
     ("numbers", None),
     ("stack_contents", None),

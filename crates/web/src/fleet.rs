@@ -18,11 +18,14 @@ use serde::Deserialize;
 use super::{
     access::{Caller, Identity, audit::AuditNote},
     error::Error,
+    fleet_requests::{answer, take_results},
     shared::{Shared, read},
 };
 use driftless_agent::{INSTANCE_HEADER, fleet_hosts, last_report};
 use driftless_config::Enrolment;
-use driftless_fleet::{FleetHistoryEntry, FleetStatus, Freshness, HostReport, freshness, history_of};
+use driftless_fleet::{
+    FleetHistoryEntry, FleetStatus, Freshness, HostReport, HostSignature, freshness, history_of,
+};
 use driftless_model::{HostIdentity, Timestamp, digest_hex};
 use driftless_store as store;
 use driftless_store::{
@@ -128,12 +131,12 @@ pub(super) async fn report(
     Path(name): Path<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Error> {
+) -> Result<Response, Error> {
     if !shared.handle.fleet().accept {
         return Err(Error::NoCollector);
     }
     let now = shared.clock.now();
-    let is_signed = caller.signed_body.is_some();
+    let is_signed = caller.signature.is_some();
     if !is_signed {
         refuse_unsigned(&shared, &name, &headers, &caller, &note).await?;
     }
@@ -142,13 +145,16 @@ pub(super) async fn report(
         let digest = text(digest).trim_matches('"').to_owned();
         let instance = instance_of(&headers);
         let heard = read(&shared.store, move |store| store.hear_fleet_host(&name, &instance, &digest, now));
-        return if heard.await? { Ok(StatusCode::NOT_MODIFIED) } else { Err(Error::ReportNeeded) };
+        if !heard.await? {
+            return Err(Error::ReportNeeded);
+        }
+        return answered(&shared, caller.signature, StatusCode::NOT_MODIFIED, now).await;
     }
     let sent = tokio::time::timeout(SENT_WITHIN, to_bytes(body, LARGEST_SENT)).await;
     let sent = sent.map_err(|_| Error::BodyTooSlow)?;
     let too_large = || Error::ReportTooLarge(LARGEST_REPORT / 1024);
     let sent = sent.map_err(|_| too_large())?;
-    if caller.signed_body.is_some_and(|signed| signed != digest_hex(&sent)) {
+    if caller.signature.as_ref().is_some_and(|signed| signed.body != digest_hex(&sent)) {
         return Err(Error::NotEnrolled("the body is not the one that was signed".to_owned()));
     }
     let json = match headers.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
@@ -190,11 +196,15 @@ pub(super) async fn report(
             json.len().div_ceil(1024)
         ))),
         Ok(Acceptance::Stored(news)) => {
+            let ended = match &caller.signature {
+                Some(_) => take_results(&shared.store, &report, now).await?,
+                None => None,
+            };
             shared.handle.parsed_reports().keep(&name, &digest, report);
-            if let Some(news) = news {
-                note.set(&format!("{name}: {news}"));
+            if let Some(news) = news.map(|news| format!("{name}: {news}")).or(ended) {
+                note.set(&news);
             }
-            Ok(StatusCode::NO_CONTENT)
+            answered(&shared, caller.signature, StatusCode::NO_CONTENT, now).await
         }
         Ok(Acceptance::Taken { owner, is_news }) => {
             if is_news {
@@ -216,6 +226,20 @@ pub(super) async fn report(
             )))
         }
     }
+}
+
+/// The answer to a report that was taken: requests for the host, if there are any.
+async fn answered(
+    shared: &Shared,
+    signature: Option<HostSignature>,
+    status: StatusCode,
+    now: Timestamp,
+) -> Result<Response, Error> {
+    let requests = match signature {
+        Some(signature) => answer(&shared.store, signature, now).await?,
+        None => None,
+    };
+    Ok(requests.unwrap_or_else(|| status.into_response()))
 }
 
 /// Forgets a host. It comes back when it reports again.

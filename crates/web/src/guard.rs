@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use super::{
     access::{
         Authenticator, Credential, HostRefusal, Identity, Needed, ProviderLogin,
-        audit::{AuditNote, Auditor, REPORT, completed, entry, entry_of},
+        audit::{AuditNote, REPORT, completed, entry, entry_of},
         is_foreign, is_same_origin, needed,
     },
     error::Error,
@@ -24,7 +24,7 @@ use super::{
     peer::Peer,
     serve::Seat,
 };
-use driftless_agent::Handle;
+use driftless_agent::{Auditor, Handle};
 use driftless_fleet::SIGNATURE_HEADER;
 use driftless_model::{Actor, ActorKind, AuditResult, Channel};
 

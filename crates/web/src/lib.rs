@@ -20,7 +20,7 @@ use axum::{
 };
 use http::{StatusCode, header};
 
-use driftless_agent::Handle;
+use driftless_agent::{Auditor, Handle};
 use driftless_clock::Clock;
 use driftless_config::Settings;
 use driftless_store::Store;
@@ -33,6 +33,7 @@ mod error;
 mod events;
 mod fleet;
 mod fleet_keys;
+mod fleet_requests;
 mod guard;
 mod headers;
 mod images;
@@ -60,6 +61,7 @@ pub use access_routes::{CreatedToken, TokenBody, WhoAmI};
 pub use api::{Accepted, RollbackBody};
 pub use error::{ErrorBody, ErrorDetail};
 pub use fleet_keys::{CreatedInvite, EnrolledHost, EnrolmentBody, FleetKeys, InviteBody, OpenInvite};
+pub use fleet_requests::{FleetRequest, FleetRequestBody};
 pub use limits::BODY_LIMIT;
 pub use metrics::metrics_router;
 pub use notifications::TestMessage;
@@ -71,7 +73,7 @@ pub use wait::{Goal, Waited};
 pub use webhooks::{Receiver, webhook_routes};
 pub use workloads::ScaleBody;
 
-use access::{Authenticator, audit::Auditor};
+use access::Authenticator;
 use guard::Guard;
 use operation::Operation;
 use shared::Shared;

@@ -8,7 +8,7 @@ use http::header;
 use serde_json::Value;
 
 use crate::{
-    access_routes, api, events, fleet, fleet_keys, images, metrics, notifications, objects,
+    access_routes, api, events, fleet, fleet_keys, fleet_requests, images, metrics, notifications, objects,
     operation::{
         Content::{List, Nothing, One, Text},
         Operation, Query, paths,
@@ -357,6 +357,7 @@ fn fleet_administration() -> Vec<Operation> {
     vec![
         Operation::new("put", "/api/v1/fleet/hosts/{name}", put(fleet::report), "Report the state of a host")
             .body("HostReport", false)
+            .answers(200, One("ReportAnswer"), "It is taken, and there are requests for the host, signed.")
             .answers(204, Nothing, "The report is stored.")
             .answers(304, Nothing, "The collector has this report already.")
             .fails(409, "Another machine has the name, or the counter of a signed request is not new.")
@@ -395,5 +396,26 @@ fn fleet_administration() -> Vec<Operation> {
             .fails(409, "This agent does not report to this URL, or has no name.")
             .fails(502, "The collector did not answer, or refused.")
             .stores(),
+        Operation::new(
+            "post",
+            "/api/v1/fleet/hosts/{name}/requests",
+            post(fleet_requests::create),
+            "Ask an enrolled host to do something",
+        )
+        .body("FleetRequestBody", true)
+        .answers(201, One("FleetRequest"), "The request waits for the next report of the host.")
+        .fails(409, "The host is not enrolled, or has too many requests.")
+        .stores(),
+        Operation::new(
+            "get",
+            "/api/v1/fleet/requests",
+            get(fleet_requests::list),
+            "The requests to hosts, newest first",
+        )
+        .query("host", Query::Text, "Only this host")
+        .query("limit", Query::Number, "Number of requests, at most 1000. Default: 100")
+        .answers(200, List("FleetRequest"), "The requests with their results.")
+        .fails(404, "This agent accepts no reports.")
+        .stores(),
     ]
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    access::{Authenticator, audit::Auditor},
+    access::Authenticator,
     error::Error,
     limits::{MOST_STREAMS, MOST_WAITS},
     webhooks::Receiver,
 };
-use driftless_agent::Handle;
+use driftless_agent::{Auditor, Handle};
 use driftless_clock::Clock;
 use driftless_store as store;
 use driftless_store::Store;

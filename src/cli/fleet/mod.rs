@@ -11,6 +11,8 @@ mod join;
 mod keys;
 mod picture;
 mod remove;
+mod request;
+mod requests;
 mod revoke;
 mod status;
 mod wait;
@@ -21,6 +23,8 @@ use invite::{FleetInviteArgs, invite};
 use join::{FleetJoinArgs, join};
 use keys::{FleetKeysArgs, keys};
 use remove::{FleetRemoveArgs, remove};
+use request::{FleetRequestArgs, request};
+use requests::{FleetRequestsArgs, requests};
 use revoke::{FleetRevokeArgs, revoke};
 use status::{FleetStatusArgs, status};
 use wait::{FleetWaitArgs, wait};
@@ -40,6 +44,8 @@ pub(super) enum FleetCommand {
     Join(FleetJoinArgs),
     Keys(FleetKeysArgs),
     Revoke(FleetRevokeArgs),
+    Request(FleetRequestArgs),
+    Requests(FleetRequestsArgs),
 }
 
 pub(super) async fn fleet(command: &FleetCommand, context: &Context<'_>) -> Result<Verdict, CliError> {
@@ -53,5 +59,7 @@ pub(super) async fn fleet(command: &FleetCommand, context: &Context<'_>) -> Resu
         FleetCommand::Join(args) => join(args, context).await,
         FleetCommand::Keys(args) => keys(args, context).await,
         FleetCommand::Revoke(args) => revoke(args, context).await,
+        FleetCommand::Request(args) => request(args, context).await,
+        FleetCommand::Requests(args) => requests(args, context).await,
     }
 }

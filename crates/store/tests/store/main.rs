@@ -151,6 +151,8 @@ pub(crate) fn make_older(connection: &rusqlite::Connection) {
         "fleet_keys",
         "fleet_invites",
         "enrolments",
+        "fleet_requests",
+        "host_requests",
         "images",
         "containers",
         "known_containers",

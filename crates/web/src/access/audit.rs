@@ -1,12 +1,6 @@
-//! Writes the audit: one entry for each request that changes something, before it is answered.
+//! The entries of the audit: one for each request that changes something, before it is answered.
 
-use std::{
-    fs::OpenOptions,
-    io::Write as _,
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{identify::Identity, permission::Needed};
 use crate::{error::ErrorDetail, route::path_names};
@@ -14,17 +8,11 @@ use axum::{
     extract::{MatchedPath, Request},
     response::Response,
 };
-use driftless_clock::Clock;
-use driftless_config::Audit;
-use driftless_model::{Actor, AppName, AuditEntry, AuditResult, Channel};
-use driftless_store::Store;
+use driftless_model::{Actor, AuditEntry, AuditResult, Channel};
 use http::{StatusCode, header};
 
 /// The action of a host that reports its state.
 pub(crate) const REPORT: &str = "report host";
-
-/// The longest detail or message of an entry, in characters.
-const LONGEST_TEXT: usize = 500;
 
 /// The text that a handler adds to the entry of its request, such as the revision of a rollback.
 #[derive(Clone, Default)]
@@ -41,54 +29,6 @@ impl AuditNote {
 
     fn take(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// Writes entries to the database and to the file of the configuration.
-pub(crate) struct Auditor {
-    store: Store,
-    settings: Audit,
-    clock: Clock,
-}
-
-impl Auditor {
-    pub(crate) fn new(store: Store, settings: Audit, clock: Clock) -> Self {
-        Self { store, settings, clock }
-    }
-
-    /// Stores an entry. If that fails, the log has it.
-    pub(crate) async fn store(&self, entry: impl Into<Option<AuditEntry>>) {
-        let Some(mut entry) = entry.into() else { return };
-        entry.at = self.clock.now();
-        for text in [&mut entry.detail, &mut entry.message] {
-            if text.chars().count() > LONGEST_TEXT {
-                *text = text.chars().take(LONGEST_TEXT).collect();
-            }
-        }
-        tracing::info!(
-            actor = %entry.actor, app = entry.app.as_ref().map(AppName::as_str), action = entry.action,
-            from = entry.from, detail = entry.detail, result = %entry.result, "request"
-        );
-        let (store, Audit { keep, file }) = (self.store.clone(), self.settings.clone());
-        let written = tokio::task::spawn_blocking(move || {
-            let stored = store.append_audit(entry.clone(), keep);
-            let entry = stored.as_ref().unwrap_or(&entry);
-            let error = stored.as_ref().err();
-            if let Some(error) = error {
-                tracing::error!(
-                    actor = %entry.actor, action = entry.action, app = entry.app.as_ref().map(AppName::as_str),
-                    result = %entry.result, error = error as &dyn std::error::Error,
-                    "could not store an audit entry"
-                );
-            }
-            if let Some(file) = &file
-                && let Err(error) = append_line(file, entry)
-            {
-                tracing::error!(file = %file.display(), %error, "could not append to the file of the audit");
-            }
-        });
-        // A panic is in the log.
-        let _ = written.await;
     }
 }
 
@@ -118,13 +58,6 @@ pub(crate) fn completed(
     let error = response.extensions().get::<ErrorDetail>();
     entry.message = error.map(|error| error.message.clone()).unwrap_or_default();
     Some(entry)
-}
-
-/// Opens the file for each line, so that it can be rotated.
-fn append_line(file: &Path, entry: &AuditEntry) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(entry)?;
-    line.push(b'\n');
-    OpenOptions::new().append(true).create(true).mode(0o600).open(file)?.write_all(&line)
 }
 
 /// The entry of a request, before its result is known.
@@ -169,6 +102,7 @@ fn action(route: &str) -> String {
         "/api/v1/tokens" => "create token".to_owned(),
         "/api/v1/tokens/{token}" => "revoke token".to_owned(),
         "/api/v1/fleet/hosts/{name}" => "remove host".to_owned(),
+        "/api/v1/fleet/hosts/{name}/requests" => "request host".to_owned(),
         "/api/v1/fleet/invites" => "invite host".to_owned(),
         "/api/v1/fleet/keys/{name}" => "revoke key".to_owned(),
         "/api/v1/fleet/enrolments" => "join fleet".to_owned(),

@@ -21,6 +21,7 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_config::TrustedProxy;
+use driftless_fleet::HostSignature;
 use driftless_model::{Actor, ActorKind, AppName, Scope};
 use driftless_oidc::Answer;
 use driftless_store::{Store, TOKEN_PREFIX};
@@ -39,8 +40,8 @@ pub(crate) struct Identity {
     pub(crate) credential: Credential,
     /// The address of the client, also behind a trusted proxy. `socket`: the Unix socket. Empty: the agent's own process.
     pub(crate) from: String,
-    /// The SHA-256 that the body must have, in hexadecimal digits, if the request is signed.
-    pub(crate) signed_body: Option<String>,
+    /// The signature of the request, if it is signed by an enrolled host. Its body must have the digest in it.
+    pub(crate) signature: Option<HostSignature>,
 }
 
 /// The way in which an actor was identified.
@@ -118,6 +119,8 @@ pub(crate) struct Authenticator {
     tokens: TokenRegistry,
     session_key: [u8; 32],
     pub(super) failures: FailureRates,
+    /// Signed requests that were refused. They lock nobody out who logs in or joins from the same address.
+    pub(super) wrong_signatures: FailureRates,
     pub(super) store: Store,
     pub(super) clock: Clock,
 }
@@ -128,8 +131,8 @@ impl Authenticator {
         let tokens = TokenRegistry::load(store.clone());
         let provider_login =
             access.provider.clone().map(|provider| ProviderLogin::new(provider, session_key, clock));
-        let failures = FailureRates::default();
-        Self { access, provider_login, tokens, session_key, failures, store, clock }
+        let (failures, wrong_signatures) = (FailureRates::default(), FailureRates::default());
+        Self { access, provider_login, tokens, session_key, failures, wrong_signatures, store, clock }
     }
 
     pub(crate) fn tokens(&self) -> &TokenRegistry {
@@ -184,7 +187,7 @@ impl Authenticator {
         }
         let actor = Actor::new(ActorKind::LocalUser, name);
         let (credential, from) = (Credential::LocalUser, SOCKET.to_owned());
-        Ok(Identity { actor, scopes, credential, from, signed_body: None })
+        Ok(Identity { actor, scopes, credential, from, signature: None })
     }
 
     /// The actor and scopes of a token. Wrong ones are limited by the client's address.
@@ -366,5 +369,5 @@ pub(super) fn identity(
     from: Option<IpAddr>,
 ) -> Identity {
     let from = from.map(|it| it.to_string()).unwrap_or_default();
-    Identity { actor, scopes, credential, from, signed_body: None }
+    Identity { actor, scopes, credential, from, signature: None }
 }

@@ -65,7 +65,7 @@ impl Authenticator {
         self.clock.now()
     }
 
-    /// The host that has signed a request. Refused requests are limited by the client's address, as wrong tokens.
+    /// The host that has signed a request. Refused requests are limited by the client's address.
     pub(crate) async fn identify_host(
         self: &Arc<Self>,
         (method, uri): (Method, Uri),
@@ -91,17 +91,17 @@ impl Authenticator {
         if !matches!(decision, Decision::Genuine)
             && let Some(from) = from
         {
-            self.failures.check(from).map_err(|seconds| refusal(Error::TooMany { seconds }))?;
-            if self.failures.note(from) {
+            self.wrong_signatures.check(from).map_err(|seconds| refusal(Error::TooMany { seconds }))?;
+            if self.wrong_signatures.note(from) {
                 tracing::warn!(%from, host = signature.host, "a signed request was refused; more within a minute are not logged");
             }
         }
-        let host = signature.host;
+        let host = signature.host.clone();
         match decision {
             Decision::Genuine => {
                 let (actor, scopes) = (Actor::new(ActorKind::Host, host.clone()), vec![Scope::Report(host)]);
                 let mut identity = identity(actor, scopes, Credential::Signature, from);
-                identity.signed_body = Some(signature.body);
+                identity.signature = Some(signature);
                 Ok(identity)
             }
             Decision::WrongSignature => Err(refusal(Error::NotEnrolled(

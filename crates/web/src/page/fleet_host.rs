@@ -19,8 +19,12 @@ use crate::{
     error::Error,
     fleet::fleet_status,
     fleet_keys::EnrolledHost,
+    fleet_requests::FleetRequest,
     shared::{Shared, read},
 };
+
+/// The requests that the page shows.
+const MOST_REQUESTS: u64 = 20;
 
 pub(crate) async fn show(
     Caller(caller): Caller,
@@ -36,6 +40,10 @@ pub(crate) async fn show(
     let wanted = name.clone();
     let key = read(&shared.store, move |store| store.fleet_key(&wanted)).await;
     let key = key.map_err(|error| PageError::new(&caller, &shared, &path, error))?.map(EnrolledHost::of);
+    let wanted = name.clone();
+    let requests = read(&shared.store, move |store| store.fleet_requests(Some(&wanted), MOST_REQUESTS)).await;
+    let requests = requests.map_err(|error| PageError::new(&caller, &shared, &path, error))?;
+    let requests: Vec<FleetRequest> = requests.into_iter().map(FleetRequest::of).collect();
     let now = shared.clock.now();
     let page = Page::new(&caller, &shared, &path).title(&format!("Host {name}"));
     let body = html! {
@@ -54,6 +62,10 @@ pub(crate) async fn show(
             (facts(host, report, key.as_ref(), now))
             h2 { "Applications" }
             (application_table(host, report))
+        }
+        @if !requests.is_empty() {
+            h2 { "Requests" }
+            (request_table(&requests, now))
         }
     };
     Ok(respond(&page, &body).into_response())
@@ -84,6 +96,36 @@ fn facts(host: &HostView, report: &HostReport, key: Option<&EnrolledHost>, now: 
                 dd {
                     @for (label, value) in &report.labels {
                         span.mono { (Text(label)) "=" (Text(value)) } " "
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The last requests of this collector to the host.
+fn request_table(requests: &[FleetRequest], now: Timestamp) -> Markup {
+    html! {
+        div.scroll tabindex="0" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Request" }
+                        th scope="col" { "Application" }
+                        th scope="col" { "By" }
+                        th scope="col" { "Made" }
+                        th scope="col" { "State" }
+                    }
+                }
+                tbody {
+                    @for it in requests {
+                        tr {
+                            td { (it.request.kind.word()) @if let Some(to) = &it.request.to { " to " (Text(to)) } }
+                            td { (Text(&it.request.application)) }
+                            td { (Text(&it.request.actor)) }
+                            td { (RelativeTime { at: it.created, now }) }
+                            td { (Text(it.state(now))) }
+                        }
                     }
                 }
             }

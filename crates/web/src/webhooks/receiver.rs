@@ -12,8 +12,8 @@ use super::{
     keyring,
     keyring::{Hook, Keyring},
 };
-use crate::{access::audit::Auditor, rates::Rates};
-use driftless_agent::Handle;
+use crate::rates::Rates;
+use driftless_agent::{Auditor, Handle};
 use driftless_clock::Clock;
 use driftless_config::{Settings, local_url};
 use driftless_forge::webhook;

@@ -1,0 +1,260 @@
+//! Requests of a collector to enrolled hosts. A collector stores each request until the host has reported its result. A host
+//! stores the id of a request before it acts, so that it acts at most once, also after a crash.
+
+use driftless_model::{HostRequest, HostRequestOutcome, HostRequestResult, Timestamp};
+use rusqlite::{OptionalExtension, Row, params};
+
+use crate::{
+    error::{Durability, Error},
+    store::{Store, from_sql, readable, to_json, to_sql},
+};
+
+const WHAT: &str = "the requests of the fleet";
+
+/// The most requests that a collector stores, and the most ids that a host stores. The oldest are removed.
+const MOST: u64 = 1000;
+
+/// The most results in a report.
+const MOST_RESULTS: u64 = 20;
+
+/// A request at a collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRequest {
+    /// The name of the host.
+    pub host: String,
+    /// The request.
+    pub request: HostRequest,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it was last sent.
+    pub sent: Option<Timestamp>,
+    /// When the host reported the result.
+    pub ended: Option<Timestamp>,
+    /// The result.
+    pub result: Option<HostRequestResult>,
+}
+
+impl Store {
+    /// Stores a request to a host. False: `most` requests wait for this host already.
+    pub fn create_fleet_request(
+        &self,
+        host: &str,
+        request: &HostRequest,
+        most: u64,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
+        self.write(WHAT, Durability::Power, |transaction| {
+            let waiting: i64 = transaction.query_row(
+                "SELECT COUNT(*) FROM fleet_requests WHERE host = ?1 AND ended IS NULL AND expires > ?2",
+                params![host, to_sql(now.0)],
+                |row| row.get(0),
+            )?;
+            if from_sql(waiting) >= most {
+                return Ok(false);
+            }
+            transaction.execute(
+                "INSERT INTO fleet_requests (id, host, created, expires, request) VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![request.id, host, to_sql(now.0), to_sql(request.expires.0), to_json(request)?],
+            )?;
+            transaction.execute(
+                "DELETE FROM fleet_requests WHERE sequence <= (SELECT MAX(sequence) FROM fleet_requests) - ?1",
+                params![to_sql(MOST)],
+            )?;
+            Ok(true)
+        })
+    }
+
+    /// The requests that a host is to get now, oldest first: those that have no result and have not expired.
+    pub fn due_fleet_requests(
+        &self,
+        host: &str,
+        most: u64,
+        now: Timestamp,
+    ) -> Result<Vec<HostRequest>, Error> {
+        let due: Vec<HostRequest> = self.read(WHAT, |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT request FROM fleet_requests WHERE host = ?1 AND ended IS NULL AND expires > ?2
+                 ORDER BY sequence LIMIT ?3",
+            )?;
+            let rows = statement
+                .query_map(params![host, to_sql(now.0), to_sql(most)], |row| row.get::<_, String>(0))?;
+            let texts: Vec<String> = rows.collect::<Result<_, _>>()?;
+            Ok(texts.iter().filter_map(|text| readable("a request of the fleet", text)).collect())
+        })?;
+        if !due.is_empty() {
+            self.write(WHAT, Durability::Process, |transaction| {
+                let mut update =
+                    transaction.prepare_cached("UPDATE fleet_requests SET sent = ?2 WHERE id = ?1")?;
+                for request in &due {
+                    update.execute(params![request.id, to_sql(now.0)])?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(due)
+    }
+
+    /// Stores the results that a host has reported. Returns the requests that end by that.
+    pub fn end_fleet_requests(
+        &self,
+        host: &str,
+        results: &[HostRequestResult],
+        now: Timestamp,
+    ) -> Result<Vec<StoredRequest>, Error> {
+        if results.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.write(WHAT, Durability::Power, |transaction| {
+            let mut ended = Vec::new();
+            for result in results {
+                let changed = transaction.execute(
+                    "UPDATE fleet_requests SET ended = ?3, result = ?4
+                     WHERE id = ?1 AND host = ?2 AND ended IS NULL",
+                    params![result.id, host, to_sql(now.0), to_json(result)?],
+                )?;
+                if changed > 0 {
+                    let query = format!("{SELECT} WHERE id = ?1");
+                    ended.extend(
+                        transaction.query_row(&query, params![result.id], stored_request).optional()?,
+                    );
+                }
+            }
+            Ok(ended.into_iter().flatten().collect())
+        })
+    }
+
+    /// The requests to a host or to all, newest first.
+    pub fn fleet_requests(&self, host: Option<&str>, limit: u64) -> Result<Vec<StoredRequest>, Error> {
+        self.read(WHAT, |connection| {
+            let query = format!("{SELECT} WHERE (?1 IS NULL OR host = ?1) ORDER BY sequence DESC LIMIT ?2");
+            let mut statement = connection.prepare_cached(&query)?;
+            let rows = statement.query_map(params![host, to_sql(limit)], stored_request)?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        })
+    }
+
+    /// Stores on a host that it is about to act on a request of a collector. False: it was stored before, and it must not act.
+    pub fn begin_host_request(&self, url: &str, id: &str, now: Timestamp) -> Result<bool, Error> {
+        let message = "the agent ended while it accepted the request".to_owned();
+        let unknown = HostRequestResult { id: id.to_owned(), outcome: HostRequestOutcome::Unknown, message };
+        self.write_twice(WHAT, Durability::Power, |transaction| {
+            let begun = transaction.execute(
+                "INSERT OR IGNORE INTO host_requests (id, url, at, result) VALUES (?1, ?2, ?3, ?4)",
+                params![id, url, to_sql(now.0), to_json(&unknown)?],
+            )?;
+            transaction.execute(
+                "DELETE FROM host_requests WHERE sequence <= (SELECT MAX(sequence) FROM host_requests) - ?1",
+                params![to_sql(MOST)],
+            )?;
+            Ok(begun > 0)
+        })
+    }
+
+    /// Stores on a host the result of a request that it has begun.
+    pub fn end_host_request(&self, result: &HostRequestResult) -> Result<(), Error> {
+        self.write_twice(WHAT, Durability::Power, |transaction| {
+            transaction.execute(
+                "UPDATE host_requests SET result = ?2 WHERE id = ?1",
+                params![result.id, to_json(result)?],
+            )?;
+            Ok(())
+        })
+    }
+
+    /// The results of the last requests of a collector, newest first.
+    pub fn host_request_results(&self, url: &str) -> Result<Vec<HostRequestResult>, Error> {
+        self.read(WHAT, |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT result FROM host_requests WHERE url = ?1 ORDER BY sequence DESC LIMIT ?2",
+            )?;
+            let rows =
+                statement.query_map(params![url, to_sql(MOST_RESULTS)], |row| row.get::<_, String>(0))?;
+            let texts: Vec<String> = rows.collect::<Result<_, _>>()?;
+            Ok(texts.iter().filter_map(|text| readable("a result of the fleet", text)).collect())
+        })
+    }
+}
+
+const SELECT: &str = "SELECT host, request, created, sent, ended, result FROM fleet_requests";
+
+/// `None`: another release has written it.
+fn stored_request(row: &Row<'_>) -> Result<Option<StoredRequest>, rusqlite::Error> {
+    let (request, result): (String, Option<String>) = (row.get(1)?, row.get(5)?);
+    let Some(request) = readable("a request of the fleet", &request) else { return Ok(None) };
+    let time = |value: Option<i64>| value.map(|at| Timestamp(from_sql(at)));
+    Ok(Some(StoredRequest {
+        host: row.get(0)?,
+        request,
+        created: Timestamp(from_sql(row.get(2)?)),
+        sent: time(row.get(3)?),
+        ended: time(row.get(4)?),
+        result: result.and_then(|text| readable("a result of the fleet", &text)),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driftless_clock::Clock;
+    use driftless_model::{Actor, AppName, HostRequestKind};
+
+    fn request(id: &str, expires: u64) -> HostRequest {
+        HostRequest {
+            id: id.to_owned(),
+            kind: HostRequestKind::Sync,
+            application: AppName::from("shop"),
+            to: None,
+            actor: Actor::agent(),
+            expires: Timestamp(expires),
+        }
+    }
+
+    fn result(id: &str, outcome: HostRequestOutcome) -> HostRequestResult {
+        HostRequestResult { id: id.to_owned(), outcome, message: String::new() }
+    }
+
+    #[test]
+    fn request_is_due_until_its_result_or_its_end() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let now = Timestamp(10);
+        assert!(store.create_fleet_request("nas", &request("a", 100), 2, now).unwrap());
+        assert!(store.create_fleet_request("nas", &request("b", 50), 2, now).unwrap());
+        assert!(!store.create_fleet_request("nas", &request("c", 50), 2, now).unwrap());
+        assert!(store.create_fleet_request("web", &request("d", 50), 2, now).unwrap());
+        let ids = |host, at| -> Vec<String> {
+            let due = store.due_fleet_requests(host, 9, Timestamp(at)).unwrap();
+            due.into_iter().map(|it| it.id).collect()
+        };
+        let accepted = result("a", HostRequestOutcome::Accepted);
+        assert_eq!(ids("nas", 20), ["a", "b"]);
+        assert_eq!(ids("nas", 50), ["a"], "the other one has expired");
+        let of_another = store.end_fleet_requests("web", std::slice::from_ref(&accepted), now).unwrap();
+        assert_eq!(of_another, [], "another host cannot end it");
+        let ended = store.end_fleet_requests("nas", std::slice::from_ref(&accepted), Timestamp(60)).unwrap();
+        assert_eq!((ended.len(), ended[0].ended), (1, Some(Timestamp(60))));
+        assert_eq!(store.end_fleet_requests("nas", &[accepted], Timestamp(61)).unwrap(), []);
+        assert_eq!(ids("nas", 60), Vec::<String>::new());
+        let all = store.fleet_requests(None, 9).unwrap();
+        let all: Vec<_> = all.iter().map(|it| (it.request.id.as_str(), it.result.is_some())).collect();
+        assert_eq!(all, [("d", false), ("b", false), ("a", true)]);
+        assert_eq!(store.fleet_requests(Some("nas"), 9).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn host_begins_each_request_once() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        assert!(store.begin_host_request("http://hub", "a", Timestamp(1)).unwrap());
+        assert!(!store.begin_host_request("http://hub", "a", Timestamp(2)).unwrap());
+        assert!(!store.begin_host_request("http://other", "a", Timestamp(2)).unwrap());
+        let results = store.host_request_results("http://hub").unwrap();
+        assert_eq!(results[0].outcome, HostRequestOutcome::Unknown, "as after a crash");
+        store.end_host_request(&result("a", HostRequestOutcome::Accepted)).unwrap();
+        let results = store.host_request_results("http://hub").unwrap();
+        assert_eq!(results, [result("a", HostRequestOutcome::Accepted)]);
+        assert_eq!(store.host_request_results("http://other").unwrap(), []);
+        for number in 0..25 {
+            store.begin_host_request("http://hub", &number.to_string(), Timestamp(3)).unwrap();
+        }
+        assert_eq!(store.host_request_results("http://hub").unwrap().len(), 20);
+    }
+}

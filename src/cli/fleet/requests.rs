@@ -1,0 +1,118 @@
+//! `driftless fleet requests`: the requests of a collector to its hosts, with their results.
+
+use clap::Args;
+
+use driftless_model::{HostIdentity, HostRequestOutcome, Timestamp};
+use driftless_web::FleetRequest;
+
+use super::remove::NoHostName;
+use crate::cli::{
+    client::Client,
+    context::{Context, Verdict},
+    error::Error,
+    options::{Output, ServerArgs},
+    output::{json, print, yaml},
+    screen::{Colours, Paint, plain},
+    span::span,
+    table::{Cell, Table},
+};
+
+/// Show the requests to enrolled hosts with their results, newest first.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct FleetRequestsArgs {
+    /// Only this host.
+    #[arg(long, value_name = "HOST")]
+    only: Option<String>,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(super) async fn requests(args: &FleetRequestsArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let query = match &args.only {
+        Some(host) if !HostIdentity::is_name(host) => return Err(NoHostName(host.clone()).into()),
+        Some(host) => format!("?host={host}"),
+        None => String::new(),
+    };
+    let client = Client::new(&args.server, context.environment)?;
+    let requests: Vec<FleetRequest> = client.get(&format!("/api/v1/fleet/requests{query}")).await?;
+    print(&match args.output {
+        Output::Json => json(&requests),
+        Output::Yaml => yaml(&requests),
+        Output::Table | Output::Wide => table(&requests, context.clock.now(), context.colours),
+    })?;
+    Ok(Verdict::Yes)
+}
+
+fn table(requests: &[FleetRequest], now: Timestamp, colours: Colours) -> String {
+    if requests.is_empty() {
+        return "no requests; `driftless fleet request HOST sync APP` makes one\n".to_owned();
+    }
+    let mut table = Table::new(0, &["AGE", "HOST", "REQUEST", "APPLICATION", "BY", "STATE"]);
+    for it in requests {
+        let paint = match it.result.as_ref().map(|result| result.outcome) {
+            Some(HostRequestOutcome::Accepted) => Paint::Good,
+            Some(HostRequestOutcome::Refused | HostRequestOutcome::Unknown) => Paint::Bad,
+            None => Paint::Soft,
+        };
+        let to = it.request.to.as_ref().map(|to| format!(" to {}", plain(to))).unwrap_or_default();
+        table.row([
+            span(now.since(it.created)).into(),
+            Cell::painted(Paint::Strong, plain(&it.host)),
+            format!("{}{to}", it.request.kind.word()).into(),
+            plain(it.request.application.as_str()).into(),
+            plain(&it.request.actor.to_string()).into(),
+            Cell::painted(paint, plain(&it.state(now))),
+        ]);
+    }
+    table.render(colours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driftless_model::{Actor, AppName, HostRequest, HostRequestKind, HostRequestResult};
+
+    #[test]
+    fn state_of_each_request_is_shown() {
+        let now = Timestamp(10_000_000);
+        let request = |kind, to: Option<&str>| HostRequest {
+            id: "0a".to_owned(),
+            kind,
+            application: AppName::from("shop"),
+            to: to.map(str::to_owned),
+            actor: Actor::agent(),
+            expires: Timestamp(now.0 + 1),
+        };
+        let waiting = FleetRequest {
+            host: "nas".to_owned(),
+            request: request(HostRequestKind::Rollback, Some("3")),
+            created: Timestamp(now.0 - 5_000),
+            sent: None,
+            ended: None,
+            result: None,
+        };
+        let message = "this host does not allow sync".to_owned();
+        let result = HostRequestResult { id: "0a".to_owned(), outcome: HostRequestOutcome::Refused, message };
+        let refused = FleetRequest {
+            request: request(HostRequestKind::Sync, None),
+            sent: Some(now),
+            ended: Some(now),
+            result: Some(result),
+            ..waiting.clone()
+        };
+        let text = table(&[waiting, refused], now, Colours::Off);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[1],
+            "5s   nas   rollback to 3  shop         agent  waits for the next report of the host"
+        );
+        assert_eq!(
+            lines[2],
+            "5s   nas   sync           shop         agent  refused: this host does not allow sync"
+        );
+        assert!(table(&[], now, Colours::Off).starts_with("no requests"));
+    }
+}

@@ -5,7 +5,8 @@
 //! Both files count the changes of these tables (`generation` in the table `meta`), so the newer one is known.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -97,8 +98,9 @@ impl Backup {
     pub(crate) fn rebuild(&mut self, database: &Connection) -> Result<(), BoxError> {
         let new = self.path.with_extension("new");
         remove(&new)?;
-        drop(database::create_backup(&new)?);
-        copy_tables(database, &new, "main", "backup")?;
+        database::create_backup(&new)?;
+        copy_tables(database, &new, Direction::IntoNew)?;
+        File::open(&new)?.sync_all()?;
         fs::rename(&new, &self.path)?;
         self.is_current = true;
         Ok(())
@@ -106,7 +108,7 @@ impl Backup {
 
     /// Replaces the tables of the database by those of the backup.
     pub(crate) fn restore(&self, database: &Connection) -> Result<(), BoxError> {
-        copy_tables(database, &self.path, "backup", "main")
+        copy_tables(database, &self.path, Direction::FromBackup)
     }
 }
 
@@ -117,10 +119,26 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// The direction in which tables are copied.
+#[derive(Clone, Copy)]
+enum Direction {
+    /// From the database into a new backup, which nobody uses yet.
+    IntoNew,
+    /// From the backup into the database.
+    FromBackup,
+}
+
 /// Replaces all rows of the backup's tables in one of two databases by those of the other, in one transaction.
-fn copy_tables(database: &Connection, file: &Path, from: &str, to: &str) -> Result<(), BoxError> {
+fn copy_tables(database: &Connection, file: &Path, direction: Direction) -> Result<(), BoxError> {
     database.execute("ATTACH DATABASE ?1 AS backup", params![file.to_string_lossy()])?;
     let copied = (|| {
+        let (from, to) = match direction {
+            Direction::IntoNew => {
+                database::write_unsynced(database, "backup")?;
+                ("main", "backup")
+            }
+            Direction::FromBackup => ("backup", "main"),
+        };
         let transaction = database.unchecked_transaction()?;
         for table in TABLES {
             transaction.execute_batch(&format!(

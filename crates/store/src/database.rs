@@ -197,13 +197,21 @@ pub(super) fn open(path: &Path, clock: Clock) -> Result<(Connection, Option<Dama
     }
 }
 
-/// Creates a backup, which has the same schema.
-pub(super) fn create_backup(path: &Path) -> Result<Connection, BoxError> {
+/// Creates a backup, which has the same schema. It is not on the disk yet when this returns.
+pub(super) fn create_backup(path: &Path) -> Result<(), BoxError> {
     let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     drop(options);
     let mut connection = connect_backup(path)?;
+    write_unsynced(&connection, "main")?;
     migrate(&mut connection)?;
-    Ok(connection)
+    Ok(())
+}
+
+/// From now on, changes of a file that nobody uses yet need neither a log nor the disk: who makes it syncs it at the end.
+/// In an open transaction this has no effect.
+pub(super) fn write_unsynced(connection: &Connection, schema: &str) -> Result<(), rusqlite::Error> {
+    connection.pragma_update(Some(schema), "journal_mode", "MEMORY")?;
+    connection.pragma_update(Some(schema), "synchronous", "OFF")
 }
 
 /// Opens a backup that is there. It has no log of its own: each change is in the one file when it is done.

@@ -167,6 +167,12 @@ pub(crate) fn put_key_id(transaction: &Transaction<'_>, seal: &Seal) -> Result<(
     Ok(())
 }
 
+/// Whether a database is new: nothing was ever stored in it.
+pub(crate) fn is_empty(connection: &Connection) -> Result<bool, BoxError> {
+    let query = "SELECT 1 FROM meta WHERE key <> 'generation' UNION ALL SELECT 1 FROM stacks UNION ALL SELECT 1 FROM records";
+    Ok(!connection.prepare(query)?.exists([])?)
+}
+
 /// Whether no file of the database holds a text of an older release any more.
 pub(crate) fn is_clean(connection: &Connection) -> Result<bool, BoxError> {
     Ok(connection.prepare("SELECT 1 FROM meta WHERE key = 'all_encrypted'")?.exists([])?)

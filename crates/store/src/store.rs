@@ -165,9 +165,20 @@ impl Store {
             ))?;
         }
         if !is_known {
-            self.write_twice(WHAT, Durability::Power, |transaction| {
+            let is_empty = self.read(WHAT, sealed::is_empty)?;
+            let put = |transaction: &Transaction<'_>| {
+                // No file of an empty database holds a text. Otherwise a first start would write all files again.
+                if is_empty {
+                    sealed::put_clean(transaction)?;
+                }
                 sealed::put_key_id(transaction, &self.seal)
-            })?;
+            };
+            if is_empty {
+                // The backup of an empty database would be written again a moment later, with the agent's id.
+                self.write(WHAT, Durability::Power, put)?;
+            } else {
+                self.write_twice(WHAT, Durability::Power, put)?;
+            }
         }
         // On a full disk the rows stay as they are until the next start.
         if let Err(error) = self.seal_text_rows() {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use driftless_model::{AppName, Attempt, CommitId, ContainerId, Event, EventKind, Outcome, Record, Revision};
-use driftless_store::{ContentDir, Error, StateDir, Store, Suspension};
+use driftless_store::{ContentDir, Error, Opened, StateDir, Store, Suspension};
 
 use super::*;
 
@@ -60,6 +60,28 @@ fn stored_values_survive_a_restart() {
     assert_eq!(store.pin(&shop()).unwrap(), None);
     assert!(!store.suspended(&shop()).unwrap());
     assert!(store.known_applications().unwrap().is_empty());
+}
+
+#[test]
+fn start_that_ends_early_leaves_a_state_that_is_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = {
+        let state = StateDir::lock(directory.path()).unwrap();
+        drop(Store::open(&state, clock()).unwrap());
+        assert!(!state.backup().exists(), "an empty database has nothing to restore");
+        state.database()
+    };
+    let id = {
+        let state = StateDir::lock(directory.path()).unwrap();
+        let Opened { store, recovered } = Store::open(&state, clock()).unwrap();
+        assert_eq!((recovered, store.loss().unwrap()), (None, None));
+        store.agent_id().unwrap()
+    };
+    fs::remove_file(&database).unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let Opened { store, recovered } = Store::open(&state, clock()).unwrap();
+    assert!(recovered.unwrap().contains("restored"));
+    assert_eq!((store.agent_id().unwrap(), store.loss().unwrap()), (id, None));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use driftless_model::{
 use tokio::time::Instant;
 
 use crate::{
-    catalogue::{Catalogue, Settled},
+    catalogue::{Catalogue, List, Settled},
     container_list::{ContainerList, ListedContainer},
 };
 
@@ -101,6 +101,12 @@ impl ObjectList {
     /// The application that owns an object.
     pub(crate) fn app(&self, id: &str) -> Option<&AppName> {
         self.by_id.get(id)?.1.app.as_ref()
+    }
+}
+
+impl List for ObjectList {
+    fn count(&self) -> usize {
+        self.by_id.len()
     }
 }
 

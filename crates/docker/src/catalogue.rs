@@ -16,12 +16,14 @@ use crate::call_error::CallError;
 
 /// The time after which everything is read again, with and without events. Shorter than the interval of full passes, so
 /// that each of them reads everything.
-const LONGEST_AGE: Duration = Duration::from_mins(4);
+const LONGEST_AGE: Duration = Duration::from_secs(290);
 /// The time for which an object is read again after an event that the engine sends before its own list is up to date:
 /// when a container exits, it takes down the network in between.
 const SETTLING: Duration = Duration::from_secs(5);
-/// If more objects have to be read, everything is.
-const MOST_KEYS: usize = 64;
+/// If more objects have to be read, and they are more than half of all, everything is.
+const FEW_KEYS: usize = 64;
+/// The most objects that one question names. A proxy before the engine may refuse a longer address.
+const KEYS_OF_A_QUESTION: usize = 64;
 /// Bounds the memory of changes that nobody reads.
 const MOST_CHANGES: usize = 4096;
 
@@ -34,12 +36,31 @@ pub(crate) enum Reading<S> {
     Changed { before: Arc<S>, keys: BTreeSet<String> },
 }
 
+impl<S> Reading<S> {
+    /// The keys that each question to the engine names. One question without keys asks for everything.
+    pub(crate) fn questions(&self) -> Vec<Option<Vec<String>>> {
+        match self {
+            Self::All { .. } => vec![None],
+            Self::Changed { keys, .. } => {
+                let keys: Vec<String> = keys.iter().cloned().collect();
+                keys.chunks(KEYS_OF_A_QUESTION).map(|keys| Some(keys.to_vec())).collect()
+            }
+        }
+    }
+}
+
 /// Whether the engine's list is up to date when an event about an object arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
     Yes,
     /// Within a few seconds.
     Soon,
+}
+
+/// A whole list.
+pub(crate) trait List: Default {
+    /// The number of its objects.
+    fn count(&self) -> usize;
 }
 
 /// The list of all objects of one kind. `S` is the whole list. It makes no calls itself.
@@ -105,7 +126,7 @@ impl<S> Default for Catalogue<S> {
     }
 }
 
-impl<S: Default> Catalogue<S> {
+impl<S: List> Catalogue<S> {
     /// The list as it is: the known one if nothing has changed, else what `read` returns. Without events everything is
     /// read each time.
     pub(crate) async fn get<F>(&self, read: impl FnOnce(Reading<S>) -> F + Send) -> Result<Arc<S>, CallError>
@@ -177,7 +198,7 @@ enum Next<S> {
     Read { reading: Reading<S>, requested: u64 },
 }
 
-impl<S: Default> CatalogueState<S> {
+impl<S: List> CatalogueState<S> {
     fn next_moment(&mut self) -> u64 {
         self.moment = self.moment.saturating_add(1);
         self.moment
@@ -210,7 +231,8 @@ impl<S: Default> CatalogueState<S> {
         if keys.is_empty() {
             return Next::Known(last.result.clone());
         }
-        if keys.len() > MOST_KEYS {
+        // The engine takes longer for a list the more objects it has. Asked for 70 of 1,000, it was read as a whole.
+        if keys.len() > FEW_KEYS.max(before.count() / 2) {
             return Next::Read { reading: Reading::All { before }, requested };
         }
         Next::Read { reading: Reading::Changed { before, keys }, requested }
@@ -248,6 +270,12 @@ mod tests {
     use super::*;
 
     type Names = BTreeSet<String>;
+
+    impl List for Names {
+        fn count(&self) -> usize {
+            self.len()
+        }
+    }
 
     /// An engine with objects, and the questions that it was asked.
     #[derive(Default)]
@@ -355,12 +383,31 @@ mod tests {
         host.catalogue.trust();
         host.list().await;
         assert_eq!(host.reads(), ["all", "all", "all", "all"]);
-        for number in 0..=MOST_KEYS {
+        for number in 0..=FEW_KEYS {
             host.catalogue.note_change(&number.to_string(), Settled::Yes);
         }
         host.list().await;
         host.list().await;
         assert_eq!(host.reads(), ["all"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_changes_of_more_objects_are_read_in_parts() {
+        let names: Vec<String> = (0..1000).map(|number| format!("{number:03}")).collect();
+        let host = ListedHost::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        host.list().await;
+        names[..500].iter().for_each(|name| host.catalogue.note_change(name, Settled::Yes));
+        host.list().await;
+        assert_eq!(host.reads(), ["all".to_owned(), names[..500].join(" ")]);
+        names[..501].iter().for_each(|name| host.catalogue.note_change(name, Settled::Yes));
+        host.list().await;
+        assert_eq!(host.reads(), ["all"]);
+
+        let keys: BTreeSet<String> = names[..130].iter().cloned().collect();
+        let questions = Reading::Changed { before: Arc::new(Names::new()), keys }.questions();
+        let sizes: Vec<_> = questions.iter().map(|keys| keys.as_ref().map(Vec::len)).collect();
+        assert_eq!(sizes, [Some(64), Some(64), Some(2)]);
+        assert_eq!(Reading::All { before: Arc::new(Names::new()) }.questions(), [None]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     call_error::CallError,
-    catalogue::Reading,
+    catalogue::{List, Reading},
     connection::Connection,
     deadline::{DEADLINE, within},
     percent_encoding,
@@ -21,6 +21,12 @@ pub(crate) struct ContainerList {
     pub containers: BTreeMap<ContainerId, Arc<ListedContainer>>,
     /// Those with the application's label, by application.
     pub by_app: BTreeMap<AppName, Vec<ContainerId>>,
+}
+
+impl List for ContainerList {
+    fn count(&self) -> usize {
+        self.containers.len()
+    }
 }
 
 /// An entry of the list: enough to see that the container changed.
@@ -52,17 +58,21 @@ impl ContainerList {
     /// Reads all containers, or those that have changed. Entries equal to those `before` are shared with them.
     pub(crate) async fn read(connection: &Connection, reading: Reading<Self>) -> Result<Self, CallError> {
         connection.api_version().await?;
-        let (path, before, mut containers) = match &reading {
-            Reading::All { before } => ("/containers/json?all=1".to_owned(), before, BTreeMap::new()),
+        let (before, mut containers) = match &reading {
+            Reading::All { before } => (before, BTreeMap::new()),
             Reading::Changed { before, keys } => {
-                let filters = percent_encoding::encode(&json!({ "id": keys }).to_string());
                 let unchanged = before.containers.iter().filter(|(id, _)| !keys.contains(id.as_str()));
-                let unchanged = unchanged.map(|(id, listed)| (id.clone(), Arc::clone(listed))).collect();
-                (format!("/containers/json?all=1&filters={filters}"), before, unchanged)
+                (before, unchanged.map(|(id, listed)| (id.clone(), Arc::clone(listed))).collect())
             }
         };
-        let request = connection.transport().send_json(Method::GET, &path, Vec::new());
-        let rows: Vec<Row> = within(DEADLINE, request).await?;
+        let mut rows: Vec<Row> = Vec::new();
+        for keys in reading.questions() {
+            let filter = keys.map(|keys| percent_encoding::encode(&json!({ "id": keys }).to_string()));
+            let filter = filter.map(|filter| format!("&filters={filter}")).unwrap_or_default();
+            let path = format!("/containers/json?all=1{filter}");
+            let request = connection.transport().send_json(Method::GET, &path, Vec::new());
+            rows.append(&mut within(DEADLINE, request).await?);
+        }
         for Row(id, listed) in rows {
             let known = before.containers.get(&id).filter(|known| ***known == listed);
             let listed = known.map_or_else(|| Arc::new(listed), Arc::clone);

@@ -178,21 +178,27 @@ impl Inventory {
     }
 
     async fn read_networks(&self, reading: Reading<ObjectList>) -> Result<ObjectList, CallError> {
-        let options = query::ListNetworksOptionsBuilder::new()
-            .filters(&filter("id", &reading).into_iter().collect())
-            .build();
-        let list = self.connection.docker().list_networks(Some(options));
-        let found = self.connection.call(DEADLINE, list).await?;
+        let mut found = Vec::new();
+        for keys in reading.questions() {
+            let options = query::ListNetworksOptionsBuilder::new()
+                .filters(&keys.map(|keys| ("id", keys)).into_iter().collect())
+                .build();
+            let list = self.connection.docker().list_networks(Some(options));
+            found.append(&mut self.connection.call(DEADLINE, list).await?);
+        }
         Ok(listed(reading, found.into_iter().map(network_entry)))
     }
 
     async fn read_volumes(&self, reading: Reading<ObjectList>) -> Result<ObjectList, CallError> {
-        let options = query::ListVolumesOptionsBuilder::new()
-            .filters(&filter("name", &reading).into_iter().collect())
-            .build();
-        let list = self.connection.docker().list_volumes(Some(options));
-        let found = self.connection.call(DEADLINE, list).await?;
-        let found = found.volumes.into_iter().flatten().map(|volume| {
+        let mut found = Vec::new();
+        for keys in reading.questions() {
+            let options = query::ListVolumesOptionsBuilder::new()
+                .filters(&keys.map(|keys| ("name", keys)).into_iter().collect())
+                .build();
+            let list = self.connection.docker().list_volumes(Some(options));
+            found.extend(self.connection.call(DEADLINE, list).await?.volumes.into_iter().flatten());
+        }
+        let found = found.into_iter().map(|volume| {
             let labels: BTreeMap<_, _> = volume.labels.clone().into_iter().collect();
             let object = NamedObject {
                 volume: is_compose(&labels).then(|| from_engine::volume(&volume, &labels)),
@@ -288,14 +294,6 @@ fn network_entry(network: api::Network) -> (String, NamedObject) {
         ..named_object(network.id.unwrap_or_default(), &labels)
     };
     (network.name.unwrap_or_default(), object)
-}
-
-/// The filter for the objects that are read. Volumes have their name for an id.
-fn filter<'a>(name: &'a str, reading: &Reading<ObjectList>) -> Option<(&'a str, Vec<String>)> {
-    match reading {
-        Reading::All { .. } => None,
-        Reading::Changed { keys, .. } => Some((name, keys.iter().cloned().collect())),
-    }
 }
 
 fn listed(reading: Reading<ObjectList>, found: impl Iterator<Item = (String, NamedObject)>) -> ObjectList {

@@ -5,7 +5,10 @@
 use std::{
     fmt,
     future::Future,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -47,6 +50,12 @@ pub(crate) struct Connection {
     /// Ids and names that the agent's own container may have; empty outside of containers.
     self_candidates: Vec<String>,
     agreed: Mutex<Option<Agreed>>,
+    /// Held while the version is agreed on, with why the last attempt failed: callers that come together share one.
+    agreeing: tokio::sync::Mutex<Option<CallError>>,
+    /// The number of attempts to agree that have ended.
+    attempts: AtomicU64,
+    /// The engine has read its configuration again since the last agreement.
+    is_outdated: AtomicBool,
 }
 
 /// The result of the last version agreement.
@@ -63,7 +72,16 @@ impl Connection {
         let transport = Transport::new(address);
         let docker = transport.bollard()?;
         let self_candidates = self_container::candidates();
-        Ok(Self { transport, docker, local_paths, self_candidates, agreed: Mutex::default() })
+        Ok(Self {
+            transport,
+            docker,
+            local_paths,
+            self_candidates,
+            agreed: Mutex::default(),
+            agreeing: tokio::sync::Mutex::default(),
+            attempts: AtomicU64::new(0),
+            is_outdated: AtomicBool::new(false),
+        })
     }
 
     /// bollard's client, for use with [`Self::call`].
@@ -126,15 +144,35 @@ impl Connection {
 
     /// The agreed version of the API. Agrees on one first if there is none.
     pub(crate) async fn api_version(&self) -> Result<ApiVersion, CallError> {
-        match self.transport.version() {
-            Some(version) => Ok(version),
-            None => self.agree().await,
+        let is_current = !self.is_outdated.load(Ordering::Relaxed);
+        if let Some(version) = self.transport.version().filter(|_| is_current) {
+            return Ok(version);
         }
+        let attempts = self.attempts.load(Ordering::Relaxed);
+        let mut failed = self.agreeing.lock().await;
+        let is_current = !self.is_outdated.swap(false, Ordering::Relaxed);
+        if let Some(version) = self.transport.version().filter(|_| is_current) {
+            return Ok(version);
+        }
+        let has_ended = self.attempts.load(Ordering::Relaxed) > attempts;
+        if let Some(error) = failed.as_ref().filter(|_| has_ended) {
+            return Err(error.clone());
+        }
+        // The future is large, and that of every call would be as large with it.
+        let agreed = Box::pin(self.agree()).await;
+        *failed = agreed.as_ref().err().cloned();
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        agreed
     }
 
     /// The agreed version of the API, if there is one, without a call.
     pub(crate) fn known_api_version(&self) -> Option<ApiVersion> {
         self.transport.version()
+    }
+
+    /// The engine has read its configuration again: the next call asks it about itself first.
+    pub(crate) fn note_reload(&self) {
+        self.is_outdated.store(true, Ordering::Relaxed);
     }
 
     /// Forgets the agreed version: another engine may answer next.
@@ -199,7 +237,12 @@ impl Connection {
     }
 
     async fn agree(&self) -> Result<ApiVersion, CallError> {
-        let found = within(ANSWER, async { self.docker.version().await.map_err(CallError::from) }).await?;
+        // Together: the engine takes its time for its version, because it asks its parts for theirs.
+        let (found, info, own) = tokio::try_join!(
+            within(ANSWER, async { self.docker.version().await.map_err(CallError::from) }),
+            within(DEADLINE, async { self.docker.info().await.map_err(CallError::from) }),
+            self_container::find(&self.docker, &self.self_candidates, &self.local_paths),
+        )?;
         let parse = |text: &Option<String>| text.as_deref().and_then(ApiVersion::parse);
         let newest = parse(&found.api_version).ok_or_else(|| {
             CallError::Unreachable("the engine does not state the version of its API".to_owned())
@@ -214,8 +257,10 @@ impl Connection {
             });
         }
         let api = newest.min(NEWEST);
-        let info = within(DEADLINE, async { self.docker.info().await.map_err(CallError::from) }).await?;
+        let indexes = info.registry_config.and_then(|registries| registries.index_configs);
+        let insecure = indexes.into_iter().flatten().filter(|(_, index)| index.secure == Some(false));
         let defaults = Defaults {
+            insecure_registries: insecure.map(|(name, _)| name).collect(),
             log_driver: info.logging_driver.unwrap_or_else(|| "json-file".to_owned()),
             no_swap_limit: info.swap_limit == Some(false),
             host_name: info.name.unwrap_or_default(),
@@ -232,7 +277,6 @@ impl Connection {
         }
         let architecture = found.arch.filter(|name| !name.is_empty());
         let info = EngineInfo { version: found.version.unwrap_or_default(), api, is_podman, architecture };
-        let own = self_container::find(&self.docker, &self.self_candidates, &self.local_paths).await?;
         let agreed = Agreed { info, defaults, own };
         *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = Some(agreed);
         self.transport.set_version(Some(api));

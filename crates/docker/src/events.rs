@@ -294,6 +294,11 @@ impl EventWatcher {
                 self.cache.invalidate_images();
                 None
             }
+            "daemon" => {
+                // It has read its configuration again.
+                self.connection.note_reload();
+                None
+            }
             _ => None,
         };
         let name = attributes.get("name").cloned().unwrap_or(id);

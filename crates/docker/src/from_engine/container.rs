@@ -33,6 +33,8 @@ pub(crate) struct Defaults {
     pub host_name: String,
     /// The engine managed a Swarm when the connection was opened.
     pub is_swarm_manager: bool,
+    /// The registries that the engine speaks to without TLS.
+    pub insecure_registries: BTreeSet<String>,
 }
 
 /// Bytes of `/dev/shm` by default.

@@ -11,7 +11,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use driftless_model::{ContentId, ImageRef, Platform, TagRule, digest_hex, error_chain};
-use driftless_trust::{Trust, read_folder};
+use driftless_trust::{CertificateDer, Trust, read_folder};
 use reqwest::{
     Client, Method, RequestBuilder, Response, StatusCode, Url,
     header::{self, HeaderMap, HeaderValue},
@@ -40,6 +40,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// The time for one whole answer.
 const ANSWER: Duration = Duration::from_secs(30);
+
+/// The time for which a client is used. After that, changed certificates of the system count.
+const CLIENT: Duration = Duration::from_mins(10);
 
 /// The largest manifest, list of tags or token, in bytes.
 const LARGEST: usize = 4 << 20;
@@ -73,6 +76,15 @@ struct RegistryHost {
     busy_until: Option<Instant>,
     /// Whether it speaks plain HTTP, once that is known.
     is_plain: Option<bool>,
+    client: Option<HostClient>,
+}
+
+/// A client of one registry. It reads the certificates of the system when it is made, which takes milliseconds.
+struct HostClient {
+    made: Instant,
+    /// The further certificates that it trusts.
+    further: Vec<CertificateDer<'static>>,
+    client: Client,
 }
 
 impl RegistryHost {
@@ -83,6 +95,18 @@ impl RegistryHost {
             None => Ok(()),
             Some(_) => Err(RegistryError::TooManyRequests { host: registry.to_owned(), retry_after: left }),
         }
+    }
+
+    /// A client that trusts the authorities of the system and those that Docker trusts for this registry.
+    fn client(&mut self, registry: &str) -> Result<Client, String> {
+        let further = read_folder(&Path::new(CERTIFICATES).join(registry));
+        let is_current = |known: &&HostClient| known.further == further && known.made.elapsed() < CLIENT;
+        if let Some(known) = self.client.as_ref().filter(is_current) {
+            return Ok(known.client.clone());
+        }
+        let client = new_client(further.clone())?;
+        self.client = Some(HostClient { made: Instant::now(), further, client: client.clone() });
+        Ok(client)
     }
 
     /// Notes whether the answer asks to wait.
@@ -189,7 +213,7 @@ impl RegistryClient {
         let registry = image.registry();
         let name = image.repository();
         let address = if registry == ImageRef::DOCKER_HUB { HUB } else { registry };
-        let client = client_for(registry).map_err(|problem| invalid(registry, problem))?;
+        let client = host.client(registry).map_err(|problem| invalid(registry, problem))?;
         let repository = |base: String| Repository {
             client: client.clone(),
             host: registry,
@@ -214,12 +238,10 @@ impl RegistryClient {
         Ok(repository(if is_plain { plain } else { secure }))
     }
 
-    /// Whether the engine is configured to speak to this registry without TLS.
+    /// Whether the engine is configured to speak to this registry without TLS. False if the engine does not answer.
     async fn is_insecure(&self, registry: &str) -> bool {
-        let info = self.connection.call(ANSWER, self.connection.docker().info()).await;
-        let indexes =
-            info.ok().and_then(|info| info.registry_config).and_then(|registries| registries.index_configs);
-        indexes.is_some_and(|indexes| indexes.get(registry).is_some_and(|index| index.secure == Some(false)))
+        let is_known = self.connection.api_version().await.is_ok();
+        is_known && self.connection.defaults().insecure_registries.contains(registry)
     }
 
     async fn ask(
@@ -495,13 +517,11 @@ impl Repository<'_> {
     }
 }
 
-/// A client that trusts the authorities of the system and those that Docker trusts for this registry.
-fn client_for(registry: &str) -> Result<Client, String> {
+fn new_client(further: Vec<CertificateDer<'static>>) -> Result<Client, String> {
     let mut builder = Client::builder()
         .connect_timeout(CONNECT)
         .timeout(ANSWER)
         .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
-    let further = read_folder(&Path::new(CERTIFICATES).join(registry));
     if !further.is_empty() {
         builder = builder.tls_backend_preconfigured(Trust::WithSystem.client_config(further)?);
     }
@@ -580,6 +600,20 @@ fn broken(host: &str, error: &reqwest::Error) -> RegistryError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn client_of_a_registry_is_kept_for_a_while() {
+        let mut host = RegistryHost::default();
+        let mut made = || {
+            host.client("registry.example.com").unwrap();
+            host.client.as_ref().unwrap().made
+        };
+        let first = made();
+        tokio::time::advance(CLIENT / 2).await;
+        assert_eq!(made(), first);
+        tokio::time::advance(CLIENT / 2).await;
+        assert_eq!(made(), first + CLIENT);
+    }
 
     #[test]
     fn registries_of_this_machine_are_known() {

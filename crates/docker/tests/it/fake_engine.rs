@@ -165,6 +165,12 @@ impl FakeEngine {
         }
     }
 
+    /// The engine reads its configuration again.
+    pub(crate) fn reload(&self) {
+        let event = json!({"Type": "daemon", "Action": "reload", "Actor": {"ID": "engine"}});
+        let _ = self.shared.events.send(Bytes::from(format!("{event}\n")));
+    }
+
     /// Removes a container, without an event.
     pub(crate) fn remove(&self, id: &ContainerId) {
         self.host(|host| host.containers.remove(id.as_str()));

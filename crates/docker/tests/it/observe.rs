@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use driftless_docker::{Docker, EngineEvent, ObserveScope, Remembered, RememberedChange};
 use driftless_model::{AppName, ContainerId};
-use tokio::time::{advance, sleep};
+use futures_util::future::join_all;
+use tokio::time::{Instant, advance, sleep};
 
 use crate::fake_engine::{APP, FakeEngine};
 
@@ -127,4 +128,44 @@ async fn restart_inspects_containers_with_events_since() {
     assert_eq!(Box::pin(restart(&damaged)).await, both);
     fake.forget_events();
     assert_eq!(Box::pin(restart(&remembered)).await, both, "the engine does not remember what has happened");
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_come_together_agree_on_the_version_once() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    let scope = ObserveScope::default();
+    let app = AppName::from(APP);
+    let observed = join_all((0..20).map(|_| engine.observe(&app, &scope))).await;
+    assert!(observed.iter().all(Result::is_ok), "{observed:?}");
+    assert_eq!(fake.calls("/version").len(), 1, "{:?}", fake.calls("/version"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_come_together_wait_once_for_a_hanging_engine() {
+    let fake = FakeEngine::new();
+    fake.hang();
+    let engine = fake.connect();
+    let scope = ObserveScope::default();
+    let app = AppName::from(APP);
+    let began = Instant::now();
+    let observed = join_all((0..20).map(|_| engine.observe(&app, &scope))).await;
+    assert!(observed.iter().all(Result::is_err), "{observed:?}");
+    // One that came before them may have begun to wait already.
+    assert!(began.elapsed() <= Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn engine_is_asked_about_itself_again_after_a_reload() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    await_connected(&engine).await;
+    observed(&engine).await;
+    assert_eq!(fake.calls("/info").len(), 1, "{:?}", fake.calls("/info"));
+    fake.reload();
+    let web = fake.run("web", "no");
+    fake.happen(web.as_str(), "create");
+    sleep(Duration::from_secs(1)).await;
+    observed(&engine).await;
+    assert_eq!(fake.calls("/info").len(), 2, "{:?}", fake.calls("/info"));
 }

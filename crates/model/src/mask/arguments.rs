@@ -58,7 +58,6 @@ const OTHERS: &[&str] = &[
     "netstat",
     "ss",
     "psql",
-    "pg_",
     "createdb",
     "nmap",
     "python",
@@ -94,6 +93,9 @@ const OTHERS: &[&str] = &[
     "memcached",
     "etcd",
 ];
+
+/// The beginning of the names of more of them.
+const OTHERS_BEGIN: &str = "pg_";
 
 /// Options that begin with `-p` and take no password.
 const WORDS_WITH_P: &[&str] = &[
@@ -218,16 +220,16 @@ impl Line {
         let name = name.strip_suffix(".exe").unwrap_or(name);
         if let Some(program) = PROGRAMS.iter().find(|program| name.starts_with(program.name)) {
             (self.program, self.is_other) = (Some(program), false);
-        } else if OTHERS
-            .iter()
-            .any(|other| name == *other || (other.ends_with('_') && name.starts_with(other)))
-        {
+        } else if OTHERS.contains(&name) || name.starts_with(OTHERS_BEGIN) {
             (self.program, self.is_other) = (None, true);
         }
-        self.next = match word.to_ascii_lowercase().as_str() {
-            "requirepass" | "masterauth" | "masterpass" => Next::Password,
-            "password" | "by" => Next::Quoted,
-            _ => Next::Plain,
+        let is_one_of = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
+        self.next = if is_one_of(&["requirepass", "masterauth", "masterpass"]) {
+            Next::Password
+        } else if is_one_of(&["password", "by"]) {
+            Next::Quoted
+        } else {
+            Next::Plain
         };
     }
 

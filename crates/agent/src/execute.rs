@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Maximum number of steps of one application that are performed at the same time.
-const CONCURRENT_STEPS: usize = 8;
+const CONCURRENT_STEPS: usize = 16;
 
 /// The services and limits of the steps of one application.
 pub(crate) struct Executor<'a, D> {
@@ -103,7 +103,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                         if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = action
                             && let Some(drains) = drains.get(id)
                         {
-                            drain(docker, app, drains).await;
+                            Box::pin(drain(docker, app, drains)).await;
                         }
                         let performed = perform(docker, contents, app, action);
                         // It lasts until the helper stops this agent, which ends the plan first.

@@ -40,7 +40,7 @@ impl<D> MeasuredEngine<D> {
 
 impl<D: Docker> Docker for MeasuredEngine<D> {
     async fn observe(&self, app: &AppName, scope: &ObserveScope) -> Result<Observed, Error> {
-        self.measure(EngineCall::new("observe"), self.engine.observe(app, scope)).await
+        self.measure(EngineCall::new("observe"), Box::pin(self.engine.observe(app, scope))).await
     }
 
     async fn applications(&self) -> Result<BTreeSet<AppName>, Error> {
@@ -53,7 +53,8 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
         action: &Action,
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<Effect, Error> {
-        self.measure(call(action), self.engine.perform(app, action, progress)).await
+        // Boxed: the future of each step of each application would be as large as the largest action.
+        self.measure(call(action), Box::pin(self.engine.perform(app, action, progress))).await
     }
 
     async fn build(

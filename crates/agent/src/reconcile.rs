@@ -203,7 +203,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     /// One round: target, observe, plan, publish, act.
     pub(crate) async fn round(&mut self, interrupt: &CancellationToken) -> Next {
         let began = Instant::now();
-        let next = self.measured_round(interrupt).await;
+        // Boxed, so that an application that sleeps has no room for a round.
+        let next = Box::pin(self.measured_round(interrupt)).await;
         self.context.metrics().round(began.elapsed());
         next
     }

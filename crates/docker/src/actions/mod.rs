@@ -90,6 +90,8 @@ impl Actions {
     }
 
     /// Performs one step. `progress` receives a sentence now and then while a step takes long.
+    ///
+    /// The larger futures are boxed, so that one step does not have the room of all actions.
     pub(crate) async fn perform(
         &self,
         app: &AppName,
@@ -98,7 +100,7 @@ impl Actions {
     ) -> Result<Effect, Error> {
         match action {
             Action::PullImage { image, platform, secrets, keys: _ } => {
-                self.puller.pull(image, platform.as_deref(), secrets, progress).await?;
+                Box::pin(self.puller.pull(image, platform.as_deref(), secrets, progress)).await?;
             }
             Action::VerifyImage { image, .. } => {
                 let message = "a signature is verified by `Docker::verify_image`".to_owned();
@@ -109,16 +111,18 @@ impl Actions {
                 return Err(Error::Rejected { doing: format!("build {image}"), message });
             }
             Action::ImportImage { image } => {
-                let imported = helper_image::import(&self.connection, image, progress).await;
+                let imported = Box::pin(helper_image::import(&self.connection, image, progress)).await;
                 self.cache.invalidate_images();
                 imported?;
             }
-            Action::CreateNetwork { name, network } => self.networks.create(app, name, network).await?,
+            Action::CreateNetwork { name, network } => {
+                Box::pin(self.networks.create(app, name, network)).await?;
+            }
             Action::RemoveNetwork { name, id } => self.networks.remove(app, name, id).await?,
             Action::CreateVolume { name, volume } => self.volumes.create(app, name, volume).await?,
             Action::RemoveVolume { name } => self.volumes.remove(app, name).await?,
             Action::CreateInstance(creation) => {
-                let created = self.creator.create(creation).await;
+                let created = Box::pin(self.creator.create(creation)).await;
                 match &created {
                     Ok(id) => {
                         self.containers.first_start.record_created(id, &creation.container);
@@ -135,16 +139,20 @@ impl Actions {
                 self.cache.container_list().outdate();
                 return replaced.map(Effect::Created);
             }
-            Action::Swarm(action) => return self.swarm.perform(app, action).await,
+            Action::Swarm(action) => return Box::pin(self.swarm.perform(app, action)).await,
             // The agent has written them already; the engine is not involved.
             Action::WriteFiles { .. } => {}
-            Action::RunHooks { container, instance: _ } => self.containers.run_hooks(container).await?,
+            Action::RunHooks { container, instance: _ } => {
+                Box::pin(self.containers.run_hooks(container)).await?;
+            }
             Action::SignalInstance { container, signal } => {
                 self.containers.signal(container, signal).await?;
             }
-            Action::StartInstance { container } => self.containers.start(container).await?,
-            Action::StopInstance { container, grace } => self.containers.stop(container, *grace).await?,
-            Action::RemoveInstance { container } => self.containers.remove(container).await?,
+            Action::StartInstance { container } => Box::pin(self.containers.start(container)).await?,
+            Action::StopInstance { container, grace } => {
+                Box::pin(self.containers.stop(container, *grace)).await?;
+            }
+            Action::RemoveInstance { container } => Box::pin(self.containers.remove(container)).await?,
             Action::UnpauseInstance { container } => self.containers.unpause(container).await?,
             Action::RenameInstance { container, to } => self.containers.rename(container, to).await?,
             Action::UpdateInstance { container, settings } => {

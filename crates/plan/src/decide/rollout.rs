@@ -141,7 +141,7 @@ pub(super) fn allow_starts(draft: &mut Draft<'_>, subject: Subject<'_>, members:
 }
 
 /// Sorts the members of a workload. Of those that are as wanted it removes as many as are too many, but leaves at least
-/// `floor` members available, whatever their version.
+/// `floor` members available, of any version.
 pub(super) fn group_instances<'a>(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,

@@ -13,7 +13,10 @@ use std::{
 use driftless_model::{
     AgentId, AppName, Container, ContainerId, Image, Instance, Network, SpecHash, State, Timestamp, Volume,
 };
-use tokio::time::Instant;
+use tokio::{
+    sync::SetOnce,
+    time::{Instant, timeout},
+};
 
 use crate::{
     catalogue::{Catalogue, List, Settled},
@@ -23,6 +26,9 @@ use crate::{
 /// The time that an image is kept: not every builder causes an event for the images that it makes.
 const IMAGE: Duration = Duration::from_mins(1);
 
+/// The longest time that a reader waits for the first event stream.
+const FIRST_STREAM: Duration = Duration::from_millis(200);
+
 /// The cache. Thread-safe.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
@@ -30,6 +36,8 @@ pub(crate) struct Cache {
     networks: Catalogue<ObjectList>,
     volumes: Catalogue<ObjectList>,
     state: Mutex<CacheState>,
+    /// Set when the first event stream begins.
+    first_stream: SetOnce<()>,
 }
 
 /// A container as it was inspected, and its entry in the list at that time.
@@ -194,8 +202,20 @@ impl Cache {
         self.lock().trusted_since
     }
 
+    /// Waits until the first event stream has begun, but not long: an engine that does not answer is a finding.
+    ///
+    /// What is read before the stream begins has to be read again after it. At a start, both happen at the same time.
+    pub(crate) async fn await_first_stream(&self) {
+        if !self.first_stream.initialized() {
+            // Without the stream, everything is read each time.
+            let _ = timeout(FIRST_STREAM, self.first_stream.wait()).await;
+        }
+    }
+
     /// The event stream has begun, now.
     pub(crate) fn begin(&self, now: Timestamp) {
+        // It is set already after the first one.
+        let _ = self.first_stream.set(());
         let mut state = self.lock();
         state.clear();
         state.trusted_since = Some(now);

@@ -59,6 +59,7 @@ impl Inventory {
 
     /// All containers of the host.
     pub(crate) async fn containers(&self) -> Result<Arc<ContainerList>, CallError> {
+        self.cache.await_first_stream().await;
         let list = self.cache.container_list();
         // Podman does not send an event for every change.
         if self.connection.is_podman() {
@@ -83,6 +84,7 @@ impl Inventory {
                 ObjectKind::Volumes => self.read_volumes(reading).await,
             }
         };
+        self.cache.await_first_stream().await;
         self.cache.objects(kind).get(read).await.map(|list| Arc::clone(list.by_name()))
     }
 

@@ -22,9 +22,6 @@ use crate::{
     image_tasks::{ImageState, ImageTasks, ReadContext},
 };
 
-/// Maximum number of steps of one application that are performed at the same time.
-const CONCURRENT_STEPS: usize = 16;
-
 /// The services and limits of the steps of one application.
 pub(crate) struct Executor<'a, D> {
     pub(crate) docker: &'a Arc<D>,
@@ -36,6 +33,8 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) read_context: ReadContext<'a>,
     /// The proxies that lose an endpoint before its container is stopped.
     pub(crate) drains: &'a BTreeMap<ContainerId, Vec<Drain>>,
+    /// Maximum number of steps that are performed at the same time.
+    pub(crate) concurrent_steps: usize,
     /// Objects in a backoff: their steps are skipped.
     pub(crate) held: &'a BTreeSet<String>,
     /// Ends the plan early: running steps are finished, no other one begins.
@@ -59,8 +58,19 @@ pub(crate) struct Executed {
 
 /// Performs all steps that are possible now.
 pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -> Executed {
-    let Executor { docker, contents, app, mask, images, read_context, drains, held, interrupt, report } =
-        executor;
+    let Executor {
+        docker,
+        contents,
+        app,
+        mask,
+        images,
+        read_context,
+        drains,
+        concurrent_steps,
+        held,
+        interrupt,
+        report,
+    } = executor;
     let mut outcomes: Vec<Option<StepOutcome>> = vec![None; plan.steps.len()];
     let mut begun = BTreeSet::new();
     let mut running = FuturesUnordered::new();
@@ -85,7 +95,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                 outcomes[index] = Some(StepOutcome::Skipped);
                 continue;
             }
-            if !all_done || running.len() >= CONCURRENT_STEPS {
+            if !all_done || running.len() >= concurrent_steps {
                 continue;
             }
             begun.insert(index);
@@ -120,16 +130,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                     continue;
                 }
             };
-            let outcome = match image {
-                ImageState::Present(signed) => {
-                    executed.signed.extend(signed.map(|signed| (step.action.object().to_owned(), signed)));
-                    StepOutcome::Done
-                }
-                ImageState::InProgress => StepOutcome::Skipped,
-                ImageState::Failed { error, retry_after } => {
-                    StepOutcome::Failed { error: mask.message(&error), retry_after }
-                }
-            };
+            let outcome = image_outcome(image, step.action.object(), mask, &mut executed.signed);
             report(index, &outcome);
             outcomes[index] = Some(outcome);
         }
@@ -156,6 +157,25 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
     }
     executed.outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or(StepOutcome::Skipped)).collect();
     executed
+}
+
+/// The outcome of a step about an image. A verified image is added to `signed`.
+fn image_outcome(
+    image: ImageState,
+    name: &str,
+    mask: &Mask,
+    signed: &mut BTreeMap<String, SignedImage>,
+) -> StepOutcome {
+    match image {
+        ImageState::Present(verified) => {
+            signed.extend(verified.map(|verified| (name.to_owned(), verified)));
+            StepOutcome::Done
+        }
+        ImageState::InProgress => StepOutcome::Skipped,
+        ImageState::Failed { error, retry_after } => {
+            StepOutcome::Failed { error: mask.message(&error), retry_after }
+        }
+    }
 }
 
 /// A creation with the id of the image that an earlier step of the same plan has verified. Other actions stay as they are.

@@ -61,6 +61,13 @@ const STORE_AGAIN: Duration = Duration::from_secs(30);
 /// containers that take long.
 const MAX_WAIT_FOR_TURN: Duration = Duration::from_secs(10);
 
+/// Maximum number of steps of one application that are performed at the same time.
+const CONCURRENT_STEPS: usize = 16;
+
+/// The same without a turn to act. An engine that gets the steps of a hundred applications at once answers some of them
+/// only after a minute, which is too late.
+const CONCURRENT_STEPS_WITHOUT_TURN: usize = 2;
+
 /// The services that all applications of an agent share to observe, act and publish.
 pub(crate) struct Shared<D> {
     pub(crate) docker: Arc<D>,
@@ -563,7 +570,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     ) -> Next {
         let build_context = BuildContext::of(&self.context, self.source(), &self.desired, target, planned);
         let turns = Arc::clone(&self.turns);
-        let _turn = timeout(MAX_WAIT_FOR_TURN, turns.acquire()).await;
+        let turn = timeout(MAX_WAIT_FOR_TURN, turns.acquire()).await;
+        let concurrent_steps = if turn.is_ok() { CONCURRENT_STEPS } else { CONCURRENT_STEPS_WITHOUT_TURN };
         let held = held_objects(self.record.get(), self.context.now());
         let drains = plan::drains(&target.stack, observed, plan);
         let mut ended = Vec::new();
@@ -582,6 +590,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             images: &mut self.images,
             read_context: &|build| build_context.read(build),
             drains: &drains,
+            concurrent_steps,
             held: &held,
             interrupt,
             report: &mut report,

@@ -14,6 +14,7 @@ mod architecture;
 mod cli;
 // The documents: their examples, commands and links.
 mod docs;
+mod docs_evidence;
 // Either format as the other, and what of it is lost.
 mod convert;
 // Folders that are applications.

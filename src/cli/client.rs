@@ -93,7 +93,7 @@ pub(crate) enum Error {
     Unauthorized { server: String, sent: bool },
     /// An error that the agent returned.
     #[error("{message}")]
-    Answer { status: StatusCode, message: String, help: Option<String> },
+    Answer { status: StatusCode, code: String, message: String, help: Option<String> },
     #[error("the server at {server} is not a Driftless agent, or an agent of another version: {reason}")]
     Foreign { server: String, reason: String },
 }
@@ -321,7 +321,7 @@ impl Client {
                             StatusCode::NOT_FOUND => self.similar_application(path).await.or(error.help),
                             _ => error.help,
                         };
-                        Err(Error::Answer { status, message: error.message, help })
+                        Err(Error::Answer { status, code: error.code, message: error.message, help })
                     }
                     Err(_) => Err(self.foreign(format!("it answered {status}"))),
                 }

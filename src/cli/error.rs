@@ -6,6 +6,7 @@ use super::{
     client,
     findings::{render_findings, summary},
     screen::{Paint, Screen},
+    topic::Topic,
 };
 use driftless_model::{Finding, InvalidName, error_chain};
 
@@ -29,6 +30,11 @@ pub(crate) enum Error {
 pub(crate) trait CommandError: StdError + Send + Sync + 'static {
     /// Help line: what to do next.
     fn help(&self) -> Option<String>;
+
+    /// The section of the documents that explains the error. `None`: that of its cause, if it has one.
+    fn topic(&self) -> Option<Topic> {
+        None
+    }
 }
 
 impl<E: CommandError> From<E> for Error {
@@ -44,7 +50,7 @@ impl CommandError for InvalidName {
 }
 
 impl Error {
-    /// Prints the error with its causes and the help line.
+    /// Prints the error with its causes, the help line, and the section of the documents that explains it.
     pub(super) fn report(&self, screen: &Screen) {
         if matches!(self, Self::Output(cause) if cause.kind() == io::ErrorKind::BrokenPipe) {
             return;
@@ -56,11 +62,25 @@ impl Error {
         if let Some(help) = self.help() {
             screen.say(format!("{}: {help}", screen.colours().paint(Paint::Busy, "help")));
         }
+        if let Some(topic) = self.topic() {
+            let line = format!("explained in {}", topic.address());
+            screen.say(screen.colours().paint(Paint::Soft, &line));
+        }
     }
 
     /// The help line, or an empty text.
     pub(super) fn help_text(&self) -> String {
         self.help().unwrap_or_default()
+    }
+
+    /// The section of the documents that explains the error.
+    fn topic(&self) -> Option<Topic> {
+        match self {
+            Self::Client(error) => Topic::of_client(error),
+            Self::Output(_) => None,
+            Self::Findings(_) => Some(Topic::Findings),
+            Self::Command(error) => error.topic().or_else(|| Topic::of_causes(error.as_ref())),
+        }
     }
 
     fn help(&self) -> Option<String> {

@@ -71,6 +71,7 @@ mod screen;
 mod sops_keys;
 mod span;
 mod table;
+mod topic;
 mod work_tree;
 mod yaml;
 

@@ -23,7 +23,9 @@ pub(crate) enum CallError {
 /// No connection to the engine could be opened: where, why, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
-    #[error("there is no socket at {path}: start the Docker Engine, or give its address with `--docker`")]
+    #[error(
+        "there is no socket at {path}: start the Docker Engine, or give its address with `--docker-host`"
+    )]
     NoSocket { path: String },
     #[error(
         "no permission to open the socket {path}: run as root or as a member of the socket's group (`docker`)"
@@ -198,6 +200,6 @@ mod tests {
     fn missing_socket_is_named_with_advice() {
         let missing = ConnectError::of_socket("/run/d.sock", &io::ErrorKind::NotFound.into());
         let error = CallError::unreachable(&missing).to_string();
-        assert!(error.contains("/run/d.sock") && error.contains("--docker"), "{error}");
+        assert!(error.contains("/run/d.sock") && error.contains("--docker-host"), "{error}");
     }
 }

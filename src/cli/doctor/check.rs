@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::cli::topic::Topic;
+
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
@@ -12,6 +14,9 @@ pub(super) struct Check {
     pub(super) message: String,
     /// The remedy. Empty if none is needed.
     pub(super) help: String,
+    /// The section of the documents about problems of this kind. Empty if there is no problem.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) explained: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -24,14 +29,40 @@ pub(super) enum CheckResult {
 
 impl Check {
     pub(super) fn ok(name: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { name: name.into(), result: CheckResult::Ok, message: message.into(), help: String::new() }
+        Self {
+            name: name.into(),
+            result: CheckResult::Ok,
+            message: message.into(),
+            help: String::new(),
+            explained: String::new(),
+        }
     }
 
     pub(super) fn warn(name: impl Into<String>, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { name: name.into(), result: CheckResult::Warn, message: message.into(), help: help.into() }
+        Self {
+            name: name.into(),
+            result: CheckResult::Warn,
+            message: message.into(),
+            help: help.into(),
+            explained: String::new(),
+        }
     }
 
     pub(super) fn fail(name: impl Into<String>, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { name: name.into(), result: CheckResult::Fail, message: message.into(), help: help.into() }
+        Self {
+            name: name.into(),
+            result: CheckResult::Fail,
+            message: message.into(),
+            help: help.into(),
+            explained: String::new(),
+        }
+    }
+
+    /// Names the section that explains the problem, unless one is named or nothing is wrong.
+    pub(super) fn explained(mut self, topic: Topic) -> Self {
+        if self.result != CheckResult::Ok && self.explained.is_empty() {
+            self.explained = topic.address();
+        }
+        self
     }
 }

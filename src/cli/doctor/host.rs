@@ -18,6 +18,7 @@ use nix::{
 use tokio::net::TcpListener;
 
 use super::check::Check;
+use crate::cli::topic::Topic;
 use driftless_config::Settings;
 
 /// Ramfs, the other memory file system. libc has no name for its number (linux/magic.h).
@@ -30,15 +31,18 @@ const LITTLE_SPACE: u64 = 2 << 30;
 const NO_SPACE: u64 = 100 << 20;
 
 pub(super) async fn checks(settings: &Settings) -> Vec<Check> {
-    let mut checks = vec![state_directory(&settings.state_dir), disk(&settings.state_dir)];
-    checks.push(runtime_directory(&settings.runtime_dir));
+    let mut checks = vec![
+        state_directory(&settings.state_dir).explained(Topic::StateDirectory),
+        disk(&settings.state_dir).explained(Topic::StateDirectory),
+        runtime_directory(&settings.runtime_dir).explained(Topic::RuntimeDirectory),
+    ];
     let is_running = holder(&settings.state_dir).is_some();
-    checks.push(port("listen", settings.listen, is_running).await);
+    checks.push(port("listen", settings.listen, is_running).await.explained(Topic::Listen));
     if let Some(address) = settings.webhooks.listen {
-        checks.push(port("webhooks.listen", address, is_running).await);
+        checks.push(port("webhooks.listen", address, is_running).await.explained(Topic::Listen));
     }
     if let Some(address) = settings.metrics.listen {
-        checks.push(port("metrics.listen", address, is_running).await);
+        checks.push(port("metrics.listen", address, is_running).await.explained(Topic::Listen));
     }
     checks
 }

@@ -15,6 +15,7 @@ use super::{
     output::{self, print},
     run::{RunArgs, check_access, provider, run_settings},
     screen::Paint,
+    topic::Topic,
 };
 use driftless_clock::Clock;
 use driftless_config::Settings;
@@ -40,12 +41,18 @@ pub(super) struct DoctorArgs {
 }
 
 pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let (settings, mut checks) = configuration(args, context);
+    let (settings, checks) = configuration(args, context);
+    let checks = checks.into_iter().map(|check| check.explained(Topic::Configuration));
+    let mut checks: Vec<Check> = checks.collect();
     checks.extend(host::checks(&settings).await);
-    checks.extend(host_values(&settings, context).await);
-    checks.extend(oidc(&settings, context).await);
-    checks.extend(engine::checks(&settings, context).await);
-    checks.extend(repositories::checks(&settings, context).await);
+    for (topic, of_topic) in [
+        (Topic::HostValues, host_values(&settings, context).await),
+        (Topic::OpenId, oidc(&settings, context).await.into_iter().collect()),
+        (Topic::Engine, engine::checks(&settings, context).await),
+        (Topic::Git, repositories::checks(&settings, context).await),
+    ] {
+        checks.extend(of_topic.into_iter().map(|check| check.explained(topic)));
+    }
     match args.output {
         TextOrJson::Text => print(&render(&checks, context))?,
         TextOrJson::Json => print(&output::json(&checks))?,
@@ -67,7 +74,9 @@ fn configuration(args: &DoctorArgs, context: &Context<'_>) -> (Settings, Vec<Che
             let mut checks = vec![Check::ok(name, message)];
             checks.push(match check_access(&settings, context.environment) {
                 Ok(()) => Check::ok("access", access_text(&settings)),
-                Err(error) => Check::fail("access", error.to_string(), error.help_text()),
+                Err(error) => {
+                    Check::fail("access", error.to_string(), error.help_text()).explained(Topic::Access)
+                }
             });
             let warnings = settings.warnings("the configuration").into_iter();
             checks.extend(warnings.map(|it| Check::warn(name, it.message, it.help.unwrap_or_default())));
@@ -83,7 +92,9 @@ fn configuration(args: &DoctorArgs, context: &Context<'_>) -> (Settings, Vec<Che
         }
         Err(CliError::Findings(findings)) => {
             let help = "correct the file; `driftless config check FILE` shows the lines";
-            let checks = findings.iter().map(|finding| Check::fail(name, finding.to_string(), help));
+            let checks = findings
+                .iter()
+                .map(|finding| Check::fail(name, finding.to_string(), help).explained(Topic::Findings));
             (Settings::default(), checks.collect())
         }
         Err(error) => {
@@ -136,7 +147,7 @@ fn access_text(settings: &Settings) -> String {
 fn render(checks: &[Check], context: &Context<'_>) -> String {
     let width = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or_default();
     let mut text = String::new();
-    for Check { name, result, message, help } in checks {
+    for Check { name, result, message, help, explained } in checks {
         let (word, paint) = match result {
             CheckResult::Ok => ("OK  ", Paint::Good),
             CheckResult::Warn => ("warn", Paint::Warn),
@@ -146,6 +157,9 @@ fn render(checks: &[Check], context: &Context<'_>) -> String {
         text.extend([format!("{}  {name}{padding}  {message}\n", context.colours.paint(paint, word))]);
         if !help.is_empty() {
             text.extend([format!("      {}  help: {help}\n", " ".repeat(width))]);
+        }
+        if !explained.is_empty() {
+            text.extend([format!("      {}  explained in {explained}\n", " ".repeat(width))]);
         }
     }
     let count = |result| checks.iter().filter(|check| check.result == result).count();

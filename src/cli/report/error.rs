@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::cli::error::CommandError;
+use crate::cli::{error::CommandError, topic::Topic};
 use driftless_agent as controller;
 use driftless_forge as forge;
 use driftless_git as source;
@@ -55,6 +55,23 @@ impl CommandError for Error {
             }
             Self::Timeout(_) => Some("allow more time with --timeout".to_owned()),
             _ => None,
+        }
+    }
+
+    fn topic(&self) -> Option<Topic> {
+        match self {
+            Self::Source(_) => Some(Topic::Git),
+            Self::Observe(_) => Some(Topic::Engine),
+            Self::Forge(_) | Self::Post(_) => Some(Topic::Forge),
+            Self::NoSuchApplication(_)
+            | Self::TwoToStdout
+            | Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Ignore(_)
+            | Self::Timeout(_)
+            | Self::Usage(_)
+            | Self::Temporary(_)
+            | Self::Broken(_) => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use super::{args::DEFAULT_CONFIG, socket_error::SocketError};
-use crate::cli::error::CommandError;
+use crate::cli::{error::CommandError, topic::Topic};
 use driftless_agent as controller;
 use driftless_web::{TlsError, TokenError};
 
@@ -113,6 +113,26 @@ impl CommandError for Error {
                  {DEFAULT_CONFIG}); `driftless init` writes one"
             )),
             Self::Listen { .. } | Self::HostName(_) | Self::Read { .. } | Self::Path { .. } | Self::ReadToken { .. } | Self::Signals(_) | Self::Start(_) | Self::Again(_) => None,
+        }
+    }
+
+    fn topic(&self) -> Option<Topic> {
+        match self {
+            Self::Listen { .. } | Self::ListenHooks { .. } | Self::ListenMetrics { .. } | Self::Socket(_) => {
+                Some(Topic::Listen)
+            }
+            Self::Open(_) | Self::ReadToken { .. } | Self::Token { .. } => Some(Topic::Access),
+            Self::Provider(_) => Some(Topic::OpenId),
+            Self::Tls { .. } => Some(Topic::Certificates),
+            Self::Read { .. }
+            | Self::Path { .. }
+            | Self::SettingsWithoutUrl
+            | Self::HostName(_)
+            | Self::NoRepository
+            | Self::NeedsRestart { .. }
+            | Self::Again(_) => Some(Topic::Configuration),
+            // The causes of a start have one.
+            Self::Start(_) | Self::Signals(_) | Self::Ended => None,
         }
     }
 }

@@ -13,10 +13,10 @@ use driftless::{
     cli::Colours, cli::Detail, cli::PlanResult, cli::reference, cli::render_application,
     cli::render_findings, cli::render_history, cli::render_plan, cli::render_status, cli::summary,
 };
-use driftless_agent::{DryRun, RequestKind, Supposed};
+use driftless_agent::{DryRun, RequestKind, Rollback, Supposed};
 use driftless_model::{
     Actor, ActorKind, AppName, Application, Cause, Finding, Location, Outcome, Revision, StackHash,
-    Timestamp, WaitStatus,
+    Timestamp, Until, WaitStatus,
 };
 use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
@@ -376,11 +376,19 @@ async fn requests_print_the_answer_of_the_agent() {
         out,
         "shop: pinned to revision 2 (cccccccccccc), until the next commit, or `driftless resume shop`\n"
     );
+    let (code, out, _) = run(server, &["rollback", "shop", "3f2a9c1", "--reason", "orders fail"]).await;
+    assert_eq!((code, out.contains("shop: pinned to revision")), (0, true), "{out}");
+    let asked = seen.lock().unwrap().last().cloned().unwrap();
+    let to_commit =
+        Rollback { to: Some("3f2a9c1".to_owned()), reason: "orders fail".to_owned(), until: Until::Manual };
+    assert_eq!(asked, ("shop".into(), RequestKind::Rollback(to_commit)));
+    let (code, _, error) = run(server, &["rollback", "shop", "3", "--to", "2"]).await;
+    assert_eq!((code, error.contains("cannot be used with")), (2, true), "{error}");
     let (code, out, _) = run(server, &["resume", "shop"]).await;
     assert_eq!((code, out.as_str()), (0, "shop: follows Git again\n"));
     let (code, _, error) = run(server, &["suspend", "shop"]).await;
     assert_eq!((code, error.as_str()), (2, "error: `shop` is suspended already\n"));
-    assert_eq!(seen.lock().unwrap().len(), 3);
+    assert_eq!(seen.lock().unwrap().len(), 4);
 }
 
 #[tokio::test]
@@ -849,6 +857,9 @@ async fn drift_asks_the_agent_for_each_application() {
         )
     );
     assert_eq!(run(server, &["drift", "--app", "shop"]).await.0, 0);
+    assert_eq!(run(server, &["drift", "shop"]).await.1, "no drift: shop\n1 application, no drift\n");
+    let (code, of_two, _) = run(server, &["drift", "shop", "blog"]).await;
+    assert!(code == 1 && of_two.ends_with("1 of 2 applications drifts: 1 modified\n"), "{of_two}");
     assert_eq!(run(server, &["drift", "--path", "sites/shop"]).await.0, 0);
     assert_eq!(run(server, &["drift", "--fail-on", "missing"]).await.0, 0);
     let (code, _, error) = run(server, &["drift", "--app", "nothing"]).await;

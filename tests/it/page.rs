@@ -173,6 +173,34 @@ async fn action_is_asked_for_and_then_performed() {
 }
 
 #[tokio::test]
+async fn rollback_without_an_older_revision_has_no_button() {
+    let (router, ..) = answering();
+    for (path, why) in [
+        ("shop/rollback", "shop has no older revision that succeeded"),
+        ("shop/rollback?to=99", "shop has no revision 99"),
+        ("shop/restart?workload=nothing", "shop has no workload `nothing`"),
+    ] {
+        let page = page(&router, &format!("/applications/{path}")).await;
+        assert_shown(&page, &[why, ">Back</a>"]);
+        assert!(!page.contains("<form class=\"confirm\""), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn page_names_the_configured_host() {
+    let mut shop = shop();
+    shop.status.node = Some("name-of-the-engine".to_owned());
+    let sample::Agent { handle, store, .. } = agent([shop]);
+    let handle = handle.with_place("nas".to_owned(), "http://localhost:8484".to_owned());
+    let router = router(handle, store, Access::loopback());
+    for path in ["/", "/applications/shop"] {
+        let page = page(&router, path).await;
+        assert_shown(&page, &["<span class=\"host\">nas</span>"]);
+        assert!(!page.contains("name-of-the-engine"), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn readers_see_no_buttons_and_may_not_act() {
     let sample::Agent { handle, store, inbox } = agent([shop(), blog()]);
     tokio::spawn(answer(inbox, Seen::default()));

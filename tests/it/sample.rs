@@ -106,7 +106,6 @@ pub(crate) fn shop() -> Application {
     Application { name: "shop".into(), spec: spec("sites/shop"), generation: 4, status }
 }
 
-/// A status in which everything that can be wrong is wrong.
 /// The container of one instance ends again and again.
 pub(crate) fn crashing() -> Application {
     let mut application = shop();
@@ -141,6 +140,7 @@ impl Logs for LastWords {
     }
 }
 
+/// A status in which everything that can be wrong is wrong.
 pub(crate) fn blog() -> Application {
     let web = WorkloadStatus {
         health: HealthStatus::Degraded,

@@ -299,6 +299,11 @@ impl Handle {
         Self { host, url, ..self }
     }
 
+    /// The name of the host: `host.name` of the configuration, which defaults to the hostname.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The problems of the agent itself.
     pub fn problems(&self) -> &Problems {
         &self.problems

@@ -114,9 +114,6 @@ impl Watcher {
             message => message,
         });
         let (applications, repositories) = (self.handle.applications(), self.handle.repositories());
-        if let Some(node) = applications.values().find_map(|application| application.status.node.as_ref()) {
-            self.notifications.set_node(node);
-        }
         let lost_hosts = lost_hosts(&self.handle, store, now)?;
         let expiries = self.handle.expiries().list();
         let facts = IncidentFacts {
@@ -153,7 +150,8 @@ impl Watcher {
             );
         }
         for (_, incident, receivers) in &update.notifications {
-            tracing::info!(incident = incident.key(), message = incident.message, receivers = ?receivers, "incident");
+            let app = incident.app.as_ref().map(tracing::field::display);
+            tracing::info!(app, incident = incident.key(), problem = incident.message, receivers = ?receivers, "incident");
         }
         if !update.notifications.is_empty() {
             self.notifications.wake();

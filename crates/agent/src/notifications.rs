@@ -47,7 +47,7 @@ struct Inner {
     /// Notified when something waits to be sent.
     waiting: Vec<Arc<Notify>>,
     /// The host that messages name.
-    place: Mutex<Place>,
+    place: Place,
     /// The last result of each receiver.
     results: Mutex<BTreeMap<String, LastResult>>,
 }
@@ -72,8 +72,8 @@ impl Notifications {
     ) -> Result<Self, (String, driftless_notify::Error)> {
         let senders = senders(settings, environment)?;
         let waiting = senders.iter().map(|_| Arc::default()).collect();
-        let host = settings.host.clone().unwrap_or_else(kernel_host);
-        let place = Mutex::new(Place { host, url: settings.url.clone() });
+        let host = settings.host.clone().unwrap_or_else(|| "driftless".to_owned());
+        let place = Place { host, url: settings.url.clone() };
         let settings = settings.clone();
         let results = Mutex::default();
         Ok(Self(Arc::new(Inner { settings, senders, store, clock, waiting, place, results })))
@@ -99,13 +99,6 @@ impl Notifications {
     /// The names of all receivers.
     pub(crate) fn names(&self) -> BTreeSet<String> {
         self.0.senders.iter().map(|sender| sender.receiver().name.clone()).collect()
-    }
-
-    /// The name of the host as the engine knows it, which messages use unless another one is configured.
-    pub(crate) fn set_node(&self, node: &str) {
-        if self.0.settings.host.is_none() && lock(&self.0.place).host != node {
-            node.clone_into(&mut lock(&self.0.place).host);
-        }
     }
 
     /// Something waits to be sent.
@@ -158,20 +151,20 @@ impl Notifications {
     ) -> Option<Result<Message, RequestError>> {
         let sender = self.0.senders.iter().find(|sender| sender.receiver().name == name)?;
         let now = self.0.clock.now();
-        let place = lock(&self.0.place).clone();
+        let place = &self.0.place;
         let incident = sample(kind, now);
         // Each test is a message of its own, also for receivers that recognise repeated ones.
         let test =
             Notification { number: now.0, receiver: name.to_owned(), phase, incident, at: now, sent: None };
         let batch = [test];
-        let message = match sender.message(&batch, &place, now) {
+        let message = match sender.message(&batch, place, now) {
             Ok(message) => message,
             Err(error) => return Some(Err(RequestError::Refused(chain(&error)))),
         };
         if delivery == TestDelivery::Preview {
             return Some(Ok(message));
         }
-        let sent = sender.send(&batch, &place, now).await;
+        let sent = sender.send(&batch, place, now).await;
         Some(
             sent.map(|()| message).map_err(|error| {
                 RequestError::Refused(format!("could not send to `{name}`: {}", chain(&error)))
@@ -217,7 +210,6 @@ impl Notifications {
 
     async fn send_once(&self, sender: &Sender) -> Result<NextSend, SendError> {
         let Inner { store, clock, place, .. } = self.0.as_ref();
-        let place = lock(place).clone();
         let receiver = sender.receiver();
         let now = clock.now();
         let waiting = store.waiting_notifications(&receiver.name)?;
@@ -229,7 +221,7 @@ impl Notifications {
             Due::At(at) => return Ok(NextSend::At(Some(at))),
             Due::Now(batch) => batch,
         };
-        sender.send(&batch, &place, now).await?;
+        sender.send(&batch, place, now).await?;
         store.mark_sent(&receiver.name, &batch, clock.now())?;
         tracing::info!(receiver = receiver.name, notifications = batch.len(), "notification sent");
         Ok(NextSend::Again)
@@ -295,15 +287,6 @@ pub(crate) fn check(
     environment: &Lookup,
 ) -> Result<(), (String, driftless_notify::Error)> {
     senders(settings, environment).map(drop)
-}
-
-/// The name of the host as the kernel knows it. In a container that is the container's.
-fn kernel_host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "driftless".to_owned(),
-        name => name.to_owned(),
-    }
 }
 
 /// The lock is held for one assignment, so a panic of another task leaves a valid value.

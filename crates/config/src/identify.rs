@@ -9,7 +9,8 @@ use crate::{settings::Settings, url::PLACEHOLDER};
 impl Settings {
     /// Gives the host the name and the labels that the file does not have, and puts its name into the paths of
     /// repositories and applications. The name is the hostname, with `-` for letters that a name cannot have; the labels
-    /// are `arch` and `os` of this program, by the words of Docker, and `engine: docker`.
+    /// are `arch` and `os` of this program, by the words of Docker, and `engine: docker`. Messages name the same host unless
+    /// `notifications.host` has another name.
     pub fn identify(&mut self, hostname: &str) {
         if self.host.name.is_empty() {
             self.host.name = name_of(hostname);
@@ -17,6 +18,9 @@ impl Settings {
         let given = [("arch", arch()), ("os", std::env::consts::OS), ("engine", "docker")];
         for (label, value) in given {
             self.host.labels.entry(label.to_owned()).or_insert_with(|| value.to_owned());
+        }
+        if !self.host.name.is_empty() {
+            self.notifications.host.get_or_insert_with(|| self.host.name.clone());
         }
         for repository in &mut self.repositories {
             repository.host.clone_from(&self.host);
@@ -67,5 +71,21 @@ mod tests {
             assert_eq!(name_of(hostname), name);
         }
         assert_eq!(name_of("--"), "");
+    }
+
+    #[test]
+    fn messages_name_the_host_unless_they_have_another_name() {
+        let host_of_messages = |text: &str| {
+            let text = format!("repositories: [{{url: https://git.example.com/infra.git}}]\n{text}");
+            let mut settings = Settings::parse("driftless.yaml", &text).unwrap();
+            settings.identify("3f2a9c1d0b7e");
+            settings.notifications.host
+        };
+        assert_eq!(host_of_messages("").as_deref(), Some("3f2a9c1d0b7e"));
+        assert_eq!(host_of_messages("host: {name: nas}").as_deref(), Some("nas"));
+        assert_eq!(
+            host_of_messages("host: {name: nas}\nnotifications: {host: home}").as_deref(),
+            Some("home")
+        );
     }
 }

@@ -472,7 +472,7 @@ pub(super) static METRICS: Table = Table {
 pub(super) static NOTIFICATIONS: Table = Table {
     keys: &[&[
         key("url", Text, "URL of the agent's page, for links in messages"),
-        key("host", Text, "Name of this host in messages. Default: that of the engine's host"),
+        key("host", Text, "Name of this host in messages. Default: host.name"),
         key("degradedAfter", Duration, "Grace time of a degraded application. Default: 5m"),
         key("gitUnreachableAfter", Duration, "Grace time of a repository that fails. Default: 15m"),
         key("updateInterval", Duration, "Time between two messages about an incident. Default: 1h"),

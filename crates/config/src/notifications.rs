@@ -15,7 +15,7 @@ use crate::{
 pub struct Notifications {
     /// The URL of the agent's page as people see it, for links. Without a slash at the end.
     pub url: Option<String>,
-    /// The name of this host in messages. Default: that of the engine's host.
+    /// The name of this host in messages. Default: `host.name`.
     pub host: Option<String>,
     /// An application is degraded for this long before it is reported. Default: 5 min.
     pub degraded_after: Duration,

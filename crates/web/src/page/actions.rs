@@ -291,7 +291,7 @@ pub(crate) async fn ask(
     if !caller.may_act(&name, Some(&application.spec.repository)) {
         return Err(frame(Error::Forbidden(format!("{} may not act on {name}", caller.actor))));
     }
-    let foreseen = foresee(&shared, &caller, action, application, &query).await;
+    let foreseen = foresee(&shared, &caller, action, application, &query).await.map_err(frame)?;
     let page = Page::new(&caller, &shared, &path).title(&format!("{} {name}", action.label()));
     let title = match action {
         Action::Restart => format!("Restart {} of {name}?", query.workload),
@@ -301,24 +301,41 @@ pub(crate) async fn ask(
         p.crumbs { a href="../../" { "Applications" } " / " a href={ "../" (Text(&name)) } { (Text(&name)) } }
         h1 { (Text(&title)) }
         p.lead { (action.consequence()) }
-        (foreseen.unwrap_or_else(|error| html! { p.note.bad role="alert" { (Text(&error)) } }))
+        @match &foreseen {
+            Foreseen::Possible(consequences) => {
+                (consequences)
+                (confirmation(action, &name, &query))
+            }
+            Foreseen::Impossible(why) => {
+                p.note.warn role="alert" { (Text(why)) }
+                p { a.button href={ "../" (Text(&name)) } data-key="Escape" data-name="back" { "Back" } }
+            }
+        }
+    };
+    Ok(respond(&page, &body).into_response())
+}
+
+/// The form that performs an action.
+fn confirmation(action: Action, name: &AppName, query: &ActionQuery) -> Markup {
+    html! {
         form.confirm method="post" action=(action.word()) {
             @match action {
                 Action::Restart => input type="hidden" name="workload" value=(Text(&query.workload));,
-                Action::Rollback => (rollback_fields()),
+                Action::Rollback => {
+                    (rollback_fields())
+                    input type="hidden" name="to" value=(Text(&query.to));
+                }
                 Action::Remove => {
                     label { input type="checkbox" name="volumes" value="yes"; " Remove its volumes too, with all their data" }
                 }
                 _ => {}
             }
-            @if action == Action::Rollback { input type="hidden" name="to" value=(Text(&query.to)); }
             p {
                 button.primary type="submit" { (action.label()) }
-                " " a.button href={ "../" (Text(&name)) } data-key="Escape" data-name="cancel" { "Cancel" }
+                " " a.button href={ "../" (Text(name)) } data-key="Escape" data-name="cancel" { "Cancel" }
             }
         }
-    };
-    Ok(respond(&page, &body).into_response())
+    }
 }
 
 fn rollback_fields() -> Markup {
@@ -339,51 +356,66 @@ fn rollback_fields() -> Markup {
     }
 }
 
-/// The consequences, as far as they can be said before.
+/// The outcome of looking ahead.
+enum Foreseen {
+    /// The consequences, as far as they can be said before.
+    Possible(Markup),
+    /// There is nothing to do it with: why.
+    Impossible(String),
+}
+
+/// Looks ahead. A plan or diff that cannot be made now, such as without the engine, does not make the action impossible.
 async fn foresee(
     shared: &Shared,
     caller: &Identity,
     action: Action,
     application: &Application,
     query: &ActionQuery,
-) -> Result<Markup, Error> {
+) -> Result<Foreseen, Error> {
     let name = application.name.clone();
-    match action {
+    Ok(Foreseen::Possible(match action {
         Action::Sync | Action::Heal | Action::Prune | Action::Adopt | Action::Resume => {
             let kind = match action {
                 Action::Prune => RequestKind::PlanAfter(Supposed::Prune),
                 _ => RequestKind::Plan,
             };
-            let (answer, _) = request(shared, caller, name, kind).await?;
-            Ok(match answer {
-                Answer::Plan(plan) => plan_markup(&plan),
-                _ => Markup::default(),
-            })
+            match request(shared, caller, name, kind).await {
+                Ok((Answer::Plan(plan), _)) => plan_markup(&plan),
+                Ok(_) => Markup::default(),
+                Err(error) => unknown(&error),
+            }
         }
         Action::UpdateImages => {
             let newer = application.status.images.iter().filter_map(|image| {
                 let available = image.available.as_ref()?;
                 Some(format!("{} → {}", image.resolved.as_ref().unwrap_or(&image.image), available.image))
             });
-            Ok(html! { ul { @for line in newer { li.mono { (Text(line)) } } } })
+            html! { ul { @for line in newer { li.mono { (Text(line)) } } } }
         }
-        Action::Rollback => rollback_preview(shared, caller, application, &query.to).await,
+        Action::Rollback => return rollback_preview(shared, caller, application, &query.to).await,
         Action::Restart => {
             let workload = application.status.workloads.get(&WorkloadName(query.workload.clone()));
             let Some(workload) = workload else {
-                return Err(Error::Refused(format!("{name} has no workload `{}`", query.workload)));
+                let why =
+                    format!("{name} has no workload `{}`, so there is nothing to restart.", query.workload);
+                return Ok(Foreseen::Impossible(why));
             };
             let names: Vec<&str> = workload.instances.iter().map(|it| it.name.as_str()).collect();
-            Ok(html! { p { "Replaced: " span.mono { (Text(names.join(", "))) } } })
+            html! { p { "Replaced: " span.mono { (Text(names.join(", "))) } } }
         }
-        Action::Promote => Ok(canaries(application)),
+        Action::Promote => canaries(application),
         Action::Suspend
         | Action::AcceptRewrite
         | Action::Retry
         | Action::Abort
         | Action::Remove
-        | Action::Forget => Ok(Markup::default()),
-    }
+        | Action::Forget => Markup::default(),
+    }))
+}
+
+/// The note that the consequences cannot be said.
+fn unknown(error: &Error) -> Markup {
+    html! { p.note.bad role="alert" { (Text(error)) } }
 }
 
 /// The canaries of an application, each with its step.
@@ -408,25 +440,32 @@ async fn rollback_preview(
     caller: &Identity,
     application: &Application,
     to: &str,
-) -> Result<Markup, Error> {
+) -> Result<Foreseen, Error> {
     let name = application.name.clone();
     let app = name.clone();
     let revisions = read(&shared.store, move |store: &Store| store.revisions(&app)).await?;
     let Some(revision) = wanted(&revisions, to) else {
-        return Err(Error::Refused(match to {
-            "" => format!("{name} has no older revision that succeeded"),
-            to => format!("{name} has no revision {to}"),
+        return Ok(Foreseen::Impossible(match to {
+            "" => format!(
+                "{name} has no older revision that succeeded, so there is nothing to go back to. Each commit that is \
+                 applied becomes a revision; the history on its page lists them."
+            ),
+            to => format!("{name} has no revision {to}; the history on its page lists them."),
         }));
     };
     let against = Against::Revision(revision.number.to_string());
-    let (answer, _) = request(shared, caller, name, RequestKind::Drift(against)).await?;
-    Ok(html! {
+    let answer = request(shared, caller, name, RequestKind::Drift(against)).await;
+    Ok(Foreseen::Possible(html! {
         p {
             "To revision " b { "#" (revision.number) } ": " code { (Text(revision.commit.short())) } " "
             (Text(&revision.commit.subject))
         }
-        @if let Answer::Drift(inspection) = &answer { (diff_markup(inspection)) }
-    })
+        @match &answer {
+            Ok((Answer::Drift(inspection), _)) => (diff_markup(inspection)),
+            Ok(_) => {}
+            Err(error) => (unknown(error)),
+        }
+    }))
 }
 
 /// The revision of this number, or the newest one that succeeded and is not the current one.

@@ -252,7 +252,6 @@ fn why(shown: &ApplicationData, now: Timestamp) -> Markup {
                         }
                     }
                     p.soft {
-                        @if let Some(node) = &status.node { "on " (Text(node)) " · " }
                         @if let Some(at) = status.observed_at { "Docker read " (RelativeTime { at, now }) }
                     }
                 }

@@ -35,12 +35,10 @@ pub(super) struct Page {
 
 impl Page {
     pub(super) fn new(identity: &Identity, shared: &Shared, path: &str) -> Self {
-        let applications = shared.handle.applications();
-        let host = applications.values().find_map(|it| it.status.node.clone()).unwrap_or_default();
         Self {
             root: root_of(path),
             title: String::new(),
-            host,
+            host: shared.handle.host().to_owned(),
             time: clock_time(shared.clock.now()),
             actor: identity.actor.clone(),
             is_admin: identity.is_admin(),

@@ -3,11 +3,11 @@
 use std::{env, process::ExitCode, sync::Arc};
 
 use driftless::cli::{
-    Colours, CountedFormat, Environment, Invocation, LogFormat, Logging, Screen, pause, proxy,
-    proxy_counters, proxy_drain, proxy_ready, replace_agent,
+    Colours, Environment, Invocation, LogFormat, LogLine, Logging, Screen, pause, proxy, proxy_counters,
+    proxy_drain, proxy_ready, replace_agent,
 };
 use driftless_docker::AgentUpdate;
-use tracing_subscriber::{EnvFilter, fmt::format};
+use tracing_subscriber::{EnvFilter, fmt::format::JsonFields};
 
 fn main() -> ExitCode {
     // It waits in every pod of several containers and must be as small as possible.
@@ -43,18 +43,13 @@ fn trace(logging: Logging, wish: Option<String>, screen: &Screen) {
     let filter = wish.as_ref().map_or_else(|| EnvFilter::try_new(logging.filter), EnvFilter::try_new);
     let is_wrong = filter.is_err();
     let writer = screen.clone();
-    let subscriber = tracing_subscriber::fmt()
+    tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new(logging.filter)))
         .with_writer(move || writer.log_writer())
-        .with_ansi(screen.colours() == Colours::On);
-    let format = format().with_target(false);
-    match logging.format {
-        LogFormat::Text => subscriber.event_format(CountedFormat::text(format)).init(),
-        LogFormat::Json => {
-            let format = CountedFormat::json(format.json().flatten_event(true));
-            subscriber.json().event_format(format).init();
-        }
-    }
+        .with_ansi(screen.colours() == Colours::On)
+        .fmt_fields(JsonFields::new())
+        .event_format(LogLine::new(logging.format))
+        .init();
     if is_wrong {
         tracing::warn!(RUST_LOG = wish, "the log filter makes no sense and is ignored");
     }

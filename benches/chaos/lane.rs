@@ -299,16 +299,14 @@ impl Lane {
         let new = log.get(self.since..).unwrap_or_default();
         let verb = |line: &str, mark: &str| {
             let (_, rest) = line.split_once(mark)?;
-            rest.split_whitespace().next().map(str::to_owned)
+            rest.trim_start_matches('"').split_whitespace().next().map(str::to_owned)
         };
         for line in new.lines().rev() {
             if line.contains("step done") || line.contains("step failed") {
                 return format!("after a {}", verb(line, "action=").unwrap_or_default());
             }
             if line.contains(" working app=") {
-                let step =
-                    line.split_once(" working app=").and_then(|(_, rest)| rest.split_whitespace().nth(1));
-                return format!("in a {}", step.unwrap_or_default());
+                return format!("in a {}", verb(line, "step=").unwrap_or_default());
             }
             if line.contains("revision synced") {
                 return "rollout done".into();

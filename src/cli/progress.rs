@@ -80,7 +80,7 @@ pub(super) async fn follow(mut handle: Handle, screen: &Screen) {
         } else {
             for (app, message) in &working {
                 if logged.get(app).is_none_or(|it| it != gist(message)) {
-                    tracing::info!(%app, %message, "working");
+                    tracing::info!(%app, step = %message, "working");
                     logged.insert(app.clone(), gist(message).to_owned());
                 }
             }

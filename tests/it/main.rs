@@ -65,6 +65,7 @@ mod ownership;
 // The last plan and refusals name only work that was done.
 mod last_plan;
 // The key of the database is lost.
+mod log_lines;
 mod lost_key;
 // Hooks before and after a sync, and before a removal.
 mod hooks;

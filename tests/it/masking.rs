@@ -70,7 +70,8 @@ fn compose(mark: &str, second: &str) -> String {
     )
 }
 
-const READ: [&str; 20] = [
+/// Every path whose answer somebody can read.
+pub(crate) const READ: [&str; 20] = [
     "/",
     "/applications/shop",
     "/applications/shop/plan",

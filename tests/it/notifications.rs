@@ -31,6 +31,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 use crate::{
+    log_lines::LogLines,
+    masking::READ,
     sample::{self as samples, NOON},
     simulation::{Simulation, minutes},
 };
@@ -449,6 +451,42 @@ async fn drift_opens_one_incident_and_ends_it_when_it_is_undone() {
     let ended = watched.waits(&[(IncidentKind::DriftFound, IncidentPhase::Recovered)]).await;
     assert_eq!(ended[0].incident.number, found[0].incident.number);
     assert_eq!(watched.it.store.open_incidents().unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn secret_that_a_health_check_prints_is_nowhere() {
+    let (log, _guard) = LogLines::of_this_thread();
+    let compose = |tag: u8| {
+        format!(
+            "services:\n  web:\n    image: web:{tag}\n    environment: {{DB_PASSWORD: geheim4711}}\n    healthcheck: {{test: check}}\n"
+        )
+    };
+    let it = Simulation::of(&compose(1));
+    it.synced_with_tip().await;
+    let watched = Watched::new(it);
+    let it = &watched.it;
+    it.docker.faults(|faults| {
+        faults.unhealthy = BTreeSet::from(["web:2".to_owned()]);
+        faults.outputs.insert("web:2".to_owned(), "connecting\nno login with geheim4711".to_owned());
+    });
+    it.git.push(&compose(2));
+    let says = |status: &str| status.contains("its health check fails: connecting | no login with ••••");
+    let found = it.until("the status says it", |shop| says(&serde_json::to_string(shop).unwrap())).await;
+    assert_ne!(found.status.health, HealthStatus::Healthy);
+    minutes(15).await;
+    let mut all = format!("{:?}\n{:?}\n", it.store.waiting_notifications("phone").unwrap(), log.all());
+    assert!(says(&all), "a notification or the log says it: {all}");
+    let router = router(it.handle(), it.store.clone(), Access::loopback());
+    for path in READ {
+        let request = Request::builder().uri(path).header("host", "localhost").body(Body::empty()).unwrap();
+        let answer = router.clone().oneshot(request).await.unwrap().into_body().collect().await.unwrap();
+        all.push_str(&format!("# {path}\n{}\n", String::from_utf8_lossy(&answer.to_bytes())));
+    }
+    let leaks: Vec<&str> =
+        all.lines().filter(|line| line.starts_with("# ") || line.contains("geheim")).collect();
+    assert_eq!(leaks.len(), READ.len(), "{leaks:#?}");
+    let reads: Vec<&str> = all.split("# /").filter(|answer| says(answer)).collect();
+    assert!(reads.len() > 2, "page and API say it: {all}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,12 +10,14 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 
 use crate::{
     desired::Desired,
+    log_span,
     reconcile::{Next, Reconciler},
     request::{Queued, answer_at_once},
 };
@@ -67,7 +69,8 @@ impl<D: Docker, S: CommitSource> App<D, S> {
         loop {
             for Queued { kind, actor, ticket, reply } in std::mem::take(&mut self.queue) {
                 let answer = tokio::select! {
-                    answer = async { self.reconciler.requests(&actor).answer(&kind).await } => answer,
+                    answer = async { self.reconciler.requests(&actor).answer(&kind).await }
+                        .instrument(log_span::request(&actor)) => answer,
                     () = stop.cancelled() => return,
                 };
                 self.reconciler.note_request(ticket);
@@ -188,7 +191,9 @@ async fn consecutive_rounds<D: Docker, S: CommitSource>(
             next @ (Next::Sleep(_) | Next::BackOff(_)) => return next,
         }
     }
-    let app = reconciler.name();
-    tracing::warn!(%app, rounds = MAX_CONSECUTIVE_ROUNDS, "too many rounds without a pause; the application pauses");
+    tracing::warn!(
+        rounds = MAX_CONSECUTIVE_ROUNDS,
+        "too many rounds without a pause; the application pauses"
+    );
     Next::Sleep(Some(reconciler.now().after(PAUSE_AFTER_TOO_MANY)))
 }

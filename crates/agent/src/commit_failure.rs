@@ -69,7 +69,7 @@ pub(crate) fn report_failed_commit(
 ) {
     let (app, commit) = (context.name(), failed.commit.short());
     let reason = &failed.reason;
-    tracing::warn!(%app, commit, revision = failed.revision, back_to = failed.back_to, reason, "the commit failed");
+    tracing::warn!(commit, revision = failed.revision, back_to = failed.back_to, reason, "the commit failed");
     let Some(back) = back else {
         let why = match on_failure {
             OnFailure::Rollback => "there is no older revision to go back to, so its rollouts are paused",

@@ -173,7 +173,7 @@ impl AppContext {
             // There may be no reader.
             Ok(event) => drop(self.services.events.send(event)),
             Err(error) => {
-                tracing::warn!(app = %self.name, reason, error = chain(&error), "could not store an event");
+                tracing::warn!(reason, error = chain(&error), "could not store an event");
             }
         }
     }

@@ -69,8 +69,11 @@ impl EndpointReports {
                 }
                 Err(error) => {
                     if !self.has_failed {
-                        tracing::warn!(app = %context.name(), container = container.short(), error,
-                            "could not report the ready instances to a proxy; trying again");
+                        tracing::warn!(
+                            container = container.short(),
+                            error,
+                            "could not report the ready instances to a proxy; trying again"
+                        );
                     }
                     self.reported.remove(&container);
                     has_failed = true;

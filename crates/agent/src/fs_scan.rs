@@ -14,6 +14,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
 use driftless_clock::Clock;
 use driftless_docker::{Docker, FileChanges};
@@ -195,7 +196,7 @@ impl<D: Docker> Scan<D> {
     fn start(self, wake: Arc<Notify>) -> RunningScan {
         let ended = Arc::new(Mutex::new(None));
         let result = Arc::clone(&ended);
-        let task = tokio::spawn(async move {
+        let task = async move {
             let Ok(_slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
             let began = self.clock.now();
             let scanned = timeout(TIMEOUT, self.changed_files(began)).await;
@@ -213,8 +214,8 @@ impl<D: Docker> Scan<D> {
             };
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(EndedScan { files, began, took });
             wake.notify_one();
-        });
-        RunningScan { ended, _task: AbortOnDropHandle::new(task) }
+        };
+        RunningScan { ended, _task: AbortOnDropHandle::new(tokio::spawn(task.in_current_span())) }
     }
 
     async fn changed_files(&self, at: Timestamp) -> Result<ChangedFiles, String> {

@@ -14,6 +14,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
 use driftless_clock::Clock;
 use driftless_docker as docker;
@@ -193,11 +194,11 @@ impl ImageTasks {
         let progress = Arc::new(Mutex::new(Progress::Running(first_progress)));
         let (reported, ended, wake) = (Arc::clone(&progress), Arc::clone(&progress), Arc::clone(&self.wake));
         let work = work(Box::new(move |text| *lock(&reported) = Progress::Running(text)));
-        let task = tokio::spawn(async move {
+        let task = async move {
             *lock(&ended) = Progress::Ended(ImageState::of(work.await));
             wake.notify_one();
-        });
-        let task = AbortOnDropHandle::new(task);
+        };
+        let task = AbortOnDropHandle::new(tokio::spawn(task.in_current_span()));
         self.by_image.insert(image.to_owned(), ImageTask { progress, build, _task: task });
         ImageState::InProgress
     }

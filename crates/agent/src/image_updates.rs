@@ -8,6 +8,7 @@ use std::{
 
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
 use driftless_clock::Clock;
 use driftless_docker::{Docker, ImageQuestion, NewestImage, RegistryError};
@@ -85,7 +86,7 @@ impl ImageUpdates {
         let resolved = resolve_images(record, &images, now);
         for (image, newest) in &resolved {
             let message = format!("deploying {newest} for {image}");
-            tracing::info!(app = %context.name(), image, newest, "deploying a newer image");
+            tracing::info!(image, newest, "deploying a newer image");
             context.event(EventKind::Normal, "ImageUpdated", image, &message);
         }
         for (image, update) in &images {
@@ -150,7 +151,7 @@ impl ImageUpdates {
         let is_requested = known.is_some_and(|known| known.next == Timestamp(0));
         let is_awaited = is_requested && update.mode == UpdateMode::Apply && update.min_age.is_zero();
         // The client has deadlines of its own.
-        let task = tokio::spawn(async move {
+        let task = async move {
             let newest = docker.newest_image(&question).await;
             // An answer without news waits for the next round, so that it causes none.
             let is_news = match &newest {
@@ -161,8 +162,8 @@ impl ImageUpdates {
             if is_news || is_awaited {
                 wake.notify_one();
             }
-        });
-        let task = AbortOnDropHandle::new(task);
+        };
+        let task = AbortOnDropHandle::new(tokio::spawn(task.in_current_span()));
         self.questions.insert(image.to_owned(), Question { answer, is_awaited, _task: task });
     }
 }
@@ -174,14 +175,14 @@ fn note_answer(
     (at, answer): &Answer,
     followed: FollowedStack<'_>,
 ) {
-    let (now, app) = (*at, context.name());
+    let now = *at;
     match answer {
         Ok(NewestImage { tag, digest, is_running }) => {
             let answer = RegistryAnswer { tag, digest, is_running: *is_running };
             let on_host = (followed.stack, followed.observed);
             let news = note_newest_image(record, (image, update), answer, on_host, now);
             if let Some(AvailableImage { image: newest, .. }) = news {
-                tracing::info!(%app, image, newest, "a newer image is available");
+                tracing::info!(image, newest, "a newer image is available");
                 let message = match update.mode {
                     UpdateMode::Apply if !update.min_age.is_zero() => {
                         format!("{newest} is available, and is deployed at {}", now.after(update.min_age))
@@ -195,7 +196,7 @@ fn note_answer(
             let failure = (error.reason(), error.to_string());
             let is_news = note_failed_check(record, (image, update), failure, error.retry_after(), now);
             if is_news {
-                tracing::info!(%app, image, error = %error, "could not ask the registry for a newer image");
+                tracing::info!(image, error = %error, "could not ask the registry for a newer image");
             }
         }
     }

@@ -66,6 +66,7 @@ mod image_tasks;
 mod image_updates;
 mod images;
 mod incident_watch;
+mod log_span;
 mod logs;
 mod masked_target;
 mod measured_engine;

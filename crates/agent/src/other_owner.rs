@@ -21,7 +21,7 @@ impl OtherOwner {
         let reason = context.ownership().other_owner(context.agent(), stack, observed);
         if let Some(reason) = reason.as_ref().filter(|_| self.reason.is_none()) {
             let name = context.name();
-            tracing::warn!(app = %name, "{reason}");
+            tracing::warn!("{reason}");
             context.event(EventKind::Warning, "OwnedByAnotherAgent", name.as_str(), reason);
         }
         self.reason = reason;

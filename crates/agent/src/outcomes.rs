@@ -72,14 +72,13 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
 }
 
 /// Writes one log line about a step that was performed.
-pub(crate) fn log_step(context: &AppContext, revision: Option<u64>, step: &Step, outcome: &StepOutcome) {
-    let (app, round) = (context.name(), context.round());
+pub(crate) fn log_step(step: &Step, outcome: &StepOutcome) {
     match outcome {
         StepOutcome::Done | StepOutcome::Created(_) | StepOutcome::Swarm(_) => {
-            tracing::info!(%app, revision, round, action = %step.action, cause = %step.cause, "step done");
+            tracing::info!(action = %step.action, cause = %step.cause, "step done");
         }
         StepOutcome::Failed { error, .. } => {
-            tracing::error!(%app, revision, round, action = %step.action, cause = %step.cause, error, "step failed");
+            tracing::error!(action = %step.action, cause = %step.cause, error, "step failed");
         }
         StepOutcome::Skipped => {}
     }
@@ -120,7 +119,7 @@ pub(crate) fn report_images(context: &AppContext, ended: Vec<EndedTask>, observe
             image if is_helper_image(image) => ("Imported", "import"),
             _ => ("Pulled", "pull"),
         };
-        tracing::info!(app = %context.name(), image, action, "image present");
+        tracing::info!(image, action, "image present");
         context.event(EventKind::Normal, reason, &image, &format!("{action} {image}"));
     }
 }

@@ -293,7 +293,7 @@ impl Publisher {
         for drift in plan.drifts.iter().filter(|drift| !is_known(drift)) {
             let Drift { object, field, found, want, .. } = drift;
             let since = drift.at.map(|at| format!(" since {at}")).unwrap_or_default();
-            tracing::warn!(app = %context.name(), round = context.round(), object, field, found, want, "drift detected");
+            tracing::warn!(object, field, found, want, "drift detected");
             let message = format!("{field}: found {found}, wants {want}{since}");
             context.event(EventKind::Warning, "DriftDetected", object, &message);
             context.metrics().drifted(context.name(), &drift.kind);
@@ -396,7 +396,7 @@ fn report_held_prune(context: &AppContext, before: &[WaitStatus], now: &[WaitSta
     let held = now.iter().find(|wait| wait.reason == WaitReason::PruneHeld.as_str());
     let is_known = |held: &&WaitStatus| before.iter().any(|known| known.message == held.message);
     let Some(held) = held.filter(|held| !is_known(held)) else { return };
-    tracing::warn!(app = %context.name(), reason = held.message, "the removal of workloads waits for a confirmation");
+    tracing::warn!(reason = held.message, "the removal of workloads waits for a confirmation");
     context.event(EventKind::Warning, WaitReason::PruneHeld.as_str(), context.name().as_str(), &held.message);
 }
 

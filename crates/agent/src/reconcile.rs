@@ -8,6 +8,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use driftless_docker::{Docker, key_contents};
 use driftless_git::CommitSource;
@@ -36,6 +37,7 @@ use crate::{
     image_calls::ImageCalls,
     image_tasks::{BuildLimits, ImageTasks},
     image_updates::{FollowedStack, ImageUpdates},
+    log_span,
     masked_target::MaskedTarget,
     mounts::Mounts,
     observe::Observer,
@@ -157,11 +159,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
     }
 
-    /// The name of the application.
-    pub(crate) fn name(&self) -> &AppName {
-        self.context.name()
-    }
-
     /// The time of day.
     pub(crate) fn now(&self) -> Timestamp {
         self.context.now()
@@ -210,8 +207,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     /// One round: target, observe, plan, publish, act.
     pub(crate) async fn round(&mut self, interrupt: &CancellationToken) -> Next {
         let began = Instant::now();
+        let span = log_span::round(self.context.round() + 1, self.revisions.current());
         // Boxed, so that an application that sleeps has no room for a round.
-        let next = Box::pin(self.measured_round(interrupt)).await;
+        let next = Box::pin(self.measured_round(interrupt)).instrument(span).await;
         self.context.metrics().round(began.elapsed());
         next
     }
@@ -277,7 +275,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let mask = masked.mask().clone();
         let agent = self.context.agent().clone();
         let planned = target.for_planner(fallback.as_ref(), &agent, &mask);
-        hide_check_outputs(&mut observed, &mask);
+        show_check_outputs(&mut observed, &mask);
         let (plan, now) = self.plan(&planned, &mut observed, &remembered);
         self.publisher.report_drift(&self.context, &plan);
         self.revisions.count_behind(source.as_deref(), &self.desired, &target).await;
@@ -554,7 +552,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         record.failures.clear();
         let instances = observed.instances.values().map(|instance| instance.instance.clone()).collect();
         if let Err(error) = self.context.contents().retain_in_place(self.context.name(), &instances) {
-            tracing::warn!(app = %self.context.name(), error = chain(&error), "could not remove the files of former containers");
+            tracing::warn!(error = chain(&error), "could not remove the files of former containers");
         }
         self.revisions.reach(&self.context, &self.desired, target, observed, self.record.get_mut());
     }
@@ -576,10 +574,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let drains = plan::drains(&target.stack, observed, plan);
         let mut ended = Vec::new();
         let context = &self.context;
-        let revision = self.revisions.current().map(|revision| revision.number);
         let mut report = |index: usize, outcome: &StepOutcome| {
             let Some(step) = plan.steps.get(index) else { return };
-            log_step(context, revision, step, outcome);
+            log_step(step, outcome);
             ended.push((step, outcome.clone(), context.now()));
         };
         let executor = Executor {
@@ -639,7 +636,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let count = record.sync.as_ref().map_or(0, |attempt| attempt.count).saturating_add(1);
         let next = self.context.now().after(sync_delay(count));
         record.sync = Some(Attempt { count, next, error: error.to_owned() });
-        tracing::error!(app = %self.context.name(), error, attempt = count, "the round failed");
+        tracing::error!(error, attempt = count, "the round failed");
         self.context.metrics().round_failed(RoundFailure::Host);
         self.publish_failure(error);
         Next::BackOff(next)
@@ -651,7 +648,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let failures = self.observer.failures();
         self.context.metrics().round_failed(RoundFailure::Engine);
         if failures == 1 {
-            tracing::warn!(app = %self.context.name(), error, "could not observe the engine");
+            tracing::warn!(error, "could not observe the engine");
         }
         self.publish_failure(error);
         let delay = plan::docker_delay(failures, crate::random::seed(self.context.name().as_str(), now));
@@ -720,13 +717,14 @@ fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestam
     [one, other].into_iter().flatten().min()
 }
 
-/// Masks what health checks printed, which is the reason why an instance is not ready.
-fn hide_check_outputs(observed: &mut Observed, mask: &Mask) {
+/// Adds what failing health checks printed, masked, to the reason why an instance is not ready.
+fn show_check_outputs(observed: &mut Observed, mask: &Mask) {
     for instance in observed.instances.values_mut().chain(observed.parts.values_mut()) {
         if let (State::Running { health: Health::Unhealthy, .. }, Readiness::NotReady { reason }) =
             (&instance.state, &mut instance.readiness)
+            && !instance.check_output.is_empty()
         {
-            *reason = mask.output(reason);
+            *reason = format!("{reason}: {}", plan::masked_output(&instance.check_output, mask));
         }
     }
 }

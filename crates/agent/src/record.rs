@@ -15,7 +15,7 @@ impl StoredRecord {
     /// Reads the record of an application. If it is unreadable, the application begins with an empty one.
     pub(crate) fn load(context: &AppContext) -> Self {
         let record = context.store().record(context.name()).unwrap_or_else(|error| {
-            tracing::warn!(app = %context.name(), error = chain(&error), "could not read the record; its counters begin at zero");
+            tracing::warn!(error = chain(&error), "could not read the record; its counters begin at zero");
             Record::default()
         });
         Self { record, is_stored: true }
@@ -40,7 +40,7 @@ impl StoredRecord {
         let stored = context.store().save_record(context.name(), &self.record);
         self.is_stored = stored.is_ok();
         if let Err(error) = stored {
-            tracing::warn!(app = %context.name(), error = chain(&error), "could not store the record");
+            tracing::warn!(error = chain(&error), "could not store the record");
         }
     }
 

@@ -22,6 +22,7 @@ use crate::{
     desired::Desired,
     error::chain,
     held::{HeldCommit, Hold, unmet_dependency},
+    log_span,
     record::StoredRecord,
     resolved_stack::ResolvedStack,
     revision_changes,
@@ -453,7 +454,7 @@ impl Revisions {
         let spec = serde_json::json!({ "path": rendered.spec.path, "format": target.stack.format });
         let remembered = context.store().remember_application(context.name(), &spec, &rendered.repository);
         if let Err(error) = remembered {
-            tracing::warn!(app = %context.name(), error = chain(&error), "could not store the application's repository");
+            tracing::warn!(error = chain(&error), "could not store the application's repository");
         }
         true
     }
@@ -470,7 +471,7 @@ impl Revisions {
             Err(error) => Err(error),
         };
         if let Err(error) = stored {
-            tracing::warn!(app = %context.name(), error = chain(&error), "could not store the stack of the revision");
+            tracing::warn!(error = chain(&error), "could not store the stack of the revision");
         }
     }
 
@@ -510,14 +511,14 @@ impl Revisions {
                 self.resumed_by = None;
                 let commit = target.commit.short();
                 let message = format!("applying {commit} ({})", target.commit.subject);
-                let (round, actor) = (context.round(), revision.actor.as_ref().map(tracing::field::display));
-                tracing::info!(app = %context.name(), revision = revision.number, round, actor, commit, "revision begun");
+                log_span::note_revision(&revision);
+                tracing::info!(commit, "revision begun");
                 let object = format!("revision {}", revision.number);
                 context.event(EventKind::Normal, "SyncStarted", &object, &message);
                 self.current = Some(revision);
             }
             Err(error) => {
-                tracing::warn!(app = %context.name(), error = chain(&error), "could not store the new revision");
+                tracing::warn!(error = chain(&error), "could not store the new revision");
             }
         }
     }
@@ -670,7 +671,7 @@ impl Revisions {
         let number = revision.number;
         let stored = context.store().finish_revision(context.name(), number, &outcome, &images);
         if let Err(error) = stored {
-            tracing::warn!(app = %context.name(), revision = number, error = chain(&error), "could not store the outcome of the revision");
+            tracing::warn!(error = chain(&error), "could not store the outcome of the revision");
             return;
         }
         revision.outcome = outcome.clone();
@@ -682,12 +683,12 @@ impl Revisions {
         let object = format!("revision {number}");
         match outcome {
             Outcome::Succeeded => {
-                tracing::info!(app = %context.name(), revision = number, round = context.round(), "revision synced");
+                tracing::info!("revision synced");
                 context.event(EventKind::Normal, SYNC_SUCCEEDED, &object, "everything is as Git says");
             }
             Outcome::Failed { reason } => {
                 let shown = context.mask().message(&reason);
-                tracing::error!(app = %context.name(), revision = number, round = context.round(), reason = shown, "revision failed");
+                tracing::error!(reason = shown, "revision failed");
                 context.event(EventKind::Warning, "SyncFailed", &object, &reason);
             }
             Outcome::InProgress | Outcome::Superseded => {}
@@ -818,7 +819,7 @@ pub(crate) fn forget(context: &AppContext) {
         // The names and ports of the application are free now.
         Ok(()) => context.wake_supervisor(),
         Err(error) => {
-            tracing::warn!(app = %context.name(), error = chain(&error), "could not remove the application from the database");
+            tracing::warn!(error = chain(&error), "could not remove the application from the database");
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument;
 
 use driftless_config as config;
 use driftless_docker::{Docker, ObserveScope};
@@ -29,6 +30,7 @@ use crate::{
     desired::{Desired, Rendered, RepositoryState},
     engine_state::EngineState,
     error::chain,
+    log_span,
     observe::contents_in_use,
     reconcile::{Reconciler, Shared},
     render::reference_text,
@@ -273,18 +275,22 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         let link =
             repository.and_then(|index| self.followed.get(index)).map(|followed| followed.link.clone());
         let wake = self.services.wakes.of(&name);
-        let reconciler = Reconciler::new(
-            name.clone(),
-            Arc::clone(&self.services),
-            &self.shared,
-            link,
-            Arc::clone(&desired),
-            Arc::clone(&wake),
-            self.stop.child_token(),
-        );
+        let span = log_span::application(&name);
+        let reconciler = span.in_scope(|| {
+            Reconciler::new(
+                name.clone(),
+                Arc::clone(&self.services),
+                &self.shared,
+                link,
+                Arc::clone(&desired),
+                Arc::clone(&wake),
+                self.stop.child_token(),
+            )
+        });
         let (desired, desired_rx) = watch::channel(desired);
         let (requests, requests_rx) = mpsc::channel(MAX_QUEUED_REQUESTS);
-        self.tasks.spawn(App::new(reconciler, wake).run(desired_rx, requests_rx, self.stop.child_token()));
+        let task = App::new(reconciler, wake).run(desired_rx, requests_rx, self.stop.child_token());
+        self.tasks.spawn(task.instrument(span));
         self.applications.insert(name, AppTask { desired, requests });
     }
 

@@ -424,6 +424,7 @@ mod tests {
             bound_ports: Vec::new(),
             touched_by_hand: None,
             last_output: String::new(),
+            check_output: String::new(),
         };
         let listed = ListedContainer {
             name: "web-1".to_owned(),

@@ -18,6 +18,12 @@ use crate::{
 const LOG: Duration = Duration::from_secs(5);
 /// The number of lines that are kept of a run.
 const LINES: usize = 3;
+/// The number of lines that are read: the engine counts those of the next run too, which may have begun.
+const READ_LINES: u64 = 12;
+/// The engine waits at least this long before it starts a container again, and doubles it each time.
+const RESTART_PAUSE: u64 = 90;
+/// The time by which a container may have printed before the start that the engine noted, in milliseconds.
+const EARLY: u64 = 500;
 /// In bytes. A longer line is left out: a piece of it could be a piece of a secret, which no mask recognises.
 const LONGEST_LINE: usize = 2048;
 
@@ -32,6 +38,41 @@ pub(crate) struct CrashOutputs {
 struct CrashOutput {
     finished: Timestamp,
     lines: String,
+}
+
+/// The time of one run of a container. The log spans all runs.
+struct Run {
+    /// The end of an earlier run, if it is known.
+    before: Option<Timestamp>,
+    /// The start as the engine notes it: before Docker 28.5 that is late, when a quick program may have ended.
+    started: Option<Timestamp>,
+    finished: Timestamp,
+}
+
+impl Run {
+    /// No line of this run is older.
+    fn since(&self) -> Option<Timestamp> {
+        let early = self.started.map(|started| Timestamp(started.0.saturating_sub(EARLY)));
+        early.max(self.before.map(|before| Timestamp(before.0 + 1)))
+    }
+
+    /// The lines of this run, without the time that each begins with. A pause as long as the one before a restart
+    /// divides the lines that may be of an earlier run from those of this one.
+    fn lines<'l>(&self, log: &'l str) -> Vec<&'l str> {
+        let timed = |line: &'l str| {
+            let (time, text) = line.split_once(' ').unwrap_or((line, ""));
+            Some((Timestamp::parse(time)?.0, text))
+        };
+        let end = self.finished.0 + RESTART_PAUSE;
+        let timed: Vec<(u64, &str)> =
+            log.lines().filter_map(timed).filter(|(time, _)| *time <= end).collect();
+        let started = self.started.unwrap_or_default().0;
+        let first = timed
+            .windows(2)
+            .rposition(|pair| matches!(pair, [(one, _), (next, _)] if *one < started && next - one.min(next) >= RESTART_PAUSE))
+            .map_or(0, |gap| gap + 1);
+        timed.get(first..).unwrap_or_default().iter().map(|(_, text)| *text).collect()
+    }
 }
 
 impl CrashOutputs {
@@ -58,17 +99,20 @@ impl CrashOutputs {
             }
             _ => return known.map(|output| output.lines).unwrap_or_default(),
         };
-        if let Some(known) = known.filter(|output| output.finished == finished) {
-            return known.lines;
+        if let Some(known) = known.as_ref().filter(|output| output.finished == finished) {
+            return known.lines.clone();
         }
+        let before = known.map(|output| output.finished);
+        let run = Run { before, started: instance.started, finished };
         let options = LogOptions {
-            tail: Some(LINES as u64),
-            since: instance.started.map(|started| Timestamp(started.0.saturating_sub(500))),
+            tail: Some(READ_LINES),
+            since: run.since(),
+            timestamps: true,
             ..LogOptions::default()
         };
         let read = within(LOG, read_end(connection, instance.id.as_str(), &options, has_terminal)).await;
         let lines = match read {
-            Ok(bytes) => last_lines(&bytes),
+            Ok(bytes) => last_lines(run.lines(&String::from_utf8_lossy(&bytes)).join("\n").as_bytes()),
             Err(error) => {
                 // Some log drivers cannot be read.
                 tracing::debug!(container = instance.name, %error, "could not read the end of a log");
@@ -127,6 +171,29 @@ fn is_direction(letter: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_other_runs_are_left_out() {
+        let at = |millis: u64| Timestamp(1_700_000_000_000 + millis);
+        let log = |lines: &[(u64, &str)]| {
+            let lines = lines.iter().map(|(millis, text)| format!("{} {text}", at(*millis)));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        // The first two runs ended 200 ms before the third began, which an engine before Docker 28.5 notes late.
+        let quick = [(100, "first: no database"), (300, "second: no database"), (700, "third: no database")];
+        let run = Run { before: None, started: Some(at(750)), finished: at(755) };
+        assert_eq!(run.since(), Some(at(250)));
+        assert_eq!(run.lines(&log(&quick)), ["third: no database"]);
+        // The next run has begun when the log is read.
+        let run = Run { before: Some(at(120)), started: Some(at(280)), finished: at(310) };
+        assert_eq!(run.since(), Some(at(121)));
+        assert_eq!(run.lines(&log(&quick[1..])), ["second: no database"]);
+        // A slow program prints with pauses of its own after its start.
+        let slow = [(1000, "starting"), (3000, "waiting"), (9000, "gave up")];
+        let run = Run { before: None, started: Some(at(990)), finished: at(9001) };
+        assert_eq!(run.lines(&log(&slow)), ["starting", "waiting", "gave up"]);
+        assert_eq!(run.lines("no time\n"), Vec::<&str>::new());
+    }
 
     #[test]
     fn last_lines_are_plain_text() {

@@ -97,9 +97,9 @@ pub(crate) async fn open(
 }
 
 /// Bytes of a log's end that are read at most.
-const LONGEST_END: usize = 16 << 10;
+const LONGEST_END: usize = 32 << 10;
 
-/// The end of a log: the lines that the options name, of which at most the first 16 KiB are read.
+/// The end of a log: the lines that the options name, of which at most the first 32 KiB are read.
 pub(crate) async fn read_end(
     connection: &Connection,
     container: &str,

@@ -7,6 +7,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Once,
 };
 
 use bollard::{models as api, query_parameters as query};
@@ -61,6 +62,10 @@ impl SelfContainer {
     }
 }
 
+/// Reports once that the engine does not have the container of this process: every connection asks, and each time that the
+/// engine is back.
+static REPORT_FOREIGN: Once = Once::new();
+
 /// Asks the engine which of its containers this process runs in.
 pub(crate) async fn find(
     docker: &bollard::Docker,
@@ -91,7 +96,9 @@ pub(crate) async fn find(
             }
         }
     }
-    tracing::info!("running in a container that the engine does not know: its paths are not translated");
+    REPORT_FOREIGN.call_once(|| {
+        tracing::info!("running in a container that the engine does not know: its paths are not translated");
+    });
     Ok(SelfContainer::default())
 }
 

@@ -162,6 +162,8 @@ pub struct Instance {
     /// The last lines of the run that ended by itself with another code than 0, as the container printed them; empty
     /// if no run did, or if it printed nothing. They may contain secrets.
     pub last_output: String,
+    /// The last lines that its health check printed when it failed last, while it is unhealthy. They may contain secrets.
+    pub check_output: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -123,5 +123,6 @@ pub use steps::{Plan, Step};
 pub use swarm::{SwarmAction, SwarmResult, with_global_tasks, with_tasks};
 pub use sync_window::{ClosedWindow, closed_window};
 pub use target::Target;
+pub use text::output as masked_output;
 pub use wait::{Adoption, Wait, WaitObject, WaitReason, WaitSeverity};
 pub use world::{Refusal, World};

@@ -54,8 +54,9 @@ pub(crate) fn one_line(text: &str) -> String {
 /// Maximum length of a container's output in a sentence, in characters.
 const OUTPUT: usize = 300;
 
-/// The last lines that a container printed, masked, in one line.
-pub(crate) fn output(lines: &str, mask: &Mask) -> String {
+/// The last lines that a container or its health check printed, masked, in one line of at most 300 characters. The end is
+/// kept, because it says why.
+pub fn output(lines: &str, mask: &Mask) -> String {
     let masked = mask.output(lines);
     let mut lines: Vec<String> = masked.lines().map(one_line).filter(|line| !line.is_empty()).collect();
     // A container that crashes again and again prints the same each time.

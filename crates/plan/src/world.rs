@@ -270,6 +270,7 @@ impl World {
             bound_ports: Vec::new(),
             touched_by_hand: None,
             last_output: String::new(),
+            check_output: String::new(),
         };
         let all = if part.is_some() { &mut self.observed.parts } else { &mut self.observed.instances };
         all.insert(id.clone(), made);

@@ -71,7 +71,7 @@ fn report_adoption(context: &AppContext, actor: &Actor, claims: &[Claim]) {
             Claimed::Network { .. } => "network",
             Claimed::Volume => "volume",
         };
-        tracing::info!(app = %context.name(), kind, object = claim.name, "adopted");
+        tracing::info!(kind, object = claim.name, "adopted");
         let message = match claim.what {
             Claimed::Container { by_name: true, .. } => format!("adopted by its name; {claim}"),
             Claimed::Container { .. } | Claimed::Network { .. } | Claimed::Volume => {

@@ -13,7 +13,7 @@ use super::{
     host_settings::asked,
     mounts, namespaces,
 };
-use crate::mount_paths::MountPaths;
+use crate::{crash_output::last_lines, mount_paths::MountPaths};
 
 /// The number of results of a health check that the engine keeps.
 const HEALTH_LOG: usize = 5;
@@ -43,6 +43,8 @@ pub(crate) fn instance(
             role,
             downward: asked(labels).downward.values,
         });
+    let health = found.state.as_ref().and_then(|state| state.health.as_ref());
+    let is_unhealthy = matches!(state, State::Running { health: Health::Unhealthy, .. });
     let workload = WorkloadName(either(label::WORKLOAD, label::compose::SERVICE));
     Instance {
         id: id.clone(),
@@ -53,7 +55,7 @@ pub(crate) fn instance(
         agent: AgentId(label(label::AGENT)),
         spec: SpecHash(label(label::SPEC)),
         created,
-        readiness: readiness(&state, found.state.as_ref().and_then(|state| state.health.as_ref())),
+        readiness: readiness(&state, health),
         state,
         restarts: found.restart_count.and_then(|it| u32::try_from(it).ok()).unwrap_or_default(),
         networks: endpoints(found),
@@ -70,6 +72,7 @@ pub(crate) fn instance(
         bound_ports: bound_ports(found),
         touched_by_hand: None,
         last_output: String::new(),
+        check_output: if is_unhealthy { check_output(health) } else { String::new() },
     }
 }
 
@@ -175,25 +178,34 @@ fn healthy_since(log: &[api::HealthcheckResult], retries: u32) -> Option<Timesta
     since
 }
 
-/// The longest output of a health check in a reason, in characters.
-const CHECK_OUTPUT: usize = 200;
+/// The lengths at which Docker and podman cut the output of a health check, in bytes.
+const CUT_OUTPUTS: [usize; 2] = [4096, 500];
 
-/// Why the health check fails: the output or the exit code of the last one that did.
-fn check_failure(health: Option<&api::Health>) -> String {
+/// The last run of the health check that failed.
+fn failed_check(health: Option<&api::Health>) -> Option<&api::HealthcheckResult> {
     let log = health.and_then(|health| health.log.as_deref()).unwrap_or_default();
-    let Some(last) = log.iter().rev().find(|result| result.exit_code != Some(0)) else {
-        return "its health check fails".to_owned();
-    };
-    let output = last.output.as_deref().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-    let cut = output.chars().count().saturating_sub(CHECK_OUTPUT);
-    // The end says why.
-    match (output.as_str(), cut, last.exit_code) {
-        ("", _, Some(code)) => format!("its health check fails with code {code}"),
-        ("", _, None) => "its health check fails".to_owned(),
-        (output, 0, _) => format!("its health check fails: {output}"),
-        (output, cut, _) => {
-            format!("its health check fails: …{}", output.chars().skip(cut).collect::<String>())
+    log.iter().rev().find(|result| result.exit_code != Some(0))
+}
+
+/// The last lines that the failed health check printed. A line that the engine has cut is left out: a piece of it could be a
+/// piece of a secret, which no mask recognises.
+fn check_output(health: Option<&api::Health>) -> String {
+    let output = failed_check(health).and_then(|result| result.output.as_deref()).unwrap_or_default();
+    let cut = CUT_OUTPUTS.iter().any(|length| (*length..=length + "...".len()).contains(&output.len()));
+    let is_cut = cut || output.len() > CUT_OUTPUTS[0];
+    let whole = if is_cut { output.rsplit_once('\n').map_or("", |(whole, _)| whole) } else { output };
+    last_lines(whole.as_bytes())
+}
+
+/// Why the health check fails, without its output.
+fn check_failure(health: Option<&api::Health>) -> String {
+    match failed_check(health) {
+        Some(api::HealthcheckResult { exit_code: Some(code), output, .. })
+            if output.as_deref().unwrap_or_default().trim().is_empty() =>
+        {
+            format!("its health check fails with code {code}")
         }
+        Some(_) | None => "its health check fails".to_owned(),
     }
 }
 
@@ -224,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn output_of_a_failing_health_check_is_in_the_reason() {
+    fn last_lines_of_a_failing_health_check_are_read() {
         let health = |results: &[(i64, &str)]| {
             let log = results.iter().map(|(code, output)| api::HealthcheckResult {
                 exit_code: Some(*code),
@@ -233,16 +245,23 @@ mod tests {
             });
             api::Health { log: Some(log.collect()), ..api::Health::default() }
         };
-        let says = |results: &[(i64, &str)]| check_failure(Some(&health(results)));
+        let says = |results: &[(i64, &str)]| {
+            let health = health(results);
+            (check_failure(Some(&health)), check_output(Some(&health)))
+        };
+        let failure = |reason: &str, output: &str| (reason.to_owned(), output.to_owned());
         assert_eq!(check_failure(None), "its health check fails");
-        assert_eq!(says(&[(0, "ok")]), "its health check fails");
-        assert_eq!(says(&[(7, "")]), "its health check fails with code 7");
-        assert_eq!(
-            says(&[(1, "older"), (1, "HTTP/1.1\n 503\n"), (0, "ok")]),
-            "its health check fails: HTTP/1.1 503"
-        );
-        let long = says(&[(1, &format!("{}the end", "x".repeat(4096)))]);
-        assert!(long.chars().count() < 230 && long.ends_with("the end") && long.contains('…'), "{long}");
+        assert_eq!(says(&[(0, "ok")]), failure("its health check fails", ""));
+        assert_eq!(says(&[(7, "")]), failure("its health check fails with code 7", ""));
+        let last = says(&[(1, "older"), (1, "HTTP/1.1\n 503\n"), (0, "ok")]);
+        assert_eq!(last, failure("its health check fails", "HTTP/1.1\n503"));
+        // Docker cuts at 4096 bytes and adds dots, podman at 500: the end may be half a secret.
+        let secret = "hunter2-and-more";
+        let docker = format!("first\n{}{secret}...", "x".repeat(4096 - 6 - secret.len()));
+        assert_eq!(says(&[(1, &docker)]).1, "first");
+        assert_eq!(says(&[(1, &docker.replace('\n', " "))]).1, "");
+        let podman = format!("first\n{}{secret}", "x".repeat(500 - 6 - secret.len()));
+        assert_eq!(says(&[(1, &podman)]).1, "first");
     }
 
     #[test]

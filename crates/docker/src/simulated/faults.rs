@@ -31,7 +31,8 @@ pub struct Faults {
     pub unhealthy: BTreeSet<String>,
     /// Containers of these images exit by themselves: after how long, and with which exit code.
     pub exits: BTreeMap<String, (Duration, i64)>,
-    /// The last lines that containers of these images print before they exit by themselves.
+    /// The last lines that containers of these images print before they exit by themselves, and those of their
+    /// failing health checks.
     pub outputs: BTreeMap<String, String>,
     /// The digests that are signed, with any key.
     pub signed: BTreeSet<String>,

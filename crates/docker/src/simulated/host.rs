@@ -295,6 +295,7 @@ impl Host {
         let mut state = self.state();
         let is_unhealthy = state.faults.unhealthy.contains(&instance.config.image);
         let pause = state.faults.warm_up;
+        let output = state.faults.outputs.get(&instance.config.image).cloned().unwrap_or_default();
         let (health, readiness) = if is_unhealthy {
             (Health::Unhealthy, Readiness::NotReady { reason: "its health check fails".to_owned() })
         } else {
@@ -304,6 +305,7 @@ impl Host {
         if let Some(found) = state.instance(app, |found| found.id == instance.id) {
             found.state = State::Running { since: run, health };
             found.readiness = readiness;
+            found.check_output = if is_unhealthy { output } else { String::new() };
         }
         drop(state);
         if is_unhealthy {

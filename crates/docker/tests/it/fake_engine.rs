@@ -310,6 +310,12 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         },
         (_, ["containers", id, "logs"]) => {
             let log = host.logs.get(*id).cloned().unwrap_or_default();
+            let log = if query.contains("timestamps=true") {
+                let end = host.containers[*id]["State"]["FinishedAt"].as_str().unwrap_or_default();
+                log.lines().map(|line| format!("{end} {line}")).collect::<Vec<_>>().join("\n")
+            } else {
+                log
+            };
             let length = u32::try_from(log.len()).unwrap().to_be_bytes();
             Response::new(Body::from([&[1, 0, 0, 0], &length[..], log.as_bytes()].concat()))
         }

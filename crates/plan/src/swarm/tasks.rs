@@ -155,6 +155,7 @@ fn instance_of(
         bound_ports: Vec::new(),
         touched_by_hand: None,
         last_output: String::new(),
+        check_output: String::new(),
     }
 }
 

@@ -197,6 +197,7 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
             bound_ports: Vec::new(),
             touched_by_hand: None,
             last_output: String::new(),
+            check_output: String::new(),
         };
         match found.oddity {
             0 => instance.name = format!("renamed-{index}"),

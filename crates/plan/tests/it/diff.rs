@@ -401,6 +401,7 @@ fn observed(config: Container) -> Observed {
         bound_ports: Vec::new(),
         touched_by_hand: None,
         last_output: String::new(),
+        check_output: String::new(),
     };
     let image = Image { id: "sha256:1".to_owned(), defaults: Arc::new(image()), ..Image::default() };
     Observed {

@@ -119,6 +119,7 @@ impl Case {
             bound_ports: Vec::new(),
             touched_by_hand: None,
             last_output: String::new(),
+            check_output: String::new(),
         };
         self.observed.instances.insert(id.clone(), instance);
         self.observed.instances.get_mut(&id).unwrap()

@@ -89,8 +89,8 @@ mod tests {
             lines,
             [
                 "HOST  FINGERPRINT  ENROLLED  BY               HEARD",
-                "nas   SHA256:abc   1m        local user root  never",
-                "open invite for any host by local user root, for another 1h",
+                "nas   SHA256:abc   60s       local user root  never",
+                "open invite for any host by local user root, for another 60m",
                 "key of this collector: SHA256:own",
             ]
         );

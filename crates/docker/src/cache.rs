@@ -204,7 +204,7 @@ impl Cache {
 
     /// Waits until the first event stream has begun, but not long: an engine that does not answer is a finding.
     ///
-    /// What is read before the stream begins has to be read again after it. At a start, both happen at the same time.
+    /// Objects that are read before the stream begins have to be read again after it. At a start, both happen at the same time.
     pub(crate) async fn await_first_stream(&self) {
         if !self.first_stream.initialized() {
             // Without the stream, everything is read each time.

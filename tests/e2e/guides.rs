@@ -24,7 +24,10 @@ const REASONS: &[(&str, &[&str])] = &[
     ("it needs systemd", &["systemd", "systemctl"]),
     ("it needs age and SOPS", &["age-keygen", "sops ", "git add"]),
     ("it needs a bucket and a WebDAV server", &["s3://", "davs://"]),
-    ("it needs a second machine", &["nas.lan"]),
+    (
+        "it needs a second machine",
+        &["nas.lan", "fleet join", "fleet keys", "fleet revoke nas", "fleet request"],
+    ),
     ("it needs published releases", &["releases/download"]),
 ];
 

@@ -22,6 +22,7 @@ use super::{
     fleet::note_conflict,
     peer::Peer,
     shared::{Shared, read},
+    until::parse_lifetime,
 };
 
 /// The time in which an invite can be used.
@@ -143,14 +144,7 @@ pub(super) async fn invite(
     if let Some(host) = host.as_ref().filter(|host| !HostIdentity::is_name(host)) {
         return Err(Error::Malformed(format!("`host`: `{host}` is no name of a host")));
     }
-    let lifetime = match expires_in {
-        Some(text) => driftless_model::parse_duration(&text)
-            .map_err(|error| Error::Malformed(format!("`expiresIn`: {error}")))?,
-        None => DEFAULT_LIFETIME,
-    };
-    if lifetime.is_zero() || lifetime > LONGEST_LIFETIME {
-        return Err(Error::Malformed("`expiresIn` must be longer than 0s and at most 30 days".to_owned()));
-    }
+    let lifetime = parse_lifetime(expires_in.as_deref(), DEFAULT_LIFETIME, LONGEST_LIFETIME)?;
     let now = shared.clock.now();
     let expires = now.after(lifetime);
     let collector = own_key(&shared.store).await?.public().map_err(unusable)?;

@@ -20,6 +20,7 @@ use super::{
     api::read_object,
     error::Error,
     shared::{Shared, read},
+    until::parse_lifetime,
 };
 
 /// The time in which a request is sent.
@@ -122,14 +123,7 @@ pub(super) async fn create(
     if to.is_some() && kind != HostRequestKind::Rollback || to.as_ref().is_some_and(|to| is_odd(&to)) {
         return Err(Error::Malformed("`to` is the revision or commit of a rollback".to_owned()));
     }
-    let lifetime = match expires_in {
-        Some(text) => driftless_model::parse_duration(&text)
-            .map_err(|error| Error::Malformed(format!("`expiresIn`: {error}")))?,
-        None => DEFAULT_LIFETIME,
-    };
-    if lifetime.is_zero() || lifetime > LONGEST_LIFETIME {
-        return Err(Error::Malformed("`expiresIn` must be longer than 0s and at most 7 days".to_owned()));
-    }
+    let lifetime = parse_lifetime(expires_in.as_deref(), DEFAULT_LIFETIME, LONGEST_LIFETIME)?;
     let now = shared.clock.now();
     let id = driftless_agent::random_key()[..16].iter().fold(String::new(), |mut id, byte| {
         // Writing to a string cannot fail.

@@ -1,10 +1,12 @@
-//! Parses the end of a rollback: `manual`, `next-commit`, a duration such as `2h`, or an RFC 3339 time; and times to come.
-//! A day has 24 hours.
+//! Parses the end of a rollback: `manual`, `next-commit`, a duration such as `2h`, or an RFC 3339 time; times to come; and
+//! lifetimes. A day has 24 hours.
 
 use std::time::Duration;
 
 use driftless_model::parse_duration;
 use driftless_model::{Timestamp, Until};
+
+use crate::error::Error;
 
 /// Ten years, of 365 days.
 const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
@@ -35,6 +37,21 @@ pub fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, InvalidTime> 
     time(text.trim(), now).ok_or_else(|| InvalidTime(text.to_owned()))
 }
 
+/// Reads the field `expiresIn` of a body: a span of at most `longest`, or `default` if it is missing.
+pub(super) fn parse_lifetime(
+    text: Option<&str>,
+    default: Duration,
+    longest: Duration,
+) -> Result<Duration, Error> {
+    let Some(text) = text else { return Ok(default) };
+    let span = parse_duration(text).map_err(|error| Error::Malformed(format!("`expiresIn`: {error}")))?;
+    if span.is_zero() || span > longest {
+        let days = longest.as_secs() / (24 * 60 * 60);
+        return Err(Error::Malformed(format!("`expiresIn` must be longer than 0s and at most {days} days")));
+    }
+    Ok(span)
+}
+
 fn time(text: &str, now: Timestamp) -> Option<Timestamp> {
     let span = parse_duration(text).ok().filter(|it| !it.is_zero() && *it <= LONGEST);
     // `2026-12-01T10:00Z`
@@ -46,6 +63,18 @@ fn time(text: &str, now: Timestamp) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lifetimes_are_bounded() {
+        let day = Duration::from_hours(24);
+        let lifetime = |text| parse_lifetime(text, day, 7 * day).map_err(|error| error.to_string());
+        assert_eq!(lifetime(None), Ok(day));
+        assert_eq!(lifetime(Some("7d")), Ok(7 * day));
+        for wrong in ["0s", "8d"] {
+            assert!(lifetime(Some(wrong)).unwrap_err().contains("at most 7 days"), "{wrong}");
+        }
+        assert!(lifetime(Some("soon")).unwrap_err().contains("`expiresIn`"));
+    }
 
     #[test]
     fn ends_of_a_rollback_are_parsed() {

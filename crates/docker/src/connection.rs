@@ -154,13 +154,18 @@ impl Connection {
         if let Some(version) = self.transport.version().filter(|_| is_current) {
             return Ok(version);
         }
+        let remain_outdated = || self.is_outdated.fetch_or(!is_current, Ordering::Relaxed);
         let has_ended = self.attempts.load(Ordering::Relaxed) > attempts;
         if let Some(error) = failed.as_ref().filter(|_| has_ended) {
+            remain_outdated();
             return Err(error.clone());
         }
         // The future is large, and that of every call would be as large with it.
         let agreed = Box::pin(self.agree()).await;
         *failed = agreed.as_ref().err().cloned();
+        if agreed.is_err() {
+            remain_outdated();
+        }
         self.attempts.fetch_add(1, Ordering::Relaxed);
         agreed
     }

@@ -61,7 +61,7 @@ struct Counters {
     left: u64,
 }
 
-/// The parts of a request that is to be signed.
+/// The parts of a request that a signature covers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unsigned<'a> {
     pub(crate) method: &'a http::Method,

@@ -166,8 +166,11 @@ impl FleetReporter {
             };
             self.note(&report, sent);
             if self.act(requests).await {
-                // The results are news. Nothing else is asked for again and again.
-                continue;
+                // The results are news. The pause holds up a collector that always has another request.
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = sleep(TOGETHER) => continue,
+                }
             }
             let heartbeat = Instant::now() + self.every;
             loop {

@@ -69,8 +69,8 @@ impl HostSignature {
         Ok(signature)
     }
 
-    /// Whether the holder of [`Self::key`] has signed this request. Whether that is the key of the host, the counter is new and
-    /// the body has this digest is to be checked, too.
+    /// Whether the holder of [`Self::key`] has signed this request. The caller checks that it is the key of the host, that
+    /// the counter is new, and that the body has this digest.
     pub fn is_genuine(&self, parts: &SignedParts<'_>) -> bool {
         self.key.verifies(&self.statement(parts), &self.signature)
     }

@@ -752,7 +752,9 @@ async fn fleet_survives_wrong_clocks_and_loss_of_its_collector() {
     for host in &hosts {
         host.reports().await;
     }
-    let copied = Host::start(copy.path(), "host-2", &collector.url);
+    // An hour later, so its counters are higher: within a second of the last reservation both would begin with the same.
+    let later = Clock::starting_at(Clock::System.now().after(Duration::from_hours(1)));
+    let copied = Host::at(copy.path(), "host-2", &collector.url, later);
     copied.reports().await;
     let replayed = |host: &Host| host.target().error.contains("copies of one disk");
     until("the first copy is refused", || replayed(&hosts[2])).await;

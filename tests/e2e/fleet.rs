@@ -166,8 +166,12 @@ async fn commit_reaches_other_hosts_after_the_canary() {
     assert!(entries.iter().all(|it| it["commit"] != bad.as_str()), "the bad commit never ran: {listed}");
     let (_, failed, _) = hub.asks("fleet history --only canary");
     assert!(failed.lines().any(|line| line.contains("failed") && line.contains(&bad[..12])), "{failed}");
-    let (code, drifted, _) = hub.asks("fleet drift");
-    assert_eq!((code, drifted.as_str()), (0, "no drift on 2 hosts\n"));
+    // A report follows within about a second.
+    wait_until("the collector sees no drift", || {
+        let (code, drifted, _) = hub.asks("fleet drift");
+        ((code, drifted.as_str()) == (0, "no drift on 2 hosts\n")).then_some(())
+    })
+    .await;
     canary_site.docker.remove_application(&canary_site.app);
     engine.stop();
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
 };
 
 use driftless::cli::{LogFormat, LogLine};
@@ -11,7 +11,10 @@ use driftless_agent::{RequestKind, Rollback};
 use driftless_docker::UserAction;
 use driftless_model::{Actor, ActorKind, Application, Until};
 use serde_json::Value;
-use tracing::subscriber::DefaultGuard;
+use tracing::{
+    Dispatch,
+    subscriber::{DefaultGuard, NoSubscriber},
+};
 use tracing_subscriber::fmt::{MakeWriter, format::JsonFields};
 
 use crate::simulation::{Simulation, minutes};
@@ -20,8 +23,13 @@ use crate::simulation::{Simulation, minutes};
 #[derive(Clone, Default)]
 pub(crate) struct LogLines(Arc<Mutex<Vec<u8>>>);
 
+/// A second dispatcher, which takes nothing. With a single one `tracing` asks the thread that reaches a callsite first, and if
+/// that is one of another test, which has no subscriber, the callsite stays off for this thread, too.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+
 impl LogLines {
     pub(crate) fn of_this_thread() -> (Self, DefaultGuard) {
+        LazyLock::force(&SECOND);
         let lines = Self::default();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::DEBUG)

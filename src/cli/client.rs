@@ -272,6 +272,12 @@ impl Client {
         self.send(&self.requests, Method::DELETE, path, &[], None::<&()>).await.map(drop)
     }
 
+    /// A request that removes something and has an answer.
+    pub(super) async fn delete_for<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        let response = self.send(&self.requests, Method::DELETE, path, &[], None::<&()>).await?;
+        self.decode(response).await
+    }
+
     /// A stream of server-sent events.
     pub(super) async fn stream(&self, path: &str) -> Result<Response, Error> {
         let accept = [(header::ACCEPT, "text/event-stream")];

@@ -10,7 +10,7 @@ use std::{
 use axum::{Router, body::Body, response::IntoResponse};
 use driftless_agent::{
     Answer, Enrolments, FleetTargets, Handle, Inbox, JoinError, ReportSource, Request as AgentRequest,
-    RequestError, RequestSettings, fleet_hosts, join_fleet, start_fleet_reports,
+    RequestError, RequestSettings, fleet_hosts, join_fleet, leave_fleet, start_fleet_reports,
 };
 use driftless_clock::Clock;
 use driftless_config::{Enrolment, Fleet, FleetPlace, FleetReports};
@@ -35,6 +35,8 @@ use crate::{
 };
 
 const CONFIGURED: &str = "0123456789abcdef0123456789abcdef";
+/// The time between two heartbeats.
+const EVERY: Duration = Duration::from_millis(200);
 const NAS: &str = "/api/v1/fleet/hosts/nas";
 
 /// A state directory that is locked, with its database.
@@ -162,7 +164,7 @@ impl Host {
     }
 
     fn at(folder: &Path, name: &str, url: &str, clock: Clock) -> Self {
-        Self::open(folder, name, url, &[], clock).0
+        Self::open(folder, name, url, &[], (clock, EVERY)).0
     }
 
     /// With the requests that its agent gets.
@@ -172,7 +174,7 @@ impl Host {
         url: &str,
         allowed: &[HostRequestKind],
     ) -> (Self, mpsc::Receiver<AgentRequest>) {
-        Self::open(folder, name, url, allowed, Clock::System)
+        Self::open(folder, name, url, allowed, (Clock::System, EVERY))
     }
 
     fn open(
@@ -180,7 +182,7 @@ impl Host {
         name: &str,
         url: &str,
         allowed: &[HostRequestKind],
-        clock: Clock,
+        (clock, every): (Clock, Duration),
     ) -> (Self, mpsc::Receiver<AgentRequest>) {
         let state = State::open(folder);
         let instance = state.store.agent_id().unwrap();
@@ -188,7 +190,7 @@ impl Host {
         publish(&inbox, [shop()]);
         inbox.repositories.send_replace(Arc::new(vec![followed()]));
         let place = FleetPlace::parse(url).unwrap();
-        let settings = FleetReports { to: vec![place], every: Duration::from_millis(200) };
+        let settings = FleetReports { to: vec![place], every };
         let environment: Lookup = Arc::new(|_: &str| None);
         let of = (name, instance.0.as_str());
         let enrolments = Enrolments::load(&state.store, &settings, of, &environment, clock);

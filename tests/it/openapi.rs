@@ -4,7 +4,7 @@
 use std::{fs, path::Path, pin::Pin, sync::Arc};
 
 use axum::{Router, body::Body};
-use driftless_agent::{DryRun, Images, Inspection, Joined, Logs};
+use driftless_agent::{DryRun, Images, Inspection, Joined, LeftCollector, Logs};
 use driftless_docker::{LogOptions, LogStream};
 use driftless_fleet::{FleetHistoryEntry, FleetStatus, HostReport, JoinAnswer, JoinRequest, ReportAnswer};
 use driftless_model::{
@@ -115,6 +115,7 @@ fn document() -> Value {
     schemas.add::<JoinAnswer>();
     schemas.add::<EnrolmentBody>();
     schemas.add::<Joined>();
+    schemas.add::<LeftCollector>();
     schemas.add::<Event>();
     schemas.add::<RepositoryStatus>();
     schemas.add::<HookStatus>();

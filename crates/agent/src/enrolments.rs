@@ -15,7 +15,7 @@ use driftless_fleet::{AgentKey, HostSignature, InvalidKey, PublicKey, SignedPart
 use driftless_git::Lookup;
 use driftless_store as store;
 use driftless_store::{Store, StoredEnrolment};
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::{error::chain, report_error::ReportError};
 
@@ -37,7 +37,8 @@ struct EnrolledAgent {
     /// The places of the configuration.
     places: Vec<FleetPlace>,
     signers: Mutex<BTreeMap<String, Signer>>,
-    joined: Notify,
+    /// Sent when a collector is joined or left.
+    changes: watch::Sender<()>,
 }
 
 impl fmt::Debug for EnrolledAgent {
@@ -45,6 +46,9 @@ impl fmt::Debug for EnrolledAgent {
         f.debug_struct("Enrolments").field("host", &self.host).finish_non_exhaustive()
     }
 }
+
+/// Waits for collectors that are joined or left.
+pub(crate) struct EnrolmentChanges(Option<watch::Receiver<()>>);
 
 /// Signs the requests to one collector.
 #[derive(Clone)]
@@ -122,7 +126,7 @@ impl Enrolments {
             instance: instance.to_owned(),
             places: settings.to.clone(),
             signers: Mutex::new(signers),
-            joined: Notify::new(),
+            changes: watch::Sender::new(()),
         })))
     }
 
@@ -136,12 +140,9 @@ impl Enrolments {
         self.0.as_deref().map(|agent| &agent.store)
     }
 
-    /// Waits until a collector is joined.
-    pub(crate) async fn joined(&self) {
-        match &self.0 {
-            Some(shared) => shared.joined.notified().await,
-            None => std::future::pending().await,
-        }
+    /// The collectors that are joined or left from now on.
+    pub(crate) fn changes(&self) -> EnrolmentChanges {
+        EnrolmentChanges(self.0.as_ref().map(|shared| shared.changes.subscribe()))
     }
 
     fn signer(&self, url: &str) -> Option<Signer> {
@@ -209,8 +210,39 @@ impl Enrolments {
         let counters = signers.get(url).map(|signer| Arc::clone(&signer.counters)).unwrap_or_default();
         signers.insert(url.to_owned(), Signer { key: Arc::new(key), collector, counters });
         drop(signers);
-        shared.joined.notify_waiters();
+        shared.changes.send_replace(());
         Ok(())
+    }
+
+    /// Forgets the key of a collector. From now on requests to it are not signed.
+    pub(crate) async fn forget(&self, url: &str) -> Result<(), KeyError> {
+        let shared = self.0.clone().ok_or(KeyError::NoState)?;
+        let (store, left) = (shared.store.clone(), url.to_owned());
+        let stored = tokio::task::spawn_blocking(move || store.forget_enrolment(&left)).await;
+        stored.map_err(|_| KeyError::NoState)??;
+        shared.signers.lock().unwrap_or_else(PoisonError::into_inner).remove(url);
+        shared.changes.send_replace(());
+        Ok(())
+    }
+}
+
+impl EnrolmentChanges {
+    /// Waits for the next change, also one during the last report.
+    pub(crate) async fn next(&mut self) {
+        let is_open = match &mut self.0 {
+            Some(changes) => changes.changed().await.is_ok(),
+            None => false,
+        };
+        if !is_open {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The next report is made after all changes until now.
+    pub(crate) fn mark_seen(&mut self) {
+        if let Some(changes) = &mut self.0 {
+            changes.mark_unchanged();
+        }
     }
 }
 

@@ -148,6 +148,18 @@ impl CollectorClient {
         serde_json::from_slice(&body).map_err(|error| ReportError::Foreign(error.to_string()))
     }
 
+    /// Asks the collector to remove the key of this host.
+    pub(crate) async fn leave(&self, host: &str, instance: &str) -> Result<(), ReportError> {
+        let path = format!("/api/v1/fleet/keys/{host}");
+        let (method, body) = (Method::DELETE, Vec::new());
+        let message = CollectorMessage { method, path: &path, report: "", instance, body };
+        let (status, body) = read_answer(self.send(message).await?.response).await?;
+        if status.is_success() {
+            return Ok(());
+        }
+        Err(ReportError::Refused { status, message: explanation(&body) })
+    }
+
     /// The body of an answer of at most `most` bytes.
     pub(crate) async fn get(&self, path: &str, most: usize) -> Result<CollectorBody, ReportError> {
         let message =

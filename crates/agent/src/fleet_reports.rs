@@ -153,7 +153,9 @@ enum Sender {
 impl FleetReporter {
     async fn run(mut self, stop: CancellationToken) {
         let mut handle = self.source.handle.clone();
+        let mut enrolments = self.source.enrolments.changes();
         loop {
+            enrolments.mark_seen();
             let report = self.report().await;
             let sent = tokio::select! {
                 () = stop.cancelled() => return,
@@ -177,7 +179,7 @@ impl FleetReporter {
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = sleep_until(heartbeat) => break,
-                    () = self.source.enrolments.joined() => break,
+                    () = enrolments.next() => break,
                     is_published = handle.published() => if !is_published { return },
                 }
                 // After a failure only the time counts, so that a server that is down costs little.

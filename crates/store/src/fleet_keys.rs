@@ -9,6 +9,7 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use crate::{
     error::{BoxError, Durability, Error},
+    fleet_requests::drop_requests,
     sealed::KEY_LENGTH,
     store::{Store, from_sql, readable, to_json, to_sql},
 };
@@ -132,6 +133,17 @@ impl Store {
         })
     }
 
+    /// Whether a host that wants to join has an invite, or is enrolled with its key already. Writes nothing.
+    pub fn knows_joining_host(&self, joining: &JoiningHost, now: Timestamp) -> Result<bool, Error> {
+        let JoiningHost { host, key, invite, .. } = joining;
+        self.read(WHAT, |connection| {
+            let query = "SELECT EXISTS (SELECT 1 FROM fleet_invites WHERE key = ?1 AND expires > ?2)
+                         OR EXISTS (SELECT 1 FROM fleet_keys WHERE host = ?3 AND key = ?4)";
+            let values = params![invite, to_sql(now.0), host, key];
+            Ok(connection.prepare_cached(query)?.query_row(values, |row| row.get(0))?)
+        })
+    }
+
     /// Enrols a host with an invite, which is used up by that, or refuses it. At most `most` hosts are enrolled.
     pub fn join_fleet(&self, joining: &JoiningHost, most: u64, now: Timestamp) -> Result<JoinOutcome, Error> {
         self.write_twice(WHAT, Durability::Power, |transaction| join(transaction, joining, most, now))
@@ -184,19 +196,24 @@ impl Store {
         })
     }
 
-    /// Removes the key of a host and the invites for it. False: there is no key.
-    pub fn revoke_fleet_key(&self, host: &str) -> Result<bool, Error> {
+    /// Removes the key of a host and the invites for it, and ends the requests to it. Returns the number of these requests.
+    /// `None`: there is no key.
+    pub fn revoke_fleet_key(&self, host: &str, now: Timestamp) -> Result<Option<u64>, Error> {
         self.write_twice(WHAT, Durability::Power, |transaction| {
             transaction.execute("DELETE FROM fleet_invites WHERE host = ?1", params![host])?;
-            Ok(transaction.execute("DELETE FROM fleet_keys WHERE host = ?1", params![host])? > 0)
+            let is_revoked =
+                transaction.execute("DELETE FROM fleet_keys WHERE host = ?1", params![host])? > 0;
+            let dropped = drop_requests(transaction, host, "the key of the host was revoked", now)?;
+            Ok(is_revoked.then_some(dropped))
         })
     }
 
     /// The collectors that this agent has joined.
     pub fn enrolments(&self) -> Result<Vec<StoredEnrolment>, Error> {
         self.read(WHAT, |connection| {
-            let mut statement = connection
-                .prepare_cached("SELECT url, collector, host, joined FROM enrolments ORDER BY url")?;
+            let mut statement = connection.prepare_cached(
+                "SELECT url, collector, host, joined FROM enrolments WHERE collector <> '' ORDER BY url",
+            )?;
             let enrolments = statement.query_map([], |row| {
                 Ok(StoredEnrolment {
                     url: row.get(0)?,
@@ -218,6 +235,14 @@ impl Store {
                  ON CONFLICT DO UPDATE SET collector = ?2, host = ?3, joined = ?4",
                 params![url, collector, host, to_sql(joined.0)],
             )?;
+            Ok(())
+        })
+    }
+
+    /// Forgets the key of a collector that this agent has left. The counter stays: it must grow if it joins again.
+    pub fn forget_enrolment(&self, url: &str) -> Result<(), Error> {
+        self.write_twice(WHAT, Durability::Power, |transaction| {
+            transaction.execute("UPDATE enrolments SET collector = '' WHERE url = ?1", params![url])?;
             Ok(())
         })
     }
@@ -267,7 +292,11 @@ fn join(
     }
     transaction.execute("DELETE FROM fleet_invites WHERE key = ?1", params![invite])?;
     // A machine that was renamed has one name.
-    transaction.execute("DELETE FROM fleet_keys WHERE key = ?1", params![key])?;
+    let query = "DELETE FROM fleet_keys WHERE key = ?1 RETURNING host";
+    let renamed: Option<String> = transaction.query_row(query, params![key], |row| row.get(0)).optional()?;
+    if let Some(renamed) = renamed {
+        drop_requests(transaction, &renamed, &format!("the host joined as `{host}`"), now)?;
+    }
     transaction.execute(
         &format!("INSERT INTO fleet_keys ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, 0, NULL)"),
         params![host, key, instance, to_sql(now.0), to_json(&found.invited_by)?],
@@ -313,7 +342,7 @@ fn fleet_invite(row: &Row<'_>) -> Result<FleetInvite, rusqlite::Error> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use driftless_clock::Clock;
 
@@ -331,7 +360,7 @@ mod tests {
         JoiningHost { host, key, instance: "a1".to_owned(), invite }
     }
 
-    fn enrol(store: &Store, host: &str, key: &str) {
+    pub(crate) fn enrol(store: &Store, host: &str, key: &str) {
         assert!(store.create_fleet_invite(&invite(key, None, 100), 9, Timestamp(1)).unwrap());
         let joined = store.join_fleet(&joining(host, key, key), 9, Timestamp(1)).unwrap();
         assert!(matches!(joined, JoinOutcome::Enrolled(_)), "{joined:?}");
@@ -344,7 +373,11 @@ mod tests {
         assert!(store.create_fleet_invite(&invite("two", None, 10), 2, Timestamp(1)).unwrap());
         assert!(!store.create_fleet_invite(&invite("three", None, 100), 2, Timestamp(1)).unwrap());
         let join = |host: &str, key: &str, invite: &str, now| {
-            store.join_fleet(&joining(host, key, invite), 2, Timestamp(now)).unwrap()
+            let joining = joining(host, key, invite);
+            let is_known = store.knows_joining_host(&joining, Timestamp(now)).unwrap();
+            let outcome = store.join_fleet(&joining, 2, Timestamp(now)).unwrap();
+            assert_eq!(is_known, outcome != JoinOutcome::NoInvite);
+            outcome
         };
         assert_eq!(join("web", "w", "one", 5), JoinOutcome::OtherHost("nas".to_owned()));
         assert_eq!(join("web", "w", "none", 5), JoinOutcome::NoInvite);
@@ -361,7 +394,8 @@ mod tests {
             JoinOutcome::Full(1)
         );
         assert!(store.create_fleet_invite(&invite("five", Some("nas"), 100), 9, Timestamp(11)).unwrap());
-        assert!(store.revoke_fleet_key("nas").unwrap() && !store.revoke_fleet_key("nas").unwrap());
+        assert_eq!(store.revoke_fleet_key("nas", Timestamp(11)).unwrap(), Some(0));
+        assert_eq!(store.revoke_fleet_key("nas", Timestamp(11)).unwrap(), None);
         assert_eq!(store.fleet_key("nas").unwrap(), None);
         assert_eq!(join("nas", "other", "five", 12), JoinOutcome::NoInvite, "revoked as well");
         assert!(matches!(join("nas", "other", "four", 12), JoinOutcome::Enrolled(_)));
@@ -409,6 +443,10 @@ mod tests {
         enrolment.collector = "d".to_owned();
         store.set_enrolment(&enrolment).unwrap();
         assert_eq!(reserve(1), 1030, "it joined again");
-        assert_eq!(store.enrolments().unwrap(), [enrolment]);
+        assert_eq!(store.enrolments().unwrap(), [enrolment.clone()]);
+        store.forget_enrolment("http://hub").unwrap();
+        assert_eq!(store.enrolments().unwrap(), []);
+        store.set_enrolment(&enrolment).unwrap();
+        assert_eq!(reserve(1), 1040, "it left and joined again");
     }
 }

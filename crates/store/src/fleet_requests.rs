@@ -2,10 +2,10 @@
 //! stores the id of a request before it acts, so that it acts at most once, also after a crash.
 
 use driftless_model::{HostRequest, HostRequestOutcome, HostRequestResult, Timestamp};
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use crate::{
-    error::{Durability, Error},
+    error::{BoxError, Durability, Error},
     store::{Store, from_sql, readable, to_json, to_sql},
 };
 
@@ -34,23 +34,38 @@ pub struct StoredRequest {
     pub result: Option<HostRequestResult>,
 }
 
+/// The decision about a new request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestCreation {
+    /// It waits for the next report of the host.
+    Created,
+    /// The host has no key.
+    NotEnrolled,
+    /// Too many requests wait for the host already.
+    TooMany,
+}
+
 impl Store {
-    /// Stores a request to a host. False: `most` requests wait for this host already.
+    /// Stores a request to an enrolled host. At most `most` wait for it.
     pub fn create_fleet_request(
         &self,
         host: &str,
         request: &HostRequest,
         most: u64,
         now: Timestamp,
-    ) -> Result<bool, Error> {
+    ) -> Result<RequestCreation, Error> {
         self.write(WHAT, Durability::Power, |transaction| {
+            let key = "SELECT 1 FROM fleet_keys WHERE host = ?1";
+            if transaction.query_row(key, params![host], |_| Ok(())).optional()?.is_none() {
+                return Ok(RequestCreation::NotEnrolled);
+            }
             let waiting: i64 = transaction.query_row(
                 "SELECT COUNT(*) FROM fleet_requests WHERE host = ?1 AND ended IS NULL AND expires > ?2",
                 params![host, to_sql(now.0)],
                 |row| row.get(0),
             )?;
             if from_sql(waiting) >= most {
-                return Ok(false);
+                return Ok(RequestCreation::TooMany);
             }
             transaction.execute(
                 "INSERT INTO fleet_requests (id, host, created, expires, request) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -60,7 +75,7 @@ impl Store {
                 "DELETE FROM fleet_requests WHERE sequence <= (SELECT MAX(sequence) FROM fleet_requests) - ?1",
                 params![to_sql(MOST)],
             )?;
-            Ok(true)
+            Ok(RequestCreation::Created)
         })
     }
 
@@ -175,6 +190,30 @@ impl Store {
     }
 }
 
+/// Ends all requests to a host that have no result, because its key goes: another machine may get its name. Returns their number.
+pub(crate) fn drop_requests(
+    transaction: &Transaction<'_>,
+    host: &str,
+    why: &str,
+    now: Timestamp,
+) -> Result<u64, BoxError> {
+    let mut query = transaction
+        .prepare_cached("SELECT id, sent FROM fleet_requests WHERE host = ?1 AND ended IS NULL")?;
+    let waiting: Vec<(String, Option<i64>)> =
+        query.query_map(params![host], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    let mut update =
+        transaction.prepare_cached("UPDATE fleet_requests SET ended = ?2, result = ?3 WHERE id = ?1")?;
+    for (id, sent) in &waiting {
+        let (outcome, before) = match sent {
+            None => (HostRequestOutcome::Refused, "it was sent"),
+            Some(_) => (HostRequestOutcome::Unknown, "it reported the result"),
+        };
+        let result = HostRequestResult { id: id.clone(), outcome, message: format!("{why} before {before}") };
+        update.execute(params![id, to_sql(now.0), to_json(&result)?])?;
+    }
+    Ok(waiting.len() as u64)
+}
+
 const SELECT: &str = "SELECT host, request, created, sent, ended, result FROM fleet_requests";
 
 /// `None`: another release has written it.
@@ -195,6 +234,7 @@ fn stored_request(row: &Row<'_>) -> Result<Option<StoredRequest>, rusqlite::Erro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet_keys::tests::enrol;
     use driftless_clock::Clock;
     use driftless_model::{Actor, AppName, HostRequestKind};
 
@@ -217,10 +257,15 @@ mod tests {
     fn request_is_due_until_its_result_or_its_end() {
         let store = Store::in_memory(Clock::System).unwrap();
         let now = Timestamp(10);
-        assert!(store.create_fleet_request("nas", &request("a", 100), 2, now).unwrap());
-        assert!(store.create_fleet_request("nas", &request("b", 50), 2, now).unwrap());
-        assert!(!store.create_fleet_request("nas", &request("c", 50), 2, now).unwrap());
-        assert!(store.create_fleet_request("web", &request("d", 50), 2, now).unwrap());
+        let create =
+            |host, id, expires| store.create_fleet_request(host, &request(id, expires), 2, now).unwrap();
+        assert_eq!(create("nas", "a", 100), RequestCreation::NotEnrolled);
+        enrol(&store, "nas", "n");
+        enrol(&store, "web", "w");
+        assert_eq!(create("nas", "a", 100), RequestCreation::Created);
+        assert_eq!(create("nas", "b", 50), RequestCreation::Created);
+        assert_eq!(create("nas", "c", 50), RequestCreation::TooMany);
+        assert_eq!(create("web", "d", 50), RequestCreation::Created);
         let ids = |host, at| -> Vec<String> {
             let due = store.due_fleet_requests(host, 9, Timestamp(at)).unwrap();
             due.into_iter().map(|it| it.id).collect()
@@ -238,6 +283,39 @@ mod tests {
         let all: Vec<_> = all.iter().map(|it| (it.request.id.as_str(), it.result.is_some())).collect();
         assert_eq!(all, [("d", false), ("b", false), ("a", true)]);
         assert_eq!(store.fleet_requests(Some("nas"), 9).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn requests_end_when_the_key_of_their_host_goes() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        for (host, key) in [("nas", "n"), ("web", "w")] {
+            enrol(&store, host, key);
+        }
+        let create = |host, id| {
+            let created = store.create_fleet_request(host, &request(id, 100), 9, Timestamp(10)).unwrap();
+            assert_eq!(created, RequestCreation::Created);
+        };
+        create("nas", "sent");
+        assert_eq!(store.due_fleet_requests("nas", 9, Timestamp(11)).unwrap().len(), 1);
+        create("nas", "new");
+        create("web", "other");
+        assert_eq!(store.revoke_fleet_key("nas", Timestamp(20)).unwrap(), Some(2));
+        // Another machine gets the name.
+        enrol(&store, "nas", "m");
+        assert_eq!(store.due_fleet_requests("nas", 9, Timestamp(21)).unwrap(), []);
+        let ended = store.fleet_requests(Some("nas"), 9).unwrap();
+        let results = ended.into_iter().map(|it| it.result.unwrap());
+        let results: Vec<_> = results.map(|it| (it.id, it.outcome, it.message)).collect();
+        let (new, sent) = ("before it was sent", "before it reported the result");
+        let expected =
+            [("new", HostRequestOutcome::Refused, new), ("sent", HostRequestOutcome::Unknown, sent)];
+        let revoked = |text| format!("the key of the host was revoked {text}");
+        assert_eq!(results, expected.map(|(id, outcome, text)| (id.to_owned(), outcome, revoked(text))));
+        // A machine that gets another name takes no requests with it.
+        enrol(&store, "attic", "w");
+        let renamed = store.fleet_requests(Some("web"), 9).unwrap().remove(0).result.unwrap();
+        assert_eq!(renamed.message, "the host joined as `attic` before it was sent");
+        assert_eq!(store.due_fleet_requests("attic", 9, Timestamp(21)).unwrap(), []);
     }
 
     #[test]

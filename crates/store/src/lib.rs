@@ -70,9 +70,9 @@ pub use fleet::{
     FleetBounds, FleetChange, FleetFull, FleetRow, StoredConflict, StoredFleetEntry, StoredHost,
 };
 pub use fleet_keys::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, StoredEnrolment};
-pub use fleet_requests::StoredRequest;
+pub use fleet_requests::{RequestCreation, StoredRequest};
 pub use notifications::IncidentUpdate;
 pub use queues::QueueLength;
 pub use state_dir::StateDir;
 pub use store::{KnownApplication, NewRevision, Opened, OtherAgent, Store, Suspension};
-pub use tokens::TOKEN_PREFIX;
+pub use tokens::{TOKEN_PREFIX, is_token};

@@ -18,6 +18,12 @@ pub const TOKEN_PREFIX: &str = "driftless_";
 /// The random part of a token, in bytes.
 const TOKEN_BYTES: usize = 32;
 
+/// Whether a text has the form of a generated token, which is random.
+pub fn is_token(text: &str) -> bool {
+    let digits = text.strip_prefix(TOKEN_PREFIX).unwrap_or_default();
+    digits.len() == 2 * TOKEN_BYTES && digits.bytes().all(|it| it.is_ascii_hexdigit())
+}
+
 impl Store {
     /// Stores a new token and returns its secret, which is stored nowhere. `None`: a token of this name exists.
     pub fn create_token(&self, token: &ApiToken) -> Result<Option<String>, Error> {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use axum::{
     Extension, Json,
     body::Body,
-    extract::{Path, State},
+    extract::{Path, Query, State},
     response::{IntoResponse, Response},
 };
-use driftless_agent::{JoinError, Joined, join_fleet};
+use driftless_agent::{JoinError, Joined, LeaveError, LeftCollector, join_fleet, leave_fleet};
 use driftless_fleet::{AgentKey, InviteToken, JoinAnswer, JoinRequest, PublicKey};
 use driftless_model::{Actor, ActorKind, AuditResult, Channel, HostIdentity, Timestamp, error_chain};
 use driftless_store::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, Store};
@@ -196,17 +196,31 @@ pub(super) async fn list(State(shared): State<Shared>) -> Result<Json<FleetKeys>
     Ok(Json(FleetKeys { own, hosts, invites: invites.collect() }))
 }
 
-/// Revokes the key of a host.
+/// Revokes the key of a host. A host that leaves is forgotten, too.
 pub(super) async fn revoke(
+    Caller(caller): Caller,
     State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Error> {
-    let wanted = name.clone();
-    let is_revoked = read(&shared.store, move |store| store.revoke_fleet_key(&wanted)).await?;
-    if is_revoked { Ok(StatusCode::NO_CONTENT) } else { Err(Error::NoSuchKey(name)) }
+    let (wanted, leaves, now) = (name.clone(), caller.is_host(&name), shared.clock.now());
+    let revoked = read(&shared.store, move |store| {
+        let revoked = store.revoke_fleet_key(&wanted, now)?;
+        if revoked.is_some() && leaves {
+            store.remove_fleet_host(&wanted)?;
+        }
+        Ok(revoked)
+    });
+    match revoked.await? {
+        None => return Err(Error::NoSuchKey(name)),
+        Some(0) => {}
+        Some(1) => note.set(&format!("{name}; a request that waited for it is dropped")),
+        Some(dropped) => note.set(&format!("{name}; {dropped} requests that waited for it are dropped")),
+    }
+    Ok(StatusCode::NO_CONTENT)
 }
 
-/// Enrols a host that has an invite. It has no other credentials, so the rate of failures is limited as that of wrong tokens.
+/// Enrols a host that has an invite. It has no other credentials, so the rate of failures is limited.
 pub(super) async fn join(
     State(shared): State<Shared>,
     peer: Option<Extension<Peer>>,
@@ -216,8 +230,8 @@ pub(super) async fn join(
     if !shared.handle.fleet().accept {
         return Err(Error::NoCollector);
     }
-    let peer = peer.map(|Extension(peer)| peer);
-    let from = shared.authenticator.check_failures(&headers, peer)?;
+    let address = shared.authenticator.client_address(&headers, peer.map(|Extension(peer)| peer));
+    let from = address.map(|address| address.to_string()).unwrap_or_default();
     let request: Option<JoinRequest> = read_object(body).await?;
     let request = request.ok_or_else(|| Error::Malformed("the body needs a request to join".to_owned()))?;
     let is_named = HostIdentity::is_name(&request.host) && HostIdentity::is_name(&request.instance);
@@ -230,7 +244,12 @@ pub(super) async fn join(
         let JoinRequest { host, instance, key, invite, .. } = request.clone();
         let joining = JoiningHost { host, key: key.to_string(), instance, invite: invite.to_string() };
         let now = shared.clock.now();
-        read(&shared.store, move |store| store.join_fleet(&joining, MOST_HOSTS, now)).await?
+        let joined = read(&shared.store, move |store| {
+            // Nobody without an invite makes the disk work.
+            let is_known = store.knows_joining_host(&joining, now)?;
+            if is_known { store.join_fleet(&joining, MOST_HOSTS, now) } else { Ok(JoinOutcome::NoInvite) }
+        });
+        joined.await?
     } else {
         JoinOutcome::NoInvite
     };
@@ -241,7 +260,7 @@ pub(super) async fn join(
         JoinOutcome::Enrolled(key) => (actor, format!("{detail}, invited by {}", key.invited_by), None),
         JoinOutcome::NoInvite => {
             // It is not in the audit, which nobody may fill from outside.
-            shared.authenticator.note_failure(&headers, peer);
+            shared.authenticator.refuse_random(address)?;
             let text = "the token is not one of this collector, was used, or has expired: run `driftless fleet invite` on the collector for another one";
             return Err(Error::NotEnrolled(text.to_owned()));
         }
@@ -292,4 +311,32 @@ pub(super) async fn enrol(
             JoinError::Key(_) => Error::State(error_chain(&error)),
         })?;
     Ok((StatusCode::CREATED, Json(joined)))
+}
+
+/// The parameters of [`leave`].
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LeaveQuery {
+    url: Option<String>,
+    #[serde(default)]
+    force: bool,
+}
+
+/// Leaves a collector: this agent does not sign its reports to it any more.
+pub(super) async fn leave(
+    State(shared): State<Shared>,
+    Extension(note): Extension<AuditNote>,
+    Query(LeaveQuery { url, force }): Query<LeaveQuery>,
+) -> Result<Json<LeftCollector>, Error> {
+    let url = url.ok_or_else(|| Error::Malformed("the query needs `url`".to_owned()))?;
+    note.set(&url);
+    let left = leave_fleet(shared.handle.enrolments(), &url, force).await.map_err(|error| match &error {
+        LeaveError::NotJoined(_) => Error::Refused(error.to_string()),
+        LeaveError::Collector { .. } => Error::Collector(error_chain(&error)),
+        LeaveError::State(_) => Error::State(error_chain(&error)),
+    })?;
+    if !left.removed {
+        note.set(&format!("{url}, which has not removed the key: {}", left.message));
+    }
+    Ok(Json(left))
 }

@@ -11,7 +11,7 @@ use axum::{
 };
 use driftless_fleet::{AgentKey, HostReport, HostSignature, ReportAnswer, SIGNATURE_HEADER};
 use driftless_model::{AppName, HostRequest, HostRequestKind, HostRequestResult, Timestamp};
-use driftless_store::{Store, StoredRequest};
+use driftless_store::{RequestCreation, Store, StoredRequest};
 use http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
 
@@ -141,13 +141,14 @@ pub(super) async fn create(
         store.create_fleet_request(&name, &stored, MOST_WAITING, now).map(Some)
     });
     match created.await? {
-        None => Err(Error::Refused(format!(
+        RequestCreation::NotEnrolled => Err(Error::Refused(format!(
             "`{host}` is not enrolled, and only enrolled hosts get requests: run `driftless fleet invite --name {host}`"
         ))),
-        Some(false) => Err(Error::Refused(format!("{MOST_WAITING} requests wait for `{host}` already"))),
-        Some(true) => {
-            let created = FleetRequest { host, request, created: now, sent: None, ended: None, result: None };
-            Ok((StatusCode::CREATED, Json(created)).into_response())
+        RequestCreation::TooMany => {
+            Err(Error::Refused(format!("{MOST_WAITING} requests wait for `{host}` already")))
+        }
+        RequestCreation::Created => {
+            Ok(FleetRequest { host, request, created: now, sent: None, ended: None, result: None })
         }
     }
 }

@@ -121,6 +121,7 @@ fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Err
     let is_allowed = match needed {
         Needed::Read => identity.may_read(),
         Needed::Report(host) => identity.may_report(host),
+        Needed::Key(host) => identity.is_admin() || identity.is_host(host),
         Needed::Peers => identity.may_read_peers(),
         Needed::Logs => identity.may_read_logs(),
         Needed::Act(app) => {
@@ -141,7 +142,7 @@ fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Err
         (_, Needed::Report(host)) => format!("{} has no scope `report:host/{host}`", identity.actor),
         (_, Needed::Peers) => format!("{} has no scope `report` or `read`", identity.actor),
         (_, Needed::Read | Needed::Logs) => format!("{} has no scope `read`", identity.actor),
-        (_, Needed::Admin) => {
+        (_, Needed::Admin | Needed::Key(_)) => {
             format!("{} has no scope `admin`", identity.actor)
         }
     }))

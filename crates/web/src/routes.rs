@@ -380,7 +380,7 @@ fn fleet_administration() -> Vec<Operation> {
             "delete",
             "/api/v1/fleet/keys/{name}",
             delete(fleet_keys::revoke),
-            "Revoke the key of a host",
+            "Revoke the key of a host, as the host itself may",
         )
         .answers(204, Nothing, "Its requests are refused from now on.")
         .stores(),
@@ -394,6 +394,13 @@ fn fleet_administration() -> Vec<Operation> {
             .body("EnrolmentBody", true)
             .answers(201, One("Joined"), "Requests to the collector are signed from now on.")
             .fails(409, "This agent does not report to this URL, or has no name.")
+            .fails(502, "The collector did not answer, or refused.")
+            .stores(),
+        Operation::new("delete", "/api/v1/fleet/enrolments", delete(fleet_keys::leave), "Leave a collector")
+            .query("url", Query::Text, "The URL of the collector. Required")
+            .query("force", Query::Boolean, "Forget its key also if it does not remove that of this host")
+            .answers(200, One("LeftCollector"), "Requests to the collector are not signed any more.")
+            .fails(409, "This agent has not joined it.")
             .fails(502, "The collector did not answer, or refused.")
             .stores(),
         Operation::new(

@@ -9,6 +9,7 @@ mod history;
 mod invite;
 mod join;
 mod keys;
+mod leave;
 mod picture;
 mod remove;
 mod request;
@@ -22,6 +23,7 @@ use history::{FleetHistoryArgs, history};
 use invite::{FleetInviteArgs, invite};
 use join::{FleetJoinArgs, join};
 use keys::{FleetKeysArgs, keys};
+use leave::{FleetLeaveArgs, leave};
 use remove::{FleetRemoveArgs, remove};
 use request::{FleetRequestArgs, request};
 use requests::{FleetRequestsArgs, requests};
@@ -42,6 +44,7 @@ pub(super) enum FleetCommand {
     Remove(FleetRemoveArgs),
     Invite(FleetInviteArgs),
     Join(FleetJoinArgs),
+    Leave(FleetLeaveArgs),
     Keys(FleetKeysArgs),
     Revoke(FleetRevokeArgs),
     Request(FleetRequestArgs),
@@ -57,6 +60,7 @@ pub(super) async fn fleet(command: &FleetCommand, context: &Context<'_>) -> Resu
         FleetCommand::Remove(args) => remove(args, context).await,
         FleetCommand::Invite(args) => invite(args, context).await,
         FleetCommand::Join(args) => join(args, context).await,
+        FleetCommand::Leave(args) => leave(args, context).await,
         FleetCommand::Keys(args) => keys(args, context).await,
         FleetCommand::Revoke(args) => revoke(args, context).await,
         FleetCommand::Request(args) => request(args, context).await,

@@ -14,8 +14,8 @@ use crate::cli::{
 
 /// Revoke the key of a host: from now on its reports are refused, and another machine may join with its name.
 ///
-/// Runs on the collector and needs the scope admin. Open invites for the host are revoked, too. Its last report stays until
-/// `driftless fleet remove`. Nothing changes on the host itself.
+/// Runs on the collector and needs the scope admin. Open invites for the host are revoked, too, and requests that wait for it are
+/// dropped. Its last report stays until `driftless fleet remove`. Nothing changes on the host itself.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct FleetRevokeArgs {
     /// Name of the host.

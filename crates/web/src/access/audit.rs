@@ -9,7 +9,7 @@ use axum::{
     response::Response,
 };
 use driftless_model::{Actor, AuditEntry, AuditResult, Channel};
-use http::{StatusCode, header};
+use http::{Method, StatusCode, header};
 
 /// The action of a host that reports its state.
 pub(crate) const REPORT: &str = "report host";
@@ -66,7 +66,9 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
     let names = path_names(request.uri().path(), route);
     let app = match needed {
         Needed::Act(app) => Some(app.clone()),
-        Needed::Read | Needed::Logs | Needed::Report(_) | Needed::Peers | Needed::Admin => None,
+        Needed::Read | Needed::Logs | Needed::Report(_) | Needed::Key(_) | Needed::Peers | Needed::Admin => {
+            None
+        }
     };
     // A form of the page names its action in the path.
     let word = names.iter().find(|(name, _)| name == "action").map(|(_, action)| action.replace('-', " "));
@@ -87,7 +89,10 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
         from: identity.from.clone(),
         action: match needed {
             Needed::Report(_) => REPORT.to_owned(),
-            _ => word.unwrap_or_else(|| action(route)),
+            _ => word.unwrap_or_else(|| match (route, request.method()) {
+                ("/api/v1/fleet/enrolments", &Method::DELETE) => "leave fleet".to_owned(),
+                _ => action(route),
+            }),
         },
         app,
         detail: detail.join(" "),

@@ -24,7 +24,7 @@ use driftless_config::TrustedProxy;
 use driftless_fleet::HostSignature;
 use driftless_model::{Actor, ActorKind, AppName, Scope};
 use driftless_oidc::Answer;
-use driftless_store::{Store, TOKEN_PREFIX};
+use driftless_store::{Store, TOKEN_PREFIX, is_token};
 
 /// The longest name of a user that is taken from a header, in characters.
 const LONGEST_NAME: usize = 100;
@@ -82,6 +82,11 @@ impl Identity {
         self.may_read() || self.scopes.iter().any(|scope| matches!(scope, Scope::Report(_)))
     }
 
+    /// Whether this is the enrolled host of this name.
+    pub(crate) fn is_host(&self, name: &str) -> bool {
+        self.credential == Credential::Signature && self.actor.name == name
+    }
+
     /// Whether this actor may do everything.
     pub(crate) fn is_admin(&self) -> bool {
         self.scopes.contains(&Scope::Admin)
@@ -118,9 +123,11 @@ pub(crate) struct Authenticator {
     provider_login: Option<ProviderLogin>,
     tokens: TokenRegistry,
     session_key: [u8; 32],
-    pub(super) failures: FailureRates,
-    /// Signed requests that were refused. They lock nobody out who logs in or joins from the same address.
-    pub(super) wrong_signatures: FailureRates,
+    /// Wrong credentials that may be guesses of the configured token or of a log-in.
+    failures: FailureRates,
+    /// Wrong credentials that are no guesses, because those that they resemble are random: signatures, invites and named tokens.
+    /// They lock nobody out who logs in from the same address.
+    random_failures: FailureRates,
     pub(super) store: Store,
     pub(super) clock: Clock,
 }
@@ -131,8 +138,8 @@ impl Authenticator {
         let tokens = TokenRegistry::load(store.clone());
         let provider_login =
             access.provider.clone().map(|provider| ProviderLogin::new(provider, session_key, clock));
-        let (failures, wrong_signatures) = (FailureRates::default(), FailureRates::default());
-        Self { access, provider_login, tokens, session_key, failures, wrong_signatures, store, clock }
+        let (failures, random_failures) = (FailureRates::default(), FailureRates::default());
+        Self { access, provider_login, tokens, session_key, failures, random_failures, store, clock }
     }
 
     pub(crate) fn tokens(&self) -> &TokenRegistry {
@@ -190,27 +197,38 @@ impl Authenticator {
         Ok(Identity { actor, scopes, credential, from, signature: None })
     }
 
-    /// The actor and scopes of a token. Wrong ones are limited by the client's address.
+    /// The actor and scopes of a token. Wrong ones are limited by the client's address. A named token is accepted also if others
+    /// have sent many wrong ones from there, as behind a proxy: nobody can guess it.
     fn check_secret(&self, secret: &str, from: Option<IpAddr>) -> Result<(Actor, Vec<Scope>), Error> {
+        match self.tokens.find(secret, self.clock.now()) {
+            Some(Found::Valid(token)) => return Ok((Actor::new(ActorKind::Token, token.name), token.scopes)),
+            Some(Found::Expired(token)) => return Err(Error::Expired(token.name)),
+            None => {}
+        }
+        let failures = if is_token(secret) { &self.random_failures } else { &self.failures };
         if let Some(address) = from {
-            self.failures.check(address).map_err(|seconds| Error::TooMany { seconds })?;
+            failures.check(address).map_err(|seconds| Error::TooMany { seconds })?;
         }
         if self.access.token.as_ref().is_some_and(|token| token.admits(secret)) {
             let actor = Actor::new(ActorKind::Token, CONFIGURED_TOKEN);
             return Ok((actor, vec![Scope::Admin]));
         }
-        match self.tokens.find(secret, self.clock.now()) {
-            Some(Found::Valid(token)) => Ok((Actor::new(ActorKind::Token, token.name), token.scopes)),
-            Some(Found::Expired(token)) => Err(Error::Expired(token.name)),
-            None => {
-                if let Some(address) = from
-                    && self.failures.note(address)
-                {
-                    tracing::warn!(from = %address, "a request with a wrong token was refused; more within a minute are not logged");
-                }
-                Err(Error::Unauthorized)
-            }
+        if let Some(address) = from
+            && failures.note(address)
+        {
+            tracing::warn!(from = %address, "a request with a wrong token was refused; more within a minute are not logged");
         }
+        Err(Error::Unauthorized)
+    }
+
+    /// Counts a wrong signature or invite. `Err`: there were too many from this address.
+    pub(crate) fn refuse_random(&self, from: Option<IpAddr>) -> Result<(), Error> {
+        let Some(from) = from else { return Ok(()) };
+        self.random_failures.check(from).map_err(|seconds| Error::TooMany { seconds })?;
+        if self.random_failures.note(from) {
+            tracing::warn!(%from, "a request with a wrong signature or invite was refused; more within a minute are not logged");
+        }
+        Ok(())
     }
 
     /// Exchanges a token for a session. The value of its cookie, and who it is.
@@ -342,7 +360,7 @@ impl Authenticator {
     }
 
     /// The address of the client; behind a trusted proxy the one that the proxy has added.
-    pub(super) fn client_address(&self, headers: &HeaderMap, peer: Option<Peer>) -> Option<IpAddr> {
+    pub(crate) fn client_address(&self, headers: &HeaderMap, peer: Option<Peer>) -> Option<IpAddr> {
         let address = peer?.tcp()?.client.ip().to_canonical();
         let is_proxy = self.access.proxy.as_ref().is_some_and(|proxy| is_from(proxy, address));
         Some(if is_proxy { forwarded_for(headers).unwrap_or(address) } else { address })

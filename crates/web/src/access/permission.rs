@@ -16,6 +16,8 @@ pub(crate) enum Needed {
     Act(AppName),
     /// To report the state of this host.
     Report(String),
+    /// To revoke the key of this host, as the host itself may.
+    Key(String),
     /// To read what hosts may know about each other.
     Peers,
     Admin,
@@ -33,6 +35,10 @@ pub(crate) fn needed(request: &Request) -> Needed {
                 None => Needed::Admin,
             }
         }
+        "/api/v1/fleet/keys/{name}" => match path_names(request.uri().path(), route).into_iter().next() {
+            Some((_, host)) => Needed::Key(host),
+            None => Needed::Admin,
+        },
         "/api/v1/fleet/peers" => Needed::Peers,
         "/api/v1/audit" | "/api/v1/tokens" | "/api/v1/tokens/{token}" | "/audit" => Needed::Admin,
         _ if route.ends_with("/logs") || route.contains("/logs/") => Needed::Logs,

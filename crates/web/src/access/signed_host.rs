@@ -45,22 +45,6 @@ impl Authenticator {
         &self.store
     }
 
-    /// The address of a client that has sent few wrong credentials. Empty: it is not known.
-    pub(crate) fn check_failures(&self, headers: &HeaderMap, peer: Option<Peer>) -> Result<String, Error> {
-        let Some(from) = self.client_address(headers, peer) else { return Ok(String::new()) };
-        self.failures.check(from).map_err(|seconds| Error::TooMany { seconds })?;
-        Ok(from.to_string())
-    }
-
-    /// Counts wrong credentials that are no token.
-    pub(crate) fn note_failure(&self, headers: &HeaderMap, peer: Option<Peer>) {
-        if let Some(from) = self.client_address(headers, peer)
-            && self.failures.note(from)
-        {
-            tracing::warn!(%from, "a request with wrong credentials was refused; more within a minute are not logged");
-        }
-    }
-
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -87,14 +71,9 @@ impl Authenticator {
         let (given, now) = (signature.clone(), self.clock.now());
         let decision = read(&self.store, move |store| decide(store, &given, &seen, now)).await;
         let decision = decision.map_err(refusal)?;
-        // No signature can be guessed, so hosts behind the same proxy as a wrong one are not held up.
-        if !matches!(decision, Decision::Genuine)
-            && let Some(from) = from
-        {
-            self.wrong_signatures.check(from).map_err(|seconds| refusal(Error::TooMany { seconds }))?;
-            if self.wrong_signatures.note(from) {
-                tracing::warn!(%from, host = signature.host, "a signed request was refused; more within a minute are not logged");
-            }
+        // Hosts behind the same proxy as a wrong one are not held up.
+        if !matches!(decision, Decision::Genuine) {
+            self.refuse_random(from).map_err(refusal)?;
         }
         let host = signature.host.clone();
         match decision {

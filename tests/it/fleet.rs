@@ -151,6 +151,7 @@ pub(crate) fn followed() -> RepositoryStatus {
         url: "https://git.example.com/me/infra.git".to_owned(),
         reference: "main".to_owned(),
         commit: None,
+        history_length: None,
         applications: 1,
         message: String::new(),
         fetched_at: None,

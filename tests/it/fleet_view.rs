@@ -235,13 +235,19 @@ async fn stale_host_is_never_green_on_any_page() {
 #[tokio::test]
 async fn host_with_an_older_commit_is_shown_as_behind() {
     let collector = Collector::new();
-    collector.report(&HostReport { repositories: vec![repository('b', 2)], ..host("new", 1) }).await;
+    let counted =
+        |commit, length| RepositoryReport { history_length: Some(length), ..repository(commit, length) };
+    collector.report(&HostReport { repositories: vec![counted('b', 9)], ..host("new", 1) }).await;
+    collector.report(&HostReport { repositories: vec![counted('a', 6)], ..host("old", 1) }).await;
+    let page = collector.page("/fleet").await;
+    assert_eq!(page.matches("3 commits behind bbbbbbbbbbbb").count(), 1, "{page}");
+    assert!(collector.page("/fleet/old").await.contains("3 commits behind bbbbbbbbbbbb"));
+    // An older agent does not count.
     collector.report(&host("old", 1)).await;
     let page = collector.page("/fleet").await;
-    assert_eq!(page.matches("behind bbbbbbbbbbbb").count(), 1, "{page}");
-    assert!(collector.page("/fleet/old").await.contains("behind bbbbbbbbbbbb"));
+    assert!(page.contains(">behind bbbbbbbbbbbb") && !page.contains("commits behind"), "{page}");
     assert!(!collector.page("/fleet/new").await.contains("behind"));
     // It catches up.
-    collector.report(&HostReport { repositories: vec![repository('b', 2)], ..host("old", 1) }).await;
+    collector.report(&HostReport { repositories: vec![counted('b', 9)], ..host("old", 1) }).await;
     assert!(!collector.page("/fleet").await.contains("behind"));
 }

@@ -62,6 +62,7 @@ fn busy_agent() -> sample::Agent {
         url: "https://git.example.com/me/infra.git".to_owned(),
         reference: "main".to_owned(),
         commit: None,
+        history_length: None,
         applications: 2,
         message: "could not fetch".to_owned(),
         fetched_at: Some(before(40)),

@@ -252,6 +252,7 @@ pub(crate) fn many(count: usize) -> (Vec<Application>, Vec<RepositoryStatus>) {
         url: format!("https://git.example.com/me/repository-{number}.git"),
         reference: "branch main".to_owned(),
         commit: Some(sample::commit('a', "Serve the spring catalogue")),
+        history_length: None,
         applications: count / 5,
         message: String::new(),
         fetched_at: Some(sample::NOW),

@@ -99,6 +99,11 @@ impl CommitSource for Git {
         at(tip)?.checked_sub(at(base)?).map(|it| it as u64)
     }
 
+    async fn history_length(&self, commit: &CommitId) -> Option<u64> {
+        let it = self.0.lock().unwrap();
+        it.commits.iter().position(|(known, _)| known.id == *commit).map(|at| at as u64 + 1)
+    }
+
     async fn verify(&self, commit: &CommitId, policy: &Verify) -> Result<Result<String, String>, Error> {
         let (commit, _) = self.checkout(Some(commit)).map(|it| (it.commit, ()))?;
         Ok(if policy.allowed_signers.contains(&commit.author) {

@@ -501,6 +501,7 @@ async fn repository_errors_are_shown_without_applications() {
         url: "https://git.example/infra.git".to_owned(),
         reference: "branch main".to_owned(),
         commit: None,
+        history_length: None,
         applications: 0,
         message: message.to_owned(),
         fetched_at: None,

@@ -43,6 +43,10 @@ impl<S: CommitSource> CommitSource for DecryptedSource<S> {
         self.source.ahead(base, tip).await
     }
 
+    async fn history_length(&self, commit: &CommitId) -> Option<u64> {
+        self.source.history_length(commit).await
+    }
+
     async fn keep(&self, commits: Vec<CommitId>) -> Result<(), Error> {
         self.source.keep(commits).await
     }

@@ -61,6 +61,7 @@ impl ReportSource {
             name: repository.name.clone(),
             commit: repository.commit.as_ref().map(|commit| commit.id.clone()),
             commit_time: repository.commit.as_ref().map(|commit| commit.time),
+            history_length: repository.history_length,
             reference: repository.reference.clone(),
             applications: repository.applications,
             fetched_at: repository.fetched_at,

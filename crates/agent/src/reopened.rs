@@ -50,6 +50,10 @@ impl CommitSource for ReopenedSource {
         self.open().await.ok()?.ahead(base, tip).await
     }
 
+    async fn history_length(&self, commit: &CommitId) -> Option<u64> {
+        self.open().await.ok()?.history_length(commit).await
+    }
+
     async fn keep(&self, commits: Vec<CommitId>) -> Result<(), Error> {
         self.open().await?.keep(commits).await
     }

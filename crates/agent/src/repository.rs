@@ -39,6 +39,8 @@ const BETWEEN_DELIVERIES: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RepositoryView {
     pub(crate) commit: Option<CommitInfo>,
+    /// The number of commits in its history, if they were counted.
+    pub(crate) history_length: Option<u64>,
     pub(crate) applications: BTreeMap<AppName, Arc<Rendered>>,
     /// About the repository as a whole, such as a missing path. With an error among them, an application that is not
     /// in `applications` is not known to have left Git.
@@ -381,7 +383,8 @@ impl<S: CommitSource> RepositoryTask<S> {
             AcceptedCommit { checkout, signer, rejected, values: Arc::clone(&values), before },
         );
         // Reading the files of a commit blocks on the disk.
-        let rendered = tokio::task::spawn_blocking(move || render_all(&settings, &accepted)).await;
+        let rendered = tokio::task::spawn_blocking(move || render_all(&settings, &accepted));
+        let (rendered, history_length) = tokio::join!(rendered, self.link.source.history_length(&commit.id));
         let RenderedCommit { applications, findings, empty_folder, settings } = match rendered {
             Ok(rendered) => rendered,
             Err(error) => {
@@ -415,7 +418,16 @@ impl<S: CommitSource> RepositoryTask<S> {
             let state = Arc::new(state);
             let settings = settings.or_else(|| view.settings.take());
             let commit = Some(commit);
-            *view = RepositoryView { commit, applications, findings, empty_folder, state, settings, values };
+            *view = RepositoryView {
+                commit,
+                history_length,
+                applications,
+                findings,
+                empty_folder,
+                state,
+                settings,
+                values,
+            };
         });
         Ok(())
     }

@@ -72,6 +72,7 @@ impl<S> FollowedRepository<S> {
             url: self.settings.url.to_string(),
             reference: reference_text(&self.settings.reference, None),
             commit: view.commit.clone(),
+            history_length: view.history_length,
             applications: view.applications.len(),
             message: error.or_else(rejected).or_else(finding).or_else(unread).unwrap_or_default(),
             fetched_at: view.state.fetched_at,

@@ -69,6 +69,9 @@ pub struct RepositoryReport {
     /// The committer's time of this commit. `None` in reports of older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_time: Option<Timestamp>,
+    /// The number of commits in the history of this commit, with itself. `None`: it is not known, as in reports of older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history_length: Option<u64>,
     /// The branch, tag or commit that the host follows. Empty in reports of older agents.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reference: String,

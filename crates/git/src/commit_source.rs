@@ -26,6 +26,10 @@ pub trait CommitSource: Send + Sync + 'static {
     /// The number of commits in `tip` that are not in `base`; `None` if it is unknown.
     fn ahead(&self, base: &CommitId, tip: &CommitId) -> impl Future<Output = Option<u64>> + Send;
 
+    /// The number of commits in the history of a commit, with itself; `None` if it is unknown or there are very many. Of two
+    /// commits of one branch, the difference is the number of commits between them.
+    fn history_length(&self, commit: &CommitId) -> impl Future<Output = Option<u64>> + Send;
+
     /// Keeps these commits even if their branches change, and no others.
     fn keep(&self, commits: Vec<CommitId>) -> impl Future<Output = Result<(), Error>> + Send;
 }

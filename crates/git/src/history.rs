@@ -28,6 +28,9 @@ const KEEP: &str = "refs/driftless/keep/";
 /// Verification unpacks files up to this size; of larger ones only the header is read.
 const UNPACK: u64 = 32 * 1024 * 1024;
 
+/// The most commits that are counted: a walk takes about 10 µs and 50 bytes for each.
+const LONGEST: u64 = 100_000;
+
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// The object that the last fetch received.
@@ -150,6 +153,30 @@ pub(super) fn ahead(repo: &gix::Repository, base: ObjectId, tip: ObjectId) -> Re
         return Ok(None);
     }
     count(repo, base, tip, u64::MAX).map(Some)
+}
+
+/// The number of commits in the history of `tip`, with itself. `known` is the length of another history, which need not be
+/// read again if it is a part of this one. `None`: there are more than [`LONGEST`].
+pub(super) fn length(
+    repo: &gix::Repository,
+    tip: ObjectId,
+    known: Option<(ObjectId, u64)>,
+) -> Result<Option<u64>, Damage> {
+    if let Some((base, length)) = known
+        && is_ancestor(repo, base, tip)?
+    {
+        return Ok(Some(length + count(repo, base, tip, u64::MAX)?));
+    }
+    let walk = repo.rev_walk([tip]).all().map_err(|error| damage("read the history", &error))?;
+    let mut counted = 0;
+    for commit in walk {
+        commit.map_err(|error| Damage(format!("could not read the history: {error}")))?;
+        counted += 1;
+        if counted > LONGEST {
+            return Ok(None);
+        }
+    }
+    Ok(Some(counted))
 }
 
 /// All objects that references point to.

@@ -46,6 +46,8 @@ struct MirrorWorker {
     modules: Option<Submodules>,
     /// The last followed tag.
     tag: Mutex<Option<String>>,
+    /// The last commit whose history was counted, with the length of that.
+    counted: Mutex<Option<(ObjectId, u64)>>,
     /// Dropped with the repository: checkouts may live longer and must not lock the mirror.
     _lock: Lock,
 }
@@ -82,6 +84,7 @@ impl Repository {
             mirror: Arc::new(mirror),
             modules,
             tag: Mutex::default(),
+            counted: Mutex::default(),
             _lock: lock,
         };
         Ok(Self { work: Arc::new(work), state: Arc::new(tokio::sync::Mutex::new(State::default())) })
@@ -215,6 +218,11 @@ impl CommitSource for Repository {
     async fn ahead(&self, base: &CommitId, tip: &CommitId) -> Option<u64> {
         let (base, tip) = (object_id(base)?, object_id(tip)?);
         self.blocking(move |work| work.ahead(base, tip)).await.ok().flatten()
+    }
+
+    async fn history_length(&self, commit: &CommitId) -> Option<u64> {
+        let commit = object_id(commit)?;
+        self.blocking(move |work| work.history_length(commit)).await.ok().flatten()
     }
 
     /// The error names the commits that are not in the mirror; the others are kept.
@@ -527,6 +535,22 @@ impl MirrorWorker {
     fn ahead(&self, base: ObjectId, tip: ObjectId) -> Option<u64> {
         let repo = self.mirror.repository().ok().flatten()?;
         history::ahead(&repo, base, tip).inspect_err(|damage| self.mirror.suspect(damage.to_string())).ok()?
+    }
+
+    fn history_length(&self, commit: ObjectId) -> Option<u64> {
+        let repo = self.mirror.repository().ok().flatten()?;
+        let known = *self.counted();
+        if !history::has_commit(&repo, commit) {
+            return None;
+        }
+        let length = history::length(&repo, commit, known);
+        let length = length.inspect_err(|damage| self.mirror.suspect(damage.to_string())).ok()??;
+        *self.counted() = Some((commit, length));
+        Some(length)
+    }
+
+    fn counted(&self) -> std::sync::MutexGuard<'_, Option<(ObjectId, u64)>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keep(&self, commits: &[CommitId]) -> Result<(), Error> {

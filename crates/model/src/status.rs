@@ -49,6 +49,9 @@ pub struct RepositoryStatus {
     pub reference: String,
     /// The newest commit that was read.
     pub commit: Option<CommitInfo>,
+    /// The number of commits in its history, with itself. `None`: they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history_length: Option<u64>,
     /// Number of applications in that commit.
     pub applications: usize,
     /// One sentence: why the newest commit could not be fetched, is refused, or says nothing; or empty.

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use clap::Args;
 
-use driftless_fleet::{FleetStatus, HostReport, HostState, HostView, SourceStatus, TargetStatus};
+use driftless_fleet::{
+    BehindCommit, FleetStatus, HostReport, HostState, HostView, SourceStatus, TargetStatus,
+};
 use driftless_model::{CommitId, Timestamp};
 
 use super::picture::{Picture, PictureArgs};
@@ -204,11 +206,12 @@ fn commits(report: &HostReport) -> String {
     }
 }
 
-/// The newest commit of the repository in which the host is behind, or the number of such repositories.
+/// The number of commits and the newest one of the repository in which the host is behind, or the number of such repositories.
 fn behind(host: &HostView) -> String {
     match host.behind.as_slice() {
         [] => String::new(),
-        [one] => short(&one.newest).to_owned(),
+        [BehindCommit { newest, commits: Some(commits), .. }] => format!("{commits} to {}", short(newest)),
+        [BehindCommit { newest, commits: None, .. }] => short(newest).to_owned(),
         many => format!("{} repos", many.len()),
     }
 }
@@ -268,7 +271,7 @@ fn paint(state: HostState) -> Paint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use driftless_fleet::{ApplicationReport, BehindCommit, Freshness, NameConflict};
+    use driftless_fleet::{ApplicationReport, Freshness, NameConflict};
     use driftless_model::{AppName, HealthStatus, SyncStatus};
     use std::sync::Arc;
 
@@ -382,12 +385,14 @@ mod tests {
             expected: false,
             conflict: None,
             report: Some(Arc::new(report)),
-            behind: vec![BehindCommit { repository: "infra".to_owned(), newest }],
+            behind: vec![BehindCommit { repository: "infra".to_owned(), newest, commits: Some(3) }],
         };
         let text = host_text(&host, false, now, Colours::Off);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "HOST  STATE     HEARD  COMMIT  BEHIND   APPS  DRIFT  REASON");
-        assert_eq!(lines[1], "nas   Degraded  0s     none    bbbbbbb  1/2   0      shop: web.1 is not ready");
+        assert_eq!(lines[0], "HOST  STATE     HEARD  COMMIT  BEHIND        APPS  DRIFT  REASON");
+        assert!(
+            lines[1].starts_with("nas   Degraded  0s     none    3 to bbbbbbb  1/2   0      shop: web.1")
+        );
         assert_eq!(lines[2..4], ["agent 0.1.0, engine 20.10.24", ""]);
         assert_eq!(lines[5], "mail         Synced  Healthy   aaaaaaa  0");
         assert_eq!(lines[6], "shop         Synced  Degraded  aaaaaaa  0      web.1 is not ready");

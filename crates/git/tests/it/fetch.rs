@@ -204,6 +204,10 @@ async fn a_second_fetch_lists_references_only() {
     assert_eq!(repository.ahead(&first.commit.id, &known(&id)).await, Some(1));
     assert_eq!(repository.ahead(&known(&id), &first.commit.id).await, Some(0));
     assert_eq!(repository.ahead(&known(&"0".repeat(40)), &known(&id)).await, None);
+    let before = repository.history_length(&first.commit.id).await.unwrap();
+    assert_eq!(repository.history_length(&known(&id)).await, Some(before + 1), "from the count before");
+    assert_eq!(repository.history_length(&first.commit.id).await, Some(before), "of the whole history");
+    assert_eq!(repository.history_length(&known(&"0".repeat(40))).await, None);
 }
 
 #[tokio::test]

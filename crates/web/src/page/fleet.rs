@@ -242,7 +242,15 @@ pub(super) fn commits(host: &HostView) -> Markup {
             div title=(Text(&repository.name)) {
                 code { (Text(repository.commit.as_ref().map_or("none", CommitId::short))) }
                 @if let Some(behind) = host.behind.iter().find(|it| it.repository == repository.name) {
-                    " " span.badge.warn { "behind " (Text(behind.newest.short())) }
+                    " "
+                    span.badge.warn {
+                        @match behind.commits {
+                            Some(1) => "1 commit ",
+                            Some(commits) => { (commits) " commits " }
+                            None => "",
+                        }
+                        "behind " (Text(behind.newest.short()))
+                    }
                 }
             }
         }

@@ -73,6 +73,7 @@ fn facts(repository: &RepositoryStatus, now: Timestamp) -> Markup {
         url,
         reference,
         commit,
+        history_length,
         applications,
         message: _,
         fetched_at,
@@ -95,6 +96,10 @@ fn facts(repository: &RepositoryStatus, now: Timestamp) -> Markup {
                     }
                     None => "none was read yet",
                 }
+            }
+            @if let Some(count) = history_length {
+                dt { "Commits" }
+                dd { (count) }
             }
             dt { "Applications" }
             dd { (applications) }

@@ -3,13 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_agent::{
-    FleetReader, FleetTargets, Handle, Inbox, ReportSource, fleet_hosts, start_fleet_reports,
-    start_fleet_source,
+    FleetReader, FleetTargets, Handle, Inbox, PeerSources, ReportSource, fleet_hosts, start_fleet_reports,
+    start_fleet_source, start_peers,
 };
 use driftless_clock::Clock;
 use driftless_config::{Fleet, FleetPlace, FleetReports, PlaceKind, Secret, Settings};
-use driftless_fleet::{FleetGoal, HostState, HostView, unreached, view};
-use driftless_model::{AgentId, HealthStatus, HostIdentity, RepositoryStatus, Timestamp};
+use driftless_fleet::{FleetDrift, FleetGoal, HostState, HostView, fleet_drift, unreached, view};
+use driftless_model::{
+    After, AgentId, Application, CommitId, HealthStatus, HostIdentity, Otherwise, RepositoryStatus,
+    SyncStatus, Timestamp,
+};
 use driftless_store::Store;
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -18,6 +21,7 @@ use crate::{
     fleet::{followed, until},
     object_server::{KEY_ID, ObjectServer},
     sample::{self, agent, commit, publish, shop},
+    simulation::Simulation,
 };
 
 /// Of the key of the bucket. It is never sent.
@@ -54,6 +58,15 @@ struct Host {
 
 impl Host {
     fn start(name: &str, instance: &str, to: &[FleetPlace], clock: Clock) -> Self {
+        Self::labelled((name, BTreeMap::new()), instance, to, clock)
+    }
+
+    fn labelled(
+        (name, labels): (&str, BTreeMap<String, String>),
+        instance: &str,
+        to: &[FleetPlace],
+        clock: Clock,
+    ) -> Self {
         let sample::Agent { handle, store: _, inbox } = agent([shop()]);
         let commit = Some(commit('a', "First"));
         inbox.repositories.send_replace(Arc::new(vec![RepositoryStatus { commit, ..followed() }]));
@@ -61,7 +74,7 @@ impl Host {
         let source = ReportSource {
             enrolments: driftless_agent::Enrolments::default(),
             handle: handle.clone(),
-            host: HostIdentity { name: name.to_owned(), labels: BTreeMap::new() },
+            host: HostIdentity { name: name.to_owned(), labels },
             instance: AgentId(instance.to_owned()),
             engine_version: Arc::new(|| Some("20.10.24".to_owned())),
             environment: Arc::new(environment),
@@ -71,6 +84,13 @@ impl Host {
         let stop = CancellationToken::new();
         let targets = start_fleet_reports(&settings, &source, &stop, &TaskTracker::new());
         Self { handle, inbox, targets, stop }
+    }
+
+    /// It runs this commit of the shop, and is healthy.
+    fn runs(&self, commit: &str) {
+        let mut app = shop();
+        app.status.commit.as_mut().unwrap().id = CommitId::from_stored(commit);
+        publish(&self.inbox, [app]);
     }
 
     fn error(&self, index: usize) -> String {
@@ -133,11 +153,24 @@ async fn hosts_report_to_a_bucket_and_a_folder_at_once() {
             sleep(Duration::from_millis(20)).await;
         }
     }
+    for reader in &mut readers {
+        assert_eq!(fleet_drift(&seen(reader).await, &[]), FleetDrift { hosts: 2, ..FleetDrift::default() });
+    }
+    let mut drifted = shop();
+    drifted.status.sync = SyncStatus::OutOfSync;
+    publish(&nas.inbox, [drifted]);
+    for reader in &mut readers {
+        while fleet_drift(&seen(reader).await, &[]).applications.is_empty() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
     nas.stop.cancel();
     web.stop.cancel();
     server.advance(Duration::from_mins(5));
     for reader in &mut readers {
-        assert_eq!(states(&seen(reader).await), [("nas", HostState::Stale), ("web", HostState::Stale)]);
+        let hosts = seen(reader).await;
+        assert_eq!(states(&hosts), [("nas", HostState::Stale), ("web", HostState::Stale)]);
+        assert_eq!(fleet_drift(&hosts, &[]).unknown.len(), 2, "drift that is not known is no drift");
     }
 }
 
@@ -245,6 +278,61 @@ async fn hosts_are_stale_and_not_lost_while_their_bucket_is_down() {
     server.set_down(false);
     until("the host reports again", || host.error(0).is_empty()).await;
     stop.cancel();
+}
+
+/// A host whose commits wait for the canary, which reports to the bucket or folder only. In real time.
+async fn commit_waits_for_the_canary_at(index: usize) {
+    let server = ObjectServer::start().await;
+    let place = places(&server)[index].clone();
+    let labels = BTreeMap::from([("ring".to_owned(), "canary".to_owned())]);
+    let mut late = Simulation::idle();
+    late.settings.host.name = "late".to_owned();
+    late.settings.policy.after = Some(After {
+        labels: labels.clone(),
+        healthy_for: Duration::from_millis(300),
+        otherwise: Otherwise::Hold,
+        max_wait: Duration::from_hours(2),
+    });
+    let compose = |version| format!("services: {{web: {{image: 'web:{version}', restart: always}}}}");
+    let first = late.git.push(&compose(1));
+    let canary = Host::labelled(("canary", labels), "a1", std::slice::from_ref(&place), Clock::System);
+    canary.runs(&first);
+    until("the canary reports", || canary.has_sent()).await;
+    late.begin();
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let sources = PeerSources {
+        accepted: None,
+        from: None,
+        environment: Arc::new(environment),
+        enrolments: driftless_agent::Enrolments::default(),
+        every: Duration::from_millis(100),
+        clock: Clock::System,
+    };
+    let settings = FleetReports { to: vec![place], every: Duration::from_millis(200) };
+    start_peers(late.handle().peers(), &settings, sources, &stop, &tasks);
+    late.synced(&first).await;
+    let reads = server.requests("GET") + server.requests("PROPFIND");
+
+    let second = late.push(&compose(2)).await;
+    let is_held = |it: &Application| it.status.waits.iter().any(|it| it.reason == "FirstHostsNotReady");
+    let held = late.until("the commit is held", is_held).await;
+    assert_eq!(held.status.sync, SyncStatus::OutOfSync);
+    assert_eq!(late.images(), ["web:1"], "{}", late.story());
+    canary.runs(&second);
+    late.synced(&second).await;
+    assert_eq!(late.images(), ["web:2"], "{}", late.story());
+    assert!(server.requests("GET") + server.requests("PROPFIND") > reads);
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn commit_waits_for_the_canary_in_a_bucket() {
+    commit_waits_for_the_canary_at(0).await;
+}
+
+#[tokio::test]
+async fn commit_waits_for_the_canary_in_a_folder() {
+    commit_waits_for_the_canary_at(1).await;
 }
 
 #[test]

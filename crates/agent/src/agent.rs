@@ -49,7 +49,7 @@ use crate::{
     notifications::{self, Notifications},
     own_update::{remember_failure, start_own_update},
     ownership::Ownership,
-    peers::{PeerSources, start_peers},
+    peers::{PeerSources, READ_EVERY, start_peers},
     probe::{Changed, Prober},
     probe_targets::EngineExec,
     proxy_counters::{EngineProxyCounters, Proxies},
@@ -232,6 +232,7 @@ impl Agent {
             from: settings.fleet.from.clone(),
             environment: environment.clone(),
             enrolments,
+            every: READ_EVERY,
             clock,
         };
         start_peers(handle.peers(), &settings.report, peers, &stop, &tasks);

@@ -25,8 +25,8 @@ use crate::{
     stored_reports::{last_report, latest},
 };
 
-/// The time between two reads.
-const READ_EVERY: Duration = Duration::from_secs(15);
+/// The time between two reads of an agent.
+pub(crate) const READ_EVERY: Duration = Duration::from_secs(15);
 
 /// Reports are read for this long after an application last asked for them.
 const WANTED_FOR: Duration = Duration::from_mins(1);
@@ -141,18 +141,23 @@ impl Peers {
 }
 
 /// The places of the reports.
-pub(crate) struct PeerSources {
+pub struct PeerSources {
     /// The reports that this agent accepts itself.
-    pub(crate) accepted: Option<Store>,
+    pub accepted: Option<Store>,
     /// The place that its page reads.
-    pub(crate) from: Option<FleetPlace>,
-    pub(crate) environment: Lookup,
-    pub(crate) enrolments: Enrolments,
-    pub(crate) clock: Clock,
+    pub from: Option<FleetPlace>,
+    /// For tokens, keys and passwords.
+    pub environment: Lookup,
+    /// The collectors that get signed requests.
+    pub enrolments: Enrolments,
+    /// The time between two reads.
+    pub every: Duration,
+    /// For the ages of reports.
+    pub clock: Clock,
 }
 
 /// Starts the task that reads the reports while a commit waits for them.
-pub(crate) fn start_peers(
+pub fn start_peers(
     peers: &Peers,
     settings: &FleetReports,
     sources: PeerSources,
@@ -183,7 +188,7 @@ pub(crate) fn start_peers(
             peers.publish(read, &wanted, sources.clock.now());
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = sleep(READ_EVERY) => {}
+                () = sleep(sources.every) => {}
             }
         }
     });

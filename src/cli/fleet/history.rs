@@ -11,7 +11,7 @@ use super::remove::NoHostName;
 use crate::cli::{
     client::Client,
     context::{Context, Verdict},
-    error::Error,
+    error::{CommandError, Error},
     options::{Output, ServerArgs},
     output::{json, print, yaml},
     screen::{Colours, Paint, plain},
@@ -40,6 +40,9 @@ pub(in crate::cli) struct FleetHistoryArgs {
     /// Only this application.
     #[arg(long)]
     app: Option<String>,
+    /// A bucket or folder, for a clear error: it has no history.
+    #[arg(long, value_name = "PLACE", hide = true)]
+    from: Option<String>,
     /// Number of entries, at most 1000.
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: u64,
@@ -50,7 +53,21 @@ pub(in crate::cli) struct FleetHistoryArgs {
     server: ServerArgs,
 }
 
+/// The place keeps the last report of each host only.
+#[derive(Debug, thiserror::Error)]
+#[error("a bucket or folder has no history: {0} keeps only the last report of each host")]
+struct NoHistory(String);
+
+impl CommandError for NoHistory {
+    fn help(&self) -> Option<String> {
+        Some("ask a collector (`fleet: {accept: true}`) with --server, or run `driftless history APP` on the host".to_owned())
+    }
+}
+
 pub(super) async fn history(args: &FleetHistoryArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    if let Some(place) = &args.from {
+        return Err(NoHistory(plain(place)).into());
+    }
     let mut path = format!("/api/v1/fleet/history?limit={}", args.limit);
     if let Some(host) = &args.only {
         if !HostIdentity::is_name(host) {

@@ -701,6 +701,229 @@ async fn requests_that_the_collector_did_not_sign_are_ignored() {
     assert_eq!(collector.hosts().len(), 1, "the report itself is taken");
 }
 
+#[tokio::test]
+async fn requests_to_a_revoked_host_reach_no_other_machine() {
+    let (hub, one, two) = (folder(), folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Required).await;
+    let sync = json!({ "kind": "sync", "application": "shop" });
+    let first = AskedHost::start(one.path(), &collector, &[HostRequestKind::Sync]).await;
+    let token = collector.invite(json!({})).await;
+    join_fleet(&first.host.enrolments, &collector.url, &token).await.unwrap();
+    first.host.reports().await;
+    first.host.end().await;
+    for _ in 0..2 {
+        assert_eq!(collector.request("nas", sync.clone()).await.0, StatusCode::CREATED);
+    }
+    assert_eq!(collector.ask(Method::DELETE, "/api/v1/fleet/keys/nas", "").await.0, StatusCode::NO_CONTENT);
+    let revoked = collector.audit().pop().unwrap();
+    let detail = "nas; 2 requests that waited for it are dropped";
+    assert_eq!((revoked.0.as_str(), revoked.3.as_str()), ("revoke key", detail));
+    let second = AskedHost::start(two.path(), &collector, &[HostRequestKind::Sync]).await;
+    let token = collector.invite(json!({ "host": "nas" })).await;
+    join_fleet(&second.host.enrolments, &collector.url, &token).await.unwrap();
+    assert_eq!(collector.request("nas", sync).await.0, StatusCode::CREATED);
+    until("its own request is done", || collector.states()[2].starts_with("Accepted")).await;
+    assert_eq!(second.asked().len(), 1);
+    let dropped = "Refused the key of the host was revoked before it was sent";
+    assert_eq!(collector.states()[..2], [dropped, dropped]);
+}
+
+impl Collector {
+    /// The form of a page, as a browser sends it after a log-in with the token of the configuration.
+    async fn form(&self, path: &str, body: &str, origin: Option<&str>) -> (StatusCode, String) {
+        let login = Request::post("/login").header("content-type", "application/x-www-form-urlencoded");
+        let login = login.header("host", "hub").header("sec-fetch-site", "same-origin");
+        let login = login.body(Body::from(format!("token={CONFIGURED}"))).unwrap();
+        let response = self.router.clone().oneshot(login).await.unwrap();
+        let cookie = response.headers()["set-cookie"].to_str().unwrap();
+        let cookie = cookie.split(';').next().unwrap().to_owned();
+        let mut request = Request::post(path).header("cookie", cookie).header("host", "hub");
+        if let Some(origin) = origin {
+            request = request.header("origin", origin);
+        }
+        self.send(request.body(Body::from(body.to_owned())).unwrap()).await
+    }
+}
+
+#[tokio::test]
+async fn page_of_a_host_asks_before_a_request() {
+    let (hub, one) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let allowed = [HostRequestKind::Sync, HostRequestKind::Rollback];
+    let nas = AskedHost::start(one.path(), &collector, &allowed).await;
+    let token = collector.invite(json!({})).await;
+    join_fleet(&nas.host.enrolments, &collector.url, &token).await.unwrap();
+    nas.host.reports().await;
+    until("it is heard", || collector.hosts()[0].report.is_some()).await;
+    let (_, page) = collector.ask(Method::GET, "/fleet/nas", "").await;
+    assert!(page.contains("href=\"nas/sync?app=shop\"") && page.contains("nas/rollback?app"), "{page}");
+    assert!(!page.contains("nas/suspend"), "{page}");
+    let (status, page) = collector.ask(Method::GET, "/fleet/nas/rollback?app=shop", "").await;
+    assert_eq!(status, StatusCode::OK, "{page}");
+    assert!(page.contains("Roll back shop on nas?") && page.contains("method=\"post\""), "{page}");
+    assert!(collector.states().is_empty(), "a page that asks makes no request");
+    for (path, expected) in [
+        ("/fleet/nas/suspend?app=shop", StatusCode::CONFLICT),
+        ("/fleet/nas/sync?app=mail", StatusCode::NOT_FOUND),
+        ("/fleet/tv/sync?app=shop", StatusCode::NOT_FOUND),
+        ("/fleet/nas/destroy?app=shop", StatusCode::NOT_FOUND),
+    ] {
+        let (status, page) = collector.ask(Method::GET, path, "").await;
+        assert_eq!(status, expected, "{path}: {page}");
+    }
+
+    // Another page cannot send the form of somebody who is logged in.
+    for origin in [Some("http://elsewhere"), None] {
+        let (status, answer) = collector.form("/fleet/nas/sync", "app=shop", origin).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
+    }
+    let (status, answer) = collector.form("/fleet/nas/suspend", "app=shop", Some("http://hub")).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+    assert!(collector.states().is_empty());
+    for (path, body) in [("/fleet/nas/sync", "app=shop&to="), ("/fleet/nas/rollback", "app=shop&to=3")] {
+        let (status, answer) = collector.form(path, body, Some("http://hub")).await;
+        assert_eq!(status, StatusCode::SEE_OTHER, "{answer}");
+    }
+    until("both are done", || collector.states() == ["Accepted ", "Accepted "]).await;
+    assert!(nas.asked()[1].0.contains("Some(\"3\")"), "{:?}", nas.asked());
+    let audit = collector.audit();
+    let asked: Vec<_> = audit.iter().filter(|it| it.0 == "request host").collect();
+    let results: Vec<AuditResult> = asked.iter().map(|it| it.2).collect();
+    assert_eq!(results, [AuditResult::Refused, AuditResult::Accepted, AuditResult::Accepted], "{audit:?}");
+    assert!(asked[2].3.starts_with("nas: rollback shop to 3 (request "), "{audit:?}");
+
+    // Those who may only read get no links, and no page that asks.
+    let body = json!({ "name": "reader", "scopes": ["read"] }).to_string();
+    let (_, answer) = collector.ask(Method::POST, "/api/v1/tokens", &body).await;
+    let created: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let get = |path: &str| {
+        let request = Request::get(path)
+            .header("authorization", format!("Bearer {}", created["secret"].as_str().unwrap()));
+        collector.send(request.body(Body::empty()).unwrap())
+    };
+    assert!(!get("/fleet/nas").await.1.contains("nas/sync"));
+    assert_eq!(get("/fleet/nas/sync?app=shop").await.0, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn join_during_a_report_counts_at_once() {
+    let (hub, one) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Required).await;
+    // The first report is on its way until the host has joined.
+    let (arrived, joined) = (CancellationToken::new(), CancellationToken::new());
+    let (router, seen, released) = (collector.router.clone(), arrived.clone(), joined.clone());
+    let slow = Router::new().fallback(move |request: Request<Body>| {
+        let (router, seen, released) = (router.clone(), seen.clone(), released.clone());
+        async move {
+            if request.method() == Method::PUT {
+                seen.cancel();
+                released.cancelled().await;
+            }
+            router.oneshot(request).await.unwrap()
+        }
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(axum::serve(listener, slow).into_future());
+    let slowest = (Clock::System, Duration::from_mins(3));
+    let (nas, _requests) = Host::open(one.path(), "nas", &url, &[], slowest);
+    arrived.cancelled().await;
+    let token = collector.invite(json!({})).await;
+    join_fleet(&nas.enrolments, &url, &token).await.unwrap();
+    joined.cancel();
+    nas.reports().await;
+    assert_eq!(collector.hosts()[0].state, HostState::Healthy);
+}
+
+#[tokio::test]
+async fn right_token_passes_behind_a_client_with_wrong_ones() {
+    let hub = folder();
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let body = json!({ "name": "nas", "scopes": ["report:host/nas"] }).to_string();
+    let (status, answer) = collector.ask(Method::POST, "/api/v1/tokens", &body).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let created: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let right = created["secret"].as_str().unwrap().to_owned();
+    let client = reqwest::Client::new();
+    let put = |token: String| {
+        let report =
+            HostReport { host: "nas".to_owned(), instance: "a1".to_owned(), ..HostReport::default() };
+        let request = client.put(format!("{}{NAS}", collector.url)).bearer_auth(token);
+        let body = serde_json::to_string(&report).unwrap();
+        async move { request.body(body).send().await.unwrap().status() }
+    };
+    // All come from one address. A token that was replaced is no guess, and locks nobody out.
+    let replaced = format!("driftless_{}", "0".repeat(64));
+    let mut answers = Vec::new();
+    for _ in 0..12 {
+        answers.push(put(replaced.clone()).await);
+    }
+    assert_eq!((answers[0], answers[11]), (StatusCode::UNAUTHORIZED, StatusCode::TOO_MANY_REQUESTS));
+    assert_eq!(put(right.clone()).await, StatusCode::NO_CONTENT);
+    assert_eq!(put(CONFIGURED.to_owned()).await, StatusCode::NO_CONTENT);
+    // These may be guesses of the token that somebody has chosen.
+    for _ in 0..12 {
+        put("password".to_owned()).await;
+    }
+    assert_eq!(put(CONFIGURED.to_owned()).await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(put(right).await, StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn host_that_leaves_is_forgotten_on_both_sides() {
+    let (hub, one) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Required).await;
+    let url = collector.url.clone();
+    let nas = Host::start(one.path(), "nas", &url);
+    let leave = |url: &str, is_forced| {
+        let (enrolments, url) = (nas.enrolments.clone(), url.to_owned());
+        async move { leave_fleet(&enrolments, &url, is_forced).await.map_err(|error| error.to_string()) }
+    };
+    let not_joined = leave(&url, true).await.unwrap_err();
+    assert!(not_joined.contains("has not joined"), "{not_joined}");
+    let token = collector.invite(json!({})).await;
+    let first = join_fleet(&nas.enrolments, &url, &token).await.unwrap();
+    nas.reports().await;
+    let sync = json!({ "kind": "sync", "application": "shop" });
+    assert_eq!(collector.request("nas", sync).await.0, StatusCode::CREATED);
+
+    // Another host with a key of its own cannot make it leave.
+    let web = AgentKey::from_seed(&[2; 32]).unwrap();
+    enrol(&collector, "web", &web);
+    let (own, path) = (collector.key().public().unwrap(), "/api/v1/fleet/keys/nas");
+    let parts = SignedParts { collector: &own, method: "DELETE", path, report: "", instance: "" };
+    let signature = HostSignature::new(&web, "web", 1, b"", &parts).unwrap().to_string();
+    let request = Request::delete(path).header(SIGNATURE_HEADER, signature).body(Body::empty()).unwrap();
+    assert_eq!(collector.send(request).await.0, StatusCode::FORBIDDEN);
+
+    let left = leave(&format!("{url}/"), false).await.unwrap();
+    assert!(left.removed && left.host == "nas" && left.message.is_empty(), "{left:?}");
+    assert!(!nas.enrolments.has(&url));
+    let names: Vec<String> = collector.keys().await.hosts.into_iter().map(|host| host.host).collect();
+    assert_eq!((names, collector.hosts()), (vec!["web".to_owned()], vec![]));
+    let audit = collector.audit();
+    let is_by_host = |it: &&(String, String, AuditResult, String)| it.0 == "revoke key" && it.1 == "host nas";
+    let entry = audit.iter().find(is_by_host).unwrap();
+    assert_eq!(entry.2, AuditResult::Accepted);
+    until("its reports are not signed", || nas.target().error.contains("401")).await;
+
+    // It joins again with its key, also after a restart. Then the collector has forgotten it by itself.
+    let token = collector.invite(json!({ "host": "nas" })).await;
+    let second = join_fleet(&nas.enrolments, &url, &token).await.unwrap();
+    assert_eq!(first, second);
+    nas.reports().await;
+    collector.store.revoke_fleet_key("nas", Clock::System.now()).unwrap();
+    let refused = leave(&url, false).await.unwrap_err();
+    assert!(refused.contains("could not leave") && nas.enrolments.has(&url), "{refused}");
+    let left = leave(&url, true).await.unwrap();
+    assert!(!left.removed && left.message.contains("no key of `nas` is enrolled"), "{left:?}");
+    nas.end().await;
+    let nas = Host::start(one.path(), "nas", &url);
+    assert!(!nas.enrolments.has(&url), "also after a restart");
+    let (status, answer) = collector.ask(Method::DELETE, "/api/v1/fleet/enrolments?url=http://x", "").await;
+    assert!(status == StatusCode::CONFLICT && answer.contains("has not joined http://x"), "{answer}");
+}
+
 /// Twelve agents, some with wrong clocks, two copies of one disk, a second machine with a name, a collector that is gone for a
 /// while and then lost.
 #[tokio::test]

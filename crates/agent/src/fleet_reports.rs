@@ -90,6 +90,7 @@ impl ReportSource {
             repositories: repositories.collect(),
             applications: applications.collect(),
             requests: Vec::new(),
+            allows: self.requests.allowed.iter().map(|kind| kind.word().to_owned()).collect(),
         };
         report.within_limits()
     }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    AppName, CommitId, HealthStatus, HostIdentity, HostRequestResult, SyncStatus, Timestamp, is_unprintable,
-    printable,
+    AppName, CommitId, HealthStatus, HostIdentity, HostRequestKind, HostRequestResult, SyncStatus, Timestamp,
+    is_unprintable, printable,
 };
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,9 @@ pub struct HostReport {
     /// The results of the last requests of the collector.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<HostRequestResult>,
+    /// The words of the requests that the host allows a collector. Later releases may have others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allows: Vec<String>,
 }
 
 /// One followed repository.
@@ -164,11 +167,17 @@ impl Default for HostReport {
             repositories: Vec::new(),
             applications: Vec::new(),
             requests: Vec::new(),
+            allows: Vec::new(),
         }
     }
 }
 
 impl HostReport {
+    /// Whether the host allows a collector this kind of request.
+    pub fn allows(&self, kind: HostRequestKind) -> bool {
+        self.allows.iter().any(|word| word == kind.word())
+    }
+
     /// The time between two heartbeats.
     pub fn heartbeat(&self) -> Duration {
         Duration::from_secs(self.every)
@@ -227,6 +236,7 @@ impl HostReport {
             self.repositories.push(repository);
         }
         self.requests.clear();
+        self.allows.clear();
         for message in self.messages().filter(|message| !message.is_empty()) {
             "it has a problem".clone_into(message);
         }
@@ -276,8 +286,8 @@ impl HostReport {
         if self.applications.len() > MOST_APPLICATIONS {
             return wrong("applications", &format!("has more than {MOST_APPLICATIONS} entries"));
         }
-        if self.requests.len() > MOST_PARTS {
-            return wrong("requests", &format!("has more than {MOST_PARTS} entries"));
+        if self.requests.len() > MOST_PARTS || self.allows.len() > MOST_PARTS {
+            return wrong("requests", &format!("or `allows` has more than {MOST_PARTS} entries"));
         }
         if self.repositories.len() > MOST_PARTS || self.labels.len() > MOST_PARTS {
             return wrong("repositories", &format!("or `labels` has more than {MOST_PARTS} entries"));
@@ -299,7 +309,7 @@ impl HostReport {
         let texts = repositories.chain(applications).chain(labels).chain([self.agent_version.as_str()]);
         let texts = texts.chain([self.engine_version.as_str()]);
         let requests = self.requests.iter().flat_map(|it| [it.id.as_str(), it.message.as_str()]);
-        let texts = texts.chain(requests);
+        let texts = texts.chain(requests).chain(self.allows.iter().map(String::as_str));
         if texts.clone().any(is_long) {
             return wrong("message", &format!("or another text has more than {LONGEST_TEXT} characters"));
         }
@@ -339,6 +349,8 @@ mod tests {
             HostReport { labels: BTreeMap::from([("role".to_owned(), "\u{1b}[31m".to_owned())]), ..report() },
             HostReport { repositories: vec![RepositoryReport::default(); 101], ..report() },
             HostReport { agent_version: "1".repeat(501), ..report() },
+            HostReport { allows: vec!["sync".to_owned(); 101], ..report() },
+            HostReport { allows: vec!["\u{1b}[2J".to_owned()], ..report() },
             HostReport { agent_version: "1\u{1b}[2J".to_owned(), ..report() },
             HostReport { engine_version: "1\u{1b}[2J".to_owned(), ..report() },
         ] {

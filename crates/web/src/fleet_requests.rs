@@ -16,7 +16,7 @@ use http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    access::{Caller, audit::AuditNote},
+    access::{Caller, Identity, audit::AuditNote},
     api::read_object,
     error::Error,
     shared::{Shared, read},
@@ -117,6 +117,18 @@ pub(super) async fn create(
     }
     let body: Option<FleetRequestBody> = read_object(body).await?;
     let body = body.ok_or_else(|| Error::Malformed("the body needs `kind` and `application`".to_owned()))?;
+    let created = create_request(&shared, caller, &note, host, body).await?;
+    Ok((StatusCode::CREATED, Json(created)).into_response())
+}
+
+/// Checks and stores a request of an actor to an enrolled host.
+pub(super) async fn create_request(
+    shared: &Shared,
+    caller: Identity,
+    note: &AuditNote,
+    host: String,
+    body: FleetRequestBody,
+) -> Result<FleetRequest, Error> {
     let FleetRequestBody { kind, application, to, expires_in } = body;
     let application = AppName::parse(&application).map_err(|error| Error::Malformed(error.to_string()))?;
     let is_odd = |to: &&String| to.is_empty() || to.len() > LONGEST_REVISION || !to.is_ascii();
@@ -134,12 +146,8 @@ pub(super) async fn create(
         HostRequest { id, kind, application, to, actor: caller.actor, expires: now.after(lifetime) };
     note.set(&format!("{host}: {}", described(&request)));
     let (name, stored) = (host.clone(), request.clone());
-    let created = read(&shared.store, move |store| {
-        if store.fleet_key(&name)?.is_none() {
-            return Ok(None);
-        }
-        store.create_fleet_request(&name, &stored, MOST_WAITING, now).map(Some)
-    });
+    let created =
+        read(&shared.store, move |store| store.create_fleet_request(&name, &stored, MOST_WAITING, now));
     match created.await? {
         RequestCreation::NotEnrolled => Err(Error::Refused(format!(
             "`{host}` is not enrolled, and only enrolled hosts get requests: run `driftless fleet invite --name {host}`"

@@ -107,7 +107,7 @@ fn action(route: &str) -> String {
         "/api/v1/tokens" => "create token".to_owned(),
         "/api/v1/tokens/{token}" => "revoke token".to_owned(),
         "/api/v1/fleet/hosts/{name}" => "remove host".to_owned(),
-        "/api/v1/fleet/hosts/{name}/requests" => "request host".to_owned(),
+        "/api/v1/fleet/hosts/{name}/requests" | "/fleet/{name}/{kind}" => "request host".to_owned(),
         "/api/v1/fleet/invites" => "invite host".to_owned(),
         "/api/v1/fleet/keys/{name}" => "revoke key".to_owned(),
         "/api/v1/fleet/enrolments" => "join fleet".to_owned(),

@@ -5,12 +5,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use driftless_fleet::{HostReport, HostView};
-use driftless_model::{CommitId, Timestamp};
+use driftless_model::{CommitId, HostRequestKind, Timestamp};
 use maud::{Markup, html};
 
 use super::{
     failure::PageError,
     fleet::{commits, conflict_note, state_badges, state_class},
+    fleet_request::request_links,
     layout::{Page, respond},
     text::{RelativeTime, Text},
 };
@@ -45,6 +46,7 @@ pub(crate) async fn show(
     let requests = requests.map_err(|error| PageError::new(&caller, &shared, &path, error))?;
     let requests: Vec<FleetRequest> = requests.into_iter().map(FleetRequest::of).collect();
     let now = shared.clock.now();
+    let may_ask = caller.is_admin() && key.is_some();
     let page = Page::new(&caller, &shared, &path).title(&format!("Host {name}"));
     let body = html! {
         p.crumbs { a href="../fleet" data-key="Escape" data-name="back" { "Fleet" } }
@@ -61,7 +63,7 @@ pub(crate) async fn show(
             }
             (facts(host, report, key.as_ref(), now))
             h2 { "Applications" }
-            (application_table(host, report))
+            (application_table(host, report, may_ask))
         }
         @if !requests.is_empty() {
             h2 { "Requests" }
@@ -133,7 +135,8 @@ fn request_table(requests: &[FleetRequest], now: Timestamp) -> Markup {
     }
 }
 
-fn application_table(host: &HostView, report: &HostReport) -> Markup {
+fn application_table(host: &HostView, report: &HostReport, may_ask: bool) -> Markup {
+    let has_requests = may_ask && HostRequestKind::ALL.into_iter().any(|(_, kind)| report.allows(kind));
     html! {
         div.scroll tabindex="0" {
             table {
@@ -145,6 +148,7 @@ fn application_table(host: &HostView, report: &HostReport) -> Markup {
                         th scope="col" { "Commit" }
                         th scope="col" { "Drift" }
                         th scope="col" { "Message" }
+                        @if has_requests { th scope="col" { "Ask the host" } }
                     }
                 }
                 tbody {
@@ -156,6 +160,7 @@ fn application_table(host: &HostView, report: &HostReport) -> Markup {
                             td.mono { (Text(application.commit.as_ref().map_or("", CommitId::short))) }
                             td { (application.drift) }
                             td { (Text(&application.message)) }
+                            @if has_requests { td { (request_links(report, &application.name)) } }
                         }
                     }
                 }

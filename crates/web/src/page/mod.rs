@@ -12,6 +12,7 @@ mod crashes;
 mod failure;
 mod fleet;
 mod fleet_host;
+mod fleet_request;
 mod forge_link;
 mod history;
 mod layout;
@@ -43,6 +44,7 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/audit", get(history::audit))
         .route("/fleet", get(fleet::show))
         .route("/fleet/{name}", get(fleet_host::show))
+        .route("/fleet/{name}/{kind}", get(fleet_request::ask).post(fleet_request::act))
         .route("/logout", axum::routing::post(login::log_out))
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bollard::{models as api, query_parameters as query};
 use driftless_model::{AgentId, AppName, ContainerId, Network, SWARM_OWNER, SpecHash, label};
 use http::Method;
+use tokio::sync::Semaphore;
 
 use super::ownership::not_owned;
 use crate::{
@@ -24,6 +25,10 @@ use crate::{
 const ALREADY_CONNECTED: &[&str] =
     &["already exists in network", "already attached to network", "network is already connected"];
 
+/// The number of networks that the engine creates at the same time. It writes its firewall rules for one after another: of 100
+/// at once it answered some only after a minute, which is too late.
+const CONCURRENT_CREATIONS: usize = 4;
+
 /// Creates and removes networks, and connects containers to them.
 pub(super) struct Networks {
     connection: Arc<Connection>,
@@ -31,6 +36,8 @@ pub(super) struct Networks {
     attribution: Arc<Attribution>,
     inventory: Arc<Inventory>,
     agents: Arc<OwnAgents>,
+    /// Permits to create a network.
+    creations: Semaphore,
 }
 
 impl Networks {
@@ -47,6 +54,7 @@ impl Networks {
             attribution: Arc::clone(attribution),
             inventory: Arc::clone(inventory),
             agents: Arc::clone(agents),
+            creations: Semaphore::new(CONCURRENT_CREATIONS),
         }
     }
 
@@ -62,34 +70,53 @@ impl Networks {
 
     pub(super) async fn create(&self, app: &AppName, name: &str, network: &Network) -> Result<(), Error> {
         let doing = format!("create network {name}");
+        // It is never closed.
+        let _permit = self.creations.acquire().await;
         // An existing network must not be missed: old engines create another one with the same name.
         let existing = self.inventory.network_now(name).await.map_err(|error| error.classify(&doing))?;
         if let Some(existing) = existing {
-            let labelled = existing.app.as_ref().map(AppName::as_str);
-            let is_same = self.is_of(app, existing.agent.as_ref(), labelled)
-                && existing.app.as_ref() == Some(app)
-                && existing.spec.as_ref() == Some(&SpecHash::of(network));
-            let message = "another network with this name exists already".to_owned();
-            return if is_same { Ok(()) } else { Err(Error::Refused { doing, message }) };
+            return self.take_existing(app, &existing, network, doing);
         }
         let body = to_engine::network_body(name, network, app, self.agents.own());
-        let networks = self.cache.objects(ObjectKind::Networks);
         match self.send_create(&body).await {
             Ok(id) => {
-                self.attribution.record_new(&id, app);
-                networks.note_change(&id, Settled::Yes);
+                self.note_created(&id, app);
                 Ok(())
             }
-            Err(error) => {
-                // A call without an answer may have succeeded.
-                networks.outdate();
-                Err(match error.code() {
-                    // The address range overlaps with one in use, or there is none left: the host must change first.
-                    Some(403) => error.rejected(&doing),
-                    _ => error.classify(&doing),
-                })
-            }
+            // The address range overlaps with one in use, or there is none left: the host must change first.
+            Err(error) if error.code() == Some(403) => Err(error.rejected(&doing)),
+            Err(error) if error.code().is_some() => Err(error.classify(&doing)),
+            // A call without an answer may have succeeded. If the engine is still at work, an event announces the end.
+            Err(error) => match self.inventory.network_now(name).await {
+                Ok(Some(existing)) => self.take_existing(app, &existing, network, doing),
+                Ok(None) | Err(_) => Err(error.classify(&doing)),
+            },
         }
+    }
+
+    fn note_created(&self, id: &str, app: &AppName) {
+        self.attribution.record_new(id, app);
+        self.cache.objects(ObjectKind::Networks).note_change(id, Settled::Yes);
+    }
+
+    /// Accepts a network that exists already if it is the one to create.
+    fn take_existing(
+        &self,
+        app: &AppName,
+        existing: &NamedObject,
+        network: &Network,
+        doing: String,
+    ) -> Result<(), Error> {
+        let labelled = existing.app.as_ref().map(AppName::as_str);
+        let is_same = self.is_of(app, existing.agent.as_ref(), labelled)
+            && existing.app.as_ref() == Some(app)
+            && existing.spec.as_ref() == Some(&SpecHash::of(network));
+        if !is_same {
+            let message = "another network with this name exists already".to_owned();
+            return Err(Error::Refused { doing, message });
+        }
+        self.note_created(&existing.id, app);
+        Ok(())
     }
 
     pub(super) async fn remove(&self, app: &AppName, name: &str, id: &str) -> Result<(), Error> {

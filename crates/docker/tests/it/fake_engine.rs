@@ -4,11 +4,12 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use axum::{
     Router,
-    body::{Body, Bytes},
+    body::{Body, Bytes, to_bytes},
     extract::{Request, State},
     response::Response,
 };
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::broadcast,
+    time::sleep,
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -64,7 +66,22 @@ struct Host {
     is_hanging: bool,
     /// New connections are accepted and get no answer.
     is_deaf: bool,
+    /// The networks that were created.
+    networks: BTreeMap<String, Value>,
+    creations: NetworkCreations,
 }
+
+#[derive(Default)]
+struct NetworkCreations {
+    running: u32,
+    /// The most that ran at the same time.
+    most: u32,
+    /// Networks are created and their callers get no answer.
+    lose_answers: bool,
+}
+
+/// The time that the creation of a network takes.
+const NETWORK_CREATION: Duration = Duration::from_secs(1);
 
 impl FakeEngine {
     pub(crate) fn new() -> Self {
@@ -201,6 +218,16 @@ impl FakeEngine {
         self.host(|host| host.start_errors.insert(name.to_owned(), error.to_owned()));
     }
 
+    /// From now on, networks are created and their callers get no answer.
+    pub(crate) fn lose_networks(&self) {
+        self.host(|host| host.creations.lose_answers = true);
+    }
+
+    /// The most networks that were being created at the same time.
+    pub(crate) fn most_network_creations(&self) -> u32 {
+        self.host(|host| host.creations.most)
+    }
+
     /// The number of event streams so far.
     pub(crate) fn streams(&self) -> u32 {
         self.host(|host| host.streams)
@@ -275,6 +302,9 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     if path == "/events" {
         return events(&shared, &query);
     }
+    if path == "/networks/create" {
+        return create_network(&shared, request).await;
+    }
     let mut host = shared.state.lock().unwrap();
     host.calls.push(format!("{} {path}?{query}", request.method()));
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -284,7 +314,13 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
             ok(&json!({"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}))
         }
         (_, ["info"]) => ok(&json!({"LoggingDriver": "json-file", "Name": "host"})),
-        (_, ["networks"]) => ok(&json!([{"Name": "bridge", "Id": "b", "Created": "2026-01-01T00:00:00Z"}])),
+        (_, ["networks"]) => {
+            let filters = query.split('&').find_map(|part| part.strip_prefix("filters="));
+            let is_wanted = |name: &str| filters.is_none_or(|filters| filters.contains(name));
+            let bridge = json!({"Name": "bridge", "Id": "b", "Created": "2026-01-01T00:00:00Z"});
+            let created = host.networks.iter().filter(|(name, _)| is_wanted(name));
+            ok(&std::iter::once(bridge).chain(created.map(|(_, network)| network.clone())).collect())
+        }
         (_, ["volumes"]) => ok(&json!({"Volumes": [], "Warnings": []})),
         (_, ["containers", "json"]) => {
             // `{"id": […]}`, percent-encoded.
@@ -337,6 +373,29 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         }
         _ => error(StatusCode::NOT_FOUND, &format!("not made for this test: {path}")),
     }
+}
+
+async fn create_network(shared: &Shared, request: Request) -> Response {
+    let body: Value = serde_json::from_slice(&to_bytes(request.into_body(), 1 << 20).await.unwrap()).unwrap();
+    let name = body["Name"].as_str().unwrap().to_owned();
+    {
+        let mut host = shared.state.lock().unwrap();
+        host.calls.push(format!("POST /networks/create {name}"));
+        host.creations.running += 1;
+        host.creations.most = host.creations.most.max(host.creations.running);
+    }
+    sleep(NETWORK_CREATION).await;
+    let loses_answer = {
+        let mut host = shared.state.lock().unwrap();
+        host.creations.running -= 1;
+        let network = json!({"Name": name, "Id": format!("id-of-{name}"), "Labels": body["Labels"]});
+        host.networks.insert(name.clone(), network);
+        host.creations.lose_answers
+    };
+    if loses_answer {
+        std::future::pending::<()>().await;
+    }
+    ok(&json!({"Id": format!("id-of-{name}"), "Warning": ""}))
 }
 
 fn events(shared: &Shared, query: &str) -> Response {

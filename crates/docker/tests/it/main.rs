@@ -5,6 +5,7 @@
 
 mod events;
 mod fake_engine;
+mod networks;
 mod observe;
 mod output;
 mod start;

@@ -64,9 +64,6 @@ use crate::{
     wakes::{Wakes, wake_on_engine_events},
 };
 
-/// Maximum number of applications that act at the same time.
-const CONCURRENT_TURNS: usize = 4;
-
 /// Time limit for running steps after a request to stop. It is shorter than `TimeoutStopSec` of the systemd unit.
 const LONGEST_STOP: Duration = Duration::from_secs(15);
 
@@ -423,7 +420,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         tickets: tickets.clone(),
         builds: BuildLimits { slots: Arc::new(Semaphore::new(CONCURRENT_BUILDS)), timeout: build_timeout },
         scans: Arc::new(Semaphore::new(CONCURRENT_SCANS)),
-        turns: Arc::new(Semaphore::new(CONCURRENT_TURNS)),
+        turns: Arc::default(),
         image_calls: image_calls.clone(),
     });
     let finder = AgentFinder { docker: Arc::clone(&docker), services: Arc::clone(&services), has_new_id };

@@ -20,6 +20,7 @@ use crate::{
     endpoints::drain,
     error::chain,
     image_tasks::{ImageState, ImageTasks, ReadContext},
+    turns::Turn,
 };
 
 /// The services and limits of the steps of one application.
@@ -33,8 +34,8 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) read_context: ReadContext<'a>,
     /// The proxies that lose an endpoint before its container is stopped.
     pub(crate) drains: &'a BTreeMap<ContainerId, Vec<Drain>>,
-    /// Maximum number of steps that are performed at the same time.
-    pub(crate) concurrent_steps: usize,
+    /// The permission to act: how many steps are performed at the same time.
+    pub(crate) turn: &'a Turn<'a>,
     /// Objects in a backoff: their steps are skipped.
     pub(crate) held: &'a BTreeSet<String>,
     /// Ends the plan early: running steps are finished, no other one begins.
@@ -58,19 +59,8 @@ pub(crate) struct Executed {
 
 /// Performs all steps that are possible now.
 pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -> Executed {
-    let Executor {
-        docker,
-        contents,
-        app,
-        mask,
-        images,
-        read_context,
-        drains,
-        concurrent_steps,
-        held,
-        interrupt,
-        report,
-    } = executor;
+    let Executor { docker, contents, app, mask, images, read_context, drains, turn, held, interrupt, report } =
+        executor;
     let mut outcomes: Vec<Option<StepOutcome>> = vec![None; plan.steps.len()];
     let mut begun = BTreeSet::new();
     let mut running = FuturesUnordered::new();
@@ -95,7 +85,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                 outcomes[index] = Some(StepOutcome::Skipped);
                 continue;
             }
-            if !all_done || running.len() >= concurrent_steps {
+            if !all_done || running.len() >= turn.concurrent_steps() {
                 continue;
             }
             begun.insert(index);
@@ -110,6 +100,10 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                     let action = with_signature(action, &executed.signed);
                     running.push(async move {
                         let action = action.as_ref();
+                        let _permit = tokio::select! {
+                            permit = turn.step(action) => permit,
+                            () = interrupt.cancelled() => return (index, None),
+                        };
                         if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = action
                             && let Some(drains) = drains.get(id)
                         {
@@ -125,7 +119,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                         } else {
                             performed.await
                         };
-                        (index, result)
+                        (index, Some(result))
                     });
                     continue;
                 }
@@ -141,10 +135,15 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
             continue;
         };
         let outcome = match result {
-            Ok(Effect::Created(id)) => StepOutcome::Created(id),
-            Ok(Effect::Swarm(result)) => StepOutcome::Swarm(result),
-            Ok(Effect::Done) => StepOutcome::Done,
-            Err(error) => {
+            // The plan ended before the step began.
+            None => {
+                outcomes[index] = Some(StepOutcome::Skipped);
+                continue;
+            }
+            Some(Ok(Effect::Created(id))) => StepOutcome::Created(id),
+            Some(Ok(Effect::Swarm(result))) => StepOutcome::Swarm(result),
+            Some(Ok(Effect::Done)) => StepOutcome::Done,
+            Some(Err(error)) => {
                 if matches!(error, docker::Error::Refused { .. }) {
                     executed.refused.insert(index);
                 }

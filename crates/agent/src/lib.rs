@@ -107,6 +107,7 @@ mod swarm;
 mod target_revision;
 mod ticket;
 mod trust;
+mod turns;
 mod wakes;
 
 pub use agent::{Agent, Parts, Running, launch};

@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, Semaphore, watch},
-    time::{Instant, timeout},
+    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -54,21 +54,11 @@ use crate::{
     swarm,
     target_revision::TargetRevision,
     ticket::{Ticket, Tickets},
+    turns::Turns,
 };
 
 /// When to store a record again that the disk had no room for.
 const STORE_AGAIN: Duration = Duration::from_secs(30);
-
-/// Longest time that an application waits for its turn to act. Then it acts all the same: the others may be stopping
-/// containers that take long.
-const MAX_WAIT_FOR_TURN: Duration = Duration::from_secs(10);
-
-/// Maximum number of steps of one application that are performed at the same time.
-const CONCURRENT_STEPS: usize = 16;
-
-/// The same without a turn to act. An engine that gets the steps of a hundred applications at once answers some of them
-/// only after a minute, which is too late.
-const CONCURRENT_STEPS_WITHOUT_TURN: usize = 2;
 
 /// The services that all applications of an agent share to observe, act and publish.
 pub(crate) struct Shared<D> {
@@ -79,8 +69,7 @@ pub(crate) struct Shared<D> {
     pub(crate) builds: BuildLimits,
     /// Permits to scan a container.
     pub(crate) scans: Arc<Semaphore>,
-    /// Permits to act, one for each application.
-    pub(crate) turns: Arc<Semaphore>,
+    pub(crate) turns: Arc<Turns>,
     /// Calls to ask registries now.
     pub(crate) image_calls: ImageCalls,
     pub(crate) applications: watch::Sender<Applications>,
@@ -105,7 +94,7 @@ pub(crate) struct Reconciler<D, S> {
     image_updates: ImageUpdates,
     other_owner: OtherOwner,
     endpoints: EndpointReports,
-    turns: Arc<Semaphore>,
+    turns: Arc<Turns>,
     engine: EngineState,
     stop: CancellationToken,
 }
@@ -568,8 +557,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     ) -> Next {
         let build_context = BuildContext::of(&self.context, self.source(), &self.desired, target, planned);
         let turns = Arc::clone(&self.turns);
-        let turn = timeout(MAX_WAIT_FOR_TURN, turns.acquire()).await;
-        let concurrent_steps = if turn.is_ok() { CONCURRENT_STEPS } else { CONCURRENT_STEPS_WITHOUT_TURN };
+        let turn = turns.take().await;
         let held = held_objects(self.record.get(), self.context.now());
         let drains = plan::drains(&target.stack, observed, plan);
         let mut ended = Vec::new();
@@ -587,7 +575,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             images: &mut self.images,
             read_context: &|build| build_context.read(build),
             drains: &drains,
-            concurrent_steps,
+            turn: &turn,
             held: &held,
             interrupt,
             report: &mut report,

@@ -1,14 +1,29 @@
 //! Writes the audit, to the database and to a file.
 
-use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt, path::Path};
+use std::{
+    fs::OpenOptions,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use driftless_clock::Clock;
 use driftless_config::Audit;
 use driftless_model::{AppName, AuditEntry};
 use driftless_store::Store;
+use tokio::{task::spawn_blocking, time::sleep};
 
 /// The longest detail or message of an entry, in characters.
 const LONGEST_TEXT: usize = 500;
+
+/// Entries of this time are brought to the disk together. A request waits only until its entry survives the end of the
+/// process: the disk took more time than all else that answers it.
+const SYNC_PAUSE: Duration = Duration::from_millis(100);
 
 /// Writes entries to the database and to the file of the configuration.
 #[derive(Debug)]
@@ -16,12 +31,14 @@ pub struct Auditor {
     store: Store,
     settings: Audit,
     clock: Clock,
+    /// Whether a task is about to bring the entries to the disk.
+    is_syncing: Arc<AtomicBool>,
 }
 
 impl Auditor {
     /// With the retention and file of the configuration.
     pub fn new(store: Store, settings: Audit, clock: Clock) -> Self {
-        Self { store, settings, clock }
+        Self { store, settings, clock, is_syncing: Arc::default() }
     }
 
     /// Stores an entry. If that fails, the log has it.
@@ -38,7 +55,7 @@ impl Auditor {
             from = entry.from, detail = entry.detail, result = %entry.result, "request"
         );
         let (store, Audit { keep, file }) = (self.store.clone(), self.settings.clone());
-        let written = tokio::task::spawn_blocking(move || {
+        let written = spawn_blocking(move || {
             let stored = store.append_audit(entry.clone(), keep);
             let entry = stored.as_ref().unwrap_or(&entry);
             let error = stored.as_ref().err();
@@ -57,6 +74,26 @@ impl Auditor {
         });
         // A panic is in the log.
         let _ = written.await;
+        self.sync_soon();
+    }
+
+    fn sync_soon(&self) {
+        if self.is_syncing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (store, is_syncing) = (self.store.clone(), Arc::clone(&self.is_syncing));
+        tokio::spawn(async move {
+            sleep(SYNC_PAUSE).await;
+            // Before the sync: it may miss an entry that is written from now on.
+            is_syncing.store(false, Ordering::Release);
+            let synced = spawn_blocking(move || store.sync_audit()).await;
+            if let Ok(Err(error)) = synced {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "could not bring the audit to the disk"
+                );
+            }
+        });
     }
 }
 

@@ -1,6 +1,6 @@
 //! The audit: who asked for what, and what became of it. Entries are removed by age, and above a number.
 
-use std::time::Duration;
+use std::{fs::File, time::Duration};
 
 use rusqlite::params;
 
@@ -14,11 +14,12 @@ use driftless_model::{AppName, AuditEntry};
 const MAX_ENTRIES: i64 = 100_000;
 
 impl Store {
-    /// Stores an entry and returns it with its number. Removes entries that are older than `keep`.
+    /// Stores an entry and returns it with its number. Removes entries that are older than `keep`. The entry survives the end
+    /// of the process; [`Self::sync_audit`] brings it to the disk.
     pub fn append_audit(&self, entry: AuditEntry, keep: Duration) -> Result<AuditEntry, Error> {
         let keep = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
         let oldest = to_sql(self.clock.now().0.saturating_sub(keep));
-        self.write("an audit entry", Durability::Power, |transaction| {
+        self.write("an audit entry", Durability::Process, |transaction| {
             transaction.prepare_cached("INSERT INTO audit (at, app, entry) VALUES (?1, ?2, ?3)")?.execute(
                 params![to_sql(entry.at.0), entry.app.as_ref().map(AppName::as_str), to_json(&entry)?],
             )?;
@@ -28,6 +29,17 @@ impl Store {
                 .execute(params![oldest, sequence.saturating_sub(MAX_ENTRIES)])?;
             Ok(AuditEntry { sequence: from_sql(sequence), ..entry })
         })
+    }
+
+    /// Brings all entries to the disk, so that they survive a power failure. Others can write meanwhile.
+    pub fn sync_audit(&self) -> Result<(), Error> {
+        let database = self.connection().path().map(str::to_owned).unwrap_or_default();
+        if database.is_empty() {
+            return Ok(());
+        }
+        // `SQLite` keeps its locks on the other two files: to close a handle of one of those would release them.
+        let log = File::open(format!("{database}-wal")).and_then(|log| log.sync_data());
+        log.map_err(|source| Error::Write { what: "the audit", source: source.into() })
     }
 
     /// The newest entries before number `before`, newest first.

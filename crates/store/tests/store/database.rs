@@ -7,7 +7,10 @@ use std::{
     path::Path,
 };
 
-use driftless_model::{AppName, Attempt, CommitId, ContainerId, Event, EventKind, Outcome, Record, Revision};
+use driftless_model::{
+    Actor, ActorKind, AppName, Attempt, AuditEntry, AuditResult, Channel, CommitId, ContainerId, Event,
+    EventKind, Outcome, Record, Revision,
+};
 use driftless_store::{ContentDir, Error, Opened, StateDir, Store, Suspension};
 
 use super::*;
@@ -146,6 +149,21 @@ fn copied_files_of_a_running_agent_are_complete() {
     let id = store.agent_id().unwrap();
     let number = store.begin_revision(&new_revision(), &stack("web:1", vec![])).unwrap().number;
     store.set_pin(&shop(), &pin(number)).unwrap();
+    let actor = Actor::new(ActorKind::User, "ada");
+    let entry = AuditEntry {
+        sequence: 0,
+        at: NOW,
+        actor,
+        channel: Channel::Api,
+        from: "192.0.2.1".to_owned(),
+        action: "sync".to_owned(),
+        app: Some(shop()),
+        detail: String::new(),
+        result: AuditResult::Accepted,
+        message: String::new(),
+    };
+    let entry = store.append_audit(entry, Duration::from_hours(1)).unwrap();
+    store.sync_audit().unwrap();
 
     // As after `kill -9`: the files as they are, with a log that nobody has put into the database.
     let after = StateDir::lock(&directory.path().join("after")).unwrap();
@@ -156,6 +174,7 @@ fn copied_files_of_a_running_agent_are_complete() {
     assert_eq!(opened.recovered, None);
     assert_eq!(opened.store.agent_id().unwrap(), id);
     assert_eq!(opened.store.pin(&shop()).unwrap(), Some(pin(number)));
+    assert_eq!(opened.store.audit(None, 10, None).unwrap(), [entry]);
     let found = opened.store.current(&shop()).unwrap().unwrap();
     assert_eq!((found.number, found.outcome), (number, Outcome::InProgress));
     assert_eq!(

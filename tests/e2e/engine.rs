@@ -881,7 +881,7 @@ async fn foreign_objects_are_left_alone() {
         assert!(refused(corner.act(action).await).contains("does not belong to this agent"));
     }
     let claims = corner.observe().await.claims;
-    assert_eq!(claims.names.get(&name), Some(&id));
+    assert_eq!(claims.name_holder(&name).map(|holder| &holder.id), Some(&id));
     let bridges = corner.raw.inspect_network("bridge", None::<query::InspectNetworkOptions>).await.unwrap();
     let bridge = Action::RemoveNetwork { name: "bridge".into(), id: bridges.id.unwrap() };
     assert!(refused(corner.act(bridge).await).contains("does not belong to this agent"));

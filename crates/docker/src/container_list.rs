@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use driftless_model::{AgentId, AppName, ContainerId, Health, Protocol};
+use driftless_model::{AgentId, AppName, ContainerId, Health, HeldNames, NameHolder, Protocol};
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,6 +21,8 @@ pub(crate) struct ContainerList {
     pub containers: BTreeMap<ContainerId, Arc<ListedContainer>>,
     /// Those with the application's label, by application.
     pub by_app: BTreeMap<AppName, Vec<ContainerId>>,
+    /// The holders of all names.
+    pub names: Arc<HeldNames>,
 }
 
 impl List for ContainerList {
@@ -88,7 +90,11 @@ impl ContainerList {
                 by_app.entry(app.clone()).or_default().push(id.clone());
             }
         }
-        Self { containers, by_app }
+        let holder = |(id, listed): (&ContainerId, &Arc<ListedContainer>)| {
+            (listed.name.clone(), NameHolder { id: id.clone(), app: listed.app.clone() })
+        };
+        let names = Arc::new(containers.iter().map(holder).collect());
+        Self { containers, by_app, names }
     }
 }
 

@@ -286,21 +286,11 @@ impl Observer {
 
 /// The names and ports of all containers outside the application.
 fn claims(app: &AppName, list: &ContainerList) -> Claims {
-    let mut claims = Claims::default();
-    for (id, listed) in list.containers.iter().filter(|(_, listed)| listed.app.as_ref() != Some(app)) {
-        claims.names.insert(listed.name.clone(), id.clone());
-        match &listed.app {
-            Some(other) => {
-                claims.applications.insert(listed.name.clone(), other.clone());
-            }
-            None => {
-                claims.nobodys.insert(listed.name.clone());
-            }
-        }
-        if listed.is_running() {
-            for (port, protocol, ip) in listed.ports.iter().copied() {
-                claims.ports.insert(HeldPort { port, protocol, ip, by: listed.name.clone() });
-            }
+    let mut claims = Claims::new(app, Arc::clone(&list.names));
+    let others = list.containers.values().filter(|listed| listed.app.as_ref() != Some(app));
+    for listed in others.filter(|listed| listed.is_running()) {
+        for (port, protocol, ip) in listed.ports.iter().copied() {
+            claims.ports.insert(HeldPort { port, protocol, ip, by: listed.name.clone() });
         }
     }
     claims

@@ -173,8 +173,8 @@ pub use namespace::{Namespace, Peer, VolumesFrom};
 pub use network::{Network, Volume};
 pub use object::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
 pub use observed::{
-    Candidate, Claims, Endpoint, Health, HeldPort, Image, Instance, LiveSettings, Observed, ObservedNetwork,
-    ObservedVolume, Other, OwnUpdate, Readiness, State,
+    Candidate, Claims, Endpoint, Health, HeldNames, HeldPort, Image, Instance, LiveSettings, NameHolder,
+    Observed, ObservedNetwork, ObservedVolume, Other, OwnUpdate, Readiness, State,
 };
 pub use platform::Platform;
 pub use pod::{Part, PartOf, Role};

@@ -388,7 +388,8 @@ impl World {
     }
 
     fn holds(&self, name: &str) -> bool {
-        self.observed.containers().any(|it| it.name == name) || self.observed.claims.names.contains_key(name)
+        self.observed.containers().any(|it| it.name == name)
+            || self.observed.claims.name_holder(name).is_some()
     }
 
     fn find(&mut self, container: &ContainerRef) -> Result<&mut Instance, Refusal> {

@@ -258,7 +258,8 @@ fn adoption_note(claims: &[Claim]) -> String {
 /// The containers of no application. Adopted ones carry no label of an agent.
 fn unmanaged(observed: &Observed) -> BTreeSet<String> {
     let managed: BTreeSet<&str> = observed.containers().map(|container| container.name.as_str()).collect();
-    observed.claims.nobodys.iter().filter(|name| !managed.contains(name.as_str())).cloned().collect()
+    let nobodys = observed.claims.name_holders().filter(|(_, holder)| holder.app.is_none());
+    nobodys.map(|(name, _)| name).filter(|name| !managed.contains(name)).map(str::to_owned).collect()
 }
 
 /// The agent that most instances belong to.

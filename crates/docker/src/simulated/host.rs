@@ -20,8 +20,8 @@ use crate::{
 use driftless_clock::Clock;
 use driftless_model::{
     AgentId, AppName, Claims, ContainerId, DiskSpace, FileChange, Health, HeldPort, Image, ImageRef,
-    Instance, ListedImage, Observed, ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State,
-    Timestamp,
+    Instance, ListedImage, NameHolder, Observed, ObservedNetwork, ObservedVolume, Readiness, RestartPolicy,
+    State, Timestamp,
 };
 use driftless_plan::{Action, ContainerRef, Refusal, World};
 
@@ -452,8 +452,11 @@ impl HostState {
     pub(super) fn claims(&self, app: &AppName) -> Claims {
         let mut claims = Claims::default();
         let others = self.apps.iter().filter(|(name, _)| *name != app);
-        for instance in others.flat_map(|(_, other)| other.world.observed.containers()) {
-            claims.names.insert(instance.name.clone(), instance.id.clone());
+        let containers =
+            others.flat_map(|(name, other)| other.world.observed.containers().map(move |it| (name, it)));
+        for (app, instance) in containers {
+            let holder = NameHolder { id: instance.id.clone(), app: Some(app.clone()) };
+            claims.hold_name(&instance.name, holder);
             if !instance.is_running() {
                 continue;
             }

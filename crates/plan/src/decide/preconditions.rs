@@ -94,7 +94,8 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
                 // Its end is no event of the engine.
                 draft.look_again(draft.facts.now.after(PROCESS_CHECK));
             }
-            let owner = draft.facts.observed.claims.applications.get(&by).cloned();
+            let holder = draft.facts.observed.claims.name_holder(&by);
+            let owner = holder.and_then(|holder| holder.app.clone());
             draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by, owner.as_ref()));
             Preconditions::Unmet
         }
@@ -205,7 +206,7 @@ fn writer_of_another_agent(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(S
 fn contest(draft: &Draft<'_>, subject: Subject<'_>) -> Contest {
     let Subject { name, workload } = subject;
     if let Some(fixed) = &workload.container_name
-        && draft.facts.observed.claims.names.contains_key(fixed)
+        && draft.facts.observed.claims.name_holder(fixed).is_some()
     {
         return Contest::Taken { by: fixed.clone(), what: format!("the name `{fixed}`") };
     }

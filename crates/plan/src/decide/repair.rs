@@ -168,7 +168,8 @@ pub(crate) fn rename(draft: &mut Draft<'_>, name: &WorkloadName, wanted: String,
         }
         Err(by) => {
             let object = WaitObject::Container { name: instance.name.clone(), workload: Some(name.clone()) };
-            let owner = draft.facts.observed.claims.applications.get(&wanted).cloned();
+            let holder = draft.facts.observed.claims.name_holder(&wanted);
+            let owner = holder.and_then(|holder| holder.app.clone());
             draft.wait(Wait::blocked(object, &format!("the name `{wanted}`"), &by, owner.as_ref()));
             return;
         }

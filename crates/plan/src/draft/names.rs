@@ -10,8 +10,8 @@ use crate::{
 impl Draft<'_> {
     /// The steps after which a name is free, or the container that has it.
     pub(crate) fn free_name(&self, name: &str) -> Result<Vec<usize>, String> {
-        if let Some(id) = self.facts.observed.claims.names.get(name) {
-            return Err(format!("{name} ({})", id.short()));
+        if let Some(holder) = self.facts.observed.claims.name_holder(name) {
+            return Err(format!("{name} ({})", holder.id.short()));
         }
         let mut steps = Vec::new();
         for holder in self.facts.observed.containers().filter(|it| it.name == name) {
@@ -31,7 +31,8 @@ impl Draft<'_> {
             Err(by) => {
                 let object =
                     WaitObject::Container { name: name.to_owned(), workload: Some(workload.clone()) };
-                let owner = self.facts.observed.claims.applications.get(name).cloned();
+                let holder = self.facts.observed.claims.name_holder(name);
+                let owner = holder.and_then(|holder| holder.app.clone());
                 self.wait(Wait::blocked(object, &format!("the name `{name}`"), &by, owner.as_ref()));
                 None
             }

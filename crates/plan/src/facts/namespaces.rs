@@ -38,7 +38,8 @@ fn visit<'a>(
 pub(crate) fn is_orphaned(facts: &Facts<'_>, instance: &Instance) -> bool {
     let observed = facts.observed;
     let exists = |id: &ContainerId| {
-        observed.instances.contains_key(id) || observed.claims.names.values().any(|it| it == id)
+        observed.instances.contains_key(id)
+            || observed.claims.name_holders().any(|(_, holder)| holder.id == *id)
     };
     !instance.hosts.iter().all(exists)
 }

@@ -45,8 +45,7 @@ pub fn merge_adopted(observed: &mut Observed, record: &Record, agent: &AgentId) 
         instance.agent = agent.clone();
         instance.instance = taken.instance.clone();
         instance.spec = taken.spec.clone();
-        observed.claims.names.retain(|_, holder| holder != id);
-        observed.claims.ports.retain(|it| it.by != instance.name);
+        observed.claims.adopt(id, &instance.name);
         for network in observed.networks.values_mut() {
             network.foreign.retain(|it| *it != instance.name);
         }

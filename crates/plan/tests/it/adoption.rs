@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_model::{
-    Adopt, Attachment, Candidate, Container, ContainerId, Mask, Mount, MountSource, Network, NetworkMode,
-    Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, StackHashes, Volume,
+    Adopt, Attachment, Candidate, Container, ContainerId, Mask, Mount, MountSource, NameHolder, Network,
+    NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, StackHashes, Volume,
 };
 use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, survey};
 
@@ -27,7 +27,7 @@ fn by_compose(change: impl Fn(&mut Container)) -> Stage {
         let mut config = Container::clone(&instance.config);
         change(&mut config);
         instance.config = Arc::new(config);
-        observed.claims.names.insert(instance.name.clone(), id.clone());
+        observed.claims.hold_name(&instance.name, NameHolder { id: id.clone(), app: None });
         let defaults = Arc::new(Container::default());
         observed.candidates.insert(id, Candidate { instance, by_name: false, defaults });
     }
@@ -83,7 +83,10 @@ fn equal_containers_are_adopted_without_a_step() {
     let lines = take_over(&mut stage).unwrap();
     assert_eq!(lines.len(), 3);
     assert!(lines.iter().all(|it| it.ends_with(": as in Git, keeps running")), "{lines:?}");
-    assert!(stage.world.observed.candidates.is_empty() && stage.world.observed.claims.names.is_empty());
+    assert!(
+        stage.world.observed.candidates.is_empty()
+            && stage.world.observed.claims.name_holders().next().is_none()
+    );
     assert!(planned(&stage).is_settled(), "{}", planned(&stage));
     assert_eq!(take_over(&mut stage).unwrap(), [""; 0], "the second time there is nothing to take over");
 }

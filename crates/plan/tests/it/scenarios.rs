@@ -434,7 +434,7 @@ fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
         ["foreign-runs", name, number] => {
             let (id, started) = (ContainerId(format!("{number:0>64}")), Some(now));
             stage.world.observed.others.insert(name.to_owned(), Other { id: id.clone(), started });
-            stage.world.observed.claims.names.insert(name.to_owned(), id);
+            stage.world.observed.claims.hold_name(name, driftless_model::NameHolder { id, app: None });
         }
         ["enter", name, ref command @ ..] => {
             let id = stage.named(name).id.clone();
@@ -497,7 +497,7 @@ fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
         }
         ["foreign-name", name] => {
             let id = ContainerId("f".repeat(64));
-            stage.world.observed.claims.names.insert(name.to_owned(), id);
+            stage.world.observed.claims.hold_name(name, driftless_model::NameHolder { id, app: None });
         }
         ["foreign-port", port, who] => {
             let (ip, port) = port.rsplit_once(':').map_or((None, port), |(ip, port)| (Some(ip), port));

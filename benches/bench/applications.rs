@@ -196,12 +196,6 @@ async fn start(agent: &Agent, proxy: &Counting, applications: usize, before: usi
         request.starts_with("GET")
             && ["/containers/json", "/networks", "/volumes"].iter().any(|end| path.ends_with(end))
     };
-    let is_inspect = |request: &&String| {
-        request.starts_with("GET")
-            && request.contains("/containers/")
-            && request.contains("/json")
-            && !is_list(request)
-    };
     let (filtered, whole): (Vec<_>, Vec<_>) =
         requests.iter().filter(is_list).partition(|request| request.contains("filters="));
     Start {
@@ -209,7 +203,7 @@ async fn start(agent: &Agent, proxy: &Counting, applications: usize, before: usi
         cpu,
         lists: whole.len(),
         filtered: filtered.len(),
-        inspects: requests.iter().filter(is_inspect).count(),
+        inspects: requests.iter().filter(|it| raw::is_inspection(it)).count(),
         memory: process::memory(agent.process()),
         answers: Vec::new(),
     }

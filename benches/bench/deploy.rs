@@ -108,10 +108,8 @@ async fn measure(size: usize, docker: &Docker, socket: &Path, directory: &Path, 
         }
         ours.push(began.elapsed());
         sleep(Duration::from_secs(2)).await;
-        let is_inspect = |line: &&String| {
-            line.starts_with("GET") && line.contains("/containers/") && !line.contains("/containers/json")
-        };
-        inspects.push(proxy.requests().iter().filter(is_inspect).count() as f64 / size as f64);
+        let requests = proxy.requests();
+        inspects.push(requests.iter().filter(|it| raw::is_inspection(it)).count() as f64 / size as f64);
         drop(agent);
         let api = raw::Api(socket.display().to_string());
         api.remove_application(docker, &site.app).await;

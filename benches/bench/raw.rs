@@ -17,6 +17,14 @@ pub fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
+/// Whether a request inspects a container. The agent asks for its own one by the name of the host, if it runs in a container.
+pub fn is_inspection(request: &str) -> bool {
+    let path = request.split([' ', '?']).nth(1).unwrap_or_default();
+    let id = path.strip_suffix("/json").and_then(|path| path.rsplit_once("/containers/"));
+    let is_id = |id: &str| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    request.starts_with("GET ") && id.is_some_and(|(_, id)| is_id(id))
+}
+
 /// One engine, by its socket.
 pub struct Api(pub String);
 

@@ -8,6 +8,7 @@ use driftless_model::{
     Application, Cause, HealthStatus, ImageUpdate, ImageUpdateStatus, OnFailure, Outcome, SyncStatus, Until,
     UpdateMode,
 };
+use tokio::time::sleep;
 
 use crate::{
     sample::NOON,
@@ -169,6 +170,20 @@ async fn sync_of_a_user_asks_the_registry_at_once() {
     it.ask(RequestKind::Sync).await;
     minutes(1).await;
     assert_eq!(it.images(), [format!("web:1@{}", digest('b'))], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn syncs_ask_again_for_reported_images_after_a_pause() {
+    let it = following("report").await;
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_secs(2)).await;
+    it.registry_has("web:1", 'b');
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(it.image_status().available, None, "asked two seconds before");
+    minutes(6).await;
+    let newest = it.image_status().available.map(|available| available.image);
+    assert_eq!(newest, Some(format!("web:1@{}", digest('b'))), "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

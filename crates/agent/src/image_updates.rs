@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -22,18 +23,31 @@ use driftless_plan::{
 
 use crate::{context::AppContext, image_calls::ImageCalls};
 
+/// A sync asks again for an image that is only reported this long after the last question, else the next round after that does.
+/// Scripts sync often, and each question is a connection to a registry, which may limit them.
+const SYNC_PAUSE: Duration = Duration::from_secs(10);
+
 /// The questions to registries that are under way for one application.
 pub(crate) struct ImageUpdates {
     questions: BTreeMap<String, Question>,
     calls: ImageCalls,
-    /// The number of the last call that was answered by a question, by reference.
-    answered: BTreeMap<String, u64>,
+    /// The last question, by reference.
+    asked: BTreeMap<String, LastQuestion>,
     /// Notified when an answer arrives.
     wake: Arc<Notify>,
 }
 
 /// An answer, and when it arrived.
 type Answer = (Timestamp, Result<NewestImage, RegistryError>);
+
+/// When a registry was last asked about a reference.
+struct LastQuestion {
+    at: Timestamp,
+    /// The number of the last call that it answers.
+    call: u64,
+    /// A sync asked for another question too early.
+    is_repeated: bool,
+}
 
 struct Question {
     answer: Arc<Mutex<Option<Answer>>>,
@@ -54,7 +68,7 @@ pub(crate) struct FollowedStack<'a> {
 
 impl ImageUpdates {
     pub(crate) fn new(wake: Arc<Notify>, calls: ImageCalls) -> Self {
-        Self { questions: BTreeMap::new(), calls, answered: BTreeMap::new(), wake }
+        Self { questions: BTreeMap::new(), calls, asked: BTreeMap::new(), wake }
     }
 
     /// Notes what runs, also of an application that is suspended. True: it was created from resolved images that the record
@@ -76,7 +90,7 @@ impl ImageUpdates {
         let FollowedStack { stack, policy, observed: _ } = followed;
         let images = followed_images(stack, policy);
         self.questions.retain(|image, _| images.contains_key(image));
-        self.answered.retain(|image, _| images.contains_key(image));
+        self.asked.retain(|image, _| images.contains_key(image));
         for (image, update) in &images {
             if let Some(answer) = self.take_answer(image) {
                 note_answer(context, record, (image, update), &answer, followed);
@@ -90,18 +104,28 @@ impl ImageUpdates {
             context.event(EventKind::Normal, "ImageUpdated", image, &message);
         }
         for (image, update) in &images {
-            let Some(known) = record.followed_images.get(image) else { continue };
+            let Some(known) = record.followed_images.get_mut(image) else { continue };
+            let last = self.asked.get_mut(image);
             // The question of an agent that has ended was never answered.
-            let is_lost = !self.answered.contains_key(image)
+            let is_lost = last.is_none()
                 && known.failure.is_none()
                 && known.checked.is_none_or(|checked| checked.after(update.every) <= now);
             let is_due = known.next <= now || is_lost;
             let call = self.calls.number(image);
-            let is_called = call > self.answered.get(image).copied().unwrap_or_default();
+            let is_called = call > last.as_ref().map_or(0, |last| last.call);
             // A sync made it due. The answer of a question before it may be older than that sync.
             let is_requested = known.next == Timestamp(0);
+            if let Some(last) = last.filter(|last| last.at.after(SYNC_PAUSE) > now)
+                && is_requested
+                && !is_called
+                && update.mode == UpdateMode::Report
+            {
+                known.next = last.at.after(SYNC_PAUSE);
+                last.is_repeated = true;
+                continue;
+            }
             if (is_due || is_called) && (is_requested || !self.questions.contains_key(image)) {
-                self.answered.insert(image.clone(), call);
+                self.asked.insert(image.clone(), LastQuestion { at: now, call, is_repeated: false });
                 self.ask(context.clock(), docker, record, stack, (image, update));
                 note_image_check(record, (image, update), now);
             }
@@ -112,7 +136,8 @@ impl ImageUpdates {
     /// When to look again, if no answer arrives before.
     pub(crate) fn look_again(&self, record: &Record, followed: FollowedStack<'_>) -> Option<Timestamp> {
         let mut images = followed_images(followed.stack, followed.policy);
-        images.retain(|image, _| !self.questions.contains_key(image));
+        let is_repeated = |image: &str| self.asked.get(image).is_some_and(|last| last.is_repeated);
+        images.retain(|image, _| !self.questions.contains_key(image) && !is_repeated(image));
         next_image_update(record, &images)
     }
 

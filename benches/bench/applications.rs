@@ -196,8 +196,9 @@ async fn start(agent: &Agent, proxy: &Counting, applications: usize, before: usi
         request.starts_with("GET")
             && ["/containers/json", "/networks", "/volumes"].iter().any(|end| path.ends_with(end))
     };
-    let (filtered, whole): (Vec<_>, Vec<_>) =
-        requests.iter().filter(is_list).partition(|request| request.contains("filters="));
+    // An empty filter, `{}`, asks for everything.
+    let is_filtered = |request: &&String| request.contains("filters=") && !request.contains("filters=%7B%7D");
+    let (filtered, whole): (Vec<_>, Vec<_>) = requests.iter().filter(is_list).partition(is_filtered);
     Start {
         wall,
         cpu,

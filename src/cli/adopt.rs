@@ -53,10 +53,8 @@ pub(super) async fn adopt(args: &AdoptArgs, context: &Context<'_>) -> Result<Ver
             print(&nothing(app))?;
             return Ok(Verdict::Yes);
         }
-        print(&render_plan(
-            &BTreeMap::from([(AppName(app.clone()), PlanResult::Plan(plan))]),
-            context.colours,
-        ))?;
+        let plans = BTreeMap::from([(AppName(app.clone()), PlanResult::Plan(plan))]);
+        print(&context.fold(&render_plan(&plans, context.colours)))?;
         return Ok(if is_refused { Verdict::No } else { Verdict::Yes });
     }
     print(&adopt_one(&client, app).await?)?;
@@ -111,7 +109,7 @@ async fn adopt_all(client: &Client, dry_run: bool, context: &Context<'_>) -> Res
         print(&adopt_one(client, app.as_str()).await?)?;
     }
     if !others.is_empty() {
-        print(&render_plan(&others, context.colours))?;
+        print(&context.fold(&render_plan(&others, context.colours)))?;
     }
     if failed.is_empty() {
         return Ok(Verdict::Yes);

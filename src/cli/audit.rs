@@ -8,7 +8,7 @@ use super::{
     error::Error,
     options::{ServerArgs, TextOrJson},
     output::print,
-    screen::{Colours, Paint, plain},
+    screen::{Paint, plain},
 };
 use driftless_model::{AppName, AuditEntry, AuditResult};
 
@@ -39,13 +39,14 @@ pub(super) async fn audit(args: &AuditArgs, context: &Context<'_>) -> Result<Ver
         client.get(&format!("/api/v1/audit?limit={}{filter}", args.limit)).await?;
     entries.reverse();
     for entry in &entries {
-        print(&line(entry, args.output, context.colours))?;
+        print(&line(entry, args.output, context))?;
     }
     Ok(Verdict::Yes)
 }
 
 /// `2026-01-01T12:00:00Z token ci (api, 192.0.2.7) sync shop: accepted`
-fn line(entry: &AuditEntry, output: TextOrJson, colours: Colours) -> String {
+fn line(entry: &AuditEntry, output: TextOrJson, context: &Context<'_>) -> String {
+    let colours = context.colours;
     if output == TextOrJson::Json {
         return format!("{}\n", serde_json::to_string(entry).expect("the model's types can be serialised"));
     }
@@ -71,5 +72,5 @@ fn line(entry: &AuditEntry, output: TextOrJson, colours: Colours) -> String {
         colours.paint(paint, &result.to_string()),
         plain(&message),
     );
-    format!("{}\n", line.replace('\n', " "))
+    context.fold(&format!("{}\n", line.replace('\n', " ")))
 }

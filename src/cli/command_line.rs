@@ -78,6 +78,7 @@ Environment:
   DOCKER_TLS_VERIFY     TLS for a tcp:// address from DOCKER_HOST or an option
   DOCKER_CERT_PATH      folder of ca.pem, cert.pem, key.pem [default: ~/.docker]
   RUST_LOG              log filter of `run`, such as driftless=debug
+  COLUMNS               width of the output where there is no terminal
   NO_COLOR              print without colours";
 
 /// Keep the containers of a Docker host equal to a Git repository.

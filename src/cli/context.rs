@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{
+    fold::fold,
     progress::Spinner,
     screen::{Colours, Screen},
 };
@@ -22,7 +23,27 @@ pub(crate) struct Context<'a> {
     pub(super) clock: Clock,
 }
 
+/// Width of a list with one line for each object where the terminal's is not known, in columns.
+const DEFAULT_WIDTH: usize = 80;
+
 impl Context<'_> {
+    /// The width of the terminal, or `COLUMNS`. In a pipe without it, none is known, and lines stay whole.
+    pub(super) fn columns(&self) -> Option<usize> {
+        let terminal = terminal_size::terminal_size_of(std::io::stdout());
+        let columns = || (self.environment)("COLUMNS").and_then(|columns| columns.parse().ok());
+        terminal.map(|(width, _)| usize::from(width.0)).or_else(columns).filter(|columns| *columns > 0)
+    }
+
+    /// The width to which a list with one line for each object is cut.
+    pub(super) fn list_width(&self) -> usize {
+        self.columns().unwrap_or(DEFAULT_WIDTH)
+    }
+
+    /// Text for people, with lines that are folded where the terminal would break words.
+    pub(super) fn fold(&self, text: &str) -> String {
+        self.columns().map_or_else(|| text.to_owned(), |columns| fold(text, columns))
+    }
+
     /// A progress line on standard error.
     pub(super) fn spinner(&self) -> Spinner<'_> {
         Spinner::new(self.screen)

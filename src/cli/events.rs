@@ -12,7 +12,7 @@ use super::{
     error::Error,
     options::{ServerArgs, TextOrJson, parse_span},
     output::print,
-    screen::{Colours, Paint, plain},
+    screen::{Paint, plain},
 };
 use driftless_model::{AppName, Event, EventKind};
 
@@ -59,7 +59,7 @@ pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<V
     let now = context.clock.now();
     let is_recent = |event: &&Event| args.since.is_none_or(|since| event.at.after(since) >= now);
     for event in first.iter().filter(is_recent) {
-        print(&event_line(event, args.output, context.colours))?;
+        print(&event_text(event, args.output, context))?;
     }
     if !args.follow {
         return Ok(Verdict::Yes);
@@ -99,7 +99,7 @@ async fn follow(
             let Some(data) = line.strip_prefix("data:") else { continue };
             let event: Event = serde_json::from_str(data.trim_start())
                 .map_err(|error| client.foreign(format!("an event has an unknown form: {error}")))?;
-            print(&event_line(&event, args.output, context.colours))?;
+            print(&event_text(&event, args.output, context))?;
             if event.sequence > 0 {
                 *last = Some(event.sequence);
             }
@@ -127,7 +127,9 @@ impl LineBuffer {
     }
 }
 
-pub(super) fn event_line(event: &Event, output: TextOrJson, colours: Colours) -> String {
+/// An event as one line of JSON, or as text that is folded to the width of the terminal.
+fn event_text(event: &Event, output: TextOrJson, context: &Context<'_>) -> String {
+    let colours = context.colours;
     match output {
         TextOrJson::Json => {
             format!("{}\n", serde_json::to_string(event).expect("the model's types can be serialised"))
@@ -147,7 +149,7 @@ pub(super) fn event_line(event: &Event, output: TextOrJson, colours: Colours) ->
                 plain(message),
                 actor.as_ref().map(|actor| plain(&format!(" (by {actor})"))).unwrap_or_default(),
             );
-            format!("{}\n", line.replace('\n', " "))
+            context.fold(&format!("{}\n", line.replace('\n', " ")))
         }
     }
 }

@@ -37,7 +37,8 @@ pub(super) async fn history(args: &HistoryArgs, context: &Context<'_>) -> Result
         Output::Json => json(&revisions),
         Output::Yaml => yaml(&revisions),
         Output::Table | Output::Wide => {
-            let mut text = render_history(&revisions, context.clock.now(), context.colours);
+            let width = context.columns().filter(|_| args.output == Output::Table);
+            let mut text = render_history(&revisions, width, context.clock.now(), context.colours);
             if args.output == Output::Wide {
                 for revision in revisions.iter().filter(|it| !it.changes.is_empty()) {
                     let _ = writeln!(text, "\n#{}", revision.number);
@@ -53,19 +54,23 @@ pub(super) async fn history(args: &HistoryArgs, context: &Context<'_>) -> Result
     Ok(Verdict::Yes)
 }
 
-/// The history of one application.
-pub fn render_history(revisions: &[Revision], now: Timestamp, colours: Colours) -> String {
+/// The history of one application. It is folded to `width` columns if it is given.
+pub fn render_history(
+    revisions: &[Revision],
+    width: Option<usize>,
+    now: Timestamp,
+    colours: Colours,
+) -> String {
     if revisions.is_empty() {
         return "no revisions yet\n".to_owned();
     }
     let head = ["REVISION", "COMMIT", "AGE", "CAUSE", "RESULT", "TOOK", "AUTHOR", "SUBJECT"];
     let mut table = Table::new(0, &head);
     for it in revisions {
-        let (paint, result) = match &it.outcome {
-            Outcome::InProgress => (Paint::Busy, "in progress".to_owned()),
-            Outcome::Succeeded => (Paint::Good, "succeeded".to_owned()),
-            Outcome::Failed { reason } => (Paint::Bad, format!("failed: {reason}")),
-            Outcome::Superseded => (Paint::Soft, "superseded".to_owned()),
+        let (paint, word) = result(&it.outcome);
+        let result = match &it.outcome {
+            Outcome::Failed { reason } => format!("{word}: {reason}"),
+            Outcome::InProgress | Outcome::Succeeded | Outcome::Superseded => word.to_owned(),
         };
         table.row([
             Cell::painted(Paint::Strong, format!("#{}", it.number)),
@@ -73,12 +78,51 @@ pub fn render_history(revisions: &[Revision], now: Timestamp, colours: Colours) 
             span(now.since(it.started)).into(),
             cause(it).into(),
             Cell::painted(paint, result),
-            it.finished.map_or_else(|| "-".to_owned(), |end| span(end.since(it.started))).into(),
+            took(it).into(),
             it.commit.author_name().into(),
             it.commit.subject.as_str().into(),
         ]);
     }
+    match width.filter(|width| !table.fits(*width)) {
+        None => table.render(colours),
+        Some(width) => narrow_history(revisions, width, now, colours),
+    }
+}
+
+/// The history with everything that may be long in the last column.
+fn narrow_history(revisions: &[Revision], width: usize, now: Timestamp, colours: Colours) -> String {
+    let mut table = Table::new(0, &["REVISION", "COMMIT", "AGE", "RESULT", "TOOK", "CAUSE AND COMMIT"]);
+    for it in revisions {
+        let (paint, result) = result(&it.outcome);
+        let why = match &it.outcome {
+            Outcome::Failed { reason } => format!("; failed: {reason}"),
+            Outcome::InProgress | Outcome::Succeeded | Outcome::Superseded => String::new(),
+        };
+        let Revision { commit, .. } = it;
+        table.row([
+            Cell::painted(Paint::Strong, format!("#{}", it.number)),
+            commit.short().into(),
+            span(now.since(it.started)).into(),
+            Cell::painted(paint, result),
+            took(it).into(),
+            format!("{}: {} ({}){why}", cause(it), commit.subject, commit.author_name()).into(),
+        ]);
+    }
+    table.fold(width);
     table.render(colours)
+}
+
+fn result(outcome: &Outcome) -> (Paint, &'static str) {
+    match outcome {
+        Outcome::InProgress => (Paint::Busy, "in progress"),
+        Outcome::Succeeded => (Paint::Good, "succeeded"),
+        Outcome::Failed { .. } => (Paint::Bad, "failed"),
+        Outcome::Superseded => (Paint::Soft, "superseded"),
+    }
+}
+
+fn took(revision: &Revision) -> String {
+    revision.finished.map_or_else(|| "-".to_owned(), |end| span(end.since(revision.started)))
 }
 
 /// Why a revision exists, and who asked for it.

@@ -12,7 +12,6 @@ use super::{
     output::{json, print, yaml},
     screen::{Colours, Paint, plain},
     span::span,
-    status::width,
     table::{Cell, Table},
 };
 use driftless_model::{ImageCleanup, ImageUse, KeepReason, Timestamp};
@@ -52,7 +51,7 @@ pub(super) async fn images(args: &ImagesArgs, context: &Context<'_>) -> Result<V
         Output::Json => json(&uses),
         Output::Yaml => yaml(&uses),
         Output::Table => {
-            let width = (!args.wide).then(|| width(context));
+            let width = (!args.wide).then(|| context.list_width());
             render_images(&uses, context.clock.now(), (Reasons::First, width), context.colours)
         }
         Output::Wide => render_images(&uses, context.clock.now(), (Reasons::All, None), context.colours),

@@ -53,6 +53,7 @@ mod proxy;
 mod client;
 mod connection;
 mod findings;
+mod fold;
 mod folder;
 mod goal;
 mod hosts;

@@ -78,7 +78,7 @@ pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdi
     };
     print(&match args.output {
         TextOrJson::Json => json(&results),
-        TextOrJson::Text => render_plan(&results, context.colours),
+        TextOrJson::Text => context.fold(&render_plan(&results, context.colours)),
     })?;
     let failed: Vec<&str> = results
         .iter()

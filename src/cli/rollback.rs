@@ -73,7 +73,7 @@ pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Resu
         let path = application_path(&args.app, "/plan")? + &query(&pairs);
         let plan: DryRun = client.get(&path).await?;
         let plans = BTreeMap::from([(AppName(args.app.clone()), PlanResult::Plan(plan))]);
-        print(&render_plan(&plans, context.colours))?;
+        print(&context.fold(&render_plan(&plans, context.colours)))?;
         return Ok(Verdict::Yes);
     }
     let body = RollbackBody {

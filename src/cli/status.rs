@@ -11,6 +11,7 @@ use super::{
     context::{Context, Verdict},
     error::Error,
     findings::counted,
+    fold::fold,
     options::{Output, ServerArgs},
     output::{json, print, yaml},
     screen::{Colours, Paint, plain},
@@ -82,6 +83,7 @@ pub(super) async fn status(args: &StatusArgs, context: &Context<'_>) -> Result<V
 }
 
 async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) -> Result<String, Error> {
+    let is_wide = args.wide || args.output == Output::Wide;
     if let Some(app) = &args.app {
         let one: Application = client.get(&application_path(app, "")?).await?;
         return Ok(match args.output {
@@ -91,8 +93,10 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
                 let hooks = hooks(client, |repository| repository == one.spec.repository).await?;
                 let now = context.clock.now();
                 let detail = if args.output == Output::Wide { Detail::Warnings } else { Detail::Everything };
-                let text = render_application(&one, detail, now, context.colours);
-                text + &render_hooks(&hooks, now, context.colours)
+                let width = context.columns().filter(|_| !is_wide);
+                let text = render_application(&one, detail, width, now, context.colours)
+                    + &render_hooks(&hooks, now, context.colours);
+                width.map_or_else(|| text.clone(), |width| fold(&text, width))
             }
         });
     }
@@ -111,7 +115,7 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
     let repositories: Vec<RepositoryStatus> = list(client, "/api/v1/repositories").await?;
     let hooks = hooks(client, |_| true).await?;
     let now = context.clock.now();
-    let width = (!args.wide && args.output == Output::Table).then(|| width(context));
+    let width = (!is_wide).then(|| context.list_width());
     let problems = agent_problems(client).await?;
     let is_released = problems.iter().any(|problem| problem.subject == RELEASED);
     let mut text = if all.is_empty() && is_released {
@@ -122,13 +126,13 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
     if let Some(detail) = detail {
         for application in &all {
             let name = context.colours.paint(Paint::Strong, application.name.as_str());
-            let _ = write!(text, "\n{name}\n{}", block(application, detail, now, context.colours));
+            let _ = write!(text, "\n{name}\n{}", block(application, detail, None, now, context.colours));
         }
     }
-    Ok(text
-        + &render_problems(&problems, context.colours)
-        + &render_repositories(&repositories, context.colours)
-        + &render_hook_problems(&hooks, now, context.colours))
+    text.push_str(&render_problems(&problems, context.colours));
+    text.push_str(&render_repositories(&repositories, context.colours));
+    text.push_str(&render_hook_problems(&hooks, now, context.colours));
+    Ok(if is_wide { text } else { context.fold(&text) })
 }
 
 /// The problems of the agent itself. An agent of an earlier release does not list them.
@@ -164,16 +168,6 @@ pub enum Detail {
     Everything,
     /// Also the warnings about manifests.
     Warnings,
-}
-
-/// Width of the output if there is no terminal, in columns.
-const DEFAULT_WIDTH: usize = 80;
-
-/// The width of the terminal, `COLUMNS`, or 80.
-pub(super) fn width(context: &Context<'_>) -> usize {
-    let terminal = || terminal_size::terminal_size_of(std::io::stdout());
-    let columns = (context.environment)("COLUMNS").and_then(|columns| columns.parse().ok());
-    terminal().map(|(width, _)| usize::from(width.0)).or(columns).unwrap_or(DEFAULT_WIDTH)
 }
 
 /// One line per application, cut to `width` columns if it is given.
@@ -236,10 +230,11 @@ fn summary(application: &Application, now: Timestamp) -> String {
     status.drift.first().map(|drift| drift_line(drift, now)).unwrap_or_default()
 }
 
-/// Everything about one application.
+/// Everything about one application. Tables are folded to `width` columns if it is given.
 pub fn render_application(
     application: &Application,
     detail: Detail,
+    width: Option<usize>,
     now: Timestamp,
     colours: Colours,
 ) -> String {
@@ -252,7 +247,7 @@ pub fn render_application(
         status.revision.map_or_else(|| "-".to_owned(), |number| format!("#{number}")).into(),
         status.commit.as_ref().map_or("-", CommitInfo::short).into(),
     ]);
-    table.render(colours) + &block(application, detail, now, colours)
+    table.render(colours) + &block(application, detail, width, now, colours)
 }
 
 /// Problems of the agent itself.
@@ -314,9 +309,15 @@ pub(super) fn pin_line(pin: &PinStatus, now: Timestamp) -> String {
 }
 
 /// The lines below an application. No sentence is printed twice.
-fn block(application: &Application, detail: Detail, now: Timestamp, colours: Colours) -> String {
+fn block(
+    application: &Application,
+    detail: Detail,
+    width: Option<usize>,
+    now: Timestamp,
+    colours: Colours,
+) -> String {
     let status = &application.status;
-    let mut lines = StatusText { text: String::new(), colours };
+    let mut lines = StatusText { text: String::new(), colours, width };
     if detail >= Detail::Everything {
         for text in origin_lines(application, now) {
             lines.push(Paint::Soft, &text);
@@ -386,6 +387,8 @@ fn block(application: &Application, detail: Detail, now: Timestamp, colours: Col
 struct StatusText {
     text: String,
     colours: Colours,
+    /// The width of tables.
+    width: Option<usize>,
 }
 
 impl StatusText {
@@ -502,64 +505,77 @@ fn drift_line(drift: &Drift, now: Timestamp) -> String {
 }
 
 fn workloads(application: &Application, now: Timestamp, lines: &StatusText) -> String {
-    if application.status.workloads.is_empty() {
+    let workloads = &application.status.workloads;
+    if workloads.is_empty() {
         return String::new();
     }
+    let rows = workloads.iter().flat_map(|(name, workload)| {
+        let instances = workload.instances.iter().map(|instance| instance_row(instance, now, lines));
+        std::iter::once(workload_row(name.as_str(), workload, lines)).chain(instances)
+    });
+    let rows: Vec<WorkloadRow> = rows.collect();
     let head = ["WORKLOAD", "STATE", "READY", "RESTARTS", "AGE", "IMAGE", "PORTS", "MESSAGE"];
     let mut table = Table::new(2, &head);
-    for (name, workload) in &*application.status.workloads {
-        let WorkloadStatus { health, reason, message, image, replicas, ready_replicas, .. } = workload;
-        let state = if reason.is_empty() {
-            health_cell(*health)
-        } else {
-            Cell::painted(health_paint(*health), reason.as_str())
-        };
-        let ready = format!("{ready_replicas}/{replicas}");
-        table.row([
-            Cell::painted(Paint::Strong, name.as_str()),
-            state,
-            ready.into(),
-            "".into(),
-            "".into(),
-            image.as_str().into(),
-            "".into(),
-            lines.unless_contained(message).into(),
-        ]);
-        for instance in &workload.instances {
-            table.row(instance_row(instance, now, lines));
-        }
+    for WorkloadRow { cells, image, ports, message } in rows.clone() {
+        table.row(cells.into_iter().chain([image, ports, message].map(Cell::from)));
     }
+    let Some(width) = lines.width.filter(|width| !table.fits(*width)) else {
+        return table.render(lines.colours);
+    };
+    // No row has both an image and ports.
+    let head = ["WORKLOAD", "STATE", "READY", "RESTARTS", "AGE", "IMAGE, PORTS, MESSAGE"];
+    let mut table = Table::new(2, &head);
+    for WorkloadRow { cells, image, ports, message } in rows {
+        let words: Vec<String> =
+            [image, ports, message].into_iter().filter(|text| !text.is_empty()).collect();
+        table.row(cells.into_iter().chain([words.join(", ").into()]));
+    }
+    table.fold(width);
     table.render(lines.colours)
 }
 
-fn instance_row(instance: &InstanceStatus, now: Timestamp, lines: &StatusText) -> [Cell; 8] {
-    let InstanceStatus {
-        name,
-        container: _,
-        slot: _,
-        state,
-        ready,
-        available: _,
-        updated,
-        restarts,
-        since,
-        message,
-        spec: _,
-        ports,
-        traffic,
-        ..
-    } = instance;
+/// A workload or an instance in the table of workloads.
+#[derive(Clone)]
+struct WorkloadRow {
+    /// Name, state, readiness, restarts and age.
+    cells: [Cell; 5],
+    image: String,
+    ports: String,
+    message: String,
+}
+
+fn workload_row(name: &str, workload: &WorkloadStatus, lines: &StatusText) -> WorkloadRow {
+    let WorkloadStatus { health, reason, message, image, replicas, ready_replicas, .. } = workload;
+    let state = if reason.is_empty() {
+        health_cell(*health)
+    } else {
+        Cell::painted(health_paint(*health), reason.as_str())
+    };
+    let ready = format!("{ready_replicas}/{replicas}");
+    WorkloadRow {
+        cells: [Cell::painted(Paint::Strong, name), state, ready.into(), "".into(), "".into()],
+        image: image.clone(),
+        ports: String::new(),
+        message: lines.unless_contained(message).to_owned(),
+    }
+}
+
+fn instance_row(instance: &InstanceStatus, now: Timestamp, lines: &StatusText) -> WorkloadRow {
+    let InstanceStatus { name, state, ready, updated, restarts, since, message, ports, traffic, .. } =
+        instance;
     let message = traffic.as_ref().map_or_else(|| message.clone(), TrafficStatus::sentence);
-    [
-        format!("  {name}").into(),
-        if *updated { state.clone() } else { format!("{state} (old)") }.into(),
-        if *ready { "yes" } else { "no" }.into(),
-        restarts.to_string().into(),
-        since.map_or_else(String::new, |it| span(now.since(it))).into(),
-        "".into(),
-        ports.join(", ").into(),
-        lines.unless_contained(&message).into(),
-    ]
+    WorkloadRow {
+        cells: [
+            format!("  {name}").into(),
+            if *updated { state.clone() } else { format!("{state} (old)") }.into(),
+            if *ready { "yes" } else { "no" }.into(),
+            restarts.to_string().into(),
+            since.map_or_else(String::new, |it| span(now.since(it))).into(),
+        ],
+        image: String::new(),
+        ports: ports.join(", "),
+        message: lines.unless_contained(&message).to_owned(),
+    }
 }
 
 fn conditions(application: &Application, now: Timestamp, lines: &StatusText) -> String {
@@ -567,6 +583,9 @@ fn conditions(application: &Application, now: Timestamp, lines: &StatusText) -> 
         return String::new();
     }
     let mut table = Table::new(2, &["CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"]);
+    if let Some(width) = lines.width {
+        table.fold(width);
+    }
     for it in &application.status.conditions {
         table.row([
             it.kind.as_str().into(),

@@ -69,7 +69,7 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
         let after: &[_] = if args.prune { &[("after", "prune")] } else { &[] };
         let plan: DryRun = client.get(&(application_path(&args.app, "/plan")? + &query(after))).await?;
         let plans = BTreeMap::from([(AppName(args.app.clone()), PlanResult::Plan(plan))]);
-        print(&render_plan(&plans, context.colours))?;
+        print(&context.fold(&render_plan(&plans, context.colours)))?;
         return Ok(Verdict::Yes);
     }
     let before: Application = client.get(&application_path(&args.app, "")?).await?;

@@ -127,7 +127,10 @@ fn table(tokens: &[ApiToken], context: &Context<'_>) -> String {
             scopes.join(" ").into(),
         ]);
     }
-    table.render(context.colours)
+    if let Some(width) = context.columns() {
+        table.fold(width);
+    }
+    context.fold(&table.render(context.colours))
 }
 
 async fn revoke(args: &RevokeTokenArgs, context: &Context<'_>) -> Result<Verdict, Error> {

@@ -80,7 +80,7 @@ fn wait_that_the_message_names_is_not_repeated() {
         let sentence = first.message.trim_start_matches("web ");
         shop.status.message = format!("web: {}: {sentence}", first.reason);
         shop.status.waits = waits;
-        render_application(&shop, Detail::Everything, NOW, Colours::Off)
+        render_application(&shop, Detail::Everything, None, NOW, Colours::Off)
     };
     let text = lines_of(vec![wait("Blocked", "needs host port 80/tcp, which nginx holds", None)]);
     assert_eq!(text.matches("needs host port 80/tcp").count(), 1, "{text}");
@@ -98,7 +98,7 @@ fn wait_that_the_message_names_is_not_repeated() {
 
 #[test]
 fn status_of_one_application_is_complete() {
-    let text = render_application(&shop(), Detail::Everything, NOW, Colours::Off);
+    let text = render_application(&shop(), Detail::Everything, None, NOW, Colours::Off);
     assert_snapshot!(text, @r#"
     NAME  SYNC    HEALTH   REV  COMMIT
     shop  Synced  Healthy  #4   aaaaaaaaaaaa
@@ -127,7 +127,7 @@ fn status_contains_each_sentence_once() {
     web.instances[0].message = sentence.to_owned();
     blog.status.conditions = shop().status.conditions;
     blog.status.conditions[0].message = sentence.to_owned();
-    let text = render_application(&blog, Detail::Everything, NOW, Colours::Off);
+    let text = render_application(&blog, Detail::Everything, None, NOW, Colours::Off);
     assert_eq!(text.matches(sentence).count(), 1, "{text}");
     assert_snapshot!(text, @r#"
     NAME  SYNC       HEALTH    REV  COMMIT
@@ -151,9 +151,9 @@ fn status_contains_each_sentence_once() {
     blog.status.message = format!("web: ImagePullBackOff: {sentence}, attempt 3");
     blog.status.waits[0].message = format!("web {sentence}, attempt 3");
     blog.status.operation.as_mut().unwrap().message = blog.status.waits[0].message.clone();
-    let other = render_application(&blog, Detail::Everything, NOW, Colours::Off);
+    let other = render_application(&blog, Detail::Everything, None, NOW, Colours::Off);
     assert_eq!(other.matches(sentence).count(), 1, "{other}");
-    let all = render_application(&blog, Detail::Warnings, NOW, Colours::Off);
+    let all = render_application(&blog, Detail::Warnings, None, NOW, Colours::Off);
     assert!(all.contains("`links` is ignored") && !text.contains("`links` is ignored"), "{all}");
 }
 
@@ -161,13 +161,13 @@ fn status_contains_each_sentence_once() {
 fn status_names_the_commit_that_changed_the_application() {
     let mut shop = shop();
     shop.status.revision_commit = Some(commit('e', "Raise the limits of the shop"));
-    let text = render_application(&shop, Detail::Everything, NOW, Colours::Off);
+    let text = render_application(&shop, Detail::Everything, None, NOW, Colours::Off);
     assert!(text.contains("  revision 4: eeeeeeeeeeee \"Raise the limits of the shop\" by Ada"), "{text}");
     assert!(text.contains("  unchanged since, up to commit aaaaaaaaaaaa\n"), "{text}");
     let mut operation = blog().status.operation.unwrap();
     operation.outcome = Some(Outcome::Failed { reason: "dump-4-1 failed".to_owned() });
     shop.status.operation = Some(operation);
-    let text = render_application(&shop, Detail::Everything, NOW, Colours::Off);
+    let text = render_application(&shop, Detail::Everything, None, NOW, Colours::Off);
     assert!(text.contains("  last in sync with commit aaaaaaaaaaaa\n"), "{text}");
 }
 
@@ -175,7 +175,7 @@ fn status_names_the_commit_that_changed_the_application() {
 fn colours_do_not_change_the_text() {
     let rendered = |colours| {
         let mut text = render_status(&[blog(), shop()], None, NOW, colours);
-        text.push_str(&render_application(&blog(), Detail::Warnings, NOW, colours));
+        text.push_str(&render_application(&blog(), Detail::Warnings, None, NOW, colours));
         text
     };
     let coloured = rendered(Colours::On);
@@ -213,7 +213,7 @@ fn history_lists_the_newest_revision_first() {
         revision(2, failed, Cause::Commit, None),
         revision(1, Outcome::Succeeded, Cause::Start, None),
     ];
-    assert_snapshot!(render_history(&revisions, NOW, Colours::Off), @r"
+    assert_snapshot!(render_history(&revisions, None, NOW, Colours::Off), @r"
     REVISION  COMMIT        AGE  CAUSE                       RESULT                                TOOK  AUTHOR  SUBJECT
     #3        aaaaaaaaaaaa  7h   rollback to #1 by token ci  succeeded                             12s   Ada     Serve the spring catalogue
     #2        bbbbbbbbbbbb  8h   commit                      failed: web: not ready within 10 min  12s   Ada     Serve the spring catalogue

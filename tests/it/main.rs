@@ -12,6 +12,7 @@ mod app_dependencies;
 mod architecture;
 // Output of the commands, and the program as a client.
 mod cli;
+mod columns;
 // The documents: their examples, commands and links.
 mod docs;
 mod docs_evidence;

@@ -51,7 +51,10 @@ pub(super) async fn effective(args: &EffectiveArgs, context: &Context<'_>) -> Re
                 );
                 table.row([key.into(), value.into(), from.into()]);
             }
-            table.render(context.colours)
+            if let Some(width) = context.columns() {
+                table.fold(width);
+            }
+            context.fold(&table.render(context.colours))
         }
     })?;
     Ok(Verdict::Yes)

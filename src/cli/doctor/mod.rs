@@ -54,7 +54,7 @@ pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<V
         checks.extend(of_topic.into_iter().map(|check| check.explained(topic)));
     }
     match args.output {
-        TextOrJson::Text => print(&render(&checks, context))?,
+        TextOrJson::Text => print(&context.fold(&render(&checks, context)))?,
         TextOrJson::Json => print(&output::json(&checks))?,
     }
     let failed = checks.iter().any(|check| check.result == CheckResult::Fail);

@@ -20,9 +20,6 @@ use crate::cli::{
     table::{Cell, Table},
 };
 
-/// The width of the table.
-const COLUMNS: usize = 80;
-
 /// List the applications of all hosts that are not as Git says.
 ///
 /// `driftless drift` on the host shows each difference. A host that is stale, lost or expected and never reported is an
@@ -71,8 +68,8 @@ pub(super) async fn drift(args: &FleetDriftArgs, context: &Context<'_>) -> Resul
     print(&match args.output {
         Output::Json => json(&found),
         Output::Yaml => yaml(&found),
-        Output::Table => text(&found, true, context.colours),
-        Output::Wide => text(&found, false, context.colours),
+        Output::Table => context.fold(&text(&found, Some(context.list_width()), context.colours)),
+        Output::Wide => text(&found, None, context.colours),
     })?;
     if let Some(unknown) = unknown(&found.unknown) {
         return Err(UnknownHosts(unknown).into());
@@ -91,7 +88,7 @@ fn unknown(hosts: &[UnknownHost]) -> Option<String> {
     })
 }
 
-fn text(found: &FleetDrift, fits: bool, colours: Colours) -> String {
+fn text(found: &FleetDrift, width: Option<usize>, colours: Colours) -> String {
     let mut text = String::new();
     if !found.applications.is_empty() {
         let mut table = Table::new(0, &["HOST", "APPLICATION", "SYNC", "DRIFT", "COMMIT", "REASON"]);
@@ -105,8 +102,8 @@ fn text(found: &FleetDrift, fits: bool, colours: Colours) -> String {
                 plain(&it.message).into(),
             ]);
         }
-        if fits {
-            table.fit(COLUMNS);
+        if let Some(width) = width {
+            table.fit(width);
         }
         text.push_str(&table.render(colours));
     }

@@ -84,12 +84,13 @@ pub(super) async fn history(args: &FleetHistoryArgs, context: &Context<'_>) -> R
     print(&match args.output {
         Output::Json => json(&entries),
         Output::Yaml => yaml(&entries),
-        Output::Table | Output::Wide => table(&entries, context.clock.now(), context.colours),
+        Output::Table => table(&entries, Some(context.list_width()), context.clock.now(), context.colours),
+        Output::Wide => table(&entries, None, context.clock.now(), context.colours),
     })?;
     Ok(if entries.is_empty() { Verdict::No } else { Verdict::Yes })
 }
 
-fn table(entries: &[FleetHistoryEntry], now: Timestamp, colours: Colours) -> String {
+fn table(entries: &[FleetHistoryEntry], width: Option<usize>, now: Timestamp, colours: Colours) -> String {
     if entries.is_empty() {
         return "no entries yet\n".to_owned();
     }
@@ -108,6 +109,9 @@ fn table(entries: &[FleetHistoryEntry], now: Timestamp, colours: Colours) -> Str
             entry.revision.map_or_else(|| "-".to_owned(), |number| format!("#{number}")).into(),
             entry.commit.as_ref().map_or("-", CommitId::short).into(),
         ]);
+    }
+    if let Some(width) = width {
+        table.fit(width);
     }
     table.render(colours)
 }

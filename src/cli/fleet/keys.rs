@@ -34,26 +34,30 @@ pub(super) async fn keys(args: &FleetKeysArgs, context: &Context<'_>) -> Result<
     print(&match args.output {
         Output::Json => json(&keys),
         Output::Yaml => yaml(&keys),
-        Output::Table | Output::Wide => text(&keys, context.clock.now(), context.colours),
+        Output::Table => context.fold(&text(&keys, context.columns(), context.clock.now(), context.colours)),
+        Output::Wide => text(&keys, None, context.clock.now(), context.colours),
     })?;
     Ok(Verdict::Yes)
 }
 
-fn text(keys: &FleetKeys, now: Timestamp, colours: Colours) -> String {
+fn text(keys: &FleetKeys, width: Option<usize>, now: Timestamp, colours: Colours) -> String {
     let FleetKeys { own, hosts, invites } = keys;
     let mut text = String::new();
     if hosts.is_empty() {
         text.push_str("no host is enrolled; `driftless fleet invite` makes a token for one\n");
     } else {
-        let mut table = Table::new(0, &["HOST", "FINGERPRINT", "ENROLLED", "BY", "HEARD"]);
+        let mut table = Table::new(0, &["HOST", "ENROLLED", "HEARD", "BY", "FINGERPRINT"]);
         for EnrolledHost { host, fingerprint, enrolled, invited_by, heard } in hosts {
             table.row([
                 Cell::painted(Paint::Strong, plain(host)),
-                plain(fingerprint).into(),
                 span(now.since(*enrolled)).into(),
-                plain(&invited_by.to_string()).into(),
                 heard.map_or_else(|| "never".to_owned(), |at| span(now.since(at))).into(),
+                plain(&invited_by.to_string()).into(),
+                plain(fingerprint).into(),
             ]);
+        }
+        if let Some(width) = width {
+            table.fold(width);
         }
         text.push_str(&table.render(colours));
     }
@@ -84,17 +88,17 @@ mod tests {
         };
         let invite = OpenInvite { host: None, invited_by: by, expires: Timestamp(now.0 + 3_600_000) };
         let mut keys = FleetKeys { own: "SHA256:own".to_owned(), hosts: vec![host], invites: vec![invite] };
-        let lines: Vec<String> = text(&keys, now, Colours::Off).lines().map(str::to_owned).collect();
+        let lines: Vec<String> = text(&keys, None, now, Colours::Off).lines().map(str::to_owned).collect();
         assert_eq!(
             lines,
             [
-                "HOST  FINGERPRINT  ENROLLED  BY               HEARD",
-                "nas   SHA256:abc   60s       local user root  never",
+                "HOST  ENROLLED  HEARD  BY               FINGERPRINT",
+                "nas   60s       never  local user root  SHA256:abc",
                 "open invite for any host by local user root, for another 60m",
                 "key of this collector: SHA256:own",
             ]
         );
         keys.hosts.clear();
-        assert!(text(&keys, now, Colours::Off).starts_with("no host is enrolled"));
+        assert!(text(&keys, None, now, Colours::Off).starts_with("no host is enrolled"));
     }
 }

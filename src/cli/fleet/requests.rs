@@ -41,12 +41,15 @@ pub(super) async fn requests(args: &FleetRequestsArgs, context: &Context<'_>) ->
     print(&match args.output {
         Output::Json => json(&requests),
         Output::Yaml => yaml(&requests),
-        Output::Table | Output::Wide => table(&requests, context.clock.now(), context.colours),
+        Output::Table => {
+            context.fold(&table(&requests, context.columns(), context.clock.now(), context.colours))
+        }
+        Output::Wide => table(&requests, None, context.clock.now(), context.colours),
     })?;
     Ok(Verdict::Yes)
 }
 
-fn table(requests: &[FleetRequest], now: Timestamp, colours: Colours) -> String {
+fn table(requests: &[FleetRequest], width: Option<usize>, now: Timestamp, colours: Colours) -> String {
     if requests.is_empty() {
         return "no requests; `driftless fleet request HOST sync APP` makes one\n".to_owned();
     }
@@ -66,6 +69,9 @@ fn table(requests: &[FleetRequest], now: Timestamp, colours: Colours) -> String 
             plain(&it.request.actor.to_string()).into(),
             Cell::painted(paint, plain(&it.state(now))),
         ]);
+    }
+    if let Some(width) = width {
+        table.fold(width);
     }
     table.render(colours)
 }
@@ -103,7 +109,7 @@ mod tests {
             result: Some(result),
             ..waiting.clone()
         };
-        let text = table(&[waiting, refused], now, Colours::Off);
+        let text = table(&[waiting, refused], None, now, Colours::Off);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[1],
@@ -113,6 +119,6 @@ mod tests {
             lines[2],
             "5s   nas   sync           shop         agent  refused: this host does not allow sync"
         );
-        assert!(table(&[], now, Colours::Off).starts_with("no requests"));
+        assert!(table(&[], None, now, Colours::Off).starts_with("no requests"));
     }
 }

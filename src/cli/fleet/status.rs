@@ -20,9 +20,6 @@ use crate::cli::{
     table::{Cell, Table},
 };
 
-/// The width of the table.
-const COLUMNS: usize = 80;
-
 /// Show the hosts of the fleet, worst first.
 ///
 /// A host is Stale after three missed heartbeats and Lost after ten minutes; then its last state is not shown as if it
@@ -32,12 +29,12 @@ const COLUMNS: usize = 80;
 #[command(after_help = "\
 Examples:
   driftless fleet status
-  driftless fleet status --host nas
+  driftless fleet status --only nas
   AWS_ENDPOINT_URL_S3=https://s3.local driftless fleet status --from s3://fleet")]
 pub(in crate::cli) struct FleetStatusArgs {
     /// Show this host with all of its applications.
     #[arg(long, value_name = "HOST")]
-    host: Option<String>,
+    only: Option<String>,
     /// Output format; wide adds versions and labels.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -59,24 +56,27 @@ impl CommandError for UnknownHostName {
 pub(super) async fn status(args: &FleetStatusArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let mut status = Picture::new(&args.picture, context)?.look(context).await?;
     let now = context.clock.now();
-    if let Some(name) = &args.host {
+    let width = (args.output == Output::Table).then(|| context.list_width());
+    if let Some(name) = &args.only {
         status.hosts.retain(|host| host.name == *name);
         let Some(host) = status.hosts.first() else { return Err(UnknownHostName(name.clone()).into()) };
         if matches!(args.output, Output::Table | Output::Wide) {
-            print(&host_text(host, args.output == Output::Wide, now, context.colours))?;
+            let text = host_text(host, width, now, context.colours);
+            print(&if width.is_some() { context.fold(&text) } else { text })?;
             return Ok(Verdict::Yes);
         }
     }
     print(&match args.output {
         Output::Json => json(&status),
         Output::Yaml => yaml(&status),
-        Output::Table => text(&status, false, now, context.colours),
-        Output::Wide => text(&status, true, now, context.colours),
+        Output::Table => context.fold(&text(&status, width, now, context.colours)),
+        Output::Wide => text(&status, None, now, context.colours),
     })?;
     Ok(Verdict::Yes)
 }
 
-fn text(status: &FleetStatus, is_wide: bool, now: Timestamp, colours: Colours) -> String {
+/// The hosts, cut to a width, or with all columns.
+fn text(status: &FleetStatus, width: Option<usize>, now: Timestamp, colours: Colours) -> String {
     let FleetStatus { accepts, hosts, targets, source } = status;
     let mut text = String::new();
     if !accepts && source.is_none() {
@@ -84,7 +84,7 @@ fn text(status: &FleetStatus, is_wide: bool, now: Timestamp, colours: Colours) -
     } else if hosts.is_empty() {
         text.push_str("no host has reported yet: set `report: {to: URL}` in the configuration of a host\n");
     } else {
-        text.push_str(&table(hosts, is_wide, now, colours));
+        text.push_str(&table(hosts, width, now, colours));
     }
     for host in hosts {
         text.push_str(&conflict_line(host, colours));
@@ -113,8 +113,8 @@ fn conflict_line(host: &HostView, colours: Colours) -> String {
 }
 
 /// One host with all of its applications.
-fn host_text(host: &HostView, is_wide: bool, now: Timestamp, colours: Colours) -> String {
-    let mut text = table(std::slice::from_ref(host), is_wide, now, colours);
+fn host_text(host: &HostView, width: Option<usize>, now: Timestamp, colours: Colours) -> String {
+    let mut text = table(std::slice::from_ref(host), width, now, colours);
     text.push_str(&conflict_line(host, colours));
     let Some(report) = &host.report else { return text };
     let versions = [("agent", &report.agent_version), ("engine", &report.engine_version)];
@@ -148,8 +148,8 @@ fn host_text(host: &HostView, is_wide: bool, now: Timestamp, colours: Colours) -
             plain(&application.message).into(),
         ]);
     }
-    if !is_wide {
-        table.fit(COLUMNS);
+    if let Some(width) = width {
+        table.fit(width);
     }
     text.push('\n');
     text.push_str(&table.render(colours));
@@ -160,12 +160,12 @@ fn short(commit: &CommitId) -> &str {
     commit.short().get(..7).unwrap_or(commit.short())
 }
 
-fn table(hosts: &[HostView], is_wide: bool, now: Timestamp, colours: Colours) -> String {
+fn table(hosts: &[HostView], width: Option<usize>, now: Timestamp, colours: Colours) -> String {
     let has_behind = hosts.iter().any(|host| !host.behind.is_empty());
     let mut head = vec!["HOST", "STATE", "HEARD", "COMMIT"];
     head.extend(has_behind.then_some("BEHIND"));
     head.extend(["APPS", "DRIFT"]);
-    if is_wide {
+    if width.is_none() {
         head.extend(["AGENT", "ENGINE", "LABELS"]);
     }
     head.push("REASON");
@@ -183,7 +183,7 @@ fn table(hosts: &[HostView], is_wide: bool, now: Timestamp, colours: Colours) ->
         }
         cells.push(report.map(|report| applications(report)).unwrap_or_default().into());
         cells.push(report.map(|report| report.drift().to_string()).unwrap_or_default().into());
-        if is_wide {
+        if width.is_none() {
             cells.push(report.map_or(String::new(), |report| plain(&report.agent_version)).into());
             cells.push(report.map_or(String::new(), |report| plain(&report.engine_version)).into());
             cells.push(report.map(|report| labels(report)).unwrap_or_default().into());
@@ -191,8 +191,8 @@ fn table(hosts: &[HostView], is_wide: bool, now: Timestamp, colours: Colours) ->
         cells.push(plain(&host.reason).into());
         table.row(cells);
     }
-    if !is_wide {
-        table.fit(COLUMNS);
+    if let Some(width) = width {
+        table.fit(width);
     }
     table.render(colours)
 }
@@ -325,7 +325,7 @@ mod tests {
                 error: "web: it is no gzip".to_owned(),
             }),
         };
-        let text = text(&status, false, now, Colours::Off);
+        let text = text(&status, Some(80), now, Colours::Off);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "HOST  STATE          HEARD  COMMIT   APPS  DRIFT  REASON");
         assert_eq!(lines[1], "web   NeverReported  never                        never reported");
@@ -387,7 +387,7 @@ mod tests {
             report: Some(Arc::new(report)),
             behind: vec![BehindCommit { repository: "infra".to_owned(), newest, commits: Some(3) }],
         };
-        let text = host_text(&host, false, now, Colours::Off);
+        let text = host_text(&host, Some(80), now, Colours::Off);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "HOST  STATE     HEARD  COMMIT  BEHIND        APPS  DRIFT  REASON");
         assert!(
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(lines[5], "mail         Synced  Healthy   aaaaaaa  0");
         assert_eq!(lines[6], "shop         Synced  Degraded  aaaaaaa  0      web.1 is not ready");
         host.state = HostState::Stale;
-        let text = host_text(&host, false, now, Colours::Off);
+        let text = host_text(&host, Some(80), now, Colours::Off);
         assert!(text.contains("as they were when it was last heard"), "{text}");
     }
 }

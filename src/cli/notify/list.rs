@@ -33,7 +33,7 @@ pub(super) async fn list(args: &NotifyListArgs, context: &Context<'_>) -> Result
                 serde_json::to_string(&status).expect("the model's types can be serialised")
             ))?;
         }
-        TextOrJson::Text => print(&text(&status, context.colours))?,
+        TextOrJson::Text => print(&context.fold(&text(&status, context.colours)))?,
     }
     Ok(Verdict::Yes)
 }

@@ -99,6 +99,9 @@ fn write(
             let text = if is_for_people { plain(&text) } else { text };
             std::fs::write(path, text).map_err(source)?;
         }
+        None if output.format == ReportFormat::Text => {
+            print(&context.fold(&painted(&plain(&text), context.colours)))?;
+        }
         None if is_for_people => print(&painted(&plain(&text), context.colours))?,
         None => print(&text)?,
     }

@@ -1,4 +1,5 @@
-//! The log-in with an OpenID provider: a provider that signs real tokens, and a browser that follows its answers.
+//! The log-in with an OpenID provider and the log-out: a provider that signs real tokens and has sessions of its own, and a browser
+//! that follows its answers. `browser` opens both in Chromium.
 
 use std::{
     collections::BTreeMap,
@@ -8,8 +9,10 @@ use std::{
 use axum::{
     Json, Router,
     body::Body,
+    extract::Query,
     extract::State,
     http::{HeaderMap, Request, Response, StatusCode},
+    response::{Html, IntoResponse, Redirect},
     routing::{get, post},
 };
 use base64::{
@@ -52,33 +55,118 @@ struct Behaviour {
     is_unsigned: bool,
     /// Another name of the provider in its settings.
     issuer: Option<String>,
+    /// The provider has no address that ends a session.
+    has_no_log_out: bool,
 }
 
 #[derive(Clone)]
-struct Idp {
-    url: String,
+pub(crate) struct Idp {
+    pub(crate) url: String,
     behaviour: Arc<Mutex<Behaviour>>,
     /// The query of the last log-in.
     asked: Arc<Mutex<BTreeMap<String, String>>>,
+    /// The identity token of the last log-in, and the place that a log-out may lead to.
+    issued: Arc<Mutex<String>>,
+    after_log_out: Arc<Mutex<String>>,
+    server: tokio::task::AbortHandle,
 }
 
-async fn idp() -> Idp {
+pub(crate) async fn idp() -> Idp {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/realm", listener.local_addr().unwrap());
-    let idp = Idp { url, behaviour: Arc::default(), asked: Arc::default() };
+    // Another site than that of the agent, as in reality.
+    let url = format!("http://localhost:{}/realm", listener.local_addr().unwrap().port());
+    let (set, routes) = tokio::sync::oneshot::channel();
+    let server = tokio::spawn(async move { axum::serve(listener, routes.await.unwrap()).await });
+    let idp = Idp {
+        url,
+        behaviour: Arc::default(),
+        asked: Arc::default(),
+        issued: Arc::default(),
+        after_log_out: Arc::default(),
+        server: server.abort_handle(),
+    };
     let routes = Router::new()
         .route("/realm/.well-known/openid-configuration", get(settings))
         .route("/realm/token", post(token))
         .route("/realm/keys", get(keys))
         .route("/realm/me", get(details))
+        .route("/realm/login", get(log_in_form).post(log_in))
+        .route("/realm/logout", get(log_out))
         .with_state(idp.clone());
-    tokio::spawn(async move { axum::serve(listener, routes).await });
+    set.send(routes).unwrap();
     idp
+}
+
+/// The page of the provider. A person with a session there is sent back at once.
+async fn log_in_form(
+    State(idp): State<Idp>,
+    headers: HeaderMap,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> axum::response::Response {
+    *idp.asked.lock().unwrap() = query;
+    if headers.get("cookie").is_some_and(|cookie| cookie.to_str().unwrap().contains("provider=ada")) {
+        return Redirect::to(&idp.answer()).into_response();
+    }
+    Html("<!doctype html><form method=post><button autofocus>I am Ada</button></form>").into_response()
+}
+
+/// Begins a session at the provider.
+async fn log_in(State(idp): State<Idp>) -> axum::response::Response {
+    ([("set-cookie", "provider=ada; HttpOnly; SameSite=Lax")], Redirect::to(&idp.answer())).into_response()
+}
+
+/// Ends the session at the provider. It asks a person who comes without the identity token, as real ones do.
+async fn log_out(
+    State(idp): State<Idp>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> axum::response::Response {
+    let is_known = query.get("post_logout_redirect_uri") == Some(&*idp.after_log_out.lock().unwrap());
+    if query["client_id"] != "driftless" || !is_known {
+        return StatusCode::BAD_REQUEST.into_response();
+    }
+    if query.get("id_token_hint") != Some(&*idp.issued.lock().unwrap()) {
+        return Html("<!doctype html>Do you want to log out?").into_response();
+    }
+    let gone = "provider=; HttpOnly; SameSite=Lax; Max-Age=0";
+    ([("set-cookie", gone)], Redirect::to(&query["post_logout_redirect_uri"])).into_response()
+}
+
+impl Idp {
+    /// The settings of an agent at `url` for this provider.
+    pub(crate) fn settings(&self, url: &str) -> Oidc {
+        let settings = Oidc {
+            issuer: self.url.clone(),
+            client_id: "driftless".to_owned(),
+            client_secret: None,
+            url: url.to_owned(),
+            requested_scopes: Vec::new(),
+            user_claim: "preferred_username".to_owned(),
+            groups_claim: "groups".to_owned(),
+            groups: vec![("ops".to_owned(), vec![Scope::parse("act:app/shop").unwrap()])],
+            users: vec![("root".to_owned(), vec![Scope::Admin])],
+            ca_file: None,
+        };
+        *self.after_log_out.lock().unwrap() = settings.after_log_out();
+        settings
+    }
+
+    /// A provider for an agent at `url`.
+    pub(crate) fn provider(&self, url: &str) -> Provider {
+        Provider::new(self.settings(url), Arc::new(|| Ok(Some(SECRET.to_owned()))), Clock::System)
+    }
+
+    /// The place with the code and the state that a browser is sent back to.
+    fn answer(&self) -> String {
+        let asked = self.asked.lock().unwrap();
+        format!("{}?code={CODE}&state={}", asked["redirect_uri"], asked["state"])
+    }
 }
 
 async fn settings(State(idp): State<Idp>) -> Json<Value> {
     let at = |path: &str| format!("{}/{path}", idp.url);
+    let has_log_out = !idp.behaviour.lock().unwrap().has_no_log_out;
     Json(json!({
+        "end_session_endpoint": has_log_out.then(|| at("logout")),
         "issuer": idp.behaviour.lock().unwrap().issuer.clone().unwrap_or_else(|| idp.url.clone()),
         "authorization_endpoint": at("login"), "token_endpoint": at("token"), "jwks_uri": at("keys"),
         "userinfo_endpoint": at("me"), "scopes_supported": ["openid", "profile", "groups"],
@@ -126,6 +214,7 @@ async fn token(State(idp): State<Idp>, headers: HeaderMap, body: String) -> (Sta
         let key = EncodingKey::from_ec_der(&BASE64_STANDARD.decode(SIGNING_KEY).unwrap());
         encode(&header, &claims, &key).unwrap()
     };
+    token.clone_into(&mut idp.issued.lock().unwrap());
     (StatusCode::OK, Json(json!({"access_token": "at", "token_type": "Bearer", "id_token": token})))
 }
 
@@ -167,20 +256,7 @@ impl Ended {
 
 async fn fixture() -> Fixture {
     let idp = idp().await;
-    let settings = Oidc {
-        issuer: idp.url.clone(),
-        client_id: "driftless".to_owned(),
-        client_secret: None,
-        url: "https://driftless.example/agents/nas".to_owned(),
-        requested_scopes: Vec::new(),
-        user_claim: "preferred_username".to_owned(),
-        groups_claim: "groups".to_owned(),
-        groups: vec![("ops".to_owned(), vec![Scope::parse("act:app/shop").unwrap()])],
-        users: vec![("root".to_owned(), vec![Scope::Admin])],
-        ca_file: None,
-    };
-    let secret = Arc::new(|| Ok(Some(SECRET.to_owned())));
-    let provider = Provider::new(settings, secret, Clock::System);
+    let provider = idp.provider("https://driftless.example/agents/nas");
     let sample::Agent { handle, store, inbox } = agent([shop(), blog()]);
     let router = router(handle, store.clone(), Access::closed().with_provider(Some(provider)));
     Fixture { idp, router, store, _inbox: inbox }
@@ -229,10 +305,64 @@ impl Fixture {
     }
 
     async fn act(&self, path: &str, cookie: &str) -> StatusCode {
+        self.post(path, cookie).await.status()
+    }
+
+    async fn post(&self, path: &str, cookie: &str) -> Response<Body> {
         let request = Request::builder().method("POST").uri(path).header("host", "driftless.example");
         let request = request.header("cookie", cookie).header("origin", "https://driftless.example");
-        self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status()
+        self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
     }
+
+    /// Logs out: the query of the URL at the provider, if there is one, and the page.
+    async fn log_out(&self, session: &str) -> (Option<BTreeMap<String, String>>, String) {
+        let (parts, body) = self.post("/logout", session).await.into_parts();
+        let cookie = parts.headers["set-cookie"].to_str().unwrap();
+        assert!(cookie.starts_with("driftless_session=;") && cookie.contains("Max-Age=0"), "{cookie}");
+        let page = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+        let url =
+            parts.headers.get("refresh").map(|value| value.to_str().unwrap().trim_start_matches("0;url="));
+        let query = url.map(|url| {
+            let url = reqwest::Url::parse(url).unwrap();
+            assert_eq!(url.path(), "/realm/logout");
+            url.query_pairs().into_owned().collect()
+        });
+        (query, page)
+    }
+}
+
+#[tokio::test]
+async fn log_out_ends_the_session_at_the_provider_too() {
+    let it = fixture().await;
+    let (session, _) = it.log_in().await.session().unwrap();
+    let (query, page) = it.log_out(&session).await;
+    let query = query.unwrap();
+    assert_eq!(query["client_id"], "driftless");
+    assert_eq!(query["post_logout_redirect_uri"], "https://driftless.example/agents/nas/login");
+    assert_eq!(query["id_token_hint"], *it.idp.issued.lock().unwrap());
+    assert!(page.contains("You are logged out here"), "{page}");
+    // A session of before a restart has no identity token any more, so the provider asks the person.
+    let (query, _) = it.log_out(&session).await;
+    let query = query.unwrap();
+    assert!(!query.contains_key("id_token_hint") && query["client_id"] == "driftless", "{query:?}");
+}
+
+#[tokio::test]
+async fn log_out_works_without_the_provider() {
+    let it = fixture().await;
+    it.change(|behaviour| behaviour.has_no_log_out = true);
+    let (session, _) = it.log_in().await.session().unwrap();
+    assert_eq!(it.log_out(&session).await, (None, String::new()));
+    // The agent starts again while the provider is gone.
+    let it = fixture().await;
+    let (session, _) = it.log_in().await.session().unwrap();
+    it.idp.server.abort();
+    let provider = it.idp.provider("https://driftless.example/agents/nas");
+    let sample::Agent { handle, store: _, inbox: _inbox } = agent([shop()]);
+    let router = router(handle, it.store.clone(), Access::closed().with_provider(Some(provider)));
+    let (query, page) = Fixture { router, ..it }.log_out(&session).await;
+    assert_eq!(query, None);
+    assert!(page.contains("still logged in at localhost") && page.contains("Log in again"), "{page}");
 }
 
 #[tokio::test]

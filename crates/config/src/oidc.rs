@@ -46,6 +46,11 @@ impl Oidc {
         format!("{}/{OIDC_CALLBACK}", self.url)
     }
 
+    /// The URL that the provider sends a browser back to after a log-out: the form to log in.
+    pub fn after_log_out(&self) -> String {
+        format!("{}/login", self.url)
+    }
+
     /// Whether a URL may be asked: with TLS, or on this machine.
     pub fn is_safe(url: &str) -> bool {
         (url.starts_with("https://") || url.starts_with("http://")) && !is_in_clear(url)

@@ -1,9 +1,10 @@
 //! Logs people in with an OpenID provider: the code flow with PKCE, and the check of the identity token.
 //!
 //! [`Provider::begin`] makes the URL that a browser is sent to, and [`Provider::finish`] exchanges the code that it comes back
-//! with. Nothing is stored between the two: everything that must not be guessed follows from the secret of [`Attempt`].
+//! with. [`Provider::log_out`] makes the URL that ends the session at the provider. Nothing is stored between the requests: everything that must not be guessed follows from the secret of [`Attempt`].
 //!
-//! Rules: OpenID Connect Core 1.0, OpenID Connect Discovery 1.0, RFC 7636 (PKCE), RFC 9207 (`iss` in the answer).
+//! Rules: OpenID Connect Core 1.0, OpenID Connect Discovery 1.0, OpenID Connect RP-Initiated Logout 1.0, RFC 7636 (PKCE),
+//! RFC 9207 (`iss` in the answer).
 //!
 //! ```
 //! use driftless_oidc::Attempt;
@@ -23,4 +24,4 @@ mod provider;
 pub use attempt::Attempt;
 pub use error::Error;
 pub use person::Person;
-pub use provider::{Answer, Provider, ReadSecret};
+pub use provider::{Answer, IdToken, LoggedIn, Provider, ReadSecret};

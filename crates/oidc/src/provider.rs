@@ -1,6 +1,6 @@
 //! The provider: its settings, the URL of a log-in, and the exchange of the code.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use driftless_clock::Clock;
@@ -59,9 +59,37 @@ struct Endpoints {
     token_endpoint: String,
     jwks_uri: String,
     userinfo_endpoint: Option<String>,
+    /// OpenID Connect RP-Initiated Logout 1.0, section 2.1.
+    end_session_endpoint: Option<String>,
     #[serde(default)]
     scopes_supported: Vec<String>,
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
+}
+
+/// A log-in that has succeeded.
+#[derive(Debug)]
+pub struct LoggedIn {
+    /// The person.
+    pub person: Person,
+    /// The identity token, which ends the session at the provider.
+    pub id_token: IdToken,
+}
+
+/// The identity token of a person. It is never shown, logged or stored.
+#[derive(Clone)]
+pub struct IdToken(String);
+
+impl IdToken {
+    /// Its length in bytes.
+    pub fn size(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Debug for IdToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IdToken(…)")
+    }
 }
 
 #[derive(Deserialize)]
@@ -101,13 +129,13 @@ impl Provider {
         Ok(url.into())
     }
 
-    /// The person whom an answer of the provider is about.
+    /// The person whom an answer of the provider is about, with the identity token.
     ///
     /// # Errors
     ///
     /// If the answer is an error or belongs to another log-in, if the provider cannot be asked, or if its identity token is not
     /// valid.
-    pub async fn finish(&self, attempt: &Attempt, answer: &Answer) -> Result<Person, Error> {
+    pub async fn finish(&self, attempt: &Attempt, answer: &Answer) -> Result<LoggedIn, Error> {
         if !attempt.has_state(&answer.state) {
             return Err(Error::OtherAttempt);
         }
@@ -144,7 +172,30 @@ impl Provider {
                 identity.entry(name).or_insert(value);
             }
         }
-        Person::new(&identity, &self.settings)
+        let person = Person::new(&identity, &self.settings)?;
+        Ok(LoggedIn { person, id_token: IdToken(token) })
+    }
+
+    /// The URL at the provider that ends the person's session there and leads back (OpenID Connect RP-Initiated Logout 1.0,
+    /// section 2). `None`: the provider has none.
+    ///
+    /// # Errors
+    ///
+    /// If the provider's settings cannot be read.
+    pub async fn log_out(&self, id_token: Option<&IdToken>) -> Result<Option<String>, Error> {
+        let endpoints = self.endpoints().await?;
+        let Some(endpoint) = &endpoints.end_session_endpoint else { return Ok(None) };
+        let mut url = parse(endpoint, FIND)?;
+        let mut query = url.query_pairs_mut();
+        // Without a token, the provider asks the person.
+        if let Some(IdToken(token)) = id_token {
+            query.append_pair("id_token_hint", token);
+        }
+        query
+            .append_pair("client_id", &self.settings.client_id)
+            .append_pair("post_logout_redirect_uri", &self.settings.after_log_out());
+        drop(query);
+        Ok(Some(url.into()))
     }
 
     /// Asks the provider for its settings, as a log-in would.
@@ -185,7 +236,7 @@ impl Provider {
             return Err(Error::OtherIssuer { configured, found: shown(&found.issuer) });
         }
         let all = [&found.authorization_endpoint, &found.token_endpoint, &found.jwks_uri];
-        for url in all.into_iter().chain(&found.userinfo_endpoint) {
+        for url in all.into_iter().chain(&found.userinfo_endpoint).chain(&found.end_session_endpoint) {
             if !Oidc::is_safe(url) {
                 return Err(Error::Unsafe(shown(url)));
             }

@@ -23,7 +23,7 @@ use driftless_clock::Clock;
 use driftless_config::TrustedProxy;
 use driftless_fleet::HostSignature;
 use driftless_model::{Actor, ActorKind, AppName, Scope};
-use driftless_oidc::Answer;
+use driftless_oidc::{Answer, LoggedIn};
 use driftless_store::{Store, TOKEN_PREFIX, is_token};
 
 /// The longest name of a user that is taken from a header, in characters.
@@ -260,7 +260,7 @@ impl Authenticator {
         if let Some(address) = from {
             self.failures.check(address).map_err(|seconds| Error::TooMany { seconds })?;
         }
-        let (person, next) = match login.finish(answer, headers).await {
+        let (LoggedIn { person, id_token }, next) = match login.finish(answer, headers).await {
             Ok(found) => found,
             Err(error) => {
                 if let Some(address) = from {
@@ -274,7 +274,23 @@ impl Authenticator {
         let holder = Holder::Person(person);
         let key = self.signing_key(&holder).ok_or(Error::Unauthorized)?;
         let session = Session::new(holder, self.clock.now());
-        Ok((session.sealed(&key), identity(actor, scopes, Credential::Cookie, from), next))
+        let cookie = session.sealed(&key);
+        if !scopes.is_empty() {
+            login.keep_id_token(&cookie, session.end, id_token);
+        }
+        Ok((cookie, identity(actor, scopes, Credential::Cookie, from), next))
+    }
+
+    /// The URL at the OpenID provider that ends the session of a person there. `None`: the session is of a token, or the provider
+    /// has no such URL.
+    pub(crate) async fn log_out_url(&self, headers: &HeaderMap) -> Result<Option<String>, Error> {
+        let Some((text, login)) = cookie(headers, SESSION_COOKIE).zip(self.provider_login.as_ref()) else {
+            return Ok(None);
+        };
+        match session::parse(text, self.clock.now()) {
+            Some((Session { holder: Holder::Person(_), .. }, _)) => login.log_out(text).await,
+            Some(_) | None => Ok(None),
+        }
     }
 
     /// The actor and scopes of a cookie. A session ends with its token.

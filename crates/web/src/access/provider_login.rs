@@ -1,8 +1,13 @@
 //! The log-in with the OpenID provider: the cookie that ties the two requests of a browser together, and the exchange.
 //!
-//! Nothing is stored. The secrets of a log-in follow from the session key and a random number in the cookie.
+//! Nothing is stored. The secrets of a log-in follow from the session key and a random number in the cookie. Identity tokens, with
+//! which a log-out ends the session at the provider, are in memory alone.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -16,13 +21,19 @@ use driftless_agent::random_key;
 use driftless_clock::Clock;
 use driftless_config::Oidc;
 use driftless_model::{Timestamp, error_chain};
-use driftless_oidc::{Answer, Attempt, Error as ProviderError, Person, Provider};
+use driftless_oidc::{Answer, Attempt, Error as ProviderError, IdToken, LoggedIn, Provider};
 
 /// The name of the cookie of a log-in.
 const ATTEMPT_COOKIE: &str = "driftless_login";
 
 /// The time that a person has at the provider.
 const LIFETIME: Duration = Duration::from_mins(10);
+
+/// Identity tokens that are kept at the same time. Without one, the provider asks the person who logs out.
+const MOST_ID_TOKENS: usize = 1000;
+
+/// The longest identity token that is kept, in bytes: a log-out has it in a URL.
+const LONGEST_ID_TOKEN: usize = 6000;
 
 /// Requests that wait for the provider at the same time.
 const MOST_AT_ONCE: usize = 8;
@@ -33,11 +44,13 @@ pub(crate) struct ProviderLogin {
     key: [u8; 32],
     clock: Clock,
     busy: Semaphore,
+    /// By the digest of the session's cookie, with the end of the session.
+    id_tokens: Mutex<BTreeMap<[u8; 32], (Timestamp, IdToken)>>,
 }
 
 impl ProviderLogin {
     pub(super) fn new(provider: Arc<Provider>, key: [u8; 32], clock: Clock) -> Self {
-        Self { provider, key, clock, busy: Semaphore::new(MOST_AT_ONCE) }
+        Self { provider, key, clock, busy: Semaphore::new(MOST_AT_ONCE), id_tokens: Mutex::default() }
     }
 
     pub(crate) fn settings(&self) -> &Oidc {
@@ -84,18 +97,40 @@ impl ProviderLogin {
         Ok((url, format!("{ATTEMPT_COOKIE}={text}.{mac}; {attributes}")))
     }
 
-    /// Ends a log-in: the person, and the page to show.
+    /// Ends a log-in: the person with the identity token, and the page to show.
     pub(super) async fn finish(
         &self,
         answer: &Answer,
         headers: &HeaderMap,
-    ) -> Result<(Person, String), Error> {
+    ) -> Result<(LoggedIn, String), Error> {
         let _seat = self.busy.try_acquire().map_err(|_| busy())?;
         let text = cookie(headers, ATTEMPT_COOKIE);
         let opened = text.and_then(|text| self.open(text, self.clock.now()));
         let (attempt, next) = opened.ok_or_else(|| failed(&ProviderError::OtherAttempt))?;
-        let person = self.provider.finish(&attempt, answer).await.map_err(|error| failed(&error))?;
-        Ok((person, next))
+        let logged_in = self.provider.finish(&attempt, answer).await.map_err(|error| failed(&error))?;
+        Ok((logged_in, next))
+    }
+
+    /// Keeps the identity token of a session until its end.
+    pub(super) fn keep_id_token(&self, session: &str, end: Timestamp, id_token: IdToken) {
+        if id_token.size() > LONGEST_ID_TOKEN {
+            return;
+        }
+        let now = self.clock.now();
+        let mut kept = self.id_tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|_, (end, _)| *end > now);
+        if kept.len() < MOST_ID_TOKENS {
+            kept.insert(Sha256::digest(session).into(), (end, id_token));
+        }
+    }
+
+    /// Ends a session: the URL that ends the person's session at the provider. `None`: the provider has none.
+    pub(super) async fn log_out(&self, session: &str) -> Result<Option<String>, Error> {
+        let _seat = self.busy.try_acquire().map_err(|_| busy())?;
+        let digest: [u8; 32] = Sha256::digest(session).into();
+        let kept = self.id_tokens.lock().unwrap_or_else(PoisonError::into_inner).remove(&digest);
+        let id_token = kept.map(|(_, id_token)| id_token);
+        self.provider.log_out(id_token.as_ref()).await.map_err(|error| Error::Provider(error_chain(&error)))
     }
 
     /// The log-in of a cookie. `None`: the cookie is not of this agent, or its time is over.

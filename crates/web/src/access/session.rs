@@ -34,7 +34,7 @@ pub(super) enum Holder {
 /// The session of a browser.
 pub(super) struct Session {
     pub(super) holder: Holder,
-    end: Timestamp,
+    pub(super) end: Timestamp,
 }
 
 impl Holder {

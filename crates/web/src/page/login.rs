@@ -74,9 +74,45 @@ pub(crate) async fn log_in(
     Ok(redirect(&place, &session::set_cookie(&cookie, None, is_secure)))
 }
 
-/// Removes the cookie.
-pub(crate) async fn log_out(Caller(_): Caller) -> Response {
-    redirect("./", &session::remove_cookie())
+/// Removes the cookie. A person who has logged in with the OpenID provider is led there, to end the session there too.
+pub(crate) async fn log_out(Caller(_): Caller, State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let authenticator = &shared.authenticator;
+    let host = authenticator.provider_login().map(ProviderLogin::host).unwrap_or_default();
+    let (text, refresh) = match authenticator.log_out_url(&headers).await {
+        Ok(None) => return redirect("./", &session::remove_cookie()),
+        Ok(Some(url)) => {
+            let text =
+                html! { "You are logged out here. " a href=(Text(&url)) { "Log out at " (Text(host)) } };
+            (text, Some(format!("0;url={url}")))
+        }
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a person has logged out here, and the OpenID provider could not be asked to end the session there"
+            );
+            let text = html! {
+                "You are logged out here, and still logged in at " (Text(host)) ": " (Text(&error)) ". "
+                a href="login" { "Log in again" }
+            };
+            (text, None)
+        }
+    };
+    // A redirect of a form to another host is against the content security policy of the page that has the form.
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(&root_of("/logout"), "Log out"))
+            body.login { main { p { (text) } } }
+        }
+    };
+    let mut response = Html(page.into_string()).into_response();
+    let cookie = Some((header::SET_COOKIE, session::remove_cookie()));
+    for (name, value) in cookie.into_iter().chain(refresh.map(|value| (header::REFRESH, value))) {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
 }
 
 fn redirect(place: &str, cookie: &str) -> Response {

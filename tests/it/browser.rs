@@ -3,6 +3,7 @@
 //! `DRIFTLESS_SCREENSHOTS=FOLDER` also writes a picture of each page in both themes and two widths.
 
 use std::{
+    collections::BTreeMap,
     fs,
     net::SocketAddr,
     path::PathBuf,
@@ -13,8 +14,11 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use driftless_agent::RequestKind;
+use driftless_config::Fleet;
+use driftless_fleet::HostReport;
 use driftless_model::{
-    Actor, ApiToken, AppName, Application, DriftAction, HealthStatus, Scope, SyncStatus, Timestamp,
+    Actor, ApiToken, AppName, Application, AuditEntry, AuditResult, DriftAction, HealthStatus, Outcome,
+    RepositoryStatus, Scope, SyncStatus, Timestamp, Until,
 };
 use driftless_store::Store;
 use driftless_web::{Access, Token, router, serve};
@@ -25,7 +29,8 @@ use tokio::{
 };
 
 use crate::{
-    page::many,
+    columns, oidc,
+    page::{many, scaled_wait},
     sample::{self, LastWords, agent, answer, blog, crashing, shop},
 };
 
@@ -163,16 +168,45 @@ impl Browser {
 
     async fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("DRIFTLESS_SCREENSHOTS") else { return };
-        let picture = self.get("/screenshot").await.unwrap();
-        let bytes = BASE64_STANDARD.decode(picture.as_str().unwrap()).unwrap();
+        let ask = async |command: &str, parameters: Value| {
+            self.post("/goog/cdp/execute", json!({"cmd": command, "params": parameters})).await
+        };
+        // All of the page, also what is below the window.
+        let metrics = ask("Page.getLayoutMetrics", json!({})).await;
+        let height = metrics["cssContentSize"]["height"].as_f64().unwrap().min(4000.0);
+        let width = self.run("return innerWidth").await;
+        let clip = json!({"x": 0, "y": 0, "width": width, "height": height, "scale": 1});
+        let picture =
+            ask("Page.captureScreenshot", json!({"captureBeyondViewport": true, "clip": clip})).await;
+        let bytes = BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
         fs::create_dir_all(&folder).unwrap();
         fs::write(PathBuf::from(folder).join(format!("{name}.png")), bytes).unwrap();
     }
 
-    async fn size(&self, width: u32) {
+    async fn size(&self, width: u32, height: u32) {
         let metrics = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params":
-            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}});
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}});
         self.post("/goog/cdp/execute", metrics).await;
+    }
+
+    /// Moves the focus with the tab key to the element of an id.
+    async fn tab_to(&self, id: &str) {
+        for _ in 0..30 {
+            self.press("\u{e004}").await;
+            if self.run("return document.activeElement.id").await == id {
+                return;
+            }
+        }
+        panic!("the tab key does not lead to {id}: {}", self.text().await);
+    }
+
+    /// Asserts that the page fits into the window, and so do its tables in a narrow one.
+    async fn fits(&self, page: &str, width: u32) {
+        let overflow = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+        assert_eq!(self.run(overflow).await, 0, "{page} at {width} px scrolls to the side");
+        let wide = "return [...document.querySelectorAll('.scroll')].filter((it) => it.scrollWidth > it.clientWidth)\
+                    .map((it) => it.innerText)";
+        assert_eq!(self.run(wide).await, json!([]), "tables of {page} at {width} px scroll to the side");
     }
 }
 
@@ -185,7 +219,11 @@ struct Served {
 }
 
 async fn served(applications: Vec<Application>, access: Access) -> Served {
-    let sample::Agent { handle, store, inbox } = agent(applications);
+    serve_agent(agent(applications), access).await
+}
+
+async fn serve_agent(agent: sample::Agent, access: Access) -> Served {
+    let sample::Agent { handle, store, inbox } = agent;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let applications = inbox.applications.clone();
@@ -201,10 +239,23 @@ impl Served {
         format!("http://{}{path}", self.address)
     }
 
-    /// Stores a revision of `shop`, and returns its number.
-    fn begin_revision(&self) -> u64 {
-        let compose = br#"{"app":"shop","format":"compose","project":"shop","workloads":{}}"#;
-        let stack: driftless_model::Stack = serde_json::from_slice(compose).unwrap();
+    /// Stores a revision of `shop` that has succeeded, and one that runs. Returns the number of the first one.
+    fn begin_revisions(&self) -> u64 {
+        let first = self.begin_revision("shop");
+        self.store.finish_revision(&"shop".into(), first, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
+        let next = self.begin_revision("shop-2");
+        let reason = "ProgressDeadlineExceeded: web made no progress in 600 s".to_owned();
+        self.store
+            .finish_revision(&"shop".into(), next, &Outcome::Failed { reason }, &BTreeMap::new())
+            .unwrap();
+        self.begin_revision("shop-3");
+        first
+    }
+
+    fn begin_revision(&self, project: &str) -> u64 {
+        let compose =
+            format!(r#"{{"app":"shop","format":"compose","project":"{project}","workloads":{{}}}}"#);
+        let stack: driftless_model::Stack = serde_json::from_str(&compose).unwrap();
         let revision = self.store.begin_revision(
             &driftless_store::NewRevision {
                 app: "shop".into(),
@@ -224,6 +275,43 @@ impl Served {
         let applications = applications.into_iter().map(|it| (it.name.clone(), Arc::new(it))).collect();
         self.applications.send_replace(Arc::new(applications));
     }
+}
+
+/// An agent, which is a collector too, with data on each of its pages.
+async fn served_with_everything() -> Served {
+    let mut gone = shop();
+    gone.name = "gone".into();
+    gone.status.message = "gone is not in Git any more".to_owned();
+    let mut scaled = shop();
+    scaled.status.waits = vec![scaled_wait()];
+    let agent = agent([scaled, blog(), crashing(), gone]);
+    agent
+        .inbox
+        .repositories
+        .send_replace(Arc::new(vec![RepositoryStatus { name: "infra".to_owned(), ..many(5).1.remove(0) }]));
+    for (app, reason, message) in [
+        ("shop", "Scaled", "2 instances until 2026-01-01T02:00:00Z, instead of the number in Git"),
+        ("blog", "BackOff", "registry.example.com/blog:2.0.0: manifest unknown, next try in 40s"),
+        ("blog", "BackOff", "registry.example.com/blog:2.0.0: manifest unknown, next try in 80s"),
+    ] {
+        agent.happens(sample::event(app, reason, message));
+    }
+    let hour = Duration::from_hours(1);
+    agent.store.append_audit(columns::audit_entry(), hour).unwrap();
+    let accepted =
+        AuditEntry { result: AuditResult::Accepted, message: String::new(), ..columns::audit_entry() };
+    agent.store.append_audit(AuditEntry { app: Some("shop".into()), ..accepted }, hour).unwrap();
+    let handle = agent.handle.clone().with_fleet(Fleet { accept: true, ..Fleet::default() });
+    let served = serve_agent(sample::Agent { handle, ..agent }, Access::loopback()).await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let report = columns::host_report();
+    let well = HostReport { host: "nas-2".to_owned(), applications: Vec::new(), ..report.clone() };
+    for report in [report, well] {
+        let request = client.put(served.url(&format!("/api/v1/fleet/hosts/{}", report.host)));
+        let answer = request.body(serde_json::to_vec(&report).unwrap()).send().await.unwrap();
+        assert_eq!(answer.status(), 204);
+    }
+    served
 }
 
 fn drifted() -> Application {
@@ -267,7 +355,7 @@ async fn drift_appears_and_heals_without_a_reload() {
 #[ignore = "needs Chromium: make browser"]
 async fn rollback_works_by_keyboard_alone() {
     let served = served(vec![shop(), blog()], Access::loopback()).await;
-    let revision = served.begin_revision();
+    let revision = served.begin_revisions();
     let browser = Browser::open("light").await;
     browser.visit(&served.url("/")).await;
     browser.press("?").await;
@@ -277,21 +365,25 @@ async fn rollback_works_by_keyboard_alone() {
     browser.until("Escape closes it", "return !document.getElementById('keys').open").await;
     browser.press("jj\u{e007}").await;
     browser.shows("Git says").await;
-    let number = revision;
-    browser.visit(&served.url(&format!("/applications/shop/rollback?to={number}"))).await;
-    browser.shows("Serve the winter catalogue").await;
+    browser.press("b").await;
+    browser.shows(&format!("To revision #{revision}")).await;
     browser.shows("Until").await;
     assert!(
         served.seen.lock().unwrap().iter().all(|it| matches!(it.1, RequestKind::Drift(_))),
         "nothing is done yet"
     );
-    browser.run("document.getElementById('reason').focus()").await;
-    browser.press("orders fail\u{e007}").await;
+    browser.tab_to("reason").await;
+    browser.press("orders fail").await;
+    // The next field is a list: the arrow chooses its second entry.
+    browser.tab_to("until").await;
+    browser.press("\u{e015}").await;
+    browser.press("\u{e004}\u{e007}").await;
     browser.shows("The rollback was accepted").await;
     let asked = served.seen.lock().unwrap().last().cloned().unwrap();
     let RequestKind::Rollback(rollback) = asked.1 else { panic!("{asked:?}") };
-    assert_eq!((rollback.to, rollback.reason), (Some(number.to_string()), "orders fail".to_owned()));
-    browser.visit(&served.url("/audit")).await;
+    assert_eq!(rollback.reason, "orders fail");
+    assert_eq!(rollback.until, Until::NextCommit);
+    browser.press("a").await;
     browser.shows("orders fail").await;
     browser.console_is_clean("").await;
 }
@@ -348,10 +440,11 @@ async fn overview_of_500_applications_filters_at_once() {
     let browser = Browser::open("light").await;
     browser.visit(&served.url("/")).await;
     browser.shows("500 applications").await;
+    browser.size(1280, 1200).await;
     let seen = "return [...document.querySelectorAll('tr[id^=a-]')].filter((row) => \
-                row.getBoundingClientRect().top < 1200 && row.offsetHeight > 0).length";
+                row.getBoundingClientRect().bottom <= innerHeight && row.offsetHeight > 0).length";
     let rows = browser.run(seen).await.as_u64().unwrap();
-    assert!(rows >= 50, "{rows} rows on a screen of 1200 pixels");
+    assert!(rows >= 50, "{rows} whole rows on a screen of 1280 x 1200 pixels");
     browser.picture("overview-many-light-1280").await;
     browser.press("/application-123").await;
     let visible = "return [...document.querySelectorAll('tr[id^=a-]')].filter((row) => row.offsetHeight > 0).length === 1";
@@ -363,11 +456,8 @@ async fn overview_of_500_applications_filters_at_once() {
 #[tokio::test]
 #[ignore = "needs Chromium: make browser"]
 async fn pages_are_accessible_in_both_themes() {
-    let mut gone = shop();
-    gone.name = "gone".into();
-    gone.status.message = "gone is not in Git any more".to_owned();
-    let served = served(vec![shop(), blog(), crashing(), gone], Access::loopback()).await;
-    let revision = format!("/applications/shop/revisions/{}", served.begin_revision());
+    let served = served_with_everything().await;
+    let revision = format!("/applications/shop/revisions/{}", served.begin_revisions() + 1);
     for theme in ["light", "dark"] {
         let browser = Browser::open(theme).await;
         for (name, path) in [
@@ -383,30 +473,63 @@ async fn pages_are_accessible_in_both_themes() {
             ("remove", "/applications/gone/remove"),
             ("rollback", "/applications/shop/rollback"),
             ("restart", "/applications/shop/restart?workload=web"),
+            ("scale", "/applications/shop/scale?workload=web"),
+            ("reset-scale", "/applications/shop/reset-scale?workload=web"),
             ("revision", revision.as_str()),
             ("logs", "/applications/crash/logs/shop-web-1"),
             ("repository", "/repositories/infra"),
             ("fleet", "/fleet"),
+            ("host", "/fleet/nas-in-the-cellar-of-the-old-house"),
             ("audit", "/audit"),
             ("missing", "/applications/nothing"),
         ] {
             for width in [390, 1280] {
-                browser.size(width).await;
+                browser.size(width, 900).await;
                 browser.visit(&served.url(path)).await;
-                let overflow =
-                    "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
-                assert_eq!(browser.run(overflow).await, 0, "{name} at {width} px scrolls to the side");
+                browser.fits(name, width).await;
                 browser.picture(&format!("{name}-{theme}-{width}")).await;
                 browser.is_accessible(&format!("{name}, {theme}, {width}")).await;
             }
         }
         for width in [360, 2560] {
-            browser.size(width).await;
+            browser.size(width, 900).await;
             browser.visit(&served.url("/applications/blog")).await;
-            let overflow =
-                "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
-            assert_eq!(browser.run(overflow).await, 0, "at {width} px");
+            browser.fits("application", width).await;
         }
         browser.console_is_clean("404").await;
     }
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn person_logs_in_and_out_with_the_provider() {
+    let idp = oidc::idp().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let sample::Agent { handle, store, inbox } = agent([shop(), blog()]);
+    tokio::spawn(answer(inbox, Arc::default()));
+    let access = Access::closed().with_provider(Some(idp.provider(&url)));
+    tokio::spawn(serve(listener, router(handle, store, access), std::future::pending()));
+    let browser = Browser::open("light").await;
+    browser.visit(&format!("{url}/applications/shop")).await;
+    browser.shows("Log in with localhost").await;
+    browser.picture("login-provider-light-1280").await;
+    browser.is_accessible("login with a provider").await;
+    browser.press("\u{e004}\u{e007}").await;
+    browser.shows("I am Ada").await;
+    browser.press("\u{e007}").await;
+    browser.shows("Git says").await;
+    assert_eq!(browser.run("return location.href").await, format!("{url}/applications/shop"));
+    browser.shows("user ada").await;
+    assert_eq!(browser.run("return document.cookie").await, "", "no script reads the cookie");
+    browser.run("[...document.querySelectorAll('header button')].at(-1).focus()").await;
+    browser.press("\u{e007}").await;
+    // The provider has ended its session, and has sent the browser back.
+    browser.until("the form to log in", &format!("return location.href === '{url}/login'")).await;
+    browser.shows("Log in with localhost").await;
+    browser.visit(&format!("{url}/applications/shop")).await;
+    browser.shows("Log in with localhost").await;
+    browser.press("\u{e004}\u{e007}").await;
+    browser.shows("I am Ada").await;
+    browser.console_is_clean("40").await;
 }

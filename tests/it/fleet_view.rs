@@ -195,7 +195,7 @@ async fn host_shows_unwell_applications_and_its_page_all() {
     report.engine_version = "20.10.24".to_owned();
     collector.report(&report).await;
     let page = collector.page("/fleet").await;
-    assert!(page.contains("40 of 48") && page.contains("<td>3</td>"), "{page}");
+    assert!(page.contains("40 of 48") && page.contains("data-label=\"drift\">3</td>"), "{page}");
     assert!(page.contains("sick-4") && !page.contains("sick-5") && !page.contains("calm-0"), "{page}");
     assert!(page.contains("and 3 more"), "{page}");
     let own = collector.page("/fleet/nas").await;

@@ -6,7 +6,7 @@ use axum::{Router, body::Body};
 use driftless_agent::{RequestKind, Rollback};
 use driftless_model::{
     Actor, ApiToken, AppName, Application, HealthStatus, RepositoryStatus, Scope, SyncStatus, Timestamp,
-    Until,
+    Until, WaitStatus,
 };
 use driftless_web::{Access, Token, router};
 use http::{Request, Response, StatusCode};
@@ -175,6 +175,7 @@ async fn action_is_asked_for_and_then_performed() {
 #[tokio::test]
 async fn rollback_without_an_older_revision_has_no_button() {
     let (router, ..) = answering();
+    assert!(!page(&router, "/applications/shop").await.contains("shop/rollback"));
     for (path, why) in [
         ("shop/rollback", "shop has no older revision that succeeded"),
         ("shop/rollback?to=99", "shop has no revision 99"),
@@ -184,6 +185,58 @@ async fn rollback_without_an_older_revision_has_no_button() {
         assert_shown(&page, &[why, ">Back</a>"]);
         assert!(!page.contains("<form class=\"confirm\""), "{path}");
     }
+}
+
+/// A user has set the number of instances of `web`.
+pub(crate) fn scaled_wait() -> WaitStatus {
+    WaitStatus {
+        reason: "Scaled".to_owned(),
+        object: "web".to_owned(),
+        message: "web is scaled to 2 by token ci until 2026-01-01T02:00:00Z, and Git says 1; `driftless scale shop/web \
+                  --reset` ends it"
+            .to_owned(),
+        attempt: None,
+        until: None,
+    }
+}
+
+#[tokio::test]
+async fn workload_is_scaled_for_a_time_and_reset() {
+    let seen = Seen::default();
+    let sample::Agent { handle, store, inbox } = agent([shop()]);
+    let applications = inbox.applications.clone();
+    tokio::spawn(answer(inbox, seen.clone()));
+    let router = router(handle, store.clone(), Access::loopback());
+    let links = page(&router, "/applications/shop").await;
+    assert_shown(&links, &["shop/scale?workload=web", "shop/restart?workload=web"]);
+    assert!(!links.contains("reset-scale"), "nothing is to be reset");
+    let asked = page(&router, "/applications/shop/scale?workload=web").await;
+    assert_shown(&asked, &["Scale web of shop?", "shop-web-1, shop-web-2", "type=\"number\"", "value=\"2\""]);
+    let body = "workload=web&replicas=5&until=8h";
+    let done = ask(&router, request("POST", "/applications/shop/scale", body)).await;
+    assert_eq!(done.headers()["location"], "../shop?did=scale");
+    let (_, RequestKind::Scale(scale)) = seen.lock().unwrap().pop().unwrap() else { panic!("{seen:?}") };
+    assert_eq!((scale.workload.as_str(), scale.replicas), ("web", 5));
+    let entry = store.audit(None, 1, None).unwrap().remove(0);
+    assert_eq!((entry.action.as_str(), entry.detail), ("scale", format!("web to 5 until {}", scale.until)));
+    for wrong in
+        ["workload=web&replicas=-1&until=1h", "workload=web&replicas=5&until=soon", "replicas=5&until=1h"]
+    {
+        let refused = ask(&router, request("POST", "/applications/shop/scale", wrong)).await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{wrong}");
+    }
+    let nothing = page(&router, "/applications/shop/reset-scale?workload=web").await;
+    assert_shown(&nothing, &["web of shop is not scaled"]);
+
+    let mut scaled = shop();
+    scaled.status.waits = vec![scaled_wait()];
+    applications.send_replace(Arc::new([(scaled.name.clone(), Arc::new(scaled))].into()));
+    let shown = page(&router, "/applications/shop").await;
+    assert_shown(&shown, &["shop/reset-scale?workload=web", "<b>web</b> is scaled to 2 by token ci"]);
+    let asked = page(&router, "/applications/shop/reset-scale?workload=web").await;
+    assert_shown(&asked, &["End the scaling of web of shop?", "Git says 1"]);
+    ask(&router, request("POST", "/applications/shop/reset-scale", "workload=web")).await;
+    assert_eq!(seen.lock().unwrap().pop().unwrap().1, RequestKind::ResetScale("web".into()));
 }
 
 #[tokio::test]

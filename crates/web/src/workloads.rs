@@ -80,6 +80,18 @@ pub struct ScaleBody {
     pub until: String,
 }
 
+impl ScaleBody {
+    /// The request for a workload, and its words in the audit.
+    pub(super) fn request(self, name: &str, now: Timestamp) -> Result<(RequestKind, String), Error> {
+        let Self { replicas, until } = self;
+        let until = parse_time(&until, now).map_err(|error| Error::Malformed(error.to_string()))?;
+        // The end is shown to people.
+        let until = Timestamp(until.0 / 1000 * 1000);
+        let words = format!("{name} to {replicas} until {until}");
+        Ok((RequestKind::Scale(Scale { workload: WorkloadName(name.to_owned()), replicas, until }), words))
+    }
+}
+
 pub(super) async fn scale(
     Caller(caller): Caller,
     State(shared): State<Shared>,
@@ -88,16 +100,12 @@ pub(super) async fn scale(
     body: Body,
 ) -> Result<Response, Error> {
     let body: Option<ScaleBody> = read_object(body).await?;
-    let Some(ScaleBody { replicas, until }) = body else {
+    let Some(body) = body else {
         return Err(Error::Malformed("the body: it needs `replicas` and `until`".to_owned()));
     };
-    let until =
-        parse_time(&until, shared.clock.now()).map_err(|error| Error::Malformed(error.to_string()))?;
-    // The end is shown to people.
-    let until = Timestamp(until.0 / 1000 * 1000);
-    note.set(&format!("{name} to {replicas} until {until}"));
-    let scale = Scale { workload: WorkloadName(name), replicas, until };
-    ask(&shared, &caller, app, RequestKind::Scale(scale)).await
+    let (kind, words) = body.request(&name, shared.clock.now())?;
+    note.set(&words);
+    ask(&shared, &caller, app, kind).await
 }
 
 pub(super) async fn reset_scale(

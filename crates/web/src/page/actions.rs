@@ -7,7 +7,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
-use driftless_model::{AppName, Application, HealthStatus, Outcome, Removal, Revision, Until, WorkloadName};
+use driftless_model::{
+    AppName, Application, HealthStatus, Kind, Outcome, Removal, Revision, Until, WorkloadName,
+};
 use driftless_store::Store;
 use http::{StatusCode, header};
 use maud::{Markup, html};
@@ -26,6 +28,7 @@ use crate::{
     error::Error,
     shared::{Shared, read},
     until::parse_until,
+    workloads::ScaleBody,
 };
 
 /// An action on an application.
@@ -36,6 +39,8 @@ pub(super) enum Action {
     Resume,
     Suspend,
     Restart,
+    Scale,
+    ResetScale,
     Heal,
     UpdateImages,
     Adopt,
@@ -49,12 +54,14 @@ pub(super) enum Action {
 }
 
 impl Action {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 17] = [
         Self::Sync,
         Self::Rollback,
         Self::Resume,
         Self::Suspend,
         Self::Restart,
+        Self::Scale,
+        Self::ResetScale,
         Self::Heal,
         Self::UpdateImages,
         Self::Adopt,
@@ -75,6 +82,8 @@ impl Action {
             Self::Resume => "resume",
             Self::Suspend => "suspend",
             Self::Restart => "restart",
+            Self::Scale => "scale",
+            Self::ResetScale => "reset-scale",
             Self::Heal => "heal",
             Self::UpdateImages => "update-images",
             Self::Adopt => "adopt",
@@ -96,6 +105,8 @@ impl Action {
             Self::Resume => "Resume",
             Self::Suspend => "Suspend",
             Self::Restart => "Restart",
+            Self::Scale => "Scale",
+            Self::ResetScale => "Reset scale",
             Self::Heal => "Heal once",
             Self::UpdateImages => "Update images",
             Self::Adopt => "Adopt",
@@ -109,14 +120,19 @@ impl Action {
         }
     }
 
-    /// The key that opens it.
+    /// Whether it is an action on one workload. Then its link is in the row of the workload, and it has no key.
+    fn is_of_workload(self) -> bool {
+        matches!(self, Self::Restart | Self::Scale | Self::ResetScale)
+    }
+
+    /// The key that opens it. Empty: none.
     fn key(self) -> &'static str {
         match self {
             Self::Sync => "s",
             Self::Rollback => "b",
             Self::Resume => "r",
             Self::Suspend => "u",
-            Self::Restart => "t",
+            Self::Restart | Self::Scale | Self::ResetScale => "",
             Self::Heal => "h",
             Self::UpdateImages => "m",
             Self::Adopt => "i",
@@ -152,6 +168,11 @@ impl Action {
                 "Every instance of the workload that exists now is replaced, as its update strategy allows. With one \
                  instance this may be a short outage."
             }
+            Self::Scale => {
+                "The agent runs another number of instances of the workload than Git says, until a time. It is neither drift \
+                 nor a revision, and holds for commits that are applied meanwhile."
+            }
+            Self::ResetScale => "The agent runs the number of instances that Git says again.",
             Self::Heal => {
                 "Self-heal is off. The agent undoes the drift once; later changes are reported again."
             }
@@ -198,6 +219,8 @@ impl Action {
             Self::Resume => "The application follows Git again.",
             Self::Suspend => "The application is suspended.",
             Self::Restart => "The restart was accepted.",
+            Self::Scale => "The workload is scaled until the time that you gave.",
+            Self::ResetScale => "The number of instances in Git counts again.",
             Self::Heal => "The drift is undone once.",
             Self::UpdateImages => "The newer images are being deployed.",
             Self::Adopt => "The objects of Docker Compose were adopted.",
@@ -222,14 +245,14 @@ pub(super) fn done_text(word: &str) -> Option<&'static str> {
 }
 
 /// Links to what can be read and done about an application. Without permission there are only those that read.
-pub(super) fn action_bar(application: &Application, may_act: bool) -> Markup {
+pub(super) fn action_bar(application: &Application, revisions: &[Revision], may_act: bool) -> Markup {
     let name = &application.name;
     html! {
         nav.actions aria-label="Actions" {
             a.button href={ (Text(name)) "/plan" } data-key="p" data-name="plan" { "Plan" }
             a.button href={ (Text(name)) "/diff" } data-key="d" data-name="diff" { "Diff" }
             @if may_act {
-                @for action in Action::ALL.into_iter().filter(|action| is_offered(*action, application)) {
+                @for action in Action::ALL.into_iter().filter(|action| is_offered(*action, application, revisions)) {
                     a.button href={ (Text(name)) "/" (action.word()) } data-key=(action.key()) data-name=(action.label()) {
                         (action.label())
                     }
@@ -240,12 +263,13 @@ pub(super) fn action_bar(application: &Application, may_act: bool) -> Markup {
 }
 
 /// Whether an action makes sense for an application in its present state.
-fn is_offered(action: Action, application: &Application) -> bool {
+fn is_offered(action: Action, application: &Application, revisions: &[Revision]) -> bool {
     let status = &application.status;
     let is_suspended = application.spec.policy.suspended || status.health == HealthStatus::Suspended;
     let waits_for = |reason: &str| status.waits.iter().any(|wait| wait.reason == reason);
     match action {
-        Action::Sync | Action::Rollback => true,
+        Action::Sync => true,
+        Action::Rollback => wanted(revisions, "").is_some(),
         Action::Heal => !application.spec.policy.self_heal && !status.drift.is_empty(),
         Action::UpdateImages => status.images.iter().any(|image| image.available.is_some()),
         Action::Resume => status.pin.is_some() || is_suspended,
@@ -259,15 +283,44 @@ fn is_offered(action: Action, application: &Application) -> bool {
         Action::Promote => waits_for("Canary"),
         Action::Abort => status.workloads.values().any(|workload| workload.canary.is_some()),
         Action::Remove | Action::Forget => status.message.contains("is not in Git any more"),
-        Action::Restart => false,
+        Action::Restart | Action::Scale | Action::ResetScale => false,
     }
+}
+
+/// Links to what can be done about one workload.
+pub(super) fn workload_actions(application: &Application, workload: &WorkloadName) -> Markup {
+    let Some(status) = application.status.workloads.get(workload) else { return Markup::default() };
+    let is_offered = |action: &Action| match action {
+        Action::Restart => status.health != HealthStatus::Suspended,
+        // A pod of a StatefulSet has an object of another name.
+        Action::Scale => {
+            let object = &status.spec.object;
+            !matches!(object.kind, Kind::DaemonSet | Kind::Pod | Kind::StatefulSet)
+        }
+        Action::ResetScale => is_scaled(application, workload),
+        _ => false,
+    };
+    let is_run = status.cron.is_some() || status.job.is_some();
+    html! {
+        @for action in Action::ALL.iter().filter(|action| !is_run && is_offered(action)) {
+            a.button href={ (Text(&application.name)) "/" (action.word()) "?workload=" (Text(workload)) } {
+                (action.label()) span.hidden { " " (Text(workload)) }
+            }
+            " "
+        }
+    }
+}
+
+/// Whether a user has set the number of instances.
+fn is_scaled(application: &Application, workload: &WorkloadName) -> bool {
+    application.status.waits.iter().any(|wait| wait.reason == "Scaled" && wait.object == workload.as_str())
 }
 
 /// The query of an action's page.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ActionQuery {
-    /// The workload of a restart.
+    /// The workload, of an action on one.
     workload: String,
     /// The revision of a rollback.
     to: String,
@@ -294,7 +347,8 @@ pub(crate) async fn ask(
     let foreseen = foresee(&shared, &caller, action, application, &query).await.map_err(frame)?;
     let page = Page::new(&caller, &shared, &path).title(&format!("{} {name}", action.label()));
     let title = match action {
-        Action::Restart => format!("Restart {} of {name}?", query.workload),
+        Action::Restart | Action::Scale => format!("{} {} of {name}?", action.label(), query.workload),
+        Action::ResetScale => format!("End the scaling of {} of {name}?", query.workload),
         _ => format!("{} {name}?", action.label()),
     };
     let body = html! {
@@ -304,7 +358,7 @@ pub(crate) async fn ask(
         @match &foreseen {
             Foreseen::Possible(consequences) => {
                 (consequences)
-                (confirmation(action, &name, &query))
+                (confirmation(action, application, &query))
             }
             Foreseen::Impossible(why) => {
                 p.note.warn role="alert" { (Text(why)) }
@@ -316,11 +370,16 @@ pub(crate) async fn ask(
 }
 
 /// The form that performs an action.
-fn confirmation(action: Action, name: &AppName, query: &ActionQuery) -> Markup {
+fn confirmation(action: Action, application: &Application, query: &ActionQuery) -> Markup {
+    let name = &application.name;
     html! {
         form.confirm method="post" action=(action.word()) {
+            @if action.is_of_workload() { input type="hidden" name="workload" value=(Text(&query.workload)); }
             @match action {
-                Action::Restart => input type="hidden" name="workload" value=(Text(&query.workload));,
+                Action::Scale => {
+                    @let status = application.status.workloads.get(&WorkloadName(query.workload.clone()));
+                    (scale_fields(status.map_or(1, |workload| workload.replicas)))
+                }
                 Action::Rollback => {
                     (rollback_fields())
                     input type="hidden" name="to" value=(Text(&query.to));
@@ -333,6 +392,24 @@ fn confirmation(action: Action, name: &AppName, query: &ActionQuery) -> Markup {
             p {
                 button.primary type="submit" { (action.label()) }
                 " " a.button href={ "../" (Text(name)) } data-key="Escape" data-name="cancel" { "Cancel" }
+            }
+        }
+    }
+}
+
+fn scale_fields(replicas: u32) -> Markup {
+    html! {
+        p {
+            label for="replicas" { "Instances" }
+            input #replicas name="replicas" type="number" min="0" required value=(replicas);
+        }
+        p {
+            label for="until" { "Until" }
+            select #until name="until" {
+                option value="1h" { "one hour from now" }
+                option value="8h" { "eight hours from now" }
+                option value="1d" { "one day from now" }
+                option value="7d" { "seven days from now" }
             }
         }
     }
@@ -393,15 +470,25 @@ async fn foresee(
             html! { ul { @for line in newer { li.mono { (Text(line)) } } } }
         }
         Action::Rollback => return rollback_preview(shared, caller, application, &query.to).await,
-        Action::Restart => {
-            let workload = application.status.workloads.get(&WorkloadName(query.workload.clone()));
-            let Some(workload) = workload else {
-                let why =
-                    format!("{name} has no workload `{}`, so there is nothing to restart.", query.workload);
+        Action::Restart | Action::Scale | Action::ResetScale => {
+            let workload = WorkloadName(query.workload.clone());
+            let Some(status) = application.status.workloads.get(&workload) else {
+                let why = format!("{name} has no workload `{workload}`; its page lists them.");
                 return Ok(Foreseen::Impossible(why));
             };
-            let names: Vec<&str> = workload.instances.iter().map(|it| it.name.as_str()).collect();
-            html! { p { "Replaced: " span.mono { (Text(names.join(", "))) } } }
+            if action == Action::ResetScale && !is_scaled(application, &workload) {
+                let why = format!("{workload} of {name} is not scaled; Git says its number of instances.");
+                return Ok(Foreseen::Impossible(why));
+            }
+            let names: Vec<&str> = status.instances.iter().map(|it| it.name.as_str()).collect();
+            let word = if action == Action::Restart { "Replaced: " } else { "Running now: " };
+            let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+            html! {
+                p { (word) span.mono { (Text(names)) } }
+                @for wait in application.status.waits.iter().filter(|wait| wait.reason == "Scaled" && wait.object == workload.as_str()) {
+                    p.note { (Text(&wait.message)) }
+                }
+            }
         }
         Action::Promote => canaries(application),
         Action::Suspend
@@ -511,6 +598,8 @@ fn kind_of(
 ) -> Result<(RequestKind, String), Error> {
     let field =
         |name: &str| fields.get(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let needed =
+        |name: &str| field(name).ok_or_else(|| Error::Malformed(format!("the form has no `{name}`")));
     let simple = |kind: RequestKind| (kind, String::new());
     Ok(match action {
         Action::Sync => simple(RequestKind::Sync),
@@ -525,9 +614,19 @@ fn kind_of(
         Action::Promote => simple(RequestKind::Promote(Promotion::default())),
         Action::Abort => simple(RequestKind::Abort),
         Action::Restart => {
-            let workload =
-                field("workload").ok_or_else(|| Error::Malformed("the form has no workload".to_owned()))?;
+            let workload = needed("workload")?;
             (RequestKind::Restart(WorkloadName(workload.clone())), workload)
+        }
+        Action::Scale => {
+            let (workload, replicas) = (needed("workload")?, needed("replicas")?);
+            let replicas = replicas
+                .parse()
+                .map_err(|_| Error::Malformed(format!("`{replicas}` is no number of instances")))?;
+            ScaleBody { replicas, until: needed("until")? }.request(&workload, shared.clock.now())?
+        }
+        Action::ResetScale => {
+            let workload = needed("workload")?;
+            (RequestKind::ResetScale(WorkloadName(workload.clone())), workload)
         }
         Action::Remove if field("volumes").is_some() => {
             (RequestKind::Remove(Removal::WithVolumes), "with volumes".to_owned())
@@ -555,7 +654,7 @@ mod tests {
     fn actions_have_words_and_keys_of_their_own() {
         let words: std::collections::BTreeSet<_> = Action::ALL.iter().map(|action| action.word()).collect();
         assert_eq!(words.len(), Action::ALL.len());
-        let shown = Action::ALL.iter().filter(|action| **action != Action::Restart);
+        let shown = Action::ALL.iter().filter(|action| !action.is_of_workload());
         let mut keys: Vec<_> = shown.map(|action| action.key()).collect();
         keys.extend(["p", "d", "o", "a", "j", "k", "/", "?"]);
         let count = keys.len();

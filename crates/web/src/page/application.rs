@@ -175,7 +175,7 @@ fn head(shown: &ApplicationData, now: Timestamp) -> Markup {
             @if let Some(pin) = &status.pin { (pin_note(pin, now)) }
             @if spec.policy.suspended { p.note.warn { b { "Suspended." } " The agent observes and reports, and changes nothing until it is resumed." } }
             @if let Some(operation) = &status.operation { (operation_note(operation, now)) }
-            (action_bar(&shown.application, shown.may_act))
+            (action_bar(&shown.application, &shown.revisions, shown.may_act))
         }
     }
 }
@@ -293,10 +293,14 @@ fn reasons(status: &ApplicationStatus, now: Timestamp) -> Markup {
         h2 { "Why" }
         ul.reasons {
             @for WaitStatus { reason, object, message, attempt, until } in &status.waits {
+                // The attempt and its time follow.
+                @let sentence = message.rsplit_once(", attempt ").filter(|_| attempt.is_some()).map_or(message.as_str(), |(sentence, _)| sentence);
                 li {
                     span.badge.warn { (Text(reason)) } " "
-                    @if !object.is_empty() { b { (Text(object)) } ": " }
-                    (Text(message))
+                    @match sentence.strip_prefix(object.as_str()).filter(|rest| rest.starts_with(' ')) {
+                        Some(rest) => { b { (Text(object)) } (Text(rest)) }
+                        None => { @if !object.is_empty() { b { (Text(object)) } ": " } (Text(sentence)) }
+                    }
                     span.soft {
                         @if let Some(attempt) = attempt { " · attempt " (Text(attempt)) }
                         @if let Some(at) = until {
@@ -323,7 +327,7 @@ fn images(images: &[ImageUpdateStatus], now: Timestamp) -> Markup {
             @if !images.is_empty() {
                 h2 { "Images" }
                 div.scroll tabindex="0" {
-                    table {
+                    table.stack {
                         thead {
                             tr {
                                 th scope="col" { "In Git" }
@@ -344,8 +348,8 @@ fn image_row(image: &ImageUpdateStatus, now: Timestamp) -> Markup {
     html! {
         tr {
             td.mono { (Text(&image.image)) }
-            td.mono { (Text(image.resolved.as_deref().unwrap_or("as in Git"))) }
-            td {
+            td.mono data-label="runs as" { (Text(image.resolved.as_deref().unwrap_or("as in Git"))) }
+            td.text data-label="newer image" {
                 @match &image.available {
                     Some(available) => {
                         span.mono { (Text(&available.image)) }
@@ -358,7 +362,7 @@ fn image_row(image: &ImageUpdateStatus, now: Timestamp) -> Markup {
                     None => span.soft { "none" },
                 }
             }
-            td {
+            td.text data-label="registry" {
                 @match (&image.failure, image.checked) {
                     (Some(failure), _) => { span.badge.warn { (Text(&failure.reason)) } " " (Text(&failure.message)) },
                     (None, Some(checked)) => span.soft { "asked " (RelativeTime { at: checked, now }) },
@@ -376,7 +380,7 @@ fn drift(drift: &[Drift], now: Timestamp) -> Markup {
             @if !drift.is_empty() {
                 h2 { "Drift" }
                 div.scroll tabindex="0" {
-                    table {
+                    table.stack {
                         thead {
                             tr {
                                 th scope="col" { "Object" }
@@ -407,8 +411,8 @@ fn drift_row(drift: &Drift, now: Timestamp) -> Markup {
         tr {
             td { (Text(kind)) " " span.mono { (Text(object)) } }
             td.mono { (Text(field)) }
-            td.mono { (Text(want)) }
-            td.mono { (Text(found)) }
+            td.mono data-label="Git says" { (Text(want)) }
+            td.mono data-label="found" { (Text(found)) }
             td { @if let Some(at) = at { (RelativeTime { at: *at, now }) } }
             td { span.badge.(class) { (word) } }
         }
@@ -497,7 +501,7 @@ fn history(shown: &ApplicationData, now: Timestamp) -> Markup {
             @if shown.revisions.is_empty() { p.soft { "No revision yet." } }
             @else {
                 div.scroll tabindex="0" {
-                    table {
+                    table.stack {
                         thead {
                             tr {
                                 th scope="col" { "Revision" }
@@ -533,11 +537,11 @@ fn history_row(
     html! {
         tr {
             th scope="row" { a href={ (Text(name)) "/revisions/" (number) } { "#" (number) } }
-            td { (commit_id(&revision.commit, links)) " " (Text(&revision.commit.subject)) " " span.soft { (Text(revision.commit.author_name())) } }
+            td.text { (commit_id(&revision.commit, links)) " " (Text(&revision.commit.subject)) " " span.soft { (Text(revision.commit.author_name())) } }
             td { (cause(revision)) }
             td { (outcome_badge(&revision.outcome)) @if let Outcome::Failed { reason } = &revision.outcome { " " (Text(reason)) } }
             td { (RelativeTime { at: revision.started, now }) }
-            td { @if let Some(end) = revision.finished { (took(end.since(revision.started))) } }
+            td data-label=[revision.finished.map(|_| "took")] { @if let Some(end) = revision.finished { (took(end.since(revision.started))) } }
             @if has_actions {
                 td {
                     @if has_rollback {

@@ -115,7 +115,7 @@ pub(super) fn diff_markup(inspection: &Inspection) -> Markup {
         }
         @if !app.items.is_empty() {
             div.scroll tabindex="0" {
-                table {
+                table.stack {
                     thead {
                         tr {
                             th scope="col" { "Object" }
@@ -129,8 +129,8 @@ pub(super) fn diff_markup(inspection: &Inspection) -> Markup {
                             tr {
                                 td { (Text(&item.kind)) " " span.mono { (Text(&item.name)) } }
                                 td.mono { (Text(&item.path)) }
-                                td.mono { (Text(&item.want)) }
-                                td.mono { (Text(&item.got)) }
+                                td.mono data-label="Git says" { (Text(&item.want)) }
+                                td.mono data-label="runs" { (Text(&item.got)) }
                             }
                         }
                     }

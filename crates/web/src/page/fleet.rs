@@ -191,7 +191,7 @@ fn paging(filters: &FleetFilters, page: usize, last: usize, from: usize, count: 
 fn host_table(hosts: &[&HostView], now: Timestamp) -> Markup {
     html! {
         div.scroll tabindex="0" {
-            table {
+            table.stack {
                 thead {
                     tr {
                         th scope="col" { "Host" }
@@ -217,16 +217,16 @@ fn host_row(host: &HostView, now: Timestamp) -> Markup {
         tr {
             td { a href={ "fleet/" (Text(&host.name)) } { (Text(&host.name)) } }
             td { span.badge.(state_class(host.state)) { (host.state) } }
-            td { @match host.last_heard { Some(at) => (RelativeTime { at, now }), None => "never" } }
+            td data-label="heard" { @match host.last_heard { Some(at) => (RelativeTime { at, now }), None => "never" } }
             td { (commits(host)) }
             @if let Some(report) = report {
                 @let all = report.applications.len();
-                td { (all - report.unwell().count()) " of " (all) }
-                td { (report.drift()) }
-                td { (Text(&report.agent_version)) }
-                td { (Text(&report.engine_version)) }
+                td data-label="healthy" { (all - report.unwell().count()) " of " (all) }
+                td data-label="drift" { (report.drift()) }
+                td data-label="agent" { (Text(&report.agent_version)) }
+                td data-label="engine" { (Text(&report.engine_version)) }
             } @else { td {} td {} td {} td {} }
-            td {
+            td.text {
                 (Text(&host.reason))
                 (conflict_note(host, now))
                 @if let Some(report) = report { (unwell_list(host, report)) }

@@ -109,7 +109,7 @@ fn facts(host: &HostView, report: &HostReport, key: Option<&EnrolledHost>, now: 
 fn request_table(requests: &[FleetRequest], now: Timestamp) -> Markup {
     html! {
         div.scroll tabindex="0" {
-            table {
+            table.stack {
                 thead {
                     tr {
                         th scope="col" { "Request" }
@@ -124,9 +124,9 @@ fn request_table(requests: &[FleetRequest], now: Timestamp) -> Markup {
                         tr {
                             td { (it.request.kind.word()) @if let Some(to) = &it.request.to { " to " (Text(to)) } }
                             td { (Text(&it.request.application)) }
-                            td { (Text(&it.request.actor)) }
+                            td data-label="by" { (Text(&it.request.actor)) }
                             td { (RelativeTime { at: it.created, now }) }
-                            td { (Text(it.state(now))) }
+                            td.text { (Text(it.state(now))) }
                         }
                     }
                 }
@@ -139,7 +139,7 @@ fn application_table(host: &HostView, report: &HostReport, may_ask: bool) -> Mar
     let has_requests = may_ask && HostRequestKind::ALL.into_iter().any(|(_, kind)| report.allows(kind));
     html! {
         div.scroll tabindex="0" {
-            table {
+            table.stack {
                 thead {
                     tr {
                         th scope="col" { "Application" }
@@ -156,10 +156,10 @@ fn application_table(host: &HostView, report: &HostReport, may_ask: bool) -> Mar
                         tr {
                             td { (Text(&application.name)) }
                             td { (state_badges(host, application)) }
-                            td { @if let Some(number) = application.revision { (number) } }
-                            td.mono { (Text(application.commit.as_ref().map_or("", CommitId::short))) }
-                            td { (application.drift) }
-                            td { (Text(&application.message)) }
+                            td data-label=[application.revision.map(|_| "revision")] { @if let Some(number) = application.revision { (number) } }
+                            td { code { (Text(application.commit.as_ref().map_or("", CommitId::short))) } }
+                            td data-label="drift" { (application.drift) }
+                            td.text { (Text(&application.message)) }
                             @if has_requests { td { (request_links(report, &application.name)) } }
                         }
                     }

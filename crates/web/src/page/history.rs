@@ -158,7 +158,7 @@ fn audit_row(entry: &AuditEntry, now: Timestamp) -> Markup {
             td { (RelativeTime { at: *at, now }) }
             td { (Text(actor)) }
             td { (Text(channel)) " " span.mono.soft { (Text(from)) } }
-            td { (Text(action)) " " span.soft { (Text(detail)) } }
+            td.text { (Text(action)) " " span.soft { (Text(detail)) } }
             td { @if let Some(app) = app { a href={ "applications/" (Text(app)) } { (Text(app)) } } }
             td { span.badge.(class) { (Text(result)) } " " (Text(message)) }
         }

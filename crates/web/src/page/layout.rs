@@ -89,7 +89,7 @@ pub(super) fn respond(page: &Page, body: &Markup) -> Html<String> {
                     "Driftless " (env!("CARGO_PKG_VERSION")) " · as JSON: "
                     a href={ (root) "api/v1/applications" } { "applications" } ", "
                     a href={ (root) "api/v1/events" } { "events" }
-                    span.keys { " · " kbd { "?" } " lists the keys" }
+                    " " span.keys { "· " kbd { "?" } " lists the keys" }
                 }
                 dialog #keys aria-label="Keys" {
                     h2 { "Keys" }

@@ -12,7 +12,7 @@ pub(super) fn webhook_table(hooks: &[HookStatus], now: Timestamp) -> Markup {
             section aria-label="Webhooks" {
                 h2 { "Webhook" }
                 div.scroll tabindex="0" {
-                    table {
+                    table.stack {
                         thead {
                             tr {
                                 th scope="col" { "Repository" }
@@ -52,7 +52,7 @@ fn row(hook: &HookStatus, now: Timestamp) -> Markup {
             td { span title=(Text(id)) { (RelativeTime { at: *at, now }) } }
             td { (Text(event)) " " span.mono { (Text(reference.as_deref().unwrap_or_default())) } }
             td { span.badge.(class(*result)) { (Text(result)) } }
-            td { (Text(outcome)) }
+            td.text { (Text(outcome)) }
         }
     }
 }

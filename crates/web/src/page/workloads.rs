@@ -1,19 +1,19 @@
 //! The tree of what runs: workloads, their instances, and the containers of pods.
 
 use driftless_model::{
-    AppName, Application, HealthStatus, InstanceStatus, PartStatus, Revision, Timestamp, WorkloadName,
-    WorkloadStatus,
+    Application, InstanceStatus, PartStatus, Revision, Timestamp, WorkloadName, WorkloadStatus,
 };
 use maud::{Markup, html};
 
 use super::{
+    actions::workload_actions,
     badge::{health_badge, health_class},
     text::{RelativeTime, Text},
 };
 
 /// The data that all rows share.
 struct Tree<'a> {
-    app: &'a AppName,
+    application: &'a Application,
     /// The digests of images in the current revision.
     revision: Option<&'a Revision>,
     host: &'a str,
@@ -31,8 +31,7 @@ pub(super) fn workloads(
     may_read_logs: bool,
     now: Timestamp,
 ) -> Markup {
-    let tree =
-        Tree { app: &application.name, revision: revisions.first(), host, may_act, may_read_logs, now };
+    let tree = Tree { application, revision: revisions.first(), host, may_act, may_read_logs, now };
     let workloads = &application.status.workloads;
     html! {
         section #workloads aria-label="Workloads" {
@@ -40,7 +39,7 @@ pub(super) fn workloads(
             @if workloads.is_empty() { p.soft { "Nothing." } }
             @else {
                 div.scroll tabindex="0" {
-                    table {
+                    table.stack {
                         thead {
                             tr {
                                 th scope="col" { "Name" }
@@ -87,11 +86,11 @@ fn workload_row(tree: &Tree<'_>, name: &WorkloadName, workload: &WorkloadStatus)
                 @if reason.is_empty() { (health_badge(*health)) }
                 @else { span.badge.(health_class(*health)) { (Text(reason)) } }
             }
-            td.number { (ready_replicas) "/" (replicas) }
+            td.number data-label="ready" { (ready_replicas) "/" (replicas) }
             td {}
             td {}
-            td.mono { (Text(image)) (digest(tree, image)) }
-            td {
+            td.mono.text { (Text(image)) (digest(tree, image)) }
+            td.text {
                 (Text(message))
                 @if let Some(cron) = &workload.cron {
                     " schedule " code { (Text(&cron.schedule)) }
@@ -99,11 +98,7 @@ fn workload_row(tree: &Tree<'_>, name: &WorkloadName, workload: &WorkloadStatus)
                 }
             }
             td {
-                @if tree.may_act && workload.cron.is_none() && workload.job.is_none() && *health != HealthStatus::Suspended {
-                    a.button href={ (Text(tree.app)) "/restart?workload=" (Text(name)) } {
-                        "Restart" span.hidden { " " (Text(name)) }
-                    }
-                }
+                @if tree.may_act { (workload_actions(tree.application, name)) }
             }
         }
     }
@@ -146,14 +141,14 @@ fn instance_row(tree: &Tree<'_>, instance: &InstanceStatus) -> Markup {
         tr.instance {
             td.mono title=(Text(container)) { (Text(name)) }
             td { span.badge.(class) { (Text(state)) } @if !*updated { " old" } }
-            td.number { @if *ready { "yes" } @else { "no" } }
-            td.number { (restarts) }
+            td.number data-label="ready" { @if *ready { "yes" } @else { "no" } }
+            td.number data-label="restarts" { (restarts) }
             td { @if let Some(at) = created.or(instance.since) { (RelativeTime { at, now: tree.now }) } }
             td.mono {
                 @if !*updated { (Text(image)) " " }
                 @for port in ports { (port_link(tree, port)) " " }
             }
-            td {
+            td.text {
                 @match traffic {
                     Some(traffic) => (Text(traffic.sentence())),
                     None => (Text(message)),
@@ -177,8 +172,8 @@ fn part_row(tree: &Tree<'_>, pod: &InstanceStatus, part: &PartStatus) -> Markup 
             @match instance {
                 Some(instance) => {
                     td { (Text(&instance.state)) }
-                    td.number { @if instance.ready { "yes" } @else { "no" } }
-                    td.number { (instance.restarts) }
+                    td.number data-label="ready" { @if instance.ready { "yes" } @else { "no" } }
+                    td.number data-label="restarts" { (instance.restarts) }
                     td { @if let Some(at) = instance.created { (RelativeTime { at, now: tree.now }) } }
                     td.mono { (Text(&spec.image)) }
                     td { (Text(&instance.message)) }
@@ -199,7 +194,7 @@ fn logs_link(tree: &Tree<'_>, instance: &str, container: Option<&str>) -> Markup
     html! {
         @if tree.may_read_logs {
             a.button href={
-                (Text(tree.app)) "/logs/" (Text(instance))
+                (Text(&tree.application.name)) "/logs/" (Text(instance))
                 @if let Some(container) = container { "?container=" (Text(container)) }
             } { "Logs" span.hidden { " of " (Text(container.unwrap_or(instance))) } }
         }

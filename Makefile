@@ -115,7 +115,7 @@ deny: ## Check licences, duplicates, sources and advisories of dependencies; nee
 	@if [ -n "$${CI:-}" ] || cargo deny --locked fetch db; then cargo deny --locked check advisories; \
 		else echo "deny: advisories are not checked, their database cannot be reached" >&2; fi
 
-# BENCH_ONLY=drift,push,webhook,rollout,idle,applications,large,proxy,planner,binary,render,noop,preview,git measures these parts and writes nothing.
+# BENCH_ONLY=drift,push,webhook,rollout,idle,applications,large,page,proxy,planner,binary,render,noop,preview,git measures these parts and writes nothing.
 # BENCH_ONLY=build measures builds, and only on request: scripts/measure-build.sh.
 bench: ## Measure the published binary and write docs/benchmarks.md
 ifeq ($(BENCH_ONLY),build)

@@ -26,6 +26,7 @@ mod large;
 mod load;
 mod memory;
 mod noop;
+mod page;
 mod planner;
 mod preview;
 mod process;
@@ -40,7 +41,7 @@ mod rollout;
 use report::Report;
 
 /// The parts, in the order of the report.
-const PARTS: [&str; 17] = [
+const PARTS: [&str; 18] = [
     "drift",
     "push",
     "webhook",
@@ -49,6 +50,7 @@ const PARTS: [&str; 17] = [
     "idle",
     "applications",
     "large",
+    "page",
     "memory",
     "proxy",
     "planner",
@@ -106,6 +108,7 @@ async fn measure(part: &str, report: &mut Report) {
         "idle" => idle::idle(report).await,
         "applications" => applications::applications(report).await,
         "large" => large::large(report).await,
+        "page" => page::page(report).await,
         "proxy" => proxy::proxy(report).await,
         "planner" => planner::planner(report),
         "binary" => program::program(report).await,

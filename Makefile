@@ -16,7 +16,10 @@ CHAOS_PROFILE ?= dev
 # How long broken files are made up, in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo build dist dist-all image test unit browser e2e e2e-faults e2e-swarm differential differential-podman lint deny book recording fmt bench chaos fuzz schemathesis soak clean-tests
+# How long the line to a collector is cut, in seconds.
+FLEET_CUT ?= 3600
+
+.PHONY: help demo build dist dist-all image test unit browser e2e e2e-faults e2e-swarm differential differential-podman lint deny book recording fmt bench chaos fleet-proof fuzz schemathesis soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -133,6 +136,12 @@ chaos: ## Kill the agent and engines of its own, fill disks, damage files, distu
 	scripts/ensure-docker.sh
 	scripts/test-tools.sh
 	cargo bench --profile $(CHAOS_PROFILE) --locked --bench chaos
+
+# Needs root. FLEET_CUT is the time in seconds for which the line to the collector is cut.
+fleet-proof: ## Run a fleet of 25 agents: its collector is killed, its line cut; prints what was measured
+	scripts/ensure-docker.sh
+	scripts/test-tools.sh
+	FLEET_CUT=$(FLEET_CUT) cargo test --locked --test e2e fleet_proof:: -- --ignored --nocapture
 
 fuzz: ## Feed broken files, manifests, patches and schedules to all readers, for FUZZ_SECONDS
 	FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --locked --test it fuzz::fuzz -- --exact --ignored --nocapture

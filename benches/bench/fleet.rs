@@ -1,8 +1,11 @@
-//! The view of a fleet at a collector: a real agent that 500 simulated hosts report to over HTTP.
+//! The view of a fleet at a collector: a real agent that 500 simulated hosts have joined, and report to over HTTP with signatures.
 
 use std::{io::Write, time::Duration};
 
-use driftless_fleet::{ApplicationReport, HostReport, RepositoryReport};
+use driftless_fleet::{
+    AgentKey, ApplicationReport, HostReport, HostSignature, JoinAnswer, JoinRequest, PublicKey,
+    RepositoryReport, SIGNATURE_HEADER, SignedParts,
+};
 use driftless_model::{AppName, CommitId, HealthStatus, SyncStatus, Timestamp, digest_hex};
 use flate2::{Compression, write::GzEncoder};
 use reqwest::{Client, StatusCode};
@@ -27,26 +30,35 @@ const REQUESTS: usize = 10;
 const PAGES: [&str; 4] = ["/fleet", "/fleet?page=7", "/fleet?q=app-7&state=degraded", "/fleet/host-250"];
 const API: &str = "/api/v1/fleet/hosts";
 
-/// A simulated host, with the address of its report and the digest of its last one.
+/// A simulated host, with the address of its report, the digest of its last one, and its key.
 struct Host {
-    url: String,
+    base: String,
+    name: String,
     json: Vec<u8>,
     digest: String,
     instance: String,
+    key: AgentKey,
+    collector: Option<PublicKey>,
+    counter: u64,
 }
 
 pub async fn fleet(report: &mut Report) {
-    let whole = json!({ "fleet": { "accept": true } });
+    let whole = json!({ "fleet": { "accept": true, "enrolment": "required" } });
     let site = Site::with("bench-fleet", Settings { whole: Some(whole), ..Settings::default() });
     let image = images::server("1.0");
     let collector = site.running(&format!("services:\n  web:\n    image: {image}\n")).await;
     let base = format!("http://{}", collector.address());
     let client = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
     let before = process::memory(collector.process());
-    let hosts: Vec<Host> = (0..HOSTS).map(|number| Host::new(&base, number)).collect();
+    let mut hosts: Vec<Host> = (0..HOSTS).map(|number| Host::new(&base, number)).collect();
     let bytes: usize = hosts.iter().map(|host| host.json.len()).sum();
     let began = Instant::now();
-    for host in &hosts {
+    for host in &mut hosts {
+        host.join(&client).await;
+    }
+    let joined = began.elapsed();
+    let began = Instant::now();
+    for host in &mut hosts {
         host.report(&client).await;
     }
     let reported = began.elapsed();
@@ -82,11 +94,12 @@ pub async fn fleet(report: &mut Report) {
     report.section("View of a fleet");
     report.text(&format!(
         "A collector with the reports of {HOSTS} hosts of {APPLICATIONS} applications, {} of JSON in all, each tenth host with \
-         three applications that are not well. All hosts report one after the other in {}. Then pages and API are asked {} \
-         times each, over a kept connection. Then each host sends a heartbeat every {} s for {} s, {heartbeats} in all, each \
-         answered with 304. The collector itself runs one application. It has {} private memory before the first report, {} \
+         three applications that are not well. All hosts have joined with a key of their own, one after the other in {}, and \
+         report in {}. Then pages and API are asked {} times each, over a kept connection. Then each host sends a signed \
+         heartbeat every {} s for {} s, {heartbeats} in all, each answered with 304. The collector itself runs one application. It has {} private memory before the first report, {} \
          after the requests, and {} after the heartbeats, with {} RSS; the most that it ever had is {} RSS.",
         megabytes(bytes as u64),
+        time(joined),
         time(reported),
         samples() * REQUESTS,
         EVERY.as_secs(),
@@ -156,21 +169,49 @@ impl Host {
         };
         let json = serde_json::to_vec(&report).unwrap();
         let digest = format!("\"{}\"", digest_hex(&json));
-        Self { url: format!("{base}{API}/{name}"), json, digest, instance }
+        let mut seed = [1; 32];
+        seed[..8].copy_from_slice(&(number as u64).to_le_bytes());
+        let (base, key) = (base.to_owned(), AgentKey::from_seed(&seed).unwrap());
+        Self { base, name, json, digest, instance, key, collector: None, counter: 0 }
     }
 
-    async fn report(&self, client: &Client) {
+    async fn join(&mut self, client: &Client) {
+        let invite = client.post(format!("{}/api/v1/fleet/invites", self.base));
+        let answer = invite.body(json!({ "host": self.name }).to_string()).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::CREATED, "{}", self.name);
+        let invite: serde_json::Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        let token = invite["token"].as_str().unwrap().parse().unwrap();
+        let request = JoinRequest::new(&self.name, &self.instance, &self.key, &token).unwrap();
+        let join = client.post(format!("{}/api/v1/fleet/join", self.base));
+        let answer = join.body(serde_json::to_vec(&request).unwrap()).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK, "{}", self.name);
+        let answer: JoinAnswer = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        self.collector = Some(answer.key);
+    }
+
+    /// A signed request to report.
+    fn put(&mut self, client: &Client, named: &str, instance: &str, body: &[u8]) -> reqwest::RequestBuilder {
+        self.counter += 1;
+        let path = format!("{API}/{}", self.name);
+        let collector = self.collector.as_ref().unwrap();
+        let parts = SignedParts { collector, method: "PUT", path: &path, report: named, instance };
+        let signature = HostSignature::new(&self.key, &self.name, self.counter, body, &parts).unwrap();
+        client.put(format!("{}{path}", self.base)).header(SIGNATURE_HEADER, signature.to_string())
+    }
+
+    async fn report(&mut self, client: &Client) {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&self.json).unwrap();
         let body = encoder.finish().unwrap();
-        let answer =
-            client.put(&self.url).header("content-encoding", "gzip").body(body).send().await.unwrap();
-        assert_eq!(answer.status(), StatusCode::NO_CONTENT, "{}", self.url);
+        let request = self.put(client, "", "", &body).header("content-encoding", "gzip");
+        let answer = request.body(body).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::NO_CONTENT, "{}", self.name);
     }
 
-    async fn heartbeat(&self, client: &Client) {
-        let request = client.put(&self.url).header("if-none-match", &self.digest);
-        let answer = request.header("driftless-instance", &self.instance).send().await.unwrap();
-        assert_eq!(answer.status(), StatusCode::NOT_MODIFIED, "{}", self.url);
+    async fn heartbeat(&mut self, client: &Client) {
+        let (digest, instance) = (self.digest.clone(), self.instance.clone());
+        let request = self.put(client, &digest, &instance, b"").header("if-none-match", digest);
+        let answer = request.header("driftless-instance", instance).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::NOT_MODIFIED, "{}", self.name);
     }
 }

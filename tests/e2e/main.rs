@@ -60,6 +60,8 @@ mod webhooks;
 mod statuses;
 // Hosts that report to a collector.
 mod fleet;
+// A fleet of 25 agents: make fleet-proof.
+mod fleet_proof;
 // A full disk under the agent's state.
 mod disk;
 // Kubernetes manifests of several kinds.

@@ -76,7 +76,7 @@ pub(crate) struct Unsigned<'a> {
 }
 
 /// The signature of one request. No other request is sent to this collector until it is dropped.
-pub(crate) struct Turn {
+pub(crate) struct SigningTurn {
     pub(crate) signature: HostSignature,
     /// The key of the collector.
     pub(crate) collector: PublicKey,
@@ -151,7 +151,11 @@ impl Enrolments {
     }
 
     /// Signs a request to a collector. `None`: this agent has not joined it.
-    pub(crate) async fn sign(&self, url: &str, request: &Unsigned<'_>) -> Result<Option<Turn>, ReportError> {
+    pub(crate) async fn sign(
+        &self,
+        url: &str,
+        request: &Unsigned<'_>,
+    ) -> Result<Option<SigningTurn>, ReportError> {
         let (Some(shared), Some(signer)) = (&self.0, self.signer(url)) else { return Ok(None) };
         let mut counters = signer.counters.lock_owned().await;
         if counters.left == 0 {
@@ -173,7 +177,7 @@ impl Enrolments {
             SignedParts { collector: &signer.collector, method: method.as_str(), path, report, instance };
         let signature = HostSignature::new(&signer.key, &shared.host, counter, body, &parts);
         let signature = signature.map_err(|error| ReportError::Counter(error.to_string()))?;
-        Ok(Some(Turn { signature, collector: signer.collector, _counters: counters }))
+        Ok(Some(SigningTurn { signature, collector: signer.collector, _counters: counters }))
     }
 
     /// This host and the places that it reports to. `None`: it reports to none.

@@ -3,10 +3,10 @@
 use std::{env, process::ExitCode, sync::Arc};
 
 use driftless::cli::{
-    Colours, Environment, Invocation, LogFormat, LogLine, Logging, Screen, pause, proxy, proxy_counters,
-    proxy_drain, proxy_ready, replace_agent,
+    Colours, Environment, Invocation, LogFormat, LogLine, Logging, Screen, end_processes, pause, proxy,
+    proxy_counters, proxy_drain, proxy_ready, replace_agent,
 };
-use driftless_docker::AgentUpdate;
+use driftless_docker::{AgentUpdate, StrayProcesses};
 use tracing_subscriber::{EnvFilter, fmt::format::JsonFields};
 
 fn main() -> ExitCode {
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         ("proxy-drain", proxy_drain),
         ("proxy-counters", proxy_counters),
         (AgentUpdate::COMMAND, replace_agent),
+        (StrayProcesses::COMMAND, end_processes),
     ];
     for (name, command) in in_containers {
         if env::args_os().nth(1).is_some_and(|word| word == name) {

@@ -52,6 +52,7 @@ mod proxy;
 // Shared by several commands.
 mod client;
 mod connection;
+mod end_processes;
 mod findings;
 mod fold;
 mod folder;
@@ -78,6 +79,7 @@ mod yaml;
 
 pub use command_line::{Invocation, Logging};
 pub use context::Environment;
+pub use end_processes::end_processes;
 pub use findings::{render_findings, summary};
 pub use history::render_history;
 pub use log_format::LogLine;

@@ -151,6 +151,33 @@ async fn one_shots_that_end_while_the_engine_is_dead() {
 
 #[tokio::test]
 #[ignore = "needs root for an engine of its own; `make e2e-faults`"]
+async fn process_that_the_engine_lost_ends_before_another_runs() {
+    let (engine, site, image, directory) = site("stray").await;
+    let compose = format!(
+        "services: {{db: {{image: '{image}', volumes: ['data:/data'], stop_grace_period: 2s}}}}\nvolumes: {{data: }}\n"
+    );
+    let commit = site.compose(&compose);
+    let mut agent = site.agent().await;
+    agent.settled(&commit).await;
+    let db = site.container("db");
+    agent.kill9();
+    site.docker.run(&["stop", &db.id()]);
+    let mut stray = engine.leave_behind(&db.id());
+    agent.restart().await;
+    // The helper ends the process and removes itself; since the folder stays, another container takes the place of this one.
+    let replaced = || site.docker.running(&site.app).into_iter().find(|it| it.id() != db.id());
+    wait_until("another container runs", replaced).await;
+    let ended = stray.try_wait().unwrap().expect("the process has ended before the other container runs");
+    assert_eq!(ended.code(), None, "by a signal");
+    agent.settled(&commit).await;
+    assert!(site.docker.container(&format!("{}-end-processes", db.name())).is_none());
+    let log = agent.log();
+    assert!(log.contains("the engine does not know the processes of an earlier start"), "{log}");
+    drop((agent, site, engine, directory));
+}
+
+#[tokio::test]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
 async fn hanging_engine_is_reported_and_the_agent_ends() {
     let (engine, site, image, directory) = site("hanging").await;
     let mut agent = site.running(&format!("services:\n  web:\n    image: {image}\n")).await;

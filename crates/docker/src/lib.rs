@@ -16,6 +16,7 @@
 //! | `crash_output` | the last lines of containers that exited by themselves |
 //! | `agent_claims` | which agents live on the engine, and whose objects belong to this agent |
 //! | `agent_update` | the containers of an agent that is being replaced, for the helper container |
+//! | `stray_processes` | processes of a container that the engine does not know, for the helper container that ends them |
 //! | `actions` | the steps: containers, networks, volumes, hooks, images |
 //! | `swarm` | services, tasks and configs of a Docker Swarm |
 //! | `image_list` | the images with the containers that use them |
@@ -57,7 +58,6 @@ mod build_cache;
 mod cache;
 mod call_error;
 mod catalogue;
-mod cluster_domain;
 mod connection;
 mod container_files;
 mod container_list;
@@ -95,6 +95,7 @@ mod self_container;
 mod shared_images;
 #[cfg(feature = "simulated")]
 mod simulated;
+mod stray_processes;
 mod swarm;
 mod tls;
 mod to_engine;
@@ -119,4 +120,5 @@ pub use remembered::{KnownContainers, Remembered, RememberedChange};
 pub use simulated::{
     ChangedBy, EventDelivery, Faults, IMAGE_BYTES, SimulatedEngine, TranscriptEntry, UserAction,
 };
+pub use stray_processes::StrayProcesses;
 pub use transport::ApiVersion;

@@ -45,6 +45,9 @@ pub const EMPTY: &str = "driftless.empty";
 /// On a container that is never started and prepares a volume of another one: the id of that one.
 pub const STAND_IN: &str = "driftless.volume-setup";
 
+/// On the helper container that ends processes of another container: the id of that one.
+pub const STRAY_PROCESSES: &str = "driftless.stray-processes";
+
 /// On the helper container that replaces the agent's own container: the id of the new one.
 pub const UPDATE: &str = "driftless.update";
 

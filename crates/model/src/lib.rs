@@ -37,6 +37,7 @@ mod boxed_default;
 mod build;
 mod canary;
 mod check;
+mod cluster_domain;
 mod commit_id;
 mod container;
 mod content;

@@ -92,6 +92,7 @@ pub use facts::{
     objects::resources,
     pods::whole,
     scales::with_scales,
+    standing::is_stuck,
 };
 pub use fields::diff::{FieldDifference, canonical_yaml, differences};
 pub use image_updates::{

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bollard::query_parameters as query;
 use driftless_clock::Clock;
 use driftless_model::{Attachment, ContainerId, LiveSettings};
-use driftless_plan::ContainerRef;
+use driftless_plan::{ContainerRef, is_stuck};
+use tokio::time::sleep;
 
 use super::{
     first_start::FirstStart,
@@ -13,6 +14,7 @@ use super::{
     networks::Networks,
     ownership::Ownership,
     stand_in,
+    stray_processes::StrayProcessesEnder,
 };
 use crate::{
     attribution::Attribution,
@@ -29,6 +31,10 @@ use crate::{
 const STOP_MARGIN: Duration = Duration::from_secs(30);
 /// The engine's grace period for a container that was created without one.
 const DEFAULT_GRACE: Duration = Duration::from_secs(10);
+
+/// The starts of a container whose stray processes have ended, and the pause between two.
+const STARTS_AFTER_END: usize = 4;
+const PAUSE_AFTER_END: Duration = Duration::from_millis(500);
 
 /// Messages of the engine if the host port or address is in use.
 const PORT_IN_USE: &[&str] = &["port is already allocated", "address already in use"];
@@ -50,6 +56,7 @@ pub(super) struct Containers {
     pub(super) networks: Arc<Networks>,
     pub(super) first_start: FirstStart,
     pub(super) hooks: Hooks,
+    pub(super) stray_processes: StrayProcessesEnder,
     pub(super) clock: Clock,
 }
 
@@ -66,12 +73,29 @@ impl Containers {
             tracing::warn!(container = name_of(container), %error, "starting the container under another name");
             started = self.start_under_another_name(&id).await;
         }
+        if let Err(error) = &started
+            && is_stuck(&error.to_string())
+        {
+            Box::pin(self.stray_processes.end(&id, &doing)).await?;
+            started = self.start_after_end(&id).await;
+        }
         self.cache.invalidate_container(&id, Settled::Yes);
         match started {
             Ok(()) => Ok(()),
             Err(error) if error.code() == Some(304) => Ok(()),
             Err(error) => Err(classify_start_error(error, &doing)),
         }
+    }
+
+    /// Starts a container whose stray processes have ended. The engine hears of that from containerd a little later.
+    async fn start_after_end(&self, id: &ContainerId) -> Result<(), CallError> {
+        for _ in 0..STARTS_AFTER_END {
+            match self.try_start(id).await {
+                Err(error) if is_stuck(&error.to_string()) => sleep(PAUSE_AFTER_END).await,
+                started => return started,
+            }
+        }
+        self.try_start(id).await
     }
 
     async fn try_start(&self, id: &ContainerId) -> Result<(), CallError> {

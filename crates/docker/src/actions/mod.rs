@@ -23,6 +23,7 @@ mod networks;
 mod ownership;
 mod replace_agent;
 mod stand_in;
+mod stray_processes;
 mod volumes;
 
 use containers::Containers;
@@ -32,6 +33,7 @@ use hooks::Hooks;
 use networks::Networks;
 use ownership::Ownership;
 use replace_agent::AgentReplacer;
+use stray_processes::StrayProcessesEnder;
 use volumes::Volumes;
 
 /// The settings that steps need.
@@ -71,6 +73,7 @@ impl Actions {
             containers: Containers {
                 first_start: FirstStart::new(&connection, &cache, attribution),
                 hooks: Hooks::new(&connection, &cache, attribution, exec, clock),
+                stray_processes: StrayProcessesEnder::new(&connection, &cache),
                 connection: Arc::clone(&connection),
                 cache: Arc::clone(&cache),
                 attribution: Arc::clone(attribution),

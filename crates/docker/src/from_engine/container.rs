@@ -20,7 +20,7 @@ use super::{
     mounts, namespaces,
     values::{filled, map, positive, user_labels},
 };
-use crate::{cluster_domain::cluster_domain, mount_paths::MountPaths};
+use crate::mount_paths::MountPaths;
 
 /// Values that the engine fills in and a container does not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub(crate) fn container(
         volumes_from: namespaces::volumes_from(host),
     };
     asked.downward.restore(&mut container);
-    if container.domainname.as_deref() == cluster_domain(&container) {
+    if container.domainname.as_deref() == container.cluster_domain() {
         container.domainname = None;
     }
     container

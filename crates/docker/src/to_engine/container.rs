@@ -18,7 +18,7 @@ use super::{
     mounts::{MountFields, mount_fields},
     values::{hash_map, non_empty, signed, whole_seconds},
 };
-use crate::{cluster_domain::cluster_domain, mount_paths::MountPaths, transport::ApiVersion};
+use crate::{mount_paths::MountPaths, transport::ApiVersion};
 
 /// From this version on a container can be created on several networks.
 const MANY_NETWORKS: ApiVersion = ApiVersion::new(1, 44);
@@ -149,7 +149,7 @@ fn plain_create_call(creation: &Creation, paths: &MountPaths, version: ApiVersio
         user: user.clone(),
         working_dir: working_dir.clone(),
         hostname: hostname.clone(),
-        domainname: domainname.clone().or_else(|| cluster_domain(&creation.container).map(str::to_owned)),
+        domainname: domainname.clone().or_else(|| creation.container.cluster_domain().map(str::to_owned)),
         tty: Some(*tty),
         open_stdin: Some(*stdin_open),
         stop_signal: stop_signal.clone(),

@@ -18,7 +18,7 @@ use crate::{
     facts::{
         Facts,
         namespaces::is_orphaned,
-        standing::{crash_of, deleted_network, failure, has_run_hooks, is_stuck},
+        standing::{cannot_start, crash_of, deleted_network, failure, has_run_hooks},
     },
     text,
     wait::{Wait, WaitObject},
@@ -117,7 +117,7 @@ pub(crate) fn beyond_repair(
         );
     }
     // Nobody made this difference, so it is no drift.
-    if is_stuck(draft.facts.record, instance) {
+    if cannot_start(draft.facts.record, instance) {
         return Some(unknown_end(draft, instance).unwrap_or(Cause::Unstartable));
     }
     // Ignored limits are reported with the others.

@@ -140,7 +140,7 @@ pub(crate) fn unknown_end(
         return None;
     }
     match &instance.state {
-        State::Created | State::Exited { .. } if is_stuck(record, instance) => {
+        State::Created | State::Exited { .. } if has_left_behind(record, instance) => {
             Some("the engine went down while it started and still holds the process of that run".to_owned())
         }
         State::Created if instance.created < up_since => {
@@ -165,8 +165,7 @@ pub(crate) fn unknown_end(
 }
 
 /// An engine that went down in the middle of a start may leave a process, its folder or its name in containerd behind that
-/// it does not know any more, and refuses ever after to start this container, in these words; another container in its
-/// place starts.
+/// it does not know any more, and refuses ever after to start this container, in these words.
 const STUCK: [&[&str]; 4] = [
     &["task ", "already exists"],
     &["failed to start shim", "file exists"],
@@ -174,22 +173,24 @@ const STUCK: [&[&str]; 4] = [
     &["container with given id already exists"],
 ];
 
-/// Whether the engine has said that it cannot start this container again: in its state, or, since a container that has
-/// never run has no error in its state, in its answer to the last start.
-pub(crate) fn is_stuck(record: &Record, instance: &Instance) -> bool {
-    let error = match &instance.state {
-        State::Exited { error, .. } if !error.is_empty() => Some(error),
-        State::Exited { .. } | State::Created => {
-            record.failures.get(&instance.name).map(|attempt| &attempt.error)
-        }
-        State::Running { .. } | State::Paused | State::Restarting { .. } | State::Removing | State::Dead => {
-            None
-        }
-    };
-    error.is_some_and(|error| {
-        let error = error.to_lowercase();
-        STUCK.iter().any(|words| words.iter().all(|word| error.contains(word)))
-    })
+/// Whether an error of the engine says that it cannot start a container because something of an earlier start is left.
+pub fn is_stuck(error: &str) -> bool {
+    let error = error.to_lowercase();
+    STUCK.iter().any(|words| words.iter().all(|word| error.contains(word)))
+}
+
+/// Whether the engine could not start this container although its processes of an earlier start were ended, which is a part
+/// of the start: another container in its place starts. Its state alone does not say so, because then such a process may
+/// still use its volumes.
+pub(crate) fn cannot_start(record: &Record, instance: &Instance) -> bool {
+    let is_down = matches!(instance.state, State::Exited { .. } | State::Created);
+    is_down && record.failures.get(&instance.name).is_some_and(|attempt| is_stuck(&attempt.error))
+}
+
+/// Whether the engine says that something of a start of this container is left that it does not know.
+fn has_left_behind(record: &Record, instance: &Instance) -> bool {
+    matches!(&instance.state, State::Exited { error, .. } if is_stuck(error))
+        || cannot_start(record, instance)
 }
 
 /// Whether an instance has done its work: it ended well by itself, and that is its purpose.

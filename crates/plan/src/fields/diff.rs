@@ -109,7 +109,9 @@ fn without_engine_defaults(found: &Container, want: &Container) -> Container {
         found.hostname = None;
     }
     let is_shared = is_host || matches!(want.network_mode, NetworkMode::Of(_));
-    if want.domainname.is_none() && is_shared {
+    // An engine that was killed while it made the container has the name of the cluster, and not the aliases that it follows from.
+    let is_of_cluster = found.domainname.as_deref() == want.cluster_domain();
+    if want.domainname.is_none() && (is_shared || is_of_cluster) {
         found.domainname = None;
     }
     // The daemon's configuration says which log driver and which limits a container has that asks for none.

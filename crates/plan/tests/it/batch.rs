@@ -8,7 +8,7 @@ use std::{
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{
-    Format, HealthStatus, Instance, JobOutcome, Mask, Severity, Stack, StackHashes, State, Timestamp,
+    Attempt, Format, HealthStatus, Instance, JobOutcome, Mask, Severity, Stack, StackHashes, State, Timestamp,
 };
 use driftless_plan::{Action, Plan, Target, compare_live};
 
@@ -331,8 +331,17 @@ fn job_gets_another_container_if_the_engine_cannot_start_it() {
         let ended = |it: &&Instance| matches!(it.state, State::Exited { .. });
         let stuck: Vec<_> = stage.world.observed.containers().filter(ended).map(|it| it.id.clone()).collect();
         assert!(!stuck.is_empty(), "{what}");
+        let names: Vec<String> =
+            stage.world.observed.containers().filter(ended).map(|it| it.name.clone()).collect();
+        for name in names {
+            let failed = Attempt { count: 1, next: stage.now, error: error.to_owned() };
+            stage.record.failures.insert(name, failed);
+        }
         stage.finishing.extend(["good:1".to_owned(), "good:2".to_owned()]);
-        let made = played(&mut stage, 60, 5);
+        // One round acts on the failures; the agent forgets them with the steps that succeed.
+        let mut made = played(&mut stage, 1, 5);
+        stage.record.failures.clear();
+        made.extend(played(&mut stage, 59, 5));
         let left: Vec<_> = stage
             .world
             .observed

@@ -112,6 +112,28 @@ fn field(field: &str, want: &str, found: &str) -> FieldDifference {
 }
 
 #[test]
+fn domain_of_a_half_made_container_is_no_difference() {
+    let wanted = |alias: &str| {
+        let attachment = Attachment { aliases: [alias.to_owned()].into(), ..Attachment::default() };
+        Container {
+            hostname: Some("db-0".to_owned()),
+            network_mode: NetworkMode::Networks([("shop".to_owned(), attachment)].into()),
+            ..desired()
+        }
+    };
+    let want = wanted("db-0.db.default.svc.cluster.local");
+    // The engine was killed after it had written the name, and before the aliases.
+    let mut found = wanted("other");
+    found.domainname = Some("db.default.svc.cluster.local".to_owned());
+    let domain = |want: &Container| {
+        let all = differences(want, &Container::default(), &found, &mask());
+        all.into_iter().any(|it| it.field == "domainname")
+    };
+    assert!(!domain(&want));
+    assert!(domain(&wanted("db-0.cache.default.svc.cluster.local")), "it is not the name of this pod");
+}
+
+#[test]
 fn a_container_shows_no_difference_right_after_it_was_created() {
     assert_eq!(between(&read_back()), []);
     let mut no_swap = read_back();

@@ -47,7 +47,7 @@
 use std::{collections::BTreeMap, fmt::Write, fs, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AgentId, Attachment, Build, CanaryStep, CommitId, Completion, Condition, ContainerId, ContentId,
+    AgentId, Attachment, Attempt, Build, CanaryStep, CommitId, Completion, Condition, ContainerId, ContentId,
     Dependency, FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Hook, IgnoredField,
     InPlace, Mount, MountSource, Namespace, Network, NetworkMode, OnChange, Other, Peer, Port, PortRange,
     Protocol, PullPolicy, Readiness, Replacement, RestartPolicy, StackHash, State, Strategy, Subject, Visit,
@@ -375,6 +375,8 @@ fn on_the_host(stage: &mut Stage, words: &[&str]) -> bool {
         ["stuck", name] => {
             let error = "task 489c586ddd7d: already exists: unknown".to_owned();
             let finished = stage.now;
+            let attempt = Attempt { count: 1, next: finished, error: error.clone() };
+            stage.record.failures.insert((*name).to_owned(), attempt);
             stage.named(name).state = State::Exited { code: 137, finished, out_of_memory: false, error };
         }
         ["hang", name] => {

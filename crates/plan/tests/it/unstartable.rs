@@ -1,5 +1,7 @@
 //! Containers that the engine cannot start any more.
 
+use std::time::Duration;
+
 use driftless_model::{Attachment, Attempt, Network, NetworkMode, Platform, State};
 use driftless_plan::WaitReason;
 
@@ -32,6 +34,23 @@ fn container_that_was_never_started_and_cannot_be_is_replaced() {
         assert!(plan.drifts.is_empty(), "nobody made this difference: {plan}");
         let replaced = stage.named("shop-web-1");
         assert!(replaced.id != id && replaced.is_running(), "{error}: {plan}");
+    }
+}
+
+#[test]
+fn state_alone_replaces_no_container() {
+    // A process that the engine does not know may still use its volumes. The start ends it.
+    for error in UNSTARTABLE {
+        let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+        stage.round();
+        stage.round();
+        let (id, finished) = (stage.named("shop-web-1").id.clone(), stage.now);
+        stage.named("shop-web-1").state =
+            State::Exited { code: 128, finished, out_of_memory: false, error: error.to_owned() };
+        stage.tick(Duration::from_mins(1));
+        let plan = stage.round();
+        let started = stage.named("shop-web-1");
+        assert!(started.id == id && started.is_running(), "{error}: {plan}");
     }
 }
 

@@ -26,7 +26,7 @@ const REASONS: &[(&str, &[&str])] = &[
     ("it needs a bucket and a WebDAV server", &["s3://", "davs://"]),
     (
         "it needs a second machine",
-        &["nas.lan", "fleet join", "fleet keys", "fleet revoke nas", "fleet request"],
+        &["nas.lan", "fleet join", "fleet leave", "fleet keys", "fleet revoke nas", "fleet request"],
     ),
     ("it needs published releases", &["releases/download"]),
 ];

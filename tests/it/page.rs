@@ -209,7 +209,7 @@ async fn workload_is_scaled_for_a_time_and_reset() {
     let router = router(handle, store.clone(), Access::loopback());
     let links = page(&router, "/applications/shop").await;
     assert_shown(&links, &["shop/scale?workload=web", "shop/restart?workload=web"]);
-    assert!(!links.contains("reset-scale"), "nothing is to be reset");
+    assert!(!links.contains("reset-scale"), "nobody has scaled it");
     let asked = page(&router, "/applications/shop/scale?workload=web").await;
     assert_shown(&asked, &["Scale web of shop?", "shop-web-1, shop-web-2", "type=\"number\"", "value=\"2\""]);
     let body = "workload=web&replicas=5&until=8h";

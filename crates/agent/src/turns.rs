@@ -62,8 +62,7 @@ impl<'a> Turn<'a> {
 
     /// Waits until the engine can perform this step. The step holds the permit while it is performed.
     pub(crate) async fn step(&self, action: &Action) -> Option<SemaphorePermit<'a>> {
-        // These wait for a program in a container, and not for the engine.
-        if matches!(action, Action::StopInstance { .. } | Action::RunHooks { .. } | Action::ReplaceAgent(_)) {
+        if waits_for_others(action) {
             return None;
         }
         // It is never closed.
@@ -71,9 +70,23 @@ impl<'a> Turn<'a> {
     }
 }
 
+/// Whether a step waits for a registry, a build or a program in a container, and hardly for the engine. Such a step may take
+/// minutes, in which other applications are healed.
+fn waits_for_others(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::PullImage { .. }
+            | Action::VerifyImage { .. }
+            | Action::BuildImage { .. }
+            | Action::StopInstance { .. }
+            | Action::RunHooks { .. }
+            | Action::ReplaceAgent(_)
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use std::task::Poll;
+    use std::{collections::BTreeSet, task::Poll};
 
     use driftless_model::ContainerId;
     use driftless_plan::ContainerRef;
@@ -109,6 +122,12 @@ mod tests {
         let container = ContainerRef::Id(ContainerId("1".to_owned()), "web".to_owned());
         let stop = Action::StopInstance { container, grace: None };
         assert!(step(&taken[99], &stop).is_ready(), "a stop does not wait");
+        let (image, platform, secrets, keys) = ("web:1".to_owned(), None, Vec::new(), BTreeSet::new());
+        let pull = Action::PullImage { image, platform, secrets, keys };
+        assert!(step(&taken[99], &pull).is_ready(), "a pull does not wait");
+        let pulls: Vec<_> =
+            taken.iter().filter_map(|turn| turn.step(&pull).now_or_never().flatten()).collect();
+        assert!(pulls.is_empty(), "a pull holds no permit");
         drop(held);
         assert!(step(&taken[99], &remove).is_ready());
     }

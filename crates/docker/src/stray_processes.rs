@@ -61,7 +61,10 @@ impl StrayProcesses {
     ///
     /// If the processes of the host cannot be listed, or one of them cannot be ended.
     pub async fn end(&self) -> io::Result<usize> {
-        let proc = Path::new("/proc");
+        self.end_in(Path::new("/proc")).await
+    }
+
+    async fn end_in(&self, proc: &Path) -> io::Result<usize> {
         let found = self.find(proc)?;
         // A signal by number or of real time is SIGTERM here.
         let signal = Signal::from_str(&self.signal).unwrap_or(Signal::SIGTERM);
@@ -137,7 +140,10 @@ fn send(process: i32, signal: Signal) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::{
+        os::unix::{fs::symlink, process::ExitStatusExt},
+        process::Command,
+    };
 
     use super::*;
 
@@ -183,20 +189,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn process_is_asked_and_then_killed() {
-        let mut child =
-            Command::new("sh").args(["-c", "trap '' TERM; sleep 60 & wait; wait"]).spawn().unwrap();
-        let id = i32::try_from(child.id()).unwrap();
-        sleep(Duration::from_millis(200)).await;
-        send(id, Signal::SIGTERM).unwrap();
-        sleep(Duration::from_millis(200)).await;
-        let read = || Process::read(Path::new(&format!("/proc/{id}")));
-        assert_eq!(read().map(|it| it.id), Some(id), "it ignores the signal");
-        send(id, Signal::SIGKILL).unwrap();
-        sleep(Duration::from_millis(200)).await;
-        assert_eq!(read(), None, "its parent has not asked for it yet");
-        child.wait().unwrap();
-        // It is no error that it has ended.
-        send(id, Signal::SIGKILL).unwrap();
+    async fn process_that_ignores_the_signal_is_killed() {
+        // An ignored signal stays ignored in the program that takes the place of the shell.
+        let mut child = Command::new("sh").args(["-c", "trap '' TERM; exec sleep 600"]).spawn().unwrap();
+        let (ours, process) = ("a1".repeat(32), child.id().to_string());
+        let real = Path::new("/proc").join(&process);
+        let end = Instant::now() + Duration::from_secs(60);
+        while fs::read_to_string(real.join("comm")).unwrap().trim() != "sleep" {
+            assert!(Instant::now() < end, "the program does not start");
+            sleep(Duration::from_millis(10)).await;
+        }
+        let proc = tempfile::tempdir().unwrap();
+        let folder = proc.path().join(&process);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("cgroup"), format!("0::/../{ours}\n")).unwrap();
+        symlink(real.join("stat"), folder.join("stat")).unwrap();
+        let stray = StrayProcesses { grace: Duration::from_millis(300), ..of(&ours) };
+        // Its entry is left until this process asks for it, and counts as ended.
+        assert_eq!(stray.end_in(proc.path()).await.unwrap(), 1);
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert_eq!(stray.end_in(proc.path()).await.unwrap(), 0);
     }
 }

@@ -4,23 +4,17 @@
 use std::process::ExitCode;
 
 use driftless_docker::StrayProcesses;
-use tokio::runtime::Builder;
+
+use super::helper_container;
 
 /// Ends when no process of the container is left.
 pub fn end_processes(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let arguments: Vec<String> = arguments.into_iter().collect();
-    let Some(stray) = StrayProcesses::parse(&arguments) else {
-        tracing::error!("an agent starts this command; it is not for people");
-        return ExitCode::from(2);
-    };
-    let runtime = match Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!(%error, "could not start the runtime");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(stray.end()) {
+    helper_container::run(StrayProcesses::parse(&arguments).map(end))
+}
+
+async fn end(stray: StrayProcesses) -> ExitCode {
+    match stray.end().await {
         Ok(ended) => {
             tracing::info!(container = %stray.container, ended, "ended the processes");
             ExitCode::SUCCESS

@@ -57,6 +57,7 @@ mod findings;
 mod fold;
 mod folder;
 mod goal;
+mod helper_container;
 mod hosts;
 mod log_format;
 mod notify;

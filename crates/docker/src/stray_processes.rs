@@ -194,7 +194,7 @@ mod tests {
         let mut child = Command::new("sh").args(["-c", "trap '' TERM; exec sleep 600"]).spawn().unwrap();
         let (ours, process) = ("a1".repeat(32), child.id().to_string());
         let real = Path::new("/proc").join(&process);
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_mins(1);
         while fs::read_to_string(real.join("comm")).unwrap().trim() != "sleep" {
             assert!(Instant::now() < end, "the program does not start");
             sleep(Duration::from_millis(10)).await;

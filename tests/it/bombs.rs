@@ -3,16 +3,22 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use driftless_files::{AppSpec, Entry, Files, MemoryFiles, ReadError};
 use driftless_manifest::{Configured, discover, render};
 use driftless_model::{Finding, Format};
 
-use crate::sample::manifests;
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
+
+use crate::{sample::manifests, simulation::Simulation};
 
 /// Files, and folders that hold the same ten folders at every depth, with a file in the deepest ones: 26 Git trees.
 #[derive(Debug)]
@@ -179,4 +185,91 @@ fn exposed_ports_are_bounded_together() {
     let ranges: Vec<String> = (1..=1000).map(|first| format!("{first}-65535")).collect();
     let repeated = told(&format!("services: {{a: {{image: a, expose: [{}]}}}}", ranges.join(", ")));
     assert!(repeated[0].contains("expose more than 65536"), "{}", repeated[0]);
+}
+
+/// A folder of a thousand folders. The first reader of one of them waits until it may go on.
+#[derive(Debug)]
+struct Slow {
+    files: MemoryFiles,
+    listed: Arc<AtomicUsize>,
+    /// Sent to when the first reader is there; it goes on when the other end answers or is dropped.
+    gate: Mutex<Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>>,
+}
+
+impl Slow {
+    const FOLDERS: usize = 1000;
+
+    fn is_inside(path: &str) -> bool {
+        path.strip_prefix("shop/d").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+impl Files for Slow {
+    fn entry(&self, path: &str) -> Result<Option<Entry>, ReadError> {
+        if Self::is_inside(path) { Ok(Some(Entry::Folder)) } else { self.files.entry(path) }
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<(String, Entry)>, ReadError> {
+        match (Self::is_inside(folder), folder) {
+            (true, "shop/d") => {
+                Ok((0..Self::FOLDERS).map(|it| (format!("{it:03}"), Entry::Folder)).collect())
+            }
+            (true, _) => {
+                self.listed.fetch_add(1, Ordering::Relaxed);
+                let first = self.gate.lock().unwrap().take();
+                if let Some((reached, go_on)) = first {
+                    reached.send(()).unwrap();
+                    let _ = go_on.blocking_recv();
+                }
+                Ok(Vec::new())
+            }
+            (false, _) => self.files.list(folder),
+        }
+    }
+
+    fn links(&self, _: &str) -> Result<BTreeMap<String, String>, ReadError> {
+        Ok(BTreeMap::new())
+    }
+
+    fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {
+        self.files.read(path, limit)
+    }
+
+    fn id(&self, path: &str) -> Result<Option<String>, ReadError> {
+        self.files.id(path)
+    }
+
+    fn is_encrypted(&self, _: &str) -> bool {
+        false
+    }
+}
+
+#[tokio::test]
+async fn rendering_is_interrupted_when_the_agent_ends() {
+    let compose = "services: {a: {image: a, volumes: ['./d:/d:ro']}}";
+    let (reached, is_reached) = oneshot::channel();
+    let (go_on, may_go_on) = oneshot::channel();
+    let listed = Arc::new(AtomicUsize::new(0));
+    let files = Arc::new(Slow {
+        files: MemoryFiles::new([("shop/compose.yaml", compose)]),
+        listed: Arc::clone(&listed),
+        gate: Mutex::new(Some((reached, may_go_on))),
+    });
+    let reader = Arc::downgrade(&files);
+    let mut it = Simulation::idle();
+    it.git.push_tree("Ada <a@b.c>", compose, files);
+    it.begin();
+    is_reached.await.unwrap();
+    // The agent does not wait for the thread that reads,
+    timeout(Duration::from_secs(10), it.end()).await.unwrap();
+    // which ends at its next call.
+    go_on.send(()).unwrap();
+    drop(it);
+    let ended = async {
+        while reader.strong_count() > 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), ended).await.unwrap();
+    assert_eq!(listed.load(Ordering::Relaxed), 1);
 }

@@ -13,7 +13,7 @@ use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::Verify;
 use driftless_docker::{ChangedBy, Docker, EventDelivery, SimulatedEngine, UserAction};
-use driftless_files::MemoryFiles;
+use driftless_files::{Files, MemoryFiles};
 use driftless_git::{Checkout, CommitSource, Error};
 use driftless_model::{
     Actor, ActorKind, Adopt, AgentId, AppName, Application, Cause, CommitId, CommitInfo, ConditionStatus,
@@ -32,7 +32,7 @@ pub(crate) struct Git(Arc<Mutex<Repository>>);
 
 #[derive(Default)]
 struct Repository {
-    commits: Vec<(CommitInfo, MemoryFiles)>,
+    commits: Vec<(CommitInfo, Arc<dyn Files>)>,
     is_down: bool,
     rewritten: bool,
 }
@@ -43,9 +43,15 @@ impl Git {
     }
 
     pub(crate) fn push_files(&self, author: &str, files: &[(&str, &str)]) -> String {
+        let content = format!("{files:?}");
+        self.push_tree(author, &content, Arc::new(MemoryFiles::new(files.iter().copied())))
+    }
+
+    /// `content` makes the id of the commit.
+    pub(crate) fn push_tree(&self, author: &str, content: &str, files: Arc<dyn Files>) -> String {
         let mut it = self.0.lock().unwrap();
         let number = it.commits.len();
-        let id = digest_hex(format!("{number} {files:?}").as_bytes())[..40].to_owned();
+        let id = digest_hex(format!("{number} {content}").as_bytes())[..40].to_owned();
         let time = NOON;
         let commit = CommitInfo {
             id: CommitId::from_stored(id.clone()),
@@ -53,7 +59,7 @@ impl Git {
             subject: format!("push {number}"),
             time,
         };
-        it.commits.push((commit, MemoryFiles::new(files.iter().copied())));
+        it.commits.push((commit, files));
         id
     }
 
@@ -75,7 +81,7 @@ impl Git {
         let missing = || Error::Rejected { doing: "read".into(), message: "no such commit".into() };
         let (commit, files) = found.ok_or_else(missing)?;
         let rewritten = it.rewritten;
-        Ok(Checkout { commit: commit.clone(), files: Arc::new(files.clone()), rewritten, tag: None })
+        Ok(Checkout { commit: commit.clone(), files: Arc::clone(files), rewritten, tag: None })
     }
 }
 

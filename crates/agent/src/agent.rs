@@ -445,8 +445,9 @@ pub fn launch<D: Docker, S: CommitSource>(
             environment: environment.clone(),
             metrics: metrics.clone(),
             view: view_tx,
+            stop: stop.clone(),
         };
-        tasks.spawn(repository.run(stop.clone()));
+        tasks.spawn(repository.run());
         tasks.spawn(notify_on_change(view.clone(), Arc::clone(&services.changed), stop.clone()));
         followed.push(FollowedRepository { settings, link, view });
     }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use driftless_clock::Clock;
 use driftless_config as config;
+use driftless_files::Interruptible;
 use driftless_git as git;
 use driftless_git::{Checkout, CommitSource};
 use driftless_metrics::{Fetched, Metrics};
@@ -151,11 +152,14 @@ pub(crate) struct RepositoryTask<S> {
     pub(crate) environment: git::Lookup,
     pub(crate) metrics: Metrics,
     pub(crate) view: watch::Sender<RepositoryView>,
+    /// Ends the task.
+    pub(crate) stop: CancellationToken,
 }
 
 impl<S: CommitSource> RepositoryTask<S> {
     /// Fetches until stopped.
-    pub(crate) async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(self) {
+        let stop = self.stop.clone();
         let mut last_accepted: Option<CommitId> = None;
         let mut values = ValueReader::new(&self.settings, self.environment.clone(), self.clock);
         tokio::select! {
@@ -372,8 +376,10 @@ impl<S: CommitSource> RepositoryTask<S> {
         accepted: Accepted,
         last_accepted: &mut Option<CommitId>,
     ) -> Result<(), git::Error> {
-        let Accepted { checkout, signer, values, fetch } = accepted;
+        let Accepted { mut checkout, signer, values, fetch } = accepted;
         let commit = checkout.commit.clone();
+        let (files, _interrupt) = Interruptible::new(checkout.files);
+        checkout.files = Arc::new(files);
         let rejected =
             check_applications(&self.settings, self.link.source.as_ref(), &self.store, &commit).await?;
         let rewritten = checkout.rewritten;
@@ -384,7 +390,11 @@ impl<S: CommitSource> RepositoryTask<S> {
         );
         // Reading the files of a commit blocks on the disk.
         let rendered = tokio::task::spawn_blocking(move || render_all(&settings, &accepted));
-        let (rendered, history_length) = tokio::join!(rendered, self.link.source.history_length(&commit.id));
+        let history_length = self.link.source.history_length(&commit.id);
+        let (rendered, history_length) = tokio::select! {
+            both = async { tokio::join!(rendered, history_length) } => both,
+            () = self.stop.cancelled() => return Ok(()),
+        };
         let RenderedCommit { applications, findings, empty_folder, settings } = match rendered {
             Ok(rendered) => rendered,
             Err(error) => {

@@ -109,6 +109,9 @@ pub enum ReadError {
         /// The cause.
         message: String,
     },
+    /// Nobody waits for the result of the reader any more.
+    #[error("the reading of `{0}` was interrupted")]
+    Interrupted(String),
 }
 
 /// Files in memory, by path.

@@ -23,6 +23,7 @@ pub mod context;
 pub mod files;
 mod host_values;
 mod ignore;
+mod interruptible;
 pub mod paths;
 mod reads;
 
@@ -30,6 +31,7 @@ pub use bounded::Bounded;
 pub use context::{Context, ContextEntry};
 pub use files::{Entry, Files, MemoryFiles, ReadError};
 pub use host_values::HostValues;
+pub use interruptible::{InterruptOnDrop, Interruptible};
 pub use reads::{Reads, Recorder};
 
 /// One application to render, as configured or discovered.

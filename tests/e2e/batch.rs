@@ -111,7 +111,8 @@ async fn a_cron_job_begins_its_minute_once_and_more_when_asked() {
         docker.containers(&site.app).iter().find(|it| it.state() == "exited").map(|_| ())
     })
     .await;
-    let is_run = |it: &Container| it.label("driftless.workload").starts_with("report-");
+    let is_run =
+        |it: &Container| it.label("driftless.workload").starts_with("report-") && it.state() != "created";
     // At the turn of the minute, and not once more by an agent that comes back.
     let first = site
         .until("the minute turns", |docker| docker.containers(&site.app).into_iter().find(|it| is_run(it)))

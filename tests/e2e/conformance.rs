@@ -125,7 +125,7 @@ impl Pair {
     }
 
     fn container(&self) -> Container {
-        let networks = BTreeMap::from([(self.network.clone(), Attachment::default())]);
+        let networks = BTreeMap::from([(self.network.clone(), Box::default())]);
         let source = MountSource::Volume { name: self.volume.clone(), no_copy: false };
         Container {
             image: self.image.clone(),

@@ -110,8 +110,10 @@ impl Corner {
     async fn running(&self) -> (ContainerRef, ContainerId) {
         let network = self.name("net");
         self.network(&network).await;
-        let networks =
-            BTreeMap::from([(network, Attachment { aliases: vec!["web".into()], ..Attachment::default() })]);
+        let networks = BTreeMap::from([(
+            network,
+            Box::new(Attachment { aliases: vec!["web".into()], ..Attachment::default() }),
+        )]);
         let container = Container { network_mode: NetworkMode::Networks(networks), ..sleeper() };
         let creation = self.creation(1, container);
         let id = self.create(&creation).await;
@@ -270,11 +272,19 @@ fn everything(corner: &Corner) -> Container {
     let bind = |path, create| MountSource::Bind { path, create, propagation: None, selinux: None };
     let shared = Some("rslave".to_owned());
     let mut networks = BTreeMap::new();
-    networks.insert(corner.name("a"), Attachment { aliases: words("shop web"), ..Attachment::default() });
+    networks.insert(
+        corner.name("a"),
+        Box::new(Attachment { aliases: words("shop web"), ..Attachment::default() }),
+    );
     let fixed = Some(format!("10.213.{}.9", std::process::id() % 250));
     networks.insert(
         corner.name("b"),
-        Attachment { aliases: words("web"), ipv4: fixed, gw_priority: priority, ..Attachment::default() },
+        Box::new(Attachment {
+            aliases: words("web"),
+            ipv4: fixed,
+            gw_priority: priority,
+            ..Attachment::default()
+        }),
     );
     Container {
         image: IMAGE.to_owned(),
@@ -421,7 +431,7 @@ fn all_settings(corner: &Corner) -> Container {
             mount("/tmpfs", MountSource::Tmpfs { size: Some(1 << 20), mode: Some(0o1770) }, true),
             mount("/volume", volume, false),
         ],
-        network_mode: NetworkMode::Networks([(corner.name("a"), attachment)].into()),
+        network_mode: NetworkMode::Networks([(corner.name("a"), Box::new(attachment))].into()),
         resources: Resources {
             memory: Some(64 << 20),
             cpu_quota: Some(50_000),

@@ -118,7 +118,7 @@ fn the_order_api_of_the_documentation_renders_without_a_word() {
     assert_eq!(container.restart, RestartPolicy::UnlessStopped);
     assert_eq!(container.stop_grace_period, Some(Duration::from_secs(30)));
     let attachment = Attachment { aliases: vec!["order-api".to_owned()], ..Attachment::default() };
-    let networks = BTreeMap::from([("shop_default".to_owned(), attachment)]);
+    let networks = BTreeMap::from([("shop_default".to_owned(), Box::new(attachment))]);
     assert_eq!(container.network_mode, NetworkMode::Networks(networks));
     let readiness = Probe {
         action: ProbeAction::HttpGet {

@@ -100,6 +100,11 @@ impl Claims {
         let names: BTreeSet<&AppName> =
             claimants.iter().map(|claimant| &claimant.rendered.spec.name).collect();
         self.absent.retain(|name, _| !names.contains(name));
+        // At the start no repository was read: nothing is claimed, and all stacks would be read for nothing.
+        if claimants.is_empty() {
+            self.are_disputed = false;
+            return BTreeMap::new();
+        }
         let mut absent = Vec::new();
         for known in known.iter().filter(|known| !names.contains(&known.app)) {
             let view = inventory.position(&known.repository).and_then(|index| views.get(index));

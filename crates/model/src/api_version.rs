@@ -79,7 +79,7 @@ mod tests {
         container.mounts = vec![mount(MountSource::Image("a".into()))];
         assert_eq!(needed(&container), Some((48, "volumes.type: image".to_owned())));
         let attachment = |it: Attachment| Container {
-            network_mode: NetworkMode::Networks([("a".to_owned(), it)].into()),
+            network_mode: NetworkMode::Networks([("a".to_owned(), Box::new(it))].into()),
             ..Container::default()
         };
         let mac = Attachment { mac_address: Some("02:42:ac:11:00:02".into()), ..Attachment::default() };

@@ -33,7 +33,7 @@ mod tests {
     fn domain_is_that_of_the_pods_name_in_its_service() {
         let domain = |host: Option<&str>, aliases: &[&str]| {
             let aliases = aliases.iter().map(ToString::to_string).collect();
-            let attachment = Attachment { aliases, ..Attachment::default() };
+            let attachment = Box::new(Attachment { aliases, ..Attachment::default() });
             let container = Container {
                 hostname: host.map(str::to_owned),
                 network_mode: NetworkMode::Networks(BTreeMap::from([("shop".to_owned(), attachment)])),

@@ -138,8 +138,8 @@ impl Container {
     }
 
     /// The networks it joins, by name in Docker; empty in another network mode.
-    pub fn networks(&self) -> &BTreeMap<String, Attachment> {
-        static NONE: BTreeMap<String, Attachment> = BTreeMap::new();
+    pub fn networks(&self) -> &BTreeMap<String, Box<Attachment>> {
+        static NONE: BTreeMap<String, Box<Attachment>> = BTreeMap::new();
         match &self.network_mode {
             NetworkMode::Networks(networks) => networks,
             NetworkMode::Host | NetworkMode::None | NetworkMode::Bridge | NetworkMode::Of(_) => &NONE,
@@ -166,8 +166,8 @@ impl Container {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NetworkMode {
-    /// By the network's name in Docker.
-    Networks(BTreeMap<String, Attachment>),
+    /// By the network's name in Docker. Boxed: a map has room for eleven, and most containers join one.
+    Networks(BTreeMap<String, Box<Attachment>>),
     Host,
     None,
     /// The engine's default bridge, without name resolution.

@@ -37,13 +37,13 @@ impl Lowering<'_> {
         }
     }
 
-    fn attachments(&mut self, key: &str, joined: &[Placed<Joined>]) -> BTreeMap<String, Attachment> {
+    fn attachments(&mut self, key: &str, joined: &[Placed<Joined>]) -> BTreeMap<String, Box<Attachment>> {
         let mut attachments = BTreeMap::new();
         let mut attach = |name: String, mut attachment: Attachment| {
             attachment.aliases.push(key.to_owned());
             attachment.aliases.sort_unstable();
             attachment.aliases.dedup();
-            attachments.insert(name, attachment);
+            attachments.insert(name, Box::new(attachment));
         };
         if joined.is_empty() {
             attach(self.network(DEFAULT_NETWORK), Attachment::default());

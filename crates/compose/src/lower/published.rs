@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Attachment, Completion, Container, FailureRule, Finding, Forward, ForwardLimits, Forwards, HANDOVER_TIME,
+    Completion, Container, FailureRule, Finding, Forward, ForwardLimits, Forwards, HANDOVER_TIME,
     ManifestNames, NetworkMode, Port, Probes, Protocol, PullPolicy, Strategy, Update, Workload, WorkloadKind,
     WorkloadName, proxy_containers, worker_dependency, worker_of,
 };
@@ -133,7 +133,7 @@ fn proxy(
     };
     let [owner, worker] = proxy_containers(&forwards, &proxy_name(name));
     let owner = Container {
-        network_mode: NetworkMode::Networks([(network.to_owned(), Attachment::default())].into()),
+        network_mode: NetworkMode::Networks([(network.to_owned(), Box::default())].into()),
         ports,
         ..owner
     };

@@ -173,7 +173,7 @@ impl Lowering<'_> {
     }
 }
 
-fn add_link(networks: &mut BTreeMap<String, Attachment>, name: &str, alias: &str) {
+fn add_link(networks: &mut BTreeMap<String, Box<Attachment>>, name: &str, alias: &str) {
     for attachment in networks.values_mut() {
         attachment.links.push(format!("{name}:{alias}"));
         attachment.links.sort_unstable();

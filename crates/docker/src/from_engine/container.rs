@@ -209,12 +209,12 @@ fn network_mode(
     }
     let names = OwnNames::of(found);
     let joined = found.network_settings.as_ref().and_then(|it| it.networks.as_ref());
-    let networks: BTreeMap<String, Attachment> = joined
+    let networks: BTreeMap<String, Box<Attachment>> = joined
         .into_iter()
         .flatten()
         .map(|(network, it)| {
             let mac_address = mac_addresses.get(network).cloned();
-            (network.clone(), Attachment { mac_address, ..attachment(it, &names) })
+            (network.clone(), Box::new(Attachment { mac_address, ..attachment(it, &names) }))
         })
         .collect();
     let is_default = matches!(mode, "default" | "bridge");

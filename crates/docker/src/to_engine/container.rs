@@ -206,8 +206,8 @@ pub(crate) fn endpoint(attachment: &Attachment, version: ApiVersion) -> api::End
 }
 
 /// Networks in the order in which they are connected: on an old engine the first one gets the default route.
-fn by_priority(networks: &BTreeMap<String, Attachment>) -> Vec<(&String, &Attachment)> {
-    let mut sorted: Vec<_> = networks.iter().collect();
+fn by_priority(networks: &BTreeMap<String, Box<Attachment>>) -> Vec<(&String, &Attachment)> {
+    let mut sorted: Vec<_> = networks.iter().map(|(name, attachment)| (name, attachment.as_ref())).collect();
     sorted.sort_by_key(|(_, attachment)| std::cmp::Reverse(attachment.priority));
     sorted
 }

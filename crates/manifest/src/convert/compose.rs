@@ -217,7 +217,7 @@ impl ComposeWriter<'_> {
                 gw_priority,
                 driver_opts,
                 links,
-            } = attachment;
+            } = attachment.as_ref();
             if !links.is_empty() {
                 self.lost.field(at, "networks", "names for one container alone");
             }

@@ -497,7 +497,7 @@ fn report_unsupported(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) {
                     gw_priority: _,
                     driver_opts,
                     links,
-                } = attachment;
+                } = attachment.as_ref();
                 let is_fixed =
                     ipv4.is_some() || ipv6.is_some() || !link_local.is_empty() || mac_address.is_some();
                 lose(is_fixed, "networks", "a fixed address: clients use the Service's name");

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Attachment, Condition, Container, Dependency, MountSource, Namespace, NetworkMode, Part, Role, Stack,
-    Subject, Volume, Workload, WorkloadName,
+    Condition, Container, Dependency, MountSource, Namespace, NetworkMode, Part, Role, Stack, Subject,
+    Volume, Workload, WorkloadName,
 };
 
 use super::output::Lost;
@@ -154,7 +154,7 @@ fn join_as_guest(pod: &Container, container: &mut Container) {
     container.network_mode = match &pod.network_mode {
         NetworkMode::Networks(networks) => {
             let keys = networks.keys().cloned();
-            NetworkMode::Networks(keys.map(|network| (network, Attachment::default())).collect())
+            NetworkMode::Networks(keys.map(|network| (network, Box::default())).collect())
         }
         other => other.clone(),
     };

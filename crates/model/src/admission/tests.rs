@@ -117,9 +117,7 @@ fn every_way_to_the_host_is_closed_with_limited_trust() {
         (
             "hostNamespaces",
             Container {
-                network_mode: NetworkMode::Networks(
-                    [("host".to_owned(), crate::Attachment::default())].into(),
-                ),
+                network_mode: NetworkMode::Networks([("host".to_owned(), Box::default())].into()),
                 ..plain()
             },
         ),

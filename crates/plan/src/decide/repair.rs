@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    Completion, Crash, Endpoint, Instance, LiveSettings, Readiness, Resources, State, Subject, Timestamp,
-    Workload, WorkloadName,
+    Attachment, Completion, Crash, Endpoint, Instance, LiveSettings, Readiness, Resources, State, Subject,
+    Timestamp, Workload, WorkloadName,
 };
 
 use crate::{
@@ -232,8 +232,11 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
         }
         if let Some(attachment) = want {
             let container = ContainerRef::from(instance);
-            let action =
-                Action::Connect { container, network: network.clone(), attachment: attachment.clone() };
+            let action = Action::Connect {
+                container,
+                network: network.clone(),
+                attachment: Attachment::clone(attachment),
+            };
             connected.push(draft.push(action, cause, after));
         }
     }

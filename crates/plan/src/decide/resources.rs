@@ -204,5 +204,5 @@ fn attachment(draft: &Draft<'_>, instance: &Instance, network: &str) -> Option<A
     wanted
         .and_then(|it| it.container.networks().get(network))
         .or_else(|| instance.config.networks().get(network))
-        .cloned()
+        .map(|attachment| Attachment::clone(attachment))
 }

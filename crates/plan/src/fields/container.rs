@@ -233,7 +233,7 @@ fn networks(out: &mut Out, mode: &NetworkMode, hostname: Option<&String>) {
                     gw_priority,
                     driver_opts,
                     links,
-                } = attachment;
+                } = attachment.as_ref();
                 out.put(["networks", network, "attached"], Value::Flag);
                 let sorted: BTreeSet<String> =
                     aliases.iter().filter(|it| Some(*it) != hostname).cloned().collect();

@@ -94,7 +94,7 @@ fn equal_containers_are_adopted_without_a_step() {
 #[test]
 fn alias_that_equals_the_container_name_differs_in_nothing() {
     let attached = |aliases: Vec<String>| {
-        let attachment = Attachment { aliases, ..Attachment::default() };
+        let attachment = Box::new(Attachment { aliases, ..Attachment::default() });
         NetworkMode::Networks(BTreeMap::from([("shop_default".to_owned(), attachment)]))
     };
     let mut stage = by_compose(|it| it.network_mode = attached(Vec::new()));

@@ -46,7 +46,8 @@ fn any_workload(name: &'static str) -> impl Strategy<Value = Workload> {
             it.strategy = Rollout::RollingUpdate { max_surge: surge, max_unavailable: unavailable };
             it.min_ready = Duration::from_secs(ready);
             if on_network {
-                let attachment = Attachment { aliases: vec![name.to_owned()], ..Attachment::default() };
+                let attachment =
+                    Box::new(Attachment { aliases: vec![name.to_owned()], ..Attachment::default() });
                 it.container.network_mode =
                     NetworkMode::Networks(BTreeMap::from([("shop_net".to_owned(), attachment)]));
             }

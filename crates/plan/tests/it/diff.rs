@@ -42,7 +42,7 @@ fn desired() -> Container {
         }],
         network_mode: NetworkMode::Networks(BTreeMap::from([(
             "shop_default".to_owned(),
-            Attachment { aliases: vec!["web".to_owned()], ..Attachment::default() },
+            Box::new(Attachment { aliases: vec!["web".to_owned()], ..Attachment::default() }),
         )])),
         restart: RestartPolicy::Always,
         resources: Resources { memory: Some(128 << 20), ..Resources::default() },
@@ -114,7 +114,7 @@ fn field(field: &str, want: &str, found: &str) -> FieldDifference {
 #[test]
 fn domain_of_a_half_made_container_is_no_difference() {
     let wanted = |alias: &str| {
-        let attachment = Attachment { aliases: [alias.to_owned()].into(), ..Attachment::default() };
+        let attachment = Box::new(Attachment { aliases: [alias.to_owned()].into(), ..Attachment::default() });
         Container {
             hostname: Some("db-0".to_owned()),
             network_mode: NetworkMode::Networks([("shop".to_owned(), attachment)].into()),
@@ -152,8 +152,8 @@ fn each_changed_field_is_named_with_both_values() {
     found.mounts.retain(|it| it.target != "/data");
     found.ports[0].host = Some(PortRange { first: 81, last: 83 });
     found.network_mode = NetworkMode::Networks(BTreeMap::from([
-        ("shop_default".to_owned(), Attachment::default()),
-        ("other".to_owned(), Attachment::default()),
+        ("shop_default".to_owned(), Box::default()),
+        ("other".to_owned(), Box::default()),
     ]));
     found.resources.memory = Some(64 << 20);
     found.resources.memory_swap = Some(128 << 20);

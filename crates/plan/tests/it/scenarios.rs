@@ -321,7 +321,8 @@ fn set(it: &mut Workload, option: &str) {
         }
         "anonymous" => it.container.mounts.push(mount("/scratch", MountSource::Anonymous)),
         "net" => {
-            let attachment = Attachment { aliases: vec!["web".to_owned()], ..Attachment::default() };
+            let attachment =
+                Box::new(Attachment { aliases: vec!["web".to_owned()], ..Attachment::default() });
             let NetworkMode::Networks(networks) = &mut it.container.network_mode else { return };
             networks.insert(value.to_owned(), attachment);
         }

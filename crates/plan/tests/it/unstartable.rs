@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driftless_model::{Attachment, Attempt, Network, NetworkMode, Platform, State};
+use driftless_model::{Attempt, Network, NetworkMode, Platform, State};
 use driftless_plan::WaitReason;
 
 use crate::stage::{NOON, Stage, stack, workload};
@@ -57,8 +57,7 @@ fn state_alone_replaces_no_container() {
 /// A stage with a running container on a network, off which it is when the engine comes back.
 fn disconnected_after_a_restart() -> Stage {
     let mut web = workload("web:1", 1);
-    web.container.network_mode =
-        NetworkMode::Networks([("shop_net".to_owned(), Attachment::default())].into());
+    web.container.network_mode = NetworkMode::Networks([("shop_net".to_owned(), Box::default())].into());
     let mut stage = Stage::new(stack([("web", web)]));
     stage.stack.networks.insert("shop_net".into(), Network::default());
     for _ in 0..5 {

@@ -393,6 +393,13 @@ async fn answers_are_as_the_document_says() {
                 path.replace("{instance}", "shop-web-1").replace("{job}", "once").replace("{token}", "ci");
             let (status, body) = ask(&method.to_uppercase(), &path, "").await;
             let answers = operation["responses"].as_object().unwrap();
+            if method == "get" {
+                let (status, body) = ask("GET", &format!("{path}?limit=x&unknown=1"), "").await;
+                assert!(
+                    status != 400 || body["error"]["code"].is_string(),
+                    "{route} answers {status}: {body}"
+                );
+            }
             let answer = answers.get(&status.to_string());
             let answer = answer.unwrap_or_else(|| panic!("{method} {route} answers {status}: {body}"));
             let Some(schema) = answer.pointer("/content/application~1json/schema") else { continue };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{
     Json,
     body::Body,
-    extract::{Extension, Path, Query, State, rejection::QueryRejection},
+    extract::{Extension, Path, State},
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
@@ -15,6 +15,7 @@ use super::{
     access::{CONFIGURED_TOKEN, Caller, audit::AuditNote},
     api::read_object,
     error::Error,
+    parameters::Parameters,
     shared::{Shared, read},
 };
 use driftless_model::{Actor, ApiToken, AppName, AuditEntry, Scope, Timestamp};
@@ -155,9 +156,8 @@ pub(crate) struct AuditQuery {
 /// The audit, newest entry first.
 pub(crate) async fn audit(
     State(shared): State<Shared>,
-    query: Result<Query<AuditQuery>, QueryRejection>,
+    Parameters(query): Parameters<AuditQuery>,
 ) -> Result<Json<Vec<AuditEntry>>, Error> {
-    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let AuditQuery { before, limit, app } = query;
     let app = app.filter(|app| !app.is_empty()).map(AppName);
     let limit = limit.unwrap_or(DEFAULT_LIMIT).min(LARGEST_LIMIT);

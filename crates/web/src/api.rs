@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::{
     Extension, Json,
     body::{Body, to_bytes},
-    extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
+    extract::{FromRequestParts, Path, State},
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, StatusCode, request::Parts};
@@ -17,6 +17,7 @@ use super::{
     access::{Caller, Identity, audit::AuditNote},
     error::Error,
     limits::{ANSWER_WITHIN, BODY_LIMIT},
+    parameters::Parameters,
     peer::Peer,
     shared::{Shared, read},
     until::parse_until,
@@ -117,9 +118,8 @@ impl Summary {
 
 pub(super) async fn list(
     State(shared): State<Shared>,
-    query: Result<Query<ListQuery>, QueryRejection>,
+    Parameters(ListQuery { view }): Parameters<ListQuery>,
 ) -> Result<Response, Error> {
-    let Query(ListQuery { view }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let applications = shared.handle.applications();
     let all = applications.values().map(AsRef::as_ref);
     Ok(match view {
@@ -170,9 +170,8 @@ pub(super) async fn plan(
     Caller(caller): Caller,
     State(shared): State<Shared>,
     Name(name): Name,
-    query: Result<Query<PlanQuery>, QueryRejection>,
+    Parameters(query): Parameters<PlanQuery>,
 ) -> Result<Response, Error> {
-    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let kind = match (query.after.as_deref(), query.to) {
         (None, None) => RequestKind::Plan,
         (Some("prune"), None) => RequestKind::PlanAfter(Supposed::Prune),
@@ -197,9 +196,8 @@ pub(super) async fn drift(
     Caller(caller): Caller,
     State(shared): State<Shared>,
     Name(name): Name,
-    query: Result<Query<DriftQuery>, QueryRejection>,
+    Parameters(DriftQuery { against }): Parameters<DriftQuery>,
 ) -> Result<Response, Error> {
-    let Query(DriftQuery { against }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let against = against.as_deref().map_or(Against::Pin, Against::parse);
     ask(&shared, &caller, name, RequestKind::Drift(against)).await
 }
@@ -273,10 +271,8 @@ pub(super) async fn promote(
     State(shared): State<Shared>,
     Extension(note): Extension<AuditNote>,
     Name(name): Name,
-    query: Result<Query<PromoteQuery>, QueryRejection>,
+    Parameters(PromoteQuery { workload, full }): Parameters<PromoteQuery>,
 ) -> Result<Response, Error> {
-    let Query(PromoteQuery { workload, full }) =
-        query.map_err(|error| Error::Malformed(error.body_text()))?;
     let words = [workload.clone(), full.then(|| "all steps".to_owned())];
     note.set(&words.into_iter().flatten().collect::<Vec<_>>().join(", "));
     let promotion = Promotion { workload: workload.map(WorkloadName), is_full: full };
@@ -305,9 +301,8 @@ pub(super) async fn remove(
     Caller(caller): Caller,
     State(shared): State<Shared>,
     Name(name): Name,
-    query: Result<Query<RemoveQuery>, QueryRejection>,
+    Parameters(RemoveQuery { volumes, force }): Parameters<RemoveQuery>,
 ) -> Result<Response, Error> {
-    let Query(RemoveQuery { volumes, force }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let removal = if volumes { Removal::WithVolumes } else { Removal::KeepVolumes };
     let kind = if force { RequestKind::ForceRemove(removal) } else { RequestKind::Remove(removal) };
     ask(&shared, &caller, name, kind).await
@@ -363,9 +358,8 @@ pub(super) struct ReleaseQuery {
 /// Notes that the agent shall manage nothing, or ends that, and starts the agent again.
 pub(super) async fn release(
     State(shared): State<Shared>,
-    query: Result<Query<ReleaseQuery>, QueryRejection>,
+    Parameters(ReleaseQuery { undo }): Parameters<ReleaseQuery>,
 ) -> Result<Response, Error> {
-    let Query(ReleaseQuery { undo }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     read(&shared.store, move |store| if undo { store.end_release() } else { store.note_release() }).await?;
     shared.handle.restart();
     let accepted =

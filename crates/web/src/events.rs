@@ -7,7 +7,7 @@ use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
 use axum::{
     Extension, Json,
-    extract::{Query, State},
+    extract::State,
     response::{
         IntoResponse, Response, Sse,
         sse::{Event as Message, KeepAlive},
@@ -20,6 +20,7 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::{
     error::Error,
+    parameters::Parameters,
     serve::Stopping,
     shared::{Shared, read},
 };
@@ -54,9 +55,8 @@ pub(super) async fn events(
     State(shared): State<Shared>,
     stopping: Option<Extension<Stopping>>,
     headers: HeaderMap,
-    query: Result<Query<EventQuery>, axum::extract::rejection::QueryRejection>,
+    Parameters(query): Parameters<EventQuery>,
 ) -> Result<Response, Error> {
-    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let app = query.app.filter(|it| !it.is_empty()).map(AppName);
     if wants_stream(&headers) {
         let after = last_event_id(&headers).or(query.after);

@@ -8,7 +8,7 @@ use std::{io::Read as _, sync::Arc, time::Duration};
 use axum::{
     Extension, Json,
     body::{Body, to_bytes},
-    extract::{Path, Query, State},
+    extract::{Path, State},
     response::{IntoResponse, Response},
 };
 use flate2::read::MultiGzDecoder;
@@ -19,6 +19,7 @@ use super::{
     access::{Caller, Identity, audit::AuditNote},
     error::Error,
     fleet_requests::{answer, take_results},
+    parameters::Parameters,
     shared::{Shared, read},
 };
 use driftless_agent::{INSTANCE_HEADER, fleet_hosts, last_report};
@@ -81,7 +82,7 @@ pub(super) struct PeersQuery {
 /// The other hosts, without messages and places, for hosts whose new commits wait for them.
 pub(super) async fn peers(
     State(shared): State<Shared>,
-    Query(query): Query<PeersQuery>,
+    Parameters(query): Parameters<PeersQuery>,
 ) -> Result<Json<FleetStatus>, Error> {
     if !shared.handle.fleet().accept && shared.handle.fleet_source().read().is_none() {
         return Err(Error::NoCollector);
@@ -111,7 +112,7 @@ pub(super) struct HistoryQuery {
 /// The history of the fleet, newest first.
 pub(super) async fn history(
     State(shared): State<Shared>,
-    Query(HistoryQuery { host, app, limit }): Query<HistoryQuery>,
+    Parameters(HistoryQuery { host, app, limit }): Parameters<HistoryQuery>,
 ) -> Result<Json<Vec<FleetHistoryEntry>>, Error> {
     if !shared.handle.fleet().accept {
         return Err(Error::NoCollector);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{
     Extension, Json,
     body::Body,
-    extract::{Path, Query, State},
+    extract::{Path, State},
     response::{IntoResponse, Response},
 };
 use driftless_agent::{JoinError, Joined, LeaveError, LeftCollector, join_fleet, leave_fleet};
@@ -20,6 +20,7 @@ use super::{
     api::read_object,
     error::Error,
     fleet::note_conflict,
+    parameters::Parameters,
     peer::Peer,
     shared::{Shared, read},
     until::parse_lifetime,
@@ -326,7 +327,7 @@ pub(super) struct LeaveQuery {
 pub(super) async fn leave(
     State(shared): State<Shared>,
     Extension(note): Extension<AuditNote>,
-    Query(LeaveQuery { url, force }): Query<LeaveQuery>,
+    Parameters(LeaveQuery { url, force }): Parameters<LeaveQuery>,
 ) -> Result<Json<LeftCollector>, Error> {
     let url = url.ok_or_else(|| Error::Malformed("the query needs `url`".to_owned()))?;
     note.set(&url);

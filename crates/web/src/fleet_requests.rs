@@ -6,7 +6,7 @@ use std::{fmt::Write as _, time::Duration};
 use axum::{
     Extension, Json,
     body::Body,
-    extract::{Path, Query, State},
+    extract::{Path, State},
     response::{IntoResponse, Response},
 };
 use driftless_fleet::{AgentKey, HostReport, HostSignature, ReportAnswer, SIGNATURE_HEADER};
@@ -19,6 +19,7 @@ use super::{
     access::{Caller, Identity, audit::AuditNote},
     api::read_object,
     error::Error,
+    parameters::Parameters,
     shared::{Shared, read},
     until::parse_lifetime,
 };
@@ -179,7 +180,7 @@ pub(super) struct RequestsQuery {
 /// The requests, newest first.
 pub(super) async fn list(
     State(shared): State<Shared>,
-    Query(RequestsQuery { host, limit }): Query<RequestsQuery>,
+    Parameters(RequestsQuery { host, limit }): Parameters<RequestsQuery>,
 ) -> Result<Json<Vec<FleetRequest>>, Error> {
     if !shared.handle.fleet().accept {
         return Err(Error::NoCollector);

@@ -43,6 +43,7 @@ mod notifications;
 mod objects;
 mod operation;
 mod page;
+mod parameters;
 mod peer;
 mod rates;
 mod route;

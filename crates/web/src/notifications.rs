@@ -2,13 +2,14 @@
 
 use axum::{
     Json,
-    extract::{Path, Query, State, rejection::QueryRejection},
+    extract::{Path, State},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     error::Error,
+    parameters::Parameters,
     shared::{Shared, read},
 };
 use driftless_agent::TestDelivery;
@@ -50,10 +51,8 @@ pub(super) async fn list(State(shared): State<Shared>) -> Result<Response, Error
 pub(super) async fn test(
     State(shared): State<Shared>,
     Path(name): Path<String>,
-    query: Result<Query<TestQuery>, QueryRejection>,
+    Parameters(TestQuery { event, phase, preview }): Parameters<TestQuery>,
 ) -> Result<Response, Error> {
-    let Query(TestQuery { event, phase, preview }) =
-        query.map_err(|error| Error::Malformed(error.body_text()))?;
     let Some(notifications) = shared.handle.notifications() else { return Err(Error::NoSuchReceiver(name)) };
     let what = (event.unwrap_or(IncidentKind::Degraded), phase.unwrap_or(IncidentPhase::Opened));
     let delivery = if preview { TestDelivery::Preview } else { TestDelivery::Send };

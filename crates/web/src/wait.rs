@@ -2,16 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    Json,
-    extract::{Query, State, rejection::QueryRejection},
-};
+use axum::{Json, extract::State};
 use driftless_agent::Ticket;
 use driftless_model::{AppName, Application, HealthStatus, SyncStatus, digest_hex};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
-use super::{api::Name, error::Error, shared::Shared};
+use super::{api::Name, error::Error, parameters::Parameters, shared::Shared};
 
 /// The longest wait of one request.
 const LONGEST: Duration = Duration::from_mins(1);
@@ -122,9 +119,8 @@ impl Wish {
 pub(super) async fn wait(
     State(shared): State<Shared>,
     Name(name): Name,
-    query: Result<Query<WaitQuery>, QueryRejection>,
+    Parameters(query): Parameters<WaitQuery>,
 ) -> Result<Json<Waited>, Error> {
-    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let wish = Wish::read(query)?;
     if wish.ticket.is_some_and(|ticket| !shared.handle.has_issued(&ticket)) {
         return Err(Error::Malformed("`ticket`: this agent has not made a request with this ticket".into()));

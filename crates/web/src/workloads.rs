@@ -3,7 +3,7 @@
 use axum::{
     Extension,
     body::Body,
-    extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
+    extract::{FromRequestParts, Path, State},
     response::{IntoResponse, Response},
 };
 use futures_util::StreamExt;
@@ -15,6 +15,7 @@ use super::{
     api::{ask, read_object},
     error::Error,
     limits::ANSWER_WITHIN,
+    parameters::Parameters,
     serve::Stopping,
     shared::Shared,
     until::parse_time,
@@ -128,9 +129,8 @@ pub(super) async fn delete(
     Caller(caller): Caller,
     State(shared): State<Shared>,
     Names(app, name): Names,
-    query: Result<Query<DeleteQuery>, QueryRejection>,
+    Parameters(DeleteQuery { namespace }): Parameters<DeleteQuery>,
 ) -> Result<Response, Error> {
-    let Query(DeleteQuery { namespace }) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     ask(&shared, &caller, app, RequestKind::DeleteInstance(InstanceName { name, namespace })).await
 }
 
@@ -155,9 +155,8 @@ pub(super) async fn logs(
     State(shared): State<Shared>,
     stopping: Option<Extension<Stopping>>,
     Names(app, name): Names,
-    query: Result<Query<LogQuery>, QueryRejection>,
+    Parameters(query): Parameters<LogQuery>,
 ) -> Result<Response, Error> {
-    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let seat = query.follow.then(|| shared.stream_seat()).transpose()?;
     let stream = open_logs(&shared, &app, &name, &query).await?;
     let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::{
     Json,
-    extract::{Query, State, rejection::QueryRejection},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{error::Error, shared::Shared};
+use super::{error::Error, parameters::Parameters, shared::Shared};
 use driftless_model::{
     Application, ConditionStatus, Facts, Kind, ObjectRef, ResourceStatus, Selector, StatusCondition,
     Strategy, Timestamp, Update, WorkloadName, WorkloadStatus, label,
@@ -45,9 +45,8 @@ pub(super) struct ObjectQuery {
 
 pub(super) async fn objects(
     State(shared): State<Shared>,
-    query: Result<Query<ObjectQuery>, QueryRejection>,
+    Parameters(query): Parameters<ObjectQuery>,
 ) -> Result<Response, Error> {
-    let Query(query) = query.map_err(|error| Error::Malformed(error.body_text()))?;
     let kinds = kinds(query.kind.as_deref().unwrap_or("all"))?;
     let selector = Selector::parse(query.label_selector.as_deref().unwrap_or_default())
         .map_err(|error| Error::Malformed(error.to_string()))?;

@@ -82,16 +82,31 @@ fn busy_agent() -> sample::Agent {
         outcome: None,
     };
     agent.store.accept_delivery("infra", &delivery).unwrap();
-    let report = driftless_fleet::HostReport { host: "nas".to_owned(), ..Default::default() };
-    let host = driftless_store::StoredHost {
-        name: "nas".to_owned(),
-        instance: "a1".to_owned(),
-        digest: String::new(),
-        received: NOW,
-        report: serde_json::to_string(&report).unwrap(),
-        conflict: None,
-    };
-    sample::keep_report(&agent.store, host);
+    let now = driftless_clock::Clock::System.now();
+    for (name, commit, length, received) in [("nas", 'a', 6, now), ("pi", 'b', 9, now), ("off", 'a', 5, NOW)]
+    {
+        let repository = driftless_fleet::RepositoryReport {
+            name: "infra".to_owned(),
+            commit: Some(sample::commit(commit, "").id),
+            commit_time: Some(before(if commit == 'a' { 60 } else { 0 })),
+            history_length: Some(length),
+            ..Default::default()
+        };
+        let report = driftless_fleet::HostReport {
+            host: name.to_owned(),
+            repositories: vec![repository],
+            ..Default::default()
+        };
+        let host = driftless_store::StoredHost {
+            name: name.to_owned(),
+            instance: "a1".to_owned(),
+            digest: String::new(),
+            received,
+            report: serde_json::to_string(&report).unwrap(),
+            conflict: None,
+        };
+        sample::keep_report(&agent.store, host);
+    }
     let fleet = driftless_config::Fleet { accept: true, ..driftless_config::Fleet::default() };
     let handle = agent.handle.with_fleet(fleet).with_proxy_counters(std::sync::Arc::new(OneProxy));
     sample::Agent { handle, ..agent }
@@ -205,10 +220,16 @@ async fn metrics_agree_with_the_published_status() {
         r#"driftless_proxy_retries_total{name="shop",port="80/tcp",proxy="web_proxy"} 1"#,
         r#"driftless_proxy_refused_total{name="shop",port="80/tcp",proxy="web_proxy"} 4"#,
         r#"driftless_proxy_bytes_total{direction="out",name="shop",port="80/tcp",proxy="web_proxy",target="_web:8080"} 5000"#,
+        r#"driftless_fleet_commits_behind{host="nas",repository="infra"} 3"#,
+        r#"driftless_fleet_commits_behind{host="pi",repository="infra"} 0"#,
         "driftless_ready 1",
     ] {
         assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
     }
+    assert!(
+        !text.contains(r#"commits_behind{host="off""#),
+        "nothing is known of a host that is not heard: {text}"
+    );
 }
 
 #[tokio::test]

@@ -15,10 +15,10 @@ use crate::{
     table::{
         APP_CONDITION, APP_DRIFT, APP_IMAGE_CHECKS_FAILED, APP_IMAGES_AVAILABLE, APP_INFO, APP_INSTANCES,
         APP_OBSERVED, APP_PINNED, APP_RESTARTS, APP_REVISION, APP_WAITS, APP_WORKLOADS, BUILD_INFO, CPU,
-        CREDENTIAL_EXPIRY, ENGINE_UP, FLEET_HOST_UP, FLEET_LAST_REPORT, MAX_FDS, Metric, OPEN_FDS,
-        PROXY_BYTES, PROXY_CONNECTIONS, PROXY_FAILED, PROXY_OPEN, PROXY_REFUSED, PROXY_RETRIES, QUEUE_LENGTH,
-        QUEUE_OLDEST, READY, REPOSITORY_APPLICATIONS, REPOSITORY_FETCHED, REPOSITORY_UP, RESIDENT,
-        START_TIME, STATE_WRITABLE,
+        CREDENTIAL_EXPIRY, ENGINE_UP, FLEET_COMMITS_BEHIND, FLEET_HOST_UP, FLEET_LAST_REPORT, MAX_FDS,
+        Metric, OPEN_FDS, PROXY_BYTES, PROXY_CONNECTIONS, PROXY_FAILED, PROXY_OPEN, PROXY_REFUSED,
+        PROXY_RETRIES, QUEUE_LENGTH, QUEUE_OLDEST, READY, REPOSITORY_APPLICATIONS, REPOSITORY_FETCHED,
+        REPOSITORY_UP, RESIDENT, START_TIME, STATE_WRITABLE,
     },
 };
 
@@ -67,6 +67,8 @@ pub struct FleetHost {
     pub is_up: bool,
     /// When it was last heard, if ever.
     pub last_heard: Option<Timestamp>,
+    /// The repositories that it follows, with the number of commits up to the newest one of the fleet. Empty if it is not up.
+    pub behind: Vec<(String, u64)>,
 }
 
 /// A queue in the database.
@@ -118,6 +120,9 @@ impl Gauges {
         for host in &snapshot.hosts {
             gauges.set(FLEET_HOST_UP, &[&host.name], flag(host.is_up));
             gauges.set_some(FLEET_LAST_REPORT, &[&host.name], host.last_heard.map(seconds));
+            for (repository, commits) in &host.behind {
+                gauges.set(FLEET_COMMITS_BEHIND, &[&host.name, repository], number(*commits));
+            }
         }
         for proxy in snapshot.proxies.iter() {
             gauges.proxy(proxy);

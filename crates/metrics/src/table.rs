@@ -117,6 +117,11 @@ metrics! {
         ["host"],
         "When a host of the fleet was last heard, in seconds since 1970."
     );
+    FLEET_COMMITS_BEHIND = gauge(
+        "driftless_fleet_commits_behind",
+        ["host", "repository"],
+        "How many commits a host that is heard is behind the newest one of the fleet; 0 if it has that one, missing while it is not known."
+    );
     REPOSITORY_UP = gauge(
         "driftless_repository_up",
         ["repository"],

@@ -20,7 +20,7 @@ use super::{
 };
 use driftless_agent::{Handle, fleet_hosts};
 use driftless_clock::Clock;
-use driftless_fleet::Freshness;
+use driftless_fleet::{Freshness, HostView};
 use driftless_metrics::{FleetHost, Queue, Snapshot};
 use driftless_store::{QueueLength, Store};
 
@@ -65,6 +65,17 @@ pub(super) async fn metrics(State(shared): State<Shared>) -> Response {
     respond(&shared.handle, &shared.store).await
 }
 
+/// The repositories of a host that is heard, with the number of commits that it is behind, where that is known.
+fn commits_behind(host: &HostView) -> Vec<(String, u64)> {
+    let report = host.report.iter().filter(|_| host.freshness == Some(Freshness::Fresh));
+    let repositories = report.flat_map(|report| &report.repositories).filter(|it| it.commit.is_some());
+    let counted = repositories.filter_map(|repository| {
+        let behind = host.behind.iter().find(|behind| behind.repository == repository.name);
+        Some((repository.name.clone(), behind.map_or(Some(0), |behind| behind.commits)?))
+    });
+    counted.collect()
+}
+
 async fn respond(handle: &Handle, store: &Store) -> Response {
     // Without the database the other metrics are needed all the more.
     let queues = read(store, Store::queues).await.unwrap_or_default();
@@ -76,6 +87,7 @@ async fn respond(handle: &Handle, store: &Store) -> Response {
     let hosts = read(store, move |store| fleet_hosts(&own, store, Clock::System.now()));
     let hosts = hosts.await.unwrap_or_default().into_iter().map(|host| FleetHost {
         is_up: host.freshness == Some(Freshness::Fresh),
+        behind: commits_behind(&host),
         name: host.name,
         last_heard: host.last_heard,
     });

@@ -385,10 +385,7 @@ async fn removing_most_workloads_needs_confirmation() {
     let told = agent.until("it waits for a word", is_held).await;
     assert_eq!(told.status.sync, SyncStatus::OutOfSync, "{}", told.status.message);
     assert_eq!(site.docker.running(&site.app).len(), 5);
-    let server = format!("http://{}", agent.address());
-    let prune = ["sync", &site.app, "--prune", "--wait", "--server", &server];
-    let said = agent.command(&prune).output().unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    agent.act_on_page("prune", "The removal was confirmed.").await;
     agent.settled(&commit).await;
     assert_eq!(site.docker.containers(&site.app).len(), 1);
 }

@@ -54,7 +54,7 @@ async fn canary_waits_for_promote_and_abort_goes_back() {
     agent.event("the abort", |it| it.reason == "CanaryAborted").await;
     agent.said(&format!("sync {} --retry", site.app));
     agent.until("the canary pauses again", pauses).await;
-    agent.said(&format!("promote {}/web", site.app));
+    agent.act_on_page("promote", "The canary was promoted.").await;
     agent.settled(&second).await;
     assert_eq!(versions(&site), ["2.0"; 3]);
 }

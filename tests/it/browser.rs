@@ -7,14 +7,16 @@ use std::{
     fs,
     net::SocketAddr,
     path::PathBuf,
+    pin::Pin,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use driftless_agent::RequestKind;
+use driftless_agent::{Logs, RequestKind};
 use driftless_config::Fleet;
+use driftless_docker::{LogOptions, LogStream};
 use driftless_fleet::HostReport;
 use driftless_model::{
     Actor, ApiToken, AppName, Application, AuditEntry, AuditResult, DriftAction, HealthStatus, Outcome,
@@ -210,11 +212,35 @@ impl Browser {
     }
 }
 
+/// The output of a container that goes on after its last words: lines that the test sends.
+#[derive(Clone)]
+struct LiveOutput(tokio::sync::broadcast::Sender<String>);
+
+impl Logs for LiveOutput {
+    fn open<'a>(
+        &'a self,
+        container: &'a str,
+        options: &'a LogOptions,
+    ) -> Pin<Box<dyn Future<Output = Result<LogStream, String>> + Send + 'a>> {
+        if !options.follow {
+            return LastWords.open(container, options);
+        }
+        let lines = futures_util::stream::unfold(self.0.subscribe(), async |mut lines| {
+            let line: String = lines.recv().await.ok()?;
+            Some((Ok(line.into()), lines))
+        });
+        let output: LogStream = Box::pin(lines);
+        Box::pin(std::future::ready(Ok(output)))
+    }
+}
+
 /// A server with an agent's side behind it.
 struct Served {
     address: SocketAddr,
     store: Store,
     applications: tokio::sync::watch::Sender<driftless_agent::Applications>,
+    repositories: tokio::sync::watch::Sender<driftless_agent::Repositories>,
+    output: LiveOutput,
     seen: Arc<std::sync::Mutex<Vec<(AppName, RequestKind)>>>,
 }
 
@@ -224,14 +250,16 @@ async fn served(applications: Vec<Application>, access: Access) -> Served {
 
 async fn serve_agent(agent: sample::Agent, access: Access) -> Served {
     let sample::Agent { handle, store, inbox } = agent;
+    let (repositories, output) =
+        (inbox.repositories.clone(), LiveOutput(tokio::sync::broadcast::channel(8).0));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let applications = inbox.applications.clone();
     let seen = Arc::default();
     tokio::spawn(answer(inbox, Arc::clone(&seen)));
-    let handle = handle.with_logs(Arc::new(LastWords));
+    let handle = handle.with_logs(Arc::new(output.clone()));
     tokio::spawn(serve(listener, router(handle, store.clone(), access), std::future::pending()));
-    Served { address, store, applications, seen }
+    Served { address, store, applications, repositories, output, seen }
 }
 
 impl Served {
@@ -282,6 +310,9 @@ async fn served_with_everything() -> Served {
     let mut gone = shop();
     gone.name = "gone".into();
     gone.status.message = "gone is not in Git any more".to_owned();
+    gone.status.drift = blog().status.drift;
+    gone.status.drift[0].found = "a long value of a file ".repeat(20);
+    gone.status.findings = (0..8).flat_map(|_| blog().status.findings).collect();
     let mut scaled = shop();
     scaled.status.waits = vec![scaled_wait()];
     let agent = agent([scaled, blog(), crashing(), gone]);
@@ -326,7 +357,7 @@ fn drifted() -> Application {
 
 #[tokio::test]
 #[ignore = "needs Chromium: make browser"]
-async fn drift_appears_and_heals_without_a_reload() {
+async fn changes_and_output_appear_without_a_reload() {
     let served = served(vec![shop(), blog()], Access::loopback()).await;
     let browser = Browser::open("light").await;
     browser.visit(&served.url("/")).await;
@@ -348,7 +379,72 @@ async fn drift_appears_and_heals_without_a_reload() {
     browser.shows("being healed").await;
     served.publish([shop(), blog()]);
     browser.until("the drift is gone", "return !document.body.innerText.includes('being healed')").await;
+
+    // The page of the repository, with a link in focus while its error comes and goes.
+    browser.visit(&served.url("/repositories/infra")).await;
+    browser.shows("live").await;
+    let link = "document.querySelector('#applications a')";
+    browser.run(&format!("{link}.focus(); window.kept = true")).await;
+    let mut repository = RepositoryStatus { name: "infra".to_owned(), ..many(1).1.remove(0) };
+    repository.message = "could not fetch: the forge refuses the key".to_owned();
+    served.repositories.send_replace(Arc::new(vec![repository.clone()]));
+    browser.shows("the forge refuses the key").await;
+    served.publish([drifted(), blog()]);
+    browser
+        .until(
+            "the badge of an application changes",
+            "return document.getElementById('applications').innerText\
+        .includes('Progressing')",
+        )
+        .await;
+    repository.message.clear();
+    served.repositories.send_replace(Arc::new(vec![repository]));
+    let calm = format!(
+        "return !document.body.innerText.includes('refuses') && document.activeElement === {link} \
+                        && window.kept === true"
+    );
+    browser.until("the error is gone and the focus stays", &calm).await;
+
+    // The output of a container, which goes on.
+    browser.visit(&served.url("/applications/shop/logs/shop-web-1")).await;
+    browser.shows("password of <orders> was refused").await;
+    browser.run("window.kept = true").await;
+    browser.press("f").await;
+    browser.shows("following").await;
+    wait_for_reader(&served.output).await;
+    served.output.0.send("GET / 200\nGET /ca".to_owned()).unwrap();
+    served.output.0.send("rt 500\n".to_owned()).unwrap();
+    let lines =
+        "return [...document.querySelectorAll('#log > span')].map((it) => it.innerText.trim()).slice(2)";
+    browser
+        .until(
+            "both lines are there",
+            &format!(
+                "return JSON.stringify((() => {{ {lines} }})()) \
+        === '[\"GET / 200\",\"GET /cart 500\"]' && window.kept === true"
+            ),
+        )
+        .await;
+    // The search hides new lines too.
+    browser.press("/cart").await;
+    served.output.0.send("GET / 404\nGET /cart 200\n".to_owned()).unwrap();
+    browser
+        .until(
+            "one new line is shown",
+            "const log = document.getElementById('log').innerText; \
+        return log.includes('cart 200') && !log.includes('404')",
+        )
+        .await;
     browser.console_is_clean("").await;
+}
+
+/// Waits until somebody follows the output.
+async fn wait_for_reader(output: &LiveOutput) {
+    let end = Instant::now() + WITHIN;
+    while output.0.receiver_count() == 0 {
+        assert!(Instant::now() < end, "the page follows the output");
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]
@@ -480,6 +576,7 @@ async fn pages_are_accessible_in_both_themes() {
             ("repository", "/repositories/infra"),
             ("fleet", "/fleet"),
             ("host", "/fleet/nas-in-the-cellar-of-the-old-house"),
+            ("other-host", "/?host=nas-in-the-cellar-of-the-old-house"),
             ("audit", "/audit"),
             ("missing", "/applications/nothing"),
         ] {
@@ -488,7 +585,10 @@ async fn pages_are_accessible_in_both_themes() {
                 browser.visit(&served.url(path)).await;
                 browser.fits(name, width).await;
                 browser.picture(&format!("{name}-{theme}-{width}")).await;
-                browser.is_accessible(&format!("{name}, {theme}, {width}")).await;
+                // Each theme and each width once: axe takes most of the time.
+                if (theme == "light") == (width == 390) {
+                    browser.is_accessible(&format!("{name}, {theme}, {width}")).await;
+                }
             }
         }
         for width in [360, 2560] {

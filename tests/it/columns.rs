@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, process::Stdio, sync::Arc};
 
-use driftless_agent::Notifications;
+use driftless_agent::{Images, Notifications};
 use driftless_clock::Clock;
 use driftless_config::{Fleet, Settings};
 use driftless_fleet::{ApplicationReport, HostReport, RepositoryReport};
 use driftless_model::{
     Actor, ActorKind, ApiToken, AppName, Application, AuditEntry, AuditResult, Cause, Channel, CommitId,
-    HealthStatus, Outcome, Scope, SyncStatus,
+    FreeSpace, HealthStatus, ImageCleanup, ImageRetention, ImageUse, KeepReason, Outcome, Scope, SyncStatus,
 };
-use driftless_store::{NewRevision, Store};
+use driftless_store::{FleetInvite, JoinOutcome, JoiningHost, NewRevision, Store};
 use driftless_web::{Access, router, serve};
 use tokio::{net::TcpListener, process::Command};
 
@@ -21,7 +21,7 @@ const LONG_APP: &str = "shop-with-a-long-name-of-the-second-branch";
 const LONG_HOST: &str = "nas-in-the-cellar-of-the-old-house";
 
 /// Commands that print text for people, with words of their output that no line may lose. The name of a list may be cut.
-const COMMANDS: [(&str, &[&str]); 16] = [
+const COMMANDS: [(&str, &[&str]); 19] = [
     ("status", &["blog", "shop-with-a-"]),
     ("status blog", &["registry.example.com/blog:2.0.0", "out of memory", "being healed"]),
     ("status LONG_APP", &["127.0.0.1:8081→8080/tcp", "registry.example.com/shop/web:1.4.2", "web.2"]),
@@ -38,7 +38,59 @@ const COMMANDS: [(&str, &[&str]); 16] = [
     ("fleet drift", &["nas-in-the-", "OutOfSync"]),
     ("fleet history", &["nas-in-the-", "revision"]),
     ("fleet requests", &["no requests"]),
+    ("fleet keys", &["joined-from-", "open invite for any host"]),
+    ("images", &["registry.internal", "container shop-", "removes 1 image"]),
+    (
+        "doctor /srv/git/infrastructure-of-the-second-branch.git --docker-host unix:///nowhere/docker.sock \
+         --state-dir /nowhere/driftless --listen 127.0.0.1:0",
+        &["fail", "help:", "explained in"],
+    ),
 ];
+
+/// An engine with an image that a container uses, and one that nothing needs.
+struct LongImages;
+
+impl Images for LongImages {
+    fn uses<'a>(&'a self, _: &'a ImageRetention) -> Answering<'a, Vec<ImageUse>> {
+        let image = |tag: &str, kept_for: Vec<KeepReason>| ImageUse {
+            id: format!("sha256:{}", "0".repeat(64)),
+            names: [format!("registry.internal.example.com:5000/infrastructure/shop/web:{tag}")].into(),
+            bytes: 1_450_000_000,
+            brought_at: Some(before(60)),
+            kept_for,
+        };
+        let container = KeepReason::Container { name: format!("{LONG_APP}-web-1") };
+        let uses = vec![image("1.4.2", Vec::new()), image("1.4.3", vec![container, KeepReason::New])];
+        Box::pin(std::future::ready(Ok(uses)))
+    }
+
+    fn clean_up<'a>(&'a self, _: &'a ImageRetention, _: Option<FreeSpace>) -> Answering<'a, ImageCleanup> {
+        Box::pin(std::future::ready(Err("nothing is removed here".to_owned())))
+    }
+
+    fn prune_build_cache(&self, _: u64) -> Answering<'_, u64> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
+}
+
+type Answering<'a, T> = std::pin::Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+
+/// Enrols a host, and makes an invite for another one.
+fn enrol(store: &Store) {
+    let (now, invited_by) = (Clock::System.now(), Actor::new(ActorKind::User, "ada.lovelace@example.com"));
+    for key in ["a", "b"] {
+        let (host, expires) = (None, now.after(std::time::Duration::from_hours(1)));
+        let invite = FleetInvite { key: key.repeat(64), host, invited_by: invited_by.clone(), expires };
+        assert!(store.create_fleet_invite(&invite, 10, now).unwrap());
+    }
+    let joining = JoiningHost {
+        host: "joined-from-the-cellar-of-the-new-house".to_owned(),
+        key: "c".repeat(64),
+        instance: "a1".to_owned(),
+        invite: "a".repeat(64),
+    };
+    assert!(matches!(store.join_fleet(&joining, 10, now).unwrap(), JoinOutcome::Enrolled(_)));
+}
 
 fn long_shop() -> Application {
     let mut application = shop();
@@ -126,6 +178,8 @@ async fn served() -> SocketAddr {
     let notifications = notifications.unwrap_or_else(|(_, error)| panic!("{error}"));
     let handle =
         handle.with_fleet(Fleet { accept: true, ..Fleet::default() }).with_notifications(notifications);
+    let handle = handle.with_images(Arc::new(LongImages));
+    enrol(&store);
     let token = ApiToken {
         name: "continuous-deployment".to_owned(),
         scopes: ["act:repo/infrastructure-*", "act:app/shop-with-a-long-name-*", "report:host/nas-*"]

@@ -121,6 +121,7 @@ impl Host {
             host: HostIdentity { name: name.to_owned(), labels },
             instance: AgentId(instance.to_owned()),
             engine_version: Arc::new(|| Some("20.10.24".to_owned())),
+            page: "https://nas.example.com".to_owned(),
             environment: Arc::new(move |_: &str| token.clone()),
             enrolments: Enrolments::default(),
             requests: Default::default(),
@@ -208,6 +209,7 @@ async fn hosts_report_to_every_collector_that_answers() {
     let report = seen.report.unwrap();
     assert_eq!(report.labels["role"], "web");
     assert_eq!(report.engine_version, "20.10.24");
+    assert_eq!(report.page, "https://nas.example.com");
     let application = &report.applications[0];
     assert_eq!((application.name.as_str(), application.revision), ("shop", Some(4)));
     assert_eq!(application.commit.as_ref().unwrap().as_str(), "a".repeat(40));

@@ -199,6 +199,7 @@ impl Host {
             host: HostIdentity { name: name.to_owned(), labels: Default::default() },
             instance: AgentId(instance.0.clone()),
             engine_version: Arc::new(|| None),
+            page: String::new(),
             environment,
             enrolments: enrolments.clone(),
             requests: RequestSettings {

@@ -77,6 +77,7 @@ impl Host {
             host: HostIdentity { name: name.to_owned(), labels },
             instance: AgentId(instance.to_owned()),
             engine_version: Arc::new(|| Some("20.10.24".to_owned())),
+            page: String::new(),
             environment: Arc::new(environment),
             requests: Default::default(),
             clock,

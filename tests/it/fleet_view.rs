@@ -210,6 +210,67 @@ async fn host_shows_unwell_applications_and_its_page_all() {
 }
 
 #[tokio::test]
+async fn reason_of_a_host_is_on_the_fleet_page_once() {
+    let collector = Collector::new();
+    let mut report = host("nas", 2);
+    for (name, health) in [("late", HealthStatus::Progressing), ("sick", HealthStatus::Degraded)] {
+        let message = format!("{name}: web.1 is not ready");
+        report.applications.push(ApplicationReport { message, ..application(name, health) });
+    }
+    collector.report(&report).await;
+    let page = collector.page("/fleet").await;
+    assert_eq!(page.matches("sick: web.1 is not ready").count(), 1, "{page}");
+    assert!(page.find("sick: web.1").unwrap() < page.find("late: web.1").unwrap(), "{page}");
+    // A reason that is about no application stands alone.
+    report.repositories[0].message = "could not fetch".to_owned();
+    report.applications.clear();
+    collector.report(&report).await;
+    assert_eq!(collector.page("/fleet").await.matches("infra: could not fetch").count(), 1);
+}
+
+#[tokio::test]
+async fn overview_lists_the_applications_of_another_host() {
+    let collector = Collector::new();
+    let mut report = host("nas", 2);
+    let message = "web.1 is <gone>".to_owned();
+    report.applications.push(ApplicationReport { message, ..application("sick", HealthStatus::Degraded) });
+    report.applications.push(ApplicationReport { drift: 3, ..application("late", HealthStatus::Healthy) });
+    collector.report(&report).await;
+    assert!(collector.page("/").await.contains("<option value=\"nas\">nas</option>"));
+    let page = collector.page("/?host=nas").await;
+    for shown in [
+        "Applications of <a href=\"fleet/nas\">nas</a>",
+        "<option value=\"nas\" selected>",
+        "<b>4</b> applications",
+        "<b>2</b> need attention",
+        "href=\"./?host=nas&amp;health=Degraded\"",
+        "web.1 is &lt;gone&gt;",
+        "3 differences from Git",
+        "calm-1",
+    ] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+    // No link leads to an application of this host, and nothing can be done from here.
+    assert!(!page.contains("href=\"applications/") && !page.contains("class=\"button"), "{page}");
+    let filtered = collector.page("/?host=nas&health=Degraded&repository=infra&q=SIC").await;
+    assert!(filtered.contains("id=\"a-sick\"") && !filtered.contains("id=\"a-calm-0\""), "{filtered}");
+    // A host that has a page of its own is linked there.
+    report.page = "https://nas.example.com/gitops/".to_owned();
+    collector.report(&report).await;
+    let page = collector.page("/?host=nas").await;
+    assert!(page.contains("href=\"https://nas.example.com/gitops/applications/sick\""), "{page}");
+    assert!(page.contains("href=\"https://nas.example.com/gitops/repositories/infra\""), "{page}");
+    // Nothing of a host that is not heard is green.
+    collector.report_long_ago(&report, 700);
+    let page = collector.page("/?host=nas").await;
+    assert!(page.contains("was Healthy") && !page.contains(">Healthy</td>"), "{page}");
+    assert!(page.contains("badge bad\">Lost") && page.contains("nothing was heard for 10 minutes"), "{page}");
+    let (status, missing) = collector.get("/?host=%3Cb%3E").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(missing.contains("there is no host") && !missing.contains("<b>&"), "{missing}");
+}
+
+#[tokio::test]
 async fn stale_host_is_never_green_on_any_page() {
     let collector = Collector::new();
     // It is fresh when it is first parsed, and must not stay so.

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use axum::{Router, body::Body};
 use driftless_agent::{RequestKind, Rollback};
 use driftless_model::{
-    Actor, ApiToken, AppName, Application, HealthStatus, RepositoryStatus, Scope, SyncStatus, Timestamp,
-    Until, WaitStatus,
+    Actor, ApiToken, AppName, Application, Finding, HealthStatus, RepositoryStatus, Scope, Severity,
+    SyncStatus, Timestamp, Until, WaitStatus,
 };
 use driftless_web::{Access, Token, router};
 use http::{Request, Response, StatusCode};
@@ -375,6 +375,72 @@ async fn stream_sends_only_changed_parts() {
         text
     });
     assert_shown(&first.await.unwrap(), &["\"head\"", "\"events\"", "ImagePullBackOff"]);
+}
+
+#[tokio::test]
+async fn repository_page_sends_its_changes() {
+    let sample::Agent { handle, store, inbox } = agent([shop()]);
+    let repository = RepositoryStatus { name: "infra".to_owned(), ..many(1).1.remove(0) };
+    inbox.repositories.send_replace(Arc::new(vec![repository.clone()]));
+    let router = router(handle, store, Access::loopback());
+    let loaded = page(&router, "/repositories/infra").await;
+    assert_shown(
+        &loaded,
+        &["Serve the spring catalogue", "../applications/shop", "No webhook is configured"],
+    );
+    let version = loaded.split("data-version=\"").nth(1).unwrap().split('"').next().unwrap();
+    let path = format!("/repositories/infra?v={version}");
+    let request = Request::get(path).header("host", "localhost").header("accept", "text/event-stream");
+    let mut stream = ask(&router, request.body(Body::empty()).unwrap()).await.into_body();
+    let mut next = async || {
+        let reading = async {
+            loop {
+                let frame = stream.frame().await.unwrap().unwrap().into_data().unwrap();
+                let text = String::from_utf8(frame.to_vec()).unwrap();
+                if let Some((_, data)) = text.split_once("data: ") {
+                    return serde_json::from_str::<serde_json::Value>(data.trim()).unwrap();
+                }
+            }
+        };
+        // A change is announced, and waits for no timer.
+        tokio::time::timeout(Duration::from_secs(8), reading).await.expect("a change arrives")
+    };
+    for (message, title) in [
+        ("could not fetch: the forge does not answer", "Error: repository infra"),
+        ("could not fetch: the forge refuses the key", "Error: repository infra"),
+        ("", "Repository infra"),
+    ] {
+        let message = message.to_owned();
+        let status = RepositoryStatus { message: message.clone(), ..repository.clone() };
+        inbox.repositories.send_replace(Arc::new(vec![status]));
+        let changed = next().await;
+        assert!(changed["parts"]["facts"].as_str().unwrap().contains(&message), "{changed}");
+        assert_eq!(changed["title"], title);
+        // The first change may come before the first look of the stream, which then sends everything.
+        if !message.contains("does not answer") {
+            assert_eq!(changed["parts"].as_object().unwrap().keys().collect::<Vec<_>>(), ["facts"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn long_lists_and_values_are_folded() {
+    let mut application = blog();
+    let warning = application.status.findings[0].clone();
+    application.status.findings = (0..7)
+        .map(|number| Finding { message: format!("warning {number}"), ..warning.clone() })
+        .chain([Finding { severity: Severity::Error, message: "an error".to_owned(), ..warning.clone() }])
+        .collect();
+    application.status.drift[0].found = "x".repeat(500);
+    let agent = agent([application]);
+    let router = router(agent.handle, agent.store, Access::loopback());
+    let shown = page(&router, "/applications/blog").await;
+    assert_shown(
+        &shown,
+        &["<details id=\"more-findings\"><summary>3 more findings</summary>", "…</summary>xxx"],
+    );
+    let folded = shown.find("more-findings").unwrap();
+    assert!(shown.find("an error").unwrap() < folded && folded < shown.find("warning 4").unwrap(), "{shown}");
 }
 
 #[tokio::test]

@@ -208,6 +208,7 @@ impl Agent {
             host: settings.host.clone(),
             instance: agent,
             engine_version: Arc::new(move || facts.get().map(|info| info.version)),
+            page: settings.notifications.url.clone().unwrap_or_default(),
             environment: environment.clone(),
             enrolments: enrolments.clone(),
             requests: RequestSettings {

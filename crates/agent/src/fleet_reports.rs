@@ -42,6 +42,8 @@ pub struct ReportSource {
     pub instance: AgentId,
     /// The version of the engine, if it has answered.
     pub engine_version: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    /// The address of the page, if the configuration has one that other machines can open.
+    pub page: String,
     /// For the token.
     pub environment: Lookup,
     /// The requests that collectors may make.
@@ -86,6 +88,7 @@ impl ReportSource {
             instance: self.instance.to_string(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             engine_version: (self.engine_version)().unwrap_or_default(),
+            page: self.page.clone(),
             every: every.as_secs().max(1),
             repositories: repositories.collect(),
             applications: applications.collect(),

@@ -44,6 +44,9 @@ pub struct HostReport {
     /// The version of the engine. Empty if it is not known, as in reports of older agents.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub engine_version: String,
+    /// The address of the host's own page, if its configuration has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub page: String,
     /// The time between two heartbeats, in seconds.
     pub every: u64,
     /// In the order of the configuration.
@@ -163,6 +166,7 @@ impl Default for HostReport {
             instance: String::new(),
             agent_version: String::new(),
             engine_version: String::new(),
+            page: String::new(),
             every: 30,
             repositories: Vec::new(),
             applications: Vec::new(),
@@ -237,6 +241,7 @@ impl HostReport {
         }
         self.requests.clear();
         self.allows.clear();
+        self.page.clear();
         for message in self.messages().filter(|message| !message.is_empty()) {
             "it has a problem".clone_into(message);
         }
@@ -255,6 +260,9 @@ impl HostReport {
         let references = self.repositories.iter_mut().map(|repository| &mut repository.reference);
         for text in references.chain([&mut self.engine_version]) {
             *text = printable(text).chars().take(LONGEST_TEXT).collect();
+        }
+        if !is_page(&self.page) {
+            self.page.clear();
         }
         self.applications.truncate(MOST_APPLICATIONS);
         self.repositories.truncate(MOST_PARTS);
@@ -292,6 +300,9 @@ impl HostReport {
         if self.repositories.len() > MOST_PARTS || self.labels.len() > MOST_PARTS {
             return wrong("repositories", &format!("or `labels` has more than {MOST_PARTS} entries"));
         }
+        if !is_page(&self.page) {
+            return wrong("page", "must be an http or https address");
+        }
         let is_long = |text: &str| text.chars().count() > LONGEST_TEXT;
         let repositories = self.repositories.iter().flat_map(|repository| {
             let commit = repository.commit.as_ref().map_or("", CommitId::as_str);
@@ -307,7 +318,7 @@ impl HostReport {
         });
         let labels = self.labels.iter().flat_map(|(label, value)| [label.as_str(), value.as_str()]);
         let texts = repositories.chain(applications).chain(labels).chain([self.agent_version.as_str()]);
-        let texts = texts.chain([self.engine_version.as_str()]);
+        let texts = texts.chain([self.engine_version.as_str(), self.page.as_str()]);
         let requests = self.requests.iter().flat_map(|it| [it.id.as_str(), it.message.as_str()]);
         let texts = texts.chain(requests).chain(self.allows.iter().map(String::as_str));
         if texts.clone().any(is_long) {
@@ -325,6 +336,12 @@ impl HostReport {
         let requests = self.requests.iter_mut().map(|result| &mut result.message);
         repositories.chain(applications).chain(requests)
     }
+}
+
+/// Whether a text may be the address of a page: a link to it runs no script. It may be empty.
+fn is_page(text: &str) -> bool {
+    let is_web = text.starts_with("https://") || text.starts_with("http://");
+    text.is_empty() || is_web && text.len() <= LONGEST_TEXT && !text.contains(char::is_whitespace)
 }
 
 #[cfg(test)]
@@ -352,6 +369,7 @@ mod tests {
             HostReport { allows: vec!["sync".to_owned(); 101], ..report() },
             HostReport { allows: vec!["\u{1b}[2J".to_owned()], ..report() },
             HostReport { agent_version: "1\u{1b}[2J".to_owned(), ..report() },
+            HostReport { page: "javascript:alert(1)".to_owned(), ..report() },
             HostReport { engine_version: "1\u{1b}[2J".to_owned(), ..report() },
         ] {
             assert!(matches!(wrong.check("nas"), Err(InvalidReport::Field { .. })), "{wrong:?}");

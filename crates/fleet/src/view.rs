@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     behind::{BehindCommit, behind},
     freshness::{Freshness, freshness},
-    report::HostReport,
+    report::{ApplicationReport, HostReport},
 };
 
 /// The last report of a host, as the collector keeps it.
@@ -104,6 +104,12 @@ impl HostView {
     /// Whether the last report is recent enough to be believed.
     pub fn is_known(&self) -> bool {
         !matches!(self.state, HostState::Lost | HostState::Stale | HostState::NeverReported)
+    }
+
+    /// The application that the reason is about, if it is about one.
+    pub fn reason_application(&self) -> Option<&ApplicationReport> {
+        let unwell = self.report.iter().flat_map(|report| report.unwell());
+        unwell.into_iter().find(|it| sentence(it.name.as_str(), &it.message) == self.reason)
     }
 }
 
@@ -228,7 +234,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::report::{ApplicationReport, RepositoryReport};
+    use crate::report::RepositoryReport;
     use driftless_model::AppName;
 
     const NOW: Timestamp = Timestamp(100_000_000);
@@ -319,6 +325,21 @@ mod tests {
         Arc::make_mut(&mut last.report).applications.clear();
         let reason = "the agent has just started".to_owned();
         assert_eq!(state(&view(vec![last], &[], NOW)), (HostState::Progressing, reason));
+    }
+
+    #[test]
+    fn reason_is_about_the_worst_application() {
+        let mut last = host("nas", SyncStatus::OutOfSync, HealthStatus::Healthy, 1);
+        let report = Arc::make_mut(&mut last.report);
+        let mut sick = report.applications[0].clone();
+        (sick.name, sick.health) = (AppName::from("blog"), HealthStatus::Degraded);
+        sick.message = "web.1 restarts again and again".to_owned();
+        report.applications.push(sick);
+        let about = |seen: &[HostView]| seen[0].reason_application().map(|it| it.name.to_string());
+        assert_eq!(about(&view(vec![last.clone()], &[], NOW)), Some("blog".to_owned()));
+        // The reason of a host that is not heard is no application.
+        last.received = Timestamp(NOW.0 - 100_000);
+        assert_eq!(about(&view(vec![last], &[], NOW)), None);
     }
 
     #[test]

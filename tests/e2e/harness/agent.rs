@@ -330,6 +330,34 @@ impl Agent {
         }
     }
 
+    /// Performs an action on the page, as a browser does: the page of the application offers it, a page of its own says what
+    /// will happen, and the form on that page is sent.
+    pub async fn act_on_page(&self, action: &str, done: &str) {
+        let own = format!("/applications/{}", self.app);
+        let page = async |path: &str| {
+            let (status, page) = self.get(path).await.expect("the agent answers");
+            assert_eq!(status, 200, "{path}: {page}");
+            page.as_str().expect("a page is no JSON").to_owned()
+        };
+        let offered = page(&own).await;
+        assert!(
+            offered.contains(&format!("href=\"{}/{action}\"", self.app)),
+            "{action} is not offered: {offered}"
+        );
+        let asked = page(&format!("{own}/{action}")).await;
+        let form = format!("<form class=\"confirm\" method=\"post\" action=\"{action}\">");
+        assert!(asked.contains(&form), "{action} cannot be confirmed: {asked}");
+        let request = self.client.post(format!("http://{}{own}/{action}", self.address));
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        // The answer leads back to the page of the application.
+        let sent = read(request.header("origin", format!("http://{}", self.address)).body("")).await;
+        let (status, answer) = sent.expect("the agent answers");
+        assert!(
+            status == 200 && answer.as_str().is_some_and(|page| page.contains(done)),
+            "{status}: {answer}"
+        );
+    }
+
     /// Fetch and look now. Before the agent's first look there is no application to ask for, and no need.
     pub async fn sync(&self) {
         let path = format!("/api/v1/applications/{}/sync", self.app);

@@ -24,7 +24,7 @@ use super::{
     forge_link::ForgeLinks,
     layout::{Page, respond},
     live::{self, Parts, Streaming},
-    text::{Deadline, LIVE, RelativeTime, Text, took},
+    text::{Deadline, Folded, LIVE, RelativeTime, Text, took},
     workloads::workloads,
 };
 use crate::{
@@ -38,6 +38,9 @@ const EVENTS: usize = 200;
 
 /// The most rows of events.
 const EVENT_ROWS: usize = 25;
+
+/// The findings that are shown; the others are folded.
+const OPEN_FINDINGS: usize = 5;
 
 /// The query of an application's page.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -411,8 +414,8 @@ fn drift_row(drift: &Drift, now: Timestamp) -> Markup {
         tr {
             td { (Text(kind)) " " span.mono { (Text(object)) } }
             td.mono { (Text(field)) }
-            td.mono data-label="Git says" { (Text(want)) }
-            td.mono data-label="found" { (Text(found)) }
+            td.mono data-label="Git says" { (Folded(want)) }
+            td.mono data-label="found" { (Folded(found)) }
             td { @if let Some(at) = at { (RelativeTime { at: *at, now }) } }
             td { span.badge.(class) { (word) } }
         }
@@ -442,12 +445,21 @@ fn findings(application: &Application) -> Markup {
     let Application { spec, status, .. } = application;
     let links = ForgeLinks::of(&spec.url);
     let commit = spec.commit.as_ref().or(status.commit.as_ref()).map(|commit| commit.id.as_str());
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        status.findings.iter().partition(|finding| finding.severity == Severity::Error);
+    let found: Vec<&Finding> = errors.into_iter().chain(warnings).collect();
+    let (open, folded) = found.split_at(found.len().min(OPEN_FINDINGS));
+    let line = |finding: &Finding| finding_line(finding, links.as_ref(), commit);
     html! {
         section #findings aria-label="Findings" {
-            @if !status.findings.is_empty() {
+            @if !found.is_empty() {
                 h2 { "Findings in the manifests" }
-                ul.reasons {
-                    @for finding in &status.findings { (finding_line(finding, links.as_ref(), commit)) }
+                ul.reasons { @for finding in open { (line(finding)) } }
+            }
+            @if !folded.is_empty() {
+                details #more-findings {
+                    summary { (folded.len()) " more" @if folded.len() == 1 { " finding" } @else { " findings" } }
+                    ul.reasons { @for finding in folded { (line(finding)) } }
                 }
             }
         }

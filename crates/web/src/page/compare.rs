@@ -11,13 +11,16 @@ use serde::Deserialize;
 use super::{
     failure::PageError,
     layout::{Page, respond},
-    text::Text,
+    text::{Folded, Text},
 };
 use crate::{
     access::Caller,
     api::{Name, request},
     shared::Shared,
 };
+
+/// A diff with more lines is folded.
+const MOST_OPEN_LINES: usize = 40;
 
 /// The longest diff on a page, in bytes.
 const LONGEST_DIFF: usize = 200_000;
@@ -129,8 +132,8 @@ pub(super) fn diff_markup(inspection: &Inspection) -> Markup {
                             tr {
                                 td { (Text(&item.kind)) " " span.mono { (Text(&item.name)) } }
                                 td.mono { (Text(&item.path)) }
-                                td.mono data-label="Git says" { (Text(&item.want)) }
-                                td.mono data-label="runs" { (Text(&item.got)) }
+                                td.mono data-label="Git says" { (Folded(&item.want)) }
+                                td.mono data-label="runs" { (Folded(&item.got)) }
                             }
                         }
                     }
@@ -138,8 +141,12 @@ pub(super) fn diff_markup(inspection: &Inspection) -> Markup {
             }
         }
         @for object in &app.diffs {
-            details open {
-                summary { (Text(&object.kind)) " " span.mono { (Text(&object.name)) } }
+            @let count = object.text.lines().count();
+            details open[count <= MOST_OPEN_LINES] {
+                summary {
+                    (Text(&object.kind)) " " span.mono { (Text(&object.name)) }
+                    @if count > MOST_OPEN_LINES { span.soft { ", " (count) " lines" } }
+                }
                 pre.diff tabindex="0" aria-label={ "Diff of " (Text(&object.name)) } { (lines(&object.text)) }
             }
         }

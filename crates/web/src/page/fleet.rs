@@ -221,13 +221,16 @@ fn host_row(host: &HostView, now: Timestamp) -> Markup {
             td { (commits(host)) }
             @if let Some(report) = report {
                 @let all = report.applications.len();
-                td data-label="healthy" { (all - report.unwell().count()) " of " (all) }
+                td data-label="healthy" {
+                    a href={ "./?host=" (Text(&host.name)) } { (all - report.unwell().count()) " of " (all) }
+                }
                 td data-label="drift" { (report.drift()) }
                 td data-label="agent" { (Text(&report.agent_version)) }
                 td data-label="engine" { (Text(&report.engine_version)) }
             } @else { td {} td {} td {} td {} }
             td.text {
-                (Text(&host.reason))
+                // The list of applications says it.
+                @if host.reason_application().is_none() { (Text(&host.reason)) }
                 (conflict_note(host, now))
                 @if let Some(report) = report { (unwell_list(host, report)) }
             }
@@ -269,13 +272,16 @@ pub(super) fn conflict_note(host: &HostView, now: Timestamp) -> Markup {
     }
 }
 
-/// The first applications that are not well, and the number of the others.
+/// The first applications that are not well, and the number of the others. First comes the one of the host's reason.
 fn unwell_list(host: &HostView, report: &HostReport) -> Markup {
-    let others = report.unwell().skip(MOST_UNWELL).count();
+    let worst = host.reason_application();
+    let is_other = |it: &&ApplicationReport| worst.is_none_or(|worst| worst.name != it.name);
+    let unwell = || worst.into_iter().chain(report.unwell().filter(is_other));
+    let others = unwell().skip(MOST_UNWELL).count();
     html! {
-        @if report.unwell().next().is_some() {
+        @if unwell().next().is_some() {
             ul {
-                @for application in report.unwell().take(MOST_UNWELL) {
+                @for application in unwell().take(MOST_UNWELL) {
                     li {
                         (Text(&application.name)) " " (state_badges(host, application))
                         @if application.drift > 0 { " drift " (application.drift) }

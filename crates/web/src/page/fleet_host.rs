@@ -63,6 +63,10 @@ pub(crate) async fn show(
             }
             (facts(host, report, key.as_ref(), now))
             h2 { "Applications" }
+            p.soft {
+                a href={ "../?host=" (Text(&host.name)) } { "Filter them" }
+                @if !report.page.is_empty() { " · " a href=(Text(&report.page)) rel="noreferrer" { "Page of this host" } }
+            }
             (application_table(host, report, may_ask))
         }
         @if !requests.is_empty() {

@@ -32,7 +32,7 @@ use crate::{error::Error, serve::Stopping, shared::Shared};
 /// Changes within this time are sent together.
 const TOGETHER: Duration = Duration::from_millis(250);
 
-/// The longest time between two looks for changes that nobody announces, such as one of a repository.
+/// The longest time between two looks for changes that nobody announces, such as one of another host.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Interval of the comments that keep proxies from closing an idle stream.
@@ -197,7 +197,7 @@ where
     /// Waits until something may have changed. `None`: the agent has ended.
     async fn wait(&mut self) -> Option<()> {
         tokio::select! {
-            is_there = self.handle.changed() => if !is_there { return None },
+            is_there = self.handle.published() => if !is_there { return None },
             event = self.events.recv() => if matches!(event, Err(RecvError::Closed)) { return None },
             () = sleep(LOOK_EVERY) => {}
         }

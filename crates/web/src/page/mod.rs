@@ -16,6 +16,7 @@ mod fleet_request;
 mod forge_link;
 mod history;
 mod layout;
+mod listed;
 mod live;
 pub(super) mod login;
 mod logs;

@@ -1,11 +1,14 @@
 //! The page of one repository: its last and next poll, its webhook, its errors and its applications.
 
+use std::sync::Arc;
+
 use axum::{
-    extract::{Path, State},
+    extract::{Path, Query, State},
     response::{IntoResponse, Response},
 };
-use driftless_model::{RepositoryStatus, Timestamp};
+use driftless_model::{Application, HookStatus, RepositoryStatus, Timestamp};
 use maud::{Markup, html};
+use serde::Deserialize;
 
 use super::{
     application::commit_id,
@@ -13,7 +16,8 @@ use super::{
     failure::PageError,
     forge_link::ForgeLinks,
     layout::{Page, respond},
-    text::{Deadline, RelativeTime, Text},
+    live::{self, Parts, Streaming},
+    text::{Deadline, LIVE, RelativeTime, Text},
     webhooks::webhook_table,
 };
 use crate::{
@@ -22,52 +26,129 @@ use crate::{
     shared::{Shared, read},
 };
 
+/// The version that the page has: only for the stream.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RepositoryQuery {
+    v: String,
+}
+
+/// The data of one rendering.
+struct RepositoryData {
+    name: String,
+    /// `None`: the agent follows it no more, and still has applications or a webhook of it.
+    repository: Option<RepositoryStatus>,
+    hooks: Vec<HookStatus>,
+    applications: Vec<Arc<Application>>,
+}
+
 pub(crate) async fn show(
     Caller(caller): Caller,
     State(shared): State<Shared>,
+    streaming: Option<Streaming>,
     Path(name): Path<String>,
+    Query(query): Query<RepositoryQuery>,
 ) -> Result<Response, PageError> {
     let path = format!("/repositories/{name}");
-    let hooks = shared.hooks.clone();
-    // The page is shown without what cannot be read.
-    let hooks = read(&shared.store, move |_| hooks.statuses()).await.unwrap_or_default();
-    let own_hooks: Vec<_> = hooks.into_iter().filter(|hook| hook.repository == name).collect();
-    let repositories = shared.handle.repositories();
-    let repository = repositories.iter().find(|repository| repository.name == name);
-    let applications = shared.handle.applications();
-    let own: Vec<_> = applications.values().filter(|it| it.spec.repository == name).collect();
-    if repository.is_none() && own_hooks.is_empty() && own.is_empty() {
-        return Err(PageError::new(&caller, &shared, &path, Error::NoSuchRoute(path.clone())));
+    if let Some(streaming) = streaming {
+        let source = shared.clone();
+        let build = move || {
+            let (shared, name) = (source.clone(), name.clone());
+            async move { Some(parts(&shown(&shared, &name).await?)) }
+        };
+        return Ok(live::stream(&shared, streaming, query.v, build)?);
     }
+    let shown = shown(&shared, &name).await;
+    let shown =
+        shown.ok_or_else(|| PageError::new(&caller, &shared, &path, Error::NoSuchRoute(path.clone())))?;
+    let version = parts(&shown).version();
     let now = shared.clock.now();
-    let page = Page::new(&caller, &shared, &path).title(&format!("Repository {name}"));
+    let page = Page::new(&caller, &shared, &path).title(&title(&shown)).live(&version);
     let body = html! {
         p.crumbs { a href="../" data-key="Escape" data-name="back" { "Applications" } }
         h1 { "Repository " (Text(&name)) }
-        @if let Some(repository) = repository {
-            @if !repository.message.is_empty() { p.note.bad role="status" { (Text(&repository.message)) } }
-            (facts(repository, now))
-        }
-        @if own_hooks.is_empty() { p.soft { "No webhook is configured, so a push is noticed at the next poll." } }
-        (webhook_table(&own_hooks, now))
-        @for hook in &own_hooks {
-            p.soft { "Its key is in " span.mono { (Text(&hook.secret)) } ". `driftless webhook url` prints its URL." }
-        }
-        h2 { "Applications" }
-        ul.reasons {
-            @for application in own {
-                li {
-                    a href={ "../applications/" (Text(&application.name)) } { (Text(&application.name)) } " "
-                    (sync_badge(application.status.sync)) " " (health_badge(application.status.health)) " "
-                    span.mono.soft { (Text(&application.spec.path)) }
-                }
-            }
-        }
+        (facts(&shown, now))
+        (webhook(&shown, now))
+        (applications(&shown))
     };
     Ok(respond(&page, &body).into_response())
 }
 
-fn facts(repository: &RepositoryStatus, now: Timestamp) -> Markup {
+/// `None`: there is no such repository.
+async fn shown(shared: &Shared, name: &str) -> Option<RepositoryData> {
+    let hooks = shared.hooks.clone();
+    // The page is shown without what cannot be read.
+    let mut hooks = read(&shared.store, move |_| hooks.statuses()).await.unwrap_or_default();
+    hooks.retain(|hook| hook.repository == name);
+    let repository = shared.handle.repositories().iter().find(|repository| repository.name == name).cloned();
+    let applications = shared.handle.applications();
+    let applications: Vec<_> =
+        applications.values().filter(|application| application.spec.repository == name).cloned().collect();
+    let is_known = repository.is_some() || !hooks.is_empty() || !applications.is_empty();
+    is_known.then(|| RepositoryData { name: name.to_owned(), repository, hooks, applications })
+}
+
+fn title(shown: &RepositoryData) -> String {
+    match shown.repository.as_ref().filter(|repository| !repository.message.is_empty()) {
+        Some(_) => format!("Error: repository {}", shown.name),
+        None => format!("Repository {}", shown.name),
+    }
+}
+
+fn parts(shown: &RepositoryData) -> Parts {
+    let mut parts = Parts::new(title(shown));
+    parts.add("facts", facts(shown, LIVE));
+    parts.add("webhook", webhook(shown, LIVE));
+    parts.add("applications", applications(shown));
+    parts
+}
+
+fn webhook(shown: &RepositoryData, now: Timestamp) -> Markup {
+    html! {
+        div #webhook {
+            @if shown.hooks.is_empty() {
+                p.soft { "No webhook is configured, so a push is noticed at the next poll." }
+            }
+            (webhook_table(&shown.hooks, now))
+            @for hook in &shown.hooks {
+                p.soft { "Its key is in " span.mono { (Text(&hook.secret)) } ". `driftless webhook url` prints its URL." }
+            }
+        }
+    }
+}
+
+fn applications(shown: &RepositoryData) -> Markup {
+    html! {
+        section #applications aria-label="Applications" {
+            h2 { "Applications" }
+            @if shown.applications.is_empty() { p.soft { "None was found yet." } } @else {
+                ul.reasons {
+                    @for application in &shown.applications {
+                        li {
+                            a href={ "../applications/" (Text(&application.name)) } { (Text(&application.name)) } " "
+                            (sync_badge(application.status.sync)) " " (health_badge(application.status.health)) " "
+                            span.mono.soft { (Text(&application.spec.path)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The error of the repository, and what was read of it.
+fn facts(shown: &RepositoryData, now: Timestamp) -> Markup {
+    html! {
+        div #facts {
+            @if let Some(repository) = &shown.repository {
+                @if !repository.message.is_empty() { p.note.bad role="status" { (Text(&repository.message)) } }
+                (fact_list(repository, now))
+            }
+        }
+    }
+}
+
+fn fact_list(repository: &RepositoryStatus, now: Timestamp) -> Markup {
     let RepositoryStatus {
         name: _,
         url,

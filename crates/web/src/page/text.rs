@@ -24,6 +24,24 @@ impl<T: Display> Render for Text<T> {
     }
 }
 
+/// The longest value that is shown whole, in characters, and the part of a longer one.
+const LONGEST_VALUE: usize = 200;
+const START_OF_VALUE: usize = 60;
+
+/// A value from outside, which may be as long as a whole file: folded if it is long.
+pub(super) struct Folded<'a>(pub(super) &'a str);
+
+impl Render for Folded<'_> {
+    fn render_to(&self, buffer: &mut String) {
+        let Self(text) = self;
+        if text.chars().nth(LONGEST_VALUE).is_none() {
+            return Text(text).render_to(buffer);
+        }
+        let start: String = text.chars().take(START_OF_VALUE).collect();
+        html! { details { summary { (Text(start)) "…" } (Text(text)) } }.render_to(buffer);
+    }
+}
+
 fn visible(letter: char) -> char {
     if is_unprintable(letter) && letter != '\n' && letter != '\t' { '\u{fffd}' } else { letter }
 }
@@ -99,6 +117,15 @@ mod tests {
     fn text_is_never_markup() {
         let text = Text("<script>alert(\"1\" & '2')</script>\u{1b}[31m").render().into_string();
         assert_eq!(text, "&lt;script&gt;alert(&quot;1&quot; &amp; '2')&lt;/script&gt;\u{fffd}[31m");
+    }
+
+    #[test]
+    fn long_value_is_folded() {
+        assert_eq!(Folded("a<b").render().into_string(), "a&lt;b");
+        let long = "é".repeat(LONGEST_VALUE + 1);
+        let folded = Folded(&long).render().into_string();
+        let start = "é".repeat(START_OF_VALUE);
+        assert_eq!(folded, format!("<details><summary>{start}…</summary>{long}</details>"));
     }
 
     #[test]

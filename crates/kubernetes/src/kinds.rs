@@ -40,6 +40,27 @@ pub(super) enum Owned {
     StatefulSet,
 }
 
+impl Owned {
+    /// Whether pods are made of it. The others are objects that pods refer to.
+    pub(super) fn is_workload(self) -> bool {
+        match self {
+            Self::CronJob
+            | Self::DaemonSet
+            | Self::Deployment
+            | Self::Job
+            | Self::Pod
+            | Self::ReplicaSet
+            | Self::ReplicationController
+            | Self::StatefulSet => true,
+            Self::ConfigMap
+            | Self::PersistentVolume
+            | Self::PersistentVolumeClaim
+            | Self::Secret
+            | Self::Service => false,
+        }
+    }
+}
+
 /// The version and name of each kind that is read.
 const OWNED: &[(&str, &str, Owned)] = &[
     ("v1", "ConfigMap", Owned::ConfigMap),

@@ -180,6 +180,26 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     Rendered { stack: Some(stack), findings, contents }
 }
 
+/// Refuses each workload at its `kind`, with `message` and `help`: for an engine that runs no Kubernetes manifests.
+pub fn refuse_workloads(files: &dyn Files, spec: &AppSpec, message: &str, help: &str) -> Vec<Finding> {
+    let report = Report::default();
+    let Manifests { sources, parsed } = manifests(files, spec, &report);
+    for (kind, value) in objects(&parsed, &report) {
+        if !kind.is_workload() {
+            continue;
+        }
+        let node = value.node.get("kind").unwrap_or(value.node);
+        report.say(node.finding(yaml::join(&value.path, "kind"), message).help(help));
+    }
+    if !report.has_errors() {
+        let place = Location::file(spec.files.first().unwrap_or(&spec.path).as_str());
+        report.say(Finding::error(place, "", message).help(help));
+    }
+    let mut findings = presented(report, &sources);
+    findings.retain(Finding::is_error);
+    findings
+}
+
 /// The documents of an application as kubectl would apply them.
 #[derive(Clone, Debug, Default)]
 pub struct Documents {

@@ -23,7 +23,7 @@
 //! ```
 
 use driftless_files::{AppSpec, Bounded, Files, Rendered};
-use driftless_model::{EngineKind, Finding, Format, Location, check};
+use driftless_model::{EngineKind, Finding, Format, check};
 
 pub mod admission;
 pub mod convert;
@@ -43,20 +43,16 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     if spec.findings.iter().any(Finding::is_error) {
         return Rendered { findings: spec.findings.clone(), ..Rendered::default() };
     }
-    if (spec.engine, spec.format) == (EngineKind::Swarm, Format::Kubernetes) {
-        let place = Location::file(spec.files.first().unwrap_or(&spec.path).as_str());
-        let message = "Kubernetes manifests are not supported with `engine: swarm` yet";
-        let help =
-            "write a Compose file (`driftless convert`), or use k3s, which runs these manifests as they are";
-        return Rendered {
-            findings: vec![Finding::error(place, "", message).help(help)],
-            ..Rendered::default()
-        };
-    }
     let files = Bounded::new(files, MOST_ENTRIES);
-    let mut rendered = match spec.format {
-        Format::Compose => driftless_compose::render(&files, spec),
-        Format::Kubernetes => checked(driftless_kubernetes::render(&files, spec)),
+    let mut rendered = match (spec.format, spec.engine) {
+        (Format::Compose, _) => driftless_compose::render(&files, spec),
+        (Format::Kubernetes, EngineKind::Docker) => checked(driftless_kubernetes::render(&files, spec)),
+        (Format::Kubernetes, EngineKind::Swarm) => {
+            let message = "Kubernetes manifests are not supported with `engine: swarm`";
+            let help = "write a Compose file (`driftless convert`), or use k3s, which runs these manifests as they are";
+            let findings = driftless_kubernetes::refuse_workloads(&files, spec, message, help);
+            Rendered { findings, ..Rendered::default() }
+        }
     };
     rendered.findings.splice(..0, spec.findings.iter().cloned());
     rendered
@@ -85,4 +81,41 @@ pub fn kubernetes_fields() -> String {
 /// All keys of a kustomization as a Markdown table for `docs/kustomize.md`.
 pub fn kustomization_keys() -> String {
     driftless_kubernetes::kustomize::page()
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_files::MemoryFiles;
+
+    use super::*;
+
+    #[test]
+    fn kubernetes_workloads_are_refused_for_a_swarm_at_their_place() {
+        let manifests = "apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+---
+apiVersion: v1
+kind: List
+items:
+  - apiVersion: batch/v1
+    kind: CronJob
+    metadata: {name: backup}
+";
+        let files = MemoryFiles::new([("shop/web.yaml", manifests), ("empty/none.yaml", "")]);
+        let refused = |path: &str, file: &str| -> Vec<String> {
+            let spec = AppSpec { engine: EngineKind::Swarm, ..AppSpec::kubernetes(path, &[file]) };
+            let rendered = render(&files, &spec);
+            assert!(rendered.stack.is_none());
+            assert!(rendered.findings.iter().all(|finding| finding.message.contains("`engine: swarm`")));
+            rendered.findings.iter().map(|finding| finding.location.to_string()).collect()
+        };
+        assert_eq!(refused("shop", "shop/web.yaml"), ["shop/web.yaml:6:7", "shop/web.yaml:13:11"]);
+        // Without a workload, too, nothing is silent.
+        assert_eq!(refused("empty", "empty/none.yaml"), ["empty/none.yaml"]);
+    }
 }

@@ -39,6 +39,12 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("Protocol", "tcp"),
 ];
 
+/// Lists of texts whose order says nothing.
+const UNORDERED: &[&str] = &["Aliases", "CapabilityAdd", "CapabilityDrop", "Constraints", "Groups", "Hosts"];
+
+/// Zero and false that say something else than no value does, by the end of their paths.
+const SAYS_SOMETHING: &[&str] = &["ContainerSpec.Init", "RestartPolicy.Delay", "StopGracePeriod"];
+
 /// Maps whose names and values are those of users, by the last part of their paths.
 const USER_MAPS: &[&str] = &["Labels", "Options", "Sysctls", "DriverOpts"];
 
@@ -66,6 +72,62 @@ pub(crate) fn differences(
     fields.iter().filter_map(one).collect()
 }
 
+/// The wanted specification as the Swarm has it, wherever both say the same: defaults that are left out, ids of networks, and
+/// the order of lists. A Swarm takes another form for another specification, and would replace all tasks.
+pub(super) fn in_form_of(found: &Value, want: &Value, ids: &BTreeMap<String, String>) -> Value {
+    let mut spec = Form { ids }.of("", Some(found), Some(want)).unwrap_or_default();
+    // The comparison leaves platforms out: they are those of the image.
+    let image = "/TaskTemplate/ContainerSpec/Image";
+    if want.pointer(image) != found.pointer(image)
+        && let Some(placement) = spec.pointer_mut("/TaskTemplate/Placement").and_then(Value::as_object_mut)
+    {
+        placement.remove("Platforms");
+    }
+    if want.pointer(image) != found.pointer(image)
+        && let Some(platforms) = want.pointer("/TaskTemplate/Placement/Platforms")
+        && let Some(task) = spec.get_mut("TaskTemplate").and_then(Value::as_object_mut)
+        && let Some(placement) = task.entry("Placement").or_insert_with(|| Map::new().into()).as_object_mut()
+    {
+        placement.insert("Platforms".to_owned(), platforms.clone());
+    }
+    spec
+}
+
+/// Writes values in the form that others have.
+struct Form<'a> {
+    /// The names of networks by their ids.
+    ids: &'a BTreeMap<String, String>,
+}
+
+impl Form<'_> {
+    fn of(&self, path: &str, found: Option<&Value>, want: Option<&Value>) -> Option<Value> {
+        if self.meaning(path, found) == self.meaning(path, want) {
+            return found.cloned();
+        }
+        let (Some(Value::Object(found)), Some(Value::Object(wanted))) = (found, want) else {
+            return want.cloned();
+        };
+        // A mode is named by a key that may have no value.
+        if path == "Mode" || USER_MAPS.contains(&variable(path)) {
+            return want.cloned();
+        }
+        let names: BTreeSet<&String> = found.keys().chain(wanted.keys()).collect();
+        let values = names.into_iter().filter_map(|name| {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            Some((name.clone(), self.of(&path, found.get(name), wanted.get(name))?))
+        });
+        Some(Value::Object(values.collect()))
+    }
+
+    fn meaning(&self, path: &str, value: Option<&Value>) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        if let Some(value) = value {
+            flatten(path, value, self.ids, &mut all);
+        }
+        all
+    }
+}
+
 /// The name of the variable or label that a field holds, else the last part of the path.
 fn variable(field: &str) -> &str {
     field.rsplit('.').next().unwrap_or(field)
@@ -74,7 +136,8 @@ fn variable(field: &str) -> &str {
 fn flatten(path: &str, value: &Value, ids: &BTreeMap<String, String>, all: &mut BTreeMap<String, String>) {
     let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     match value {
-        Value::Null | Value::Bool(false) => {}
+        Value::Null => {}
+        Value::Bool(false) if !says_something(path) => {}
         // Words of users: an empty one is one, and none of them is a default.
         Value::Object(map) if USER_MAPS.contains(&variable(path)) => {
             all.extend(map.iter().map(|(name, value)| (join(name), text_of(value, &BTreeMap::new()))));
@@ -89,7 +152,11 @@ fn flatten(path: &str, value: &Value, ids: &BTreeMap<String, String>, all: &mut 
             }
         }
         Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
+            let mut items: Vec<&Value> = items.iter().collect();
+            if UNORDERED.contains(&variable(path)) {
+                items.sort_by_key(|item| text_of(item, ids));
+            }
+            for (index, item) in items.into_iter().enumerate() {
                 let key = match item {
                     Value::String(text) if path.ends_with(".Env") => {
                         let (name, value) = text.split_once('=').unwrap_or((text, ""));
@@ -114,7 +181,8 @@ fn flatten(path: &str, value: &Value, ids: &BTreeMap<String, String>, all: &mut 
         Value::Number(number)
             if number.as_f64() == Some(0.0)
                 && !path.ends_with("Replicas")
-                && !path.ends_with("Parallelism") => {}
+                && !path.ends_with("Parallelism")
+                && !says_something(path) => {}
         Value::String(text) if text.is_empty() => {}
         Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             let text = text_of(value, ids);
@@ -124,6 +192,10 @@ fn flatten(path: &str, value: &Value, ids: &BTreeMap<String, String>, all: &mut 
             }
         }
     }
+}
+
+fn says_something(path: &str) -> bool {
+    SAYS_SOMETHING.iter().any(|end| path.ends_with(end))
 }
 
 /// Names a port by all that tells it from others: one port may be published twice, and by two protocols.

@@ -9,7 +9,7 @@ use driftless_model::{
 
 use super::{
     action::SwarmAction,
-    compare::{differences, network_names},
+    compare::{differences, in_form_of, network_names},
     spec::{IMAGE, OWNER, WantedService, service_name, wanted},
     tasks::{desired, digest, has_failed, is_running},
 };
@@ -120,14 +120,21 @@ fn provide_one(
     if !is_own(draft, name, found) {
         return;
     }
+    let written = facts.record.swarm.as_ref().and_then(|record| record.services.get(&wanted.name));
+    // A user has asked for another try of the update that the Swarm had paused.
+    let is_paused = found.label(label::SPEC) == Some(wanted.hash.as_str())
+        && found.update_state == "paused"
+        && !facts.is_settled()
+        && written.is_none();
     let update = |draft: &mut Draft<'_>, cause: Cause| {
-        let WantedService { name, hash: _, mut spec } = wanted.clone();
+        let WantedService { name, hash: _, spec } = wanted.clone();
+        let mut spec = in_form_of(&found.spec, &spec, &network_names(facts));
         // `docker service update --force` is a restart, and no drift.
-        let forced = found.spec.pointer("/TaskTemplate/ForceUpdate").cloned();
-        if let (Some(forced), Some(task)) =
-            (forced, spec.get_mut("TaskTemplate").and_then(|it| it.as_object_mut()))
-        {
-            task.insert("ForceUpdate".to_owned(), forced);
+        let forced = found.spec.pointer("/TaskTemplate/ForceUpdate").and_then(serde_json::Value::as_u64);
+        // The Swarm goes on with a paused update if it is another one.
+        let forced = forced.unwrap_or_default() + u64::from(is_paused);
+        if let (1.., Some(task)) = (forced, spec.get_mut("TaskTemplate").and_then(|it| it.as_object_mut())) {
+            task.insert("ForceUpdate".to_owned(), forced.into());
         }
         let (id, version) = (found.id.clone(), found.version);
         let action = SwarmAction::UpdateService { name, id, version, image: image.clone(), spec };
@@ -141,7 +148,10 @@ fn provide_one(
         ));
         return;
     }
-    let written = facts.record.swarm.as_ref().and_then(|record| record.services.get(&wanted.name));
+    if is_paused {
+        update(draft, Cause::SpecChanged);
+        return;
+    }
     let is_of_git = found.label(label::SPEC) == Some(wanted.hash.as_str());
     // A specification that the agent wrote, and somebody brought back to an older one, is drift.
     let is_drift = is_of_git || (facts.is_settled() && written.is_some_and(|it| it.wanted == wanted.hash));

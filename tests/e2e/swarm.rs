@@ -73,12 +73,22 @@ impl Deployed {
         found[0].clone()
     }
 
+    /// The config with the state that agents of several managers share.
+    fn shared(&self) -> String {
+        format!("driftless.{}", self.site.app)
+    }
+
     /// The names of all objects of a kind: `service`, `config`, `secret`, `network` or `volume`.
     fn names(&self, kind: &str) -> Vec<String> {
         let text = self.docker(&[kind, "ls", "--format", "{{.Name}}"]);
         let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
         names.sort();
         names
+    }
+
+    /// The configs with files. Another has the state that agents of several managers share.
+    fn files(&self) -> Vec<String> {
+        self.names("config").into_iter().filter(|name| !name.starts_with("driftless.")).collect()
     }
 
     /// The version of each service: each write increases it.
@@ -189,7 +199,10 @@ async fn broken_commits_are_not_tried_again(all: &Deployed) {
     let before = all.versions();
     all.passes(20).await;
     assert_eq!(all.versions(), before);
-    all.until("the config of the failed commit is removed", |all| all.names("config").len() == 2).await;
+    all.until("the config of the failed commit is removed", |all| all.files().len() == 2).await;
+    // The agent on another manager would know of the failure.
+    let shared = all.docker(&["config", "inspect", "-f", "{{json .Spec.Labels}}", &all.shared()]);
+    assert!(shared.contains("rollback_"), "{shared}");
     assert_eq!(all.inspect("web")["Spec"]["TaskTemplate"]["ContainerSpec"]["Env"], json!(["GREETING=two"]));
 
     // Paused by the Swarm.

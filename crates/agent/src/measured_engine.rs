@@ -165,11 +165,14 @@ fn swarm_call(action: &SwarmAction) -> EngineCall {
     match action {
         SwarmAction::ResolveImage { .. } => EngineCall::new("inspect_distribution"),
         SwarmAction::CreateFile { file, .. } if file.secret => EngineCall::new("create_secret"),
-        SwarmAction::CreateFile { .. } => EngineCall::new("create_config"),
+        SwarmAction::CreateFile { .. } | SwarmAction::ShareState { present: None, .. } => {
+            EngineCall::new("create_config")
+        }
         SwarmAction::RemoveFile { secret: true, .. } => EngineCall::new("remove_secret"),
         SwarmAction::RemoveFile { .. } => EngineCall::new("remove_config"),
         SwarmAction::CreateService { .. } => EngineCall::new("create_service"),
         SwarmAction::UpdateService { .. } => EngineCall::new("update_service"),
+        SwarmAction::ShareState { present: Some(_), .. } => EngineCall::new("update_config"),
         SwarmAction::RemoveService { .. } => EngineCall::new("remove_service"),
     }
 }

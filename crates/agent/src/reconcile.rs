@@ -19,6 +19,7 @@ use driftless_model::{
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
+use driftless_store as store;
 
 use crate::{
     Applications,
@@ -52,6 +53,7 @@ use crate::{
     revisions::{Revisions, fallback, forget},
     status::StatusInputs,
     swarm,
+    swarm_state::{self, Agreement},
     target_revision::TargetRevision,
     ticket::{Ticket, Tickets},
     turns::Turns,
@@ -256,6 +258,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Err(error) => return self.fail_to_observe(&error),
         };
         swarm::complete(&mut target, &mut observed, self.record.get_mut(), self.context.agent());
+        match self.agree(&target, &observed).await {
+            Ok(false) => {}
+            Ok(true) => return Next::Round,
+            Err(error) => return self.fail(&chain(&error)),
+        }
         if let Some(next) = self.examine(&mut target, &observed) {
             return next;
         }
@@ -297,6 +304,25 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Some(latest) => next.by(latest),
             None => next,
         }
+    }
+
+    /// Agrees with the agents on other managers of a Swarm about pins, suspensions and failed updates. True: the target must
+    /// be chosen again.
+    async fn agree(&mut self, target: &TargetRevision, observed: &Observed) -> Result<bool, store::Error> {
+        let (action, state) = match swarm_state::agree(&self.context, target, observed, &mut self.record)? {
+            Agreement::Reached => return Ok(false),
+            Agreement::Taken => return Ok(true),
+            Agreement::Share(action, state) => (Action::Swarm(action), state),
+        };
+        let shared = self.observer.docker().perform(self.context.name(), &action, &|_| {}).await;
+        match shared {
+            Ok(_) => swarm_state::note_agreed(&self.context, &mut self.record, state),
+            // The state stays this agent's own until the Swarm has it.
+            Err(error) => {
+                tracing::warn!(app = %self.context.name(), error = chain(&error), "could not share pins and suspensions with the agents on other managers; trying again");
+            }
+        }
+        Ok(false)
     }
 
     /// Detects another owner, a loss of state, a removal and newer images in what was observed. Returns how the round ends, if

@@ -7,8 +7,8 @@ use driftless_fleet::{AfterDecision, WaitingCommit, decide_after};
 use driftless_git::CommitSource;
 use driftless_model::{
     Actor, AdmissionPolicy, AfterRecord, Cause, CommitId, EngineKind, EventKind, FailedCommit, Image, Mask,
-    Observed, ObservedService, OnFailure, Outcome, Pin, PinStatus, Policy, Record, Revision, Stack,
-    StackHash, Timestamp, Until, label,
+    Observed, ObservedService, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record,
+    Revision, Stack, StackHash, Timestamp, Until, label,
 };
 use driftless_plan::{
     Round, closed_window, differ_in_images_only, is_in_force, may_be_deleted, with_scales, without_runs,
@@ -159,7 +159,11 @@ impl Revisions {
         if record.removal.is_some() && desired.may_be_removed() {
             return self.target_of_removal(context, policy, record);
         }
-        if let Some(pin) = current_pin(context, desired)? {
+        let pin = current_pin(context, desired)?;
+        // Nothing is known of the revision, so what runs of it stays.
+        let is_elsewhere = pin.as_ref().is_some_and(|pin| pin.revision == REVISION_ELSEWHERE);
+        policy.suspended |= is_elsewhere;
+        if let Some(pin) = pin.filter(|_| !is_elsewhere) {
             let pinned = read_revision(context, pin.revision, policy.clone(), Cause::Rollback)?;
             if let Some(target) = pinned {
                 return Ok(Some(TargetRevision { pin: Some(pin), ..target }));

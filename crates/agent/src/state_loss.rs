@@ -51,7 +51,10 @@ impl StateLoss {
         observed: &Observed,
     ) -> Result<bool, store::Error> {
         let was_observed = std::mem::replace(&mut self.was_observed, true);
-        if is_known || was_observed || context.ownership().is_confirmed() || self.lost.is_some() {
+        // The services of a Swarm may be the work of the agent on another manager.
+        let is_shared = observed.swarm.is_some();
+        if is_known || is_shared || was_observed || context.ownership().is_confirmed() || self.lost.is_some()
+        {
             return Ok(false);
         }
         let mut instances = observed.instances.values();

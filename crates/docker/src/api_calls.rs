@@ -15,6 +15,11 @@ const CALLS: &[Call] = &[
     Call("POST", "/configs/create", "create a config of a Swarm"),
     Call("GET", "/configs/*", "the owner of a config of a Swarm"),
     Call("DELETE", "/configs/*", "remove a config of a Swarm"),
+    Call(
+        "POST",
+        "/configs/*/update",
+        "share pins and suspensions with the agents of other managers of a Swarm",
+    ),
     Call("GET", "/containers/json", "the list of containers"),
     Call("POST", "/containers/create", "create a container"),
     Call("DELETE", "/containers/*", "remove a container"),

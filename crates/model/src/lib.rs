@@ -187,7 +187,7 @@ pub use record::{
     Record, Removal, Replacement,
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
-pub use revision::{Cause, CommitInfo, Outcome, Pin, Revision, Until};
+pub use revision::{Cause, CommitInfo, Outcome, Pin, REVISION_ELSEWHERE, Revision, Until};
 pub use rollout_sizes::RolloutSizes;
 pub use scale_override::ScaleOverride;
 pub use schedule::Schedule;
@@ -202,9 +202,9 @@ pub use status::{
     TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
 };
 pub use swarm::{
-    EngineKind, LARGEST_SWARM_FILE, ObservedService, ObservedSwarm, ResolvedImage, STACK_NAMESPACE,
-    SWARM_OWNER, SwarmFile, SwarmMode, SwarmNode, SwarmObject, SwarmRecord, SwarmRestart, SwarmService,
-    SwarmTask, SwarmUpdate, WrittenService,
+    EngineKind, LARGEST_SWARM_FILE, ObservedService, ObservedSwarm, ResolvedImage, SHARED_LABEL,
+    STACK_NAMESPACE, SWARM_OWNER, SharedObject, SharedState, SwarmFile, SwarmMode, SwarmNode, SwarmObject,
+    SwarmRecord, SwarmRestart, SwarmService, SwarmTask, SwarmUpdate, WrittenService,
 };
 pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;

@@ -89,10 +89,14 @@ pub enum Outcome {
     Superseded,
 }
 
+/// The number in a pin whose revision only the agent on another manager of the Swarm has.
+pub const REVISION_ELSEWHERE: u64 = 0;
+
 /// Holds an application at a revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pin {
+    /// Its number, or [`REVISION_ELSEWHERE`].
     pub revision: u64,
     pub commit: CommitId,
     pub reason: String,

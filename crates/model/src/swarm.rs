@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ContentId, Port, Timestamp};
+use super::{ContentId, Pin, Port, Timestamp};
 use crate::defaults::is_default;
 
 /// The kind of engine that runs an application.
@@ -24,6 +24,9 @@ pub enum EngineKind {
 
 /// The owner in the labels of objects of a Swarm. All agents of its managers are one owner: the one on the leader acts.
 pub const SWARM_OWNER: &str = "swarm";
+
+/// The label of the Swarm config in which the agents of all managers share the state of one application.
+pub const SHARED_LABEL: &str = "driftless.shared";
 
 /// The label of `docker stack`, by which its commands find services, networks, configs and secrets.
 pub const STACK_NAMESPACE: &str = "com.docker.stack.namespace";
@@ -152,6 +155,8 @@ pub struct ObservedSwarm {
     pub configs: BTreeMap<String, SwarmObject>,
     /// By name: the secrets with our label for this application.
     pub secrets: BTreeMap<String, SwarmObject>,
+    /// The config in which the agents of all managers share the state of this application.
+    pub shared: Option<SharedObject>,
 }
 
 impl ObservedSwarm {
@@ -253,6 +258,48 @@ pub struct SwarmObject {
     pub id: String,
 }
 
+/// The Swarm config in which the agents of all managers share the state of one application.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharedObject {
+    pub name: String,
+    pub id: String,
+    /// The index of its version. An update of another version than the present one is refused.
+    pub version: u64,
+    /// `None`: it cannot be read.
+    pub state: Option<SharedState>,
+}
+
+/// The requests and failures of one application that the agents of all managers of a Swarm have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SharedState {
+    /// A user has suspended it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub suspended: bool,
+    /// The revision has the number that the agent gave it that was asked; at the others the commit counts.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pin: Option<Pin>,
+    /// By service: as [`WrittenService::failed`].
+    #[serde(skip_serializing_if = "is_default")]
+    pub failed: BTreeMap<String, (String, String)>,
+}
+
+impl SharedState {
+    /// The state after this agent and others have changed `agreed`, the state that they had in common: what this agent has
+    /// changed, and all else as in `found`.
+    #[must_use]
+    pub fn merged(self, agreed: &Self, found: &Self) -> Self {
+        fn pick<T: PartialEq + Clone>(own: T, agreed: &T, found: &T) -> T {
+            if own == *agreed { found.clone() } else { own }
+        }
+        Self {
+            suspended: pick(self.suspended, &agreed.suspended, &found.suspended),
+            pin: pick(self.pin, &agreed.pin, &found.pin),
+            failed: pick(self.failed, &agreed.failed, &found.failed),
+        }
+    }
+}
+
 /// Facts about the services of an application that a Swarm does not report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -263,6 +310,16 @@ pub struct SwarmRecord {
     /// The images with their digests, by the reference in Git.
     #[serde(skip_serializing_if = "is_default")]
     pub images: BTreeMap<String, ResolvedImage>,
+    /// The state that the agents of all managers last agreed on.
+    #[serde(skip_serializing_if = "is_default")]
+    pub shared: SharedState,
+}
+
+impl SwarmRecord {
+    /// Forgets the updates that failed, so that they are written again.
+    pub fn try_again(&mut self) {
+        self.services.retain(|_, written| written.failed.is_none());
+    }
 }
 
 /// A service as the Swarm returned it when the agent had written it.
@@ -287,4 +344,27 @@ pub struct ResolvedImage {
     pub image: String,
     /// Operating system and architecture of the platforms that it exists for, in the words of the engine.
     pub platforms: BTreeSet<(String, String)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(suspended: bool, failed: &[&str]) -> SharedState {
+        let failed = failed.iter().map(|name| ((*name).to_owned(), (String::new(), String::new())));
+        SharedState { suspended, pin: None, failed: failed.collect() }
+    }
+
+    #[test]
+    fn changes_of_two_agents_are_merged() {
+        let agreed = state(false, &[]);
+        // One was asked to suspend while the update of the other failed.
+        let merged = state(true, &[]).merged(&agreed, &state(false, &["web"]));
+        assert_eq!(merged, state(true, &["web"]));
+        // Both suspended it, and then one resumes.
+        let agreed = state(true, &["web"]);
+        assert_eq!(state(false, &["web"]).merged(&agreed, &agreed), state(false, &["web"]));
+        // Only others have changed it.
+        assert_eq!(agreed.clone().merged(&agreed, &state(false, &[])), state(false, &[]));
+    }
 }

@@ -109,6 +109,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             record.jobs.retain(|_, job| !job.has_failed());
         }
         record.failed = None;
+        if let Some(swarm) = &mut record.swarm {
+            swarm.try_again();
+        }
         hooks::try_again(&mut record);
         record.progress.clear();
         self.accept(record)?;

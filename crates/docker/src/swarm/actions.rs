@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use driftless_model::{
-    AppName, LARGEST_SWARM_FILE, ResolvedImage, STACK_NAMESPACE, SWARM_OWNER, SwarmFile, label,
+    AppName, LARGEST_SWARM_FILE, ResolvedImage, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedState,
+    SwarmFile, label,
 };
 use driftless_plan::{SwarmAction, SwarmResult};
 use http::Method;
@@ -21,6 +22,9 @@ use crate::{
     percent_encoding::encode,
     registry_logins::RegistryLogins,
 };
+
+/// The content of the config whose label has the shared state. A content never changes, a label does.
+const SHARED_CONTENT: &str = "The label driftless.shared has what the agents of all managers share.\n";
 
 /// Performs steps for a Swarm.
 pub(crate) struct SwarmActions {
@@ -98,6 +102,9 @@ impl SwarmActions {
                     Err(error) => Err(hide(error, spec).classify(&doing)),
                 }
             }
+            SwarmAction::ShareState { project, name, present, state } => {
+                self.share_state(app, (project, name), present.as_ref(), state, &doing).await
+            }
             SwarmAction::RemoveService { name: _, id } => {
                 self.check_owner(&format!("/services/{id}"), app, &doing).await?;
                 self.remove(&format!("/services/{id}"), &doing).await
@@ -156,6 +163,38 @@ impl SwarmActions {
             // It is named by its content, so it has the same content if it is our own.
             Err(error) if error.code() == Some(409) => {
                 self.check_owner(&format!("/{}/{}", kind(file.secret), file.name), app, doing).await
+            }
+            Err(error) => Err(error.classify(doing)),
+        }
+    }
+
+    async fn share_state(
+        &self,
+        app: &AppName,
+        (project, name): (&str, &str),
+        present: Option<&(String, u64)>,
+        state: &SharedState,
+        doing: &str,
+    ) -> Result<Effect, Error> {
+        let rejected = |message: String| Error::Rejected { doing: doing.to_owned(), message };
+        let text = serde_json::to_string(state).map_err(|error| rejected(error.to_string()))?;
+        let body = json!({
+            "Name": name,
+            "Labels": {
+                label::AGENT: SWARM_OWNER, label::APPLICATION: app.as_str(), STACK_NAMESPACE: project,
+                SHARED_LABEL: text,
+            },
+            "Data": STANDARD.encode(SHARED_CONTENT),
+        });
+        let path = match present {
+            None => "/configs/create".to_owned(),
+            Some((id, version)) => format!("/configs/{id}/update?version={version}"),
+        };
+        match self.send(Method::POST, &path, &[], body.to_string().into_bytes()).await {
+            Ok(_) => Ok(Effect::Done),
+            // Another agent has written it since it was observed: look again.
+            Err(error) if error.code() == Some(409) || error.contains(&["out of sequence"]) => {
+                Err(error.refused(doing))
             }
             Err(error) => Err(error.classify(doing)),
         }

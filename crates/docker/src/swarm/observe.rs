@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    AppName, ObservedService, ObservedSwarm, SWARM_OWNER, SwarmNode, SwarmObject, SwarmTask, Timestamp, label,
+    AppName, ObservedService, ObservedSwarm, SHARED_LABEL, SWARM_OWNER, SharedObject, SharedState, SwarmNode,
+    SwarmObject, SwarmTask, Timestamp, label,
 };
 use http::Method;
 use serde::Deserialize;
@@ -155,6 +156,8 @@ struct ManagerStatus {
 struct Object {
     #[serde(rename = "ID")]
     id: String,
+    #[serde(rename = "Version")]
+    version: Version,
     #[serde(rename = "Spec")]
     spec: ObjectSpec,
 }
@@ -241,13 +244,38 @@ pub(crate) async fn observe(
     }
     let configs: Vec<Object> = get(connection, "/configs").await?;
     let secrets: Vec<Object> = get(connection, "/secrets").await?;
+    swarm.shared = configs.iter().find_map(|config| shared_state(app, config));
     let own = |all: Vec<Object>| {
-        let own = all.into_iter().filter(|object| is_of_app(&object.spec.labels));
+        let is_shared = |object: &Object| {
+            object.spec.labels.as_ref().is_some_and(|labels| labels.contains_key(SHARED_LABEL))
+        };
+        let own = all.into_iter().filter(|object| is_of_app(&object.spec.labels) && !is_shared(object));
         own.map(|object| (object.spec.name, SwarmObject { id: object.id })).collect()
     };
     swarm.configs = own(configs);
     swarm.secrets = own(secrets);
     Ok(swarm)
+}
+
+/// The state that the agents of all managers share, if a config has it. One that cannot be read shares nothing.
+fn shared_state(app: &AppName, config: &Object) -> Option<SharedObject> {
+    let labels = config.spec.labels.as_ref()?;
+    let is_own = labels.get(label::AGENT).is_some_and(|agent| agent == SWARM_OWNER)
+        && labels.get(label::APPLICATION).is_some_and(|name| name == app.as_str());
+    let text = labels.get(SHARED_LABEL).filter(|_| is_own)?;
+    let state: Option<SharedState> = serde_json::from_str(text).map_or_else(
+        |error| {
+            tracing::warn!(%app, %error, config = config.spec.name, "could not read the state that the agents of the Swarm share; writing it again");
+            None
+        },
+        Some,
+    );
+    Some(SharedObject {
+        name: config.spec.name.clone(),
+        id: config.id.clone(),
+        version: config.version.index,
+        state,
+    })
 }
 
 /// The names of the services with the labels of an application. None where the engine manages no Swarm.

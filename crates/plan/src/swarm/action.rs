@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use driftless_model::{ResolvedImage, SwarmFile};
+use driftless_model::{ResolvedImage, SharedState, SwarmFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -42,6 +42,14 @@ pub enum SwarmAction {
         name: String,
         id: String,
     },
+    /// Writes the state that the agents of all managers share. Refused if it has another version by now.
+    ShareState {
+        project: String,
+        name: String,
+        /// Its id and version. `None`: there is none yet.
+        present: Option<(String, u64)>,
+        state: SharedState,
+    },
 }
 
 /// The answer of a manager that the record keeps.
@@ -64,7 +72,8 @@ impl SwarmAction {
             Self::RemoveFile { name, .. }
             | Self::CreateService { name, .. }
             | Self::UpdateService { name, .. }
-            | Self::RemoveService { name, .. } => name,
+            | Self::RemoveService { name, .. }
+            | Self::ShareState { name, .. } => name,
         }
     }
 
@@ -73,7 +82,7 @@ impl SwarmAction {
         match self {
             Self::ResolveImage { .. } => "Resolved",
             Self::CreateFile { .. } | Self::CreateService { .. } => "Created",
-            Self::UpdateService { .. } => "Updated",
+            Self::UpdateService { .. } | Self::ShareState { .. } => "Updated",
             Self::RemoveFile { .. } | Self::RemoveService { .. } => "Removed",
         }
     }
@@ -89,6 +98,7 @@ impl fmt::Display for SwarmAction {
             Self::CreateService { name, image, .. } => write!(f, "create service {name} from {image}"),
             Self::UpdateService { name, .. } => write!(f, "update service {name}"),
             Self::RemoveService { name, .. } => write!(f, "remove service {name}"),
+            Self::ShareState { name, .. } => write!(f, "share the state of the application in config {name}"),
         }
     }
 }

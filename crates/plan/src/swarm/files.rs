@@ -34,6 +34,11 @@ pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
         .flat_map(|service| &service.files)
         .map(|file: &SwarmFile| (file.name.as_str(), file.secret))
         .collect();
+    if let Some(shared) = swarm.shared.as_ref().filter(|_| stack.workloads.is_empty()) {
+        let (name, id) = (shared.name.clone(), shared.id.clone());
+        let action = SwarmAction::RemoveFile { name, id, secret: false };
+        draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.clone());
+    }
     for (all, secret) in [(&swarm.configs, false), (&swarm.secrets, true)] {
         for (name, object) in all.iter().filter(|(name, _)| !wanted.contains(&(name.as_str(), secret))) {
             let action = SwarmAction::RemoveFile { name: name.clone(), id: object.id.clone(), secret };

@@ -67,6 +67,8 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
             swarm.leader().map_or_else(|| "no node leads".to_owned(), |name| format!("{name} leads"));
         let sentence =
             format!("is left to the agent on the leader of the Swarm ({leader}): {steps} steps to do");
+        // The leader may be gone, and this agent has to act once its node leads.
+        draft.look_again(waiting);
         draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Standby, sentence));
     }
     draft.finish()

@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use driftless_model::{
     Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
     Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, Record, ResolvedImage, SWARM_OWNER,
-    SpecHash, Stack, StackHashes, SwarmFile, SwarmNode, SwarmObject, SwarmService, SwarmTask, Timestamp,
-    UpdateMode, Workload,
+    SharedObject, SpecHash, Stack, StackHashes, SwarmFile, SwarmNode, SwarmObject, SwarmService, SwarmTask,
+    Timestamp, UpdateMode, Workload,
 };
 use driftless_plan::{
     Action, Plan, StepOutcome, SwarmAction, SwarmResult, Target, note_executed, note_observed, note_planned,
@@ -164,8 +164,10 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
                 all.insert(file.name.clone(), SwarmObject { id: format!("id-{}", file.name) });
             }
             SwarmAction::RemoveFile { name, secret, .. } => {
-                let all = if *secret { &mut swarm.secrets } else { &mut swarm.configs };
-                all.remove(name).unwrap();
+                if swarm.shared.take_if(|shared| shared.name == *name).is_none() {
+                    let all = if *secret { &mut swarm.secrets } else { &mut swarm.configs };
+                    all.remove(name).unwrap();
+                }
             }
             SwarmAction::CreateService { name, spec, .. } => {
                 let id = format!("id-{name}");
@@ -190,6 +192,7 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
             SwarmAction::RemoveService { name, .. } => {
                 swarm.services.remove(name).unwrap();
             }
+            SwarmAction::ShareState { .. } => panic!("the planner shares no state"),
         },
         other => panic!("no step for a Swarm: {other}"),
     }
@@ -412,6 +415,37 @@ fn services_and_networks_of_others_are_left_alone() {
 }
 
 #[test]
+fn adopted_service_keeps_the_form_of_its_tasks() {
+    let mut cluster = shop();
+    let container = &mut cluster.stack.workloads.get_mut(&"web".into()).unwrap().container;
+    container.extra_hosts = vec!["a:10.0.0.1".to_owned(), "b:10.0.0.2".to_owned()];
+    cluster.settle();
+    // As `docker stack deploy` would have made it: another order of lists, defaults left out or written out.
+    let spec = cluster.spec("shop_web");
+    for name in ["driftless.agent", "driftless.application", "driftless.workload", "driftless.spec"] {
+        spec["Labels"].as_object_mut().unwrap().remove(name);
+    }
+    spec["EndpointSpec"] = json!({"Mode": "vip"});
+    let task = spec["TaskTemplate"].as_object_mut().unwrap();
+    task.remove("RestartPolicy");
+    task.insert("ForceUpdate".to_owned(), 2.into());
+    task["ContainerSpec"]["Hosts"].as_array_mut().unwrap().reverse();
+    task["ContainerSpec"]["Isolation"] = "default".into();
+    let made = spec.clone();
+    cluster.record = Record::default();
+    cluster.policy.adopt = Adopt::Auto;
+    assert_eq!(cluster.settle(), ["update service shop_web"]);
+    let adopted = cluster.spec("shop_web").clone();
+    assert_eq!(adopted["Labels"]["driftless.agent"], "swarm");
+    assert_eq!(adopted["TaskTemplate"], made["TaskTemplate"]);
+    assert_eq!(adopted["EndpointSpec"], made["EndpointSpec"]);
+    // A change in Git is made all the same, also to `false`, which is no value elsewhere.
+    cluster.stack.workloads.get_mut(&"web".into()).unwrap().container.init = Some(false);
+    assert_eq!(cluster.settle(), ["update service shop_web"]);
+    assert_eq!(cluster.spec("shop_web")["TaskTemplate"]["ContainerSpec"]["Init"], false);
+}
+
+#[test]
 fn files_and_networks_go_with_their_services() {
     let mut cluster = shop();
     let file =
@@ -444,6 +478,59 @@ fn agent_on_another_manager_writes_nothing_and_says_so() {
     }
     assert!(cluster.waits().contains("is left to the agent on the leader of the Swarm"));
     assert!(cluster.swarm.services.is_empty());
+}
+
+#[test]
+fn agent_on_standby_soon_looks_whether_it_leads() {
+    let mut cluster = shop();
+    cluster.settle();
+    cluster.swarm.nodes.get_mut("n1").unwrap().is_leader = false;
+    // Nothing is left to do.
+    assert_eq!(cluster.round().look_again, Some(cluster.now.after(Duration::from_secs(15))));
+    change(&mut cluster, "web", "web@sha256:2");
+    let soon = cluster.now.after(Duration::from_secs(2));
+    assert_eq!(cluster.round().look_again, Some(soon));
+    cluster.swarm.nodes.get_mut("n1").unwrap().is_leader = true;
+    assert_eq!(cluster.settle(), ["update service shop_web"]);
+}
+
+#[test]
+fn paused_update_is_written_again_on_request_only() {
+    let mut cluster = shop();
+    cluster.settle();
+    change(&mut cluster, "web", "web@sha256:2");
+    cluster.round();
+    let paused = |cluster: &mut Cluster| {
+        let service = cluster.swarm.services.get_mut("shop_web").unwrap();
+        service.update_state = "paused".to_owned();
+        service.update_message = "update paused due to failure".to_owned();
+    };
+    paused(&mut cluster);
+    for _ in 0..5 {
+        assert!(cluster.round().steps.is_empty());
+    }
+    assert!(cluster.waits().contains("paused: update paused due to failure"));
+    cluster.record.swarm.as_mut().unwrap().try_again();
+    let made = cluster.round();
+    assert_eq!(made.steps.len(), 1, "{made}");
+    // The same specification would be no update for the Swarm.
+    assert_eq!(cluster.swarm.services["shop_web"].spec["TaskTemplate"]["ForceUpdate"], 1);
+    assert_eq!(cluster.settle(), Vec::<String>::new());
+    paused(&mut cluster);
+    assert!(cluster.round().steps.is_empty());
+}
+
+#[test]
+fn shared_state_is_removed_with_its_application() {
+    let mut cluster = shop();
+    cluster.settle();
+    let shared =
+        SharedObject { name: "driftless.shop".to_owned(), id: "c1".to_owned(), ..SharedObject::default() };
+    cluster.swarm.shared = Some(shared);
+    assert_eq!(cluster.settle(), Vec::<String>::new());
+    cluster.stack = cluster.stack.emptied();
+    let steps = cluster.settle();
+    assert_eq!(steps.last().map(String::as_str), Some("remove config driftless.shop"), "{steps:?}");
 }
 
 #[test]

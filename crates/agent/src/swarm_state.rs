@@ -1,0 +1,149 @@
+//! The state of an application that the agents on all managers of a Swarm have in common: its pin, its suspension, and the
+//! updates that failed. It is in the label of a Swarm config, so it outlives each of the nodes.
+//!
+//! Each agent remembers the state that all last agreed on. A change by its own users since then goes to the Swarm, and a change
+//! in the Swarm becomes its own.
+
+use driftless_model::{
+    AppName, EventKind, Observed, Outcome, Pin, REVISION_ELSEWHERE, SharedState, SwarmRecord, digest_hex,
+};
+use driftless_plan::SwarmAction;
+use driftless_store as store;
+use driftless_store::Suspension;
+
+use crate::{context::AppContext, record::StoredRecord, target_revision::TargetRevision};
+
+/// The result of a comparison of the states of this agent and of the Swarm.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Agreement {
+    Reached,
+    /// This agent has taken the state of the Swarm: the target must be chosen again.
+    Taken,
+    /// The Swarm does not have the state of this agent.
+    Share(Box<SwarmAction>, SharedState),
+}
+
+/// Compares the states, and takes over what others have changed in that of the Swarm.
+pub(crate) fn agree(
+    context: &AppContext,
+    target: &TargetRevision,
+    observed: &Observed,
+    record: &mut StoredRecord,
+) -> Result<Agreement, store::Error> {
+    let Some(swarm) = observed.swarm.as_deref().filter(|_| !target.stack.workloads.is_empty()) else {
+        return Ok(Agreement::Reached);
+    };
+    let own = own_state(context, record.get().swarm.as_deref())?;
+    let agreed = record.get().swarm.as_ref().map(|kept| kept.shared.clone()).unwrap_or_default();
+    let present = swarm.shared.as_ref();
+    let found = present.and_then(|present| present.state.clone());
+    // A config that is missing or cannot be read is written again.
+    let merged = match &found {
+        Some(found) => own.clone().merged(&agreed, found),
+        None => own.clone(),
+    };
+    let found = found.unwrap_or_default();
+    if merged != own {
+        take(context, &merged, record)?;
+        note_agreed(context, record, found);
+        return Ok(Agreement::Taken);
+    }
+    if merged != found || present.is_some_and(|present| present.state.is_none()) {
+        let action = SwarmAction::ShareState {
+            project: target.stack.project.clone(),
+            name: config_name(context.name()),
+            present: present.map(|present| (present.id.clone(), present.version)),
+            state: merged.clone(),
+        };
+        return Ok(Agreement::Share(Box::new(action), merged));
+    }
+    note_agreed(context, record, found);
+    Ok(Agreement::Reached)
+}
+
+/// Notes the state that the Swarm and this agent have.
+pub(crate) fn note_agreed(context: &AppContext, record: &mut StoredRecord, state: SharedState) {
+    let is_noted = record.get().swarm.as_ref().is_some_and(|kept| kept.shared == state);
+    if is_noted || (record.get().swarm.is_none() && state == SharedState::default()) {
+        return;
+    }
+    record.get_mut().swarm.get_or_insert_default().shared = state;
+    record.save(context);
+}
+
+/// The state as this agent has it.
+fn own_state(context: &AppContext, kept: Option<&SwarmRecord>) -> Result<SharedState, store::Error> {
+    let pin = context.store().pin(context.name())?;
+    let services = kept.into_iter().flat_map(|kept| &kept.services);
+    Ok(SharedState {
+        suspended: context.store().suspended(context.name())?,
+        // Each agent counts its revisions itself.
+        pin: pin.map(|pin| Pin { revision: REVISION_ELSEWHERE, ..pin }),
+        failed: services
+            .filter_map(|(name, written)| Some((name.clone(), written.failed.clone()?)))
+            .collect(),
+    })
+}
+
+/// Makes the state of the Swarm that of this agent.
+fn take(context: &AppContext, shared: &SharedState, record: &mut StoredRecord) -> Result<(), store::Error> {
+    let (name, store) = (context.name(), context.store());
+    let event = |reason: &str, message: &str| {
+        context.event(EventKind::Normal, reason, name.as_str(), message);
+    };
+    if shared.suspended != store.suspended(name)? {
+        let suspension = if shared.suspended { Suspension::Suspended } else { Suspension::Active };
+        store.set_suspended(name, suspension)?;
+        let reason = if shared.suspended { "Suspended" } else { "Resumed" };
+        event(reason, "asked of the agent on another manager of the Swarm");
+    }
+    let present = store.pin(name)?.map(|pin| Pin { revision: REVISION_ELSEWHERE, ..pin });
+    if present != shared.pin {
+        match &shared.pin {
+            None => {
+                store.clear_pin(name)?;
+                event("PinReleased", "the agent on another manager of the Swarm has ended the pin");
+            }
+            Some(pin) => {
+                let revision = revision_of(context, pin)?;
+                store.set_pin(name, &Pin { revision, ..pin.clone() })?;
+                let by = "asked of the agent on another manager of the Swarm";
+                let message = format!("to commit {}, {by}: {}", pin.commit.short(), pin.reason);
+                event("RolledBack", &message);
+            }
+        }
+    }
+    let kept = record.get_mut().swarm.get_or_insert_default();
+    for (service, written) in &mut kept.services {
+        if written.failed.is_some() && !shared.failed.contains_key(service) {
+            // It is tried again, or another specification has taken its place.
+            (written.failed, written.wanted) = (None, String::new());
+        }
+    }
+    for (service, failed) in &shared.failed {
+        let written = kept.services.entry(service.clone()).or_default();
+        written.wanted.clone_from(&failed.0);
+        written.failed = Some(failed.clone());
+    }
+    Ok(())
+}
+
+/// The number of this agent's own revision of the commit of a pin. The newest that succeeded goes first.
+fn revision_of(context: &AppContext, pin: &Pin) -> Result<u64, store::Error> {
+    let history = context.store().revisions(context.name())?;
+    let of_commit = || history.iter().filter(|revision| revision.commit.id == pin.commit);
+    let found =
+        of_commit().find(|revision| revision.outcome == Outcome::Succeeded).or_else(|| of_commit().next());
+    Ok(found.map_or(REVISION_ELSEWHERE, |revision| revision.number))
+}
+
+/// The name of the config. A Swarm allows 64 letters, of which some are no letters of names.
+fn config_name(app: &AppName) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_');
+    let text = app.as_str();
+    if text.len() <= 48 && text.chars().all(is_plain) {
+        return format!("driftless.{text}");
+    }
+    let digest = digest_hex(text.as_bytes());
+    format!("driftless.{}", digest.get(..32).unwrap_or(&digest))
+}

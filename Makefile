@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 600
 # How long the line to a collector is cut, in seconds.
 FLEET_CUT ?= 3600
 
-.PHONY: help demo build dist dist-all image test unit browser e2e e2e-faults e2e-swarm differential differential-podman lint deny book recording fmt bench chaos fleet-proof fuzz schemathesis soak clean-tests
+.PHONY: help demo build dist dist-all image test unit browser e2e e2e-faults e2e-swarm swarm-conformance swarm-proof differential differential-podman lint deny book recording fmt bench chaos fleet-proof fuzz schemathesis soak clean-tests
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -75,6 +75,18 @@ e2e-swarm: ## Deploy to a Swarm of one node on an engine of its own, and change 
 	scripts/ensure-docker.sh
 	scripts/test-tools.sh
 	cargo test --locked --test e2e -- --ignored --nocapture swarm::
+
+# Needs root.
+swarm-conformance: ## Adopt the stacks of tests/e2e/stacks, which `docker stack deploy` made, and compare field by field
+	scripts/ensure-docker.sh
+	scripts/test-tools.sh
+	cargo test --locked --test e2e -- --ignored --nocapture swarm_conformance::
+
+# Needs root, and about ten minutes. SWARM_HEARTBEAT=1s lets the managers notice a lost node sooner.
+swarm-proof: ## Lose machines and links of a Swarm of three managers, with an agent on each, and print a table
+	scripts/ensure-docker.sh
+	scripts/test-tools.sh
+	cargo test --locked --test e2e -- --ignored --nocapture swarm_managers::
 
 # Needs Docker Compose 2, and minutes. ONLY=a,b runs these projects alone.
 differential: ## Compare every project of tests/e2e/projects with Docker Compose, field by field

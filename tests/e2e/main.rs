@@ -37,8 +37,10 @@ mod revisions;
 mod failed_commits;
 // Hooks around a sync, and waves within it.
 mod hooks;
-// A Docker Swarm as the target.
+// A Docker Swarm as the target, stacks of another tool in it, and three managers that fail.
 mod swarm;
+mod swarm_conformance;
+mod swarm_managers;
 // Times at which commits are applied.
 mod rollouts;
 mod sync_windows;

@@ -26,6 +26,10 @@ pub struct Engine {
     containerd: Option<Child>,
     /// Whether containers go on while the engine is stopped.
     pub live_restore: bool,
+    /// The name of its machine. `None`: that of this one.
+    pub host_name: Option<String>,
+    /// Its `daemon.json`. The machine's own says nothing to it.
+    pub configuration: serde_json::Value,
 }
 
 impl Engine {
@@ -43,6 +47,8 @@ impl Engine {
             child: None,
             containerd: None,
             live_restore: false,
+            host_name: None,
+            configuration: serde_json::json!({}),
         })
     }
 
@@ -96,13 +102,17 @@ impl Engine {
 
     pub async fn start(&mut self) {
         fs::create_dir_all(&self.directory).unwrap();
-        // The machine's own /etc/docker/daemon.json says nothing to this one.
-        fs::write(self.directory.join("daemon.json"), "{}").unwrap();
+        fs::write(self.directory.join("daemon.json"), self.configuration.to_string()).unwrap();
         let log = fs::File::create(self.directory.join("log")).unwrap();
         let at = |name: &str| format!("{}/{name}", self.directory.display());
         // Not `ip netns exec`: it mounts another /sys, and the engine then misses its cgroups.
         let child = Command::new("nsenter")
             .arg(format!("--net=/run/netns/{}", self.namespace))
+            .args(
+                self.host_name
+                    .iter()
+                    .flat_map(|name| ["unshare", "--uts", "sh", "-c", r#"hostname "$0" && exec "$@""#, name]),
+            )
             .args(["dockerd", "--config-file", &at("daemon.json"), "-H", &self.host()])
             .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
             .args(["--cgroup-parent", &format!("/{}", self.namespace), "--bip", "172.31.98.1/24"])
@@ -219,11 +229,13 @@ impl Engine {
 
     /// The processes that hold its containers. One stays until the engine has taken note of its container's end.
     pub fn shims(&self) -> BTreeSet<String> {
-        let ours = self.directory.join("containerd.sock").to_string_lossy().into_owned();
+        // Of a containerd of its own, or of that which the engine starts.
+        let ours = ["containerd.sock", "exec/containerd/containerd.sock"]
+            .map(|it| self.directory.join(it).to_string_lossy().into_owned());
         let is_shim = |id: &String| {
             let command = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
             let command = String::from_utf8_lossy(&command).into_owned();
-            command.contains("containerd-shim") && command.contains(&ours)
+            command.contains("containerd-shim") && ours.iter().any(|it| command.contains(it))
         };
         processes().filter(is_shim).collect()
     }
@@ -266,6 +278,12 @@ impl Engine {
             let _ = Command::new("kill").args(["-9", id.trim()]).output();
             let _ = fs::remove_file(containerd);
         }
+    }
+
+    /// Kills the engine, its containerd and all containers, as a power cut does.
+    pub fn cut_power(&mut self) {
+        self.kill9();
+        self.kill_containers();
     }
 
     /// SIGTERM: the engine stops its containers on the way out.

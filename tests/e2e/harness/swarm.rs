@@ -25,16 +25,13 @@ impl Swarm {
         engine.start().await;
         let docker = Docker { host: Some(engine.host()) };
         docker.run(&["swarm", "init", "--advertise-addr", "127.0.0.1"]);
-        let registry = start_registry(directory, engine.namespace());
+        let registry = start_registry(directory, engine.namespace(), REGISTRY);
         Self { engine, docker, registry }
     }
 
     /// Publishes the test server in the registry of the Swarm.
     pub async fn publish(&self, name: &str, version: &str) -> String {
-        let image = format!("{REGISTRY}/{name}:{version}");
-        images::server_as(&self.docker, &image, version);
-        wait_until("the image is pushed", || self.docker.attempt(&["push", "-q", &image]).ok()).await;
-        image
+        publish(&self.docker, REGISTRY, name, version).await
     }
 
     /// The version of a service: each write increases it.
@@ -44,12 +41,21 @@ impl Swarm {
     }
 }
 
-fn start_registry(directory: &Path, namespace: &str) -> Child {
+/// Publishes the test server in a registry.
+pub(super) async fn publish(docker: &Docker, registry: &str, name: &str, version: &str) -> String {
+    let image = format!("{registry}/{name}:{version}");
+    images::server_as(docker, &image, version);
+    wait_until("the image is pushed", || docker.attempt(&["push", "-q", &image]).ok()).await;
+    image
+}
+
+/// Starts a registry in a network namespace.
+pub(super) fn start_registry(directory: &Path, namespace: &str, address: &str) -> Child {
     let data = directory.join("swarm-registry");
     fs::create_dir_all(&data).unwrap();
     let configuration = directory.join("swarm-registry.yaml");
     let text = format!(
-        "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{REGISTRY}'}}\n",
+        "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{address}'}}\n",
         data.display()
     );
     fs::write(&configuration, text).unwrap();

@@ -8,7 +8,7 @@ use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
     sync::watch,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::harness::{Agent, Docker, Engine, Settings, Site, images};
@@ -21,7 +21,7 @@ const HOSTS: usize = 25;
 const EVERY: &str = "5s";
 
 /// A line between the hosts and the collector that can be cut. Nothing passes while it is: connections that are open break, and new
-/// ones get no answer.
+/// ones get no answer, now or later.
 struct Line {
     address: SocketAddr,
     is_cut: watch::Sender<bool>,
@@ -42,7 +42,11 @@ impl Line {
 }
 
 async fn pass(mut client: TcpStream, server: String, mut is_cut: watch::Receiver<bool>) {
-    let _ = is_cut.wait_for(|is_cut| !is_cut).await;
+    if *is_cut.borrow() {
+        // As long as a client waits for an answer. One that reached the server after the cut would be hours old.
+        let _ = timeout(Duration::from_secs(60), is_cut.wait_for(|is_cut| !is_cut)).await;
+        return;
+    }
     // The collector may have been killed.
     let Ok(mut server) = TcpStream::connect(server).await else { return };
     tokio::select! {

@@ -31,10 +31,10 @@ impl Interruptible {
     }
 
     fn continued(&self, path: &str) -> Result<&dyn Files, ReadError> {
-        match self.is_interrupted.load(Ordering::Relaxed) {
-            true => Err(ReadError::Interrupted(path.to_owned())),
-            false => Ok(self.files.as_ref()),
+        if self.is_interrupted.load(Ordering::Relaxed) {
+            return Err(ReadError::Interrupted(path.to_owned()));
         }
+        Ok(self.files.as_ref())
     }
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use crate::facts::{hooks, scales};
 
 use driftless_model::{
-    Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Subject, Workload,
+    Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Subject, SwarmMode, Workload,
     WorkloadKind, WorkloadName,
 };
 
@@ -49,6 +49,13 @@ pub fn without_runs(stack: &Stack) -> Stack {
     let mut plain = Stack { given: None, ..stack.clone() };
     plain.workloads.retain(|_, it| !is_run(it));
     scales::unscale(&mut plain);
+    // The number of tasks of a global service is that of the nodes; Git has none.
+    let global = stack.swarm.iter().filter(|(_, service)| service.mode == SwarmMode::Global);
+    for (name, _) in global {
+        if let Some(workload) = plain.workloads.get_mut(name) {
+            workload.replicas = 1;
+        }
+    }
     let workloads = &plain.workloads;
     plain.inventory.workloads.retain(|name, _| workloads.contains_key(name));
     plain

@@ -7,12 +7,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use driftless_model::{
     Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
     Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, Record, ResolvedImage, SWARM_OWNER,
-    SharedObject, SpecHash, Stack, StackHashes, SwarmFile, SwarmNode, SwarmObject, SwarmService, SwarmTask,
-    Timestamp, UpdateMode, Workload,
+    SharedObject, SpecHash, Stack, StackHash, StackHashes, SwarmFile, SwarmMode, SwarmNode, SwarmObject,
+    SwarmService, SwarmTask, Timestamp, UpdateMode, Workload,
 };
 use driftless_plan::{
     Action, Plan, StepOutcome, SwarmAction, SwarmResult, Target, note_executed, note_observed, note_planned,
-    note_settled, plan, with_tasks,
+    note_settled, plan, with_tasks, without_runs,
 };
 use serde_json::{Value, json};
 
@@ -581,4 +581,18 @@ fn services_are_not_created_while_containers_are_left() {
     let waits = cluster.waits();
     assert!(waits.contains("docker rm -f"), "{waits}");
     assert!(cluster.swarm.services.is_empty());
+}
+
+#[test]
+fn revision_does_not_depend_on_the_number_of_nodes() {
+    let mut cluster = Cluster::new([("logs", workload("logs:1", 1))]);
+    for service in cluster.stack.swarm.values_mut() {
+        service.mode = SwarmMode::Global;
+    }
+    let given = StackHash::of(&cluster.stack);
+    let mut fitted = Stack { given: Some(given.clone()), ..cluster.stack };
+    for workload in fitted.workloads.values_mut() {
+        workload.replicas = 3;
+    }
+    assert_eq!(StackHash::of(&without_runs(&fitted)), given);
 }

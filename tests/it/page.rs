@@ -11,6 +11,7 @@ use driftless_model::{
 use driftless_web::{Access, Token, router};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::sample::{self, LastWords, agent, answer, blog, crashing, shop};
@@ -35,6 +36,22 @@ async fn ask(router: &Router, request: Request<Body>) -> Response<Body> {
 
 async fn text(response: Response<Body>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+/// The version of a page, from which its stream goes on.
+fn version_of(page: &str) -> &str {
+    page.split("data-version=\"").nth(1).unwrap().split('"').next().unwrap()
+}
+
+/// The next change that a stream sends.
+async fn next_change(stream: &mut Body) -> serde_json::Value {
+    loop {
+        let frame = stream.frame().await.unwrap().unwrap().into_data().unwrap();
+        let text = String::from_utf8(frame.to_vec()).unwrap();
+        if let Some((_, data)) = text.split_once("data: ") {
+            return serde_json::from_str(data.trim()).unwrap();
+        }
+    }
 }
 
 async fn page(router: &Router, path: &str) -> String {
@@ -331,24 +348,14 @@ async fn stream_sends_only_changed_parts() {
     let sample::Agent { handle, store, inbox } = agent([shop(), blog()]);
     let router = router(handle, store, Access::loopback());
     let loaded = page(&router, "/").await;
-    let version = loaded.split("data-version=\"").nth(1).unwrap().split('"').next().unwrap();
+    let version = version_of(&loaded);
     let open = async |path: &str| {
         let request = Request::get(path).header("host", "localhost").header("accept", "text/event-stream");
         ask(&router, request.body(Body::empty()).unwrap()).await.into_body()
     };
     let mut stream = open(&format!("/?v={version}")).await;
-    let mut next = async || {
-        let reading = async {
-            loop {
-                let frame = stream.frame().await.unwrap().unwrap().into_data().unwrap();
-                let text = String::from_utf8(frame.to_vec()).unwrap();
-                if let Some((_, data)) = text.split_once("data: ") {
-                    return serde_json::from_str::<serde_json::Value>(data.trim()).unwrap();
-                }
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), reading).await.expect("a change arrives")
-    };
+    let mut next =
+        async || timeout(Duration::from_secs(20), next_change(&mut stream)).await.expect("a change arrives");
     let mut changed = shop();
     changed.status.health = HealthStatus::Degraded;
     changed.status.message = "web.1 is gone".to_owned();
@@ -366,7 +373,7 @@ async fn stream_sends_only_changed_parts() {
 
     // A browser that has missed something gets everything.
     let mut stale = open("/applications/blog?v=0000").await;
-    let first = tokio::time::timeout(Duration::from_secs(20), async {
+    let first = timeout(Duration::from_secs(20), async {
         let mut text = String::new();
         while !text.contains("data: ") {
             let frame = stale.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -388,23 +395,13 @@ async fn repository_page_sends_its_changes() {
         &loaded,
         &["Serve the spring catalogue", "../applications/shop", "No webhook is configured"],
     );
-    let version = loaded.split("data-version=\"").nth(1).unwrap().split('"').next().unwrap();
+    let version = version_of(&loaded);
     let path = format!("/repositories/infra?v={version}");
     let request = Request::get(path).header("host", "localhost").header("accept", "text/event-stream");
     let mut stream = ask(&router, request.body(Body::empty()).unwrap()).await.into_body();
-    let mut next = async || {
-        let reading = async {
-            loop {
-                let frame = stream.frame().await.unwrap().unwrap().into_data().unwrap();
-                let text = String::from_utf8(frame.to_vec()).unwrap();
-                if let Some((_, data)) = text.split_once("data: ") {
-                    return serde_json::from_str::<serde_json::Value>(data.trim()).unwrap();
-                }
-            }
-        };
-        // A change is announced, and waits for no timer.
-        tokio::time::timeout(Duration::from_secs(8), reading).await.expect("a change arrives")
-    };
+    // A change is announced, and waits for no timer.
+    let mut next =
+        async || timeout(Duration::from_secs(8), next_change(&mut stream)).await.expect("a change arrives");
     for (message, title) in [
         ("could not fetch: the forge does not answer", "Error: repository infra"),
         ("could not fetch: the forge refuses the key", "Error: repository infra"),

@@ -62,6 +62,9 @@ use crate::{
 /// When to store a record again that the disk had no room for.
 const STORE_AGAIN: Duration = Duration::from_secs(30);
 
+/// When to share the state of an application again that the Swarm has not taken.
+const SHARE_AGAIN: Duration = Duration::from_secs(5);
+
 /// The services that all applications of an agent share to observe, act and publish.
 pub(crate) struct Shared<D> {
     pub(crate) docker: Arc<D>,
@@ -99,6 +102,16 @@ pub(crate) struct Reconciler<D, S> {
     turns: Arc<Turns>,
     engine: EngineState,
     stop: CancellationToken,
+}
+
+/// Whether the agents on all managers of a Swarm have the same state of an application.
+enum Agreed {
+    /// They have, or there is no Swarm.
+    Reached,
+    /// This agent has taken the state of the Swarm: the target must be chosen again.
+    Taken,
+    /// The Swarm has not taken the state of this agent.
+    Unshared,
 }
 
 /// The action after a round.
@@ -258,11 +271,12 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Err(error) => return self.fail_to_observe(&error),
         };
         swarm::complete(&mut target, &mut observed, self.record.get_mut(), self.context.agent());
-        match self.agree(&target, &observed).await {
-            Ok(false) => {}
-            Ok(true) => return Next::Round,
+        let share_again = match self.agree(&target, &observed).await {
+            Ok(Agreed::Reached) => None,
+            Ok(Agreed::Taken) => return Next::Round,
+            Ok(Agreed::Unshared) => Some(self.now().after(SHARE_AGAIN)),
             Err(error) => return self.fail(&chain(&error)),
-        }
+        };
         if let Some(next) = self.examine(&mut target, &observed) {
             return next;
         }
@@ -300,29 +314,31 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let store_again = (!self.record.is_stored()).then(|| now.after(STORE_AGAIN));
         let look_again =
             earliest(report_again, earliest(self.window_opens(), self.next_image_update(&target, &observed)));
-        match earliest(store_again, look_again) {
+        match earliest(earliest(store_again, share_again), look_again) {
             Some(latest) => next.by(latest),
             None => next,
         }
     }
 
-    /// Agrees with the agents on other managers of a Swarm about pins, suspensions and failed updates. True: the target must
-    /// be chosen again.
-    async fn agree(&mut self, target: &TargetRevision, observed: &Observed) -> Result<bool, store::Error> {
+    /// Agrees with the agents on other managers of a Swarm about pins, suspensions and failed updates.
+    async fn agree(&mut self, target: &TargetRevision, observed: &Observed) -> Result<Agreed, store::Error> {
         let (action, state) = match swarm_state::agree(&self.context, target, observed, &mut self.record)? {
-            Agreement::Reached => return Ok(false),
-            Agreement::Taken => return Ok(true),
+            Agreement::Reached => return Ok(Agreed::Reached),
+            Agreement::Taken => return Ok(Agreed::Taken),
             Agreement::Share(action, state) => (Action::Swarm(action), state),
         };
         let shared = self.observer.docker().perform(self.context.name(), &action, &|_| {}).await;
         match shared {
-            Ok(_) => swarm_state::note_agreed(&self.context, &mut self.record, state),
+            Ok(_) => {
+                swarm_state::note_agreed(&self.context, &mut self.record, state);
+                Ok(Agreed::Reached)
+            }
             // The state stays this agent's own until the Swarm has it.
             Err(error) => {
                 tracing::warn!(app = %self.context.name(), error = chain(&error), "could not share pins and suspensions with the agents on other managers; trying again");
+                Ok(Agreed::Unshared)
             }
         }
-        Ok(false)
     }
 
     /// Detects another owner, a loss of state, a removal and newer images in what was observed. Returns how the round ends, if

@@ -108,6 +108,7 @@ fn keys_that_a_swarm_does_not_have_are_refused() {
         ("volumes: ['./data:/data']", "the folder at /data is writable"),
         ("deploy: {mode: replicated-job}", "the mode `replicated-job` is not supported yet"),
         ("deploy: {mode: global, replicas: 2}", "exclude each other"),
+        ("scale: 2\n    deploy: {mode: global}", "exclude each other"),
         ("deploy: {endpoint_mode: dns}", "is not an endpoint mode"),
         ("healthcheck: {test: [CMD, a], start_interval: 1s}", "has no `start_interval`"),
     ] {

@@ -184,14 +184,17 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
 pub fn refuse_workloads(files: &dyn Files, spec: &AppSpec, message: &str, help: &str) -> Vec<Finding> {
     let report = Report::default();
     let Manifests { sources, parsed } = manifests(files, spec, &report);
+    let mut is_refused = false;
     for (kind, value) in objects(&parsed, &report) {
         if !kind.is_workload() {
             continue;
         }
+        is_refused = true;
         let node = value.node.get("kind").unwrap_or(value.node);
         report.say(node.finding(yaml::join(&value.path, "kind"), message).help(help));
     }
-    if !report.has_errors() {
+    // Also said of manifests that have other errors, which nobody has to correct in vain.
+    if !is_refused {
         let place = Location::file(spec.files.first().unwrap_or(&spec.path).as_str());
         report.say(Finding::error(place, "", message).help(help));
     }

@@ -48,7 +48,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
         (Format::Compose, _) => driftless_compose::render(&files, spec),
         (Format::Kubernetes, EngineKind::Docker) => checked(driftless_kubernetes::render(&files, spec)),
         (Format::Kubernetes, EngineKind::Swarm) => {
-            let message = "Kubernetes manifests are not supported with `engine: swarm`";
+            let message = "Kubernetes manifests are not supported with `engine: swarm` yet";
             let help = "write a Compose file (`driftless convert`), or use k3s, which runs these manifests as they are";
             let findings = driftless_kubernetes::refuse_workloads(&files, spec, message, help);
             Rendered { findings, ..Rendered::default() }

@@ -11,7 +11,7 @@ use super::{
     action::SwarmAction,
     compare::{differences, in_form_of, network_names},
     spec::{IMAGE, OWNER, WantedService, service_name, wanted},
-    tasks::{desired, digest, has_failed, is_running},
+    tasks::{desired, digest, has_ended, has_failed, is_running},
 };
 use crate::{
     action::Action,
@@ -261,7 +261,8 @@ fn await_tasks(
     let wanted = desired(found, Some(workload));
     let tasks: Vec<&SwarmTask> = swarm.tasks_of(&found.id).collect();
     let running = tasks.iter().filter(|task| is_running(task) && task.is_current).count() as u64;
-    let is_updating = matches!(found.update_state.as_str(), "updating" | "rollback_started");
+    let is_updating = matches!(found.update_state.as_str(), "updating" | "rollback_started")
+        && !waits_for_lost_nodes(swarm, &tasks);
     let has_older =
         tasks.iter().any(|task| is_running(task) && !task.is_current && task.desired_state == "running");
     if running >= wanted && !is_updating && !has_older {
@@ -287,6 +288,18 @@ fn await_tasks(
     } else {
         draft.look_again(end.after(std::time::Duration::from_millis(1)));
     }
+}
+
+/// Whether all that an update still lacks are tasks of nodes that are down. A Swarm goes on with such an update when the nodes are
+/// back, which may be never, and calls it `updating` until then. All other nodes have it.
+fn waits_for_lost_nodes(swarm: &ObservedSwarm, tasks: &[&SwarmTask]) -> bool {
+    let is_lost = |task: &&SwarmTask| {
+        let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
+        node.is_some_and(|node| node.state == "down")
+    };
+    let is_lacking = |task: &&&SwarmTask| task.is_current && !is_running(task) && !has_ended(task);
+    let mut lacking = tasks.iter().filter(is_lacking).peekable();
+    lacking.peek().is_some() && lacking.all(|task| is_lost(&task))
 }
 
 /// Removes services of the application that Git does not have any more.

@@ -37,6 +37,11 @@ pub(super) fn is_running(task: &SwarmTask) -> bool {
     task.state == "running" && task.desired_state == "running"
 }
 
+/// Whether a task has ended and never runs again.
+pub(super) fn has_ended(task: &SwarmTask) -> bool {
+    matches!(task.state.as_str(), "complete" | "shutdown" | "failed" | "rejected" | "remove" | "orphaned")
+}
+
 /// The number of tasks that a service should have.
 pub(super) fn desired(service: &ObservedService, workload: Option<&Workload>) -> u64 {
     match service.spec.pointer("/Mode/Replicated/Replicas").and_then(Value::as_u64) {

@@ -596,3 +596,33 @@ fn revision_does_not_depend_on_the_number_of_nodes() {
     }
     assert_eq!(StackHash::of(&without_runs(&fitted)), given);
 }
+
+#[test]
+fn update_does_not_wait_for_nodes_that_are_down() {
+    let mut cluster = shop();
+    cluster.settle();
+    let service = cluster.swarm.services.get_mut("shop_web").unwrap();
+    service.update_state = "updating".to_owned();
+    // As a Swarm has it: it also wants the task to end, and still waits for it.
+    let pending = SwarmTask {
+        id: "lost".to_owned(),
+        service: service.id.clone(),
+        node: Some("n2".to_owned()),
+        state: "pending".to_owned(),
+        desired_state: "shutdown".to_owned(),
+        error: "1 node not available for new tasks".to_owned(),
+        is_current: true,
+        ..SwarmTask::default()
+    };
+    let ended = SwarmTask { id: "ended".to_owned(), state: "shutdown".to_owned(), ..pending.clone() };
+    for (state, wait) in
+        [("ready", "web has 2 of 2 available: 1 node not available for new tasks"), ("down", "")]
+    {
+        for task in [&pending, &ended] {
+            cluster.swarm.tasks.insert(task.id.clone(), task.clone());
+        }
+        let node = SwarmNode { name: "two".to_owned(), state: state.to_owned(), ..SwarmNode::default() };
+        cluster.swarm.nodes.insert("n2".to_owned(), node);
+        assert_eq!(cluster.waits(), wait);
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     Adopt, Condition, ObservedService, ObservedSwarm, ResolvedImage, STACK_NAMESPACE, Subject, SwarmTask,
-    WorkloadName, label,
+    Workload, WorkloadName, label,
 };
 
 use super::{
@@ -125,7 +125,9 @@ fn provide_one(
     let is_paused = found.label(label::SPEC) == Some(wanted.hash.as_str())
         && found.update_state == "paused"
         && !facts.is_settled()
-        && written.is_none();
+        && written.is_none()
+        // All that it was about may run: the Swarm also pauses for a task of a node that was lost.
+        && !TaskCount::of(swarm, subject.workload, found).is_reached();
     let update = |draft: &mut Draft<'_>, cause: Cause| {
         let WantedService { name, hash: _, spec } = wanted.clone();
         let mut spec = in_form_of(&found.spec, &spec, &network_names(facts));
@@ -251,6 +253,27 @@ fn is_ready_for(draft: &mut Draft<'_>, swarm: &ObservedSwarm, subject: Subject<'
     is_ready
 }
 
+/// The tasks of a service with its present specification.
+struct TaskCount {
+    running: u64,
+    wanted: u64,
+    /// Whether a task with an older specification runs as well.
+    has_older: bool,
+}
+
+impl TaskCount {
+    fn of(swarm: &ObservedSwarm, workload: &Workload, found: &ObservedService) -> Self {
+        let (current, older): (Vec<&SwarmTask>, Vec<&SwarmTask>) =
+            swarm.tasks_of(&found.id).filter(|task| is_running(task)).partition(|task| task.is_current);
+        let wanted = desired(found, Some(workload));
+        Self { running: current.len() as u64, wanted, has_older: !older.is_empty() }
+    }
+
+    fn is_reached(&self) -> bool {
+        self.running >= self.wanted && !self.has_older
+    }
+}
+
 /// Waits until the Swarm runs what the service says.
 fn await_tasks(
     draft: &mut Draft<'_>,
@@ -258,14 +281,11 @@ fn await_tasks(
     Subject { name, workload }: Subject<'_>,
     found: &ObservedService,
 ) {
-    let wanted = desired(found, Some(workload));
     let tasks: Vec<&SwarmTask> = swarm.tasks_of(&found.id).collect();
-    let running = tasks.iter().filter(|task| is_running(task) && task.is_current).count() as u64;
+    let count = TaskCount::of(swarm, workload, found);
     let is_updating = matches!(found.update_state.as_str(), "updating" | "rollback_started")
         && !waits_for_lost_nodes(swarm, &tasks);
-    let has_older =
-        tasks.iter().any(|task| is_running(task) && !task.is_current && task.desired_state == "running");
-    if running >= wanted && !is_updating && !has_older {
+    if count.is_reached() && !is_updating {
         return;
     }
     let waiting = tasks.iter().filter(|task| !is_running(task) && !task.error.is_empty());
@@ -274,7 +294,7 @@ fn await_tasks(
         _ => task.error.clone(),
     });
     let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-    draft.wait(Wait::readiness(name, number(running), number(wanted), &why.unwrap_or_default()));
+    draft.wait(Wait::readiness(name, number(count.running), number(count.wanted), &why.unwrap_or_default()));
     let facts = draft.facts;
     let Some(progress) = facts.record.progress.get(name) else { return };
     let limit = facts

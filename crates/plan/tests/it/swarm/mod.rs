@@ -99,7 +99,7 @@ impl Cluster {
         panic!("not settled after {steps:?}");
     }
 
-    /// The Swarm runs what the services say, and rolls back what is broken.
+    /// The Swarm runs what the services say, and rolls back what is broken. A paused update has reached all tasks but the first.
     fn run(&mut self) {
         self.swarm.tasks.clear();
         for service in self.swarm.services.values_mut() {
@@ -117,7 +117,7 @@ impl Cluster {
                     node: Some("n1".to_owned()),
                     state: "running".to_owned(),
                     desired_state: "running".to_owned(),
-                    is_current: true,
+                    is_current: service.update_state != "paused" || slot > 1,
                     ..SwarmTask::default()
                 };
                 self.swarm.tasks.insert(task.id.clone(), task);
@@ -506,6 +506,7 @@ fn paused_update_is_written_again_on_request_only() {
         service.update_message = "update paused due to failure".to_owned();
     };
     paused(&mut cluster);
+    cluster.run();
     for _ in 0..5 {
         assert!(cluster.round().steps.is_empty());
     }
@@ -625,4 +626,15 @@ fn update_does_not_wait_for_nodes_that_are_down() {
         cluster.swarm.nodes.insert("n2".to_owned(), node);
         assert_eq!(cluster.waits(), wait);
     }
+}
+
+#[test]
+fn agent_that_wrote_nothing_leaves_a_paused_update_whose_tasks_run() {
+    let mut cluster = shop();
+    cluster.settle();
+    // The agent of another manager, after a node was lost during the update and is back.
+    cluster.record = Record::default();
+    cluster.swarm.services.get_mut("shop_web").unwrap().update_state = "paused".to_owned();
+    assert_eq!(cluster.round().steps, []);
+    assert_eq!(cluster.waits(), "");
 }

@@ -319,7 +319,7 @@ fn waits_for_lost_nodes(swarm: &ObservedSwarm, tasks: &[&SwarmTask]) -> bool {
     };
     let is_lacking = |task: &&&SwarmTask| task.is_current && !is_running(task) && !has_ended(task);
     let mut lacking = tasks.iter().filter(is_lacking).peekable();
-    lacking.peek().is_some() && lacking.all(|task| is_lost(task))
+    lacking.peek().is_some() && lacking.all(is_lost)
 }
 
 /// Removes services of the application that Git does not have any more.

@@ -629,7 +629,7 @@ fn update_does_not_wait_for_nodes_that_are_down() {
 }
 
 #[test]
-fn agent_that_wrote_nothing_leaves_a_paused_update_whose_tasks_run() {
+fn paused_update_is_left_alone_if_all_its_tasks_run() {
     let mut cluster = shop();
     cluster.settle();
     // The agent of another manager, after a node was lost during the update and is back.

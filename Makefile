@@ -106,6 +106,7 @@ differential-podman: ## Compare every manifest of tests/e2e/manifests with podma
 lint: ## Check format, lints, the documentation of the code and the links of the book; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --workspace --features driftless/otlp -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps --document-private-items
 	@if PATH="$${CARGO_TARGET_DIR:-target}/test-tools/mdbook/bin:$$PATH" command -v mdbook >/dev/null; then scripts/book.sh; \
 		else echo "lint: mdbook is missing, so the book was not built: make book" >&2; fi

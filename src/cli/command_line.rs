@@ -215,6 +215,11 @@ impl Invocation {
         })
     }
 
+    /// Whether this is the agent, which runs until it is ended.
+    pub fn is_agent(&self) -> bool {
+        matches!(self.0.command, Command::Run(_))
+    }
+
     /// Clients log only warnings and errors.
     pub fn logging(&self) -> Logging {
         let Command::Run(args) = &self.0.command else {

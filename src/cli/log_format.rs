@@ -47,12 +47,23 @@ const FIRST: [&str; 4] = ["app", "revision", "round", "actor"];
 pub struct LogLine {
     format: LogFormat,
     repeats: Mutex<Repeats>,
+    also: Option<LineTaker>,
 }
+
+/// Takes what a line that is written consists of: where it is from, its message and its fields.
+pub type LineTaker = Box<dyn Fn(&'static Metadata<'static>, &str, &Map<String, Value>) + Send + Sync>;
 
 impl LogLine {
     /// Lines in this form.
     pub fn new(format: LogFormat) -> Self {
-        Self { format, repeats: Mutex::default() }
+        Self { format, repeats: Mutex::default(), also: None }
+    }
+
+    /// Gives each line that is written to this, too.
+    #[must_use]
+    pub fn also(mut self, taker: Option<LineTaker>) -> Self {
+        self.also = taker;
+        self
     }
 }
 
@@ -85,6 +96,9 @@ where
             Some(other) => other.to_string(),
             None => String::new(),
         };
+        if let Some(taker) = &self.also {
+            taker(metadata, &message, &fields);
+        }
         match self.format {
             LogFormat::Text => {
                 let colours = if writer.has_ansi_escapes() { Colours::On } else { Colours::Off };

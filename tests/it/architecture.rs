@@ -29,6 +29,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("prometheus", "driftless-metrics"),
     ("lettre", "driftless-notify"),
     ("jsonwebtoken", "driftless-oidc"),
+    ("opentelemetry_sdk", "driftless-otlp"),
     ("roxmltree", "driftless-objects"),
     ("minijinja", "driftless-notify"),
     ("rustls-platform-verifier", "driftless-trust"),

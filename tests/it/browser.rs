@@ -19,8 +19,9 @@ use driftless_config::Fleet;
 use driftless_docker::{LogOptions, LogStream};
 use driftless_fleet::HostReport;
 use driftless_model::{
-    Actor, ApiToken, AppName, Application, AuditEntry, AuditResult, DriftAction, HealthStatus, Outcome,
-    RepositoryStatus, Scope, SyncStatus, Timestamp, Until,
+    Actor, ApiToken, AppName, Application, AuditEntry, AuditResult, AvailableImage, CanaryStatus,
+    DriftAction, HealthStatus, ImageUpdateStatus, Outcome, RepositoryStatus, Scope, StatusCondition,
+    SyncStatus, Timestamp, Until, UpdateMode, WaitStatus,
 };
 use driftless_store::Store;
 use driftless_web::{Access, Token, router, serve};
@@ -482,6 +483,105 @@ async fn rollback_works_by_keyboard_alone() {
     browser.press("a").await;
     browser.shows("orders fail").await;
     browser.console_is_clean("").await;
+}
+
+/// An application in which every action but those of a removed one makes sense.
+fn everything_at_once() -> Application {
+    let mut application = drifted();
+    application.spec.policy.self_heal = false;
+    let status = &mut application.status;
+    let waiting = ["NotAdopted", "PruneHeld", "CommitFailed", "Canary"];
+    let waiting = waiting.map(|reason| WaitStatus { reason: reason.to_owned(), ..scaled_wait() });
+    status.waits = waiting.into_iter().chain([scaled_wait()]).collect();
+    let rewritten = StatusCondition { reason: "HistoryRewritten".to_owned(), ..status.conditions[0].clone() };
+    status.conditions.push(rewritten);
+    let web = Arc::make_mut(&mut status.workloads).values_mut().next().unwrap();
+    web.canary = Some(CanaryStatus { step: 1, steps: 2, instances: 1, paused: true, until: None });
+    status.images = Arc::new(vec![ImageUpdateStatus {
+        image: "shop/web:1.4".to_owned(),
+        mode: UpdateMode::Report,
+        resolved: None,
+        available: Some(AvailableImage { image: "shop/web:1.4.3".to_owned(), since: Timestamp(1) }),
+        due: None,
+        checked: None,
+        failure: None,
+        note: String::new(),
+    }]);
+    application
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn actions_ask_first_and_are_done_by_key() {
+    let gone = Application { name: "gone".into(), ..shop() };
+    let message = "gone is not in Git any more".to_owned();
+    let gone = Application { status: driftless_model::ApplicationStatus { message, ..gone.status }, ..gone };
+    let served = served(vec![everything_at_once(), gone], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    let is_question = |kind: &RequestKind| {
+        matches!(kind, RequestKind::Plan | RequestKind::PlanAfter(_) | RequestKind::Drift(_))
+    };
+    let asked = || {
+        let seen = served.seen.lock().unwrap();
+        seen.iter()
+            .filter(|it| !is_question(&it.1))
+            .map(|it| format!("{} {:?}", it.0, it.1))
+            .collect::<Vec<_>>()
+    };
+    // The page, the key, the title of the page that asks, the sentence after it, and the request.
+    let cases = [
+        ("shop", "i", "Adopt shop", "were adopted", "shop Adopt"),
+        ("shop", "c", "Confirm prune shop", "The removal was confirmed", "shop Prune"),
+        ("shop", "v", "Promote shop", "The canary was promoted", "shop Promote(Promotion"),
+        ("shop", "q", "Abort canary shop", "goes back to the last revision", "shop Abort"),
+        ("shop", "e", "Retry shop", "tried once more", "shop Retry"),
+        (
+            "shop",
+            "w",
+            "Accept rewritten history shop",
+            "The rewritten history was accepted",
+            "shop AcceptRewrite",
+        ),
+        ("shop", "m", "Update images shop", "newer images are being deployed", "shop UpdateImages"),
+        ("shop", "h", "Heal once shop", "The drift is undone once", "shop Heal"),
+        ("shop", "s", "Sync shop", "The sync was accepted", "shop Sync"),
+        ("gone", "x", "Remove gone", "The removal was accepted", "gone Remove(KeepVolumes)"),
+        ("gone", "g", "Forget gone", "applications", "gone Forget"),
+    ];
+    for (app, key, title, done, request) in cases {
+        browser.visit(&served.url(&format!("/applications/{app}"))).await;
+        browser.shows("Git says").await;
+        let before = asked();
+        browser.press(key).await;
+        browser
+            .until(
+                title,
+                &format!("return document.querySelector('h1').innerText === {}", json!(format!("{title}?"))),
+            )
+            .await;
+        assert_eq!(asked(), before, "{title}: nothing is done yet");
+        browser.run("document.querySelector('main form button').focus()").await;
+        browser.press("\u{e007}").await;
+        let is_left =
+            format!("return document.querySelector('h1').innerText !== {}", json!(format!("{title}?")));
+        browser.until(&format!("{title} leads back"), &is_left).await;
+        browser.shows(done).await;
+        let after = asked();
+        assert_eq!(after.len(), before.len() + 1, "{after:?}");
+        assert!(after.last().unwrap().starts_with(request), "{title}: {after:?}");
+    }
+    // Suspending is refused by this agent, and the page says why.
+    browser.visit(&served.url("/applications/shop")).await;
+    browser.press("u").await;
+    browser.shows("Suspend shop").await;
+    browser.run("document.querySelector('main form button').focus()").await;
+    browser.press("\u{e007}").await;
+    browser.shows("is suspended already").await;
+    browser.visit(&served.url("/audit")).await;
+    for word in ["promote", "adopt", "prune", "abort", "forget", "remove", "retry", "heal", "refused"] {
+        browser.shows(word).await;
+    }
+    browser.console_is_clean("40").await;
 }
 
 #[tokio::test]

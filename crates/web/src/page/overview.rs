@@ -341,9 +341,10 @@ fn counters(shown: &OverviewData) -> Markup {
     let of_only = |label: &str, word: &str, count: usize, class: &str| {
         counter(label, count, Some(("only", word)), class, filters.only == word)
     };
+    let applications = if shown.all.len() == 1 { "application" } else { "applications" };
     html! {
         nav #counters aria-label="Filters" {
-            (counter("applications", shown.all.len(), None, "idle", filters.is_empty()))
+            (counter(applications, shown.all.len(), None, "idle", filters.is_empty()))
             (of_only("need attention", "attention", shown.attention_count(), "bad"))
             (counter("OutOfSync", out, Some(("sync", "OutOfSync")), "warn", filters.sync.eq_ignore_ascii_case("OutOfSync")))
             (of_health(HealthStatus::Degraded))

@@ -321,6 +321,9 @@ async fn served_with_everything() -> Served {
         .inbox
         .repositories
         .send_replace(Arc::new(vec![RepositoryStatus { name: "infra".to_owned(), ..many(5).1.remove(0) }]));
+    for id in ["a", "b", "c"] {
+        agent.store.accept_delivery("infra", &sample::delivery(id)).unwrap();
+    }
     for (app, reason, message) in [
         ("shop", "Scaled", "2 instances until 2026-01-01T02:00:00Z, instead of the number in Git"),
         ("blog", "BackOff", "registry.example.com/blog:2.0.0: manifest unknown, next try in 40s"),

@@ -157,6 +157,7 @@ pub(crate) fn followed() -> RepositoryStatus {
         message: String::new(),
         fetched_at: None,
         next_fetch: None,
+        keys: Vec::new(),
         hosts: Vec::new(),
     }
 }

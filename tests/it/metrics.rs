@@ -14,8 +14,8 @@ use driftless_agent::ProxyCounters;
 use driftless_docker::UserAction;
 use driftless_metrics::{Called, EngineCall, Fetched, Kind, METRICS, Metric, ProxyCounts, RoundFailure};
 use driftless_model::{
-    AvailableImage, CheckFailure, Delivery, DeliveryResult, Expiry, HookProvider, ImageUpdateStatus, Outcome,
-    PortCounters, RepositoryStatus, TargetCounters, Timestamp, UpdateMode,
+    AvailableImage, CheckFailure, DeliveryResult, Expiry, ImageUpdateStatus, Outcome, PortCounters,
+    RepositoryStatus, TargetCounters, Timestamp, UpdateMode,
 };
 use driftless_web::{Access, Token, metrics_router, router};
 use http::{Request, StatusCode};
@@ -67,21 +67,10 @@ fn busy_agent() -> sample::Agent {
         message: "could not fetch".to_owned(),
         fetched_at: Some(before(40)),
         next_fetch: None,
+        keys: Vec::new(),
         hosts: Vec::new(),
     }]));
-    let delivery = Delivery {
-        id: "1".to_owned(),
-        at: NOW,
-        provider: HookProvider::GitHub,
-        event: "push".to_owned(),
-        reference: None,
-        commit: None,
-        from: "192.0.2.1".to_owned(),
-        result: DeliveryResult::Accepted,
-        message: String::new(),
-        outcome: None,
-    };
-    agent.store.accept_delivery("infra", &delivery).unwrap();
+    agent.store.accept_delivery("infra", &sample::delivery("1")).unwrap();
     let now = driftless_clock::Clock::System.now();
     for (name, commit, length, received) in [("nas", 'a', 6, now), ("pi", 'b', 9, now), ("off", 'a', 5, NOW)]
     {

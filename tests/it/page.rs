@@ -327,6 +327,7 @@ pub(crate) fn many(count: usize) -> (Vec<Application>, Vec<RepositoryStatus>) {
         message: String::new(),
         fetched_at: Some(sample::NOW),
         next_fetch: Some(sample::NOON),
+        keys: vec!["the SSH key /etc/driftless/id logs in".to_owned()],
         hosts: Vec::new(),
     });
     (applications.collect(), repositories.collect())
@@ -389,11 +390,20 @@ async fn repository_page_sends_its_changes() {
     let sample::Agent { handle, store, inbox } = agent([shop()]);
     let repository = RepositoryStatus { name: "infra".to_owned(), ..many(1).1.remove(0) };
     inbox.repositories.send_replace(Arc::new(vec![repository.clone()]));
+    for id in ["a", "b", "c"] {
+        store.accept_delivery("infra", &sample::delivery(id)).unwrap();
+    }
     let router = router(handle, store, Access::loopback());
     let loaded = page(&router, "/repositories/infra").await;
     assert_shown(
         &loaded,
-        &["Serve the spring catalogue", "../applications/shop", "No webhook is configured"],
+        &[
+            "Serve the spring catalogue",
+            "../applications/shop",
+            "No webhook is configured",
+            "the SSH key /etc/driftless/id logs in",
+            "Earlier deliveries: 2",
+        ],
     );
     let version = version_of(&loaded);
     let path = format!("/repositories/infra?v={version}");

@@ -241,6 +241,22 @@ fn spec(path: &str) -> ApplicationSpec {
     }
 }
 
+/// A delivery of a webhook that is not fetched yet.
+pub(crate) fn delivery(id: &str) -> driftless_model::Delivery {
+    driftless_model::Delivery {
+        id: id.to_owned(),
+        at: NOW,
+        provider: driftless_model::HookProvider::GitHub,
+        event: "push".to_owned(),
+        reference: Some("refs/heads/main".to_owned()),
+        commit: None,
+        from: "192.0.2.1".to_owned(),
+        result: driftless_model::DeliveryResult::Accepted,
+        message: String::new(),
+        outcome: None,
+    }
+}
+
 pub(crate) fn event(app: &str, reason: &str, message: &str) -> Event {
     Event {
         sequence: 0,

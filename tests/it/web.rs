@@ -506,6 +506,7 @@ async fn repository_errors_are_shown_without_applications() {
         message: message.to_owned(),
         fetched_at: None,
         next_fetch: None,
+        keys: Vec::new(),
         hosts: Vec::new(),
     };
     let all = vec![repository("infra", ""), repository("lab", "there is no folder `sites` <here>")];

@@ -77,6 +77,7 @@ impl<S> FollowedRepository<S> {
             message: error.or_else(rejected).or_else(finding).or_else(unread).unwrap_or_default(),
             fetched_at: view.state.fetched_at,
             next_fetch: view.state.next_fetch,
+            keys: self.settings.keys(),
             hosts: view
                 .settings
                 .as_ref()

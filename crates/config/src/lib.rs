@@ -39,6 +39,7 @@ mod oidc;
 mod origins;
 mod policy;
 mod registry;
+mod repository_keys;
 mod schema;
 mod secret;
 mod settings;

@@ -60,6 +60,9 @@ pub struct RepositoryStatus {
     pub fetched_at: Option<Timestamp>,
     /// When it is asked next.
     pub next_fetch: Option<Timestamp>,
+    /// A sentence for each key that the configuration names: which logs in, checks the server or may sign. Never a value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
     /// The names of the hosts that `driftless.yaml` of that commit has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,

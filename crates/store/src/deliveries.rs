@@ -106,6 +106,19 @@ impl Store {
         })
     }
 
+    /// The newest deliveries, newest first, at most this many.
+    pub fn recent_deliveries(&self, repository: &str, limit: u64) -> Result<Vec<Delivery>, Error> {
+        self.read("the webhook deliveries", |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT delivery FROM deliveries WHERE repository = ?1 ORDER BY sequence DESC LIMIT ?2",
+            )?;
+            let texts =
+                statement.query_map(params![repository, to_sql(limit)], |row| row.get::<_, String>(0))?;
+            let texts = texts.collect::<Result<Vec<_>, _>>()?;
+            Ok(texts.iter().filter_map(|text| readable("a delivery", text)).collect())
+        })
+    }
+
     /// The last commit that no delivery has announced, until the next delivery.
     pub fn missed(&self, repository: &str) -> Result<Option<Missed>, Error> {
         self.read("the missed webhook deliveries", |connection| {
@@ -196,6 +209,10 @@ mod tests {
         }
         assert_eq!(store.count_open_deliveries("infra").unwrap(), from_sql(MAX_DELIVERIES));
         assert_eq!(store.last_delivery("infra").unwrap().unwrap().id, (MAX_DELIVERIES + 19).to_string());
+        let recent = store.recent_deliveries("infra", 2).unwrap();
+        let recent: Vec<_> = recent.into_iter().map(|delivery| delivery.id).collect();
+        assert_eq!(recent, [MAX_DELIVERIES + 19, MAX_DELIVERIES + 18].map(|number| number.to_string()));
+        assert!(store.recent_deliveries("other", 2).unwrap().is_empty());
     }
 
     #[test]

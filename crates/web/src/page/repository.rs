@@ -1,4 +1,5 @@
-//! The page of one repository: its last and next poll, its webhook, its errors and its applications.
+//! The page of one repository: its last and next poll, its keys, its webhook with the last deliveries, its errors and its
+//! applications.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use axum::{
     extract::{Path, Query, State},
     response::{IntoResponse, Response},
 };
-use driftless_model::{Application, HookStatus, RepositoryStatus, Timestamp};
+use driftless_model::{Application, Delivery, HookStatus, RepositoryStatus, Timestamp};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -18,7 +19,7 @@ use super::{
     layout::{Page, respond},
     live::{self, Parts, Streaming},
     text::{Deadline, LIVE, RelativeTime, Text},
-    webhooks::webhook_table,
+    webhooks::{earlier_deliveries, webhook_table},
 };
 use crate::{
     access::Caller,
@@ -33,12 +34,17 @@ pub(crate) struct RepositoryQuery {
     v: String,
 }
 
+/// The number of deliveries that the page shows.
+const MOST_DELIVERIES: u64 = 20;
+
 /// The data of one rendering.
 struct RepositoryData {
     name: String,
     /// `None`: the agent follows it no more, and still has applications or a webhook of it.
     repository: Option<RepositoryStatus>,
     hooks: Vec<HookStatus>,
+    /// Those before the last one, newest first.
+    earlier: Vec<Delivery>,
     applications: Vec<Arc<Application>>,
 }
 
@@ -80,12 +86,15 @@ async fn shown(shared: &Shared, name: &str) -> Option<RepositoryData> {
     // The page is shown without what cannot be read.
     let mut hooks = read(&shared.store, move |_| hooks.statuses()).await.unwrap_or_default();
     hooks.retain(|hook| hook.repository == name);
+    let of = name.to_owned();
+    let recent = read(&shared.store, move |store| store.recent_deliveries(&of, MOST_DELIVERIES)).await;
+    let earlier = recent.unwrap_or_default().into_iter().skip(1).collect();
     let repository = shared.handle.repositories().iter().find(|repository| repository.name == name).cloned();
     let applications = shared.handle.applications();
     let applications: Vec<_> =
         applications.values().filter(|application| application.spec.repository == name).cloned().collect();
     let is_known = repository.is_some() || !hooks.is_empty() || !applications.is_empty();
-    is_known.then(|| RepositoryData { name: name.to_owned(), repository, hooks, applications })
+    is_known.then(|| RepositoryData { name: name.to_owned(), repository, hooks, earlier, applications })
 }
 
 fn title(shown: &RepositoryData) -> String {
@@ -110,6 +119,7 @@ fn webhook(shown: &RepositoryData, now: Timestamp) -> Markup {
                 p.soft { "No webhook is configured, so a push is noticed at the next poll." }
             }
             (webhook_table(&shown.hooks, now))
+            (earlier_deliveries(&shown.earlier, now))
             @for hook in &shown.hooks {
                 p.soft { "Its key is in " span.mono { (Text(&hook.secret)) } ". `driftless webhook url` prints its URL." }
             }
@@ -159,6 +169,7 @@ fn fact_list(repository: &RepositoryStatus, now: Timestamp) -> Markup {
         message: _,
         fetched_at,
         next_fetch,
+        keys,
         hosts: _,
     } = repository;
     let links = ForgeLinks::of(url);
@@ -188,6 +199,10 @@ fn fact_list(repository: &RepositoryStatus, now: Timestamp) -> Markup {
             dd { @match fetched_at { Some(at) => (RelativeTime { at: *at, now }), None => "never" } }
             dt { "Next poll" }
             dd { @match next_fetch { Some(at) => (Deadline { at: *at, now }), None => "now" } }
+            @if !keys.is_empty() {
+                dt { "Keys" }
+                dd { ul.bare { @for key in keys { li { (Text(key)) } } } }
+            }
         }
     }
 }

@@ -39,21 +39,49 @@ fn row(hook: &HookStatus, now: Timestamp) -> Markup {
             tr { td { (repository) } td { (Text(hook.provider)) } td colspan="4" { "no delivery yet" } }
         };
     };
-    let Delivery { id, at, provider, event, reference, commit: _, from: _, result, message, outcome } = last;
+    html! { tr { td { (repository) } (cells(last, now)) } }
+}
+
+/// The deliveries before the last one, folded. Nothing if there are none.
+pub(super) fn earlier_deliveries(deliveries: &[Delivery], now: Timestamp) -> Markup {
+    html! {
+        @if !deliveries.is_empty() {
+            details #earlier-deliveries {
+                summary { "Earlier deliveries: " (deliveries.len()) }
+                div.scroll tabindex="0" {
+                    table.stack {
+                        thead {
+                            tr {
+                                th scope="col" { "From" }
+                                th scope="col" { "Delivery" }
+                                th scope="col" { "Event" }
+                                th scope="col" { "Result" }
+                                th scope="col" { "Outcome" }
+                            }
+                        }
+                        tbody { @for delivery in deliveries { tr { (cells(delivery, now)) } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A delivery, but for its repository.
+fn cells(delivery: &Delivery, now: Timestamp) -> Markup {
+    let Delivery { id, at, provider, event, reference, commit: _, from: _, result, message, outcome } =
+        delivery;
     let outcome = match outcome {
         Some(outcome) => outcome.message.as_str(),
         None if matches!(result, DeliveryResult::Accepted | DeliveryResult::Duplicate) => "fetching",
         None => message.as_str(),
     };
     html! {
-        tr {
-            td { (repository) }
             td { (Text(provider)) }
             td { span title=(Text(id)) { (RelativeTime { at: *at, now }) } }
             td { (Text(event)) " " span.mono { (Text(reference.as_deref().unwrap_or_default())) } }
             td { span.badge.(class(*result)) { (Text(result)) } }
             td.text { (Text(outcome)) }
-        }
     }
 }
 

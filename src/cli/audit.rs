@@ -37,6 +37,9 @@ pub(super) async fn audit(args: &AuditArgs, context: &Context<'_>) -> Result<Ver
     let filter = app.map_or_else(String::new, |app| format!("&app={app}"));
     let mut entries: Vec<AuditEntry> =
         client.get(&format!("/api/v1/audit?limit={}{filter}", args.limit)).await?;
+    if entries.is_empty() && args.output == TextOrJson::Text {
+        context.screen.say("no entries");
+    }
     entries.reverse();
     for entry in &entries {
         print(&line(entry, args.output, context))?;

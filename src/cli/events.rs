@@ -58,10 +58,15 @@ pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<V
     let first: Vec<Event> = client.get(&format!("/api/v1/events?limit={limit}{filter}")).await?;
     let now = context.clock.now();
     let is_recent = |event: &&Event| args.since.is_none_or(|since| event.at.after(since) >= now);
+    let mut has_events = false;
     for event in first.iter().filter(is_recent) {
         print(&event_text(event, args.output, context))?;
+        has_events = true;
     }
     if !args.follow {
+        if !has_events && args.output == TextOrJson::Text {
+            context.screen.say("no events");
+        }
         return Ok(Verdict::Yes);
     }
     // Without a first event there is no position, and the stream starts with the next event.

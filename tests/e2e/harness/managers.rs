@@ -4,6 +4,7 @@ use std::{
     net::Ipv4Addr,
     path::Path,
     process::{Child, Command},
+    time::Duration,
 };
 
 use serde_json::json;
@@ -11,8 +12,12 @@ use serde_json::json;
 use super::{
     Docker, Engine, random,
     swarm::{publish, start_registry},
-    wait_until,
+    wait_within,
 };
+
+/// The time for managers to reach each other again. gRPC, over which they talk, waits for up to 120 s and a fifth of it between
+/// two tries to connect, and the nodes then wait for each other.
+const RECONNECTION: Duration = Duration::from_secs(300);
 
 /// Machines that manage one Swarm, and a registry that all of them reach.
 pub struct Managers {
@@ -116,7 +121,7 @@ impl Managers {
     pub async fn all_ready(&self) {
         let words = ["node", "ls", "--format", "{{.Status}} {{.ManagerStatus}}"];
         for node in &self.nodes {
-            wait_until("all managers are ready", || {
+            wait_within(RECONNECTION, "all managers are ready", || {
                 let text = node.docker.attempt(&words).ok()?;
                 let is_ready = |line: &str| matches!(line, "Ready Leader" | "Ready Reachable");
                 text.lines().all(is_ready).then_some(())

@@ -190,12 +190,17 @@ impl Drop for Site {
 
 /// Waits until there is something to see. Polls the state; never asserts on time.
 pub async fn wait_until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    wait_within(PATIENCE, what, look).await
+}
+
+/// Waits until there is something to see, and gives up after this time.
+pub async fn wait_within<T>(patience: Duration, what: &str, look: impl Fn() -> Option<T>) -> T {
     let began = tokio::time::Instant::now();
     loop {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(began.elapsed() < patience, "not within {patience:?}: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

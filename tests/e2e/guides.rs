@@ -19,7 +19,10 @@ use crate::harness::{Agent, Compose, Leftovers, Settings, Site, images};
 
 /// The reasons for which a block is not run, each with words of which one is in every command of such a block.
 const REASONS: &[(&str, &[&str])] = &[
-    ("it builds the program", &["make ", "cargo build", "cargo install", "--build", "install -m 644 deploy/", "docker run"]),
+    (
+        "it builds the program",
+        &["make ", "cargo build", "cargo install", "--build", "install -m 644 deploy/", "docker run"],
+    ),
     ("it takes half an hour", &["make chaos"]),
     ("it needs systemd", &["systemd", "systemctl"]),
     ("it needs age and SOPS", &["age-keygen", "sops ", "git add"]),

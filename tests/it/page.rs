@@ -431,6 +431,25 @@ async fn repository_page_sends_its_changes() {
 }
 
 #[tokio::test]
+async fn wrong_parameters_get_a_page_that_says_so() {
+    let (router, _, _) = answering();
+    for path in [
+        "/?host=a&host=b",
+        "/fleet?host=a&host=b&q=1&q=2",
+        "/applications/shop/diff?against=a&against=b",
+        "/audit?before=x",
+    ] {
+        let response = ask(&router, request("GET", path, "")).await;
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{path}");
+        let page = text(response).await;
+        assert_shown(
+            &page,
+            &["<h1>Failed</h1>", "All applications", "<p class=\"note bad\" role=\"alert\">"],
+        );
+    }
+}
+
+#[tokio::test]
 async fn long_lists_and_values_are_folded() {
     let mut application = blog();
     let warning = application.status.findings[0].clone();

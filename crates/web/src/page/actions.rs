@@ -3,7 +3,7 @@
 
 use axum::{
     body::Body,
-    extract::{Extension, Path, Query, State},
+    extract::{Extension, Path, State},
     response::{IntoResponse, Response},
 };
 use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
@@ -20,6 +20,7 @@ use super::{
     failure::PageError,
     layout::{Page, respond},
     login::form_fields,
+    parameters::PageParameters,
     text::Text,
 };
 use crate::{
@@ -331,7 +332,7 @@ pub(crate) async fn ask(
     Caller(caller): Caller,
     State(shared): State<Shared>,
     Path((app, word)): Path<(String, String)>,
-    Query(query): Query<ActionQuery>,
+    PageParameters(query): PageParameters<ActionQuery>,
 ) -> Result<Response, PageError> {
     let name = AppName(app);
     let path = format!("/applications/{name}/{word}");

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
-    extract::{Query, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use driftless_model::{
@@ -24,6 +24,7 @@ use super::{
     forge_link::ForgeLinks,
     layout::{Page, respond},
     live::{self, Parts, Streaming},
+    parameters::PageParameters,
     text::{Deadline, Folded, LIVE, RelativeTime, Text, took},
     workloads::workloads,
 };
@@ -70,7 +71,7 @@ pub(crate) async fn show(
     State(shared): State<Shared>,
     streaming: Option<Streaming>,
     Name(name): Name,
-    Query(query): Query<ApplicationQuery>,
+    PageParameters(query): PageParameters<ApplicationQuery>,
     headers: http::HeaderMap,
 ) -> Result<Response, PageError> {
     let host = host_of(&headers);

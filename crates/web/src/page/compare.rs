@@ -1,7 +1,7 @@
 //! Questions about an application that the agent answers on request: the plan that would run now, and the diff.
 
 use axum::{
-    extract::{Query, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use driftless_agent::{Against, Answer, DryRun, Inspection, RequestKind};
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::{
     failure::PageError,
     layout::{Page, respond},
+    parameters::PageParameters,
     text::{Folded, Text},
 };
 use crate::{
@@ -57,7 +58,7 @@ pub(crate) async fn diff(
     Caller(caller): Caller,
     State(shared): State<Shared>,
     Name(name): Name,
-    Query(query): Query<DiffQuery>,
+    PageParameters(query): PageParameters<DiffQuery>,
 ) -> Result<Response, PageError> {
     let path = format!("/applications/{name}/diff");
     let against = if query.against.is_empty() { Against::Pin } else { Against::parse(&query.against) };

@@ -2,7 +2,7 @@
 //! only the applications that are not well; its own page shows all.
 
 use axum::{
-    extract::{Query, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use driftless_fleet::{
@@ -16,6 +16,7 @@ use super::{
     badge::{health_badge, sync_badge},
     failure::PageError,
     layout::{Page, respond},
+    parameters::PageParameters,
     text::{RelativeTime, Text},
 };
 use crate::{access::Caller, fleet::fleet_status, shared::Shared};
@@ -77,9 +78,9 @@ fn has_text(host: &HostView, text: &str) -> bool {
 pub(crate) async fn show(
     Caller(caller): Caller,
     State(shared): State<Shared>,
-    query: Query<FleetFilters>,
+    query: PageParameters<FleetFilters>,
 ) -> Result<Response, PageError> {
-    let (path, Query(filters)) = ("/fleet", query);
+    let (path, PageParameters(filters)) = ("/fleet", query);
     let status = fleet_status(&shared).await;
     let FleetStatus { accepts, hosts, targets, source } =
         status.map_err(|error| PageError::new(&caller, &shared, path, error))?;

@@ -3,7 +3,7 @@
 use axum::{
     Extension,
     body::Body,
-    extract::{Path, Query, State},
+    extract::{Path, State},
     response::{IntoResponse, Response},
 };
 use driftless_fleet::HostReport;
@@ -16,6 +16,7 @@ use super::{
     failure::PageError,
     layout::{Page, respond},
     login::form_fields,
+    parameters::PageParameters,
     text::Text,
 };
 use crate::{
@@ -84,7 +85,7 @@ pub(crate) async fn ask(
     Caller(caller): Caller,
     State(shared): State<Shared>,
     Path((name, word)): Path<(String, String)>,
-    Query(RequestQuery { app }): Query<RequestQuery>,
+    PageParameters(RequestQuery { app }): PageParameters<RequestQuery>,
 ) -> Result<Response, PageError> {
     let path = format!("/fleet/{name}/{word}");
     let frame = |error: Error| PageError::new(&caller, &shared, &path, error);

@@ -1,7 +1,7 @@
 //! The page of one revision, and the page of the audit.
 
 use axum::{
-    extract::{Path, Query, State},
+    extract::{Path, State},
     response::{IntoResponse, Response},
 };
 use driftless_model::{AppName, AuditEntry, AuditResult, Outcome, Revision, Timestamp};
@@ -15,6 +15,7 @@ use super::{
     failure::PageError,
     forge_link::ForgeLinks,
     layout::{Page, respond},
+    parameters::PageParameters,
     text::{RelativeTime, Text, took},
 };
 use crate::{
@@ -105,7 +106,7 @@ pub(crate) struct AuditPageQuery {
 pub(crate) async fn audit(
     Caller(caller): Caller,
     State(shared): State<Shared>,
-    Query(AuditPageQuery { app, before }): Query<AuditPageQuery>,
+    PageParameters(AuditPageQuery { app, before }): PageParameters<AuditPageQuery>,
 ) -> Result<Response, PageError> {
     let wanted = Some(AppName(app.trim().to_owned())).filter(|app| !app.as_str().is_empty());
     let entries =

@@ -3,7 +3,7 @@
 use axum::{
     Extension,
     body::Body,
-    extract::{Query, State},
+    extract::State,
     response::{Html, IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::{
     layout::{ICON, head, root_of},
+    parameters::PageParameters,
     text::Text,
 };
 use crate::{
@@ -36,7 +37,10 @@ pub(crate) fn ask(path: &str, provider: Option<&ProviderLogin>) -> Response {
     (StatusCode::UNAUTHORIZED, form(path, next, None, provider)).into_response()
 }
 
-pub(crate) async fn show(State(shared): State<Shared>, Query(query): Query<LoginQuery>) -> Response {
+pub(crate) async fn show(
+    State(shared): State<Shared>,
+    PageParameters(query): PageParameters<LoginQuery>,
+) -> Response {
     form("/login", &query.next, None, shared.authenticator.provider_login()).into_response()
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{
-    extract::{Path, Query, State},
+    extract::{Path, State},
     response::{IntoResponse, Response},
 };
 use driftless_model::AppName;
@@ -14,6 +14,7 @@ use serde::Deserialize;
 use super::{
     failure::PageError,
     layout::{Page, respond},
+    parameters::PageParameters,
     text::Text,
 };
 use crate::{
@@ -48,7 +49,7 @@ pub(crate) async fn show(
     Caller(caller): Caller,
     State(shared): State<Shared>,
     Path((app, instance)): Path<(String, String)>,
-    Query(query): Query<LogsQuery>,
+    PageParameters(query): PageParameters<LogsQuery>,
 ) -> Result<Response, PageError> {
     let name = AppName(app);
     let path = format!("/applications/{name}/logs/{instance}");

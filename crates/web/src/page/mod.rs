@@ -21,6 +21,7 @@ mod live;
 pub(super) mod login;
 mod logs;
 mod overview;
+mod parameters;
 mod provider;
 mod repository;
 mod text;

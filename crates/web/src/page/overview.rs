@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use driftless_agent::Readiness;
 use driftless_fleet::HostView;
@@ -18,6 +18,7 @@ use super::{
     layout::{Page, respond},
     listed::{Listed, ListedRepository},
     live::{self, Parts, Streaming},
+    parameters::PageParameters,
     text::{RelativeTime, Text},
 };
 use crate::{access::Caller, error::Error, fleet::fleet_status, shared::Shared};
@@ -116,9 +117,9 @@ pub(crate) async fn show(
     Caller(caller): Caller,
     State(shared): State<Shared>,
     streaming: Option<Streaming>,
-    query: Query<Filters>,
+    query: PageParameters<Filters>,
 ) -> Result<Response, PageError> {
-    let Query(mut filters) = query;
+    let PageParameters(mut filters) = query;
     if filters.host == shared.handle.host() {
         filters.host.clear();
     }

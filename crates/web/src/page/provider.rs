@@ -2,7 +2,7 @@
 
 use axum::{
     Extension,
-    extract::{Query, State},
+    extract::State,
     response::{Html, IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -11,6 +11,7 @@ use maud::{DOCTYPE, html};
 use super::{
     layout::head,
     login::{LoginQuery, form, is_place},
+    parameters::PageParameters,
     text::Text,
 };
 use crate::{
@@ -31,7 +32,7 @@ const CALLBACK: &str = "/auth/callback";
 /// Sends the browser to the provider.
 pub(crate) async fn begin(
     State(shared): State<Shared>,
-    Query(query): Query<LoginQuery>,
+    PageParameters(query): PageParameters<LoginQuery>,
 ) -> Result<Response, Error> {
     let Some(login) = shared.authenticator.provider_login() else {
         return Err(Error::NoSuchRoute(BEGIN.to_owned()));
@@ -53,7 +54,7 @@ pub(crate) async fn finish(
     State(shared): State<Shared>,
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
-    Query(answer): Query<Answer>,
+    PageParameters(answer): PageParameters<Answer>,
 ) -> Result<Response, Error> {
     let Some(login) = shared.authenticator.provider_login() else {
         return Err(Error::NoSuchRoute(CALLBACK.to_owned()));

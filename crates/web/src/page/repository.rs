@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Path, Query, State},
+    extract::{Path, State},
     response::{IntoResponse, Response},
 };
 use driftless_model::{Application, Delivery, HookStatus, RepositoryStatus, Timestamp};
@@ -18,6 +18,7 @@ use super::{
     forge_link::ForgeLinks,
     layout::{Page, respond},
     live::{self, Parts, Streaming},
+    parameters::PageParameters,
     text::{Deadline, LIVE, RelativeTime, Text},
     webhooks::{earlier_deliveries, webhook_table},
 };
@@ -53,7 +54,7 @@ pub(crate) async fn show(
     State(shared): State<Shared>,
     streaming: Option<Streaming>,
     Path(name): Path<String>,
-    Query(query): Query<RepositoryQuery>,
+    PageParameters(query): PageParameters<RepositoryQuery>,
 ) -> Result<Response, PageError> {
     let path = format!("/repositories/{name}");
     if let Some(streaming) = streaming {

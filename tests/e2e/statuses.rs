@@ -139,6 +139,21 @@ async fn commit_status_reaches_each_forge_in_its_form() {
     }
 }
 
+/// Waits until the agent has noted that all statuses were sent.
+async fn nothing_waits(agent: &Agent) {
+    let empty = "driftless_queue_length{queue=\"commit_statuses\"} 0";
+    let began = tokio::time::Instant::now();
+    loop {
+        let (_, metrics) = agent.get("/metrics").await.expect("the agent answers");
+        let metrics = metrics.as_str().expect("a text");
+        if metrics.lines().any(|line| line == empty) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "statuses wait: {metrics}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 #[tokio::test]
 async fn invalid_commit_gets_one_failure_status_with_location() {
     let (forge, api) = Forge::start().await;
@@ -151,6 +166,8 @@ async fn invalid_commit_gets_one_failure_status_with_location() {
     let said = forge.hears(&bad, "failure").await;
     assert!(said.text("description").contains("compose.yaml"), "{said:?}");
     let before = forge.all().len();
+    // A kill between the answer of the forge and the note of it sends the status once more.
+    nothing_waits(&agent).await;
     agent.restart().await;
     agent.until("it is looked at again", |it| it.status.observed_at.is_some()).await;
     let good = site.compose(&web(&image, "two"));

@@ -276,7 +276,7 @@ impl Invocation {
 async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, Error> {
     match command {
         Command::Run(args) => run(args, context).await,
-        Command::Init(args) => init(args, context),
+        Command::Init(args) => init(args, context).await,
         Command::Import(args) => import(args, context).await,
         Command::Status(args) => status(args, context).await,
         Command::Ui(args) => ui(args, context).await,

@@ -11,11 +11,11 @@ use clap::Args;
 
 use super::{
     context::{Context, Verdict},
+    doctor::check_settings,
     error::{CommandError, Error as CliError},
     output::print,
     run::DEFAULT_CONFIG,
 };
-use driftless_agent::Agent;
 use driftless_config::Settings;
 
 /// The schema that the package installs, for editors.
@@ -24,7 +24,8 @@ const SCHEMA: &str = "/usr/share/driftless/driftless.schema.json";
 /// Write a configuration for one repository, with comments, and check it.
 ///
 /// Asks for what is missing if a person is there to answer. Credentials are never written: name the files that contain
-/// them. `driftless config example` shows every other key.
+/// them. `driftless config example` shows every other key. Then it checks the machine, the engine and Git as `driftless
+/// doctor` does, and exits with 1 if a check failed; the file is written all the same.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -58,6 +59,9 @@ pub(super) struct InitArgs {
     /// Replace the file if it exists.
     #[arg(long)]
     force: bool,
+    /// Write the file only, and check neither the machine nor the engine nor Git.
+    #[arg(long)]
+    no_check: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -74,12 +78,6 @@ enum Error {
     },
     #[error("could not read the answer")]
     Answer(#[source] io::Error),
-    #[error("the agent could not start with {path}, which was written")]
-    Use {
-        path: PathBuf,
-        #[source]
-        source: driftless_agent::Error,
-    },
 }
 
 impl CommandError for Error {
@@ -88,9 +86,6 @@ impl CommandError for Error {
             Self::NoUrl => "give the URL of the repository: `driftless init URL`".to_owned(),
             Self::Exists(_) => "edit it, replace it with --force, or name another one in --output".to_owned(),
             Self::Write { .. } => "run as root, or name another file in --output".to_owned(),
-            Self::Use { path, .. } => {
-                format!("create the file, then run `driftless doctor --config {}`", path.display())
-            }
             Self::Answer(_) => return None,
         })
     }
@@ -107,7 +102,7 @@ struct Answers {
     known_hosts: String,
 }
 
-pub(super) fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
+pub(super) async fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let path = &args.output;
     if path.exists() && !args.force {
         return Err(Error::Exists(path.clone()).into());
@@ -115,14 +110,18 @@ pub(super) fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdict, Cl
     let text = render(&answers(args)?);
     let settings = Settings::parse(&path.display().to_string(), &text).map_err(CliError::Findings)?;
     write(path, &text).map_err(|source| Error::Write { path: path.clone(), source })?;
-    Agent::check(&settings, context.environment)
-        .map_err(|source| Error::Use { path: path.clone(), source })?;
     let file = path.display();
-    print(&format!(
-        "wrote {file}\nnext: `driftless doctor --config {file}`, then `systemctl enable --now driftless` or \
-         `driftless run --config {file}`\n"
-    ))?;
-    Ok(Verdict::Yes)
+    print(&format!("wrote {file}\n"))?;
+    let verdict = if args.no_check { Verdict::Yes } else { check_settings(&settings, context).await? };
+    let start = format!("`systemctl enable --now driftless` or `driftless run --config {file}`");
+    let next = match verdict {
+        Verdict::No => {
+            format!("next: correct what failed, `driftless doctor --config {file}`, then {start}\n")
+        }
+        _ => format!("next: {start}\n"),
+    };
+    print(&context.fold(&next))?;
+    Ok(verdict)
 }
 
 fn answers(args: &InitArgs) -> Result<Answers, Error> {

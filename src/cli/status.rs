@@ -268,6 +268,10 @@ fn render_repositories(repositories: &[RepositoryStatus], colours: Colours) -> S
         let name = colours.paint(Paint::Strong, &format!("repository {}", plain(&it.name)));
         let message = colours.paint(Paint::Bad, &plain(&it.message).replace('\n', " "));
         let _ = writeln!(out, "\n{name}\n  {message}");
+        if !it.reason.is_empty() {
+            let line = format!("explained in docs/troubleshooting.md#{}", plain(&it.reason));
+            let _ = writeln!(out, "  {}", colours.paint(Paint::Soft, &line));
+        }
     }
     out
 }
@@ -334,10 +338,15 @@ fn block(
             lines.push(Paint::Warn, &line);
         }
     }
-    if detail >= Detail::Everything && !status.waits.is_empty() {
-        let reasons: BTreeSet<&str> = status.waits.iter().map(|wait| wait.reason.as_str()).collect();
+    if detail >= Detail::Everything {
+        let waits = status.waits.iter().map(|wait| wait.reason.as_str());
+        let problems = status.conditions.iter().filter(|condition| condition.is_problem());
+        let reasons: BTreeSet<&str> =
+            waits.chain(problems.map(|condition| condition.reason.as_str())).collect();
         let anchors: Vec<String> = reasons.into_iter().map(|reason| format!("#{reason}")).collect();
-        lines.push(Paint::Soft, &format!("explained in docs/troubleshooting.md{}", anchors.join(", ")));
+        if !anchors.is_empty() {
+            lines.push(Paint::Soft, &format!("explained in docs/troubleshooting.md{}", anchors.join(", ")));
+        }
     }
     let is_wait = |message: &str| status.waits.iter().any(|wait| wait.message == message);
     if let Some(operation) = &status.operation

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 
 use super::client;
 use driftless_agent as controller;
+use driftless_git as git;
 use driftless_model::causes;
 
 macro_rules! topics {
@@ -12,10 +13,12 @@ macro_rules! topics {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Topic {
             $($(#[$about])* $name,)*
+            /// An error of Git, which has an entry for each cause.
+            Git(git::Cause),
         }
 
         impl Topic {
-            /// All topics, for the test that each has its section.
+            /// All topics with a heading, for the test that each has its section.
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$name),*];
 
@@ -23,6 +26,7 @@ macro_rules! topics {
             fn anchor(self) -> &'static str {
                 match self {
                     $(Self::$name => $anchor,)*
+                    Self::Git(cause) => cause.as_str(),
                 }
             }
         }
@@ -36,8 +40,6 @@ topics! {
     Access => "access-is-refused",
     /// The engine cannot be reached, or is not fit.
     Engine => "the-engine-cannot-be-used",
-    /// Access, host keys, certificates, references, mirrors.
-    Git => "git-cannot-be-read",
     /// In use, damaged, of a newer release, or not writable.
     StateDirectory => "the-state-directory-cannot-be-used",
     /// Not in memory, or in use.
@@ -61,7 +63,7 @@ topics! {
 }
 
 impl Topic {
-    /// The address of the section, such as `docs/troubleshooting.md#git-cannot-be-read`.
+    /// The address of the section, such as `docs/troubleshooting.md#no-agent-answers`.
     pub(crate) fn address(self) -> String {
         format!("docs/troubleshooting.md#{}", self.anchor())
     }
@@ -126,12 +128,8 @@ fn of_store(error: &driftless_store::Error) -> Topic {
     }
 }
 
-fn of_git(error: &driftless_git::Error) -> Topic {
-    match error {
-        driftless_git::Error::Transient { .. }
-        | driftless_git::Error::Rejected { .. }
-        | driftless_git::Error::Damaged { .. } => Topic::Git,
-    }
+fn of_git(error: &git::Error) -> Topic {
+    Topic::Git(error.cause)
 }
 
 fn of_docker(error: &driftless_docker::Error) -> Topic {
@@ -151,8 +149,7 @@ fn of_forge(_: &driftless_forge::Error) -> Topic {
 fn of_agent(error: &controller::Error) -> Option<Topic> {
     match error {
         // Their causes say more.
-        controller::Error::State(_) => None,
-        controller::Error::Source { .. } => Some(Topic::Git),
+        controller::Error::State(_) | controller::Error::Source { .. } => None,
         controller::Error::Keys(_) => Some(Topic::FileKeys),
         controller::Error::Receiver { .. } => Some(Topic::Configuration),
         controller::Error::Docker(_) => Some(Topic::Engine),
@@ -178,6 +175,17 @@ mod tests {
     }
 
     #[test]
+    fn causes_of_git_are_those_of_troubleshooting() {
+        let page = include_str!("../../docs/troubleshooting.md");
+        let section =
+            page.split("\n### Git cannot be read\n").nth(1).unwrap().split("\n### ").next().unwrap();
+        let entries: Vec<&str> =
+            section.split("<a id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let causes: Vec<&str> = git::Cause::ALL.iter().map(|cause| cause.as_str()).collect();
+        assert_eq!(entries, causes, "in this order");
+    }
+
+    #[test]
     fn causes_of_an_error_lead_to_its_section() {
         let of = |error: controller::Error| Topic::of_causes(&error);
         let newer = driftless_store::Error::Newer { path: "agent.db".into(), found: 9, known: 8 };
@@ -188,6 +196,14 @@ mod tests {
         let no_engine =
             driftless_docker::Error::Rejected { doing: "connect".to_owned(), message: "too old".to_owned() };
         assert_eq!(of(controller::Error::Docker(no_engine)), Some(Topic::Engine));
+        let source = git::Error {
+            cause: git::Cause::MirrorInUse,
+            doing: "set up the repository".to_owned(),
+            message: "the mirror is in use".to_owned(),
+            retry_after: None,
+        };
+        let in_use = controller::Error::Source { name: "infra".to_owned(), source };
+        assert_eq!(of(in_use).map(Topic::address).as_deref(), Some("docs/troubleshooting.md#MirrorInUse"));
         let none = std::io::Error::other("full");
         assert_eq!(Topic::of_causes(&none), None);
     }

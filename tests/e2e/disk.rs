@@ -53,7 +53,9 @@ async fn full_disk_keeps_containers_and_sync_resumes_with_room() {
     agent.until("the trouble is said", |it| it.status.message.contains("full")).await;
     let second = site.compose(&compose("two"));
     agent.sync().await;
-    agent.until("Git's trouble is said", |it| it.status.message.contains("No space left on device")).await;
+    let is_full = |it: &driftless_model::StatusCondition| it.kind == "SourceReady" && it.reason == "DiskFull";
+    let git = agent.until("Git's trouble is said", |it| it.status.conditions.iter().any(is_full)).await;
+    assert!(git.status.message.contains("No space left on device"), "{}", git.status.message);
     assert_eq!(site.container("web").id(), healed, "what runs is left as it is");
 
     disk.make_room();

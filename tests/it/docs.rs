@@ -441,11 +441,14 @@ fn every_reason_has_an_anchor_in_troubleshooting() {
         assert!(words.len() > 1, "{path}: {words:?}");
         reasons.extend(words.into_iter().map(str::to_owned));
     }
-    for line in read("crates/agent/src/trust.rs").lines().filter(|line| line.contains("reason: \"")) {
-        reasons.extend(quoted_words(line).map(str::to_owned));
+    for path in ["crates/agent/src/trust.rs", "crates/agent/src/repository.rs"] {
+        for line in read(path).lines().filter(|line| line.contains("reason: \"")) {
+            reasons.extend(quoted_words(line).map(str::to_owned));
+        }
     }
+    reasons.extend(driftless_git::Cause::ALL.iter().map(|cause| cause.as_str().to_owned()));
     for known in
-        ["Blocked", "SourceReady", "FetchFailed", "SignatureRefused", "WindowClosed", "DifferenceStays"]
+        ["Blocked", "SourceReady", "UnknownHost", "RenderingFailed", "SignatureRefused", "DifferenceStays"]
     {
         assert!(reasons.contains(known), "{known}: {reasons:?}");
     }

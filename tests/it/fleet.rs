@@ -155,6 +155,7 @@ pub(crate) fn followed() -> RepositoryStatus {
         history_length: None,
         applications: 1,
         message: String::new(),
+        reason: String::new(),
         fetched_at: None,
         next_fetch: None,
         keys: Vec::new(),

@@ -65,6 +65,7 @@ fn busy_agent() -> sample::Agent {
         history_length: None,
         applications: 2,
         message: "could not fetch".to_owned(),
+        reason: "TimedOut".to_owned(),
         fetched_at: Some(before(40)),
         next_fetch: None,
         keys: Vec::new(),

@@ -325,6 +325,7 @@ pub(crate) fn many(count: usize) -> (Vec<Application>, Vec<RepositoryStatus>) {
         history_length: None,
         applications: count / 5,
         message: String::new(),
+        reason: String::new(),
         fetched_at: Some(sample::NOW),
         next_fetch: Some(sample::NOON),
         keys: vec!["the SSH key /etc/driftless/id logs in".to_owned()],

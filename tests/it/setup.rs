@@ -46,10 +46,10 @@ fn init_writes_a_configuration_that_is_checked() {
     let (file, token) = (file.to_str().unwrap(), token.to_str().unwrap());
     fs::write(token, "t").unwrap();
     let url = "https://git.example.com/me/infra.git";
-    let arguments = ["init", url, "--path", "sites", "--token-file", token, "--output", file];
+    let arguments = ["init", url, "--path", "sites", "--token-file", token, "--output", file, "--no-check"];
     let (code, text, error) = driftless(&arguments);
     assert_eq!((code, error.as_str()), (0, ""));
-    assert!(text.contains(&format!("driftless doctor --config {file}")), "{text}");
+    assert!(text.contains(&format!("driftless run --config {file}")), "{text}");
     assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
     let written = fs::read_to_string(file).unwrap();
     assert!(
@@ -67,6 +67,11 @@ fn init_writes_a_configuration_that_is_checked() {
         driftless(&["init", "https://me:hunter2@git.example.com/a.git", "--output", file, "--force"]);
     assert!(secret.0 == 2 && !secret.2.contains("hunter2"), "{secret:?}");
     assert_eq!(fs::read_to_string(file).unwrap(), written, "it was not touched");
+
+    let (code, text, error) = driftless(&["init", "/no/such/infra.git", "--output", file, "--force"]);
+    assert_eq!((code, error.as_str()), (1, ""), "{text}");
+    assert!(text.starts_with(&format!("wrote {file}\n")) && text.contains("correct `url`"), "{text}");
+    assert!(text.contains(&format!("driftless doctor --config {file}")), "{text}");
 }
 
 #[test]
@@ -220,11 +225,36 @@ fn doctor_names_each_problem_with_its_remedy() {
     assert!(git.0 == "ok" && git.1.contains("the newest commit is"), "{git:?}");
     assert!(!state.join("lock").exists() && !state.join("mirrors").exists(), "nothing was changed");
 
-    let (_, checks) = run(&url, "nothing");
-    let git = &checks["repository infra"];
-    assert!(git["result"] == "fail" && git["message"].as_str().unwrap().contains("nothing"), "{git}");
-    let (_, checks) = run("/no/such/repository.git", "main");
-    assert_eq!(checks["repository repository"]["result"], "fail");
+    let empty = result("applications of infra");
+    assert!(empty.0 == "warn" && empty.1.contains("push a folder"), "{empty:?}");
+
+    for (url, branch, cause, remedy) in [
+        (&*url, "nothing", "BranchNotFound", "git ls-remote --heads"),
+        ("/no/such/infra.git", "main", "RepositoryNotFound", "correct `url`"),
+        ("https://git.invalid/infra.git", "main", "UnknownHost", "getent hosts"),
+        ("ssh://git@localhost/infra.git", "main", "HostKeyUnknown", "auth.hostKeys"),
+    ] {
+        let (_, checks) = run(url, branch);
+        let git = &checks["repository infra"];
+        assert_eq!(git["result"], "fail", "{git}");
+        assert_eq!(git["explained"], format!("docs/troubleshooting.md#{cause}"), "{git}");
+        assert!(git["help"].as_str().unwrap().contains(remedy), "{git}");
+    }
+}
+
+#[test]
+fn doctor_finds_a_folder_without_applications() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = repository(folder.path());
+    let state = folder.path().join("state");
+    let (code, checks) = doctor(&[&url, "--path", "site", "--state-dir", state.to_str().unwrap()]);
+    assert_eq!(code, 1);
+    let found = &checks["applications of infra"];
+    assert!(
+        found["result"] == "fail" && found["message"].as_str().unwrap().contains("`site` does not exist"),
+        "{found}"
+    );
+    assert_eq!(found["explained"], "docs/troubleshooting.md#errors-with-file-and-line");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use driftless_config as config;
 use driftless_config::Verify;
 use driftless_docker::{ChangedBy, Docker, EventDelivery, SimulatedEngine, UserAction};
 use driftless_files::{Files, MemoryFiles};
-use driftless_git::{Checkout, CommitSource, Error};
+use driftless_git::{self as git, Checkout, CommitSource, Error};
 use driftless_model::{
     Actor, ActorKind, Adopt, AgentId, AppName, Application, Cause, CommitId, CommitInfo, ConditionStatus,
     ContainerId, DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, OnFailure, Policy, RepoUrl,
@@ -78,11 +78,15 @@ impl Git {
             None => it.commits.last(),
             Some(id) => it.commits.iter().find(|(commit, _)| commit.id == *id),
         };
-        let missing = || Error::Rejected { doing: "read".into(), message: "no such commit".into() };
+        let missing = || failed(git::Cause::CommitNotFound, "read", "no such commit".to_owned());
         let (commit, files) = found.ok_or_else(missing)?;
         let rewritten = it.rewritten;
         Ok(Checkout { commit: commit.clone(), files: Arc::clone(files), rewritten, tag: None })
     }
+}
+
+fn failed(cause: git::Cause, doing: &str, message: String) -> Error {
+    Error { cause, doing: doing.to_owned(), message, retry_after: None }
 }
 
 impl CommitSource for Git {
@@ -90,7 +94,7 @@ impl CommitSource for Git {
         sleep(Duration::from_millis(20)).await;
         if self.0.lock().unwrap().is_down {
             let message = "connection refused".into();
-            return Err(Error::Transient { doing: "fetch".into(), message, retry_after: None });
+            return Err(failed(git::Cause::ServerFailed, "fetch", message));
         }
         self.checkout(None)
     }

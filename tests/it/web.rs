@@ -504,6 +504,7 @@ async fn repository_errors_are_shown_without_applications() {
         history_length: None,
         applications: 0,
         message: message.to_owned(),
+        reason: String::new(),
         fetched_at: None,
         next_fetch: None,
         keys: Vec::new(),

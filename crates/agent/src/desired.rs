@@ -64,7 +64,7 @@ pub(crate) struct Rendered {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RepositoryState {
     /// Why the last fetch failed, if it failed.
-    pub(crate) error: Option<String>,
+    pub(crate) error: Option<FetchFailure>,
     /// Number of consecutive failed fetches.
     pub(crate) failures: u32,
     pub(crate) next_fetch: Option<Timestamp>,
@@ -78,6 +78,15 @@ pub(crate) struct RepositoryState {
     pub(crate) rejected: Option<Arc<RejectedCommit>>,
     /// A commit that no webhook announced, although the repository has a webhook.
     pub(crate) missed: Option<Missed>,
+}
+
+/// Why the newest commit of a repository could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FetchFailure {
+    /// The reason of the condition `SourceReady`: the cause of the error of Git.
+    pub(crate) reason: &'static str,
+    /// The error as a sentence.
+    pub(crate) message: String,
 }
 
 /// Whether Git still has the application.

@@ -175,7 +175,10 @@ impl Publisher {
         let first_error = desired.findings().find(|finding| finding.is_error()).map(ToString::to_string);
         let rejected = desired.rejected().map(|rejected| rejected.sentence());
         let held = inputs.revisions.held().map(|held| held.sentence(inputs.context.name()));
-        let reason = first_error.or(rejected).or(held).or_else(|| desired.repository().error.clone());
+        let reason = first_error
+            .or(rejected)
+            .or(held)
+            .or_else(|| desired.repository().error.as_ref().map(|error| error.message.clone()));
         self.status = ApplicationStatus {
             observed_generation: self.generation,
             answered: self.answered(desired),

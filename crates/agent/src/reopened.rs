@@ -1,7 +1,7 @@
 //! A repository that is set up again until that succeeds.
 
 use driftless_config::Verify;
-use driftless_git::{Checkout, CommitSource, Error, Repository, RepositoryOptions};
+use driftless_git::{Cause, Checkout, CommitSource, Error, Repository, RepositoryOptions};
 use driftless_model::CommitId;
 use tokio::sync::OnceCell;
 
@@ -26,7 +26,8 @@ impl ReopenedSource {
         let open = || async {
             let options = self.options.clone();
             tokio::task::spawn_blocking(move || Repository::open(options)).await.unwrap_or_else(|error| {
-                Err(Error::Damaged { doing: "open the mirror".into(), message: error.to_string() })
+                let (doing, message) = ("open the mirror".to_owned(), error.to_string());
+                Err(Error { cause: Cause::Interrupted, doing, message, retry_after: None })
             })
         };
         self.opened.get_or_try_init(open).await

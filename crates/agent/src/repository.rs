@@ -22,7 +22,7 @@ use driftless_store::{KnownApplication, Store};
 
 use crate::{
     deliveries::{DeliveryTracker, Newness},
-    desired::{Rendered, RepositoryState},
+    desired::{FetchFailure, Rendered, RepositoryState},
     error::chain,
     host_values::{ReadValues, ValueReader},
     render::{AcceptedCommit, RenderedCommit, render_all},
@@ -399,7 +399,10 @@ impl<S: CommitSource> RepositoryTask<S> {
             Ok(rendered) => rendered,
             Err(error) => {
                 tracing::error!(repository = self.settings.name, %error, "the rendering of a commit panicked");
-                self.change_state(|state| state.error = Some("rendering failed; see the agent's log".into()));
+                let message = "rendering failed; see the agent's log".to_owned();
+                self.change_state(|state| {
+                    state.error = Some(FetchFailure { reason: "RenderingFailed", message });
+                });
                 return Ok(());
             }
         };
@@ -445,19 +448,22 @@ impl<S: CommitSource> RepositoryTask<S> {
     /// Publishes that a fetch failed. Returns the pause before the next one.
     fn fail(&self, error: &git::Error) -> Duration {
         let failures = self.view.borrow().state.failures.saturating_add(1);
-        let pause = match error {
-            git::Error::Transient { retry_after, .. } => {
-                fetch_delay(failures, self.seed()).max(retry_after.unwrap_or_default())
-            }
-            git::Error::Rejected { .. } | git::Error::Damaged { .. } => {
-                poll_with_jitter(self.settings.poll, self.seed())
-            }
+        let pause = match error.cause.retry() {
+            git::Retry::Soon => fetch_delay(failures, self.seed()).max(error.retry_after.unwrap_or_default()),
+            git::Retry::AtPoll => poll_with_jitter(self.settings.poll, self.seed()),
         };
-        let error = chain(error);
-        tracing::warn!(repository = self.settings.name, error, attempt = failures, "could not fetch");
+        let failure = FetchFailure { reason: error.cause.as_str(), message: chain(error) };
+        let FetchFailure { reason, message } = &failure;
+        tracing::warn!(
+            repository = self.settings.name,
+            reason,
+            error = message,
+            attempt = failures,
+            "could not fetch"
+        );
         let next_fetch = self.clock.now().after(pause);
         self.change_state(|state| {
-            state.error = Some(error);
+            state.error = Some(failure);
             state.failures = failures;
             state.next_fetch = Some(next_fetch);
         });

@@ -10,7 +10,10 @@ use driftless_model::{
 use driftless_plan::{Plan, followed_images, image_update_status};
 
 use crate::{
-    context::AppContext, desired::Desired, revisions::Revisions, state_loss::loss_advice,
+    context::AppContext,
+    desired::{Desired, FetchFailure},
+    revisions::Revisions,
+    state_loss::loss_advice,
     target_revision::TargetRevision,
 };
 
@@ -121,9 +124,9 @@ impl StatusInputs<'_> {
                 "the history was rewritten; the new one is followed",
             ),
             None => Statement::new(ConditionStatus::True, "Fetched", ""),
-            Some(error) => {
+            Some(FetchFailure { reason, message }) => {
                 let next = repository.next_fetch.map(|at| format!("; next try at {at}")).unwrap_or_default();
-                Statement::new(ConditionStatus::False, "FetchFailed", format!("{error}{next}"))
+                Statement::new(ConditionStatus::False, reason, format!("{message}{next}"))
             }
         }
     }
@@ -308,7 +311,8 @@ impl StatusInputs<'_> {
             if is_stale && status.pin.is_none() {
                 status.sync = status.sync.max(SyncStatus::Unknown);
             }
-            status.message = join(&status.message, &format!("the last good commit is kept: {error}"));
+            status.message =
+                join(&status.message, &format!("the last good commit is kept: {}", error.message));
         }
     }
 }

@@ -74,7 +74,13 @@ impl<S> FollowedRepository<S> {
             commit: view.commit.clone(),
             history_length: view.history_length,
             applications: view.applications.len(),
-            message: error.or_else(rejected).or_else(finding).or_else(unread).unwrap_or_default(),
+            reason: error.as_ref().map_or("", |error| error.reason).to_owned(),
+            message: error
+                .map(|error| error.message)
+                .or_else(rejected)
+                .or_else(finding)
+                .or_else(unread)
+                .unwrap_or_default(),
             fetched_at: view.state.fetched_at,
             next_fetch: view.state.next_fetch,
             keys: self.settings.keys(),

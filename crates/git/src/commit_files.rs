@@ -95,7 +95,7 @@ impl CommitFiles {
     ) -> Result<T, ReadError> {
         let mut handle: MutexGuard<'_, Handle> = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         let damaged = |message| Err(ReadError::Damaged { path: path.to_owned(), message });
-        let Damage(message) = match read(&handle) {
+        let Damage { message, .. } = match read(&handle) {
             Ok(done) => return done,
             Err(damage) => damage,
         };
@@ -104,7 +104,7 @@ impl CommitFiles {
             *handle = fresh;
             read(&handle)
         });
-        again.unwrap_or_else(|Damage(message)| {
+        again.unwrap_or_else(|Damage { message, .. }| {
             mirror.suspect(message.clone());
             damaged(message)
         })
@@ -155,7 +155,7 @@ impl fmt::Debug for CommitFiles {
 impl Handle {
     fn open(mirror: &Mirror, commit: ObjectId) -> Result<Self, Damage> {
         let repo = mirror.repository()?;
-        let repo = repo.ok_or_else(|| Damage("the mirror is not there".to_owned()))?;
+        let repo = repo.ok_or_else(|| Damage::new("the mirror is not there"))?;
         let root = repo.find_commit(commit).and_then(|it| it.tree_id().map(gix::Id::detach));
         let root = root.map_err(|error| damage(&format!("read the commit {commit}"), &error))?;
         Ok(Self { repo, root, folders: RefCell::default() })

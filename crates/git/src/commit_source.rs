@@ -1,10 +1,12 @@
-//! The interface through which the agent fetches and reads commits, and the errors of this crate.
+//! The interface through which the agent fetches and reads commits.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc};
 
 use driftless_config::Verify;
 use driftless_files::Files;
 use driftless_model::{CommitId, CommitInfo};
+
+use super::error::Error;
 
 /// A repository that the agent follows.
 pub trait CommitSource: Send + Sync + 'static {
@@ -43,19 +45,4 @@ pub struct Checkout {
     pub rewritten: bool,
     /// The followed tag.
     pub tag: Option<String>,
-}
-
-/// Why an operation failed, sorted by what the agent does next. No message contains a credential.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The server is unreachable, stalls or has an internal error. The agent tries again later.
-    #[error("could not {doing}: {message}")]
-    Transient { doing: String, message: String, retry_after: Option<Duration> },
-    /// The server denies access or the reference does not exist: a user must change something. The agent tries again at
-    /// the next poll.
-    #[error("could not {doing}: {message}")]
-    Rejected { doing: String, message: String },
-    /// The mirror is damaged and could not be cloned again.
-    #[error("could not {doing}: {message}")]
-    Damaged { doing: String, message: String },
 }

@@ -5,6 +5,7 @@
 use gix::{ObjectId, protocol::handshake::Ref};
 
 use super::{
+    error::{Cause, Problem, invalid},
     history,
     remote_client::{self, RefListing},
 };
@@ -43,8 +44,8 @@ pub(super) fn prefixes(reference: &Reference) -> Vec<String> {
     }
 }
 
-/// Picks the configured reference out of a listing. The error is a sentence.
-pub(super) fn choose(reference: &Reference, listing: &RefListing) -> Result<FollowedRef, String> {
+/// Picks the configured reference out of a listing.
+pub(super) fn choose(reference: &Reference, listing: &RefListing) -> Result<FollowedRef, Problem> {
     let hash = listing.hash;
     let named = |name: &str| listing.refs.iter().find(|it| remote_client::name_of(it) == name);
     let target = |found: Option<&Ref>, source: String| {
@@ -66,24 +67,31 @@ pub(super) fn choose(reference: &Reference, listing: &RefListing) -> Result<Foll
                 }
             };
             target(head, source).ok_or_else(|| {
-                "the server names no default branch with commits; is the repository empty?".to_owned()
+                let message = "the server names no default branch with commits; is the repository empty?";
+                Problem::new(Cause::RepositoryEmpty, message)
             })
         }
         Reference::Branch(name) => {
             let full = branch(name);
             target(named(&full), full).ok_or_else(|| match named("HEAD") {
-                Some(Ref::Peeled { .. } | Ref::Direct { .. } | Ref::Symbolic { .. }) => {
-                    format!("the branch `{name}` does not exist on the server; was it deleted or renamed?")
-                }
-                Some(Ref::Unborn { .. }) | None => format!(
-                    "the branch `{name}` does not exist on the server, nor does a default branch; was the \
-                     repository emptied?"
+                Some(Ref::Peeled { .. } | Ref::Direct { .. } | Ref::Symbolic { .. }) => Problem::new(
+                    Cause::BranchNotFound,
+                    format!("the branch `{name}` does not exist on the server; was it deleted or renamed?"),
+                ),
+                Some(Ref::Unborn { .. }) | None => Problem::new(
+                    Cause::RepositoryEmpty,
+                    format!(
+                        "the branch `{name}` does not exist on the server, nor does a default branch; was the \
+                         repository emptied?"
+                    ),
                 ),
             })
         }
         Reference::Tag(name) => {
             let full = tag(name);
-            target(named(&full), full).ok_or_else(|| format!("the tag `{name}` does not exist on the server"))
+            target(named(&full), full).ok_or_else(|| {
+                Problem::new(Cause::TagNotFound, format!("the tag `{name}` does not exist on the server"))
+            })
         }
         Reference::Semver(range) => {
             let found = highest(listing, |version| range.matches(version));
@@ -91,19 +99,21 @@ pub(super) fn choose(reference: &Reference, listing: &RefListing) -> Result<Foll
                 let there = highest(listing, |_| true)
                     .map(remote_client::name_of)
                     .and_then(|it| it.strip_prefix(TAGS));
-                match there {
+                let message = match there {
                     Some(name) => format!("no tag is a version in `{range}`; the highest is `{name}`"),
                     None => {
                         format!("no tag is a version in `{range}`, nor any version such as `v1.2.3` at all")
                     }
-                }
+                };
+                Problem::new(Cause::TagNotFound, message)
             })
         }
         Reference::Commit(id) => {
-            let commit =
-                ObjectId::from_hex(id.as_str().as_bytes()).map_err(|_| format!("`{id}` is no full id"))?;
+            let commit = ObjectId::from_hex(id.as_str().as_bytes())
+                .map_err(|_| invalid(format!("`{id}` is no full id")))?;
             if commit.kind() != hash {
-                return Err(format!("`{id}` is a {} id, and the repository uses {hash}", commit.kind()));
+                let message = format!("`{id}` is a {} id, and the repository uses {hash}", commit.kind());
+                return Err(Problem::new(Cause::CommitNotFound, message));
             }
             Ok(FollowedRef { source: id.to_string(), commit, object: commit, tag: None, hash })
         }
@@ -111,16 +121,18 @@ pub(super) fn choose(reference: &Reference, listing: &RefListing) -> Result<Foll
 }
 
 /// Refuses names that Git would not take; they could be patterns.
-pub(super) fn check(reference: &Reference) -> Result<(), String> {
+pub(super) fn check(reference: &Reference) -> Result<(), Problem> {
     let is_good = |full: String| gix::validate::reference::name(full.as_str().into()).is_ok();
     match reference {
         Reference::Head | Reference::Semver(_) => Ok(()),
         Reference::Branch(name) if is_good(branch(name)) => Ok(()),
         Reference::Tag(name) if is_good(tag(name)) => Ok(()),
-        Reference::Branch(name) => Err(format!("`{name}` is not a valid branch name")),
-        Reference::Tag(name) => Err(format!("`{name}` is not a valid tag name")),
+        Reference::Branch(name) => Err(invalid(format!("`{name}` is not a valid branch name"))),
+        Reference::Tag(name) => Err(invalid(format!("`{name}` is not a valid tag name"))),
         Reference::Commit(id) if ObjectId::from_hex(id.as_str().as_bytes()).is_ok() => Ok(()),
-        Reference::Commit(id) => Err(format!("`{id}` is not the full id of a commit (40 or 64 digits)")),
+        Reference::Commit(id) => {
+            Err(invalid(format!("`{id}` is not the full id of a commit (40 or 64 digits)")))
+        }
     }
 }
 
@@ -161,7 +173,7 @@ mod tests {
         assert_eq!(chosen.commit.to_string(), "3".repeat(40));
         assert_eq!(chosen.spec(), "+refs/heads/main:refs/driftless/tip");
         let error = choose(&Reference::Branch("mai".into()), &listing).err();
-        assert!(error.is_some_and(|it| it.contains("deleted or renamed")));
+        assert!(error.is_some_and(|it| it.cause == Cause::BranchNotFound));
     }
 
     #[test]
@@ -172,7 +184,7 @@ mod tests {
         let of = |range: &str| choose(&Reference::Semver(VersionRange::parse(range).unwrap()), &listing);
         let chosen = of("1.x").unwrap_or_else(|it| panic!("{it}"));
         assert_eq!((chosen.tag.as_deref(), chosen.source.as_str()), (Some("v1.10.0"), "refs/tags/v1.10.0"));
-        assert!(of(">=3").is_err_and(|it| it.contains("the highest is `v2.0.0`")));
+        assert!(of(">=3").is_err_and(|it| it.message.contains("the highest is `v2.0.0`")));
         let none = RefListing { refs: Vec::new(), hash: gix::hash::Kind::Sha1 };
         assert!(choose(&Reference::Semver(VersionRange::parse("*").unwrap()), &none).is_err());
     }

@@ -16,7 +16,11 @@ use base64::{Engine, engine::general_purpose};
 use reqwest::{Client, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
-use super::{commit_source::Error, http, limits::Limits};
+use super::{
+    error::{Cause, Error},
+    http,
+    limits::Limits,
+};
 use driftless_clock::Clock;
 use driftless_config::GithubApp;
 use driftless_model::Timestamp;
@@ -82,10 +86,8 @@ impl AppTokens {
     }
 
     fn request(&self, limits: &Limits, now: Timestamp) -> Result<Token, Error> {
-        let rejected = |message: String| Error::Rejected { doing: DOING.to_owned(), message };
-        let passing =
-            |message: String| Error::Transient { doing: DOING.to_owned(), message, retry_after: None };
-        let jwt = self.jwt(now).map_err(rejected)?;
+        let failed = |cause: Cause, message: &str| cause.error(DOING, message);
+        let jwt = self.jwt(now).map_err(|message| failed(Cause::CredentialsUnreadable, &message))?;
         let url = format!("{}/app/installations/{}/access_tokens", self.app.api, self.app.installation);
         let request = self
             .client
@@ -108,30 +110,40 @@ impl AppTokens {
                 }
                 Ok((response.status(), body))
             })
-            .map_err(|error| passing(error.to_string()))?;
+            .map_err(|error| failed(Cause::ServerFailed, &error.to_string()))?;
         match status {
             StatusCode::CREATED => {}
             StatusCode::UNAUTHORIZED => {
-                return Err(rejected("GitHub does not accept the App's key (401); are `appId` and the private key right, and this machine's clock?".into()));
+                let message = "GitHub does not accept the App's key (401); are `appId` and the private key right, and this \
+                               machine's clock?";
+                return Err(failed(Cause::AuthenticationFailed, message));
             }
             StatusCode::NOT_FOUND => {
-                return Err(rejected(format!("the App has no installation {} (404)", self.app.installation)));
+                let message = format!("the App has no installation {} (404)", self.app.installation);
+                return Err(failed(Cause::InvalidSettings, &message));
             }
             StatusCode::FORBIDDEN => {
-                return Err(rejected("GitHub forbids it (403); is the installation suspended?".into()));
+                let message = "GitHub forbids it (403); is the installation suspended?";
+                return Err(failed(Cause::AccessDenied, message));
             }
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                return Err(passing(format!("the server answered {}", status.as_u16())));
+                return Err(failed(Cause::ServerFailed, &format!("the server answered {}", status.as_u16())));
             }
-            status => return Err(rejected(format!("the server answered {}", status.as_u16()))),
+            status => {
+                return Err(failed(
+                    Cause::ServerRefused,
+                    &format!("the server answered {}", status.as_u16()),
+                ));
+            }
         }
         // The answer holds the token, so nothing of it is repeated.
         let answer: Option<Answer> = serde_json::from_slice(&body).ok();
         let token =
             answer.and_then(|it| Some(Token { expires: Timestamp::parse(&it.expires_at)?, text: it.token }));
-        token
-            .filter(|it| !it.text.is_empty() && !it.text.chars().any(char::is_control))
-            .ok_or_else(|| rejected("the answer is not that of GitHub's API; is `apiUrl` right?".into()))
+        token.filter(|it| !it.text.is_empty() && !it.text.chars().any(char::is_control)).ok_or_else(|| {
+            let message = "the answer is not that of GitHub's API; is `apiUrl` right?";
+            failed(Cause::InvalidSettings, message)
+        })
     }
 
     /// A JSON Web Token (RFC 7519), signed with RS256.

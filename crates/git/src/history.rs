@@ -96,9 +96,11 @@ pub(super) fn verify(repo: &gix::Repository, commit: ObjectId) -> Result<(), Dam
     while let Some(tree) = trees.pop() {
         let mut files = Vec::new();
         let entries = repo.objects.find_tree_iter(&tree, &mut buffer);
-        for entry in entries.map_err(|error| Damage(format!("could not read the folder {tree}: {error}")))? {
+        for entry in
+            entries.map_err(|error| Damage::new(format!("could not read the folder {tree}: {error}")))?
+        {
             let entry =
-                entry.map_err(|error| Damage(format!("could not read the folder {tree}: {error}")))?;
+                entry.map_err(|error| Damage::new(format!("could not read the folder {tree}: {error}")))?;
             let id = entry.oid.to_owned();
             if !seen.insert(id) {
                 continue;
@@ -130,7 +132,7 @@ pub(super) fn verify_all(repo: &gix::Repository) -> Result<(), Damage> {
     }
     let walk = repo.rev_walk(commits.iter().copied()).all();
     for commit in walk.map_err(|error| damage("read the history", &error))? {
-        commit.map_err(|error| Damage(format!("could not read the history: {error}")))?;
+        commit.map_err(|error| Damage::new(format!("could not read the history: {error}")))?;
     }
     commits.into_iter().try_for_each(|it| verify(repo, it))
 }
@@ -170,7 +172,7 @@ pub(super) fn length(
     let walk = repo.rev_walk([tip]).all().map_err(|error| damage("read the history", &error))?;
     let mut counted = 0;
     for commit in walk {
-        commit.map_err(|error| Damage(format!("could not read the history: {error}")))?;
+        commit.map_err(|error| Damage::new(format!("could not read the history: {error}")))?;
         counted += 1;
         if counted > LONGEST {
             return Ok(None);
@@ -185,7 +187,8 @@ pub(super) fn referred(repo: &gix::Repository) -> Result<BTreeSet<ObjectId>, Dam
     let platform = repo.references().map_err(failed)?;
     let mut found = BTreeSet::new();
     for reference in platform.all().map_err(failed)? {
-        let reference = reference.map_err(|error| Damage(format!("could not read a reference: {error}")))?;
+        let reference =
+            reference.map_err(|error| Damage::new(format!("could not read a reference: {error}")))?;
         found.extend(reference.try_id().map(gix::Id::detach));
     }
     Ok(found)
@@ -197,7 +200,8 @@ pub(super) fn kept(repo: &gix::Repository) -> Result<BTreeSet<ObjectId>, Damage>
     let platform = repo.references().map_err(failed)?;
     let mut found = BTreeSet::new();
     for reference in platform.prefixed(KEEP).map_err(failed)? {
-        let reference = reference.map_err(|error| Damage(format!("could not read a reference: {error}")))?;
+        let reference =
+            reference.map_err(|error| Damage::new(format!("could not read a reference: {error}")))?;
         found.extend(reference.try_id().map(gix::Id::detach));
     }
     Ok(found)
@@ -234,7 +238,7 @@ pub(super) fn keep_name(id: ObjectId) -> String {
 }
 
 fn full_name(id: ObjectId) -> Result<FullName, Damage> {
-    FullName::try_from(keep_name(id)).map_err(|error| Damage(format!("{id} is no name: {error}")))
+    FullName::try_from(keep_name(id)).map_err(|error| Damage::new(format!("{id} is no name: {error}")))
 }
 
 /// Commits of `tip` that are not in `hidden`, up to a limit.
@@ -242,7 +246,7 @@ fn count(repo: &gix::Repository, hidden: ObjectId, tip: ObjectId, most: u64) -> 
     let walk = repo.rev_walk([tip]).with_hidden([hidden]).all();
     let mut counted = 0;
     for commit in walk.map_err(|error| damage("read the history", &error))? {
-        commit.map_err(|error| Damage(format!("could not read the history: {error}")))?;
+        commit.map_err(|error| Damage::new(format!("could not read the history: {error}")))?;
         counted += 1;
         if counted >= most {
             break;

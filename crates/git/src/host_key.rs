@@ -9,7 +9,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::credentials::Credentials;
+use super::{
+    credentials::Credentials,
+    error::{Cause, Problem, disk_cause},
+};
 
 /// Begin of the helper's line about the key of the server.
 const SHOWN: &str = "driftless-host-key: ";
@@ -41,10 +44,13 @@ const REFUSALS: &[&str] =
 /// Message of ssh about a key that a line with `@revoked` names.
 const REVOKED: &str = "is marked as revoked";
 
-/// Writes the helper script next to the mirror. The error is a sentence.
-pub(super) fn helper(mirror: &Path) -> Result<PathBuf, String> {
+/// Writes the helper script next to the mirror.
+pub(super) fn helper(mirror: &Path) -> Result<PathBuf, Problem> {
     let path = next_to(mirror, ".ssh-helper");
-    let failed = |error: io::Error| format!("could not write the helper of ssh {}: {error}", path.display());
+    let failed = |error: io::Error| {
+        let message = format!("could not write the helper of ssh {}: {error}", path.display());
+        Problem::new(disk_cause(&error).unwrap_or(Cause::DiskFailed), message)
+    };
     if fs::read(&path).is_ok_and(|it| it == HELPER.as_bytes()) {
         return Ok(path);
     }
@@ -55,41 +61,45 @@ pub(super) fn helper(mirror: &Path) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// The message for a refused host key, with the shown and the known keys. `None` for any other error.
+/// The problem of a refused host key, with the shown and the known keys. `None` for any other error.
 pub(super) fn explain(
     said: &str,
     host: &str,
     port: Option<u16>,
     credentials: &Credentials,
-) -> Option<String> {
+) -> Option<Problem> {
     if !REFUSALS.iter().any(|it| said.contains(it)) {
         return None;
     }
     let shown = said.split("; ").filter_map(|it| it.strip_prefix(SHOWN)).last();
     let shown = shown.map_or_else(|| "a host key".to_owned(), |it| format!("the host key {it}"));
     if said.contains(REVOKED) {
-        return Some(format!(
+        let message = format!(
             "{host} shows {shown}, and `knownHosts` says that this key, or the authority that vouches for it, is \
              revoked; somebody may stand in between. Nothing was sent; put the key that the server's operator \
              publishes now into `knownHosts`"
-        ));
+        );
+        return Some(Problem::new(Cause::HostKeyChanged, message));
     }
     let mut known: Vec<String> = credentials.host_keys().iter().map(|it| format!("{it} (pinned)")).collect();
     if let Some(file) = credentials.known_hosts() {
         known.extend(known_fingerprints(file, host, port));
     }
-    let (known, advice) = if known.is_empty() {
-        ("no key of it is known".to_owned(), "if that is what the server's operator publishes")
+    let (cause, known, advice) = if known.is_empty() {
+        let known = "no key of it is known".to_owned();
+        (Cause::HostKeyUnknown, known, "if that is what the server's operator publishes")
     } else {
         (
+            Cause::HostKeyChanged,
             format!("known is {}", known.join(", ")),
             "if the key was really changed, as the server's operator publishes it",
         )
     };
-    Some(format!(
+    let message = format!(
         "{host} shows {shown}, but {known}; somebody may stand in between. Nothing was sent; {advice}, put it into \
          `knownHosts` or `hostKeys`"
-    ))
+    );
+    Some(Problem::new(cause, message))
 }
 
 /// Whether a file of known hosts trusts an authority that signs the keys of servers.

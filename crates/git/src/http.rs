@@ -15,18 +15,20 @@ use gix_transport::client::blocking_io::http::{
 };
 use reqwest::{
     Client, ClientBuilder, Response, StatusCode, Url,
+    dns::{Addrs, Name, Resolve, Resolving},
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
 };
 
 use super::{
     credentials::Lookup,
+    error::{Cause, Problem, all_causes, invalid, unreadable},
     limits::{Limits, NetworkFailure},
     proxy,
 };
 use driftless_clock::Clock;
 use driftless_config::Proxy;
 use driftless_model::{Timestamp, chain_of_causes};
-use driftless_trust::{Trust, read_certificates};
+use driftless_trust::{CertificateFault, Trust, read_certificates};
 
 /// One connection's view of the client.
 pub(super) struct Http {
@@ -63,21 +65,22 @@ const CONNECT: Duration = Duration::from_secs(10);
 const KEEP_IDLE: Duration = Duration::from_mins(5);
 
 /// A client for `http://`. It trusts nobody, and so needs no certificates on this machine.
-pub(super) fn plain_client(proxy: &Proxy, environment: &Lookup) -> Result<Client, String> {
-    build(proxy::apply(bounded().tls_certs_only([]), proxy, environment)?)
+pub(super) fn plain_client(proxy: &Proxy, environment: &Lookup) -> Result<Client, Problem> {
+    build(proxy::apply(bounded().tls_certs_only([]), proxy, environment).map_err(invalid)?)
 }
 
-/// A client for `https://`, which trusts the authorities of the system and further ones. The error is a
-/// sentence.
+/// A client for `https://`, which trusts the authorities of the system and further ones.
 pub(super) fn secure_client(
     ca_file: Option<&Path>,
     proxy: &Proxy,
     environment: &Lookup,
-) -> Result<Client, String> {
-    let mut builder = proxy::apply(bounded(), proxy, environment)?;
+) -> Result<Client, Problem> {
+    let mut builder = proxy::apply(bounded(), proxy, environment).map_err(invalid)?;
     if let Some(path) = ca_file {
-        let certificates = read_certificates(path).map_err(|error| format!("`caFile`: {error}"))?;
-        builder = builder.tls_backend_preconfigured(Trust::WithSystem.client_config(certificates)?);
+        let certificates =
+            read_certificates(path).map_err(|error| unreadable(format!("`caFile`: {error}")))?;
+        let trust = Trust::WithSystem.client_config(certificates).map_err(unreadable)?;
+        builder = builder.tls_backend_preconfigured(trust);
     }
     build(builder)
 }
@@ -271,12 +274,13 @@ fn bounded() -> ClientBuilder {
     Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
+        .dns_resolver(Arc::new(SystemResolver))
         .connect_timeout(CONNECT)
         .pool_idle_timeout(KEEP_IDLE)
 }
 
-fn build(builder: ClientBuilder) -> Result<Client, String> {
-    builder.build().map_err(|error| format!("could not set up the HTTP client: {}", chain(&error)))
+fn build(builder: ClientBuilder) -> Result<Client, Problem> {
+    builder.build().map_err(|error| invalid(format!("could not set up the HTTP client: {}", chain(&error))))
 }
 
 /// Takes a response that is Git's, and turns any other into a failure.
@@ -331,31 +335,65 @@ fn header_map(lines: impl IntoIterator<Item = impl AsRef<str>>) -> HeaderMap {
 
 pub(super) fn broken(limits: &Limits, error: &reqwest::Error) -> io::Error {
     let text = chain(error);
-    let is_certificate =
-        error.is_connect() && (text.contains("certificate") || text.contains("UnknownIssuer"));
-    limits.fail(if is_certificate {
-        NetworkFailure::Certificate(certificate(&text))
-    } else {
-        NetworkFailure::Connection(text)
+    limits.fail(match all_causes(error).find_map(CertificateFault::of) {
+        Some(fault) => NetworkFailure::Certificate(certificate(fault, &text)),
+        None => NetworkFailure::Connection { cause: connection_cause(error), message: text },
     })
 }
 
+/// The cause of a connection that could not be made, or broke.
+fn connection_cause(error: &reqwest::Error) -> Cause {
+    let known = all_causes(error).find_map(|cause| {
+        if cause.is::<UnknownHost>() {
+            return Some(Cause::UnknownHost);
+        }
+        match cause.downcast_ref::<io::Error>()?.kind() {
+            io::ErrorKind::ConnectionRefused => Some(Cause::ConnectionRefused),
+            io::ErrorKind::TimedOut => Some(Cause::TimedOut),
+            _ => None,
+        }
+    });
+    known.unwrap_or(if error.is_timeout() { Cause::TimedOut } else { Cause::Unreachable })
+}
+
 /// The fault of a certificate, and the remedy.
-fn certificate(text: &str) -> String {
-    let lower = text.to_lowercase();
-    let plain = if lower.contains("notvalidyet") || lower.contains("not valid before") {
-        "the server's certificate is not valid yet; is this machine's clock right?"
-    } else if lower.contains("expired") {
-        "the server's certificate has expired; it must be renewed on the server, unless this machine's clock is wrong"
-    } else if lower.contains("unknownissuer") {
-        "the server's certificate is not trusted: it is issued by an authority that this machine does not know; \
-         name that one's certificate as `caFile`"
-    } else if lower.contains("not valid for name") || lower.contains("notvalidforname") {
-        "the server's certificate is not trusted: it is made out to another name than the URL has"
-    } else {
-        "the server's certificate is not trusted"
+fn certificate(fault: CertificateFault, text: &str) -> String {
+    let plain = match fault {
+        CertificateFault::NotYetValid => {
+            "the server's certificate is not valid yet; is this machine's clock right?"
+        }
+        CertificateFault::Expired => {
+            "the server's certificate has expired; it must be renewed on the server, unless this machine's clock is \
+             wrong"
+        }
+        CertificateFault::UnknownIssuer => {
+            "the server's certificate is not trusted: it is issued by an authority that this machine does not know; \
+             name that one's certificate as `caFile`"
+        }
+        CertificateFault::OtherName => {
+            "the server's certificate is not trusted: it is made out to another name than the URL has"
+        }
+        CertificateFault::Other => "the server's certificate is not trusted",
     };
     format!("{plain} ({text})")
+}
+
+/// Resolves names by the system, with an error of a type of its own.
+struct SystemResolver;
+
+/// A name has no address, or the name server does not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the name of the server has no address ({0})")]
+struct UnknownHost(#[source] io::Error);
+
+impl Resolve for SystemResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await.map_err(UnknownHost)?;
+            let addresses: Addrs = Box::new(found.collect::<Vec<_>>().into_iter());
+            Ok(addresses)
+        })
+    }
 }
 
 /// An error with its causes. reqwest's own first line repeats the URL, which the reader already knows.

@@ -6,7 +6,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `commit_source` | the interface of a followed repository, and the errors |
+//! | `commit_source`, `error` | the interface of a followed repository; its errors and their causes |
 //! | `options`, `repository` | a fetch from the request to the checkout |
 //! | `credentials`, `followed_ref` | the secrets, the reference to follow |
 //! | `limits` | deadline, silence, bytes, cancellation |
@@ -39,6 +39,7 @@ mod commit_files;
 mod commit_source;
 mod credentials;
 mod directory;
+mod error;
 mod followed_ref;
 mod github_app;
 mod history;
@@ -60,9 +61,10 @@ mod server_messages;
 mod signature;
 mod submodules;
 
-pub use commit_source::{Checkout, CommitSource, Error};
+pub use commit_source::{Checkout, CommitSource};
 pub use credentials::{Credentials, Lookup, read_secret};
 pub use directory::Directory;
+pub use error::{Cause, Error, Retry};
 pub use local_repository::LocalRepository;
 pub use options::{FetchPermits, RepositoryOptions};
 pub use repository::Repository;

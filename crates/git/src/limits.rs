@@ -21,6 +21,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::error::Cause;
+
 /// The limits of one operation. Clones share them.
 #[derive(Clone)]
 pub(super) struct Limits {
@@ -59,8 +61,8 @@ pub(super) enum NetworkFailure {
     Certificate(String),
     #[error("the address answers, but not as a Git server (smart HTTP)")]
     NotGit,
-    #[error("{0}")]
-    Connection(String),
+    #[error("{message}")]
+    Connection { cause: Cause, message: String },
 }
 
 /// Cancels the operation when it is dropped: nobody waits for it any more.

@@ -12,7 +12,8 @@ use gix::ObjectId;
 
 use super::{
     commit_files::CommitFiles,
-    commit_source::{Checkout, Error},
+    commit_source::Checkout,
+    error::{Cause, Error},
     history,
     index_tree::{self, Conflict},
     mirror::{Damage, Mirror},
@@ -30,7 +31,8 @@ impl LocalRepository {
     /// Finds the repository that a folder belongs to.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let path = folder.to_owned();
-        let rejected = |message| Error::Rejected { doing: format!("open {}", folder.display()), message };
+        let missing =
+            |message: String| Cause::RepositoryNotFound.error(format!("open {}", folder.display()), message);
         let isolated = gix::open::Options::isolated;
         let trust = gix::sec::trust::Mapping { full: isolated(), reduced: isolated() };
         let repo = gix::ThreadSafeRepository::discover_opts(
@@ -40,8 +42,8 @@ impl LocalRepository {
         );
         match repo {
             Ok(repo) => Ok(Self { repo: repo.to_thread_local(), path }),
-            Err(_) if !folder.is_dir() => Err(rejected("there is no such folder".to_owned())),
-            Err(error) => Err(rejected(format!("it is no Git repository: {error}"))),
+            Err(_) if !folder.is_dir() => Err(missing("there is no such folder".to_owned())),
+            Err(error) => Err(missing(format!("it is no Git repository: {error}"))),
         }
     }
 
@@ -67,9 +69,8 @@ impl LocalRepository {
     /// branch that only the remote `origin` has is found too.
     pub fn commit(&self, revision: &str) -> Result<Checkout, Error> {
         let commit = self.find(revision)?;
-        let damaged = |damage: Damage| Error::Damaged {
-            doing: format!("read {revision} in {}", self.path.display()),
-            message: damage.0,
+        let damaged = |damage: Damage| {
+            damage.cause.error(format!("read {revision} in {}", self.path.display()), damage.message)
         };
         let info = history::commit_info(&self.repo, commit).map_err(damaged)?;
         let mirror = Arc::new(Mirror::reading(self.repo.common_dir().to_owned()));
@@ -86,9 +87,9 @@ impl LocalRepository {
     /// those of the checked-out commit.
     pub fn index(&self) -> Result<Arc<dyn Files>, Error> {
         let doing = || format!("read the index of {}", self.path.display());
-        let damaged = |damage: Damage| Error::Damaged { doing: doing(), message: damage.0 };
+        let damaged = |damage: Damage| damage.cause.error(doing(), damage.message);
         let index = self.repo.try_index();
-        let index = index.map_err(|error| damaged(Damage(remote_client::causes(&error))))?;
+        let index = index.map_err(|error| damaged(Damage::new(remote_client::causes(&error))))?;
         let Some(index) = index else {
             let no_commit = self.repo.head().is_ok_and(|head| head.is_unborn());
             if !no_commit {
@@ -100,9 +101,9 @@ impl LocalRepository {
         };
         let repo = self.repo.clone().with_object_memory();
         let root = index_tree::write_tree(&repo, &index).map_err(damaged)?;
-        let root = root.map_err(|Conflict(path)| Error::Rejected {
-            doing: doing(),
-            message: format!("`{path}` has a merge conflict; resolve it and run `git add`"),
+        let root = root.map_err(|Conflict(path)| {
+            let message = format!("`{path}` has a merge conflict; resolve it and run `git add`");
+            Cause::MergeConflict.error(doing(), message)
         })?;
         Ok(Arc::new(CommitFiles::of_tree(repo, root)))
     }
@@ -110,35 +111,33 @@ impl LocalRepository {
     /// The commit at which two lines of history parted.
     pub fn merge_base(&self, one: &str, other: &str) -> Result<String, Error> {
         let (first, second) = (self.find(one)?, self.find(other)?);
-        let rejected = |message: String| Error::Rejected {
-            doing: format!("find where {one} and {other} parted"),
-            message,
+        let missing = |message: String| {
+            Cause::CommitNotFound.error(format!("find where {one} and {other} parted"), message)
         };
         match self.repo.merge_base(first, second) {
             Ok(Some(base)) => Ok(base.to_string()),
-            Ok(None) => Err(rejected(
+            Ok(None) => Err(missing(
                 "they have no commit in common here; in a shallow clone, fetch the whole history".to_owned(),
             )),
-            Err(error) => Err(rejected(remote_client::causes(&error))),
+            Err(error) => Err(missing(remote_client::causes(&error))),
         }
     }
 
     fn find(&self, revision: &str) -> Result<ObjectId, Error> {
-        let rejected = |message: String| Error::Rejected {
-            doing: format!("find `{revision}` in {}", self.path.display()),
-            message,
+        let missing = |message: String| {
+            Cause::CommitNotFound.error(format!("find `{revision}` in {}", self.path.display()), message)
         };
         let named = |name: &str| self.repo.rev_parse_single(name).map(gix::Id::detach);
         let found = named(revision)
             .or_else(|error| named(&format!("refs/remotes/origin/{revision}")).map_err(|_| error));
         let id = found.map_err(|_| {
-            rejected(
+            missing(
                 "there is no such commit, branch or tag here; a clone for CI may have to fetch it first \
                  (`git fetch origin REF`, or a checkout with the whole history)"
                     .to_owned(),
             )
         })?;
         let object = self.repo.find_object(id).and_then(|it| it.peel_to_kind(gix::objs::Kind::Commit));
-        object.map(|it| it.id).map_err(|error| rejected(format!("it is no commit: {error}")))
+        object.map(|it| it.id).map_err(|error| missing(format!("it is no commit: {error}")))
     }
 }

@@ -14,6 +14,8 @@ use std::{
 use driftless_model::Timestamp;
 use gix::ObjectId;
 
+use super::error::{Cause, Problem, disk_cause};
+
 /// A folder `<mirror>`, with `<mirror>.lock`, `<mirror>.new` and `<mirror>.old` next to it.
 pub(super) struct Mirror {
     path: PathBuf,
@@ -30,10 +32,13 @@ pub(super) struct Lock {
     file: File,
 }
 
-/// The mirror is damaged. The message is one sentence.
+/// The mirror is damaged, or its disk is full. The message is one sentence.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Damage(pub(super) String);
+#[error("{message}")]
+pub(super) struct Damage {
+    pub(super) cause: Cause,
+    pub(super) message: String,
+}
 
 /// The memory limit for one object or the table of all objects: a hostile pack of 2 MB can contain an object of 2 GB.
 const ALLOCATION_LIMIT: &str = "gitoxide.objects.allocLimit=268435456";
@@ -44,10 +49,25 @@ const THREADS: &str = "pack.threads=2";
 /// The age from which on a lock file is removed. Writes hold one for milliseconds.
 const OLD_LOCK: Duration = Duration::from_mins(1);
 
+impl Damage {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self { cause: Cause::RepositoryDamaged, message: message.into() }
+    }
+
+    /// After an error of the file system.
+    pub(super) fn of_disk(doing: &str, error: &io::Error) -> Self {
+        let cause = disk_cause(error).unwrap_or(Cause::RepositoryDamaged);
+        Self { cause, message: format!("could not {doing}: {error}") }
+    }
+}
+
 impl Mirror {
-    /// Locks the mirror for this process and removes the leftovers of a killed one. The error is a sentence.
-    pub(super) fn open(path: PathBuf) -> Result<(Self, Lock), String> {
-        let failed = |error: io::Error| format!("could not prepare the mirror {}: {error}", path.display());
+    /// Locks the mirror for this process and removes the leftovers of a killed one.
+    pub(super) fn open(path: PathBuf) -> Result<(Self, Lock), Problem> {
+        let failed = |error: io::Error| {
+            let message = format!("could not prepare the mirror {}: {error}", path.display());
+            Problem::new(disk_cause(&error).unwrap_or(Cause::DiskFailed), message)
+        };
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(failed)?;
         }
@@ -56,7 +76,8 @@ impl Mirror {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(format!("the mirror {} is in use by another process", path.display()));
+                let message = format!("the mirror {} is in use by another process", path.display());
+                return Err(Problem::new(Cause::MirrorInUse, message));
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
@@ -116,7 +137,7 @@ impl Mirror {
     /// Creates an empty repository next to the mirror.
     pub(super) fn create_replacement(&self, hash: gix::hash::Kind) -> Result<gix::Repository, Damage> {
         let path = with_suffix(&self.path, ".new");
-        remove(&path).map_err(|error| Damage(format!("could not clear {}: {error}", path.display())))?;
+        remove(&path).map_err(|error| Damage::of_disk(&format!("clear {}", path.display()), &error))?;
         let options = gix::create::Options { object_hash: Some(hash), ..gix::create::Options::default() };
         gix::ThreadSafeRepository::init_opts(&path, gix::create::Kind::Bare, options, open_options())
             .map_err(|error| damage("create a repository", &error))?;
@@ -183,14 +204,15 @@ impl Drop for Lock {
 
 /// Turns an error of gix into [`Damage`].
 pub(super) fn damage(doing: &str, error: &gix::Error) -> Damage {
-    Damage(format!("could not {doing}: {}", super::remote_client::causes(error)))
+    let cause = super::remote_client::disk_cause_of(error).unwrap_or(Cause::RepositoryDamaged);
+    Damage { cause, message: format!("could not {doing}: {}", super::remote_client::causes(error)) }
 }
 
 fn open(path: &Path) -> Result<gix::Repository, Damage> {
     let opened = open_options().open(path).map_err(|error| damage("open the mirror", &error))?;
     // gix only needs it when it writes a pack, which then fails each time.
     if !path.join("objects").join("pack").is_dir() {
-        return Err(Damage("the folder of the packs is missing".to_owned()));
+        return Err(Damage::new("the folder of the packs is missing"));
     }
     Ok(opened.to_thread_local())
 }
@@ -263,7 +285,7 @@ mod tests {
     fn mirror_is_locked_for_one_process() {
         let dir = tempfile::tempdir().unwrap();
         let (_reader, first) = Mirror::open(dir.path().join("m")).unwrap();
-        assert!(Mirror::open(dir.path().join("m")).is_err_and(|it| it.contains("in use")));
+        assert!(Mirror::open(dir.path().join("m")).is_err_and(|it| it.cause == Cause::MirrorInUse));
         drop(first);
         assert!(Mirror::open(dir.path().join("m")).is_ok());
     }

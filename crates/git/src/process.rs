@@ -26,6 +26,7 @@ use tokio::{
 
 use super::{
     credentials::Credentials,
+    error::{Cause, Problem, invalid, unreadable},
     host_key,
     limits::{BlockingStream, Limits},
 };
@@ -54,21 +55,21 @@ const GRACE: Duration = Duration::from_secs(2);
 
 const BUFFER: usize = 64 * 1024;
 
-/// Starts `ssh`. The error is a sentence.
+/// Starts `ssh`.
 pub(super) fn ssh(
     target: &SshTarget<'_>,
     credentials: &Credentials,
     mirror: &Path,
     limits: &Limits,
-) -> Result<(Box<dyn Transport>, Process), String> {
+) -> Result<(Box<dyn Transport>, Process), Problem> {
     let known_hosts = credentials.known_hosts();
     if known_hosts.is_none() && credentials.host_keys().is_empty() {
-        return Err(
+        return Err(Problem::new(
+            Cause::HostKeyUnknown,
             "no key of the server is known, so it could be anybody; put the fingerprint that it publishes \
-                    into `auth.hostKeys`, or its key (`ssh-keyscan` shows it; compare!) into a file and set \
-                    `auth.knownHosts`"
-                .to_owned(),
-        );
+             into `auth.hostKeys`, or its key (`ssh-keyscan` shows it; compare!) into a file and set \
+             `auth.knownHosts`",
+        ));
     }
     let helper = host_key::helper(mirror)?;
     let mut command = Command::new("ssh");
@@ -90,7 +91,7 @@ pub(super) fn ssh(
     command.arg(format!("-oKnownHostsCommand=/bin/sh {} host-key %I %t %f %H %K", quoted(&helper)?));
     command.env("DRIFTLESS_PINS", credentials.host_keys().join(" "));
     command.arg(format!("-oConnectTimeout={}", limits.idle().as_secs().max(1)));
-    match credentials.passphrase()? {
+    match credentials.passphrase().map_err(unreadable)? {
         Some((name, value)) => {
             command.env(name, value).env("SSH_ASKPASS", &helper).env("SSH_ASKPASS_REQUIRE", "force");
             // Older ones ask the helper only where they think that there is a display, and try three times.
@@ -118,9 +119,10 @@ pub(super) fn ssh(
 }
 
 /// Starts `git upload-pack` on a repository of this machine.
-pub(super) fn local(path: &Path, limits: &Limits) -> Result<(Box<dyn Transport>, Process), String> {
+pub(super) fn local(path: &Path, limits: &Limits) -> Result<(Box<dyn Transport>, Process), Problem> {
     if !path.is_dir() {
-        return Err(format!("{} is not a folder", path.display()));
+        let message = format!("{} is not a folder", path.display());
+        return Err(Problem::new(Cause::RepositoryNotFound, message));
     }
     let mut command = Command::new("git");
     command.args(["upload-pack", "--"]).arg(path);
@@ -181,18 +183,21 @@ fn start(
     program: &str,
     path: &str,
     limits: &Limits,
-) -> Result<(Box<dyn Transport>, Process), String> {
+) -> Result<(Box<dyn Transport>, Process), Problem> {
     let _guard = limits.runtime().enter();
     command.env("GIT_PROTOCOL", "version=2").env("LC_ALL", "C");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("the program `{program}` is needed for this and is not installed"),
-        _ => format!("could not start `{program}`: {error}"),
+        io::ErrorKind::NotFound => {
+            let message = format!("the program `{program}` is needed for this and is not installed");
+            Problem::new(Cause::ProgramMissing, message)
+        }
+        _ => Problem::new(Cause::Interrupted, format!("could not start `{program}`: {error}")),
     })?;
     let (Some(input), Some(output), Some(errors)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
-        return Err(format!("`{program}` has no pipes"));
+        return Err(Problem::new(Cause::Interrupted, format!("`{program}` has no pipes")));
     };
     let said = Arc::new(Mutex::new(String::new()));
     let listener = limits.runtime().spawn(listen(errors, Arc::clone(&said)));
@@ -220,13 +225,16 @@ async fn listen(mut errors: ChildStderr, said: Arc<Mutex<String>>) {
 }
 
 /// A key that needs a passphrase, without one, ends in "permission denied", which would lead people astray.
-fn check_key(path: &Path, credentials: &Credentials) -> Result<(), String> {
+fn check_key(path: &Path, credentials: &Credentials) -> Result<(), Problem> {
     let name = path.display();
-    let bytes = std::fs::read(path).map_err(|error| format!("could not read the SSH key {name}: {error}"))?;
-    if is_encrypted(&String::from_utf8_lossy(&bytes)) && credentials.passphrase()?.is_none() {
-        return Err(format!(
+    let bytes = std::fs::read(path)
+        .map_err(|error| unreadable(format!("could not read the SSH key {name}: {error}")))?;
+    if is_encrypted(&String::from_utf8_lossy(&bytes))
+        && credentials.passphrase().map_err(unreadable)?.is_none()
+    {
+        return Err(unreadable(format!(
             "the SSH key {name} is protected by a passphrase; set `auth.sshPassphraseFile` or `auth.sshPassphraseEnv`"
-        ));
+        )));
     }
     Ok(())
 }
@@ -244,17 +252,18 @@ fn is_encrypted(text: &str) -> bool {
     bytes.strip_prefix(MAGIC).is_some_and(|it| !it.starts_with(NO_CIPHER))
 }
 
-fn check_readable(what: &str, path: &Path) -> Result<(), String> {
+fn check_readable(what: &str, path: &Path) -> Result<(), Problem> {
     std::fs::File::open(path)
         .map(drop)
-        .map_err(|error| format!("could not read the {what} {}: {error}", path.display()))
+        .map_err(|error| unreadable(format!("could not read the {what} {}: {error}", path.display())))
 }
 
 /// A path as a value of `ssh_config(5)`: in quotes, for blanks, and with `%` doubled, which would otherwise begin a
 /// token.
-fn quoted(path: &Path) -> Result<String, String> {
+fn quoted(path: &Path) -> Result<String, Problem> {
     let text = path.to_str().filter(|it| !it.contains(['"', '$', '\n'])).ok_or_else(|| {
-        format!("the path {} has a character that ssh cannot take (a quote or a dollar sign)", path.display())
+        let shown = path.display();
+        invalid(format!("the path {shown} has a character that ssh cannot take (a quote or a dollar sign)"))
     })?;
     Ok(format!("\"{}\"", text.replace('%', "%%")))
 }

@@ -2,7 +2,10 @@
 //!
 //! Everything here blocks, within [`Limits`]. Errors are sorted by what the agent does next.
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
 
 use driftless_model::{RepoUrl, join_causes};
 use gix::{
@@ -10,7 +13,7 @@ use gix::{
     protocol::handshake::Ref,
     remote::{
         Direction,
-        fetch::{Status, Tags},
+        fetch::{Shallow, Status, Tags},
     },
 };
 use gix_transport::{
@@ -20,8 +23,8 @@ use gix_transport::{
 use reqwest::Client;
 
 use super::{
-    commit_source::Error,
     credentials::{Account, Credentials},
+    error::{Cause, Error, Problem, all_causes, disk_cause, invalid, unreadable},
     github_app::AppTokens,
     host_key,
     http::{self, Http},
@@ -65,59 +68,63 @@ struct OpenConnection {
 /// gix wants one, although the transport has its own; this one can always be parsed.
 const UNUSED_URL: &str = "file:///mirror";
 
-/// The disk of the mirrors is full, over its quota, read-only or failing, as the kernel numbers it.
-const LOCAL_FAULTS: &[&str] = &["(os error 28)", "(os error 122)", "(os error 30)", "(os error 5)"];
+const NO_SUCH_COMMIT: &str = "the server has no such commit, or does not serve commits by their id";
 
-/// Messages of `ssh`, `git` or a forge after which another try cannot succeed without a change.
-const REFUSALS: &[&str] = &[
-    "permission denied",
-    "host key verification failed",
-    "remote host identification has changed",
-    "not appear to be a git repository",
-    "not a git repository",
-    "repository not found",
-    "dubious ownership",
-    "access denied",
-    "unauthorized",
-    "cannot find repository",
-    "not our ref",
-    "no such identity",
-    "unprotected private key",
-    "could not be found",
-    "does not exist",
+/// Messages of `ssh`, of `git` and of forges over their channel, which have no other form, with their causes. The first one that
+/// a text contains counts.
+const MESSAGES: &[(&str, Cause)] = &[
+    ("could not resolve hostname", Cause::UnknownHost),
+    ("connection refused", Cause::ConnectionRefused),
+    ("timed out", Cause::TimedOut),
+    ("no route to host", Cause::Unreachable),
+    ("network is unreachable", Cause::Unreachable),
+    ("connection reset", Cause::Unreachable),
+    ("connection closed by", Cause::Unreachable),
+    ("no such identity", Cause::CredentialsUnreadable),
+    ("unprotected private key", Cause::CredentialsUnreadable),
+    ("dubious ownership", Cause::AccessDenied),
+    ("permission denied", Cause::AuthenticationFailed),
+    ("unauthorized", Cause::AuthenticationFailed),
+    ("access denied", Cause::AccessDenied),
+    ("not appear to be a git repository", Cause::RepositoryNotFound),
+    ("not a git repository", Cause::RepositoryNotFound),
+    ("repository not found", Cause::RepositoryNotFound),
+    ("cannot find repository", Cause::RepositoryNotFound),
+    ("could not be found", Cause::RepositoryNotFound),
+    ("does not exist", Cause::RepositoryNotFound),
 ];
 
 impl RemoteClient {
-    /// Fails for contradictory options. The error is a sentence.
+    /// Fails for contradictory options.
     pub(super) fn new(
         remote: RepoUrl,
         credentials: Credentials,
         reach: ConnectOptions<'_>,
         clock: Clock,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Problem> {
         let ConnectOptions { ca_file, proxy, mirror } = reach;
         let kind = remote.kind();
         if credentials.has_password() && kind == "http" {
-            return Err(
-                "credentials are only sent over https://, and the URL is http://; anybody on the way \
-                        could read them"
-                    .into(),
-            );
-        }
-        if credentials.has_password() && kind != "https" {
-            return Err(format!(
-                "a password or token cannot be used over {kind}; for ssh set `auth.sshKeyFile`"
+            return Err(invalid(
+                "credentials are only sent over https://, and the URL is http://; anybody on the way could read them",
             ));
         }
+        if credentials.has_password() && kind != "https" {
+            return Err(invalid(format!(
+                "a password or token cannot be used over {kind}; for ssh set `auth.sshKeyFile`"
+            )));
+        }
         if credentials.has_user() && !credentials.has_password() && kind != "ssh" {
-            return Err(format!("a user name without a password or token cannot be used over {kind}"));
+            return Err(invalid(format!(
+                "a user name without a password or token cannot be used over {kind}"
+            )));
         }
         let has_ssh = credentials.ssh_key().or(credentials.known_hosts()).is_some();
         if (has_ssh || !credentials.host_keys().is_empty()) && kind != "ssh" {
-            return Err(format!("an SSH key or known hosts cannot be used over {kind}"));
+            return Err(invalid(format!("an SSH key or known hosts cannot be used over {kind}")));
         }
         if ca_file.is_some() && kind != "https" {
-            return Err(format!("a CA file cannot be used over {kind}"));
+            return Err(invalid(format!("a CA file cannot be used over {kind}")));
         }
         let client = match &remote {
             RepoUrl::Http(_) if kind == "http" => Some(http::plain_client(proxy, credentials.environment())?),
@@ -142,31 +149,52 @@ impl RemoteClient {
         listed.map_err(|error| self.explain(doing, &error, "", limits, process))
     }
 
-    /// Receives the objects of one refspec and updates the local reference.
+    /// Receives the objects of one refspec with their history, and updates the local reference.
     pub(super) fn receive(&self, limits: &Limits, repo: &gix::Repository, spec: &str) -> Result<(), Error> {
+        self.receive_as_deep_as(limits, repo, spec, Shallow::NoChange)
+    }
+
+    /// Receives one commit of a refspec without those before it, and updates the local reference.
+    pub(super) fn receive_newest(
+        &self,
+        limits: &Limits,
+        repo: &gix::Repository,
+        spec: &str,
+    ) -> Result<(), Error> {
+        self.receive_as_deep_as(limits, repo, spec, Shallow::DepthAtRemote(NonZeroU32::MIN))
+    }
+
+    fn receive_as_deep_as(
+        &self,
+        limits: &Limits,
+        repo: &gix::Repository,
+        spec: &str,
+        depth: Shallow,
+    ) -> Result<(), Error> {
         let doing = format!("fetch from {}", self.remote);
         let OpenConnection { transport, process } = self.connect(&doing, limits)?;
         let text = ServerMessages::default();
-        receive(transport, repo, spec, &text, limits)
+        receive(transport, repo, spec, depth, &text, limits)
             .map_err(|error| self.explain(doing, &error, &text.read(), limits, process))
     }
 
     fn connect(&self, doing: &str, limits: &Limits) -> Result<OpenConnection, Error> {
-        let rejected = |message| Error::Rejected { doing: doing.to_owned(), message };
+        let failed = |problem: Problem| problem.during(doing);
         let (transport, process) = match &self.remote {
             RepoUrl::Http(url) => {
                 let account = self.account(limits, doing)?;
-                (self.http(url.as_str(), account, limits).map_err(rejected)?, None)
+                (self.http(url.as_str(), account, limits).map_err(failed)?, None)
             }
             RepoUrl::Ssh { user, host, port, path } => {
-                let user = self.credentials.user().map_err(rejected)?.or_else(|| user.clone());
+                let user =
+                    self.credentials.user().map_err(unreadable).map_err(failed)?.or_else(|| user.clone());
                 let target = SshTarget { user, host, port: *port, path };
                 let (transport, process) =
-                    process::ssh(&target, &self.credentials, &self.mirror, limits).map_err(rejected)?;
+                    process::ssh(&target, &self.credentials, &self.mirror, limits).map_err(failed)?;
                 (transport, Some(process))
             }
             RepoUrl::Local(path) => {
-                let (transport, process) = process::local(path, limits).map_err(rejected)?;
+                let (transport, process) = process::local(path, limits).map_err(failed)?;
                 (transport, Some(process))
             }
         };
@@ -183,7 +211,7 @@ impl RemoteClient {
             })?;
             return Ok(Some(Account { username: "x-access-token".to_owned(), password }));
         }
-        self.credentials.account().map_err(|message| Error::Rejected { doing: doing.to_owned(), message })
+        self.credentials.account().map_err(|message| unreadable(message).during(doing))
     }
 
     fn http(
@@ -191,10 +219,10 @@ impl RemoteClient {
         url: &str,
         account: Option<Account>,
         limits: &Limits,
-    ) -> Result<Box<dyn Transport>, String> {
+    ) -> Result<Box<dyn Transport>, Problem> {
         let client = self.client.clone().expect("an HTTP remote was given a client when it was made");
-        let url =
-            gix::url::parse(BStr::new(url)).map_err(|error| format!("the URL is malformed: {error}"))?;
+        let url = gix::url::parse(BStr::new(url))
+            .map_err(|error| invalid(format!("the URL is malformed: {error}")))?;
         let http = Http::new(client, limits.clone(), self.clock);
         let mut transport =
             gix_transport::client::blocking_io::http::Transport::new_http(http, url, Protocol::V2, false);
@@ -204,12 +232,13 @@ impl RemoteClient {
                 password: account.password,
                 oauth_refresh_token: None,
             };
-            transport.set_identity(identity).map_err(|error| error.to_string())?;
+            transport.set_identity(identity).map_err(|error| invalid(error.to_string()))?;
         }
         Ok(Box::new(transport))
     }
 
-    /// Classifies an error. What the bounds remember is sure; the rest is read from texts.
+    /// Classifies an error. What the limits remember is sure; the rest is read from types, and from texts where a program or
+    /// a server gives nothing else.
     fn explain(
         &self,
         doing: String,
@@ -225,41 +254,42 @@ impl RemoteClient {
         // The program has ended; its last message tells most.
         let said = process.map(Process::last_words).unwrap_or_default();
         if let RepoUrl::Ssh { host, port, .. } = &self.remote
-            && let Some(message) = host_key::explain(&said, host, *port, &self.credentials)
+            && let Some(problem) = host_key::explain(&said, host, *port, &self.credentials)
         {
-            return Error::Rejected { doing, message };
+            return problem.during(doing);
         }
         let said = host_key::without_notes(&said);
         if error.is_resource_exhausted() {
             let message =
                 "the repository holds an object that needs more than the limit of 256 MiB of memory";
-            return Error::Rejected { doing, message: message.into() };
+            return Cause::TooLarge.error(doing, message);
         }
-        let cause = causes(error);
+        let causes = causes(error);
         // A local disk error is not caused by the server, even if the server sent a message.
-        if LOCAL_FAULTS.iter().any(|it| cause.contains(it)) {
-            return Error::Transient { doing, message: cause, retry_after: None };
+        if let Some(cause) = disk_cause_of(error) {
+            return cause.error(doing, causes);
         }
         let message = match (said.is_empty(), server.is_empty()) {
             (false, _) => said,
             (true, false) => format!("the server says: {server}"),
-            (true, true) => cause.clone(),
+            (true, true) => causes.clone(),
         };
-        let text = format!("{message} {cause}").to_lowercase();
-        let message = if text.contains("permission denied") && self.credentials.has_passphrase() {
-            format!("{message} (the key is refused, or its passphrase is wrong)")
-        } else {
-            message
-        };
-        if text.contains("not our ref") {
-            let message = "the server has no such commit, or does not serve commits by their id".to_owned();
-            return Error::Rejected { doing, message };
-        }
+        let text = format!("{message} {causes}").to_lowercase();
         let is_gone = error.is_validation() && text.contains("matched any of the");
-        if is_gone || REFUSALS.iter().any(|it| text.contains(it)) {
-            return Error::Rejected { doing, message };
+        if text.contains("not our ref") || is_gone {
+            let message = if is_gone { &*message } else { NO_SUCH_COMMIT };
+            return Cause::CommitNotFound.error(doing, message);
         }
-        Error::Transient { doing, message, retry_after: None }
+        let cause = MESSAGES.iter().find(|(part, _)| text.contains(part)).map(|(_, cause)| *cause);
+        match cause.unwrap_or(Cause::ServerFailed) {
+            Cause::AuthenticationFailed if matches!(self.remote, RepoUrl::Local(_)) => {
+                Cause::AccessDenied.error(doing, message)
+            }
+            cause @ Cause::AuthenticationFailed if self.credentials.has_passphrase() => {
+                cause.error(doing, format!("{message} (the key is refused, or its passphrase is wrong)"))
+            }
+            cause => cause.error(doing, message),
+        }
     }
 
     fn explain_failure(&self, doing: String, failure: &NetworkFailure, said: &str) -> Error {
@@ -267,7 +297,7 @@ impl RemoteClient {
         if !said.is_empty() {
             message = format!("{message}; it said: {said}");
         }
-        match failure {
+        let cause = match failure {
             NetworkFailure::Status { code: 401, retry_after: _ } => {
                 if let Some(app) = &self.app {
                     app.forget();
@@ -279,39 +309,44 @@ impl RemoteClient {
                     "the server asks for a user name and token (401); set `auth`. Some servers also say this \
                      of a repository that does not exist"
                 };
-                Error::Rejected { doing, message: message.into() }
+                return Cause::AuthenticationFailed.error(doing, message);
             }
-            NetworkFailure::Status { code: 403, retry_after: None } => Error::Rejected {
-                doing,
-                message: "the server forbids it (403); may this token read the repository?".into(),
-            },
-            NetworkFailure::Status { code: 404 | 410, retry_after: _ } => Error::Rejected {
-                doing,
-                message: "there is no such repository (404), or it is hidden from this token".into(),
-            },
+            NetworkFailure::Status { code: 403, retry_after: None } => {
+                let message = "the server forbids it (403); may this token read the repository?";
+                return Cause::AccessDenied.error(doing, message);
+            }
+            NetworkFailure::Status { code: 404 | 410, retry_after: _ } => {
+                let message = "there is no such repository (404), or it is hidden from this token";
+                return Cause::RepositoryNotFound.error(doing, message);
+            }
             NetworkFailure::Status { code, retry_after } => {
                 let is_passing = *code >= 500 || matches!(code, 403 | 408 | 425 | 429);
                 if is_passing {
-                    Error::Transient { doing, message, retry_after: *retry_after }
-                } else {
-                    Error::Rejected { doing, message }
+                    return Error { retry_after: *retry_after, ..Cause::ServerFailed.error(doing, message) };
                 }
+                Cause::ServerRefused
             }
-            NetworkFailure::TooLarge(_)
-            | NetworkFailure::Redirect(_)
-            | NetworkFailure::Certificate(_)
-            | NetworkFailure::NotGit => Error::Rejected { doing, message },
-            NetworkFailure::Cancelled
-            | NetworkFailure::Deadline(_)
-            | NetworkFailure::Silence(_)
-            | NetworkFailure::Connection(_) => Error::Transient { doing, message, retry_after: None },
-        }
+            NetworkFailure::TooLarge(_) => Cause::TooLarge,
+            NetworkFailure::Redirect(_) => Cause::Redirected,
+            NetworkFailure::Certificate(_) => Cause::CertificateRefused,
+            NetworkFailure::NotGit => Cause::NotAGitServer,
+            NetworkFailure::Cancelled => Cause::Interrupted,
+            NetworkFailure::Deadline(_) | NetworkFailure::Silence(_) => Cause::TimedOut,
+            NetworkFailure::Connection { cause, message: _ } => *cause,
+        };
+        cause.error(doing, message)
     }
 }
 
 /// An error of gix with its causes, each stated once.
 pub(super) fn causes(error: &gix::Error) -> String {
     join_causes(error.iter_errors().map(ToString::to_string))
+}
+
+/// The cause of an error of gix that a full or failing disk has.
+pub(super) fn disk_cause_of(error: &gix::Error) -> Option<Cause> {
+    let mut causes = error.iter_errors().flat_map(all_causes);
+    causes.find_map(|cause| cause.downcast_ref().and_then(disk_cause))
 }
 
 fn list(transport: Box<dyn Transport>, prefixes: &[String]) -> gix::error::Result<RefListing> {
@@ -345,6 +380,7 @@ fn receive(
     transport: Box<dyn Transport>,
     repo: &gix::Repository,
     spec: &str,
+    depth: Shallow,
     text: &ServerMessages,
     limits: &Limits,
 ) -> gix::error::Result<()> {
@@ -358,6 +394,7 @@ fn receive(
     let outcome = connection
         .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())?
         .with_write_packed_refs_only(true)
+        .with_shallow(depth)
         .receive(text.clone(), limits.interrupt())?;
     if let Status::Change { write_pack_bundle, .. } = outcome.status
         && let Some(keep) = write_pack_bundle.keep_path

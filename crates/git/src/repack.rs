@@ -42,8 +42,7 @@ pub(super) fn repack(
     let written = pack_into(repo, wanted, repo, interrupt)?;
     for path in before {
         if !written.contains(&path) && path.starts_with(&folder) {
-            fs::remove_file(&path)
-                .map_err(|error| Damage(format!("could not remove an old pack: {error}")))?;
+            fs::remove_file(&path).map_err(|error| Damage::of_disk("remove an old pack", &error))?;
         }
     }
     Ok(())
@@ -86,7 +85,7 @@ fn write_pack(
         ObjectExpansion::TreeContents,
     )
     .map_err(failed)?;
-    let number = u32::try_from(counts.len()).map_err(|_| Damage("too many objects for one pack".into()))?;
+    let number = u32::try_from(counts.len()).map_err(|_| Damage::new("too many objects for one pack"))?;
     let options = output::entry::iter_from_counts::Options {
         thread_limit: Some(2),
         mode: output::entry::iter_from_counts::Mode::PackCopyAndBaseObjects,
@@ -98,7 +97,7 @@ fn write_pack(
     let discard = Box::new(gix::progress::Discard);
     let entries = output::entry::iter_from_counts(counts, handle, discard, options).map_err(failed)?;
     let mut entries = InOrderIter::from(entries);
-    let file = File::create(path).map_err(|error| Damage(format!("could not write a pack: {error}")))?;
+    let file = File::create(path).map_err(|error| Damage::of_disk("write a pack", &error))?;
     let mut file = BufWriter::new(file);
     let bytes = output::bytes::FromEntriesIter::new(
         entries.by_ref(),
@@ -110,10 +109,10 @@ fn write_pack(
     for step in bytes {
         step.map_err(failed)?;
         if interrupt.load(std::sync::atomic::Ordering::Relaxed) {
-            return Err(Damage("packing was cancelled".into()));
+            return Err(Damage::new("packing was cancelled"));
         }
     }
-    file.flush().map_err(|error| Damage(format!("could not write a pack: {error}")))
+    file.flush().map_err(|error| Damage::of_disk("write a pack", &error))
 }
 
 fn index_pack(
@@ -123,7 +122,7 @@ fn index_pack(
     interrupt: &AtomicBool,
 ) -> Result<Vec<PathBuf>, Damage> {
     let failed = |error: gix::Error| damage("index a pack", &error);
-    let file = File::open(pack).map_err(|error| Damage(format!("could not read a pack: {error}")))?;
+    let file = File::open(pack).map_err(|error| Damage::of_disk("read a pack", &error))?;
     let options = gix_pack::bundle::write::Options {
         thread_limit: Some(2),
         iteration_mode: gix_pack::data::input::Mode::Verify,
@@ -142,7 +141,7 @@ fn index_pack(
     )
     .map_err(failed)?;
     if let Some(keep) = &outcome.keep_path {
-        fs::remove_file(keep).map_err(|error| Damage(format!("could not release a pack: {error}")))?;
+        fs::remove_file(keep).map_err(|error| Damage::of_disk("release a pack", &error))?;
     }
     Ok([outcome.index_path, outcome.data_path].into_iter().flatten().collect())
 }
@@ -173,7 +172,7 @@ fn reachable(repo: &gix::Repository, wanted: BTreeSet<ObjectId>) -> Result<Vec<O
     }
     let mut ids = Vec::new();
     for commit in repo.rev_walk(commits).all().map_err(failed)? {
-        ids.push(commit.map_err(|error| Damage(format!("could not read the history: {error}")))?.id);
+        ids.push(commit.map_err(|error| Damage::new(format!("could not read the history: {error}")))?.id);
     }
     ids.extend(others);
     Ok(ids)

@@ -15,7 +15,8 @@ use tokio::{sync::OwnedMutexGuard, time::Instant};
 
 use super::{
     commit_files::CommitFiles,
-    commit_source::{Checkout, CommitSource, Error},
+    commit_source::{Checkout, CommitSource},
+    error::{Cause, Error, Problem, invalid},
     followed_ref::{self, FollowedRef},
     history::{self, Tip},
     limits::{self, Limits},
@@ -74,10 +75,9 @@ impl Repository {
     /// that another process uses.
     pub fn open(options: RepositoryOptions) -> Result<Self, Error> {
         let client = Self::prepare(&options)?;
-        let rejected = |message| Error::Rejected { doing: "set up the repository".into(), message };
         let remote = client.remote().clone();
         let modules = options.submodules.then(|| Submodules::new(remote, options.clone()));
-        let (mirror, lock) = Mirror::open(options.mirror.clone()).map_err(rejected)?;
+        let (mirror, lock) = Mirror::open(options.mirror.clone()).map_err(set_up)?;
         let work = MirrorWorker {
             options,
             client,
@@ -112,25 +112,41 @@ impl Repository {
             let client = Self::prepare(&options)?;
             ask(&client, &options.reference, &asking).map(|found| found.commit)
         });
-        let found = asked.await.map_err(|error| Error::Transient {
-            doing: "ask the Git server".to_owned(),
-            message: error.to_string(),
-            retry_after: None,
-        })?;
-        CommitId::parse(&found?.to_string()).map_err(|error| Error::Rejected {
-            doing: "read the answer of the Git server".to_owned(),
-            message: error.to_string(),
+        let found =
+            asked.await.map_err(|error| Cause::Interrupted.error("ask the Git server", error.to_string()))?;
+        CommitId::parse(&found?.to_string()).map_err(|error| {
+            Cause::ServerFailed.error("read the answer of the Git server", error.to_string())
         })
     }
 
+    /// Fetches the newest commit without its history and its submodules. `options.mirror` is a new path, such as one in a
+    /// temporary folder.
+    ///
+    /// # Errors
+    ///
+    /// As for [`CommitSource::fetch`].
+    pub async fn peek(options: RepositoryOptions) -> Result<Checkout, Error> {
+        let limits = Limits::start(options.timeout, options.idle_timeout, options.most_bytes);
+        let _stop = limits.stop_on_drop();
+        let limits = limits.clone();
+        let options = RepositoryOptions { submodules: false, ..options };
+        let fetch = move || {
+            let work = Self::open(options)?.work;
+            let target = work.ask(&limits)?;
+            let commit = work.clone_replacement(&limits, &target, RemoteClient::receive_newest)?;
+            work.checkout(commit, None, None)
+        };
+        let done = tokio::task::spawn_blocking(fetch).await;
+        done.map_err(|error| Cause::Interrupted.error("read the newest commit", error.to_string()))?
+    }
+
     fn prepare(options: &RepositoryOptions) -> Result<RemoteClient, Error> {
-        let rejected = |message| Error::Rejected { doing: "set up the repository".into(), message };
         let remote = options.url.clone();
-        followed_ref::check(&options.reference).map_err(rejected)?;
+        followed_ref::check(&options.reference).map_err(set_up)?;
         let RepositoryOptions { credentials, ca_file, proxy, clock, mirror, .. } = options;
-        options.policies.iter().try_for_each(signature::check_policy).map_err(rejected)?;
+        options.policies.iter().try_for_each(signature::check_policy).map_err(invalid).map_err(set_up)?;
         let reach = ConnectOptions { ca_file: ca_file.as_deref(), proxy, mirror };
-        RemoteClient::new(remote, credentials.clone(), reach, *clock).map_err(rejected)
+        RemoteClient::new(remote, credentials.clone(), reach, *clock).map_err(set_up)
     }
 
     /// The address, without any credential, for people.
@@ -141,10 +157,9 @@ impl Repository {
     /// Waits until nothing else changes the mirror.
     async fn hold(&self, until: Instant) -> Result<FetchGuard, Error> {
         let lock = Arc::clone(&self.state).lock_owned();
-        tokio::time::timeout_at(until, lock).await.map_err(|_| Error::Transient {
-            doing: format!("fetch from {}", self.address()),
-            message: "an earlier fetch has not ended yet".into(),
-            retry_after: None,
+        tokio::time::timeout_at(until, lock).await.map_err(|_| {
+            let doing = format!("fetch from {}", self.address());
+            Cause::Interrupted.error(doing, "an earlier fetch has not ended yet")
         })
     }
 
@@ -158,11 +173,7 @@ impl Repository {
             let why = if error.is_panic() { "Git code panicked" } else { "the agent is shutting down" };
             // The mirror is verified before it is used again.
             self.work.mirror.suspect(why.to_owned());
-            Error::Transient {
-                doing: format!("work on {}", self.address()),
-                message: why.into(),
-                retry_after: None,
-            }
+            Cause::Interrupted.error(format!("work on {}", self.address()), why)
         })
     }
 }
@@ -239,10 +250,13 @@ impl CommitSource for Repository {
 /// Lists the references of the server and chooses the one to follow.
 fn ask(client: &RemoteClient, reference: &Reference, limits: &Limits) -> Result<FollowedRef, Error> {
     let listing = client.list(limits, &followed_ref::prefixes(reference))?;
-    followed_ref::choose(reference, &listing).map_err(|message| Error::Rejected {
-        doing: format!("find what to deploy in {}", client.remote()),
-        message,
-    })
+    followed_ref::choose(reference, &listing)
+        .map_err(|problem| problem.during(format!("find what to deploy in {}", client.remote())))
+}
+
+/// The error of a repository that cannot be set up.
+fn set_up(problem: Problem) -> Error {
+    problem.during("set up the repository")
 }
 
 /// The id as gix has it.
@@ -325,10 +339,8 @@ impl MirrorWorker {
 
     fn verify(&self, commit: &CommitId, policy: &Verify) -> Result<Result<String, String>, Error> {
         let doing = || format!("verify the commit {commit}");
-        let id = object_id(commit).ok_or_else(|| Error::Rejected {
-            doing: doing(),
-            message: "it is not the full id of a commit".to_owned(),
-        })?;
+        let no_id = || Cause::CommitNotFound.error(doing(), "it is not the full id of a commit");
+        let id = object_id(commit).ok_or_else(no_id)?;
         let read = self.fresh().and_then(|repo| history::raw(&repo, id));
         let (raw, tag) = read.map_err(|damage| self.suspicious(doing(), &damage))?;
         let name = self.followed().clone().unwrap_or_default();
@@ -382,15 +394,16 @@ impl MirrorWorker {
                 "the mirror is unusable ({wrong}) although it was cloned {} s ago; check the disk",
                 since.as_secs()
             );
-            return Err(Error::Damaged { doing, message });
+            return Err(Cause::RepositoryDamaged.error(doing, message));
         }
         if let Some(damage) = &damage {
             let mirror = self.mirror.path().display();
             tracing::warn!(%mirror, %damage, "the mirror is damaged; cloning it again");
         }
-        let made = self.clone_replacement(limits, target);
+        let made = self.clone_replacement(limits, target, RemoteClient::receive);
         // An unreadable new clone is as costly to repeat as a mirror that is damaged again.
-        if matches!((&made, &damage), (Ok(_), Some(_)) | (Err(Error::Damaged { .. }), _)) {
+        let is_damaged = |error: &Error| error.cause == Cause::RepositoryDamaged;
+        if damage.is_some() && made.is_ok() || made.as_ref().is_err_and(is_damaged) {
             state.recloned_at = Some(Instant::now());
         }
         let error = match made {
@@ -403,18 +416,27 @@ impl MirrorWorker {
         self.mirror.discard_replacement();
         let Some(damage) = damage else { return Err(error) };
         self.mirror.suspect(damage.to_string());
-        Err(Error::Damaged { doing, message: format!("the mirror is damaged ({damage}), and: {error}") })
+        let cause = match error.cause {
+            Cause::DiskFull | Cause::DiskFailed => error.cause,
+            _ => Cause::RepositoryDamaged,
+        };
+        Err(cause.error(doing, format!("the mirror is damaged ({damage}), and: {error}")))
     }
 
-    fn clone_replacement(&self, limits: &Limits, target: &FollowedRef) -> Result<ObjectId, Error> {
+    fn clone_replacement(
+        &self,
+        limits: &Limits,
+        target: &FollowedRef,
+        receive: impl Fn(&RemoteClient, &Limits, &gix::Repository, &str) -> Result<(), Error>,
+    ) -> Result<ObjectId, Error> {
         let damaged =
-            |Damage(message)| Error::Damaged { doing: format!("clone {}", self.client.remote()), message };
+            |damage: Damage| damage.cause.error(format!("clone {}", self.client.remote()), damage.message);
         let repo = self.mirror.create_replacement(target.hash).map_err(damaged)?;
-        self.client.receive(limits, &repo, &target.spec())?;
+        receive(&self.client, limits, &repo, &target.spec())?;
         let repo = self.mirror.replacement().map_err(damaged)?;
         let commit = self.check_tip(&repo).map_err(damaged)??;
         self.save_kept(&repo, limits);
-        self.mirror.swap().map_err(|error| damaged(Damage(format!("could not put it in place: {error}"))))?;
+        self.mirror.swap().map_err(|error| damaged(Damage::of_disk("put it in place", &error)))?;
         let _ = self.mirror.take_suspicion();
         Ok(commit)
     }
@@ -456,11 +478,12 @@ impl MirrorWorker {
     fn check_tip(&self, repo: &gix::Repository) -> Result<Result<ObjectId, Error>, Damage> {
         match history::tip(repo)? {
             Some(Tip::Commit(commit)) => history::verify(repo, commit).map(|()| Ok(commit)),
-            Some(Tip::Other(kind)) => Ok(Err(Error::Rejected {
-                doing: format!("find what to deploy in {}", self.client.remote()),
-                message: format!("the tag points to a {kind}, not to a commit"),
-            })),
-            None => Err(Damage("the fetched reference is missing".into())),
+            Some(Tip::Other(kind)) => {
+                let doing = format!("find what to deploy in {}", self.client.remote());
+                let message = format!("the tag points to a {kind}, not to a commit");
+                Ok(Err(Cause::TagNotFound.error(doing, message)))
+            }
+            None => Err(Damage::new("the fetched reference is missing")),
         }
     }
 
@@ -508,25 +531,23 @@ impl MirrorWorker {
         let repo = match self.mirror.repository() {
             Ok(Some(repo)) => repo,
             Ok(None) => {
-                let message = "the repository has not been fetched yet".to_owned();
-                return Err(Error::Rejected { doing, message });
+                return Err(Cause::CommitNotFound.error(doing, "the repository has not been fetched yet"));
             }
             Err(damage) => return Err(self.suspicious(doing, &damage)),
         };
         let Some(id) = object_id(commit) else {
-            let message = "it is not the full id of a commit".to_owned();
-            return Err(Error::Rejected { doing, message });
+            return Err(Cause::CommitNotFound.error(doing, "it is not the full id of a commit"));
         };
         if history::has_commit(&repo, id) {
             return self.checkout(id, None, None);
         }
         match history::referred(&repo) {
             Ok(referred) if !referred.contains(&id) => {
-                Err(Error::Rejected { doing, message: "there is no such commit in the mirror".into() })
+                Err(Cause::CommitNotFound.error(doing, "there is no such commit in the mirror"))
             }
             Ok(_) => {
                 Err(self
-                    .suspicious(doing, &Damage("the commit is missing although a reference names it".into())))
+                    .suspicious(doing, &Damage::new("the commit is missing although a reference names it")))
             }
             Err(damage) => Err(self.suspicious(doing, &damage)),
         }
@@ -557,8 +578,7 @@ impl MirrorWorker {
         let doing = || "keep commits for rollbacks".to_owned();
         let repo = self.mirror.repository().map_err(|damage| self.suspicious(doing(), &damage))?;
         let Some(repo) = repo else {
-            let message = "the repository has not been fetched yet".to_owned();
-            return Err(Error::Rejected { doing: doing(), message });
+            return Err(Cause::CommitNotFound.error(doing(), "the repository has not been fetched yet"));
         };
         self.mirror.remove_old_locks(self.options.clock.now());
         let here = |commit: &&CommitId| object_id(commit).is_some_and(|id| history::has_commit(&repo, id));
@@ -575,17 +595,17 @@ impl MirrorWorker {
             return Ok(());
         }
         let names: Vec<&str> = missing.iter().map(|it| it.as_str()).collect();
-        Err(Error::Rejected { doing: doing(), message: format!("not in the mirror: {}", names.join(", ")) })
+        Err(Cause::CommitNotFound.error(doing(), format!("not in the mirror: {}", names.join(", "))))
     }
 
     /// A new handle of a mirror that must exist.
     fn fresh(&self) -> Result<gix::Repository, Damage> {
-        self.mirror.repository()?.ok_or_else(|| Damage("the mirror is gone".into()))
+        self.mirror.repository()?.ok_or_else(|| Damage::new("the mirror is gone"))
     }
 
     fn suspicious(&self, doing: String, damage: &Damage) -> Error {
         self.mirror.suspect(damage.to_string());
         let message = format!("{damage}; the next fetch checks the mirror and clones it again if necessary");
-        Error::Damaged { doing, message }
+        damage.cause.error(doing, message)
     }
 }

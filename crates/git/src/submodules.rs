@@ -16,7 +16,7 @@ use gix::ObjectId;
 
 use super::{
     commit_files::CommitFiles,
-    commit_source::Error,
+    error::{Cause, Error, Problem},
     history,
     limits::Limits,
     mirror::{Damage, Lock, Mirror},
@@ -178,12 +178,12 @@ impl Submodules {
         commit: ObjectId,
         limits: Option<&Limits>,
     ) -> Result<CommitFiles, Error> {
-        let module = self.module(remote).map_err(|message| refused(place, message))?;
+        let module = self.module(remote).map_err(|problem| problem.during(doing(place)))?;
         module.ensure(place, commit, limits)?;
         CommitFiles::open(Arc::clone(&module.mirror), commit).map_err(|damage| damaged(place, &damage))
     }
 
-    fn module(&self, remote: &RepoUrl) -> Result<Arc<Submodule>, String> {
+    fn module(&self, remote: &RepoUrl) -> Result<Arc<Submodule>, Problem> {
         let address = remote.to_string();
         let mut open = self.opened();
         if let Some(module) = open.get(&address) {
@@ -220,7 +220,8 @@ impl Submodule {
             return Ok(());
         }
         let Some(limits) = limits else {
-            return Err(refused(place, format!("its commit {commit} has not been fetched yet")));
+            let message = format!("its commit {commit} has not been fetched yet");
+            return Err(Cause::CommitNotFound.error(doing(place), message));
         };
         let spec = spec(commit);
         if let Some(repo) = &present {
@@ -234,7 +235,7 @@ impl Submodule {
             }
             let read = self.mirror.repository().and_then(|repo| match repo {
                 Some(repo) => history::verify(&repo, commit).map(|()| repo),
-                None => Err(Damage("the mirror has vanished".into())),
+                None => Err(Damage::new("the mirror has vanished")),
             });
             if let Ok(repo) = read {
                 self.verified().insert(commit);
@@ -264,9 +265,7 @@ impl Submodule {
                 tracing::warn!(submodule = place, commit = %old, "an old commit of a submodule was lost");
             }
         }
-        self.mirror
-            .swap()
-            .map_err(|it| damaged(place, &Damage(format!("could not put it in place: {it}"))))?;
+        self.mirror.swap().map_err(|it| damaged(place, &Damage::of_disk("put it in place", &it)))?;
         self.verified().insert(commit);
         Ok(())
     }
@@ -436,23 +435,17 @@ fn doing(place: &str) -> String {
 }
 
 fn refused(place: &str, message: String) -> Error {
-    Error::Rejected { doing: doing(place), message }
+    Cause::SubmoduleRefused.error(doing(place), message)
 }
 
 fn damaged(place: &str, damage: &Damage) -> Error {
-    Error::Damaged { doing: doing(place), message: damage.to_string() }
+    damage.cause.error(doing(place), damage.to_string())
 }
 
 /// The same error, for the submodule.
 fn about(place: &str, error: &Error) -> Error {
-    let message = error.to_string();
-    match error {
-        Error::Transient { retry_after, .. } => {
-            Error::Transient { doing: doing(place), message, retry_after: *retry_after }
-        }
-        Error::Rejected { .. } => Error::Rejected { doing: doing(place), message },
-        Error::Damaged { .. } => Error::Damaged { doing: doing(place), message },
-    }
+    let Error { cause, retry_after, .. } = *error;
+    Error { cause, retry_after, doing: doing(place), message: error.to_string() }
 }
 
 fn join(folder: &str, name: &str) -> String {

@@ -393,8 +393,11 @@ fn inside(folder: &str, setting: &str, paths: &[String]) -> (Vec<String>, Vec<Fi
 
 /// An error about a folder.
 fn error(folder: &str, message: &str) -> Finding {
-    let shown = if folder.is_empty() { "the repository's root" } else { folder };
-    Finding::error(Location::file(folder), "", format!("`{shown}` {message}"))
+    let (place, shown) = match folder {
+        "" => (".", "the root of the repository".to_owned()),
+        folder => (folder, format!("`{folder}`")),
+    };
+    Finding::error(Location::file(place), "", format!("{shown} {message}"))
 }
 
 /// Leaves out applications with the same name, because they would replace each other's containers.

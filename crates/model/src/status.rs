@@ -56,6 +56,9 @@ pub struct RepositoryStatus {
     pub applications: usize,
     /// One sentence: why the newest commit could not be fetched, is refused, or says nothing; or empty.
     pub message: String,
+    /// The reason of the condition `SourceReady`, such as `UnknownHost`, if the last fetch failed; else empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// When Git was last asked with success.
     pub fetched_at: Option<Timestamp>,
     /// When it is asked next.
@@ -66,6 +69,25 @@ pub struct RepositoryStatus {
     /// The names of the hosts that `driftless.yaml` of that commit has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
+}
+
+impl StatusCondition {
+    /// Whether the condition says that something is wrong. Some are `True` if all is well, others are named after a problem.
+    pub fn is_problem(&self) -> bool {
+        const GOOD: &[&str] = &[
+            "Available",
+            "Progressing",
+            "SourceReady",
+            "Rendered",
+            "Trusted",
+            "SyncAllowed",
+            "Applied",
+            "CommitStatusTold",
+        ];
+        let good =
+            if GOOD.contains(&self.kind.as_str()) { ConditionStatus::True } else { ConditionStatus::False };
+        self.status != good
+    }
 }
 
 /// The specification of an application.

@@ -9,10 +9,12 @@
 //! assert!(Trust::WithSystem.client_config(Vec::new()).is_ok());
 //! ```
 
+mod fault;
 mod file;
 mod validity;
 mod verifier;
 
+pub use fault::CertificateFault;
 pub use file::{CaFileError, read_certificates, read_folder};
 pub use tokio_rustls::rustls::{ClientConfig, pki_types::CertificateDer};
 pub use validity::{Validity, validity};

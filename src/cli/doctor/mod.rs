@@ -40,68 +40,92 @@ pub(super) struct DoctorArgs {
     pub(super) output: TextOrJson,
 }
 
+const CONFIGURATION: &str = "configuration";
+
 pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let (settings, checks) = configuration(args, context);
-    let checks = checks.into_iter().map(|check| check.explained(Topic::Configuration));
-    let mut checks: Vec<Check> = checks.collect();
-    checks.extend(host::checks(&settings).await);
-    for (topic, of_topic) in [
-        (Topic::HostValues, host_values(&settings, context).await),
-        (Topic::OpenId, oidc(&settings, context).await.into_iter().collect()),
-        (Topic::Engine, engine::checks(&settings, context).await),
-        (Topic::Git, repositories::checks(&settings, context).await),
-    ] {
-        checks.extend(of_topic.into_iter().map(|check| check.explained(topic)));
-    }
+    let checks = match configuration(args, context) {
+        Ok(settings) => of_settings(&settings, context).await,
+        // The machine is checked with the defaults.
+        Err(checks) => {
+            let checks = checks.into_iter().map(|check| check.explained(Topic::Configuration)).collect();
+            around(checks, &Settings::default(), context).await
+        }
+    };
     match args.output {
         TextOrJson::Text => print(&context.fold(&render(&checks, context)))?,
         TextOrJson::Json => print(&output::json(&checks))?,
     }
-    let failed = checks.iter().any(|check| check.result == CheckResult::Fail);
-    Ok(if failed { Verdict::No } else { Verdict::Yes })
+    Ok(verdict(&checks))
 }
 
-/// The settings, or the defaults if they cannot be read.
-fn configuration(args: &DoctorArgs, context: &Context<'_>) -> (Settings, Vec<Check>) {
-    let name = "configuration";
-    match run_settings(&args.run, context.environment) {
-        Ok(settings) => {
-            let count = settings.repositories.len();
-            let message = match count {
-                1 => "1 repository".to_owned(),
-                count => format!("{count} repositories"),
-            };
-            let mut checks = vec![Check::ok(name, message)];
-            checks.push(match check_access(&settings, context.environment) {
-                Ok(()) => Check::ok("access", access_text(&settings)),
-                Err(error) => {
-                    Check::fail("access", error.to_string(), error.help_text()).explained(Topic::Access)
-                }
-            });
-            let warnings = settings.warnings("the configuration").into_iter();
-            checks.extend(warnings.map(|it| Check::warn(name, it.message, it.help.unwrap_or_default())));
-            checks.push(match driftless_agent::Agent::check(&settings, context.environment) {
-                Ok(()) => Check::ok("files", "keys, certificates and addresses can be read"),
-                Err(error) => Check::fail(
-                    "files",
-                    driftless_model::error_chain(&error),
-                    "correct the name of the file, or give the agent's user access",
-                ),
-            });
-            (settings, checks)
-        }
-        Err(CliError::Findings(findings)) => {
-            let help = "correct the file; `driftless config check FILE` shows the lines";
-            let checks = findings
-                .iter()
-                .map(|finding| Check::fail(name, finding.to_string(), help).explained(Topic::Findings));
-            (Settings::default(), checks.collect())
-        }
-        Err(error) => {
-            let help = error.help_text();
-            (Settings::default(), vec![Check::fail(name, error.to_string(), help)])
-        }
+/// Checks everything with these settings, and prints the report for people.
+pub(super) async fn check_settings(settings: &Settings, context: &Context<'_>) -> Result<Verdict, CliError> {
+    let checks = of_settings(settings, context).await;
+    print(&context.fold(&render(&checks, context)))?;
+    Ok(verdict(&checks))
+}
+
+async fn of_settings(settings: &Settings, context: &Context<'_>) -> Vec<Check> {
+    let checks = about_settings(settings, context).into_iter();
+    around(checks.map(|check| check.explained(Topic::Configuration)).collect(), settings, context).await
+}
+
+/// Adds the checks of the machine, the engine and Git.
+async fn around(mut checks: Vec<Check>, settings: &Settings, context: &Context<'_>) -> Vec<Check> {
+    checks.extend(host::checks(settings).await);
+    for (topic, of_topic) in [
+        (Topic::HostValues, host_values(settings, context).await),
+        (Topic::OpenId, oidc(settings, context).await.into_iter().collect()),
+        (Topic::Engine, engine::checks(settings, context).await),
+    ] {
+        checks.extend(of_topic.into_iter().map(|check| check.explained(topic)));
     }
+    checks.extend(repositories::checks(settings, context).await);
+    checks
+}
+
+fn verdict(checks: &[Check]) -> Verdict {
+    let failed = checks.iter().any(|check| check.result == CheckResult::Fail);
+    if failed { Verdict::No } else { Verdict::Yes }
+}
+
+/// The settings, or why they cannot be read.
+fn configuration(args: &DoctorArgs, context: &Context<'_>) -> Result<Settings, Vec<Check>> {
+    run_settings(&args.run, context.environment).map_err(|error| match error {
+        CliError::Findings(findings) => {
+            let help = "correct the file; `driftless config check FILE` shows the lines";
+            let checks = findings.iter().map(|finding| {
+                Check::fail(CONFIGURATION, finding.to_string(), help).explained(Topic::Findings)
+            });
+            checks.collect()
+        }
+        error => vec![Check::fail(CONFIGURATION, error.to_string(), error.help_text())],
+    })
+}
+
+/// Whether the agent could start with these settings.
+fn about_settings(settings: &Settings, context: &Context<'_>) -> Vec<Check> {
+    let count = settings.repositories.len();
+    let message = match count {
+        1 => "1 repository".to_owned(),
+        count => format!("{count} repositories"),
+    };
+    let mut checks = vec![Check::ok(CONFIGURATION, message)];
+    checks.push(match check_access(settings, context.environment) {
+        Ok(()) => Check::ok("access", access_text(settings)),
+        Err(error) => Check::fail("access", error.to_string(), error.help_text()).explained(Topic::Access),
+    });
+    let warnings = settings.warnings("the configuration").into_iter();
+    checks.extend(warnings.map(|it| Check::warn(CONFIGURATION, it.message, it.help.unwrap_or_default())));
+    checks.push(match driftless_agent::Agent::check(settings, context.environment) {
+        Ok(()) => Check::ok("files", "keys, certificates and addresses can be read"),
+        Err(error) => Check::fail(
+            "files",
+            driftless_model::error_chain(&error),
+            "correct the name of the file, or give the agent's user access",
+        ),
+    });
+    checks
 }
 
 /// Whether the sources of `valuesFrom` can be read, if there are any.

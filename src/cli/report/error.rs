@@ -60,7 +60,7 @@ impl CommandError for Error {
 
     fn topic(&self) -> Option<Topic> {
         match self {
-            Self::Source(_) => Some(Topic::Git),
+            Self::Source(error) => Some(Topic::Git(error.cause)),
             Self::Observe(_) => Some(Topic::Engine),
             Self::Forge(_) | Self::Post(_) => Some(Topic::Forge),
             Self::NoSuchApplication(_)

@@ -121,7 +121,7 @@ async fn fetch(
         let repository = opened.map_err(|it| Error::Broken(it.to_string()))??;
         match repository.fetch(None).await {
             Ok(checkout) => return Ok(checkout),
-            Err(error @ driftless_git::Error::Rejected { .. }) => {
+            Err(error) if error.cause.retry() == driftless_git::Retry::AtPoll => {
                 failed.get_or_insert(error);
             }
             Err(error) => return Err(error.into()),

@@ -95,7 +95,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let rejected = || self.desired.rejected().map(|rejected| rejected.sentence());
         let fetch = || {
             let error = self.desired.repository().error.as_ref()?;
-            Some(format!("the newest desired state is unknown: {error}"))
+            Some(format!("the newest desired state is unknown: {}", error.message))
         };
         findings.or_else(rejected).or_else(fetch)
     }

@@ -12,7 +12,7 @@ use driftless_clock::Clock;
 use driftless_config::{Auth, Proxy, Reference, Secret};
 use driftless_files::{Entry, ReadError};
 use driftless_git::{
-    Checkout, CommitSource, Credentials, Error, FetchPermits, Repository, RepositoryOptions,
+    Cause, Checkout, CommitSource, Credentials, Error, FetchPermits, Repository, RepositoryOptions, Retry,
 };
 use driftless_model::{CommitId, RepoUrl};
 use tokio::time::Instant;
@@ -67,14 +67,14 @@ pub(crate) fn with_auth(auth: Auth) -> Credentials {
 
 pub(crate) fn rejection(result: Result<Checkout, Error>) -> String {
     match result {
-        Err(error @ Error::Rejected { .. }) => error.to_string(),
+        Err(error) if error.cause.retry() == Retry::AtPoll => error.to_string(),
         other => panic!("not rejected: {other:?}"),
     }
 }
 
 pub(crate) fn passing(result: Result<Checkout, Error>) -> String {
     match result {
-        Err(error @ Error::Transient { .. }) => error.to_string(),
+        Err(error) if error.cause.retry() == Retry::Soon => error.to_string(),
         other => panic!("not transient: {other:?}"),
     }
 }
@@ -355,7 +355,7 @@ async fn branches_tags_and_commits_are_followed() {
         Reference::Tag(" ".into()),
     ] {
         let options = RepositoryOptions { reference, ..options(&origin, origin.path().to_str().unwrap()) };
-        assert!(matches!(Repository::open(options), Err(Error::Rejected { .. })));
+        assert!(Repository::open(options).is_err_and(|error| error.cause == Cause::InvalidSettings));
     }
 }
 
@@ -488,7 +488,7 @@ async fn answers_of_http_servers_are_sorted_by_next_action() {
     for code in [429, 500, 502, 503] {
         server.set(Mode::Answer(format!("{code} Later\r\nRetry-After: 7{empty}")));
         match repository.fetch(None).await {
-            Err(Error::Transient { retry_after, message, .. }) => {
+            Err(Error { cause: Cause::ServerFailed, retry_after, message, .. }) => {
                 assert_eq!(retry_after, Some(Duration::from_secs(7)));
                 assert!(message.contains(&code.to_string()), "{message}");
             }

@@ -5,6 +5,7 @@
 
 // Ways to a server: host keys, passphrases, a GitHub App, proxies, certificates, rotation.
 mod access;
+mod causes;
 // Damaged mirrors.
 mod damage;
 // Fetches, whole and broken.

@@ -168,6 +168,7 @@ fn fact_list(repository: &RepositoryStatus, now: Timestamp) -> Markup {
         history_length,
         applications,
         message: _,
+        reason: _,
         fetched_at,
         next_fetch,
         keys,

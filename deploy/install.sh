@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs, upgrades or removes Driftless on a Linux host.
 #
-#   install.sh [--version VERSION] [--from URL] [--prefix FOLDER] [--root FOLDER]
+#   install.sh [--version VERSION] [--from URL] [--key FILE] [--prefix FOLDER] [--root FOLDER]
 #   install.sh --uninstall [--prefix FOLDER] [--root FOLDER]
 #
 # --from is the address of the releases: the files are at URL/vVERSION/. Nothing is installed unless the SHA-256 checksum of
@@ -52,7 +52,8 @@ if [ -n "$uninstall" ]; then
     rm -f "$program" "$unit" "$man"/driftless.1 "$man"/driftless-*.1 "$bash" "$zsh" "$fish"
     rm -rf "$share"
     if has_systemd; then systemctl daemon-reload; fi
-    say "removed. Containers keep running. Kept: $root/etc/driftless and $root/var/lib/driftless, from which containers may mount files"
+    say "removed; containers keep running"
+    say "kept: $root/etc/driftless, and $root/var/lib/driftless, from which containers may mount files"
     exit 0
 fi
 
@@ -105,6 +106,10 @@ mv -f "$unit.new" "$unit"
 chmod 700 "$root/etc/driftless"
 install -D -m 644 "$tree/driftless.schema.json" "$share/driftless.schema.json"
 install -D -m 644 "$tree/driftless.example.yaml" "$share/driftless.example.yaml"
+rm -rf "$share/docs"
+for page in "$tree"/docs/*.md; do
+    if [ -e "$page" ]; then install -D -m 644 "$page" "$share/docs/${page##*/}"; fi
+done
 for page in "$tree"/man/*.1; do
     if [ -e "$page" ]; then install -D -m 644 "$page" "$man/${page##*/}"; fi
 done
@@ -122,5 +127,5 @@ if [ -n "$before" ]; then
     say "upgraded from $before to $shown"
 else
     say "installed $shown in $program"
-    say "next: driftless init, driftless doctor, systemctl enable --now driftless"
+    say "next: driftless init, then systemctl enable --now driftless"
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds what a release publishes into the folder DIST (target/dist-files by default):
 #
-#   driftless-VERSION-TARGET.tar.gz   the program, its unit, configuration, manual pages, completions
+#   driftless-VERSION-TARGET.tar.gz   the program, its unit, configuration, manual pages, completions, documents
 #   driftless_VERSION_ARCH.deb        the same as a Debian package
 #   driftless-VERSION-TARGET.cdx.json the software bill of materials (CycloneDX)
 #   install.sh                        installs one of them, with its checksum verified
@@ -75,12 +75,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 name=driftless-$version-$target
 tree=$work/$name
-mkdir -p "$tree/man" "$tree/completions" "$out"
+mkdir -p "$tree/man" "$tree/completions" "$tree/docs" "$out"
 rm -f "$out/$name".* "$out"/SHA256SUMS*
 strip -o "$tree/driftless" "$DIST_BINARY" 2>/dev/null || cp "$DIST_BINARY" "$tree/driftless"
 chmod 755 "$tree/driftless"
 cp LICENSE README.md CHANGELOG.md deploy/driftless.service config/driftless.schema.json "$tree"
 cp config/driftless.yaml "$tree/driftless.example.yaml"
+# Messages name sections of these.
+cp docs/*.md "$tree/docs"
 if [ "$target" = "$host" ]; then program=$tree/driftless; else program=${DIST_HOST_BINARY:-}; fi
 if [ -n "$program" ]; then
     "$program" man "$tree/man"

@@ -15,6 +15,9 @@ put 600 "$here/driftless.yaml" etc/driftless/driftless.yaml
 chmod 700 "$package/etc/driftless"
 put 644 "$tree/driftless.schema.json" usr/share/driftless/driftless.schema.json
 for name in README.md CHANGELOG.md driftless.example.yaml; do put 644 "$tree/$name" "usr/share/doc/driftless/$name"; done
+for page in "$tree"/docs/*.md; do
+    [ ! -e "$page" ] || put 644 "$page" "usr/share/doc/driftless/docs/${page##*/}"
+done
 put 644 "$tree/LICENSE" usr/share/doc/driftless/copyright
 for page in "$tree"/man/*.1; do
     [ -e "$page" ] || continue

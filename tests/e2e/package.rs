@@ -34,6 +34,7 @@ impl Host {
         let tree = self.folder.path().join(format!("tree-{version}"));
         fs::create_dir_all(tree.join("man")).unwrap();
         fs::create_dir_all(tree.join("completions")).unwrap();
+        fs::create_dir_all(tree.join("docs")).unwrap();
         // The program of the tests has hundreds of megabytes of debug information.
         fs::write(tree.join("driftless"), format!("#!/bin/sh\necho driftless {version}\n")).unwrap();
         for (from, to) in [
@@ -43,6 +44,7 @@ impl Host {
             ("deploy/driftless.service", "driftless.service"),
             ("config/driftless.schema.json", "driftless.schema.json"),
             ("config/driftless.yaml", "driftless.example.yaml"),
+            ("docs/troubleshooting.md", "docs/troubleshooting.md"),
         ] {
             fs::copy(from, tree.join(to)).unwrap();
         }
@@ -94,6 +96,7 @@ fn package_is_installed_upgraded_removed_and_purged() {
     let unit = text(&host.path("lib/systemd/system/driftless.service"));
     assert!(unit.contains("ExecStart=/usr/bin/driftless run") && !unit.contains("/usr/local/"), "{unit}");
     assert!(host.path("usr/share/man/man1/driftless-run.1.gz").exists());
+    assert!(text(&host.path("usr/share/doc/driftless/docs/troubleshooting.md")).contains("UnknownHost"));
     assert!(text(&host.path("usr/share/bash-completion/completions/driftless")).contains("healthcheck"));
     let configuration = host.path("etc/driftless/driftless.yaml");
     assert_eq!(text(&configuration), "# one\n");

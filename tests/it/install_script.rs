@@ -12,13 +12,13 @@ use http::{StatusCode, Uri};
 use tokio::net::TcpListener;
 
 /// A server of releases, and a root folder to install below.
-struct Releases {
+pub(crate) struct Releases {
     folder: tempfile::TempDir,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Releases {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/releases", listener.local_addr().unwrap());
@@ -28,13 +28,15 @@ impl Releases {
     }
 
     /// Publishes a release with a program that prints its version.
-    fn publish(&self, version: &str) {
+    pub(crate) fn publish(&self, version: &str) {
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let name = format!("driftless-{version}-{target}");
         let release = self.folder.path().join(format!("releases/v{version}"));
         let tree = release.join(&name);
         fs::create_dir_all(tree.join("man")).unwrap();
         fs::create_dir_all(tree.join("completions")).unwrap();
+        fs::create_dir_all(tree.join("docs")).unwrap();
+        fs::write(tree.join("docs/troubleshooting.md"), version).unwrap();
         let program = tree.join("driftless");
         fs::write(&program, format!("#!/bin/sh\necho driftless {version}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -51,6 +53,12 @@ impl Releases {
             format!("tar -czf {name}.tar.gz {name} && rm -r {name} && sha256sum {name}.tar.gz > SHA256SUMS");
         let done = Command::new("sh").args(["-c", &shell]).current_dir(&release).status().unwrap();
         assert!(done.success());
+    }
+
+    /// Adds the script of the release.
+    pub(crate) fn publish_script(&self, version: &str) {
+        let release = self.folder.path().join(format!("releases/v{version}"));
+        fs::copy("deploy/install.sh", release.join("install.sh")).unwrap();
     }
 
     fn installed(&self, path: &str) -> PathBuf {
@@ -94,10 +102,11 @@ async fn script_installs_upgrades_and_uninstalls_a_verified_release() {
     let (done, said) = releases.run(&["--prefix", "/opt", "--version", "v1.1.0"]).await;
     assert!(done && said.contains("upgraded from driftless 1.0.0 to driftless 1.1.0"), "{said}");
     assert_eq!(text(&releases.installed("opt/share/man/man1/driftless-run.1")), "1.1.0");
+    assert_eq!(text(&releases.installed("opt/share/driftless/docs/troubleshooting.md")), "1.1.0");
     assert_eq!(text(&folder.join("driftless.yaml")), "mine");
 
     let (done, said) = releases.run(&["--prefix", "/opt", "--uninstall"]).await;
-    assert!(done && said.contains("Containers keep running"), "{said}");
+    assert!(done && said.contains("containers keep running"), "{said}");
     assert_eq!(text(&folder.join("driftless.yaml")), "mine");
     let left = Command::new("find").arg(releases.installed("")).args(["-type", "f"]).output().unwrap();
     let left = String::from_utf8(left.stdout).unwrap();
@@ -130,4 +139,44 @@ async fn script_installs_nothing_that_is_not_verified() {
     assert!(!releases.installed("usr/local/bin/driftless").exists());
     fs::write(&sums, named).unwrap();
     assert!(releases.run(&["--version", "1.0.0"]).await.0, "the release itself is in order");
+}
+
+/// A program in the place of cosign: it checks a signature of the same form, base64 of ECDSA over SHA-256, with OpenSSL.
+const COSIGN: &str = r#"#!/bin/sh
+[ "$1 $2 $4" = "verify-blob --key --signature" ] || exit 9
+base64 -d "$5" > "$5.raw" && exec openssl dgst -sha256 -verify "$3" -signature "$5.raw" "$6"
+"#;
+
+#[tokio::test]
+async fn release_must_be_signed_if_a_key_is_named() {
+    let releases = Releases::start().await;
+    releases.publish("1.0.0");
+    let folder = releases.folder.path();
+    let tools = folder.join("tools");
+    fs::create_dir(&tools).unwrap();
+    fs::write(tools.join("cosign"), COSIGN).unwrap();
+    fs::set_permissions(tools.join("cosign"), fs::Permissions::from_mode(0o755)).unwrap();
+    let shell = "openssl ecparam -name prime256v1 -genkey -noout -out key.pem && openssl ec -in key.pem -pubout -out key.pub && \
+                 openssl dgst -sha256 -sign key.pem releases/v1.0.0/SHA256SUMS | base64 -w0 > releases/v1.0.0/SHA256SUMS.sig";
+    assert!(Command::new("sh").args(["-c", shell]).current_dir(folder).output().unwrap().status.success());
+    let run = || async {
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+        let mut command = tokio::process::Command::new("deploy/install.sh");
+        command.env("PATH", path).args(["--from", &releases.url, "--version", "1.0.0", "--root"]);
+        let output = command.arg(folder.join("root")).arg("--key").arg(folder.join("key.pub")).output().await;
+        let output = output.unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let sums = folder.join("releases/v1.0.0/SHA256SUMS");
+    let good = text(&sums);
+    fs::write(&sums, format!("{good}{good}")).unwrap();
+    let (done, said) = run().await;
+    assert!(
+        !done && said.contains("the signature of SHA256SUMS is not valid; nothing was installed"),
+        "{said}"
+    );
+    assert!(!releases.installed("usr/local/bin/driftless").exists());
+    fs::write(&sums, good).unwrap();
+    let (done, said) = run().await;
+    assert!(done && said.contains("installed driftless 1.0.0"), "{said}");
 }

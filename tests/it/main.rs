@@ -10,6 +10,8 @@ mod admission;
 mod access;
 mod app_dependencies;
 mod architecture;
+// The shell steps of the templates for CI.
+mod ci_steps;
 // Output of the commands, and the program as a client.
 mod cli;
 mod columns;

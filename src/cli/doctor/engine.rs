@@ -11,6 +11,9 @@ use driftless_model::error_chain;
 /// A larger difference between the clocks makes backoff and history misleading.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 
+/// More ids of other agents are only counted.
+const MOST_AGENTS: usize = 3;
+
 /// Storage drivers that the Docker documentation calls deprecated or unfit for production.
 const POOR_DRIVERS: &[&str] = &["vfs", "aufs", "devicemapper", "overlay"];
 
@@ -77,7 +80,9 @@ fn agents(report: &EngineReport, settings: &Settings) -> Check {
     if others.is_empty() {
         return Check::ok("other agents", "all managed containers on the engine belong to this agent");
     }
-    let message = format!("containers on the engine belong to other agents: {}", others.join(", "));
+    let (listed, more) = others.split_at(others.len().min(MOST_AGENTS));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    let message = format!("containers on the engine belong to other agents: {}{more}", listed.join(", "));
     let help = if own.is_empty() {
         "this state directory has no id yet: if it was lost, restore it or run `driftless recover`"
     } else {

@@ -11,6 +11,7 @@ use self::check::{Check, CheckResult};
 use super::{
     context::{Context, Verdict},
     error::Error as CliError,
+    fold,
     options::TextOrJson,
     output::{self, print},
     run::{RunArgs, check_access, provider, run_settings},
@@ -42,6 +43,15 @@ pub(super) struct DoctorArgs {
 
 const CONFIGURATION: &str = "configuration";
 
+/// The columns before a message, next to the longest name.
+const MESSAGE_INDENT: usize = 8;
+
+/// The columns before the help.
+const HELP_INDENT: usize = 6;
+
+/// The columns of a message in a very narrow terminal.
+const NARROWEST: usize = 20;
+
 pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let checks = match configuration(args, context) {
         Ok(settings) => of_settings(&settings, context).await,
@@ -52,7 +62,7 @@ pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<V
         }
     };
     match args.output {
-        TextOrJson::Text => print(&context.fold(&render(&checks, context)))?,
+        TextOrJson::Text => print(&render(&checks, context))?,
         TextOrJson::Json => print(&output::json(&checks))?,
     }
     Ok(verdict(&checks))
@@ -61,7 +71,7 @@ pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<V
 /// Checks everything with these settings, and prints the report for people.
 pub(super) async fn check_settings(settings: &Settings, context: &Context<'_>) -> Result<Verdict, CliError> {
     let checks = of_settings(settings, context).await;
-    print(&context.fold(&render(&checks, context)))?;
+    print(&render(&checks, context))?;
     Ok(verdict(&checks))
 }
 
@@ -167,7 +177,8 @@ fn access_text(settings: &Settings) -> String {
     }
 }
 
-/// `OK    engine  28.2.2 …`, and the help below what is not in order.
+/// `OK    engine  28.2.2 …`, and the help below what is not in order. The messages are a column of their own, and the address of
+/// the section is never broken, so that it can be copied.
 fn render(checks: &[Check], context: &Context<'_>) -> String {
     let width = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or_default();
     let mut text = String::new();
@@ -178,16 +189,30 @@ fn render(checks: &[Check], context: &Context<'_>) -> String {
             CheckResult::Fail => ("fail", Paint::Bad),
         };
         let padding = " ".repeat(width - name.chars().count());
-        text.extend([format!("{}  {name}{padding}  {message}\n", context.colours.paint(paint, word))]);
+        text.extend([format!("{}  {name}{padding}  ", context.colours.paint(paint, word))]);
+        text.extend([indented(message, width + MESSAGE_INDENT, context)]);
         if !help.is_empty() {
-            text.extend([format!("      {}  help: {help}\n", " ".repeat(width))]);
+            text.extend([" ".repeat(HELP_INDENT), indented(&format!("help: {help}"), HELP_INDENT, context)]);
         }
         if !explained.is_empty() {
-            text.extend([format!("      {}  explained in {explained}\n", " ".repeat(width))]);
+            text.extend([format!("{}explained in {explained}\n", " ".repeat(HELP_INDENT))]);
         }
     }
     let count = |result| checks.iter().filter(|check| check.result == result).count();
     let (warnings, failures) = (count(CheckResult::Warn), count(CheckResult::Fail));
     text.extend([format!("{} checks, {warnings} warnings, {failures} failed\n", checks.len())]);
     text
+}
+
+/// A text that starts in column `indent`, folded at the width of the terminal with the other lines below its start.
+fn indented(text: &str, indent: usize, context: &Context<'_>) -> String {
+    let lines = match context.columns() {
+        Some(columns) => {
+            let room = columns.saturating_sub(indent).max(NARROWEST);
+            fold::words(text, room, room)
+        }
+        None => vec![text.to_owned()],
+    };
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+    lines.join(&format!("\n{}", " ".repeat(indent))) + "\n"
 }

@@ -580,7 +580,7 @@ async fn events_are_listed_and_followed() {
     2025-12-31T23:59:55.000Z blog BackOff web.1: four
     ");
     let (code, out, error) = run(server, &["events", "--since", "1h"]).await;
-    assert_eq!((code, out.as_str(), error.as_str()), (0, "", ""), "all events are older");
+    assert_eq!((code, out.as_str(), error.as_str()), (0, "", "no events\n"), "all events are older");
     let (_, out, _) = run(server, &["events", "--since", "100000h"]).await;
     assert!(out.lines().count() >= 4, "{out}");
     let mut child = driftless(server, &["events", "--follow", "--app", "shop", "-o", "json", "-n", "1"])

@@ -30,17 +30,30 @@ secrets: {{token: {{file: ./token.txt}}}}
     )
 }
 
-struct Deployed {
-    agent: Agent,
-    site: Site,
-    swarm: Swarm,
-    image: String,
+/// An application that an agent has deployed to a Swarm.
+pub struct Deployed {
+    pub agent: Agent,
+    pub site: Site,
+    pub swarm: Swarm,
+    pub image: String,
+    /// The first part of the names of its services.
+    project: String,
     _directory: tempfile::TempDir,
 }
 
 impl Deployed {
     /// An agent and a Swarm of one node. `compose` makes the Compose file of an image.
     async fn new(test: &str, prune: bool, compose: impl Fn(&str) -> String) -> Self {
+        let files = |image: &str| vec![("compose.yaml", compose(image)), ("token.txt", "s3cret".to_owned())];
+        Self { project: "shop".to_owned(), ..Self::with_files(test, prune, files).await }
+    }
+
+    /// The same of Kubernetes manifests, or any other files.
+    pub async fn with_files(
+        test: &str,
+        prune: bool,
+        files: impl Fn(&str) -> Vec<(&'static str, String)>,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let swarm = Swarm::start(directory.path()).await;
         let image = swarm.publish("server", "1.0").await;
@@ -52,22 +65,25 @@ impl Deployed {
             ..Settings::default()
         };
         let site = Site::with(test, settings);
-        let (compose, token) = (compose(&image), site.path("token.txt"));
-        let commit = site.repository.commit(&[(&site.path("compose.yaml"), &compose), (&token, "s3cret")]);
+        let files: Vec<(String, String)> =
+            files(&image).into_iter().map(|(file, text)| (site.path(file), text)).collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (&**file, &**text)).collect();
+        let commit = site.repository.commit(&files);
         let agent = site.agent().await;
         agent.settled(&commit).await;
-        Self { agent, site, swarm, image, _directory: directory }
+        let project = site.app.clone();
+        Self { agent, site, swarm, image, project, _directory: directory }
     }
 
-    fn service(&self, name: &str) -> String {
-        format!("shop_{name}")
+    pub fn service(&self, name: &str) -> String {
+        format!("{}_{name}", self.project)
     }
 
-    fn docker(&self, words: &[&str]) -> String {
+    pub fn docker(&self, words: &[&str]) -> String {
         self.swarm.docker.run(words)
     }
 
-    fn inspect(&self, name: &str) -> Value {
+    pub fn inspect(&self, name: &str) -> Value {
         let found: Value =
             serde_json::from_str(&self.docker(&["service", "inspect", &self.service(name)])).unwrap();
         found[0].clone()
@@ -79,7 +95,7 @@ impl Deployed {
     }
 
     /// The names of all objects of a kind: `service`, `config`, `secret`, `network` or `volume`.
-    fn names(&self, kind: &str) -> Vec<String> {
+    pub fn names(&self, kind: &str) -> Vec<String> {
         let text = self.docker(&[kind, "ls", "--format", "{{.Name}}"]);
         let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
         names.sort();
@@ -87,17 +103,17 @@ impl Deployed {
     }
 
     /// The configs with files. Another has the state that agents of several managers share.
-    fn files(&self) -> Vec<String> {
+    pub fn files(&self) -> Vec<String> {
         self.names("config").into_iter().filter(|name| !name.starts_with("driftless.")).collect()
     }
 
     /// The version of each service: each write increases it.
-    fn versions(&self) -> Vec<(String, u64)> {
+    pub fn versions(&self) -> Vec<(String, u64)> {
         self.names("service").into_iter().map(|name| (name.clone(), self.swarm.version(&name))).collect()
     }
 
     /// Makes the agent look at everything again and again.
-    async fn passes(&self, number: usize) {
+    pub async fn passes(&self, number: usize) {
         for _ in 0..number {
             let before = self.agent.application().await.expect("the application is known").status.observed_at;
             self.agent.sync().await;
@@ -105,7 +121,7 @@ impl Deployed {
         }
     }
 
-    async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+    pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         self.site.until(what, |_| is_so(self).then_some(())).await;
     }
 }

@@ -3,9 +3,10 @@
 //! The project is read and lowered as for a single host. This adds what `deploy` says about a Swarm, turns mounted
 //! files into configs and secrets, and refuses each key that a Swarm would ignore.
 
+use driftless_files::{UnfitFile, swarm_files};
 use driftless_model::{
-    Content, Contents, Finding, LARGEST_SWARM_FILE, Mount, MountSource, NetworkMode, Port, SWARM_OWNER,
-    Stack, SwarmFile, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, Workload, digest_hex, label,
+    Contents, Finding, Mount, MountSource, NetworkMode, Port, SWARM_OWNER, Stack, SwarmFile, SwarmMode,
+    SwarmRestart, SwarmService, SwarmUpdate, Workload, label,
 };
 use driftless_yaml::{Node, Report};
 
@@ -121,6 +122,9 @@ pub(crate) fn complete(
         let node =
             services.as_ref().and_then(|all| Some(all.key(name.as_str(), all.node.get(name.as_str())?)));
         let Some(value) = node else { continue };
+        if name.as_str().contains('.') {
+            value.error_help("the name of a service of Docker Swarm has no `.`", "use `-` instead");
+        }
         refuse(&value);
         let mut service = value.node.get("deploy").map(|node| deploy(&value.key("deploy", node)));
         let mut service = service.take().unwrap_or_default();
@@ -272,73 +276,21 @@ fn check_mounts(service: &Value<'_>, workload: &Workload) {
     }
 }
 
-/// The files of a service as configs and secrets.
+/// The files of a service as configs and secrets. Those that a Swarm would refuse are errors.
 fn files(service: &Value<'_>, project: &str, workload: &Workload, contents: &Contents) -> Vec<SwarmFile> {
-    let mut files = Vec::new();
-    for mount in &workload.container.mounts {
-        let (id, secret) = match &mount.source {
-            MountSource::Content(id) => (id, false),
-            MountSource::Secret(id) => (id, true),
-            _ => continue,
-        };
-        let mut add = |path: &str, bytes: &[u8], (mode, uid, gid): (u32, u32, u32)| {
-            let target =
-                if path.is_empty() { mount.target.clone() } else { format!("{}/{path}", mount.target) };
-            if bytes.len() > LARGEST_SWARM_FILE {
-                let section = ["volumes", "configs", "secrets"].iter().find_map(|key| {
-                    let list = service.node.get(key)?;
-                    let names = |item: &&Node| {
-                        item.get("target")
-                            .and_then(Node::as_scalar)
-                            .is_some_and(|it| mount.target.ends_with(it))
-                    };
-                    list.items().iter().find(names).map(|item| service.key(key, item))
-                });
-                let place = section.unwrap_or_else(|| service.key("volumes", service.node));
-                place.error_help(
-                    format!("{target} has {} bytes; a config or secret of a Swarm has at most {LARGEST_SWARM_FILE}", bytes.len()),
-                    "put the file into the image or a volume",
-                );
-            }
-            let name = object_name(project, &target, bytes);
-            files.push(SwarmFile {
-                target,
-                content: Some(id.clone()),
-                path: path.to_owned(),
-                name,
-                secret,
-                mode,
-                uid,
-                gid,
-            });
-        };
-        match contents.get(id) {
-            Some(Content::File { bytes, executable }) => {
-                add("", bytes, (if *executable { 0o555 } else { 0o444 }, 0, 0));
-            }
-            Some(Content::Owned { bytes, mode, uid, gid }) => add("", bytes, (*mode, *uid, *gid)),
-            Some(Content::Folder(tree)) => {
-                for (path, (bytes, access)) in tree {
-                    add(path, bytes, (access.mode(), 0, 0));
-                }
-            }
-            None => {}
-        }
+    let (files, unfit) = swarm_files(project, &workload.container, contents);
+    for UnfitFile { mount, message, help } in unfit {
+        let section = ["volumes", "configs", "secrets"].iter().find_map(|key| {
+            let list = service.node.get(key)?;
+            let names = |item: &&Node| {
+                item.get("target").and_then(Node::as_scalar).is_some_and(|it| mount.ends_with(it))
+            };
+            list.items().iter().find(names).map(|item| service.key(key, item))
+        });
+        let place = section.unwrap_or_else(|| service.key("volumes", service.node));
+        place.error_help(message, help);
     }
     files
-}
-
-/// The name of a config or secret: the project, the file, and the digest of its content. A Swarm allows 64 letters.
-fn object_name(project: &str, target: &str, bytes: &[u8]) -> String {
-    let plain = |text: &str, most: usize| -> String {
-        let kept = text
-            .chars()
-            .map(|it| if it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_') { it } else { '-' });
-        kept.take(most).collect()
-    };
-    let file = target.rsplit('/').next().unwrap_or_default();
-    let digest = digest_hex(bytes);
-    format!("{}_{}_{}", plain(project, 24), plain(file, 24), digest.get(..12).unwrap_or(&digest))
 }
 
 fn deploy(value: &Value<'_>) -> SwarmService {

@@ -26,6 +26,7 @@ mod ignore;
 mod interruptible;
 pub mod paths;
 mod reads;
+mod swarm_files;
 
 pub use bounded::Bounded;
 pub use context::{Context, ContextEntry};
@@ -33,6 +34,7 @@ pub use files::{Entry, Files, MemoryFiles, ReadError};
 pub use host_values::HostValues;
 pub use interruptible::{InterruptOnDrop, Interruptible};
 pub use reads::{Reads, Recorder};
+pub use swarm_files::{UnfitFile, swarm_files};
 
 /// One application to render, as configured or discovered.
 #[derive(Clone, Debug, PartialEq, Eq)]

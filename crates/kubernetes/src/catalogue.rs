@@ -3,7 +3,11 @@
 //! They are read before any workload, because manifests may use a name before they define it. [`super::env`] and
 //! [`super::volumes`] resolve the references.
 
-use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+use std::{
+    cell::{Ref, RefCell},
+    collections::BTreeMap,
+    sync::Arc,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
@@ -95,6 +99,16 @@ impl Catalogue {
         let id = content.id();
         self.contents.borrow_mut().insert(id.clone(), content);
         id
+    }
+
+    /// All contents so far.
+    pub(super) fn contents(&self) -> Ref<'_, Contents> {
+        self.contents.borrow()
+    }
+
+    /// Whether a volume of the stack is a folder of the node that it is used on.
+    pub(super) fn is_on_one_node(&self, name: &str) -> bool {
+        self.volumes.borrow().get(name).is_none_or(|volume| volume.options.is_empty())
     }
 
     pub(super) fn into_parts(self) -> (Contents, BTreeMap<String, Volume>) {

@@ -211,11 +211,13 @@ const OF_RUNNING: &[(&str, Downward)] = &[
 /// Whether a variable of these containers needs the pod's address. Then the pod gets a pause container, because the
 /// address must exist before the container that refers to it.
 pub(super) fn wants_address<'a>(mut containers: impl Iterator<Item = &'a Node>) -> bool {
-    let is_address = |it: &Node| {
-        let path = it.get("valueFrom").and_then(|it| it.get("fieldRef")?.get("fieldPath")?.as_scalar());
-        OF_RUNNING.iter().any(|(name, told)| Some(*name) == path && told.is_address())
-    };
     containers.any(|it| it.get("env").map(Node::items).unwrap_or_default().iter().any(is_address))
+}
+
+/// Whether a variable is an address of the pod or its host.
+pub(super) fn is_address(variable: &Node) -> bool {
+    let path = variable.get("valueFrom").and_then(|it| it.get("fieldRef")?.get("fieldPath")?.as_scalar());
+    OF_RUNNING.iter().any(|(name, told)| Some(*name) == path && told.is_address())
 }
 
 /// The value of a `fieldRef`; a mark if it is known only after the pod is created.

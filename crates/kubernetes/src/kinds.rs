@@ -40,27 +40,6 @@ pub(super) enum Owned {
     StatefulSet,
 }
 
-impl Owned {
-    /// Whether pods are made of it. The others are objects that pods refer to.
-    pub(super) fn is_workload(self) -> bool {
-        match self {
-            Self::CronJob
-            | Self::DaemonSet
-            | Self::Deployment
-            | Self::Job
-            | Self::Pod
-            | Self::ReplicaSet
-            | Self::ReplicationController
-            | Self::StatefulSet => true,
-            Self::ConfigMap
-            | Self::PersistentVolume
-            | Self::PersistentVolumeClaim
-            | Self::Secret
-            | Self::Service => false,
-        }
-    }
-}
-
 /// The version and name of each kind that is read.
 const OWNED: &[(&str, &str, Owned)] = &[
     ("v1", "ConfigMap", Owned::ConfigMap),
@@ -93,11 +72,11 @@ const NO_OPS: &[(&str, &str)] = &[
         "NetworkPolicy",
         "the application's network is closed to other applications; all its containers can reach each other",
     ),
-    ("PodDisruptionBudget", "there is only one host, so nothing is evicted"),
+    ("PodDisruptionBudget", "no container is evicted by an API"),
     ("PodMonitor", NO_METRICS),
     ("PodMonitoring", NO_METRICS),
     ("PodSecurityPolicy", "only the pod's own manifest limits it"),
-    ("PriorityClass", "there is only one host, so nothing is scheduled"),
+    ("PriorityClass", "containers have no priorities"),
     ("ResourceQuota", "only the limits of the containers count"),
     ("Role", NO_API),
     ("RoleBinding", NO_API),

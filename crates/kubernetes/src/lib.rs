@@ -45,7 +45,9 @@ use std::{
 };
 
 use driftless_files::{AppSpec, Files, Rendered};
-use driftless_model::{Finding, Format, Location, Mask, Network, PortPlace, Protocol, Stack, WorkloadName};
+use driftless_model::{
+    EngineKind, Finding, Format, Location, Mask, Network, PortPlace, Protocol, Stack, WorkloadName,
+};
 use driftless_yaml as yaml;
 use driftless_yaml::{Kind, Limits, Node, with_excerpt};
 
@@ -89,6 +91,7 @@ mod single_pod;
 mod stateful_set;
 mod storage;
 mod storage_source;
+mod swarm;
 mod sync_annotations;
 mod sync_order;
 mod table;
@@ -129,7 +132,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
         }
     }
     catalogue.bind(&report);
-    let mut workloads = workloads(&objects, &catalogue, &report);
+    let mut workloads = workloads(&objects, &catalogue, spec, &report);
     catalogue.check_mounts(&report);
     let services: Vec<_> = objects.iter().filter(|(kind, _)| *kind == Owned::Service).collect();
     let mut services: Vec<_> = services.into_iter().filter_map(|(_, it)| service::read(it.clone())).collect();
@@ -138,9 +141,16 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let namespaces: BTreeSet<&str> = workloads.iter().map(|it| it.key.namespace.as_str()).collect();
     let networks = AppNetworks::new(spec.name.as_str(), &namespaces);
     service_links::add(&services, &mut workloads, &report);
-    let proxies = service_routes::connect(&services, &mut workloads, &networks, &report);
+    let is_swarm = spec.engine == EngineKind::Swarm;
+    if is_swarm {
+        swarm::services::refuse_fields(&objects);
+    }
+    let proxies = service_routes::connect(&services, &mut workloads, &networks, spec.engine, &report);
     workloads.extend(proxies);
-    check_host_ports(&workloads, &report);
+    if is_swarm {
+        swarm::services::check_headless(&workloads, &report);
+    }
+    check_host_ports(&workloads, spec.engine, &report);
     let inventory = inventory::take(spec.name.as_str(), &workloads, &objects, &catalogue, &services);
     drop((services, objects));
 
@@ -150,13 +160,21 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
         let finding = Finding::error(Location::file(folder), "", "the manifests hold no workload");
         report.say(finding.help("add a Deployment, or remove the application"));
     }
-    let findings = presented(report, &sources);
+    let mut findings = presented(report, &sources);
+    if is_swarm {
+        swarm::drop_host_warnings(&mut findings);
+    }
     if findings.iter().any(Finding::is_error) {
         return Rendered { findings, ..Rendered::default() };
     }
     let (contents, volumes) = catalogue.into_parts();
-    let network = |(name, key): (String, String)| (name, Network { key, ..Network::default() });
+    let network = |(name, key): (String, String)| match spec.engine {
+        EngineKind::Docker => (name, Network { key, ..Network::default() }),
+        EngineKind::Swarm => (name, swarm::services::network(key)),
+    };
     let port_places = port_places(&workloads);
+    let services = workloads.iter().map(|it| (it.name.clone(), it.swarm.clone()));
+    let swarm = if is_swarm { services.collect() } else { BTreeMap::new() };
     let stack = Stack {
         app: spec.name.clone(),
         format: Format::Kubernetes,
@@ -173,34 +191,11 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
             .collect(),
         inventory,
         secret_values: BTreeSet::new(),
-        swarm: BTreeMap::new(),
+        swarm,
         given: None,
         port_places,
     };
     Rendered { stack: Some(stack), findings, contents }
-}
-
-/// Refuses each workload at its `kind`, with `message` and `help`: for an engine that runs no Kubernetes manifests.
-pub fn refuse_workloads(files: &dyn Files, spec: &AppSpec, message: &str, help: &str) -> Vec<Finding> {
-    let report = Report::default();
-    let Manifests { sources, parsed } = manifests(files, spec, &report);
-    let mut is_refused = false;
-    for (kind, value) in objects(&parsed, &report) {
-        if !kind.is_workload() {
-            continue;
-        }
-        is_refused = true;
-        let node = value.node.get("kind").unwrap_or(value.node);
-        report.say(node.finding(yaml::join(&value.path, "kind"), message).help(help));
-    }
-    // Also said of manifests that have other errors, which nobody has to correct in vain.
-    if !is_refused {
-        let place = Location::file(spec.files.first().unwrap_or(&spec.path).as_str());
-        report.say(Finding::error(place, "", message).help(help));
-    }
-    let mut findings = presented(report, &sources);
-    findings.retain(Finding::is_error);
-    findings
 }
 
 /// The documents of an application as kubectl would apply them.
@@ -350,7 +345,12 @@ fn collect<'a>(value: &Value<'a>, found: &mut Vec<(Owned, Value<'a>)>) {
 }
 
 /// Reads the workloads. The second object of a name is an error, because their instances would have the same names.
-fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Report) -> Vec<ReadWorkload> {
+fn workloads(
+    objects: &[(Owned, Value<'_>)],
+    catalogue: &Catalogue,
+    spec: &AppSpec,
+    report: &Report,
+) -> Vec<ReadWorkload> {
     let mut found: BTreeMap<WorkloadName, ReadWorkload> = BTreeMap::new();
     for (kind, value) in objects {
         let (object, value) = (value, value.clone());
@@ -373,7 +373,11 @@ fn workloads(objects: &[(Owned, Value<'_>)], catalogue: &Catalogue, report: &Rep
                 Vec::new()
             }
         };
-        for read in sync_order::apply(object, read) {
+        let mut read = sync_order::apply(object, read);
+        if spec.engine == EngineKind::Swarm {
+            read = swarm::fit((*kind, object), &spec.name, catalogue, read);
+        }
+        for read in read {
             if let Some(first) = found.get(&read.name) {
                 let ReadWorkload { object, kind, .. } = first;
                 let (name, place) = (object.dotted(), &first.workload.origin);
@@ -416,13 +420,14 @@ fn port_places(workloads: &[ReadWorkload]) -> BTreeMap<(WorkloadName, u16, Proto
 }
 
 /// Reports host ports that two containers take.
-fn check_host_ports(workloads: &[ReadWorkload], report: &Report) {
+fn check_host_ports(workloads: &[ReadWorkload], engine: EngineKind, report: &Report) {
     let mut taken: BTreeMap<(u16, Protocol), Vec<(&HostPort, &WorkloadName)>> = BTreeMap::new();
     for ReadWorkload { name, workload, published, .. } in workloads {
         for port in published {
             let error = |message| Finding::error(port.location.clone(), &*port.path, message);
             let host = port.host;
-            if workload.replicas > 1 {
+            // The tasks of a Swarm run on several nodes, or share a port of all nodes.
+            if workload.replicas > 1 && engine == EngineKind::Docker {
                 let wanted = workload.replicas;
                 let message = format!(
                     "one instance can hold port {host} of the host, but `{name}` wants {wanted} replicas"

@@ -12,9 +12,10 @@ use super::{
     proxy,
     reader::Report,
     service::{Answer, Service, publish, target},
+    swarm,
     workload::ReadWorkload,
 };
-use driftless_model::Finding;
+use driftless_model::{EngineKind, Finding};
 
 /// The most workloads that the Services of an application select together. Each of them gets a name for each Service, so what
 /// is made grows with the product of both numbers, and nothing less than a bound keeps it small.
@@ -25,6 +26,7 @@ pub(super) fn connect(
     services: &[Service<'_>],
     workloads: &mut [ReadWorkload],
     networks: &AppNetworks,
+    engine: EngineKind,
     report: &Report,
 ) -> Vec<ReadWorkload> {
     let names: BTreeSet<&str> = services.iter().map(|it| it.key.name.as_str()).collect();
@@ -36,6 +38,8 @@ pub(super) fn connect(
     let mut routes = 0;
     for service in services {
         let (selector, place) = match &service.answer {
+            // Refused for a Swarm.
+            Answer::Outside(_) if engine == EngineKind::Swarm => continue,
             Answer::Outside(name) => {
                 proxies.extend(proxy::to(service, name, networks).into_iter().flatten());
                 continue;
@@ -61,6 +65,10 @@ pub(super) fn connect(
                 Some(help) => finding.help(help),
                 None => finding,
             });
+            continue;
+        }
+        if engine == EngineKind::Swarm {
+            swarm::services::route(service, place, selected, networks, report);
             continue;
         }
         // Pods of a StatefulSet have their own names, also if a proxy has the Service's.

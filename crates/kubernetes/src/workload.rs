@@ -11,8 +11,8 @@ use super::{
     ports::{HostPort, NamedPorts},
 };
 use driftless_model::{
-    Attachment, FailureRule, Location, ManifestNames, NetworkMode, Strategy, Update, Workload, WorkloadKind,
-    WorkloadName,
+    Attachment, FailureRule, Location, ManifestNames, NetworkMode, Strategy, SwarmService, Update, Workload,
+    WorkloadKind, WorkloadName,
 };
 
 /// A workload as it was read.
@@ -33,6 +33,8 @@ pub(super) struct ReadWorkload {
     pub(super) service: Option<String>,
     pub(super) subdomain: Option<Subdomain>,
     pub(super) service_links: bool,
+    /// The settings that only a Swarm has.
+    pub(super) swarm: SwarmService,
 }
 
 impl ReadWorkload {
@@ -93,6 +95,7 @@ impl ReadWorkload {
             service,
             subdomain,
             service_links,
+            swarm: SwarmService::default(),
         }
     }
 

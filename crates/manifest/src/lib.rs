@@ -23,7 +23,7 @@
 //! ```
 
 use driftless_files::{AppSpec, Bounded, Files, Rendered};
-use driftless_model::{EngineKind, Finding, Format, check};
+use driftless_model::{Finding, Format, check};
 
 pub mod admission;
 pub mod convert;
@@ -44,15 +44,9 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
         return Rendered { findings: spec.findings.clone(), ..Rendered::default() };
     }
     let files = Bounded::new(files, MOST_ENTRIES);
-    let mut rendered = match (spec.format, spec.engine) {
-        (Format::Compose, _) => driftless_compose::render(&files, spec),
-        (Format::Kubernetes, EngineKind::Docker) => checked(driftless_kubernetes::render(&files, spec)),
-        (Format::Kubernetes, EngineKind::Swarm) => {
-            let message = "Kubernetes manifests are not supported with `engine: swarm` yet";
-            let help = "write a Compose file (`driftless convert`), or use k3s, which runs these manifests as they are";
-            let findings = driftless_kubernetes::refuse_workloads(&files, spec, message, help);
-            Rendered { findings, ..Rendered::default() }
-        }
+    let mut rendered = match spec.format {
+        Format::Compose => driftless_compose::render(&files, spec),
+        Format::Kubernetes => checked(driftless_kubernetes::render(&files, spec)),
     };
     rendered.findings.splice(..0, spec.findings.iter().cloned());
     rendered
@@ -81,41 +75,4 @@ pub fn kubernetes_fields() -> String {
 /// All keys of a kustomization as a Markdown table for `docs/kustomize.md`.
 pub fn kustomization_keys() -> String {
     driftless_kubernetes::kustomize::page()
-}
-
-#[cfg(test)]
-mod tests {
-    use driftless_files::MemoryFiles;
-
-    use super::*;
-
-    #[test]
-    fn kubernetes_workloads_are_refused_for_a_swarm_at_their_place() {
-        let manifests = "apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
----
-apiVersion: v1
-kind: List
-items:
-  - apiVersion: batch/v1
-    kind: CronJob
-    metadata: {name: backup}
-";
-        let files = MemoryFiles::new([("shop/web.yaml", manifests), ("empty/none.yaml", "")]);
-        let refused = |path: &str, file: &str| -> Vec<String> {
-            let spec = AppSpec { engine: EngineKind::Swarm, ..AppSpec::kubernetes(path, &[file]) };
-            let rendered = render(&files, &spec);
-            assert!(rendered.stack.is_none());
-            assert!(rendered.findings.iter().all(|finding| finding.message.contains("`engine: swarm`")));
-            rendered.findings.iter().map(|finding| finding.location.to_string()).collect()
-        };
-        assert_eq!(refused("shop", "shop/web.yaml"), ["shop/web.yaml:6:7", "shop/web.yaml:13:11"]);
-        // Without a workload, too, nothing is silent.
-        assert_eq!(refused("empty", "empty/none.yaml"), ["empty/none.yaml"]);
-    }
 }

@@ -73,6 +73,14 @@ impl Access {
         }
     }
 
+    /// The group that is asked for.
+    pub fn group(self) -> Option<u32> {
+        match self {
+            Self::Asked { group, .. } => group,
+            Self::Read | Self::Run => None,
+        }
+    }
+
     pub fn is_executable(self) -> bool {
         self.mode() & 0o111 != 0
     }

@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ContentId, Pin, Port, Timestamp};
+use super::{ContentId, Pin, Port, Timestamp, WorkloadName};
 use crate::defaults::is_default;
 
 /// The kind of engine that runs an application.
@@ -33,6 +33,15 @@ pub const STACK_NAMESPACE: &str = "com.docker.stack.namespace";
 
 /// The largest content of a Swarm config or secret, in bytes.
 pub const LARGEST_SWARM_FILE: usize = 500_000;
+
+/// The most letters of the name of a service in a Swarm.
+pub const LONGEST_SWARM_NAME: usize = 63;
+
+/// The name of a service in a Swarm, as `docker stack deploy` gives it. A Swarm allows no dot, which names of Kubernetes have
+/// between name and namespace.
+pub fn swarm_service_name(project: &str, workload: &WorkloadName) -> String {
+    format!("{project}_{workload}").replace('.', "_")
+}
 
 /// The settings of one service that only a Swarm has. The others are those of its workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

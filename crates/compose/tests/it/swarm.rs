@@ -116,6 +116,8 @@ fn keys_that_a_swarm_does_not_have_are_refused() {
         let found = errors(&text);
         assert!(found.iter().any(|it| it.contains(message)), "{key}: {found:?}");
     }
+    let found = errors("services: {a.b: {image: a}}");
+    assert!(found[0].contains("the name of a service of Docker Swarm has no `.`"), "{found:?}");
     let found = errors("services: {web: {image: a}}\nnetworks: {default: {driver: macvlan}}\n");
     assert!(found[0].contains("does not reach the other nodes"), "{found:?}");
 }
@@ -165,10 +167,25 @@ fn files_too_large_for_a_config_are_refused() {
 }
 
 #[test]
-fn kubernetes_manifests_are_refused_for_a_swarm() {
-    let files = MemoryFiles::new([("shop/web.yaml", "kind: Deployment")]);
-    let app = AppSpec { engine: EngineKind::Swarm, ..AppSpec::kubernetes("shop", &["shop/web.yaml"]) };
-    let findings = render(&files, &app).findings;
-    assert_eq!(findings[0].location.file, "shop/web.yaml");
-    assert!(findings[0].message.contains("not supported with `engine: swarm` yet"));
+fn empty_files_are_refused_where_they_are_mounted() {
+    let text = "
+services:
+  web:
+    image: a
+    volumes:
+      - ./conf:/conf:ro
+    secrets: [key]
+secrets: {key: {file: ./key}}
+";
+    let files =
+        [("shop/conf/a", "a".to_owned()), ("shop/conf/b", String::new()), ("shop/key", String::new())];
+    let findings: Vec<String> = rendered(text, &files).findings.iter().map(Finding::to_string).collect();
+    let expected = [
+        "shop/compose.yaml:6:9: error: services.web.volumes: /conf/b is empty",
+        "shop/compose.yaml:7:15: error: services.web.secrets: /run/secrets/key is empty",
+    ];
+    for (finding, expected) in findings.iter().zip(expected) {
+        assert!(finding.starts_with(expected), "{finding}");
+    }
+    assert_eq!(findings.len(), expected.len(), "{findings:?}");
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     Adopt, Condition, ObservedService, ObservedSwarm, ResolvedImage, STACK_NAMESPACE, Subject, SwarmTask,
-    Workload, WorkloadName, label,
+    Workload, WorkloadName, label, swarm_service_name,
 };
 
 use super::{
     action::SwarmAction,
     compare::{differences, in_form_of, network_names},
-    spec::{IMAGE, OWNER, WantedService, service_name, wanted},
+    spec::{IMAGE, OWNER, WantedService, wanted},
     tasks::{desired, digest, has_ended, has_failed, is_running},
 };
 use crate::{
@@ -63,7 +63,7 @@ fn image(
         return Some(known.clone());
     }
     // After a change of the leader another agent knows the digest by the service.
-    let service = swarm.services.get(&service_name(&facts.target.stack.project, name.as_str()));
+    let service = swarm.services.get(&swarm_service_name(&facts.target.stack.project, name));
     if let Some(service) = service.filter(|service| service.label(IMAGE) == Some(reference))
         && let Some(image) = service.image().filter(|image| image.contains('@'))
     {
@@ -225,7 +225,7 @@ fn is_ready_for(draft: &mut Draft<'_>, swarm: &ObservedSwarm, subject: Subject<'
     let mut is_ready = true;
     for dependency in &subject.workload.after {
         let on = &dependency.workload;
-        let service = swarm.services.get(&service_name(&stack.project, on.as_str()));
+        let service = swarm.services.get(&swarm_service_name(&stack.project, on));
         let Some(service) = service else {
             if dependency.required {
                 draft.wait(Wait::dependency(subject.name, on, "its service does not exist yet"));
@@ -331,7 +331,7 @@ fn remove(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
             && service.label(label::APPLICATION) == Some(stack.app.as_str())
     };
     let names: BTreeSet<String> =
-        stack.workloads.keys().map(|name| service_name(&stack.project, name.as_str())).collect();
+        stack.workloads.keys().map(|name| swarm_service_name(&stack.project, name)).collect();
     let leaving: Vec<(&String, &ObservedService)> =
         swarm.services.iter().filter(|(name, service)| is_own(service) && !names.contains(*name)).collect();
     let all = leaving.len() + stack.workloads.len();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use driftless_model::{
     Container, HostSettings, Mount, MountSource, Port, ResolvedImage, RestartPolicy, STACK_NAMESPACE,
-    SpecHash, Subject, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, label,
+    SpecHash, Subject, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, label, swarm_service_name,
 };
 use serde_json::{Map, Value, json};
 
@@ -24,11 +24,6 @@ pub(crate) struct WantedService {
     pub(crate) spec: Value,
 }
 
-/// The name of a service in the Swarm, as `docker stack deploy` gives it.
-pub(crate) fn service_name(project: &str, workload: &str) -> String {
-    format!("{project}_{workload}")
-}
-
 /// The specification of a service. `image` is its image with the digest.
 pub(crate) fn wanted(target: &Target<'_>, subject: Subject<'_>, image: &ResolvedImage) -> WantedService {
     let Subject { name, workload } = subject;
@@ -36,7 +31,7 @@ pub(crate) fn wanted(target: &Target<'_>, subject: Subject<'_>, image: &Resolved
     let default = SwarmService::default();
     let service = stack.swarm.get(name).unwrap_or(&default);
     let container = &workload.container;
-    let full = service_name(&stack.project, name.as_str());
+    let full = swarm_service_name(&stack.project, name);
     let mut labels: Map<String, Value> = text_map(&service.labels);
     labels.insert(STACK_NAMESPACE.to_owned(), stack.project.as_str().into());
     labels.insert(IMAGE.to_owned(), container.image.as_str().into());

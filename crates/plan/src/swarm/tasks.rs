@@ -8,13 +8,13 @@ use std::{
 use driftless_model::{
     Container, ContainerId, EngineKind, Health, Instance, InstanceId, LiveSettings, Observed,
     ObservedService, Readiness, Record, ResolvedImage, SpecHash, Stack, StackHash, State, Subject, SwarmMode,
-    SwarmTask, Workload, WorkloadName, WrittenService, label,
+    SwarmTask, Workload, WorkloadName, WrittenService, label, swarm_service_name,
 };
 use serde_json::Value;
 
 use super::{
     action::{SwarmAction, SwarmResult},
-    spec::{service_name, wanted},
+    spec::wanted,
 };
 use crate::{action::Action, record::outcome::StepOutcome, steps::Plan, target::Target};
 
@@ -60,8 +60,7 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     let kept = record.swarm.get_or_insert_default();
     kept.images.retain(|image, _| target.stack.images().any(|it| it == image));
     for (full, service) in &swarm.services {
-        let is_it =
-            |subject: &Subject<'_>| service_name(&target.stack.project, subject.name.as_str()) == *full;
+        let is_it = |subject: &Subject<'_>| swarm_service_name(&target.stack.project, subject.name) == *full;
         let subject = target.stack.subjects().find(is_it);
         let hash = subject.map(|subject| wanted(target, subject, &ResolvedImage::default()).hash);
         let is_of_git = hash.is_some() && service.label(label::SPEC) == hash.as_deref();
@@ -168,7 +167,7 @@ fn instance_of(
 pub fn with_global_tasks(stack: &Stack, observed: &Observed) -> Option<Stack> {
     let swarm = observed.swarm.as_deref()?;
     let number = |name: &WorkloadName| {
-        let service = swarm.services.get(&service_name(&stack.project, name.as_str()))?;
+        let service = swarm.services.get(&swarm_service_name(&stack.project, name))?;
         u32::try_from(desired(service, None)).ok()
     };
     let is_global =

@@ -16,8 +16,19 @@ const EVIDENCE: &str = include_str!("../../docs/evidence.md");
 const BENCHMARKS: &str = include_str!("../../docs/benchmarks.md");
 
 /// The sections of the README whose claims are listed, each under this heading of `docs/evidence.md`.
-const LISTED: [&str; 5] =
-    ["How it works", "Supported and not supported", "Limitations", "Reliability", "Performance"];
+const LISTED: [&str; 8] = [
+    "Quick start",
+    "How it works",
+    "Commands",
+    "Configuration",
+    "Supported and not supported",
+    "Limitations",
+    "Reliability",
+    "Performance",
+];
+
+/// The sections of the README that claim nothing about the program.
+const WITHOUT_CLAIMS: [&str; 1] = ["Contributing"];
 
 /// A shorter phrase has to be the whole item, so that `pin` is not found in `pinned host keys`.
 const SHORTEST_PART: usize = 12;
@@ -29,8 +40,15 @@ fn every_claim_of_the_readme_has_evidence() {
     for row in evidence.values().flatten() {
         assert!(readme.contains(row.phrase), "the README does not say `{}`", row.phrase);
     }
+    let headings = README.lines().filter_map(|line| line.strip_prefix("## "));
+    let unlisted = headings.filter(|heading| !LISTED.contains(heading) && !WITHOUT_CLAIMS.contains(heading));
+    assert_eq!(
+        unlisted.collect::<Vec<_>>(),
+        Vec::<&str>::new(),
+        "a section of the README that nothing checks"
+    );
     let claims = claims();
-    assert!(claims.len() > 80, "{claims:?}");
+    assert!(claims.len() > 110, "{claims:?}");
     let missing: Vec<_> = claims
         .iter()
         .filter(|(heading, claim)| {
@@ -138,7 +156,12 @@ fn claims() -> Vec<(String, String)> {
         let text = README.split(&format!("\n## {heading}\n")).nth(1).unwrap().split("\n## ").next().unwrap();
         let prose = text.split("```").step_by(2).flat_map(|text| text.split("\n\n"));
         match heading {
-            "How it works" | "Reliability" => {
+            "How it works" | "Reliability" | "Quick start" | "Configuration" => {
+                claims.extend(prose.flat_map(|paragraph| sentences(heading, paragraph)));
+            }
+            "Commands" => {
+                let commands = text.split("```").nth(1).unwrap().lines().filter(|line| line.contains(" # "));
+                claims.extend(commands.map(|line| (heading.to_owned(), plain(line))));
                 claims.extend(prose.flat_map(|paragraph| sentences(heading, paragraph)));
             }
             "Supported and not supported" => {
@@ -149,6 +172,8 @@ fn claims() -> Vec<(String, String)> {
                     let items = cells.flat_map(|cell| cell.split("; ")).filter(|item| !item.is_empty());
                     claims.extend(items.map(|item| (name.clone(), without_link_text(item))));
                 }
+                let below = prose.filter(|paragraph| !paragraph.trim_start().starts_with('|'));
+                claims.extend(below.flat_map(|paragraph| sentences(heading, paragraph)));
             }
             _ => {
                 let items = text.split("\n- ").skip(1).filter_map(|item| item.split("\n\n").next());
@@ -161,7 +186,8 @@ fn claims() -> Vec<(String, String)> {
 
 fn sentences(heading: &str, paragraph: &str) -> Vec<(String, String)> {
     let text = plain(paragraph);
-    let sentences = text.split_inclusive(". ").map(str::trim).filter(|sentence| !sentence.is_empty());
+    let is_claim = |sentence: &&str| !sentence.is_empty() && !sentence.starts_with("<!--");
+    let sentences = text.split_inclusive(". ").map(str::trim).filter(is_claim);
     sentences.map(|sentence| (heading.to_owned(), sentence.to_owned())).collect()
 }
 

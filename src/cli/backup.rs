@@ -87,8 +87,10 @@ impl CommandError for Error {
     fn help(&self) -> Option<String> {
         Some(match self {
             Self::BackUp(_) => "name a new file, and the folder of the agent with --state-dir".to_owned(),
+            Self::Restore(driftless_store::Error::InUse { .. }) => "stop the agent first".to_owned(),
             Self::Restore(_) => {
-                "stop the agent first; --replace replaces the database that is there".to_owned()
+                "name a file that `driftless backup` has written; --replace replaces the database that is there"
+                    .to_owned()
             }
         })
     }

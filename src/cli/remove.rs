@@ -49,7 +49,7 @@ pub(super) async fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<V
     let what = if args.volumes { "containers, networks and volumes" } else { "containers and networks" };
     let (app, names) = (&args.app, hooks.join(", "));
     let leaves = "the application leaves `driftless status` when that is done";
-    print(&match (hooks.is_empty(), args.force) {
+    print(&context.fold(&match (hooks.is_empty(), args.force) {
         (true, _) => format!("{app}: {what} are being removed; {leaves}\n"),
         (false, false) => format!(
             "{app}: the PreDelete hooks run first ({names})\n{app}: {what} are removed when they have succeeded; {leaves}\n"
@@ -57,7 +57,7 @@ pub(super) async fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<V
         (false, true) => format!(
             "{app}: the PreDelete hooks do not run ({names}): what they would have saved is lost\n{app}: {what} are being removed; {leaves}\n"
         ),
-    })?;
+    }))?;
     Ok(Verdict::Yes)
 }
 

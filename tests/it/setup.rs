@@ -258,6 +258,22 @@ fn doctor_finds_a_folder_without_applications() {
 }
 
 #[test]
+fn doctor_fits_a_narrow_terminal() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+    command.args(["doctor", "https://git.invalid/infra.git", "--docker-host", "unix:///no/such/docker.sock"]);
+    command.args(["--state-dir", "/no/such/folder/state", "--runtime-dir", "/var/tmp/driftless"]);
+    let output = command.env("COLUMNS", "80").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let longest = text.lines().map(|line| line.chars().count()).max();
+    assert!(longest <= Some(80), "{text}");
+    // An address that is broken cannot be copied.
+    for anchor in ["the-runtime-directory-cannot-be-used", "the-engine-cannot-be-used", "UnknownHost"] {
+        let line = format!("\n      explained in docs/troubleshooting.md#{anchor}\n");
+        assert!(text.contains(&line), "{anchor}: {text}");
+    }
+}
+
+#[test]
 fn doctor_reads_the_values_of_the_host() {
     let folder = tempfile::tempdir().unwrap();
     let (file, values) = (folder.path().join("driftless.yaml"), folder.path().join("shop.env"));
@@ -299,6 +315,10 @@ fn backup_names_the_key_that_it_needs() {
         code == 2 && error.contains("another agent") && error.contains("stop the agent first"),
         "{error}"
     );
+    let (code, _, error) = driftless(&["restore", &path("none.tar"), "--state-dir", &path("none")]);
+    assert!(code == 2 && error.contains("help: name a file that `driftless backup` has written"), "{error}");
+    let (code, _, error) = driftless(&["backup", &path("none.tar"), "--state-dir", &path("none")]);
+    assert!(code == 2 && error.contains("driftless.db: there is no such file"), "{error}");
     let (code, _, error) = driftless(&["restore", &file, "--state-dir", &new]);
     assert!(code == 0 && error.contains(&format!("the key {new}/database.key is missing")), "{error}");
     assert_eq!(fs::read_to_string(format!("{new}/agent-id")).unwrap().trim(), id.as_str());

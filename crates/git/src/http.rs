@@ -334,6 +334,10 @@ fn header_map(lines: impl IntoIterator<Item = impl AsRef<str>>) -> HeaderMap {
 }
 
 pub(super) fn broken(limits: &Limits, error: &reqwest::Error) -> io::Error {
+    if let Some(unknown) = all_causes(error).find_map(|cause| cause.downcast_ref::<UnknownHost>()) {
+        let message = unknown.to_string();
+        return limits.fail(NetworkFailure::Connection { cause: Cause::UnknownHost, message });
+    }
     let text = chain(error);
     limits.fail(match all_causes(error).find_map(CertificateFault::of) {
         Some(fault) => NetworkFailure::Certificate(certificate(fault, &text)),
@@ -343,15 +347,10 @@ pub(super) fn broken(limits: &Limits, error: &reqwest::Error) -> io::Error {
 
 /// The cause of a connection that could not be made, or broke.
 fn connection_cause(error: &reqwest::Error) -> Cause {
-    let known = all_causes(error).find_map(|cause| {
-        if cause.is::<UnknownHost>() {
-            return Some(Cause::UnknownHost);
-        }
-        match cause.downcast_ref::<io::Error>()?.kind() {
-            io::ErrorKind::ConnectionRefused => Some(Cause::ConnectionRefused),
-            io::ErrorKind::TimedOut => Some(Cause::TimedOut),
-            _ => None,
-        }
+    let known = all_causes(error).find_map(|cause| match cause.downcast_ref::<io::Error>()?.kind() {
+        io::ErrorKind::ConnectionRefused => Some(Cause::ConnectionRefused),
+        io::ErrorKind::TimedOut => Some(Cause::TimedOut),
+        _ => None,
     });
     known.unwrap_or(if error.is_timeout() { Cause::TimedOut } else { Cause::Unreachable })
 }

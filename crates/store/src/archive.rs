@@ -102,7 +102,7 @@ pub(crate) fn copy_database(from: &Path, to: &Path) -> Result<(), Error> {
     let what = "the state";
     let read = |error: rusqlite::Error| Error::Read { what, source: error.into() };
     if !from.is_file() {
-        return Err(failed("read the database", from)(io::ErrorKind::NotFound.into()));
+        return Err(failed("read the database", from)(io::Error::other("there is no such file")));
     }
     let _ = fs::remove_file(to);
     // So that no other user can read the copy.

@@ -11,6 +11,7 @@ use self::check::{Check, CheckResult};
 use super::{
     context::{Context, Verdict},
     error::Error as CliError,
+    findings::counted,
     fold,
     options::TextOrJson,
     output::{self, print},
@@ -200,7 +201,7 @@ fn render(checks: &[Check], context: &Context<'_>) -> String {
     }
     let count = |result| checks.iter().filter(|check| check.result == result).count();
     let (warnings, failures) = (count(CheckResult::Warn), count(CheckResult::Fail));
-    text.extend([format!("{} checks, {warnings} warnings, {failures} failed\n", checks.len())]);
+    text.extend([format!("{} checks, {}, {failures} failed\n", checks.len(), counted(warnings, "warning"))]);
     text
 }
 

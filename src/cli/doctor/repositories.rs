@@ -76,7 +76,9 @@ async fn applications(repository: &Repository, options: RepositoryOptions) -> Ve
     };
     let is_empty = discovery.empty_folder.as_ref().is_some_and(is_folder);
     let problem = |finding: &Finding| {
-        let (name, message) = (name.as_str(), finding.to_string());
+        let name = name.as_str();
+        // A finding about a whole folder names it itself.
+        let message = if finding.location.line == 0 { finding.message.clone() } else { finding.to_string() };
         let check = if is_empty {
             Check::warn(
                 name,

@@ -46,6 +46,8 @@ topics! {
     RuntimeDirectory => "the-runtime-directory-cannot-be-used",
     /// An address or a socket that the agent cannot listen on.
     Listen => "an-address-cannot-be-used",
+    /// The address at which forges reach the agent.
+    Webhooks => "webhooks-do-not-arrive",
     /// Certificates of listeners, and authorities of clients.
     Certificates => "a-certificate-cannot-be-used",
     /// Log-in of people.

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::{Read as _, Write as _},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output, Stdio},
@@ -351,4 +352,42 @@ fn published_files_confine_the_agent() {
     for line in ["NoNewPrivileges=yes", "PrivateDevices=yes", "ProtectProc=invisible", "LimitCORE=0"] {
         assert!(unit.lines().any(|found| found == line), "deploy/driftless.service has no `{line}`");
     }
+}
+
+#[test]
+fn doctor_asks_the_address_of_webhooks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let url = repository(folder.path());
+    fs::write(path("secret"), "s").unwrap();
+    // In the place of an agent that runs, and of the reverse proxy in front of it.
+    let _state = driftless_store::StateDir::lock(Path::new(&path("state"))).unwrap();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", server.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for (stream, status) in server.incoming().zip(["405 Method Not Allowed", "404 Not Found"]) {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1024]).unwrap();
+            stream.write_all(format!("HTTP/1.1 {status}\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+        }
+    });
+    let check = |webhooks: &str| {
+        let text = format!(
+            "stateDir: {}\nlisten: 127.0.0.1:1\n{webhooks}\nrepositories: [{{url: {url}, webhook: {{provider: github, \
+             secretFile: {}}}}}]\n",
+            path("state"),
+            path("secret")
+        );
+        fs::write(path("driftless.yaml"), text).unwrap();
+        let (_, checks) = doctor(&["--config", &path("driftless.yaml")]);
+        (checks["webhooks"]["result"].as_str().unwrap().to_owned(), checks["webhooks"].to_string())
+    };
+    let (result, text) = check("");
+    assert!(result == "warn" && text.contains("only programs of this machine"), "{text}");
+    let (result, text) = check(&format!("webhooks: {{url: \"{address}\"}}"));
+    assert_eq!(result, "ok", "{text}");
+    let (result, text) = check(&format!("webhooks: {{url: \"{address}\"}}"));
+    assert!(result == "fail" && text.contains("another server"), "{text}");
+    let (result, text) = check("webhooks: {url: \"http://127.0.0.1:9\"}");
+    assert!(result == "fail" && text.contains("#webhooks-do-not-arrive"), "{text}");
 }

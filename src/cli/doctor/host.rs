@@ -81,7 +81,7 @@ fn state_directory(path: &Path) -> Check {
 }
 
 /// The process id of the agent that has locked the state directory.
-fn holder(state_dir: &Path) -> Option<String> {
+pub(super) fn holder(state_dir: &Path) -> Option<String> {
     let mut lock = File::open(state_dir.join("lock")).ok()?;
     // A shared lock is refused only while an agent holds its exclusive one.
     if lock.try_lock_shared().is_ok() {

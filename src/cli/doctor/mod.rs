@@ -4,6 +4,7 @@ mod check;
 mod engine;
 mod host;
 mod repositories;
+mod webhooks;
 
 use clap::Args;
 
@@ -91,6 +92,8 @@ async fn around(mut checks: Vec<Check>, settings: &Settings, context: &Context<'
     ] {
         checks.extend(of_topic.into_iter().map(|check| check.explained(topic)));
     }
+    let is_running = host::holder(&settings.state_dir).is_some();
+    checks.extend(webhooks::check(settings, is_running).await.map(|check| check.explained(Topic::Webhooks)));
     checks.extend(repositories::checks(settings, context).await);
     checks
 }

@@ -17,7 +17,7 @@ async fn broken_configuration_is_refused_and_the_old_one_stays() {
     let config = program.path("driftless.yaml");
     let config = config.to_str().unwrap();
     program.start(&["run", "--config", config], &[]);
-    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repositories");
+    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repository");
     assert_eq!(program.repositories().await, ["infra"]);
     let process = program.child.as_ref().unwrap().id();
 
@@ -28,6 +28,8 @@ async fn broken_configuration_is_refused_and_the_old_one_stays() {
     assert!(event.contains(&place), "{event}");
     let status = program.notified();
     assert!(status.starts_with("STATUS=the new configuration is refused, the old one stays: "), "{status}");
+    let (_, shown) = program.client(&["status"]).await;
+    assert!(shown.contains("agent: configuration") && shown.contains(&place), "{shown}");
     assert_eq!(program.repositories().await, ["infra"]);
 
     // Mistakes that are in no line of the file.
@@ -53,6 +55,8 @@ async fn broken_configuration_is_refused_and_the_old_one_stays() {
     assert_eq!(program.notified(), "READY=1\nSTATUS=following 2 repositories");
     assert_eq!(program.repositories().await, ["infra", "shop"]);
     program.event("ConfigurationReloaded").await;
+    let (_, shown) = program.client(&["status"]).await;
+    assert!(!shown.contains("agent: configuration"), "{shown}");
     assert_eq!(program.child.as_ref().unwrap().id(), process, "the process is the same");
     program.end().await;
 }

@@ -108,7 +108,8 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     };
     let servers = Servers::start(&running, listeners, receiver, access);
     let manager = ServiceManager::from_environment(context.environment);
-    manager.ready(&format!("following {} repositories", settings.repositories.len()));
+    let count = settings.repositories.len();
+    manager.ready(&format!("following {count} {}", if count == 1 { "repository" } else { "repositories" }));
     let watchdog = manager.watchdog(running.handle.clone());
     tokio::pin!(watchdog);
     let ended = loop {

@@ -50,6 +50,7 @@ pub(super) async fn try_reload(
     match check(args, current, context).await {
         Ok(new) if new == *current && trigger == Trigger::File => {
             tracing::info!("the configuration file has changed, its settings have not");
+            running.handle.problems().set("configuration", None);
             false
         }
         Ok(_) if trigger == Trigger::Request => {
@@ -75,6 +76,7 @@ pub(super) async fn try_reload(
             tracing::error!(reason, "the new configuration is refused, the old one stays");
             let message = format!("the new configuration is refused, the old one stays: {reason}");
             manager.status(&message);
+            running.handle.problems().set("configuration", Some(message.clone()));
             running.record_event(EventKind::Warning, "ConfigurationRefused", message);
             false
         }

@@ -24,7 +24,7 @@ fn start(program: &mut Program, lines: &str, environment: &[(&str, &str)]) {
     program.configure(&format!("- {{url: /srv/none/infra.git}}\ntokenFile: {}\n{lines}", token.display()));
     let config = program.path("driftless.yaml").display().to_string();
     program.start(&["run", "--config", &config], environment);
-    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repositories");
+    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repository");
 }
 
 /// The answer to curl over a socket as a user with a group, and its exit code.
@@ -119,7 +119,7 @@ async fn socket_of_an_agent_that_was_killed_is_replaced() {
     program.child.take().unwrap().wait().await.unwrap();
     assert!(socket.exists());
     other.start(&["run", "--config", config.to_str().unwrap()], &[]);
-    assert_eq!(other.notified(), "READY=1\nSTATUS=following 1 repositories");
+    assert_eq!(other.notified(), "READY=1\nSTATUS=following 1 repository");
     let server = format!("unix://{}", socket.display());
     let (code, text) = other.client(&["status", "--server", &server]).await;
     assert_eq!(code, 0, "{text}");

@@ -69,7 +69,7 @@ async fn start(program: &mut Program) -> String {
     ));
     let config = program.path("driftless.yaml").display().to_string();
     program.start(&["run", "--config", &config], &[]);
-    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repositories");
+    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repository");
     format!("https://localhost:{}", program.port)
 }
 
@@ -226,7 +226,7 @@ async fn own_listeners_have_certificates_of_their_own() {
     program.configure(&format!("- {{url: /srv/none/infra.git}}\n{sections}"));
     let config = program.path("driftless.yaml").display().to_string();
     program.start(&["run", "--config", &config], &[]);
-    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repositories");
+    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repository");
 
     let (hook, metric) =
         (format!("https://localhost:{hooks}/hook/none"), format!("https://localhost:{metrics}/metrics"));
@@ -270,7 +270,7 @@ async fn certificate_that_has_expired_is_a_problem_of_the_agent() {
     ));
     let config = program.path("driftless.yaml").display().to_string();
     program.start(&["run", "--config", &config], &[]);
-    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repositories");
+    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repository");
     let end = Instant::now() + LIMIT;
     let status = loop {
         let (_, status) = program.client(&["status", "--wide"]).await;

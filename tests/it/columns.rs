@@ -225,7 +225,8 @@ async fn no_line_of_a_command_is_longer_than_the_terminal() {
             if std::env::var_os("DRIFTLESS_SHOW").is_some() {
                 println!("\n===== {words} ({width})\n{text}");
             }
-            for line in text.lines() {
+            // Addresses stay whole, so that they can be copied.
+            for line in text.lines().filter(|line| !line.trim_start().starts_with("explained in docs/")) {
                 assert!(line.chars().count() <= width, "{words}, {width} columns: {line}\n{text}");
             }
             for word in shown {

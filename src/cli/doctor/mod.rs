@@ -48,6 +48,9 @@ const CONFIGURATION: &str = "configuration";
 /// The columns before a message, next to the longest name.
 const MESSAGE_INDENT: usize = 8;
 
+/// The most columns of a name in a terminal. The message of a longer one begins on the next line.
+const WIDEST_NAME: usize = 22;
+
 /// The columns before the help.
 const HELP_INDENT: usize = 6;
 
@@ -184,7 +187,8 @@ fn access_text(settings: &Settings) -> String {
 /// `OK    engine  28.2.2 …`, and the help below what is not in order. The messages are a column of their own, and the address of
 /// the section is never broken, so that it can be copied.
 fn render(checks: &[Check], context: &Context<'_>) -> String {
-    let width = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or_default();
+    let longest = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or_default();
+    let width = if context.columns().is_some() { longest.min(WIDEST_NAME) } else { longest };
     let mut text = String::new();
     for Check { name, result, message, help, explained } in checks {
         let (word, paint) = match result {
@@ -192,8 +196,11 @@ fn render(checks: &[Check], context: &Context<'_>) -> String {
             CheckResult::Warn => ("warn", Paint::Warn),
             CheckResult::Fail => ("fail", Paint::Bad),
         };
-        let padding = " ".repeat(width - name.chars().count());
-        text.extend([format!("{}  {name}{padding}  ", context.colours.paint(paint, word))]);
+        let padding = match width.checked_sub(name.chars().count()) {
+            Some(missing) => " ".repeat(missing + 2),
+            None => format!("\n{}", " ".repeat(width + MESSAGE_INDENT)),
+        };
+        text.extend([format!("{}  {name}{padding}", context.colours.paint(paint, word))]);
         text.extend([indented(message, width + MESSAGE_INDENT, context)]);
         if !help.is_empty() {
             text.extend([" ".repeat(HELP_INDENT), indented(&format!("help: {help}"), HELP_INDENT, context)]);

@@ -94,7 +94,11 @@ where
         let message = match fields.remove("message") {
             Some(Value::String(message)) => message,
             Some(other) => other.to_string(),
-            None => String::new(),
+            // Some libraries name their events instead.
+            None => match fields.remove("name") {
+                Some(Value::String(name)) => name,
+                _ => String::new(),
+            },
         };
         if let Some(taker) = &self.also {
             taker(metadata, &message, &fields);
@@ -316,6 +320,13 @@ mod tests {
         );
         let working = lines.iter().filter(|line| *line == "INFO working");
         assert_eq!(working.count(), 7, "only warnings and errors are counted");
+    }
+
+    #[test]
+    fn event_without_a_message_is_called_by_its_name() {
+        let (lines, _guard) = Lines::of(LogFormat::Text);
+        tracing::error!(name = "BatchLogProcessor.ExportError", error = "refused");
+        assert_eq!(lines.text(), ["ERROR BatchLogProcessor.ExportError error=refused"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -403,7 +403,7 @@ async fn repository_page_sends_its_changes() {
             "../applications/shop",
             "No webhook is configured",
             "the SSH key /etc/driftless/id logs in",
-            "Earlier deliveries: 2",
+            "Earlier deliveries: 3",
         ],
     );
     let version = version_of(&loaded);

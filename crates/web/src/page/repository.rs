@@ -44,7 +44,7 @@ struct RepositoryData {
     /// `None`: the agent follows it no more, and still has applications or a webhook of it.
     repository: Option<RepositoryStatus>,
     hooks: Vec<HookStatus>,
-    /// Those before the last one, newest first.
+    /// Those that the table of the webhook does not show, newest first.
     earlier: Vec<Delivery>,
     applications: Vec<Arc<Application>>,
 }
@@ -89,7 +89,8 @@ async fn shown(shared: &Shared, name: &str) -> Option<RepositoryData> {
     hooks.retain(|hook| hook.repository == name);
     let of = name.to_owned();
     let recent = read(&shared.store, move |store| store.recent_deliveries(&of, MOST_DELIVERIES)).await;
-    let earlier = recent.unwrap_or_default().into_iter().skip(1).collect();
+    let is_last_shown = hooks.iter().any(|hook| hook.last.is_some());
+    let earlier = recent.unwrap_or_default().into_iter().skip(usize::from(is_last_shown)).collect();
     let repository = shared.handle.repositories().iter().find(|repository| repository.name == name).cloned();
     let applications = shared.handle.applications();
     let applications: Vec<_> =

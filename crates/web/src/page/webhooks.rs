@@ -42,7 +42,7 @@ fn row(hook: &HookStatus, now: Timestamp) -> Markup {
     html! { tr { td { (repository) } (cells(last, now)) } }
 }
 
-/// The deliveries before the last one, folded. Nothing if there are none.
+/// Deliveries that are not the last one of a webhook, folded. Nothing if there are none.
 pub(super) fn earlier_deliveries(deliveries: &[Delivery], now: Timestamp) -> Markup {
     html! {
         @if !deliveries.is_empty() {
@@ -77,11 +77,11 @@ fn cells(delivery: &Delivery, now: Timestamp) -> Markup {
         None => message.as_str(),
     };
     html! {
-            td { (Text(provider)) }
-            td { span title=(Text(id)) { (RelativeTime { at: *at, now }) } }
-            td { (Text(event)) " " span.mono { (Text(reference.as_deref().unwrap_or_default())) } }
-            td { span.badge.(class(*result)) { (Text(result)) } }
-            td.text { (Text(outcome)) }
+        td { (Text(provider)) }
+        td { span title=(Text(id)) { (RelativeTime { at: *at, now }) } }
+        td { (Text(event)) " " span.mono { (Text(reference.as_deref().unwrap_or_default())) } }
+        td { span.badge.(class(*result)) { (Text(result)) } }
+        td.text { (Text(outcome)) }
     }
 }
 

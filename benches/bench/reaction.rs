@@ -103,7 +103,7 @@ pub async fn push(report: &mut Report) {
     report.text(
         "One container changes, and its image is on the host. The time runs from `sync` until the engine reports \
          that the new container was started. It includes the listing and the fetch from Git. The Git server is `git \
-         http-backend`, a new process for each of the five requests that find and fetch a commit. The time of one \
+         http-backend`, a new process for each of the four requests that find and fetch a commit. The time of one \
          listing with `git ls-remote` is given for comparison.",
     );
     let Deploys { baselines, listings, synced, .. } = deploys;

@@ -86,12 +86,41 @@ pub(super) fn commit_info(repo: &gix::Repository, id: ObjectId) -> Result<Commit
     })
 }
 
-/// Reads every folder and file of a commit, since a truncated pack shows only then.
-pub(super) fn verify(repo: &gix::Repository, commit: ObjectId) -> Result<(), Damage> {
+/// Reads every folder and file of a commit, since a truncated pack shows only then. What the commit `verified` has, too, was
+/// read before and is not read again.
+pub(super) fn verify(
+    repo: &gix::Repository,
+    commit: ObjectId,
+    verified: Option<ObjectId>,
+) -> Result<(), Damage> {
+    let failed = |error: gix::Error| damage(&format!("read the files of {commit}"), &error);
+    let mut seen = BTreeSet::new();
+    if let Some(verified) = verified
+        && has_commit(repo, verified)
+    {
+        each_new_file(repo, verified, &mut seen, |_| Ok(()))?;
+    }
+    each_new_file(repo, commit, &mut seen, |file| {
+        if repo.find_header(file).map_err(failed)?.size() <= UNPACK {
+            repo.find_object(file).map_err(failed)?;
+        }
+        Ok(())
+    })
+}
+
+/// Reads the folders of a commit that are not in `seen`, and calls `read` for each file that is not. All become seen.
+fn each_new_file(
+    repo: &gix::Repository,
+    commit: ObjectId,
+    seen: &mut BTreeSet<ObjectId>,
+    mut read: impl FnMut(ObjectId) -> Result<(), Damage>,
+) -> Result<(), Damage> {
     let failed = |error: gix::Error| damage(&format!("read the files of {commit}"), &error);
     let root = repo.find_commit(commit).and_then(|it| it.tree_id().map(gix::Id::detach)).map_err(failed)?;
-    let mut seen = BTreeSet::from([root]);
-    let mut trees = vec![root];
+    let mut trees = Vec::new();
+    if seen.insert(root) {
+        trees.push(root);
+    }
     let mut buffer = Vec::new();
     while let Some(tree) = trees.pop() {
         let mut files = Vec::new();
@@ -111,11 +140,7 @@ pub(super) fn verify(repo: &gix::Repository, commit: ObjectId) -> Result<(), Dam
                 EntryKind::Commit => {}
             }
         }
-        for id in files {
-            if repo.find_header(id).map_err(failed)?.size() <= UNPACK {
-                repo.find_object(id).map_err(failed)?;
-            }
-        }
+        files.into_iter().try_for_each(&mut read)?;
     }
     Ok(())
 }
@@ -134,7 +159,7 @@ pub(super) fn verify_all(repo: &gix::Repository) -> Result<(), Damage> {
     for commit in walk.map_err(|error| damage("read the history", &error))? {
         commit.map_err(|error| Damage::new(format!("could not read the history: {error}")))?;
     }
-    commits.into_iter().try_for_each(|it| verify(repo, it))
+    commits.into_iter().try_for_each(|it| verify(repo, it, None))
 }
 
 /// Whether all of `commit`'s history is in that of `tip`.

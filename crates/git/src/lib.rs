@@ -10,7 +10,7 @@
 //! | `options`, `repository` | a fetch from the request to the checkout |
 //! | `credentials`, `followed_ref` | the secrets, the reference to follow |
 //! | `limits` | deadline, silence, bytes, cancellation |
-//! | `remote_client`, `server_messages` | listing references and receiving commits; errors of servers |
+//! | `remote_client`, `conversation`, `server_messages` | listing references and receiving commits; errors of servers |
 //! | `http`, `process` | the transports |
 //! | `github_app`, `proxy`, `host_key` | tokens of a GitHub App; proxies; keys of SSH servers |
 //! | `mirror`, `history`, `repack` | the mirror on disk, its commits, its packs |
@@ -37,6 +37,7 @@
 
 mod commit_files;
 mod commit_source;
+mod conversation;
 mod credentials;
 mod directory;
 mod error;

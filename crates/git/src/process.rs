@@ -13,10 +13,7 @@ use std::{
 
 use gix_transport::{
     Protocol,
-    client::{
-        blocking_io::Transport,
-        git::{ConnectMode, blocking_io::Connection},
-    },
+    client::git::{ConnectMode, blocking_io::Connection},
 };
 use tokio::{
     io::AsyncReadExt,
@@ -25,6 +22,7 @@ use tokio::{
 };
 
 use super::{
+    conversation::OpenTransport,
     credentials::Credentials,
     error::{Cause, Problem, invalid, unreadable},
     host_key,
@@ -61,7 +59,7 @@ pub(super) fn ssh(
     credentials: &Credentials,
     mirror: &Path,
     limits: &Limits,
-) -> Result<(Box<dyn Transport>, Process), Problem> {
+) -> Result<(OpenTransport, Process), Problem> {
     let known_hosts = credentials.known_hosts();
     if known_hosts.is_none() && credentials.host_keys().is_empty() {
         return Err(Problem::new(
@@ -119,7 +117,7 @@ pub(super) fn ssh(
 }
 
 /// Starts `git upload-pack` on a repository of this machine.
-pub(super) fn local(path: &Path, limits: &Limits) -> Result<(Box<dyn Transport>, Process), Problem> {
+pub(super) fn local(path: &Path, limits: &Limits) -> Result<(OpenTransport, Process), Problem> {
     if !path.is_dir() {
         let message = format!("{} is not a folder", path.display());
         return Err(Problem::new(Cause::RepositoryNotFound, message));
@@ -183,7 +181,7 @@ fn start(
     program: &str,
     path: &str,
     limits: &Limits,
-) -> Result<(Box<dyn Transport>, Process), Problem> {
+) -> Result<(OpenTransport, Process), Problem> {
     let _guard = limits.runtime().enter();
     command.env("GIT_PROTOCOL", "version=2").env("LC_ALL", "C");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);

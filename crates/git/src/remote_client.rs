@@ -10,7 +10,7 @@ use std::{
 use driftless_model::{RepoUrl, join_causes};
 use gix::{
     bstr::{BStr, BString, ByteSlice},
-    protocol::handshake::Ref,
+    protocol::{SendFlushOnDrop, handshake::Ref},
     remote::{
         Direction,
         fetch::{Shallow, Status, Tags},
@@ -18,11 +18,12 @@ use gix::{
 };
 use gix_transport::{
     Protocol, Service,
-    client::{TransportWithoutIO, blocking_io::Transport},
+    client::{Capabilities, TransportWithoutIO, blocking_io::Transport},
 };
 use reqwest::Client;
 
 use super::{
+    conversation::{Conversation, OpenTransport},
     credentials::{Account, Credentials},
     error::{Cause, Error, Problem, all_causes, disk_cause, invalid, unreadable},
     github_app::AppTokens,
@@ -52,6 +53,13 @@ pub(super) struct RefListing {
     pub(super) hash: gix::hash::Kind,
 }
 
+/// What a server has listed.
+struct Listed {
+    listing: RefListing,
+    /// The open transport and the greeting, with protocol version 2.
+    greeted: Option<(SendFlushOnDrop<OpenTransport>, Capabilities)>,
+}
+
 /// The connection options of a server.
 #[derive(Clone, Copy)]
 pub(super) struct ConnectOptions<'a> {
@@ -61,7 +69,7 @@ pub(super) struct ConnectOptions<'a> {
 }
 
 struct OpenConnection {
-    transport: Box<dyn Transport>,
+    transport: OpenTransport,
     process: Option<Process>,
 }
 
@@ -140,18 +148,34 @@ impl RemoteClient {
         &self.remote
     }
 
-    /// The references that begin with one of the prefixes, in one request (protocol version 2). An older
-    /// server sends all of them.
-    pub(super) fn list(&self, limits: &Limits, prefixes: &[String]) -> Result<RefListing, Error> {
+    /// The references that begin with one of the prefixes, in one request (protocol version 2), and the conversation to
+    /// receive commits in. An older server sends all references, and ends the conversation.
+    pub(super) fn list(
+        &self,
+        limits: &Limits,
+        prefixes: &[String],
+    ) -> Result<(RefListing, Option<Conversation>), Error> {
         let doing = format!("list the references of {}", self.remote);
         let OpenConnection { transport, process } = self.connect(&doing, limits)?;
-        let listed = list(transport, prefixes);
-        listed.map_err(|error| self.explain(doing, &error, "", limits, process))
+        match list(transport, prefixes) {
+            Ok(Listed { listing, greeted }) => {
+                let conversation = greeted.map(|(link, greeting)| Conversation::new(link, greeting, process));
+                Ok((listing, conversation))
+            }
+            Err(error) => Err(self.explain(doing, &error, "", limits, process)),
+        }
     }
 
-    /// Receives the objects of one refspec with their history, and updates the local reference.
-    pub(super) fn receive(&self, limits: &Limits, repo: &gix::Repository, spec: &str) -> Result<(), Error> {
-        self.receive_as_deep_as(limits, repo, spec, Shallow::NoChange)
+    /// Receives the objects of one refspec with their history, and updates the local reference. Without a conversation
+    /// that can go on, it begins one.
+    pub(super) fn receive(
+        &self,
+        limits: &Limits,
+        repo: &gix::Repository,
+        spec: &str,
+        conversation: Option<Conversation>,
+    ) -> Result<(), Error> {
+        self.receive_as_deep_as(limits, repo, spec, conversation, Shallow::NoChange)
     }
 
     /// Receives one commit of a refspec without those before it, and updates the local reference.
@@ -160,8 +184,10 @@ impl RemoteClient {
         limits: &Limits,
         repo: &gix::Repository,
         spec: &str,
+        conversation: Option<Conversation>,
     ) -> Result<(), Error> {
-        self.receive_as_deep_as(limits, repo, spec, Shallow::DepthAtRemote(NonZeroU32::MIN))
+        let depth = Shallow::DepthAtRemote(NonZeroU32::MIN);
+        self.receive_as_deep_as(limits, repo, spec, conversation, depth)
     }
 
     fn receive_as_deep_as(
@@ -169,13 +195,19 @@ impl RemoteClient {
         limits: &Limits,
         repo: &gix::Repository,
         spec: &str,
+        conversation: Option<Conversation>,
         depth: Shallow,
     ) -> Result<(), Error> {
         let doing = format!("fetch from {}", self.remote);
-        let OpenConnection { transport, process } = self.connect(&doing, limits)?;
         let text = ServerMessages::default();
-        receive(transport, repo, spec, depth, &text, limits)
-            .map_err(|error| self.explain(doing, &error, &text.read(), limits, process))
+        let conversation = conversation.filter(Conversation::can_go_on);
+        let (received, process) = if let Some(Conversation { transport, process, .. }) = conversation {
+            (receive(transport, repo, spec, depth, &text, limits), process)
+        } else {
+            let OpenConnection { transport, process } = self.connect(&doing, limits)?;
+            (receive(transport, repo, spec, depth, &text, limits), process)
+        };
+        received.map_err(|error| self.explain(doing, &error, &text.read(), limits, process))
     }
 
     fn connect(&self, doing: &str, limits: &Limits) -> Result<OpenConnection, Error> {
@@ -214,12 +246,7 @@ impl RemoteClient {
         self.credentials.account().map_err(|message| unreadable(message).during(doing))
     }
 
-    fn http(
-        &self,
-        url: &str,
-        account: Option<Account>,
-        limits: &Limits,
-    ) -> Result<Box<dyn Transport>, Problem> {
+    fn http(&self, url: &str, account: Option<Account>, limits: &Limits) -> Result<OpenTransport, Problem> {
         let client = self.client.clone().expect("an HTTP remote was given a client when it was made");
         let url = gix::url::parse(BStr::new(url))
             .map_err(|error| invalid(format!("the URL is malformed: {error}")))?;
@@ -349,8 +376,8 @@ pub(super) fn disk_cause_of(error: &gix::Error) -> Option<Cause> {
     causes.find_map(|cause| cause.downcast_ref().and_then(disk_cause))
 }
 
-fn list(transport: Box<dyn Transport>, prefixes: &[String]) -> gix::error::Result<RefListing> {
-    let mut link = gix::protocol::SendFlushOnDrop::new(transport, false);
+fn list(transport: OpenTransport, prefixes: &[String]) -> gix::error::Result<Listed> {
+    let mut link = SendFlushOnDrop::new(transport, false);
     let mut progress = gix::progress::Discard;
     let handshake = gix::protocol::handshake(
         &mut link.inner,
@@ -366,18 +393,18 @@ fn list(transport: Box<dyn Transport>, prefixes: &[String]) -> gix::error::Resul
         Some(_) | None => gix::hash::Kind::Sha1,
     };
     if let Some(refs) = handshake.refs {
-        return Ok(RefListing { refs, hash });
+        return Ok(Listed { listing: RefListing { refs, hash }, greeted: None });
     }
     let mut wanted = gix::protocol::ls_refs::RefPrefixes::new();
     wanted.extend(prefixes.iter().map(|it| BString::from(it.as_str())));
     let agent = ("agent", Some(concat!("driftless/", env!("CARGO_PKG_VERSION")).to_owned()));
     let command = gix::protocol::LsRefsCommand::new(Some(wanted), &handshake.capabilities, agent);
     let refs = command.invoke_blocking(&mut link.inner, &mut progress, false)?;
-    Ok(RefListing { refs, hash })
+    Ok(Listed { listing: RefListing { refs, hash }, greeted: Some((link, handshake.capabilities)) })
 }
 
 fn receive(
-    transport: Box<dyn Transport>,
+    transport: impl Transport,
     repo: &gix::Repository,
     spec: &str,
     depth: Shallow,

@@ -16,6 +16,7 @@ use tokio::{sync::OwnedMutexGuard, time::Instant};
 use super::{
     commit_files::CommitFiles,
     commit_source::{Checkout, CommitSource},
+    conversation::Conversation,
     error::{Cause, Error, Problem, invalid},
     followed_ref::{self, FollowedRef},
     history::{self, Tip},
@@ -63,9 +64,16 @@ struct State {
 /// The mirror compared with the server.
 enum MirrorState {
     Current(ObjectId),
-    Outdated(FollowedRef),
+    Outdated(Asked),
     /// There is no usable mirror, and why.
-    Unusable(FollowedRef, Option<Damage>),
+    Unusable(Asked, Option<Damage>),
+}
+
+/// The answer of the server.
+struct Asked {
+    target: FollowedRef,
+    /// The conversation to receive the target in.
+    conversation: Option<Conversation>,
 }
 
 type FetchGuard = OwnedMutexGuard<State>;
@@ -110,7 +118,7 @@ impl Repository {
         let asking = limits.clone();
         let asked = tokio::task::spawn_blocking(move || {
             let client = Self::prepare(&options)?;
-            ask(&client, &options.reference, &asking).map(|found| found.commit)
+            ask(&client, &options.reference, &asking).map(|found| found.target.commit)
         });
         let found =
             asked.await.map_err(|error| Cause::Interrupted.error("ask the Git server", error.to_string()))?;
@@ -132,8 +140,8 @@ impl Repository {
         let options = RepositoryOptions { submodules: false, ..options };
         let fetch = move || {
             let work = Self::open(options)?.work;
-            let target = work.ask(&limits)?;
-            let commit = work.clone_replacement(&limits, &target, RemoteClient::receive_newest)?;
+            let asked = work.ask(&limits)?;
+            let commit = work.clone_replacement(&limits, asked, RemoteClient::receive_newest)?;
             work.checkout(commit, None, None)
         };
         let done = tokio::task::spawn_blocking(fetch).await;
@@ -204,9 +212,9 @@ impl CommitSource for Repository {
             .blocking(move |work| {
                 let commit = match look {
                     MirrorState::Current(commit) => commit,
-                    MirrorState::Outdated(target) => work.receive(&mut held, &limits, &target)?,
-                    MirrorState::Unusable(target, damage) => {
-                        work.reclone(&mut held, &limits, &target, damage)?
+                    MirrorState::Outdated(asked) => work.receive(&mut held, &limits, asked)?,
+                    MirrorState::Unusable(asked, damage) => {
+                        work.reclone(&mut held, &limits, asked, damage)?
                     }
                 };
                 work.checkout(commit, known, Some(&limits))
@@ -248,10 +256,11 @@ impl CommitSource for Repository {
 }
 
 /// Lists the references of the server and chooses the one to follow.
-fn ask(client: &RemoteClient, reference: &Reference, limits: &Limits) -> Result<FollowedRef, Error> {
-    let listing = client.list(limits, &followed_ref::prefixes(reference))?;
-    followed_ref::choose(reference, &listing)
-        .map_err(|problem| problem.during(format!("find what to deploy in {}", client.remote())))
+fn ask(client: &RemoteClient, reference: &Reference, limits: &Limits) -> Result<Asked, Error> {
+    let (listing, conversation) = client.list(limits, &followed_ref::prefixes(reference))?;
+    let target = followed_ref::choose(reference, &listing)
+        .map_err(|problem| problem.during(format!("find what to deploy in {}", client.remote())))?;
+    Ok(Asked { target, conversation })
 }
 
 /// The error of a repository that cannot be set up.
@@ -279,16 +288,17 @@ impl MirrorWorker {
         {
             return Ok(MirrorState::Current(commit));
         }
-        let target = self.ask(limits).inspect_err(|_| {
+        let asked = self.ask(limits).inspect_err(|_| {
             // It has not been checked yet.
             if let Some(suspicion) = &suspicion {
                 self.mirror.suspect(suspicion.clone());
             }
         })?;
+        let target = &asked.target;
         let repo = match self.mirror.repository() {
             Ok(Some(repo)) if repo.object_hash() == target.hash => repo,
-            Ok(Some(_) | None) => return Ok(MirrorState::Unusable(target, None)),
-            Err(damage) => return Ok(MirrorState::Unusable(target, Some(damage))),
+            Ok(Some(_) | None) => return Ok(MirrorState::Unusable(asked, None)),
+            Err(damage) => return Ok(MirrorState::Unusable(asked, Some(damage))),
         };
         let checked = suspicion.map_or(Ok(()), |_| history::verify_all(&repo));
         let tip = checked.and_then(|()| history::tip(&repo)).and_then(|tip| match tip {
@@ -296,7 +306,7 @@ impl MirrorWorker {
                 if tip == target.commit && history::tip_object(&repo)? == Some(target.object) =>
             {
                 if state.verified != Some(tip) {
-                    history::verify(&repo, tip)?;
+                    history::verify(&repo, tip, None)?;
                 }
                 Ok(Some(tip))
             }
@@ -307,8 +317,8 @@ impl MirrorWorker {
                 state.verified = Some(tip);
                 Ok(MirrorState::Current(tip))
             }
-            Ok(None) => Ok(MirrorState::Outdated(target)),
-            Err(damage) => Ok(MirrorState::Unusable(target, Some(damage))),
+            Ok(None) => Ok(MirrorState::Outdated(asked)),
+            Err(damage) => Ok(MirrorState::Unusable(asked, Some(damage))),
         }
     }
 
@@ -320,17 +330,17 @@ impl MirrorWorker {
             return Some(id);
         }
         let is_tip = matches!(history::tip(&repo), Ok(Some(Tip::Commit(tip))) if tip == id);
-        if !is_tip || history::verify(&repo, id).is_err() {
+        if !is_tip || history::verify(&repo, id, None).is_err() {
             return None;
         }
         state.verified = Some(id);
         Some(id)
     }
 
-    fn ask(&self, limits: &Limits) -> Result<FollowedRef, Error> {
-        let target = ask(&self.client, &self.options.reference, limits)?;
-        self.followed().clone_from(&target.tag);
-        Ok(target)
+    fn ask(&self, limits: &Limits) -> Result<Asked, Error> {
+        let asked = ask(&self.client, &self.options.reference, limits)?;
+        self.followed().clone_from(&asked.target.tag);
+        Ok(asked)
     }
 
     fn followed(&self) -> std::sync::MutexGuard<'_, Option<String>> {
@@ -349,31 +359,33 @@ impl MirrorWorker {
     }
 
     /// Brings the mirror up to date.
-    fn receive(&self, state: &mut State, limits: &Limits, target: &FollowedRef) -> Result<ObjectId, Error> {
+    fn receive(&self, state: &mut State, limits: &Limits, asked: Asked) -> Result<ObjectId, Error> {
         self.mirror.remove_old_locks(self.options.clock.now());
         let repo = match self.mirror.repository() {
             Ok(Some(repo)) => repo,
-            Ok(None) => return self.reclone(state, limits, target, None),
-            Err(damage) => return self.reclone(state, limits, target, Some(damage)),
+            Ok(None) => return self.reclone(state, limits, asked, None),
+            Err(damage) => return self.reclone(state, limits, asked, Some(damage)),
         };
-        if let Err(error) = self.client.receive(limits, &repo, &target.spec()) {
+        let Asked { target, conversation } = asked;
+        let again = |target| Asked { target, conversation: None };
+        if let Err(error) = self.client.receive(limits, &repo, &target.spec(), conversation) {
             // gix says the same of a damaged mirror and of a server that breaks off.
             if limits.failure().is_some() {
                 return Err(error);
             }
             return match self.fresh().and_then(|it| history::verify_all(&it)) {
                 Ok(()) => Err(error),
-                Err(damage) => self.reclone(state, limits, target, Some(damage)),
+                Err(damage) => self.reclone(state, limits, again(target), Some(damage)),
             };
         }
-        match self.fresh().and_then(|it| self.check_tip(&it)) {
+        match self.fresh().and_then(|it| self.check_tip(&it, state.verified)) {
             Ok(commit) => {
                 let commit = commit?;
                 state.verified = Some(commit);
                 self.repack_if_due(limits);
                 Ok(commit)
             }
-            Err(damage) => self.reclone(state, limits, target, Some(damage)),
+            Err(damage) => self.reclone(state, limits, again(target), Some(damage)),
         }
     }
 
@@ -382,7 +394,7 @@ impl MirrorWorker {
         &self,
         state: &mut State,
         limits: &Limits,
-        target: &FollowedRef,
+        asked: Asked,
         damage: Option<Damage>,
     ) -> Result<ObjectId, Error> {
         let doing = format!("clone {} again", self.client.remote());
@@ -400,7 +412,7 @@ impl MirrorWorker {
             let mirror = self.mirror.path().display();
             tracing::warn!(%mirror, %damage, "the mirror is damaged; cloning it again");
         }
-        let made = self.clone_replacement(limits, target, RemoteClient::receive);
+        let made = self.clone_replacement(limits, asked, RemoteClient::receive);
         // An unreadable new clone is as costly to repeat as a mirror that is damaged again.
         let is_damaged = |error: &Error| error.cause == Cause::RepositoryDamaged;
         if damage.is_some() && made.is_ok() || made.as_ref().is_err_and(is_damaged) {
@@ -426,15 +438,21 @@ impl MirrorWorker {
     fn clone_replacement(
         &self,
         limits: &Limits,
-        target: &FollowedRef,
-        receive: impl Fn(&RemoteClient, &Limits, &gix::Repository, &str) -> Result<(), Error>,
+        Asked { target, conversation }: Asked,
+        receive: impl Fn(
+            &RemoteClient,
+            &Limits,
+            &gix::Repository,
+            &str,
+            Option<Conversation>,
+        ) -> Result<(), Error>,
     ) -> Result<ObjectId, Error> {
         let damaged =
             |damage: Damage| damage.cause.error(format!("clone {}", self.client.remote()), damage.message);
         let repo = self.mirror.create_replacement(target.hash).map_err(damaged)?;
-        receive(&self.client, limits, &repo, &target.spec())?;
+        receive(&self.client, limits, &repo, &target.spec(), conversation)?;
         let repo = self.mirror.replacement().map_err(damaged)?;
-        let commit = self.check_tip(&repo).map_err(damaged)??;
+        let commit = self.check_tip(&repo, None).map_err(damaged)??;
         self.save_kept(&repo, limits);
         self.mirror.swap().map_err(|error| damaged(Damage::of_disk("put it in place", &error)))?;
         let _ = self.mirror.take_suspicion();
@@ -468,16 +486,23 @@ impl MirrorWorker {
         commit: ObjectId,
         limits: &Limits,
     ) -> bool {
-        let packed = history::verify(old, commit)
+        let packed = history::verify(old, commit, None)
             .and_then(|()| repack::pack_into(old, [commit].into(), new, limits.interrupt()));
-        packed.is_ok()
-            || self.client.receive(limits, new, &format!("+{commit}:{}", history::keep_name(commit))).is_ok()
+        packed.is_ok() || {
+            let spec = format!("+{commit}:{}", history::keep_name(commit));
+            self.client.receive(limits, new, &spec, None).is_ok()
+        }
     }
 
-    /// Verifies the fetched commit. The inner error is about the content of the repository.
-    fn check_tip(&self, repo: &gix::Repository) -> Result<Result<ObjectId, Error>, Damage> {
+    /// Verifies the fetched commit, apart from what `verified` has, too. The inner error is about the content of the
+    /// repository.
+    fn check_tip(
+        &self,
+        repo: &gix::Repository,
+        verified: Option<ObjectId>,
+    ) -> Result<Result<ObjectId, Error>, Damage> {
         match history::tip(repo)? {
-            Some(Tip::Commit(commit)) => history::verify(repo, commit).map(|()| Ok(commit)),
+            Some(Tip::Commit(commit)) => history::verify(repo, commit, verified).map(|()| Ok(commit)),
             Some(Tip::Other(kind)) => {
                 let doing = format!("find what to deploy in {}", self.client.remote());
                 let message = format!("the tag points to a {kind}, not to a commit");

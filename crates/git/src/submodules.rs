@@ -214,7 +214,7 @@ impl Submodule {
         };
         if let Some(repo) = &present
             && history::has_commit(repo, commit)
-            && (self.verified().contains(&commit) || history::verify(repo, commit).is_ok())
+            && (self.verified().contains(&commit) || history::verify(repo, commit, None).is_ok())
         {
             self.verified().insert(commit);
             return Ok(());
@@ -225,7 +225,7 @@ impl Submodule {
         };
         let spec = spec(commit);
         if let Some(repo) = &present {
-            match self.client.receive(limits, repo, &spec) {
+            match self.client.receive(limits, repo, &spec, None) {
                 Ok(()) => {}
                 Err(error) if limits.failure().is_some() || history::verify_all(repo).is_ok() => {
                     return Err(about(place, &error));
@@ -234,7 +234,7 @@ impl Submodule {
                 Err(_) => return self.reclone(place, commit, limits),
             }
             let read = self.mirror.repository().and_then(|repo| match repo {
-                Some(repo) => history::verify(&repo, commit).map(|()| repo),
+                Some(repo) => history::verify(&repo, commit, None).map(|()| repo),
                 None => Err(Damage::new("the mirror has vanished")),
             });
             if let Ok(repo) = read {
@@ -257,11 +257,11 @@ impl Submodule {
             Ok(None) | Err(_) => BTreeSet::new(),
         };
         let new = self.mirror.create_replacement(commit.kind()).map_err(|it| damaged(place, &it))?;
-        self.client.receive(limits, &new, &spec(commit)).map_err(|error| about(place, &error))?;
-        let read = self.mirror.replacement().and_then(|repo| history::verify(&repo, commit));
+        self.client.receive(limits, &new, &spec(commit), None).map_err(|error| about(place, &error))?;
+        let read = self.mirror.replacement().and_then(|repo| history::verify(&repo, commit, None));
         read.map_err(|it| damaged(place, &it))?;
         for old in kept.into_iter().filter(|it| *it != commit && it.kind() == commit.kind()) {
-            if self.client.receive(limits, &new, &spec(old)).is_err() {
+            if self.client.receive(limits, &new, &spec(old), None).is_err() {
                 tracing::warn!(submodule = place, commit = %old, "an old commit of a submodule was lost");
             }
         }

@@ -36,6 +36,23 @@ fn fingerprint(key: &std::path::Path) -> String {
 }
 
 #[tokio::test]
+async fn one_login_lists_the_references_and_receives_the_commit() {
+    let origin = Origin::new();
+    let sshd = Sshd::start(&origin).await;
+    let host_keys = vec![fingerprint(&sshd.folder.join("host.pub"))];
+    let auth = Auth { ssh_key: Some(sshd.folder.join("client")), host_keys, ..Auth::default() };
+    let repository =
+        open(RepositoryOptions { credentials: with_auth(auth), ..options(&origin, &sshd.url(&origin)) });
+    let first = repository.fetch(None).await.unwrap();
+    assert_eq!(sshd.logins(), 1);
+    let id = origin.commit("compose.yaml", "services: {a: {}}");
+    let second = repository.fetch(Some(&first.commit.id)).await.unwrap();
+    assert_eq!((second.commit.id.as_str(), sshd.logins()), (id.as_str(), 2));
+    repository.fetch(Some(&second.commit.id)).await.unwrap();
+    assert_eq!(sshd.logins(), 3);
+}
+
+#[tokio::test]
 async fn a_pinned_fingerprint_lets_its_server_in_and_no_other() {
     let origin = Origin::new();
     let sshd = Sshd::start(&origin).await;

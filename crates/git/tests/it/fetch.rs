@@ -198,6 +198,7 @@ async fn a_second_fetch_lists_references_only() {
 
     let id = origin.commit("compose.yaml", "services: {a: {}}");
     let new = repository.fetch(Some(&first.commit.id)).await.unwrap();
+    assert_eq!(server.requests(), ["refs", "ls-refs", "ls-refs", "fetch"], "the server is greeted once");
     assert_eq!((new.commit.id.as_str(), new.rewritten), (id.as_str(), false));
     assert_eq!(text(&new, "compose.yaml"), "services: {a: {}}");
     assert_eq!(text(&first, "compose.yaml"), "services: {}", "the checkout before stays readable");

@@ -409,8 +409,9 @@ impl Sshd {
         assert!(signed.unwrap().success());
         let wrapper = folder.join("serve");
         let script = format!(
-            "#!/bin/sh\nPATH='{}'\nexport PATH\neval exec git \"${{SSH_ORIGINAL_COMMAND#git-}}\"\n",
-            std::env::var("PATH").unwrap()
+            "#!/bin/sh\nPATH='{}'\nexport PATH\necho login >>'{}'\neval exec git \"${{SSH_ORIGINAL_COMMAND#git-}}\"\n",
+            std::env::var("PATH").unwrap(),
+            folder.join("logins").display()
         );
         fs::write(&wrapper, script).unwrap();
         fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -429,6 +430,11 @@ impl Sshd {
             }
         }
         panic!("sshd did not begin to listen");
+    }
+
+    /// The number of logins until now.
+    pub(crate) fn logins(&self) -> usize {
+        fs::read_to_string(self.folder.join("logins")).unwrap_or_default().lines().count()
     }
 
     pub(crate) fn url(&self, origin: &Origin) -> String {

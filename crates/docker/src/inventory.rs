@@ -7,7 +7,7 @@ use bollard::{models as api, query_parameters as query};
 use driftless_clock::Clock;
 use driftless_model::{AgentId, AppName, ContainerId, Image, Instance, SpecHash, State, Timestamp, label};
 use futures_util::{StreamExt, TryStreamExt};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::{
     attribution::Attribution,
@@ -25,6 +25,10 @@ use crate::{
 /// A stop by a user counts as the cause of an exit that follows it within the grace period and this time.
 const STOP_MARGIN: Duration = Duration::from_mins(1);
 
+/// The number of containers that are inspected at the same time, for all applications. Each one takes about 60 kB until it is
+/// read: with a hundred applications at once, the agent would keep the memory of hundreds of inspections.
+const INSPECTIONS: usize = 16;
+
 /// The objects of the engine.
 #[derive(Debug)]
 pub(crate) struct Inventory {
@@ -35,6 +39,7 @@ pub(crate) struct Inventory {
     /// Notified when the event stream seems to have missed an event.
     missed_event: Arc<Notify>,
     images: SharedImages,
+    inspections: Semaphore,
     clock: Clock,
 }
 
@@ -53,6 +58,7 @@ impl Inventory {
             outputs: CrashOutputs::default(),
             missed_event: Arc::clone(missed_event),
             images: SharedImages::default(),
+            inspections: Semaphore::new(INSPECTIONS),
             clock,
         }
     }
@@ -115,6 +121,17 @@ impl Inventory {
         if let Some(cached) = cached.filter(|cached| cached.listed == *listed) {
             return Ok(Some(cached.instance));
         }
+        // It is never closed.
+        let _permit = self.inspections.acquire().await;
+        // The future is large: it is made once there is a permit.
+        Box::pin(self.inspect(id, listed)).await
+    }
+
+    async fn inspect(
+        &self,
+        id: &ContainerId,
+        listed: &Arc<ListedContainer>,
+    ) -> Result<Option<Arc<Instance>>, CallError> {
         let token = self.cache.begin_container_read(id);
         let Some(found) = self.connection.find_container(id.as_str()).await? else { return Ok(None) };
         let (paths, defaults) = (self.connection.host_paths(), self.connection.defaults());

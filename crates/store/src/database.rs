@@ -263,6 +263,8 @@ fn open_file(path: &Path) -> Result<Connection, Broken> {
     let mut connection = Connection::open_with_flags(path, flags).map_err(sort)?;
     connection.busy_timeout(BUSY).map_err(sort)?;
     connection.set_prepared_statement_cache_capacity(64);
+    // Before the check, which reads every page.
+    connection.pragma_update(None, "cache_size", CACHE).map_err(sort)?;
     let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sort)?;
     let known = schema_version();
     if found > known {
@@ -273,7 +275,6 @@ fn open_file(path: &Path) -> Result<Connection, Broken> {
         return Err(Broken::Damaged(check.lines().last().unwrap_or("quick_check failed").to_owned()));
     }
     connection.pragma_update(None, "journal_mode", "WAL").map_err(sort)?;
-    connection.pragma_update(None, "cache_size", CACHE).map_err(sort)?;
     migrate(&mut connection).map_err(sort)?;
     match missing_table(&connection)? {
         Some(table) => Err(Broken::Damaged(format!("the table `{table}` is missing"))),

@@ -171,7 +171,9 @@ fn swarm_call(action: &SwarmAction) -> EngineCall {
         SwarmAction::RemoveFile { secret: true, .. } => EngineCall::new("remove_secret"),
         SwarmAction::RemoveFile { .. } => EngineCall::new("remove_config"),
         SwarmAction::CreateService { .. } => EngineCall::new("create_service"),
-        SwarmAction::UpdateService { .. } => EngineCall::new("update_service"),
+        SwarmAction::UpdateService { .. } | SwarmAction::StopService { .. } => {
+            EngineCall::new("update_service")
+        }
         SwarmAction::ShareState { present: Some(_), .. } => EngineCall::new("update_config"),
         SwarmAction::RemoveService { .. } => EngineCall::new("remove_service"),
     }

@@ -270,7 +270,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Ok(observed) => observed,
             Err(error) => return self.fail_to_observe(&error),
         };
-        swarm::complete(&mut target, &mut observed, self.record.get_mut(), self.context.agent());
+        let now = self.now();
+        swarm::complete(&mut target, &mut observed, self.record.get_mut(), self.context.agent(), now);
         let share_again = match self.agree(&target, &observed).await {
             Ok(Agreed::Reached) => None,
             Ok(Agreed::Taken) => return Next::Round,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use driftless_model::{AgentId, Mask, Observed, Record};
+use driftless_model::{AgentId, Mask, Observed, Record, Timestamp};
 use driftless_plan as plan;
 
 use crate::target_revision::TargetRevision;
@@ -14,12 +14,16 @@ pub(crate) fn complete(
     observed: &mut Observed,
     record: &mut Record,
     agent: &AgentId,
+    now: Timestamp,
 ) {
     if observed.swarm.is_none() {
         if record.swarm.is_some() && observed.left_services.is_empty() {
             record.swarm = None;
         }
         return;
+    }
+    if plan::follow_runs(record, &target.stack, observed, now) {
+        target.add_runs(record);
     }
     if let Some(stack) = plan::with_global_tasks(&target.stack, observed) {
         target.stack = Arc::new(stack);

@@ -222,7 +222,9 @@ impl Observer {
                 (name.clone(), ObservedNetwork { id, agent, app, spec, foreign: Vec::new(), compose })
             })
             .collect();
-        for listed in list.containers.values().filter(|listed| listed.app.as_ref() != Some(app)) {
+        // A Swarm keeps the containers of Jobs that have ended, and they hold no network.
+        let others = list.containers.values().filter(|listed| listed.app.as_ref() != Some(app));
+        for listed in others.filter(|listed| !scope.is_swarm || listed.is_running()) {
             for (name, _) in &listed.networks {
                 if let Some(network) = networks.get_mut(name) {
                     network.foreign.push(listed.name.clone());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{HookPhase, Network, StackHash, Volume, Workload, WorkloadName};
+use super::{HookPhase, Network, StackHash, SwarmService, Volume, Workload, WorkloadName};
 
 /// The hooks of the newest attempt to sync an application, or to remove it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub struct HookRun {
     pub networks: BTreeMap<String, Network>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, Volume>,
+    /// The settings of its service in a Swarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Box<SwarmService>>,
 }
 
 impl HookRecord {

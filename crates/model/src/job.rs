@@ -78,9 +78,15 @@ pub struct JobRecord {
     pub streak: u32,
     pub last_failure: Option<Timestamp>,
     pub last_code: i64,
+    /// The words of a Swarm about the last failure.
+    #[serde(skip_serializing_if = "is_default")]
+    pub last_error: String,
     /// The ends that were counted, by container.
     pub counted: BTreeMap<ContainerId, Timestamp>,
     pub ended: Option<JobEnd>,
+    /// The service of a Swarm and its run that was counted. Another one is another run of the Job.
+    #[serde(skip_serializing_if = "is_default")]
+    pub run: Option<String>,
 }
 
 /// A Job that completed: one with the same content is not run again.

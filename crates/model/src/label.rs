@@ -29,8 +29,14 @@ pub const IGNORE_FILES: &str = "driftless.ignore-files";
 /// annotation of the pod, claim or claim template in Kubernetes.
 pub const PRUNE: &str = "driftless.prune";
 
-/// On the container of a hook: its phase, such as `PreSync`.
+/// On the container of a hook, and on its service in a Swarm: its phase, such as `PreSync`.
 pub const HOOK: &str = "driftless.hook";
+
+/// On the service of a Job in a Swarm: the hash that identifies the Job. Another one is run again.
+pub const JOB: &str = "driftless.job";
+
+/// On the service of a run in a Swarm: its CronJob.
+pub const CRON: &str = "driftless.cron";
 
 /// On an image that we built: the digest of what it was made from. No sign of ownership, for every container made
 /// from the image inherits it.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AfterRecord, CanaryRecord, CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord,
     Instance, InstanceId, JobRecord, KnownInside, RolloutSizes, ScaleOverride, SpecHash, StackHash,
-    SwarmRecord, Timestamp, UnknownEnd, VerifiedImages, Workload, WorkloadName,
+    SwarmRecord, SwarmService, Timestamp, UnknownEnd, VerifiedImages, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -303,6 +303,9 @@ pub struct CronRecord {
     pub last_reported: Option<Timestamp>,
     /// Begun and not forgotten, by the name of their workload, each as the template was then.
     pub runs: BTreeMap<WorkloadName, Workload>,
+    /// The settings of the services of these runs in a Swarm.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<WorkloadName, SwarmService>,
 }
 
 /// Counts of a rollout when it last made progress.

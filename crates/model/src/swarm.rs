@@ -90,6 +90,29 @@ pub enum SwarmMode {
     Replicated,
     /// One task on each node that fits.
     Global,
+    /// Tasks that complete: as many as the Job has completions.
+    ReplicatedJob,
+    /// A task on each node that fits, which completes.
+    GlobalJob,
+}
+
+impl SwarmMode {
+    pub const ALL: [Self; 4] = [Self::Replicated, Self::Global, Self::ReplicatedJob, Self::GlobalJob];
+
+    /// Whether its tasks are to complete.
+    pub fn is_job(self) -> bool {
+        matches!(self, Self::ReplicatedJob | Self::GlobalJob)
+    }
+
+    /// Its key in the specification of a service.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Replicated => "Replicated",
+            Self::Global => "Global",
+            Self::ReplicatedJob => "ReplicatedJob",
+            Self::GlobalJob => "GlobalJob",
+        }
+    }
 }
 
 /// When Swarm starts a new task in the place of one that has ended.
@@ -220,6 +243,8 @@ pub struct ObservedService {
     pub update_started: Option<Timestamp>,
     /// The number of tasks that the scheduler wants, if the engine tells.
     pub desired_tasks: Option<u64>,
+    /// The number of the run of a Job. Each update of the service is another run.
+    pub iteration: u64,
 }
 
 impl ObservedService {
@@ -231,6 +256,25 @@ impl ObservedService {
     /// The image with its digest.
     pub fn image(&self) -> Option<&str> {
         self.spec.pointer("/TaskTemplate/ContainerSpec/Image")?.as_str()
+    }
+
+    /// Its mode. A Swarm allows no change of it.
+    pub fn mode(&self) -> Option<SwarmMode> {
+        let mode = self.spec.get("Mode")?;
+        SwarmMode::ALL.into_iter().find(|known| mode.get(known.key()).is_some())
+    }
+
+    /// Whether its tasks are to complete.
+    pub fn is_job(&self) -> bool {
+        self.mode().is_some_and(SwarmMode::is_job)
+    }
+
+    /// The names of its configs, or of its secrets.
+    pub fn files(&self, secret: bool) -> impl Iterator<Item = &str> {
+        let (list, name) = if secret { ("Secrets", "SecretName") } else { ("Configs", "ConfigName") };
+        let all =
+            self.spec.pointer("/TaskTemplate/ContainerSpec").and_then(|spec| spec.get(list)?.as_array());
+        all.into_iter().flatten().filter_map(move |file| file.get(name)?.as_str())
     }
 }
 
@@ -257,7 +301,7 @@ pub struct SwarmTask {
     /// When it got its state.
     pub since: Timestamp,
     pub created: Timestamp,
-    /// Whether it has the present specification of its service.
+    /// Whether it has the present specification of its service, and is of the present run of a Job.
     pub is_current: bool,
 }
 
@@ -322,6 +366,9 @@ pub struct SwarmRecord {
     /// The state that the agents of all managers last agreed on.
     #[serde(skip_serializing_if = "is_default")]
     pub shared: SharedState,
+    /// Whether this agent's node led the managers when it was last asked. Not stored: after a start nobody knows.
+    #[serde(skip)]
+    pub leads: bool,
 }
 
 impl SwarmRecord {

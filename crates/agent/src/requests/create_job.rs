@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{CronRecord, Subject, WorkloadName};
+use driftless_model::{CronRecord, EngineKind, Subject, WorkloadName};
 use driftless_plan::{run_name, run_of};
 
 use super::handler::RequestHandler;
@@ -32,9 +32,18 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             return Err(RequestError::Refused(format!("{from} has no template")));
         };
         let mut record = self.record.get().clone();
+        let leads = record.swarm.as_ref().is_none_or(|swarm| swarm.leads);
+        if target.policy.engine == EngineKind::Swarm && !leads {
+            let error = "runs of CronJobs are begun by the agent on the leader of the Swarm: ask that one";
+            return Err(RequestError::Refused(error.to_owned()));
+        }
         // A schedule of which nothing is known yet has missed no run.
         let new = || CronRecord { since: self.context.now(), ..CronRecord::default() };
-        record.crons.entry(from.clone()).or_insert_with(new).runs.insert(run.clone(), workload);
+        let known = record.crons.entry(from.clone()).or_insert_with(new);
+        known.runs.insert(run.clone(), workload);
+        if let Some(service) = target.stack.swarm.get(from) {
+            known.services.insert(run.clone(), service.clone());
+        }
         self.accept(record)?;
         self.event("SuccessfulCreate", run.as_str(), "begun by request");
         Ok(Answer::Accepted)

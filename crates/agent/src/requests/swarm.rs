@@ -30,7 +30,6 @@ fn advice(kind: &RequestKind) -> Option<&'static str> {
         RequestKind::Pause(_) | RequestKind::Unpause(_) => Some(
             "rollouts of a Swarm are not paused by request: set `deploy.update_config` in Git, or run `driftless suspend`",
         ),
-        RequestKind::CreateJob(..) => Some("Jobs are not supported with `engine: swarm` yet"),
         RequestKind::Promote(_) | RequestKind::Abort => {
             Some("canaries are not supported with `engine: swarm` yet")
         }
@@ -40,7 +39,8 @@ fn advice(kind: &RequestKind) -> Option<&'static str> {
         RequestKind::Plan | RequestKind::PlanAfter(_) => Some(
             "a dry run does not know a Swarm yet: `driftless preview` compares two commits, and `driftless status` shows drift and what is waited for",
         ),
-        RequestKind::Sync
+        RequestKind::CreateJob(..)
+        | RequestKind::Sync
         | RequestKind::AcceptRewrite
         | RequestKind::Prune
         | RequestKind::Retry

@@ -91,6 +91,18 @@ impl SwarmActions {
                 };
                 self.written(&id, &doing).await
             }
+            SwarmAction::StopService { name: _, id, version, spec } => {
+                self.check_owner(&format!("/services/{id}"), app, &doing).await?;
+                let path = format!("/services/{id}/update?version={version}");
+                match self.send(Method::POST, &path, &[], spec.to_string().into_bytes()).await {
+                    Ok(_) => Ok(Effect::Done),
+                    Err(error) if error.is_not_found() => Ok(Effect::Done),
+                    Err(error) if error.contains(&["out of sequence"]) => {
+                        Err(hide(error, spec).refused(&doing))
+                    }
+                    Err(error) => Err(hide(error, spec).classify(&doing)),
+                }
+            }
             SwarmAction::UpdateService { name: _, id, version, image, spec } => {
                 let path = format!("/services/{id}/update?version={version}");
                 match self.write(Method::POST, &path, image, spec).await {

@@ -50,6 +50,14 @@ struct Service {
     update: Option<UpdateStatus>,
     #[serde(rename = "ServiceStatus")]
     status: Option<ServiceStatus>,
+    #[serde(rename = "JobStatus")]
+    job: Option<JobStatus>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "PascalCase")]
+struct JobStatus {
+    job_iteration: Version,
 }
 
 #[derive(Deserialize, Default)]
@@ -91,6 +99,8 @@ struct Task {
     status: TaskStatus,
     #[serde(rename = "DesiredState")]
     desired_state: String,
+    #[serde(rename = "JobIteration")]
+    iteration: Option<Version>,
 }
 
 #[derive(Deserialize, Default)]
@@ -229,6 +239,7 @@ pub(crate) async fn observe(
             update_message: update.message,
             update_started: update.started_at.as_deref().and_then(Timestamp::parse),
             desired_tasks: service.status.and_then(|status| status.desired_tasks),
+            iteration: service.job.unwrap_or_default().job_iteration.index,
             spec: service.spec,
         };
         swarm.services.insert(name, observed);
@@ -238,7 +249,12 @@ pub(crate) async fn observe(
         let filter = json!({"service": ids}).to_string();
         let tasks: Vec<Task> = get(connection, &format!("/tasks?filters={}", encode(&filter))).await?;
         for task in tasks {
-            let is_current = specs.get(&task.service).is_some_and(|spec| is_same_task(spec, &task.spec));
+            let service = swarm.services.values().find(|service| service.id == task.service);
+            let is_current = match (service, &task.iteration) {
+                // Each update of a Job is another run of it.
+                (Some(service), Some(iteration)) => service.iteration == iteration.index,
+                _ => specs.get(&task.service).is_some_and(|spec| is_same_task(spec, &task.spec)),
+            };
             swarm.tasks.insert(task.id.clone(), observed_task(task, is_current));
         }
     }

@@ -128,22 +128,34 @@ fn wind_up(draft: &mut Draft<'_>, job: &Job, end: &JobEnd, current: &[(JobPart<'
             draft.look_again(gone);
         }
     }
-    // The status of the CronJob reports a failed run.
-    if *outcome != JobOutcome::Complete && job.cron.is_none() {
+    if *outcome != JobOutcome::Complete {
         let output = current.iter().find_map(|(_, it)| draft.plan.outputs.get(&(*it)?.instance));
         let why = text::crash_reason(&outcome.to_string(), output);
-        draft.wait(match &job.hook {
-            Some(HookOrigin { phase: HookPhase::PreDelete, .. }) => {
-                Wait::pre_delete_failed(&job.of, &why, &draft.facts.target.stack.app)
-            }
-            Some(HookOrigin { phase: HookPhase::SyncFail, .. }) => Wait::hook_failed(&job.of, &why),
-            Some(_) | None => Wait::job_failed(&job.of, &why),
-        });
+        report_failure(draft, job, &why);
     }
 }
 
+/// Reports a Job that has failed. The status of the CronJob reports a failed run.
+pub(crate) fn report_failure(draft: &mut Draft<'_>, job: &Job, why: &str) {
+    if job.cron.is_some() {
+        return;
+    }
+    draft.wait(match &job.hook {
+        Some(HookOrigin { phase: HookPhase::PreDelete, .. }) => {
+            Wait::pre_delete_failed(&job.of, why, &draft.facts.target.stack.app)
+        }
+        Some(HookOrigin { phase: HookPhase::SyncFail, .. }) => Wait::hook_failed(&job.of, why),
+        Some(_) | None => Wait::job_failed(&job.of, why),
+    });
+}
+
+/// Whether somebody waits for a Job. Nobody waits for a run of a CronJob, or of a hook after a failure.
+pub(crate) fn is_awaited(job: &Job) -> bool {
+    job.cron.is_none() && job.hook.as_ref().is_none_or(|hook| hook.phase != HookPhase::SyncFail)
+}
+
 /// Why a Job is not begun yet: `PreSync` hooks, a lower wave, or missing images. A Job that was begun goes on.
-fn reason_to_wait(draft: &Draft<'_>, parts: &[JobPart<'_>]) -> Option<Wait> {
+pub(crate) fn reason_to_wait(draft: &Draft<'_>, parts: &[JobPart<'_>]) -> Option<Wait> {
     let first = parts.first()?;
     let name = first.subject.name;
     match &first.job.hook {
@@ -232,9 +244,7 @@ fn is_pausing(draft: &mut Draft<'_>, known: &JobRecord, job: &Job, instance: &In
     if draft.facts.now >= until {
         return false;
     }
-    // For a run of a CronJob or of a hook after a failure nobody waits.
-    let is_awaited = job.hook.as_ref().is_none_or(|hook| hook.phase != HookPhase::SyncFail);
-    if job.cron.is_none() && is_awaited {
+    if is_awaited(job) {
         let why = text::crash_reason("", draft.plan.outputs.get(instance));
         draft.wait(Wait::crash_loop_back_off(instance, known.last_code, &why, known.streak, until));
     }

@@ -13,12 +13,12 @@ use crate::{
 mod adopt;
 mod canary;
 mod create;
-mod cron;
+pub(crate) mod cron;
 mod files;
 mod fs_drift;
 mod group;
 mod images;
-mod jobs;
+pub(crate) mod jobs;
 mod namespaces;
 mod orphans;
 mod own_update;
@@ -35,7 +35,7 @@ mod scaled;
 mod stateful_order;
 mod teardown;
 mod unknown_ends;
-mod waves;
+pub(crate) mod waves;
 mod workloads;
 
 /// Plans the next round: the steps that are safe now, given the target, the observed state, the record and the time.

@@ -38,6 +38,9 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
             let object = ObjectRef { kind: Kind::Job, namespace, name: plain };
             whole.inventory.workloads.insert(name.clone(), object);
             whole.workloads.insert(name.clone(), run.clone());
+            if let Some(service) = known.services.get(name) {
+                whole.swarm.insert(name.clone(), service.clone());
+            }
         }
     }
     scales::scale(&mut whole, record);
@@ -58,6 +61,7 @@ pub fn without_runs(stack: &Stack) -> Stack {
     }
     let workloads = &plain.workloads;
     plain.inventory.workloads.retain(|name, _| workloads.contains_key(name));
+    plain.swarm.retain(|name, _| workloads.contains_key(name));
     plain
 }
 

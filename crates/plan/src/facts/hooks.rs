@@ -42,6 +42,9 @@ pub(crate) fn add_runs(stack: &mut Stack, hooks: &HookRecord) {
         let object = ObjectRef { kind: Kind::Job, namespace, name: plain };
         stack.inventory.workloads.insert(name.clone(), object);
         stack.workloads.insert(name.clone(), run.workload.clone());
+        if let Some(service) = &run.service {
+            stack.swarm.insert(name.clone(), (**service).clone());
+        }
         for (name, network) in &run.networks {
             stack.networks.entry(name.clone()).or_insert_with(|| network.clone());
         }
@@ -51,7 +54,8 @@ pub(crate) fn add_runs(stack: &mut Stack, hooks: &HookRecord) {
     }
 }
 
-/// The run of a hook in one attempt of a revision. Its name has both numbers: `migrate-12-1`.
+/// The run of a hook in one attempt of a revision. Its name has both numbers: `migrate-12-1`, and in a Swarm the start of the
+/// hash of the stack in the place of the first.
 pub(crate) fn run(
     stack: &Stack,
     template: Subject<'_>,
@@ -64,7 +68,13 @@ pub(crate) fn run(
         Some(object) => (object.name.as_str(), of.as_str().strip_prefix(&*object.name).unwrap_or_default()),
         None => (of.as_str(), ""),
     };
-    let name = WorkloadName(format!("{plain}-{revision}-{attempt}{namespace}"));
+    // The agents on the managers of a Swarm count their revisions apart, and have to find the same name.
+    let hash = StackHash::of(stack).0;
+    let number = match hash.get(..8) {
+        Some(start) if !stack.swarm.is_empty() => start.to_owned(),
+        _ => revision.to_string(),
+    };
+    let name = WorkloadName(format!("{plain}-{number}-{attempt}{namespace}"));
     let origin = HookOrigin { of: of.clone(), phase };
     let job = Job { of: name.clone(), hook: Some(origin), ..template.job_or_template()?.clone() };
     let mut workload = Workload { replicas: 1, kind: WorkloadKind::Job(job), ..template.clone() };
@@ -78,7 +88,8 @@ pub(crate) fn run(
         _ => None,
     });
     let volumes = volumes.collect();
-    Some((name, HookRun { phase, workload, networks, volumes }))
+    let service = stack.swarm.get(of).map(|service| Box::new(service.clone()));
+    Some((name, HookRun { phase, workload, networks, volumes, service }))
 }
 
 /// Whether a container was a run of a hook.

@@ -59,6 +59,10 @@ pub(crate) fn is_over(record: &Record, stack: &Stack, workload: &Workload) -> bo
         return true;
     }
     let known = record_of(record, &parts_of(stack, &job.of));
+    if stack.swarm.contains_key(&job.of) {
+        // One service of a Swarm does all parts.
+        return known.is_some_and(|it| it.ended.is_some());
+    }
     known.is_some_and(|it| it.ended.is_some() || it.done.contains(&job.ordinal) || is_fed(job, it))
 }
 

@@ -1,6 +1,6 @@
 //! Beginning the runs of CronJobs, and forgetting old ones.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
     Concurrency, Cron, CronRecord, EventKind, JobOutcome, ObjectRef, Record, Stack, Subject, Timestamp,
@@ -11,6 +11,9 @@ use crate::facts::cron::{CronJob, all, parsed, run_name, run_of};
 
 /// More missed runs than this are reported as a fault.
 const TOO_MANY: usize = 100;
+
+/// The time in which the agents on all managers of a Swarm see a run that has ended.
+const SEEN: Duration = Duration::from_mins(1);
 
 /// An event about a CronJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,17 +35,26 @@ pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<CronE
         // A clock that was set back has begun nothing in the future.
         known.since = known.since.min(now);
         known.last = known.last.map(|it| it.min(now));
-        tidy(&mut known, cron_job.schedule, record);
+        let service = stack.swarm.get(name);
+        tidy(&mut known, cron_job.schedule, record, service.map(|_| now));
         let object = stack.inventory.workloads.get(name);
         renew(&mut known, cron_job.subject, object, record);
         begin(&mut known, cron_job, object, record, now, &mut events);
+        if let Some(service) = service {
+            let runs = &known.runs;
+            known.services.retain(|run, _| runs.contains_key(run));
+            for run in runs.keys() {
+                known.services.entry(run.clone()).or_insert_with(|| service.clone());
+            }
+        }
         record.crons.insert(name.clone(), known);
     }
     events
 }
 
-/// Forgets the oldest runs that have ended, beyond those that are kept.
-fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record) {
+/// Forgets the oldest runs that have ended, beyond those that are kept. In a Swarm, at the time `now`, the agents on the other
+/// managers have to see a run first: one of them may be the next to begin runs.
+fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record, now: Option<Timestamp>) {
     let mut ended: BTreeMap<bool, Vec<(Timestamp, WorkloadName)>> = BTreeMap::new();
     for name in known.runs.keys() {
         let Some(end) = record.jobs.get(name).and_then(|it| it.ended.as_ref()) else { continue };
@@ -56,6 +68,7 @@ fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record) {
         let keep = if is_good { cron.keep_successful } else { cron.keep_failed } as usize;
         runs.sort();
         let surplus = runs.len().saturating_sub(keep);
+        runs.retain(|(end, _)| now.is_none_or(|now| now >= end.after(SEEN)));
         for (_, name) in runs.into_iter().take(surplus) {
             known.runs.remove(&name);
         }
@@ -67,13 +80,16 @@ fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record) {
 fn renew(known: &mut CronRecord, template: Subject<'_>, object: Option<&ObjectRef>, record: &Record) {
     for (name, run) in &mut known.runs {
         let has_begun = record.jobs.get(name).is_none_or(|it| it.begun || it.ended.is_some());
-        if has_begun || !run.containers().any(|it| record.pulls.contains_key(&it.image)) {
+        let is_missing =
+            |image: &String| record.pulls.contains_key(image) || record.failures.contains_key(image);
+        if has_begun || !run.containers().any(|it| is_missing(&it.image)) {
             continue;
         }
         let dotted = object.map(|it| format!(".{}", it.namespace)).unwrap_or_default();
         let plain = name.as_str().strip_suffix(&dotted).unwrap_or(name.as_str());
         if let Some(renewed) = run_of(template, name, plain) {
             *run = renewed;
+            known.services.remove(name);
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::{
         jobs::{JobPart, all, spec_of},
         standing::{self, Ending},
     },
+    swarm::{count_swarm_job, swarm_hash_of},
     target::Target,
 };
 
@@ -25,6 +26,13 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
         let spec = spec_of(&parts);
         let known = record.jobs.remove(of).filter(|it| it.spec == spec);
         let mut job = known.unwrap_or_else(|| new_job(record, of, spec, &parts));
+        if let (Some(swarm), Some(part)) = (observed.swarm.as_deref(), parts.first()) {
+            let hash = swarm_hash_of(target, part.subject);
+            count_swarm_job(&mut job, target, swarm, *part, &hash, now);
+            remember(record, of, &job, &parts);
+            record.jobs.insert(of.clone(), job);
+            continue;
+        }
         job.counted.retain(|it, _| observed.instances.contains_key(it));
         let mut active = 0;
         for part in &parts {

@@ -38,6 +38,13 @@ pub enum SwarmAction {
         image: String,
         spec: Value,
     },
+    /// Stops the tasks of a Job, by an update to a specification without any. Refused as an update is.
+    StopService {
+        name: String,
+        id: String,
+        version: u64,
+        spec: Value,
+    },
     RemoveService {
         name: String,
         id: String,
@@ -72,6 +79,7 @@ impl SwarmAction {
             Self::RemoveFile { name, .. }
             | Self::CreateService { name, .. }
             | Self::UpdateService { name, .. }
+            | Self::StopService { name, .. }
             | Self::RemoveService { name, .. }
             | Self::ShareState { name, .. } => name,
         }
@@ -83,6 +91,7 @@ impl SwarmAction {
             Self::ResolveImage { .. } => "Resolved",
             Self::CreateFile { .. } | Self::CreateService { .. } => "Created",
             Self::UpdateService { .. } | Self::ShareState { .. } => "Updated",
+            Self::StopService { .. } => "Stopped",
             Self::RemoveFile { .. } | Self::RemoveService { .. } => "Removed",
         }
     }
@@ -97,6 +106,7 @@ impl fmt::Display for SwarmAction {
             Self::RemoveFile { name, secret, .. } => write!(f, "remove {} {name}", kind(*secret)),
             Self::CreateService { name, image, .. } => write!(f, "create service {name} from {image}"),
             Self::UpdateService { name, .. } => write!(f, "update service {name}"),
+            Self::StopService { name, .. } => write!(f, "stop the tasks of service {name}"),
             Self::RemoveService { name, .. } => write!(f, "remove service {name}"),
             Self::ShareState { name, .. } => write!(f, "share the state of the application in config {name}"),
         }

@@ -28,19 +28,25 @@ pub(super) fn provide(draft: &mut Draft<'_>, swarm: &ObservedSwarm) -> BTreeMap<
 pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
     let stack = draft.facts.target.stack;
     let services: Vec<usize> = (0..draft.plan.steps.len()).collect();
+    let is_leaving = stack.workloads.is_empty();
     let wanted: BTreeSet<(&str, bool)> = stack
         .swarm
         .values()
         .flat_map(|service| &service.files)
         .map(|file: &SwarmFile| (file.name.as_str(), file.secret))
         .collect();
-    if let Some(shared) = swarm.shared.as_ref().filter(|_| stack.workloads.is_empty()) {
+    if let Some(shared) = swarm.shared.as_ref().filter(|_| is_leaving) {
         let (name, id) = (shared.name.clone(), shared.id.clone());
         let action = SwarmAction::RemoveFile { name, id, secret: false };
         draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.clone());
     }
     for (all, secret) in [(&swarm.configs, false), (&swarm.secrets, true)] {
-        for (name, object) in all.iter().filter(|(name, _)| !wanted.contains(&(name.as_str(), secret))) {
+        // The run of a CronJob keeps the files with which it was begun.
+        let used: BTreeSet<&str> =
+            swarm.services.values().flat_map(|service| service.files(secret)).collect();
+        let is_unused =
+            |name: &str| !wanted.contains(&(name, secret)) && (is_leaving || !used.contains(name));
+        for (name, object) in all.iter().filter(|(name, _)| is_unused(name)) {
             let action = SwarmAction::RemoveFile { name: name.clone(), id: object.id.clone(), secret };
             draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.clone());
         }

@@ -5,32 +5,37 @@
 
 mod action;
 mod compare;
+mod dependencies;
 mod files;
+mod job_tasks;
+mod jobs;
+mod ownership;
+mod progress;
+mod runs;
 mod services;
 mod spec;
 mod tasks;
 
 pub use action::{SwarmAction, SwarmResult};
+pub(crate) use job_tasks::count as count_swarm_job;
+pub use runs::follow_runs;
+pub(crate) use spec::hash_of as swarm_hash_of;
 pub(crate) use tasks::note_executed as note_swarm_executed;
 pub use tasks::{with_global_tasks, with_tasks};
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use driftless_model::{EngineKind, FilesystemDrift, Policy, SpecHash, UpdateMode};
 
 use crate::{
     action::Action,
     cause::Cause,
+    decide::{cron, waves},
     draft::{Draft, heal::Difference},
     facts::Facts,
     steps::Plan,
     wait::{Wait, WaitObject, WaitReason},
 };
-
-/// When a Swarm is observed again: other nodes send no events about their tasks.
-const LOOK_AGAIN: Duration = Duration::from_secs(15);
-/// The same while something is waited for.
-const PROGRESS: Duration = Duration::from_secs(2);
 
 /// Whether a target is for a Swarm.
 pub(crate) fn is_for(facts: &Facts<'_>) -> bool {
@@ -58,7 +63,11 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
         files::remove_unused(&mut draft, swarm);
         remove_networks(&mut draft);
     }
-    let (settled, waiting) = (facts.now.after(LOOK_AGAIN), facts.now.after(PROGRESS));
+    waves::remark(&mut draft);
+    if swarm.is_leader() {
+        cron::look_ahead(&mut draft);
+    }
+    let (settled, waiting) = (facts.now.after(progress::LOOK_AGAIN), facts.now.after(progress::PROGRESS));
     draft.look_again(if draft.plan.waits.is_empty() { settled } else { waiting });
     if !swarm.is_leader() && !draft.plan.steps.is_empty() {
         let steps = draft.plan.steps.len();
@@ -85,7 +94,7 @@ pub(crate) fn hold_for_services(draft: &mut Draft<'_>) -> bool {
         services.join(" ")
     );
     draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Blocked, sentence));
-    draft.look_again(draft.facts.now.after(LOOK_AGAIN));
+    draft.look_again(draft.facts.now.after(progress::LOOK_AGAIN));
     true
 }
 

@@ -3,19 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Adopt, Condition, ObservedService, ObservedSwarm, ResolvedImage, STACK_NAMESPACE, Subject, SwarmTask,
-    Workload, WorkloadName, label, swarm_service_name,
+    ObservedService, ObservedSwarm, ResolvedImage, Subject, SwarmTask, Workload, WorkloadName, label,
+    swarm_service_name,
 };
 
 use super::{
     action::SwarmAction,
     compare::{differences, in_form_of, network_names},
+    dependencies::is_ready_for,
+    job_tasks::{failure, has_ended},
+    jobs,
+    ownership::is_own,
+    progress,
     spec::{IMAGE, OWNER, WantedService, wanted},
-    tasks::{desired, digest, has_ended, has_failed, is_running},
+    tasks::{desired, digest, has_failed, is_running},
 };
 use crate::{
     action::Action,
     cause::Cause,
+    decide::waves,
     draft::{Draft, heal::Difference},
     facts::{Facts, ownership::is_prune_protected},
     wait::{Wait, WaitObject, WaitReason},
@@ -33,13 +39,25 @@ pub(super) fn provide(
 ) {
     let stack = draft.facts.target.stack;
     let mut resolved = BTreeMap::new();
-    for subject in stack.subjects() {
+    // CronJobs and hooks have no service, their runs have.
+    let has_service = |it: &Subject<'_>| it.workload.schedule().is_none() && it.workload.hook().is_none();
+    for subject in stack.subjects().filter(has_service) {
+        let is_job = subject.workload.job().is_some();
+        let former = match jobs::tend(draft, swarm, subject) {
+            jobs::Need::Nothing if is_job => continue,
+            jobs::Need::Nothing | jobs::Need::Service => None,
+            jobs::Need::Another(found) => Some(found),
+        };
         let Some(image) = image(draft, swarm, subject, &mut resolved) else { continue };
         let wanted = wanted(draft.facts.target, subject, &image);
         let own_files = stack.swarm.get(subject.name).into_iter().flat_map(|service| &service.files);
         let used = subject.workload.container.networks().keys().filter_map(|name| networks.get(name));
         let after = used.chain(own_files.filter_map(|file| files.get(&file.name))).copied().collect();
-        provide_one(draft, swarm, subject, wanted, after);
+        if is_job {
+            jobs::create(draft, swarm, subject, former, wanted, after);
+        } else {
+            provide_one(draft, swarm, subject, wanted, after);
+        }
     }
     remove(draft, swarm);
 }
@@ -110,7 +128,7 @@ fn provide_one(
         } else {
             Cause::Missing
         };
-        if is_ready_for(draft, swarm, subject) {
+        if is_due(draft, subject) && is_ready_for(draft, swarm, subject) {
             let WantedService { name, hash: _, spec } = wanted;
             let action = SwarmAction::CreateService { name, image, spec };
             draft.push(Action::Swarm(Box::new(action)), cause, after);
@@ -118,6 +136,14 @@ fn provide_one(
         return;
     };
     if !is_own(draft, name, found) {
+        return;
+    }
+    // A Swarm changes the mode of no service. The next round creates it.
+    let mode = facts.target.stack.swarm.get(name).map(|service| service.mode).unwrap_or_default();
+    if found.mode().is_some_and(|found| found != mode) && found.label(label::AGENT).is_some() {
+        if is_due(draft, subject) && is_ready_for(draft, swarm, subject) {
+            jobs::end(draft, swarm, name, found, &Cause::SpecChanged);
+        }
         return;
     }
     let written = facts.record.swarm.as_ref().and_then(|record| record.services.get(&wanted.name));
@@ -160,7 +186,7 @@ fn provide_one(
     if !is_drift {
         if let Some(failed) = facts.failed_commit() {
             draft.wait(Wait::commit_failed(name, failed));
-        } else if is_ready_for(draft, swarm, subject) {
+        } else if is_due(draft, subject) && is_ready_for(draft, swarm, subject) {
             update(draft, Cause::SpecChanged);
         }
         return;
@@ -181,29 +207,10 @@ fn provide_one(
     await_tasks(draft, swarm, subject, found);
 }
 
-/// Whether the agent may change a service. Says why not.
-fn is_own(draft: &mut Draft<'_>, name: &WorkloadName, found: &ObservedService) -> bool {
-    let target = draft.facts.target;
-    let is_ours = found.label(label::AGENT) == Some(OWNER);
-    match found.label(label::APPLICATION) {
-        Some(app) if is_ours && app == target.stack.app.as_str() => return true,
-        Some(app) => {
-            let sentence = format!(
-                "needs a service that belongs to the application `{app}`: give the project another `name`"
-            );
-            draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Blocked, sentence));
-            return false;
-        }
-        None => {}
-    }
-    let is_of_stack = found.label(STACK_NAMESPACE) == Some(target.stack.project.as_str());
-    if is_of_stack && target.policy.adopt == Adopt::Auto {
-        return true;
-    }
-    let by = if is_of_stack { "docker stack" } else { "somebody else" };
-    let sentence =
-        format!("has a service of {by}: set `adopt: auto` to adopt the services of a stack, or remove it");
-    draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::NotAdopted, sentence));
+/// Whether the turn of a service has come in the order of hooks and waves. Says what it waits for.
+fn is_due(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
+    let Some(wait) = waves::reason_to_wait(draft, subject) else { return true };
+    draft.wait(wait);
     false
 }
 
@@ -217,40 +224,6 @@ fn failed_update(facts: &Facts<'_>, wanted: &WantedService, found: &ObservedServ
     }
     let is_to_wanted = written.is_some_and(|it| it.wanted == wanted.hash);
     has_failed(found).filter(|_| is_to_wanted && !facts.is_settled())
-}
-
-/// Whether the dependencies of a service are met. Says what it waits for.
-fn is_ready_for(draft: &mut Draft<'_>, swarm: &ObservedSwarm, subject: Subject<'_>) -> bool {
-    let stack = draft.facts.target.stack;
-    let mut is_ready = true;
-    for dependency in &subject.workload.after {
-        let on = &dependency.workload;
-        let service = swarm.services.get(&swarm_service_name(&stack.project, on));
-        let Some(service) = service else {
-            if dependency.required {
-                draft.wait(Wait::dependency(subject.name, on, "its service does not exist yet"));
-                is_ready = false;
-            }
-            continue;
-        };
-        let tasks: Vec<&SwarmTask> = swarm.tasks_of(&service.id).collect();
-        let running = tasks.iter().filter(|task| is_running(task)).count();
-        let (is_met, why) = match dependency.condition {
-            Condition::Started => (running > 0, "no task of it runs"),
-            Condition::CompletedSuccessfully => (
-                tasks.iter().any(|task| task.is_current && task.state == "complete"),
-                "no task of it has completed",
-            ),
-            Condition::Healthy => {
-                (running as u64 >= desired(service, stack.workloads.get(on)), "not all of its tasks run")
-            }
-        };
-        if !is_met {
-            draft.wait(Wait::dependency(subject.name, on, why));
-            is_ready = false;
-        }
-    }
-    is_ready
 }
 
 /// The tasks of a service with its present specification.
@@ -289,25 +262,10 @@ fn await_tasks(
         return;
     }
     let waiting = tasks.iter().filter(|task| !is_running(task) && !task.error.is_empty());
-    let why = waiting.max_by_key(|task| task.since).map(|task| match task.exit_code {
-        Some(code) if code != 0 => format!("a task exited with code {code}: {}", task.error),
-        _ => task.error.clone(),
-    });
+    let why = waiting.max_by_key(|task| task.since).map(|task| failure(task));
     let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     draft.wait(Wait::readiness(name, number(count.running), number(count.wanted), &why.unwrap_or_default()));
-    let facts = draft.facts;
-    let Some(progress) = facts.record.progress.get(name) else { return };
-    let limit = facts
-        .target
-        .policy
-        .progress_deadline
-        .map_or(workload.progress_deadline, |limit| limit.min(workload.progress_deadline));
-    let end = progress.at.after(limit);
-    if facts.now > end {
-        draft.wait(Wait::progress_deadline_exceeded(name, progress.at));
-    } else {
-        draft.look_again(end.after(std::time::Duration::from_millis(1)));
-    }
+    progress::watch(draft, Subject { name, workload });
 }
 
 /// Whether all that an update still lacks are tasks of nodes that are down. A Swarm goes on with such an update when the nodes are
@@ -330,19 +288,32 @@ fn remove(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
         service.label(label::AGENT) == Some(OWNER)
             && service.label(label::APPLICATION) == Some(stack.app.as_str())
     };
-    let names: BTreeSet<String> =
-        stack.workloads.keys().map(|name| swarm_service_name(&stack.project, name)).collect();
-    let leaving: Vec<(&String, &ObservedService)> =
-        swarm.services.iter().filter(|(name, service)| is_own(service) && !names.contains(*name)).collect();
+    let has_service = |it: &Subject<'_>| it.workload.schedule().is_none() && it.workload.hook().is_none();
+    let names: BTreeSet<String> = stack
+        .subjects()
+        .filter(has_service)
+        .map(|subject| swarm_service_name(&stack.project, subject.name))
+        .collect();
+    let left = swarm.services.iter().filter(|(name, service)| is_own(service) && !names.contains(*name));
+    // Runs go with their CronJob, or when their time has come; Git never had them.
+    let is_run =
+        |service: &ObservedService| [label::CRON, label::HOOK].iter().any(|it| service.label(it).is_some());
+    let (runs, leaving): (Vec<_>, Vec<_>) = left.partition(|(_, service)| is_run(service));
     let all = leaving.len() + stack.workloads.len();
     let limit = facts.target.policy.max_prune_percent;
     let is_much =
         leaving.len() > FEW && leaving.len() * 100 > all * usize::from(limit) && !stack.workloads.is_empty();
+    let workload = |name: &str, service: &ObservedService| {
+        WorkloadName(service.label(label::WORKLOAD).unwrap_or(name).to_owned())
+    };
+    let finished = Cause::Finished { reason: "its run is over".to_owned() };
+    // The agent on the leader knows which runs there are.
+    for (name, service) in runs.into_iter().filter(|_| swarm.is_leader() || stack.workloads.is_empty()) {
+        jobs::end(draft, swarm, &workload(name, service), service, &finished);
+    }
     if is_much && !facts.is_settled() && facts.record.prune.as_ref() != Some(facts.revision()) {
-        let workloads: Vec<WorkloadName> = leaving
-            .iter()
-            .map(|(name, service)| WorkloadName(service.label(label::WORKLOAD).unwrap_or(name).to_owned()))
-            .collect();
+        let workloads: Vec<WorkloadName> =
+            leaving.iter().map(|(name, service)| workload(name, service)).collect();
         let workloads: Vec<&WorkloadName> = workloads.iter().collect();
         draft.wait(Wait::prune_held(&stack.app, &workloads, all, limit));
         return;
@@ -352,8 +323,7 @@ fn remove(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
             draft.wait(Wait::prune_protected("service", name));
             continue;
         }
-        let action = SwarmAction::RemoveService { name: name.clone(), id: service.id.clone() };
-        draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, Vec::new());
+        jobs::end(draft, swarm, &workload(name, service), service, &Cause::NotInGit);
     }
 }
 

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Container, HostSettings, Mount, MountSource, Port, ResolvedImage, RestartPolicy, STACK_NAMESPACE,
-    SpecHash, Subject, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, label, swarm_service_name,
+    Container, HostSettings, Job, Mount, MountSource, Port, ResolvedImage, STACK_NAMESPACE, SpecHash,
+    Subject, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, label, swarm_service_name,
 };
 use serde_json::{Map, Value, json};
 
-use crate::target::Target;
+use crate::{
+    facts::jobs::{JobPart, spec_of},
+    target::Target,
+};
 
 /// The label of a service with its image as Git names it, without a digest.
 pub(crate) const IMAGE: &str = "com.docker.stack.image";
@@ -41,14 +44,18 @@ pub(crate) fn wanted(target: &Target<'_>, subject: Subject<'_>, image: &Resolved
         "TaskTemplate": {
             "ContainerSpec": container_spec(target, container, service, &image.image),
             "Resources": resources(container, service),
-            "RestartPolicy": service.restart.as_ref().map_or_else(|| restart_of(container.restart), restart),
+            "RestartPolicy": service.restart.as_ref().map_or_else(|| default_restart(service.mode), restart),
             "Placement": placement(service, image),
             "Networks": networks(container),
             "LogDriver": container.logging.as_ref().map(|(driver, options)| json!({"Name": driver, "Options": options})),
         },
-        "Mode": match service.mode {
-            SwarmMode::Replicated => json!({"Replicated": {"Replicas": workload.replicas}}),
-            SwarmMode::Global => json!({"Global": {}}),
+        "Mode": match (service.mode, workload.job()) {
+            (SwarmMode::Global, _) => json!({"Global": {}}),
+            (SwarmMode::GlobalJob, _) => json!({"GlobalJob": {}}),
+            (SwarmMode::ReplicatedJob, Some(job)) => replicated_job(job),
+            (SwarmMode::Replicated | SwarmMode::ReplicatedJob, _) => {
+                json!({"Replicated": {"Replicas": workload.replicas}})
+            }
         },
         "UpdateConfig": service.update.as_ref().map(update),
         "RollbackConfig": service.rollback.as_ref().map(update),
@@ -64,8 +71,22 @@ pub(crate) fn wanted(target: &Target<'_>, subject: Subject<'_>, image: &Resolved
         labels.insert(label::APPLICATION.to_owned(), stack.app.as_str().into());
         labels.insert(label::WORKLOAD.to_owned(), name.as_str().into());
         labels.insert(label::SPEC.to_owned(), hash.as_str().into());
+        if let Some(job) = workload.job() {
+            labels.insert(label::JOB.to_owned(), spec_of(&[JobPart { subject, job }]).0.into());
+            if let Some(cron) = &job.cron {
+                labels.insert(label::CRON.to_owned(), cron.as_str().into());
+            }
+            if let Some(hook) = &job.hook {
+                labels.insert(label::HOOK.to_owned(), hook.phase.to_string().into());
+            }
+        }
     }
     WantedService { name: full, hash, spec }
+}
+
+/// The digest of all that Git says about a service.
+pub(crate) fn hash_of(target: &Target<'_>, subject: Subject<'_>) -> String {
+    wanted(target, subject, &ResolvedImage::default()).hash
 }
 
 pub(crate) use driftless_model::SWARM_OWNER as OWNER;
@@ -231,9 +252,15 @@ fn restart(restart: &SwarmRestart) -> Value {
     })
 }
 
-/// Without a policy in the manifest, a service runs forever, as Swarm's default is.
-fn restart_of(_: RestartPolicy) -> Value {
-    json!({"Condition": "any"})
+/// Without a policy in the manifest, a service runs forever, and a Job is tried until it succeeds, as Swarm's defaults are.
+fn default_restart(mode: SwarmMode) -> Value {
+    json!({"Condition": if mode.is_job() { "on-failure" } else { "any" }})
+}
+
+fn replicated_job(job: &Job) -> Value {
+    let completions = job.completions.unwrap_or(1);
+    let parallelism = job.parallelism.min(completions).max(1);
+    json!({"ReplicatedJob": {"MaxConcurrent": parallelism, "TotalCompletions": completions}})
 }
 
 fn update(update: &SwarmUpdate) -> Value {
@@ -261,7 +288,7 @@ pub(crate) fn prune(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.values_mut().for_each(prune);
-            map.retain(|name, value| !is_nothing(value) || name == "Global");
+            map.retain(|name, value| !is_nothing(value) || matches!(name.as_str(), "Global" | "GlobalJob"));
         }
         Value::Array(items) => items.iter_mut().for_each(prune),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

@@ -7,16 +7,19 @@ use std::{
 
 use driftless_model::{
     Container, ContainerId, EngineKind, Health, Instance, InstanceId, LiveSettings, Observed,
-    ObservedService, Readiness, Record, ResolvedImage, SpecHash, Stack, StackHash, State, Subject, SwarmMode,
-    SwarmTask, Workload, WorkloadName, WrittenService, label, swarm_service_name,
+    ObservedService, ObservedSwarm, Readiness, Record, ResolvedImage, SpecHash, Stack, StackHash, State,
+    Subject, SwarmMode, SwarmTask, Workload, WorkloadName, WrittenService, label, swarm_service_name,
 };
 use serde_json::Value;
 
 use super::{
     action::{SwarmAction, SwarmResult},
+    job_tasks::{has_ended, is_of_job},
     spec::wanted,
 };
-use crate::{action::Action, record::outcome::StepOutcome, steps::Plan, target::Target};
+use crate::{
+    action::Action, facts::jobs::JobPart, record::outcome::StepOutcome, steps::Plan, target::Target,
+};
 
 /// The digest of a specification.
 pub(super) fn digest(spec: &Value) -> String {
@@ -34,12 +37,7 @@ pub(super) fn has_failed(found: &ObservedService) -> Option<String> {
 
 /// Whether a task runs. With a health check, Swarm says so once it succeeds.
 pub(super) fn is_running(task: &SwarmTask) -> bool {
-    task.state == "running" && task.desired_state == "running"
-}
-
-/// Whether a task has ended and never runs again.
-pub(super) fn has_ended(task: &SwarmTask) -> bool {
-    matches!(task.state.as_str(), "complete" | "shutdown" | "failed" | "rejected" | "remove" | "orphaned")
+    task.state == "running" && matches!(task.desired_state.as_str(), "running" | "complete")
 }
 
 /// The number of tasks that a service should have.
@@ -61,10 +59,16 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     kept.images.retain(|image, _| target.stack.images().any(|it| it == image));
     for (full, service) in &swarm.services {
         let is_it = |subject: &Subject<'_>| swarm_service_name(&target.stack.project, subject.name) == *full;
-        let subject = target.stack.subjects().find(is_it);
+        // CronJobs and hooks have no service, their runs have.
+        let has_service = |it: &Subject<'_>| it.workload.schedule().is_none() && it.workload.hook().is_none();
+        let subject = target.stack.subjects().find(is_it).filter(has_service);
+        let part = subject.and_then(|subject| Some(JobPart { subject, job: subject.workload.job()? }));
         let hash = subject.map(|subject| wanted(target, subject, &ResolvedImage::default()).hash);
-        let is_of_git = hash.is_some() && service.label(label::SPEC) == hash.as_deref();
-        if let (Some(written), Some(hash)) = (kept.services.get_mut(full), hash)
+        let is_of_git = match part {
+            Some(part) => is_of_job(service, part),
+            None => hash.is_some() && service.label(label::SPEC) == hash.as_deref(),
+        };
+        if let (Some(written), Some(hash), None) = (kept.services.get_mut(full), hash, part)
             && written.wanted == hash
             && written.failed.is_none()
             && !is_settled
@@ -76,15 +80,16 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
             (None, Some(name)) => WorkloadName(name.to_owned()),
             (None, None) => continue,
         };
-        let leaves = |task: &&SwarmTask| !matches!(task.desired_state.as_str(), "shutdown" | "remove");
-        for task in swarm.tasks_of(&service.id).filter(leaves) {
+        for task in shown_tasks(&swarm, service) {
             let spec = match subject {
                 Some(subject) if is_of_git && task.is_current => target.spec(subject),
                 Some(_) | None => SpecHash(String::new()),
             };
             let node = swarm.node_name(task.node.as_deref().unwrap_or_default());
             let config = subject.map(|subject| subject.workload.container.clone()).unwrap_or_default();
-            let instance = InstanceId { workload: name.clone(), slot: task.slot.unwrap_or(1) };
+            // The slots of a Job begin with 0.
+            let slot = if service.is_job() { task.slot.unwrap_or(0) + 1 } else { task.slot.unwrap_or(1) };
+            let instance = InstanceId { workload: name.clone(), slot };
             let place = TaskPlace { service: full, node, task };
             let made = instance_of(target, place, instance, spec, config);
             observed.instances.insert(made.id.clone(), made);
@@ -92,6 +97,24 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     }
     kept.services.retain(|name, _| swarm.services.contains_key(name));
     observed.swarm = Some(swarm);
+}
+
+/// The tasks that a status shows: those that the Swarm wants, and of a Job the last try of each.
+fn shown_tasks<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedService) -> Vec<&'a SwarmTask> {
+    let tasks = swarm.tasks_of(&service.id);
+    if !service.is_job() {
+        let leaves = |task: &&SwarmTask| !matches!(task.desired_state.as_str(), "shutdown" | "remove");
+        return tasks.filter(leaves).collect();
+    }
+    let mut newest: BTreeMap<_, &SwarmTask> = BTreeMap::new();
+    for task in tasks.filter(|task| task.is_current || !has_ended(task)) {
+        let node = task.node.as_ref().filter(|_| service.mode() == Some(SwarmMode::GlobalJob));
+        let shown = newest.entry((task.slot, node)).or_insert(task);
+        if task.created >= shown.created {
+            *shown = task;
+        }
+    }
+    newest.into_values().collect()
 }
 
 /// A task, and where it runs.

@@ -1,0 +1,29 @@
+//! Progress of services: when to look again, and how long one may take.
+
+use std::time::Duration;
+
+use driftless_model::Subject;
+
+use crate::{draft::Draft, wait::Wait};
+
+/// When a Swarm is observed again: other nodes send no events about their tasks.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// The same while something is waited for.
+pub(super) const PROGRESS: Duration = Duration::from_secs(2);
+
+/// Reports a service that has made no progress until its deadline.
+pub(super) fn watch(draft: &mut Draft<'_>, Subject { name, workload }: Subject<'_>) {
+    let facts = draft.facts;
+    let Some(progress) = facts.record.progress.get(name) else { return };
+    let limit = facts
+        .target
+        .policy
+        .progress_deadline
+        .map_or(workload.progress_deadline, |limit| limit.min(workload.progress_deadline));
+    let end = progress.at.after(limit);
+    if facts.now > end {
+        draft.wait(Wait::progress_deadline_exceeded(name, progress.at));
+    } else {
+        draft.look_again(end.after(Duration::from_millis(1)));
+    }
+}

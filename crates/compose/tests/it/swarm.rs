@@ -101,12 +101,30 @@ fn keys_that_a_swarm_does_not_have_are_refused() {
         ("pid: host", "Docker Swarm has no `pid`"),
         ("platform: linux/amd64", "Docker Swarm has no `platform`"),
         ("memswap_limit: 1g", "Docker Swarm has no `memswap_limit`"),
-        ("x-driftless: {wave: 1}", "Docker Swarm has no `x-driftless`"),
+        ("x-driftless: {update: digest}", "Docker Swarm has no `x-driftless.update` yet"),
+        (
+            "x-driftless: {wave: 1, canary: 50%}",
+            "shop/compose.yaml:4:36: error: services.web.x-driftless.canary: Docker Swarm has no `x-driftless.canary` yet",
+        ),
         ("networks: {default: {ipv4_address: 10.1.0.7}}", "has no `ipv4_address` on a network"),
         ("ports: ['127.0.0.1:80:80']", "publishes a port on all addresses of a node"),
         ("ports: ['80-81:80']", "does not choose from a range"),
         ("volumes: ['./data:/data']", "the folder at /data is writable"),
-        ("deploy: {mode: replicated-job}", "the mode `replicated-job` is not supported yet"),
+        ("deploy: {mode: job}", "`job` is not a mode; use `replicated`"),
+        ("deploy: {mode: global-job, replicas: 2}", "exclude each other"),
+        (
+            "deploy: {mode: replicated-job, update_config: {parallelism: 2}}",
+            "services.web.deploy.update_config: Docker Swarm does not update a Job, and it is a Job",
+        ),
+        (
+            "deploy: {mode: global-job, restart_policy: {condition: any}}",
+            "services.web.deploy.restart_policy: a task that has completed is not started again: it is a Job",
+        ),
+        (
+            "restart: always\n    deploy: {mode: replicated-job}",
+            "services.web.restart: a task that has completed",
+        ),
+        ("deploy: {mode: global}\n    x-driftless: {hook: PreSync}", "runs one task: remove `deploy.mode`"),
         ("deploy: {mode: global, replicas: 2}", "exclude each other"),
         ("scale: 2\n    deploy: {mode: global}", "exclude each other"),
         ("deploy: {endpoint_mode: dns}", "is not an endpoint mode"),
@@ -188,4 +206,45 @@ secrets: {key: {file: ./key}}
         assert!(finding.starts_with(expected), "{finding}");
     }
     assert_eq!(findings.len(), expected.len(), "{findings:?}");
+}
+
+#[test]
+fn services_that_end_become_jobs() {
+    let text = "
+services:
+  many: {image: a, deploy: {mode: replicated-job, replicas: 3, restart_policy: {max_attempts: 2}}}
+  each: {image: a, restart: 'no', deploy: {mode: global-job}}
+  migrate: {image: a, restart: on-failure:4}
+  web: {image: a, depends_on: {migrate: {condition: service_completed_successfully}}}
+  night: {image: a, restart: on-failure, x-driftless: {schedule: '@daily'}}
+  before: {image: a, x-driftless: {hook: PreSync}}
+";
+    let stack = rendered(text, &[]).stack.expect("no errors");
+    let seen = |name: &str| {
+        let (workload, service) = (&stack.workloads[&name.into()], &stack.swarm[&name.into()]);
+        let job = workload.job_or_template().map(|job| (job.completions, job.parallelism));
+        let restart = service.restart.as_ref().map(|it| (it.condition.as_str(), it.max_attempts));
+        (service.mode, job, restart)
+    };
+    let job = SwarmMode::ReplicatedJob;
+    assert_eq!(seen("many"), (job, Some((Some(3), 3)), Some(("on-failure", Some(2)))));
+    assert_eq!(seen("each"), (SwarmMode::GlobalJob, Some((None, 1)), Some(("none", None))));
+    assert_eq!(seen("migrate"), (job, Some((Some(1), 1)), Some(("on-failure", Some(4)))));
+    assert_eq!(seen("web"), (SwarmMode::Replicated, None, None));
+    assert_eq!(seen("night"), (job, Some((Some(1), 1)), Some(("on-failure", Some(6)))));
+    assert_eq!(seen("before"), (job, Some((Some(1), 1)), Some(("none", None))));
+}
+
+#[test]
+fn service_that_others_wait_for_has_to_end() {
+    let found = errors(
+        "services:
+  migrate:
+    image: a
+    restart: unless-stopped
+  web: {image: a, depends_on: {migrate: {condition: service_completed_successfully}}}
+",
+    );
+    let message = "shop/compose.yaml:4:14: error: services.migrate.restart: a task that has completed is not started again: `web` waits for its completion";
+    assert!(found[0].starts_with(message), "{found:?}");
 }

@@ -3,10 +3,14 @@
 //! The project is read and lowered as for a single host. This adds what `deploy` says about a Swarm, turns mounted
 //! files into configs and secrets, and refuses each key that a Swarm would ignore.
 
+mod jobs;
+
+use std::collections::BTreeMap;
+
 use driftless_files::{UnfitFile, swarm_files};
 use driftless_model::{
-    Contents, Finding, Mount, MountSource, NetworkMode, Port, SWARM_OWNER, Stack, SwarmFile, SwarmMode,
-    SwarmRestart, SwarmService, SwarmUpdate, Workload, label,
+    Condition, Contents, Finding, Kind, Mount, MountSource, NetworkMode, ObjectRef, Port, SWARM_OWNER, Stack,
+    SwarmFile, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, Workload, WorkloadName, label,
 };
 use driftless_yaml::{Node, Report};
 
@@ -68,7 +72,11 @@ const KEYS: &[&str] = &[
     "user",
     "volumes",
     "working_dir",
+    "x-driftless",
 ];
+
+/// The settings of `x-driftless` that a Swarm has.
+const EXTENSION: &[&str] = &["hook", "schedule", "wave"];
 
 /// Advice for keys that Swarm does not have.
 const ADVICE: &[(&str, &str)] = &[
@@ -116,6 +124,7 @@ pub(crate) fn complete(
     let root = Value::new(root, "", &report);
     networks(&root, stack);
     let services = root.node.get("services").map(|services| root.key("services", services));
+    let awaited = awaited(stack);
     let names: Vec<_> = stack.workloads.keys().cloned().collect();
     for name in names {
         let Some(workload) = stack.workloads.get(&name) else { continue };
@@ -134,17 +143,37 @@ pub(crate) fn complete(
         if service.restart.is_none() {
             service.restart = value.node.get("restart").map(|node| restart(&value.key("restart", node)));
         }
-        if service.mode == SwarmMode::Global && value.node.get("deploy").is_some_and(has_replicas) {
+        if matches!(service.mode, SwarmMode::Global | SwarmMode::GlobalJob)
+            && value.node.get("deploy").is_some_and(has_replicas)
+        {
             value.error(
-                "`deploy.replicas` and `mode: global` exclude each other: there is one task on each node",
+                "`deploy.replicas` and the modes `global` and `global-job` exclude each other: there is one task on each node",
             );
         }
         service.files = files(&value, &stack.project, workload, contents);
         check_mounts(&value, workload);
         check_ports(&value, workload);
+        if let Some(workload) = stack.workloads.get_mut(&name) {
+            jobs::complete(&value, &name, workload, &mut service, awaited.get(&name));
+            if workload.job().is_some() {
+                let namespace = stack.app.to_string();
+                let object = ObjectRef { kind: Kind::Job, namespace, name: name.to_string() };
+                stack.inventory.workloads.insert(name.clone(), object);
+            }
+        }
         stack.swarm.insert(name, service);
     }
     findings.extend(report.into_findings());
+}
+
+/// The services whose completion others wait for, each with one that does.
+fn awaited(stack: &Stack) -> BTreeMap<WorkloadName, WorkloadName> {
+    let mut awaited = BTreeMap::new();
+    for (name, workload) in &stack.workloads {
+        let ends = workload.after.iter().filter(|it| it.condition == Condition::CompletedSuccessfully);
+        awaited.extend(ends.map(|it| (it.workload.clone(), name.clone())));
+    }
+    awaited
 }
 
 fn has_replicas(deploy: &Node) -> bool {
@@ -180,7 +209,15 @@ fn refuse(service: &Value<'_>) {
             continue;
         }
         match key {
-            _ if key.starts_with("x-") && key != "x-driftless" => {}
+            "x-driftless" => {
+                for (key, value) in value.pairs().iter().filter(|(key, _)| !EXTENSION.contains(key)) {
+                    value.error_help(
+                        format!("Docker Swarm has no `x-driftless.{key}` yet"),
+                        "remove it, or run the application on a single host (`engine: docker`)",
+                    );
+                }
+            }
+            _ if key.starts_with("x-") => {}
             _ if !KEYS.contains(&key) => {
                 let advice = ADVICE.iter().find(|(known, _)| *known == key).map_or(
                     "remove it, or run the application on a single host (`engine: docker`)",
@@ -303,8 +340,11 @@ fn deploy(value: &Value<'_>) -> SwarmService {
             "mode" => match value.node.as_scalar() {
                 None | Some("replicated" | "") => {}
                 Some("global") => service.mode = SwarmMode::Global,
-                Some(mode) => value
-                    .error(format!("the mode `{mode}` is not supported yet; use `replicated` or `global`")),
+                Some("replicated-job") => service.mode = SwarmMode::ReplicatedJob,
+                Some("global-job") => service.mode = SwarmMode::GlobalJob,
+                Some(mode) => value.error(format!(
+                    "`{mode}` is not a mode; use `replicated`, `global`, `replicated-job` or `global-job`"
+                )),
             },
             "endpoint_mode" => match value.node.as_scalar() {
                 None | Some("") => {}

@@ -15,6 +15,11 @@ pub(super) const UPDATE_TAGS: &str = "driftless.update-tags";
 pub(super) const UPDATE_MIN_AGE: &str = "driftless.update-min-age";
 pub(super) const UPDATE_EVERY: &str = "driftless.update-every";
 
+/// Whether an annotation says when an object is applied.
+pub(super) fn is_order(annotation: &str) -> bool {
+    HOOKS.contains(&annotation) || WAVES.contains(&annotation) || annotation == DELETE_POLICY
+}
+
 /// Whether an annotation of an object has an effect.
 pub(super) fn is_known(annotation: &str) -> bool {
     HOOKS.contains(&annotation)

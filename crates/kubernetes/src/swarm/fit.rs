@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use driftless_files::swarm_files;
 use driftless_model::{
-    AppName, Container, Downward, Finding, HostSettings, LONGEST_SWARM_NAME, Mount, MountSource, PullPolicy,
-    Strategy, SwarmMode, SwarmUpdate, downward, swarm_service_name,
+    AppName, Container, Downward, Finding, HostSettings, Job, LONGEST_SWARM_NAME, Mount, MountSource,
+    PullPolicy, Strategy, SwarmMode, SwarmRestart, SwarmUpdate, WorkloadKind, WorkloadName, downward,
+    swarm_service_name,
 };
 
 use super::{
@@ -42,10 +43,13 @@ pub(crate) fn fit(
 ) -> Vec<ReadWorkload> {
     refused::annotations(object);
     let path = match kind {
-        Owned::Deployment | Owned::ReplicaSet | Owned::ReplicationController | Owned::DaemonSet => {
-            "spec.template.spec"
-        }
-        Owned::CronJob | Owned::Job | Owned::Pod | Owned::StatefulSet => {
+        Owned::Deployment
+        | Owned::ReplicaSet
+        | Owned::ReplicationController
+        | Owned::DaemonSet
+        | Owned::Job => "spec.template.spec",
+        Owned::CronJob => "spec.jobTemplate.spec.template.spec",
+        Owned::Pod | Owned::StatefulSet => {
             refused::kind(kind, object);
             return read;
         }
@@ -61,10 +65,25 @@ pub(crate) fn fit(
     let Some(container) = at(&pod, "containers").and_then(|all| all.items().into_iter().next()) else {
         return read;
     };
+    if matches!(kind, Owned::Job | Owned::CronJob) {
+        read = as_one_service(object, read);
+    }
     for found in &mut read {
         Fitting { object, pod: &pod, container: &container, app, catalogue }.fit(kind, found);
     }
     read
+}
+
+/// Makes one workload of the completions of a Job: a Swarm counts them itself.
+fn as_one_service(object: &Value<'_>, read: Vec<ReadWorkload>) -> Vec<ReadWorkload> {
+    let Some(mut found) = read.into_iter().next() else { return Vec::new() };
+    let spec = at(object, "spec.jobTemplate.spec").or_else(|| at(object, "spec"));
+    if let (Some(job), Some(spec)) = (found.workload.job_or_template(), spec) {
+        refused::job(&spec, job);
+    }
+    found.key = found.object.clone();
+    found.name = WorkloadName(found.object.dotted());
+    vec![found]
 }
 
 /// A workload with one container, and its manifest.
@@ -84,7 +103,11 @@ impl<'a> Fitting<'_, 'a> {
             return;
         }
         let is_global = kind == Owned::DaemonSet;
-        found.swarm.mode = if is_global { SwarmMode::Global } else { SwarmMode::Replicated };
+        found.swarm.mode = match found.workload.job_or_template() {
+            Some(_) => SwarmMode::ReplicatedJob,
+            None if is_global => SwarmMode::Global,
+            None => SwarmMode::Replicated,
+        };
         found.swarm.constraints = placement::constraints(self.pod);
         found.workload.architecture = None;
         found.swarm.labels =
@@ -92,8 +115,12 @@ impl<'a> Fitting<'_, 'a> {
         found.swarm.host_ports = found.workload.container.ports.iter().cloned().collect();
         found.swarm.reserved_nano_cpus =
             at(self.container, "resources.requests.cpu").and_then(|value| quantity(&value)?.nanos());
-        let update = if is_global { self.daemon_update() } else { self.update(found) };
-        found.swarm.update = Some(delayed(update, found.workload.min_ready));
+        if let Some(job) = found.workload.job_or_template() {
+            found.swarm.restart = Some(restart(job));
+        } else {
+            let update = if is_global { self.daemon_update() } else { self.update(found) };
+            found.swarm.update = Some(delayed(update, found.workload.min_ready));
+        }
         self.check_pull(found);
         found.workload.container.healthcheck = Some(health::check(&found.workload.probes, self.container));
         found.workload.probes = driftless_model::Probes::default();
@@ -107,7 +134,12 @@ impl<'a> Fitting<'_, 'a> {
     }
 
     fn check_name(&self, found: &ReadWorkload) {
-        let name = swarm_service_name(self.app.as_str(), &found.name);
+        let run = match found.workload.kind {
+            WorkloadKind::CronJob { .. } => RUN,
+            WorkloadKind::Hook { .. } => HOOK_RUN,
+            WorkloadKind::Replicas | WorkloadKind::StatefulSetPod(_) | WorkloadKind::Job(_) => "",
+        };
+        let name = swarm_service_name(self.app.as_str(), &WorkloadName(format!("{}{run}", found.name)));
         let length = name.len();
         if length > LONGEST_SWARM_NAME
             && let Some(value) = at(self.object, "metadata.name")
@@ -355,6 +387,25 @@ impl<'a> Fitting<'_, 'a> {
                 self.mount(&target).error_help("Docker Swarm cannot mount this", ONE_HOST);
             }
         }
+    }
+}
+
+/// The ends of the names of runs.
+const RUN: &str = "-29384756";
+const HOOK_RUN: &str = "-1a2b3c4d-10";
+
+/// The pause before another try of a Job: the first one of Kubernetes. In a Swarm it does not grow.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The tries of a Job.
+fn restart(job: &Job) -> SwarmRestart {
+    let retries = u64::from(job.backoff_limit);
+    let condition = if retries == 0 { "none" } else { "on-failure" };
+    SwarmRestart {
+        condition: condition.to_owned(),
+        delay: Some(RETRY),
+        max_attempts: Some(retries).filter(|it| *it > 0),
+        window: None,
     }
 }
 

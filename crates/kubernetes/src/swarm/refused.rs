@@ -1,5 +1,6 @@
 //! The kinds and fields that a Swarm does not have, each with what to do.
 
+use driftless_model::Job;
 use driftless_yaml::{Dialect as _, Entry, Node, join};
 
 use super::place::{ONE_HOST, at, refuse};
@@ -61,8 +62,6 @@ pub(super) fn kind(kind: Owned, object: &Value<'_>) {
             "use a Deployment with `replicas: 1` and `nodeSelector: {kubernetes.io/hostname: NODE}` for each pod, or k3s, which runs it as it is",
         ),
         Owned::Pod => ("Pod", "make it a Deployment or a Job"),
-        Owned::Job => ("Job", "run it on a single host (`engine: docker`)"),
-        Owned::CronJob => ("CronJob", "run it on a single host (`engine: docker`)"),
         _ => return,
     };
     refuse(object, "kind", format!("the kind {name} is not supported with `engine: swarm`"), help);
@@ -71,10 +70,28 @@ pub(super) fn kind(kind: Owned, object: &Value<'_>) {
 /// Reports annotations of an object that only a single host follows.
 pub(super) fn annotations(object: &Value<'_>) {
     let Some(annotations) = at(object, "metadata.annotations") else { return };
-    for Entry { key, .. } in
-        annotations.node.entries().iter().filter(|it| sync_annotations::is_known(&it.key))
-    {
+    let unknown = |it: &&Entry| sync_annotations::is_known(&it.key) && !sync_annotations::is_order(&it.key);
+    for Entry { key, .. } in annotations.node.entries().iter().filter(unknown) {
         refuse(&annotations, key, format!("`engine: swarm` does not have `{key}` yet"), ONE_HOST);
+    }
+}
+
+/// Reports the fields of a Job that a Swarm does not have. `spec` is its specification.
+pub(super) fn job(spec: &Value<'_>, job: &Job) {
+    if job.indexed {
+        let help = "make a Job for each index, or let the pods take their work from a queue";
+        refuse(spec, "completionMode", "Docker Swarm does not number the tasks of a Job", help);
+    }
+    if job.parallelism == 0 {
+        refuse(spec, "parallelism", "a Job of Docker Swarm runs at least one task", "use `suspend: true`");
+    } else if job.completions.is_none() {
+        let help = "set `completions` to the number of pods that have to succeed";
+        refuse(
+            spec,
+            "parallelism",
+            "a Job of Docker Swarm does not end with the first pod that succeeds",
+            help,
+        );
     }
 }
 

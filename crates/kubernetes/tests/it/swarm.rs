@@ -240,8 +240,8 @@ fn fields_that_a_swarm_does_not_have_are_refused() {
             "a.yaml:6:46: error: spec.updateStrategy.rollingUpdate.maxSurge: a percentage".into(),
         ),
         (
-            changed("  name: web\n", "  name: web\n  annotations: {driftless.wave: '1'}\n"),
-            "a.yaml:5:17: error: metadata.annotations.driftless.wave: `engine: swarm` does not have".into(),
+            changed("  name: web\n", "  name: web\n  annotations: {driftless.canary: '50%'}\n"),
+            "a.yaml:5:17: error: metadata.annotations.driftless.canary: `engine: swarm` does not have".into(),
         ),
         (
             changed("  name: web\n", &format!("  name: {}\n", "w".repeat(60))),
@@ -441,4 +441,89 @@ fn group_of_files_needs_no_volume() {
     let found = texts(&empty, true);
     let expected = "a.yaml:14:24: error: spec.template.spec.containers[0].volumeMounts[0]: /a/a is empty";
     assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
+}
+
+/// A Job with these lines in its specification, from line 5 on.
+fn job(lines: &str) -> String {
+    let lines: String = lines.lines().map(|it| format!("  {it}\n")).collect();
+    format!(
+        "apiVersion: batch/v1
+kind: Job
+metadata: {{name: migrate}}
+spec:
+{lines}  template:
+    spec: {{restartPolicy: Never, containers: [{{name: a, image: 'a:1'}}]}}
+"
+    )
+}
+
+#[test]
+fn jobs_become_one_service_each() {
+    let found = stack(&job("completions: 5\nparallelism: 2\nbackoffLimit: 3"));
+    let name = "migrate".into();
+    let (workload, service) = (&found.workloads[&name], &found.swarm[&name]);
+    assert_eq!((found.workloads.len(), service.mode), (1, SwarmMode::ReplicatedJob));
+    let job = workload.job().unwrap();
+    assert_eq!((job.of.as_str(), job.completions, job.parallelism), ("migrate", Some(5), 2));
+    let restart = service.restart.as_ref().unwrap();
+    assert_eq!((restart.condition.as_str(), restart.max_attempts), ("on-failure", Some(3)));
+    assert_eq!((restart.delay, &service.update), (Some(Duration::from_secs(10)), &None));
+}
+
+#[test]
+fn hooks_and_cron_jobs_are_templates_of_services() {
+    let annotated = |annotation: &str| {
+        job("backoffLimit: 0")
+            .replace("{name: migrate}", &format!("{{name: migrate, annotations: {{{annotation}}}}}"))
+    };
+    let found = stack(&annotated("argocd.argoproj.io/hook: PreSync, argocd.argoproj.io/sync-wave: '-1'"));
+    let workload = &found.workloads[&"migrate".into()];
+    assert_eq!((workload.hook().map(|it| it.to_string()), workload.wave), (Some("PreSync".to_owned()), -1));
+    assert_eq!(found.swarm[&"migrate".into()].restart.as_ref().unwrap().condition, "none");
+    let cron = "apiVersion: batch/v1
+kind: CronJob
+metadata: {name: report}
+spec:
+  schedule: '@daily'
+  jobTemplate: {spec: {template: {spec: {restartPolicy: OnFailure, containers: [{name: a, image: 'a:1'}]}}}}
+";
+    let found = stack(cron);
+    assert!(found.workloads[&"report".into()].schedule().is_some());
+    assert_eq!(found.swarm[&"report".into()].mode, SwarmMode::ReplicatedJob);
+}
+
+#[test]
+fn fields_of_jobs_that_a_swarm_does_not_have_are_refused() {
+    let long = "n".repeat(52);
+    let cases: Vec<(String, &str)> = vec![
+        (
+            job("completions: 2\ncompletionMode: Indexed"),
+            "a.yaml:6:3: error: spec.completionMode: Docker Swarm does not number the tasks of a Job",
+        ),
+        (
+            job("parallelism: 3"),
+            "a.yaml:5:3: error: spec.parallelism: a Job of Docker Swarm does not end with the first pod",
+        ),
+        (
+            job("parallelism: 0"),
+            "a.yaml:5:3: error: spec.parallelism: a Job of Docker Swarm runs at least one",
+        ),
+        (
+            job("backoffLimit: 1")
+                .replace("restartPolicy: Never,", "restartPolicy: Never, hostNetwork: true,"),
+            "a.yaml:7:34: error: spec.template.spec.hostNetwork: Docker Swarm has no",
+        ),
+        (
+            job("backoffLimit: 1")
+                .replace("{name: migrate}", "{name: a, annotations: {driftless.update: digest}}"),
+            "a.yaml:3:35: error: metadata.annotations.driftless.update: `engine: swarm` does not have",
+        ),
+        (
+            format!(
+                "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: {long}}}\nspec: {{schedule: '@daily', jobTemplate: {{spec: {{template: {{spec: {{restartPolicy: Never, containers: [{{name: a, image: 'a:1'}}]}}}}}}}}}}\n"
+            ),
+            "a.yaml:3:18: error: metadata.name: the service `shop_",
+        ),
+    ];
+    each_is_reported(&cases, true);
 }

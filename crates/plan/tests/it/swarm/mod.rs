@@ -1,8 +1,16 @@
 //! Applications of a Docker Swarm: services that are created, updated, healed, removed, and left alone.
 
+mod jobs;
 mod keys;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use driftless_model::{
     Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
@@ -28,6 +36,8 @@ struct Cluster {
     now: Timestamp,
     /// Updates to these images are rolled back.
     broken: Vec<&'static str>,
+    /// The state that tasks of Jobs come to, by service, and the exit code. Others run.
+    ends: BTreeMap<&'static str, (&'static str, i64)>,
 }
 
 impl Cluster {
@@ -50,6 +60,7 @@ impl Cluster {
             swarm,
             now: NOON,
             broken: Vec::new(),
+            ends: BTreeMap::new(),
         }
     }
 
@@ -86,6 +97,21 @@ impl Cluster {
         made
     }
 
+    /// Calls a function with the target of the planner.
+    fn with_target(&self, call: impl FnOnce(&Target<'_>)) {
+        let (mask, images, agent) = (Mask::new([7; 32]), BTreeMap::new(), AgentId("agent".to_owned()));
+        let hashes = StackHashes::of(&self.stack);
+        call(&Target {
+            stack: &self.stack,
+            hashes: &hashes,
+            fallback: None,
+            agent: &agent,
+            policy: &self.policy,
+            images: &images,
+            mask: &mask,
+        });
+    }
+
     /// Rounds until nothing is left to do. Returns the steps.
     fn settle(&mut self) -> Vec<String> {
         let mut steps = Vec::new();
@@ -101,8 +127,13 @@ impl Cluster {
 
     /// The Swarm runs what the services say, and rolls back what is broken. A paused update has reached all tasks but the first.
     fn run(&mut self) {
-        self.swarm.tasks.clear();
-        for service in self.swarm.services.values_mut() {
+        let is_job = |swarm: &ObservedSwarm, task: &SwarmTask| {
+            !swarm.services.values().any(|it| it.id == task.service && !it.is_job())
+        };
+        let swarm = self.swarm.clone();
+        self.swarm.tasks.retain(|_, task| is_job(&swarm, task));
+        self.run_jobs();
+        for service in self.swarm.services.values_mut().filter(|it| !it.is_job()) {
             let image = service.image().unwrap_or_default().to_owned();
             if self.broken.iter().any(|broken| image.starts_with(broken)) {
                 service.update_state = "rollback_completed".to_owned();
@@ -121,6 +152,44 @@ impl Cluster {
                     ..SwarmTask::default()
                 };
                 self.swarm.tasks.insert(task.id.clone(), task);
+            }
+        }
+    }
+
+    /// Each run of a Job has its tasks, which run or end. Those of a run before are removed if they run, as by a Swarm.
+    fn run_jobs(&mut self) {
+        let now = self.now;
+        for (name, service) in self.swarm.services.iter().filter(|(_, it)| it.is_job()) {
+            let iteration = service.iteration;
+            let is_former = |task: &SwarmTask| {
+                task.service == service.id && !task.id.starts_with(&format!("{}.{iteration}.", service.id))
+            };
+            self.swarm.tasks.retain(|_, task| !is_former(task) || task.state == "complete");
+            for task in self.swarm.tasks.values_mut().filter(|it| is_former(it)) {
+                task.is_current = false;
+            }
+            let total = service.spec.pointer("/Mode/ReplicatedJob/TotalCompletions").and_then(Value::as_u64);
+            for slot in 0..u32::try_from(total.unwrap_or(1)).unwrap() {
+                let id = format!("{}.{iteration}.{slot}", service.id);
+                let task = self.swarm.tasks.entry(id.clone()).or_insert_with(|| SwarmTask {
+                    id,
+                    service: service.id.clone(),
+                    slot: Some(slot).filter(|it| *it > 0),
+                    node: Some("n1".to_owned()),
+                    state: "running".to_owned(),
+                    desired_state: "complete".to_owned(),
+                    is_current: true,
+                    since: now,
+                    created: now,
+                    ..SwarmTask::default()
+                });
+                if let Some((state, code)) = self.ends.get(name.as_str()).filter(|_| task.state == "running")
+                {
+                    (task.state, task.since, task.exit_code) = ((*state).to_owned(), now, Some(*code));
+                    if *code != 0 {
+                        task.error = format!("task: non-zero exit ({code})");
+                    }
+                }
             }
         }
     }
@@ -170,7 +239,9 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
                 }
             }
             SwarmAction::CreateService { name, spec, .. } => {
-                let id = format!("id-{name}");
+                // Each service has an id of its own.
+                static NUMBER: AtomicU64 = AtomicU64::new(0);
+                let id = format!("id-{name}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
                 let service =
                     ObservedService { id: id.clone(), version: 1, spec: spec.clone(), ..Default::default() };
                 assert!(swarm.services.insert(name.clone(), service).is_none(), "{name} exists");
@@ -178,6 +249,7 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
             }
             SwarmAction::UpdateService { name, id, version, spec, .. } => {
                 let service = swarm.services.get_mut(name).unwrap();
+                assert!(!service.is_job(), "an update runs the Job {name} again");
                 if service.version != *version {
                     return failed("update out of sequence");
                 }
@@ -189,8 +261,17 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
                     spec: spec.clone(),
                 }));
             }
+            SwarmAction::StopService { name, spec, .. } => {
+                let service = swarm.services.get_mut(name).unwrap();
+                service.version += 1;
+                service.iteration = service.version;
+                service.spec = spec.clone();
+            }
             SwarmAction::RemoveService { name, .. } => {
-                swarm.services.remove(name).unwrap();
+                let service = swarm.services.remove(name).unwrap();
+                let runs = |it: &SwarmTask| it.service == service.id && it.state == "running";
+                // Engine 20.10 stops no task of a Job with its service.
+                assert!(!service.is_job() || !swarm.tasks.values().any(runs), "tasks of {name} would run on");
             }
             SwarmAction::ShareState { .. } => panic!("the planner shares no state"),
         },

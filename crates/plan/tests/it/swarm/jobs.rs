@@ -400,7 +400,7 @@ fn next_leader_goes_on_with_the_runs_of_the_former_one() {
 fn run_that_is_replaced_stops_first() {
     // The steps of the next minute, by the policy.
     let cases: [(&str, &[&str]); 3] =
-        [("Forbid", &[]), ("Allow", &["create"]), ("Replace", &["stop", "remove", "create"])];
+        [("Forbid", &[]), ("Allow", &["create"]), ("Replace", &["stop", "create", "remove"])];
     for (policy, steps) in cases {
         let mut all = Jobs::kubernetes(&cron(&format!("  concurrencyPolicy: {policy}"), "a:1"));
         all.rounds(2);

@@ -366,12 +366,29 @@ pub struct SwarmRecord {
     /// The state that the agents of all managers last agreed on.
     #[serde(skip_serializing_if = "is_default")]
     pub shared: SharedState,
+    /// The names of the configs and secrets of the last revisions that succeeded, the newest last.
+    #[serde(skip_serializing_if = "is_default")]
+    pub kept: Vec<BTreeSet<String>>,
     /// Whether this agent's node led the managers when it was last asked. Not stored: after a start nobody knows.
     #[serde(skip)]
     pub leads: bool,
 }
 
+/// Number of revisions whose configs and secrets stay in the Swarm: as many as the history has.
+const KEPT_REVISIONS: usize = 10;
+
 impl SwarmRecord {
+    /// Keeps the configs and secrets of a revision that succeeded, so that a rollback finds them.
+    pub fn keep_files(&mut self, names: BTreeSet<String>) {
+        if self.kept.last() == Some(&names) {
+            return;
+        }
+        self.kept.retain(|known| *known != names);
+        self.kept.push(names);
+        let over = self.kept.len().saturating_sub(KEPT_REVISIONS);
+        self.kept.drain(..over);
+    }
+
     /// Forgets the updates that failed, so that they are written again.
     pub fn try_again(&mut self) {
         self.services.retain(|_, written| written.failed.is_none());
@@ -409,6 +426,20 @@ mod tests {
     fn state(suspended: bool, failed: &[&str]) -> SharedState {
         let failed = failed.iter().map(|name| ((*name).to_owned(), (String::new(), String::new())));
         SharedState { suspended, pin: None, failed: failed.collect() }
+    }
+
+    #[test]
+    fn files_of_the_last_ten_revisions_are_kept() {
+        let mut record = SwarmRecord::default();
+        let names = |number: u32| BTreeSet::from([format!("motd_{number}")]);
+        for number in [1, 2, 2, 1] {
+            record.keep_files(names(number));
+        }
+        assert_eq!(record.kept, [names(2), names(1)]);
+        for number in 3..13 {
+            record.keep_files(names(number));
+        }
+        assert_eq!(record.kept, (3..13).map(names).collect::<Vec<_>>());
     }
 
     #[test]

@@ -165,6 +165,10 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     record.pulls.clear();
     record.slots.clear();
     note_held(record, target, observed);
+    if let Some(swarm) = record.swarm.as_mut().filter(|_| !target.stack.workloads.is_empty()) {
+        let files = target.stack.swarm.values().flat_map(|service| &service.files);
+        swarm.keep_files(files.map(|file| file.name.clone()).collect());
+    }
     for instance in observed.instances.values().filter(|it| record.own_containers.contains(&it.id)) {
         let InstanceId { workload, slot } = &instance.instance;
         record.slots.entry(workload.clone()).or_default().insert(*slot);

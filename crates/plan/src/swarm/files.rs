@@ -23,8 +23,8 @@ pub(super) fn provide(draft: &mut Draft<'_>, swarm: &ObservedSwarm) -> BTreeMap<
     steps
 }
 
-/// Removes configs and secrets that no service of Git has. Called when everything else is done: a service that Swarm rolls
-/// back needs those of its former specification.
+/// Removes configs and secrets that neither a service of Git nor one of the last revisions has, to which a rollback may lead.
+/// Called when everything else is done: a service that Swarm rolls back needs those of its former specification.
 pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
     let stack = draft.facts.target.stack;
     let services: Vec<usize> = (0..draft.plan.steps.len()).collect();
@@ -35,6 +35,14 @@ pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
         .flat_map(|service| &service.files)
         .map(|file: &SwarmFile| (file.name.as_str(), file.secret))
         .collect();
+    let kept: BTreeSet<&String> = draft
+        .facts
+        .record
+        .swarm
+        .iter()
+        .filter(|_| !is_leaving)
+        .flat_map(|record| record.kept.iter().flatten())
+        .collect();
     if let Some(shared) = swarm.shared.as_ref().filter(|_| is_leaving) {
         let (name, id) = (shared.name.clone(), shared.id.clone());
         let action = SwarmAction::RemoveFile { name, id, secret: false };
@@ -44,8 +52,10 @@ pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
         // The run of a CronJob keeps the files with which it was begun.
         let used: BTreeSet<&str> =
             swarm.services.values().flat_map(|service| service.files(secret)).collect();
-        let is_unused =
-            |name: &str| !wanted.contains(&(name, secret)) && (is_leaving || !used.contains(name));
+        let is_unused = |name: &String| {
+            let is_needed = used.contains(name.as_str()) || kept.contains(name);
+            !wanted.contains(&(name.as_str(), secret)) && (is_leaving || !is_needed)
+        };
         for (name, object) in all.iter().filter(|(name, _)| is_unused(name)) {
             let action = SwarmAction::RemoveFile { name: name.clone(), id: object.id.clone(), secret };
             draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.clone());

@@ -59,7 +59,9 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
     services::provide(&mut draft, swarm, &networks, &files);
     // An application that is removed is forgotten once its services are gone.
     let is_leaving = facts.target.stack.workloads.is_empty();
-    if draft.plan.waits.is_empty() && (is_leaving || draft.plan.steps.is_empty()) {
+    // The agent on another manager may keep the files of other revisions.
+    let is_done = draft.plan.steps.is_empty() && swarm.is_leader();
+    if draft.plan.waits.is_empty() && (is_leaving || is_done) {
         files::remove_unused(&mut draft, swarm);
         remove_networks(&mut draft);
     }

@@ -540,8 +540,14 @@ fn files_and_networks_go_with_their_services() {
     assert!(steps.iter().any(|step| step == "create config shop_a_1"), "{steps:?}");
     cluster.stack.swarm.get_mut(&"web".into()).unwrap().files = vec![file("shop_a_2")];
     let steps = cluster.settle();
-    // The former content is removed after the service that had it was updated.
-    assert_eq!(steps, ["create config shop_a_2", "update service shop_web", "remove config shop_a_1"]);
+    // The former content is kept for a rollback.
+    assert_eq!(steps, ["create config shop_a_2", "update service shop_web"]);
+    // One that no revision needs any more is removed.
+    cluster.record.swarm.as_mut().unwrap().kept.remove(0);
+    cluster.swarm.nodes.get_mut("n1").unwrap().is_leader = false;
+    assert!(cluster.round().is_settled(), "the agent on another manager has nothing to do");
+    cluster.swarm.nodes.get_mut("n1").unwrap().is_leader = true;
+    assert_eq!(cluster.settle(), ["remove config shop_a_1"]);
     // As the agent removes an application that has left Git.
     cluster.stack = cluster.stack.emptied();
     cluster.settle();

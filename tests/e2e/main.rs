@@ -43,6 +43,8 @@ mod swarm_conformance;
 mod swarm_jobs;
 mod swarm_kubernetes;
 mod swarm_managers;
+// The Swarm in memory against a real one.
+mod swarm_memory;
 // Times at which commits are applied.
 mod rollouts;
 mod sync_windows;

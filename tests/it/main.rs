@@ -114,6 +114,8 @@ mod crash_loops;
 // The whole agent on simulated Docker and Git, with everything going wrong.
 mod simulation;
 mod socket;
+// The agents of several managers on a Swarm in memory.
+mod swarm_simulation;
 // Images that nothing needs any more.
 mod image_cleanup;
 mod image_signatures;

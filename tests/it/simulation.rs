@@ -137,7 +137,7 @@ pub(crate) struct Simulation {
     pub(crate) settings: config::Repository,
     pub(crate) environment: driftless_git::Lookup,
     pub(crate) has_new_id: bool,
-    contents: ContentDir,
+    pub(crate) contents: ContentDir,
     handle: Option<Handle>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -1009,10 +1009,10 @@ async fn containers_are_looked_into_seldom() {
 }
 
 /// A generator of numbers that is the same for the same seed everywhere.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let it = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

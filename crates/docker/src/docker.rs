@@ -9,6 +9,7 @@ use std::{
 use driftless_model::{
     AgentId, AppName, Build, Container, ContainerId, DiskSpace, FileChangeKind, Format, Healthcheck,
     InstanceId, ListedImage, Observed, Peer, Platform, Protocol, Stack, Timestamp, WorkloadName,
+    swarm_service_name,
 };
 use driftless_plan::{Action, SwarmResult};
 use tokio::sync::broadcast;
@@ -159,7 +160,7 @@ pub struct ObserveScope {
 impl ObserveScope {
     /// Everything that a stack of a Swarm names.
     pub fn of_swarm(stack: &Stack) -> Self {
-        let name = |workload: &WorkloadName| format!("{}_{workload}", stack.project);
+        let name = |workload: &WorkloadName| swarm_service_name(&stack.project, workload);
         Self {
             is_swarm: true,
             services: stack.workloads.keys().map(name).collect(),

@@ -85,7 +85,7 @@ impl Observer {
                 node: Some(self.connection.defaults().host_name).filter(|name| !name.is_empty()),
                 engine_platforms: None,
                 swarm: if scope.is_swarm {
-                    Some(Box::new(swarm::observe(&self.connection, app, scope).await?))
+                    Some(Box::new(swarm::observe(&*self.connection, app, scope).await?))
                 } else {
                     None
                 },
@@ -108,7 +108,7 @@ impl Observer {
         if !may_have_some || scope.is_swarm {
             return Ok(Vec::new());
         }
-        swarm::services_of(&self.connection, app).await
+        swarm::services_of(&*self.connection, app).await
     }
 
     /// The helper container that replaces the agent's own one, if there is one.

@@ -53,7 +53,7 @@ pub(crate) struct Actions {
     volumes: Volumes,
     puller: Puller,
     replacer: AgentReplacer,
-    swarm: SwarmActions,
+    swarm: SwarmActions<Connection>,
 }
 
 impl Actions {

@@ -3,10 +3,8 @@
 use std::{
     collections::BTreeSet,
     future::{pending, ready},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    path::Path,
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,8 +12,12 @@ use futures_util::{StreamExt, stream};
 use tokio::{sync::broadcast, time::sleep};
 
 use super::{
+    client::Client,
     faults::{Faults, TranscriptEntry},
     host::{AppWorld, Host, unreachable},
+    manager::Manager,
+    membership::Membership,
+    swarm::SimulatedSwarm,
     user_action::UserAction,
 };
 use crate::{
@@ -36,21 +38,36 @@ use driftless_plan::{Action, Refusal};
 #[derive(Clone, Debug)]
 pub struct SimulatedEngine {
     host: Arc<Host>,
-    /// The number of steps that are performed before the client crashes. Later calls never return.
-    steps_left: Arc<AtomicU32>,
+    client: Client,
 }
 
 impl SimulatedEngine {
     /// An empty host and a connection to it, for the agent with this id.
     pub fn new(agent: AgentId, clock: Clock) -> Self {
-        let host = Host::new(agent, clock);
-        Self { host: Arc::new(host), steps_left: Arc::new(AtomicU32::new(u32::MAX)) }
+        Self::of(&Arc::new(Host::new(agent, clock)))
+    }
+
+    fn of(host: &Arc<Host>) -> Self {
+        Self { host: Arc::clone(host), client: Client::new(host) }
     }
 
     /// Another connection to the same host, for an agent that starts again.
     #[must_use]
     pub fn connect(&self) -> Self {
-        Self { host: Arc::clone(&self.host), steps_left: Arc::new(AtomicU32::new(u32::MAX)) }
+        Self::of(&self.host)
+    }
+
+    /// Makes the host a node of a Swarm: a manager, or what the Swarm knows it as. `content` and `secret` are the agent's folders
+    /// with the contents of configs and secrets.
+    pub fn join(&self, swarm: &SimulatedSwarm, node: &str, content: &Path, secret: &Path) {
+        swarm.report_to(self.host.events());
+        self.host.state().membership = Some(Membership::new(swarm, node, content, secret));
+    }
+
+    /// The connection to the Swarm that the host manages.
+    fn manager(&self) -> Option<Manager> {
+        let membership = self.host.state().membership.clone();
+        membership.map(|membership| Manager::new(&self.client, membership))
     }
 
     /// Everything on the host was created by an agent with this id, which runs at the same time as the simulated one or not.
@@ -72,12 +89,12 @@ impl SimulatedEngine {
     /// The client of this connection crashes after this many more steps: none of its later calls is performed or
     /// returns.
     pub fn crash_after(&self, steps: u32) {
-        self.steps_left.store(steps, Ordering::SeqCst);
+        self.client.crash_after(steps);
     }
 
     /// Whether the client of this connection has crashed.
     pub fn has_crashed(&self) -> bool {
-        self.steps_left.load(Ordering::SeqCst) == 0
+        self.client.has_crashed()
     }
 
     /// Changes the faults of the host.
@@ -148,7 +165,7 @@ impl SimulatedEngine {
         sleep(pause / 2).await;
         progress(format!("pulling {image} (50 %)"));
         sleep(pause / 2).await;
-        self.hang_if_crashed().await;
+        self.client.hang_if_crashed().await;
         self.host.check_reachable(&format!("pull {image}"))?;
         let action = Action::PullImage {
             image: image.to_owned(),
@@ -164,35 +181,17 @@ impl SimulatedEngine {
         self.host.state().note_digest(app, image);
         Ok(())
     }
-
-    /// A crashed client gets no answer, and neither does the client of an engine that hangs.
-    async fn hang_if_crashed(&self) {
-        let is_hanging = self.host.state().is_hanging;
-        if self.has_crashed() || is_hanging {
-            pending::<()>().await;
-        }
-    }
-
-    async fn call(&self, doing: &str) -> Result<(), Error> {
-        self.hang_if_crashed().await;
-        let latency = self.host.state().faults.latency;
-        // Even a failing call takes time: a client that retries at once would stop the paused clock otherwise.
-        sleep(latency).await;
-        self.hang_if_crashed().await;
-        self.host.check_reachable(doing)
-    }
-
-    /// Counts a step that was just performed. True if the client crashes now and its answer is lost.
-    fn count_step(&self) -> bool {
-        let count_down = |left: u32| if left == u32::MAX { None } else { Some(left.saturating_sub(1)) };
-        let before = self.steps_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down);
-        before.is_ok_and(|before| before <= 1)
-    }
 }
 
 impl Docker for SimulatedEngine {
     async fn observe(&self, app: &AppName, scope: &ObserveScope) -> Result<Observed, Error> {
-        self.call(&format!("observe {app}")).await?;
+        let manager = self.manager();
+        let left_services = match &manager {
+            Some(manager) if scope.is_swarm => return manager.observe(app, scope).await,
+            Some(manager) => manager.services_of(app).await?,
+            None => Vec::new(),
+        };
+        self.client.call(&format!("observe {app}")).await?;
         let mut state = self.host.state();
         state.count += 1;
         let (count, claims, images) = (state.count, state.claims(app), state.images.clone());
@@ -201,6 +200,7 @@ impl Docker for SimulatedEngine {
         app.last_observed = count;
         let mut observed = app.world.observed.clone();
         observed.claims = claims;
+        observed.left_services = left_services;
         observed.images = images;
         observed.images.retain(|name, _| scope.images.contains(name));
         // Changed files are only known after a scan.
@@ -213,7 +213,7 @@ impl Docker for SimulatedEngine {
     }
 
     async fn applications(&self) -> Result<BTreeSet<AppName>, Error> {
-        self.call("list the applications on this host").await?;
+        self.client.call("list the applications on this host").await?;
         let state = self.host.state();
         let has_any = |app: &AppWorld| {
             !app.world.observed.instances.is_empty() || !app.world.observed.networks.is_empty()
@@ -227,8 +227,13 @@ impl Docker for SimulatedEngine {
         action: &Action,
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<Effect, Error> {
+        if let Some(manager) = self.manager()
+            && let Some(result) = manager.perform(app, action).await
+        {
+            return result;
+        }
         let doing = action.to_string();
-        self.call(&doing).await?;
+        self.client.call(&doing).await?;
         if let Action::PullImage { image, .. } = action {
             return self.pull(app, image, progress).await.map(|()| Effect::Done);
         }
@@ -236,20 +241,14 @@ impl Docker for SimulatedEngine {
             return Err(Error::Refused { doing, message });
         }
         let performed = self.host.perform(app, action);
-        if self.count_step() {
+        if self.client.count_step() {
             pending::<()>().await;
         }
         let created = match performed {
             Ok(created) => created,
             Err(refusal) => return Err(Error::Refused { doing, message: refusal.to_string() }),
         };
-        let is_lost = {
-            let faults = &mut self.host.state().faults;
-            let is_lost = faults.lost_answers > 0;
-            faults.lost_answers = faults.lost_answers.saturating_sub(1);
-            is_lost
-        };
-        if is_lost {
+        if self.client.take_lost_answer() {
             return Err(unreachable(&doing, "connection reset by peer"));
         }
         Ok(created.map_or(Effect::Done, Effect::Created))
@@ -263,7 +262,7 @@ impl Docker for SimulatedEngine {
         _materials: &BuildInputs,
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<(), Error> {
-        self.call(&format!("build {image}")).await?;
+        self.client.call(&format!("build {image}")).await?;
         let name = image.rsplit_once(':').map_or(image, |(name, _)| name);
         let pause = {
             let state = self.host.state();
@@ -271,7 +270,7 @@ impl Docker for SimulatedEngine {
         };
         progress(format!("building {image} (step 1/1)"));
         sleep(pause).await;
-        self.hang_if_crashed().await;
+        self.client.hang_if_crashed().await;
         self.host.check_reachable(&format!("build {image}"))?;
         if self.host.state().faults.unbuildable.contains(name) {
             let message = "step 1/1: returned a non-zero code: 2".to_owned();
@@ -284,12 +283,12 @@ impl Docker for SimulatedEngine {
     }
 
     async fn images(&self) -> Result<Vec<ListedImage>, Error> {
-        self.call("list the images").await?;
+        self.client.call("list the images").await?;
         Ok(self.host.state().listed_images())
     }
 
     async fn newest_image(&self, question: &ImageQuestion) -> Result<NewestImage, RegistryError> {
-        self.hang_if_crashed().await;
+        self.client.hang_if_crashed().await;
         let image = &question.image;
         let (digests, latency) = {
             let state = self.host.state();
@@ -315,7 +314,7 @@ impl Docker for SimulatedEngine {
 
     async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {
         let doing = format!("remove the image {}", image.id);
-        self.call(&doing).await?;
+        self.client.call(&doing).await?;
         let mut state = self.host.state();
         let found = state.listed_images().into_iter().find(|found| found.id == image.id);
         if found.is_some_and(|found| !found.containers.is_empty()) {
@@ -327,7 +326,10 @@ impl Docker for SimulatedEngine {
 
     async fn verify_image(&self, question: &SignatureQuestion) -> Result<SignedImage, SignatureError> {
         let path = question.keys.first().cloned().unwrap_or_default();
-        self.call("verify a signature").await.map_err(|error| SignatureError::Engine(error.to_string()))?;
+        self.client
+            .call("verify a signature")
+            .await
+            .map_err(|error| SignatureError::Engine(error.to_string()))?;
         let state = self.host.state();
         let found = state.images.get(&question.image).ok_or(SignatureError::NoDigest)?;
         let digest = found.digest_of(&question.image).and_then(|named| named.split_once('@'));
@@ -345,12 +347,12 @@ impl Docker for SimulatedEngine {
     }
 
     async fn disk_space(&self) -> Result<DiskSpace, Error> {
-        self.call("find out the free space of the engine's disk").await?;
+        self.client.call("find out the free space of the engine's disk").await?;
         Ok(self.host.state().disk_space())
     }
 
     async fn prune_build_cache(&self, keep: u64) -> Result<u64, Error> {
-        self.call("cut the build cache").await?;
+        self.client.call("cut the build cache").await?;
         let faults = &mut self.host.state().faults;
         let freed = faults.build_cache.saturating_sub(keep);
         faults.build_cache -= freed;
@@ -365,7 +367,7 @@ impl Docker for SimulatedEngine {
         _timeout: Duration,
     ) -> Result<(i64, String), Error> {
         let doing = format!("run a command in {container}");
-        self.call(&doing).await?;
+        self.client.call(&doing).await?;
         let state = self.host.state();
         let mut all = state.apps.values().flat_map(|it| it.world.observed.containers());
         match all.find(|found| found.id == *container && found.is_running()) {
@@ -380,7 +382,7 @@ impl Docker for SimulatedEngine {
     /// Succeeds after [`Faults::warm_up`] where the image is not in [`Faults::unhealthy`].
     async fn check_health(&self, container: &ContainerId, _: &Healthcheck) -> Result<bool, Error> {
         let doing = format!("run the health check of {container}");
-        self.call(&doing).await?;
+        self.client.call(&doing).await?;
         let now = self.host.now();
         let state = self.host.state();
         let mut all = state.apps.values().flat_map(|it| it.world.observed.containers());
@@ -398,7 +400,7 @@ impl Docker for SimulatedEngine {
     /// One line, since no process runs. A stream that follows never ends.
     async fn logs(&self, container: &str, options: &LogOptions) -> Result<LogStream, Error> {
         let doing = format!("read the log of {container}");
-        self.call(&doing).await?;
+        self.client.call(&doing).await?;
         let state = self.host.state();
         let mut all = state.apps.values().flat_map(|it| it.world.observed.containers());
         let Some(found) = all.find(|found| found.id.as_str().starts_with(container)) else {
@@ -409,7 +411,7 @@ impl Docker for SimulatedEngine {
     }
 
     async fn changed_files(&self, container: &ContainerId) -> Result<FileChanges, Error> {
-        self.call(&format!("list the changed files of {container}")).await?;
+        self.client.call(&format!("list the changed files of {container}")).await?;
         let mut state = self.host.state();
         state.file_scans += 1;
         let found = state.files_of(container);
@@ -418,12 +420,12 @@ impl Docker for SimulatedEngine {
     }
 
     async fn modified_at(&self, container: &ContainerId, path: &str) -> Result<Option<Timestamp>, Error> {
-        self.call(&format!("read the time of {path} in {container}")).await?;
+        self.client.call(&format!("read the time of {path} in {container}")).await?;
         Ok(self.host.state().files_of(container).get(path).and_then(|change| change.written))
     }
 
     async fn claim(&self, agent: &AgentId, patience: Duration) -> Result<Claim, Error> {
-        self.call(&format!("claim {agent}")).await?;
+        self.client.call(&format!("claim {agent}")).await?;
         if self.host.state().living.contains(agent) {
             return Ok(Claim::Refused);
         }

@@ -11,6 +11,7 @@ use tokio::{sync::broadcast, task::JoinSet, time::sleep};
 
 use super::{
     faults::{ChangedBy, DISK_BYTES, EventDelivery, Faults, IMAGE_BYTES, TranscriptEntry},
+    membership::Membership,
     user_action::{self, UserAction},
 };
 use crate::{
@@ -56,6 +57,8 @@ pub(super) struct HostState {
     pub(super) living: BTreeSet<AgentId>,
     /// The number of times that the files of a container were listed.
     pub(super) file_scans: u64,
+    /// The node of a Swarm that it is.
+    pub(super) membership: Option<Membership>,
 }
 
 /// One application's part of the host.
@@ -117,6 +120,10 @@ impl Host {
 
     pub(super) fn agent(&self) -> &AgentId {
         &self.agent
+    }
+
+    pub(super) fn events(&self) -> broadcast::Sender<EngineEvent> {
+        self.events.clone()
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<EngineEvent> {

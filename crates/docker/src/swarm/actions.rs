@@ -9,17 +9,12 @@ use driftless_model::{
 };
 use driftless_plan::{SwarmAction, SwarmResult};
 use http::Method;
-use http_body_util::BodyExt;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::manager_api::{ManagerApi, get};
 use crate::{
-    call_error::CallError,
-    connection::Connection,
-    deadline::{DEADLINE, within},
-    docker::Effect,
-    error::Error,
-    percent_encoding::encode,
+    call_error::CallError, docker::Effect, error::Error, percent_encoding::encode,
     registry_logins::RegistryLogins,
 };
 
@@ -27,8 +22,8 @@ use crate::{
 const SHARED_CONTENT: &str = "The label driftless.shared has what the agents of all managers share.\n";
 
 /// Performs steps for a Swarm.
-pub(crate) struct SwarmActions {
-    connection: Arc<Connection>,
+pub(crate) struct SwarmActions<M> {
+    manager: Arc<M>,
     logins: RegistryLogins,
 }
 
@@ -64,9 +59,9 @@ struct Specified {
     spec: Value,
 }
 
-impl SwarmActions {
-    pub(crate) fn new(connection: &Arc<Connection>, logins: RegistryLogins) -> Self {
-        Self { connection: Arc::clone(connection), logins }
+impl<M: ManagerApi> SwarmActions<M> {
+    pub(crate) fn new(manager: &Arc<M>, logins: RegistryLogins) -> Self {
+        Self { manager: Arc::clone(manager), logins }
     }
 
     pub(crate) async fn perform(&self, app: &AppName, action: &SwarmAction) -> Result<Effect, Error> {
@@ -131,6 +126,7 @@ impl SwarmActions {
         let path =
             format!("/distribution/{}/json", image.split('/').map(encode).collect::<Vec<_>>().join("/"));
         let found: Distribution = self
+            .manager
             .send(Method::GET, &path, &headers, Vec::new())
             .await
             .and_then(|body| serde_json::from_slice(&body).map_err(|error| CallError::unreachable(&error)))
@@ -155,7 +151,7 @@ impl SwarmActions {
         file: &SwarmFile,
         doing: &str,
     ) -> Result<(), Error> {
-        let paths = self.connection.local_paths();
+        let paths = self.manager.paths();
         let folder = if file.secret { &paths.secret } else { &paths.content };
         let content = file.content.as_ref().map(|id| id.0.as_str()).unwrap_or_default();
         let bytes = read(folder, content, &file.path).await.map_err(|error| Error::Rejected {
@@ -170,7 +166,7 @@ impl SwarmActions {
             "Data": STANDARD.encode(bytes),
         });
         let path = format!("/{}/create", kind(file.secret));
-        match self.send(Method::POST, &path, &[], body.to_string().into_bytes()).await {
+        match self.manager.send(Method::POST, &path, &[], body.to_string().into_bytes()).await {
             Ok(_) => Ok(()),
             // It is named by its content, so it has the same content if it is our own.
             Err(error) if error.code() == Some(409) => {
@@ -202,7 +198,7 @@ impl SwarmActions {
             None => "/configs/create".to_owned(),
             Some((id, version)) => format!("/configs/{id}/update?version={version}"),
         };
-        match self.send(Method::POST, &path, &[], body.to_string().into_bytes()).await {
+        match self.manager.send(Method::POST, &path, &[], body.to_string().into_bytes()).await {
             Ok(_) => Ok(Effect::Done),
             // Another agent has written it since it was observed: look again.
             Err(error) if error.code() == Some(409) || error.contains(&["out of sequence"]) => {
@@ -235,7 +231,7 @@ impl SwarmActions {
         }
         let message = |message: String| CallError::Status { code: 400, message };
         let headers = self.login(image).await.map_err(message)?;
-        self.send(method, path, &headers, spec.to_string().into_bytes()).await
+        self.manager.send(method, path, &headers, spec.to_string().into_bytes()).await
     }
 
     async fn ids(&self, secret: bool) -> Result<BTreeMap<String, String>, CallError> {
@@ -251,20 +247,20 @@ impl SwarmActions {
         struct Name {
             name: String,
         }
-        let all: Vec<Named> = self.get(&format!("/{}", kind(secret))).await?;
+        let all: Vec<Named> = get(&*self.manager, &format!("/{}", kind(secret))).await?;
         Ok(all.into_iter().map(|object| (object.spec.name, object.id)).collect())
     }
 
     /// A service as the Swarm has it now.
     async fn written(&self, id: &str, doing: &str) -> Result<Effect, Error> {
         let found: Specified =
-            self.get(&format!("/services/{id}")).await.map_err(|error| error.classify(doing))?;
+            get(&*self.manager, &format!("/services/{id}")).await.map_err(|error| error.classify(doing))?;
         Ok(Effect::Swarm(Box::new(SwarmResult::Written { id: id.to_owned(), spec: found.spec })))
     }
 
     /// Checks that an object has the labels of the application. One that is gone passes.
     async fn check_owner(&self, path: &str, app: &AppName, doing: &str) -> Result<(), Error> {
-        let found: Specified = match self.get(path).await {
+        let found: Specified = match get(&*self.manager, path).await {
             Ok(found) => found,
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error.classify(doing)),
@@ -278,7 +274,7 @@ impl SwarmActions {
     }
 
     async fn remove(&self, path: &str, doing: &str) -> Result<Effect, Error> {
-        match self.send(Method::DELETE, path, &[], Vec::new()).await {
+        match self.manager.send(Method::DELETE, path, &[], Vec::new()).await {
             Ok(_) => Ok(Effect::Done),
             Err(error) if error.is_not_found() => Ok(Effect::Done),
             Err(error) => Err(error.classify(doing)),
@@ -288,30 +284,6 @@ impl SwarmActions {
     async fn login(&self, image: &str) -> Result<Vec<(&'static str, String)>, String> {
         let login = self.logins.login(image, &[]).await?;
         Ok(login.map(|login| ("x-registry-auth", login.header(image))).into_iter().collect())
-    }
-
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CallError> {
-        let body = self.send(Method::GET, path, &[], Vec::new()).await?;
-        serde_json::from_slice(&body).map_err(|error| CallError::unreachable(&error))
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &[(&'static str, String)],
-        body: Vec<u8>,
-    ) -> Result<Vec<u8>, CallError> {
-        self.connection.api_version().await?;
-        let body = futures_util::stream::iter((!body.is_empty()).then(|| Ok(body.into())));
-        let sent = self.connection.transport().upload(method, path, "application/json", headers, body);
-        within(DEADLINE, async {
-            let response = sent.await?;
-            let bytes =
-                response.into_body().collect().await.map_err(|error| CallError::unreachable(&error))?;
-            Ok(bytes.to_bytes().to_vec())
-        })
-        .await
     }
 }
 

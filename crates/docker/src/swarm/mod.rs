@@ -4,7 +4,9 @@
 //! the services that its stack names.
 
 mod actions;
+mod manager_api;
 mod observe;
 
 pub(crate) use actions::SwarmActions;
+pub(crate) use manager_api::ManagerApi;
 pub(crate) use observe::{observe, services_of};

@@ -6,17 +6,11 @@ use driftless_model::{
     AppName, ObservedService, ObservedSwarm, SHARED_LABEL, SWARM_OWNER, SharedObject, SharedState, SwarmNode,
     SwarmObject, SwarmTask, Timestamp, label,
 };
-use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{
-    call_error::CallError,
-    connection::Connection,
-    deadline::{DEADLINE, within},
-    docker::ObserveScope,
-    percent_encoding::encode,
-};
+use super::manager_api::{ManagerApi, get};
+use crate::{call_error::CallError, docker::ObserveScope, percent_encoding::encode};
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "PascalCase")]
@@ -181,11 +175,11 @@ struct ObjectSpec {
 
 /// The Swarm as far as one application is concerned.
 pub(crate) async fn observe(
-    connection: &Connection,
+    manager: &impl ManagerApi,
     app: &AppName,
     scope: &ObserveScope,
 ) -> Result<ObservedSwarm, CallError> {
-    let info: Info = get(connection, "/info").await?;
+    let info: Info = get(manager, "/info").await?;
     if !info.swarm.is_manager {
         let state = match (info.swarm.state.as_str(), info.swarm.error.as_str()) {
             ("active", _) => "its engine is a worker of the Swarm".to_owned(),
@@ -198,9 +192,9 @@ pub(crate) async fn observe(
         );
         return Err(CallError::Status { code: 400, message });
     }
-    let nodes: Vec<Node> = get(connection, "/nodes").await?;
-    let services: Vec<Service> = match get(connection, "/services?status=true").await {
-        Err(error) if error.code() == Some(400) => get(connection, "/services").await?,
+    let nodes: Vec<Node> = get(manager, "/nodes").await?;
+    let services: Vec<Service> = match get(manager, "/services?status=true").await {
+        Err(error) if error.code() == Some(400) => get(manager, "/services").await?,
         other => other?,
     };
     let is_of_app = |labels: &Option<BTreeMap<String, String>>| {
@@ -209,15 +203,15 @@ pub(crate) async fn observe(
     };
     let mut swarm = ObservedSwarm { node: info.swarm.node_id, ..ObservedSwarm::default() };
     for node in nodes {
-        let manager = node.manager;
+        let role = node.manager;
         swarm.nodes.insert(
             node.id,
             SwarmNode {
                 name: node.description.hostname,
                 state: node.status.state,
                 availability: node.spec.availability,
-                is_leader: manager.as_ref().is_some_and(|manager| manager.leader),
-                is_manager: manager.is_some(),
+                is_leader: role.as_ref().is_some_and(|role| role.leader),
+                is_manager: role.is_some(),
             },
         );
     }
@@ -247,7 +241,7 @@ pub(crate) async fn observe(
     if !swarm.services.is_empty() {
         let ids: Vec<&String> = swarm.services.values().map(|service| &service.id).collect();
         let filter = json!({"service": ids}).to_string();
-        let tasks: Vec<Task> = get(connection, &format!("/tasks?filters={}", encode(&filter))).await?;
+        let tasks: Vec<Task> = get(manager, &format!("/tasks?filters={}", encode(&filter))).await?;
         for task in tasks {
             let service = swarm.services.values().find(|service| service.id == task.service);
             let is_current = match (service, &task.iteration) {
@@ -258,8 +252,8 @@ pub(crate) async fn observe(
             swarm.tasks.insert(task.id.clone(), observed_task(task, is_current));
         }
     }
-    let configs: Vec<Object> = get(connection, "/configs").await?;
-    let secrets: Vec<Object> = get(connection, "/secrets").await?;
+    let configs: Vec<Object> = get(manager, "/configs").await?;
+    let secrets: Vec<Object> = get(manager, "/secrets").await?;
     swarm.shared = configs.iter().find_map(|config| shared_state(app, config));
     let own = |all: Vec<Object>| {
         let is_shared = |object: &Object| {
@@ -295,10 +289,10 @@ fn shared_state(app: &AppName, config: &Object) -> Option<SharedObject> {
 }
 
 /// The names of the services with the labels of an application. None where the engine manages no Swarm.
-pub(crate) async fn services_of(connection: &Connection, app: &AppName) -> Result<Vec<String>, CallError> {
+pub(crate) async fn services_of(manager: &impl ManagerApi, app: &AppName) -> Result<Vec<String>, CallError> {
     let labels = [format!("{}={SWARM_OWNER}", label::AGENT), format!("{}={app}", label::APPLICATION)];
     let filter = json!({"label": labels}).to_string();
-    let found: Vec<Object> = match get(connection, &format!("/services?filters={}", encode(&filter))).await {
+    let found: Vec<Object> = match get(manager, &format!("/services?filters={}", encode(&filter))).await {
         // The engine is no manager of a Swarm.
         Err(error) if matches!(error.code(), Some(404 | 406 | 503)) => return Ok(Vec::new()),
         other => other?,
@@ -360,9 +354,4 @@ fn observed_task(task: Task, is_current: bool) -> SwarmTask {
         container: Some(container.id).filter(|id| !id.is_empty()),
         is_current,
     }
-}
-
-async fn get<T: serde::de::DeserializeOwned>(connection: &Connection, path: &str) -> Result<T, CallError> {
-    connection.api_version().await?;
-    within(DEADLINE, connection.transport().send_json(Method::GET, path, Vec::new())).await
 }

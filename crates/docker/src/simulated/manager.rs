@@ -1,0 +1,159 @@
+//! A simulated host as a manager of a simulated Swarm. The faults of the host hold for its calls, too.
+
+use std::{collections::BTreeMap, future::pending, sync::Arc};
+
+use driftless_model::{AgentId, AppName, Observed, ObservedNetwork, SpecHash, label};
+use driftless_plan::Action;
+use http::Method;
+use serde::Deserialize;
+
+use super::{client::Client, membership::Membership};
+use crate::{
+    call_error::CallError,
+    docker::{Effect, ObserveScope},
+    error::Error,
+    mount_paths::MountPaths,
+    registry_logins::RegistryLogins,
+    swarm::{self, ManagerApi, SwarmActions},
+    to_engine,
+};
+
+/// A client's connection to a host that is a manager.
+pub(super) struct Manager {
+    client: Client,
+    membership: Membership,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct NetworkEntry {
+    id: String,
+    name: String,
+    labels: BTreeMap<String, String>,
+}
+
+impl NetworkEntry {
+    fn label(&self, name: &str) -> Option<String> {
+        self.labels.get(name).cloned()
+    }
+
+    fn app(&self) -> Option<AppName> {
+        self.label(label::APPLICATION).map(AppName)
+    }
+
+    fn observed(&self) -> ObservedNetwork {
+        ObservedNetwork {
+            id: self.id.clone(),
+            agent: self.label(label::AGENT).map(AgentId),
+            app: self.app(),
+            spec: self.label(label::SPEC).map(SpecHash),
+            foreign: Vec::new(),
+            compose: None,
+        }
+    }
+}
+
+impl Manager {
+    pub(super) fn new(client: &Client, membership: Membership) -> Self {
+        Self { client: client.clone(), membership }
+    }
+
+    /// The Swarm as far as one application is concerned.
+    pub(super) async fn observe(&self, app: &AppName, scope: &ObserveScope) -> Result<Observed, Error> {
+        let observed = async {
+            let swarm = swarm::observe(self, app, scope).await?;
+            let networks = self.networks().await?;
+            let networks = networks.iter().filter(|network| {
+                network.app().as_ref() == Some(app) || scope.networks.contains(&network.name)
+            });
+            Ok(Observed {
+                swarm: Some(Box::new(swarm)),
+                networks: networks.map(|network| (network.name.clone(), network.observed())).collect(),
+                ..Observed::default()
+            })
+        };
+        observed.await.map_err(|error: CallError| error.classify(&format!("observe {app}")))
+    }
+
+    /// The services of an application that is to run on the host itself.
+    pub(super) async fn services_of(&self, app: &AppName) -> Result<Vec<String>, Error> {
+        let found = swarm::services_of(self, app).await;
+        found.map_err(|error| error.classify(&format!("observe {app}")))
+    }
+
+    /// Performs a step for the Swarm. `None`: it is one for the host.
+    pub(super) async fn perform(self, app: &AppName, action: &Action) -> Option<Result<Effect, Error>> {
+        let doing = action.to_string();
+        let result = match action {
+            Action::Swarm(action) => {
+                SwarmActions::new(&Arc::new(self), RegistryLogins::default()).perform(app, action).await
+            }
+            Action::CreateNetwork { name, network } if network.driver.as_deref() == Some("overlay") => {
+                self.create_network(app, name, network).await.map_err(|error| error.classify(&doing))
+            }
+            Action::RemoveNetwork { id, .. } if id.starts_with("network") => {
+                self.remove_network(id).await.map_err(|error| error.classify(&doing))
+            }
+            _ => return None,
+        };
+        Some(result)
+    }
+
+    async fn networks(&self) -> Result<Vec<NetworkEntry>, CallError> {
+        let body = self.send(Method::GET, "/networks", &[], Vec::new()).await?;
+        serde_json::from_slice(&body).map_err(|error| CallError::unreachable(&error))
+    }
+
+    async fn create_network(
+        &self,
+        app: &AppName,
+        name: &str,
+        network: &driftless_model::Network,
+    ) -> Result<Effect, CallError> {
+        let same = |found: &NetworkEntry| {
+            found.app().as_ref() == Some(app) && found.observed().spec == Some(SpecHash::of(network))
+        };
+        if self.networks().await?.iter().any(|found| found.name == name && same(found)) {
+            return Ok(Effect::Done);
+        }
+        let body = to_engine::network_body(name, network, app, self.client.host.agent());
+        let body = serde_json::to_vec(&body).map_err(|error| CallError::unreachable(&error))?;
+        self.send(Method::POST, "/networks/create", &[], body).await.map(|_| Effect::Done)
+    }
+
+    async fn remove_network(&self, id: &str) -> Result<Effect, CallError> {
+        match self.send(Method::DELETE, &format!("/networks/{id}"), &[], Vec::new()).await {
+            Ok(_) => Ok(Effect::Done),
+            Err(error) if error.is_not_found() => Ok(Effect::Done),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl ManagerApi for Manager {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        _headers: &[(&'static str, String)],
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, CallError> {
+        let unreachable = |error: Error| CallError::Unreachable(error.to_string());
+        self.client.call(&format!("{method} {path}")).await.map_err(unreachable)?;
+        let Membership { swarm, node, paths: _ } = &self.membership;
+        let answer = swarm.call(node, &method, path, &body);
+        if method != Method::GET {
+            if self.client.count_step() {
+                pending::<()>().await;
+            }
+            if answer.is_ok() && self.client.take_lost_answer() {
+                return Err(CallError::Unreachable("connection reset by peer".to_owned()));
+            }
+        }
+        serde_json::to_vec(&answer?).map_err(|error| CallError::unreachable(&error))
+    }
+
+    fn paths(&self) -> &MountPaths {
+        &self.membership.paths
+    }
+}

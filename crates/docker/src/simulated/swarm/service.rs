@@ -1,0 +1,80 @@
+//! A service of a Swarm in memory, and the state of its last update.
+
+use driftless_model::Timestamp;
+use serde_json::Value;
+
+use super::{rollout::Rollout, task::ClusterTask};
+
+#[derive(Clone, Debug)]
+pub(super) struct ClusterService {
+    pub(super) id: String,
+    pub(super) version: u64,
+    pub(super) created: Timestamp,
+    pub(super) spec: Value,
+    /// Its specification before its last update, unless that was rolled back.
+    pub(super) previous: Option<Value>,
+    pub(super) update: Option<RolloutStatus>,
+    /// The update that is under way.
+    pub(super) rollout: Option<Rollout>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct RolloutStatus {
+    pub(super) state: UpdateState,
+    pub(super) started: Timestamp,
+    pub(super) completed: Option<Timestamp>,
+    pub(super) message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UpdateState {
+    Updating,
+    Paused,
+    Completed,
+    RollbackStarted,
+    RollbackPaused,
+    RollbackCompleted,
+}
+
+impl UpdateState {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Updating => "updating",
+            Self::Paused => "paused",
+            Self::Completed => "completed",
+            Self::RollbackStarted => "rollback_started",
+            Self::RollbackPaused => "rollback_paused",
+            Self::RollbackCompleted => "rollback_completed",
+        }
+    }
+}
+
+impl ClusterService {
+    pub(super) fn name(&self) -> &str {
+        self.spec.get("Name").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn template(&self) -> Value {
+        self.spec.get("TaskTemplate").cloned().unwrap_or_default()
+    }
+
+    pub(super) fn endpoint(&self) -> Value {
+        self.spec.get("EndpointSpec").cloned().unwrap_or_default()
+    }
+
+    /// `None`: one task on each node.
+    pub(super) fn replicas(&self) -> Option<u64> {
+        self.spec.pointer("/Mode/Replicated/Replicas")?.as_u64()
+    }
+
+    /// Whether a task has another specification than it would get now.
+    pub(super) fn is_outdated(&self, task: &ClusterTask) -> bool {
+        task.template != self.template() || task.endpoint != self.endpoint()
+    }
+
+    /// Whether it has a reference to a network, a config or a secret, by the id.
+    pub(super) fn uses(&self, list: &str, key: &str, id: &str) -> bool {
+        let all = self.spec.pointer(list).and_then(Value::as_array);
+        all.into_iter().flatten().any(|it| it.get(key).and_then(Value::as_str) == Some(id))
+    }
+}

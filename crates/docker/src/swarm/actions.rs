@@ -89,7 +89,7 @@ impl<M: ManagerApi> SwarmActions<M> {
             SwarmAction::StopService { name: _, id, version, spec } => {
                 self.check_owner(&format!("/services/{id}"), app, &doing).await?;
                 let path = format!("/services/{id}/update?version={version}");
-                match self.send(Method::POST, &path, &[], spec.to_string().into_bytes()).await {
+                match self.manager.send(Method::POST, &path, &[], spec.to_string().into_bytes()).await {
                     Ok(_) => Ok(Effect::Done),
                     Err(error) if error.is_not_found() => Ok(Effect::Done),
                     Err(error) if error.contains(&["out of sequence"]) => {

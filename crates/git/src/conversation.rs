@@ -15,10 +15,7 @@ use gix_transport::{
 };
 use tokio::time::Instant;
 
-use super::process::Process;
-
-/// The transport of one server. It moves between threads with its conversation.
-pub(super) type OpenTransport = Box<dyn Transport + Send>;
+use super::process::{OpenTransport, Process};
 
 /// A conversation is not continued after this time: the server may have ended it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);

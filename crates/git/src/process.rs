@@ -13,7 +13,10 @@ use std::{
 
 use gix_transport::{
     Protocol,
-    client::git::{ConnectMode, blocking_io::Connection},
+    client::{
+        blocking_io::Transport,
+        git::{ConnectMode, blocking_io::Connection},
+    },
 };
 use tokio::{
     io::AsyncReadExt,
@@ -22,12 +25,14 @@ use tokio::{
 };
 
 use super::{
-    conversation::OpenTransport,
     credentials::Credentials,
     error::{Cause, Problem, invalid, unreadable},
     host_key,
     limits::{BlockingStream, Limits},
 };
+
+/// The transport of one server. It moves between threads with its conversation.
+pub(super) type OpenTransport = Box<dyn Transport + Send>;
 
 /// The program of one connection. It is killed when this is dropped.
 pub(super) struct Process {

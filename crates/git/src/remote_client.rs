@@ -23,14 +23,14 @@ use gix_transport::{
 use reqwest::Client;
 
 use super::{
-    conversation::{Conversation, OpenTransport},
+    conversation::Conversation,
     credentials::{Account, Credentials},
     error::{Cause, Error, Problem, all_causes, disk_cause, invalid, unreadable},
     github_app::AppTokens,
     host_key,
     http::{self, Http},
     limits::{Limits, NetworkFailure},
-    process::{self, Process, SshTarget},
+    process::{self, OpenTransport, Process, SshTarget},
     server_messages::ServerMessages,
 };
 use driftless_clock::Clock;
@@ -53,7 +53,7 @@ pub(super) struct RefListing {
     pub(super) hash: gix::hash::Kind,
 }
 
-/// What a server has listed.
+/// The answer to a request for references.
 struct Listed {
     listing: RefListing,
     /// The open transport and the greeting, with protocol version 2.

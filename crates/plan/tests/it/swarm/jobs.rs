@@ -536,10 +536,15 @@ configs: {{motd: {{content: {motd}}}}}
     all.rounds(6);
     assert_eq!(all.cluster.swarm.configs.len(), 2, "{:?}", all.cluster.swarm.configs);
     assert_eq!(all.cluster.swarm.services[run], before);
+    // Without a revision to go back to that has the file, the run keeps it.
+    all.cluster.record.swarm.as_mut().unwrap().kept.clear();
+    all.rounds(4);
+    assert_eq!(all.cluster.swarm.configs.len(), 2, "{:?}", all.cluster.swarm.configs);
     // The run ends and is forgotten, and its file goes with it.
     all.end(run, "complete", 0);
     all.rounds(2);
     all.cluster.record.crons.values_mut().for_each(|cron| cron.runs.clear());
+    all.cluster.record.swarm.as_mut().unwrap().kept.clear();
     all.rounds(6);
     assert_eq!(all.cluster.swarm.configs.len(), 1, "{:?}", all.cluster.swarm.configs);
 }

@@ -8,5 +8,6 @@ mod manager_api;
 mod observe;
 
 pub(crate) use actions::SwarmActions;
+#[cfg(feature = "simulated")]
 pub(crate) use manager_api::ManagerApi;
 pub(crate) use observe::{observe, services_of};

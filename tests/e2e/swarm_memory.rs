@@ -371,8 +371,10 @@ async fn services(both: &Pair) {
     };
     both.create("written", "web", with_all).await;
     both.create("rejected", "web", with_all).await;
-    both.create("refused", "net", |spec| spec["TaskTemplate"]["Networks"] = json!([{"Target": "missing"}]))
-        .await;
+    both.create("transient", "net", |spec| {
+        spec["TaskTemplate"]["Networks"] = json!([{"Target": "missing"}]);
+    })
+    .await;
     both.create("rejected", "config", |spec| {
         let place = json!({"Name": "/file", "UID": "0", "GID": "0", "Mode": 0o444});
         spec["TaskTemplate"]["ContainerSpec"]["Configs"] =

@@ -231,7 +231,7 @@ impl Cluster {
         for network in networks.into_iter().flatten() {
             let name = text(network, "Target").to_owned();
             let found = self.networks.values().find(|known| known.id == name || known.name == name);
-            let found = found.ok_or_else(|| missing("network", &name))?;
+            let found = found.ok_or_else(|| failure(500, format!("network {name} not found")))?;
             network["Target"] = found.id.as_str().into();
         }
         for (list, kind, key, name) in [

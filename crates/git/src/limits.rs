@@ -126,6 +126,20 @@ impl Limits {
         })
     }
 
+    /// Waits for something on this machine, no longer than for a silent server. `None`: it did not come in time, or the
+    /// operation is over.
+    pub(super) fn wait_for<T>(&self, thing: impl Future<Output = T>) -> Option<T> {
+        let Inner { runtime, idle, deadline, cancelled, .. } = &*self.inner;
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = cancelled.cancelled() => None,
+                () = tokio::time::sleep_until(*deadline) => None,
+                thing = tokio::time::timeout(*idle, thing) => thing.ok(),
+            }
+        })
+    }
+
     /// Counts bytes from the server.
     pub(super) fn count(&self, bytes: usize) -> io::Result<()> {
         let bytes = bytes as u64;

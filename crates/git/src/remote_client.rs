@@ -53,6 +53,28 @@ pub(super) struct RefListing {
     pub(super) hash: gix::hash::Kind,
 }
 
+/// The commits to receive.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// The refspec.
+    pub(super) spec: &'a str,
+    pub(super) history: History,
+}
+
+/// The part of the history of a commit to receive.
+#[derive(Clone, Copy)]
+pub(super) enum History {
+    Whole,
+    /// The commit without those before it.
+    Newest,
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn whole(spec: &'a str) -> Self {
+        Self { spec, history: History::Whole }
+    }
+}
+
 /// The answer to a request for references.
 struct Listed {
     listing: RefListing,
@@ -166,46 +188,22 @@ impl RemoteClient {
         }
     }
 
-    /// Receives the objects of one refspec with their history, and updates the local reference. Without a conversation
-    /// that can go on, it begins one.
+    /// Receives commits, and updates the local reference. Without a conversation that can go on, it begins one.
     pub(super) fn receive(
         &self,
         limits: &Limits,
         repo: &gix::Repository,
-        spec: &str,
+        wanted: Wanted<'_>,
         conversation: Option<Conversation>,
-    ) -> Result<(), Error> {
-        self.receive_as_deep_as(limits, repo, spec, conversation, Shallow::NoChange)
-    }
-
-    /// Receives one commit of a refspec without those before it, and updates the local reference.
-    pub(super) fn receive_newest(
-        &self,
-        limits: &Limits,
-        repo: &gix::Repository,
-        spec: &str,
-        conversation: Option<Conversation>,
-    ) -> Result<(), Error> {
-        let depth = Shallow::DepthAtRemote(NonZeroU32::MIN);
-        self.receive_as_deep_as(limits, repo, spec, conversation, depth)
-    }
-
-    fn receive_as_deep_as(
-        &self,
-        limits: &Limits,
-        repo: &gix::Repository,
-        spec: &str,
-        conversation: Option<Conversation>,
-        depth: Shallow,
     ) -> Result<(), Error> {
         let doing = format!("fetch from {}", self.remote);
         let text = ServerMessages::default();
         let conversation = conversation.filter(Conversation::can_go_on);
         let (received, process) = if let Some(Conversation { transport, process, .. }) = conversation {
-            (receive(transport, repo, spec, depth, &text, limits), process)
+            (receive(transport, repo, wanted, &text, limits), process)
         } else {
             let OpenConnection { transport, process } = self.connect(&doing, limits)?;
-            (receive(transport, repo, spec, depth, &text, limits), process)
+            (receive(transport, repo, wanted, &text, limits), process)
         };
         received.map_err(|error| self.explain(doing, &error, &text.read(), limits, process))
     }
@@ -406,8 +404,7 @@ fn list(transport: OpenTransport, prefixes: &[String]) -> gix::error::Result<Lis
 fn receive(
     transport: impl Transport,
     repo: &gix::Repository,
-    spec: &str,
-    depth: Shallow,
+    Wanted { spec, history }: Wanted<'_>,
     text: &ServerMessages,
     limits: &Limits,
 ) -> gix::error::Result<()> {
@@ -421,7 +418,10 @@ fn receive(
     let outcome = connection
         .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())?
         .with_write_packed_refs_only(true)
-        .with_shallow(depth)
+        .with_shallow(match history {
+            History::Whole => Shallow::NoChange,
+            History::Newest => Shallow::DepthAtRemote(NonZeroU32::MIN),
+        })
         .receive(text.clone(), limits.interrupt())?;
     if let Status::Change { write_pack_bundle, .. } = outcome.status
         && let Some(keep) = write_pack_bundle.keep_path

@@ -23,7 +23,7 @@ use super::{
     limits::{self, Limits},
     mirror::{Damage, Lock, Mirror},
     options::RepositoryOptions,
-    remote_client::{ConnectOptions, RemoteClient},
+    remote_client::{ConnectOptions, History, RemoteClient, Wanted},
     repack, signature,
     submodules::Submodules,
 };
@@ -141,7 +141,7 @@ impl Repository {
         let fetch = move || {
             let work = Self::open(options)?.work;
             let asked = work.ask(&limits)?;
-            let commit = work.clone_replacement(&limits, asked, RemoteClient::receive_newest)?;
+            let commit = work.clone_replacement(&limits, asked, History::Newest)?;
             work.checkout(commit, None, None)
         };
         let done = tokio::task::spawn_blocking(fetch).await;
@@ -189,39 +189,12 @@ impl Repository {
 impl CommitSource for Repository {
     async fn fetch(&self, known: Option<&CommitId>) -> Result<Checkout, Error> {
         let known = known.and_then(object_id);
-        let RepositoryOptions { timeout, idle_timeout, most_bytes, permits, .. } = &self.work.options;
+        let RepositoryOptions { timeout, idle_timeout, most_bytes, .. } = &self.work.options;
         let limits = Limits::start(*timeout, *idle_timeout, *most_bytes);
         let _stop = limits.stop_on_drop();
         let mut held = self.hold(limits.deadline()).await?;
-
-        let looking = limits.clone();
-        let (mut held, look) = self
-            .blocking(move |work| {
-                let look = work.compare(&mut held, &looking);
-                (held, look)
-            })
-            .await?;
-        let look = look?;
-        let permit = match &look {
-            MirrorState::Current(_) => None,
-            MirrorState::Outdated(_) | MirrorState::Unusable(..) => {
-                tokio::time::timeout(*idle_timeout, permits.acquire()).await.ok()
-            }
-        };
-        let checkout = self
-            .blocking(move |work| {
-                let commit = match look {
-                    MirrorState::Current(commit) => commit,
-                    MirrorState::Outdated(asked) => work.receive(&mut held, &limits, asked)?,
-                    MirrorState::Unusable(asked, damage) => {
-                        work.reclone(&mut held, &limits, asked, damage)?
-                    }
-                };
-                work.checkout(commit, known, Some(&limits))
-            })
-            .await?;
-        drop(permit);
-        checkout
+        let limits = limits.clone();
+        self.blocking(move |work| work.fetch(&mut held, &limits, known)).await?
     }
 
     async fn local(&self, commit: &CommitId) -> Result<Checkout, Error> {
@@ -280,6 +253,26 @@ impl fmt::Debug for Repository {
 }
 
 impl MirrorWorker {
+    /// Brings the mirror up to date and reads the newest commit. An open conversation with the server never leaves this thread:
+    /// to end one blocks.
+    fn fetch(&self, state: &mut State, limits: &Limits, known: Option<ObjectId>) -> Result<Checkout, Error> {
+        let look = self.compare(state, limits)?;
+        let permit = match &look {
+            MirrorState::Current(_) => None,
+            MirrorState::Outdated(_) | MirrorState::Unusable(..) => {
+                limits.wait_for(self.options.permits.acquire())
+            }
+        };
+        let commit = match look {
+            MirrorState::Current(commit) => commit,
+            MirrorState::Outdated(asked) => self.receive(state, limits, asked)?,
+            MirrorState::Unusable(asked, damage) => self.reclone(state, limits, asked, damage)?,
+        };
+        let checkout = self.checkout(commit, known, Some(limits));
+        drop(permit);
+        checkout
+    }
+
     /// Lists the references and compares them with the mirror.
     fn compare(&self, state: &mut State, limits: &Limits) -> Result<MirrorState, Error> {
         let suspicion = self.mirror.take_suspicion();
@@ -368,7 +361,7 @@ impl MirrorWorker {
         };
         let Asked { target, conversation } = asked;
         let again = |target| Asked { target, conversation: None };
-        if let Err(error) = self.client.receive(limits, &repo, &target.spec(), conversation) {
+        if let Err(error) = self.client.receive(limits, &repo, Wanted::whole(&target.spec()), conversation) {
             // gix says the same of a damaged mirror and of a server that breaks off.
             if limits.failure().is_some() {
                 return Err(error);
@@ -412,7 +405,7 @@ impl MirrorWorker {
             let mirror = self.mirror.path().display();
             tracing::warn!(%mirror, %damage, "the mirror is damaged; cloning it again");
         }
-        let made = self.clone_replacement(limits, asked, RemoteClient::receive);
+        let made = self.clone_replacement(limits, asked, History::Whole);
         // An unreadable new clone is as costly to repeat as a mirror that is damaged again.
         let is_damaged = |error: &Error| error.cause == Cause::RepositoryDamaged;
         if damage.is_some() && made.is_ok() || made.as_ref().is_err_and(is_damaged) {
@@ -439,18 +432,13 @@ impl MirrorWorker {
         &self,
         limits: &Limits,
         Asked { target, conversation }: Asked,
-        receive: impl Fn(
-            &RemoteClient,
-            &Limits,
-            &gix::Repository,
-            &str,
-            Option<Conversation>,
-        ) -> Result<(), Error>,
+        history: History,
     ) -> Result<ObjectId, Error> {
         let damaged =
             |damage: Damage| damage.cause.error(format!("clone {}", self.client.remote()), damage.message);
         let repo = self.mirror.create_replacement(target.hash).map_err(damaged)?;
-        receive(&self.client, limits, &repo, &target.spec(), conversation)?;
+        let wanted = Wanted { spec: &target.spec(), history };
+        self.client.receive(limits, &repo, wanted, conversation)?;
         let repo = self.mirror.replacement().map_err(damaged)?;
         let commit = self.check_tip(&repo, None).map_err(damaged)??;
         self.save_kept(&repo, limits);
@@ -490,7 +478,7 @@ impl MirrorWorker {
             .and_then(|()| repack::pack_into(old, [commit].into(), new, limits.interrupt()));
         packed.is_ok() || {
             let spec = format!("+{commit}:{}", history::keep_name(commit));
-            self.client.receive(limits, new, &spec, None).is_ok()
+            self.client.receive(limits, new, Wanted::whole(&spec), None).is_ok()
         }
     }
 

@@ -21,7 +21,7 @@ use super::{
     limits::Limits,
     mirror::{Damage, Lock, Mirror},
     options::RepositoryOptions,
-    remote_client::{ConnectOptions, RemoteClient},
+    remote_client::{ConnectOptions, RemoteClient, Wanted},
     repack,
 };
 use driftless_files::{Entry, Files, ReadError};
@@ -225,7 +225,7 @@ impl Submodule {
         };
         let spec = spec(commit);
         if let Some(repo) = &present {
-            match self.client.receive(limits, repo, &spec, None) {
+            match self.client.receive(limits, repo, Wanted::whole(&spec), None) {
                 Ok(()) => {}
                 Err(error) if limits.failure().is_some() || history::verify_all(repo).is_ok() => {
                     return Err(about(place, &error));
@@ -257,11 +257,13 @@ impl Submodule {
             Ok(None) | Err(_) => BTreeSet::new(),
         };
         let new = self.mirror.create_replacement(commit.kind()).map_err(|it| damaged(place, &it))?;
-        self.client.receive(limits, &new, &spec(commit), None).map_err(|error| about(place, &error))?;
+        self.client
+            .receive(limits, &new, Wanted::whole(&spec(commit)), None)
+            .map_err(|error| about(place, &error))?;
         let read = self.mirror.replacement().and_then(|repo| history::verify(&repo, commit, None));
         read.map_err(|it| damaged(place, &it))?;
         for old in kept.into_iter().filter(|it| *it != commit && it.kind() == commit.kind()) {
-            if self.client.receive(limits, &new, &spec(old), None).is_err() {
+            if self.client.receive(limits, &new, Wanted::whole(&spec(old)), None).is_err() {
                 tracing::warn!(submodule = place, commit = %old, "an old commit of a submodule was lost");
             }
         }

@@ -566,6 +566,40 @@ async fn stalled_servers_do_not_hold_up_others() {
     assert!(fetches.try_join_next().is_none(), "the others are still stalled");
 }
 
+/// The program behind a conversation with a server must not be awaited on a thread of the runtime.
+#[tokio::test]
+async fn a_fetch_may_be_given_up_at_any_moment() {
+    let origin = Origin::new();
+    let stalled = Server::start(&origin).await;
+    stalled.set(Mode::StallFetch);
+    let permits = FetchPermits::default();
+    let mut fetches = tokio::task::JoinSet::new();
+    for number in 0..4 {
+        let mirror = origin.dir.path().join(format!("state/stalled{number}"));
+        let repository =
+            open(RepositoryOptions { mirror, permits: permits.clone(), ..options(&origin, &stalled.url()) });
+        fetches.spawn(async move { repository.fetch(None).await });
+    }
+    let mut asked = 0;
+    let mut tick = tokio::time::interval(Duration::from_millis(10));
+    while asked < 4 {
+        tick.tick().await;
+        asked += stalled.requests().iter().filter(|it| *it == "fetch").count();
+    }
+    // No permit is left, so this one lists the references and then waits.
+    let path = origin.path().display().to_string();
+    let repository = open(RepositoryOptions { permits, ..options(&origin, &path) });
+    for moment in (0..600).step_by(40) {
+        let fetching = repository.clone();
+        let fetch = tokio::spawn(async move { fetching.fetch(None).await });
+        tokio::time::sleep(Duration::from_millis(moment)).await;
+        fetch.abort();
+        assert!(fetch.await.is_err_and(|error| error.is_cancelled()), "given up after {moment} ms");
+    }
+    drop(fetches);
+    repository.fetch(None).await.unwrap();
+}
+
 #[tokio::test]
 async fn contradictory_options_are_refused() {
     let origin = Origin::new();

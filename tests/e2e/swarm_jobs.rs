@@ -3,6 +3,7 @@
 use std::{cell::RefCell, collections::BTreeSet, time::Duration};
 
 use driftless_model::HealthStatus::Degraded;
+use serde_json::json;
 
 use crate::{harness::wait_within, swarm::Deployed};
 
@@ -140,6 +141,7 @@ async fn jobs_of_a_swarm_run_as_often_as_git_says() {
 async fn cron_jobs_run_and_are_forgotten(all: &Deployed) {
     commit(all, "[--once]", "4", true);
     let start = all.service("report-");
+    a_run_is_begun_by_request(all).await;
     let seen: RefCell<BTreeSet<String>> = RefCell::default();
     wait_within(RUNS, "the first run is forgotten after others", || {
         let now: BTreeSet<String> =
@@ -156,4 +158,23 @@ async fn cron_jobs_run_and_are_forgotten(all: &Deployed) {
         let text = all.docker(&["service", "ps", "-q", run]);
         assert_eq!(text.lines().count(), 1, "{run}");
     }
+}
+
+async fn a_run_is_begun_by_request(all: &Deployed) {
+    all.agent
+        .until("the CronJob is known", |app| app.status.workloads.keys().any(|it| it.as_str() == "report"))
+        .await;
+    let path = format!("/api/v1/applications/{}/workloads/report/jobs/report-now", all.site.app);
+    let (status, answer) = all.agent.post(&path, &json!({})).await.unwrap();
+    assert_eq!(status, 202, "{answer}");
+    let run = all.service("report-now");
+    all.until("the run is complete", |all| {
+        all.names("service").contains(&run)
+            && all
+                .docker(&["service", "ps", "--format", "{{.CurrentState}}", &run])
+                .lines()
+                .all(|state| state.starts_with("Complete "))
+    })
+    .await;
+    assert_eq!(tasks(all, "report-now").len(), 1);
 }

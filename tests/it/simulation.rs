@@ -136,6 +136,7 @@ pub(crate) struct Simulation {
     pub(crate) clock: Clock,
     pub(crate) settings: config::Repository,
     pub(crate) environment: driftless_git::Lookup,
+    agent: AgentId,
     pub(crate) has_new_id: bool,
     pub(crate) contents: ContentDir,
     handle: Option<Handle>,
@@ -176,11 +177,15 @@ impl Simulation {
     }
 
     pub(crate) fn idle_at(clock: Clock) -> Self {
+        Self::idle_as(agent_id(), clock)
+    }
+
+    pub(crate) fn idle_as(agent: AgentId, clock: Clock) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::lock(&dir.path().join("state")).unwrap();
         Self {
             git: Git::default(),
-            docker: SimulatedEngine::new(agent_id(), clock),
+            docker: SimulatedEngine::new(agent.clone(), clock),
             store: Store::in_memory(clock).unwrap(),
             contents: ContentDir::open(&state, &dir.path().join("run"), clock).unwrap(),
             clock,
@@ -190,6 +195,7 @@ impl Simulation {
                 config::Reference::Head,
             ),
             environment: Arc::new(|_| None),
+            agent,
             has_new_id: false,
             handle: None,
             stop: CancellationToken::new(),
@@ -214,7 +220,7 @@ impl Simulation {
             store: self.store.clone(),
             contents: self.contents.clone(),
             clock: self.clock,
-            agent: agent_id(),
+            agent: self.agent.clone(),
             has_new_id: self.has_new_id,
             build_timeout: Duration::from_hours(1),
             environment: self.environment.clone(),

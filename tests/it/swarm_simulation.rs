@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, time::Duration};
 use driftless_agent::{RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::{Outage, SimulatedSwarm, SwarmWrite};
-use driftless_model::{Application, EngineKind, HealthStatus, SHARED_LABEL, SyncStatus, Timestamp, Until};
+use driftless_model::{
+    AgentId, Application, EngineKind, HealthStatus, SHARED_LABEL, SyncStatus, Timestamp, Until,
+};
 use driftless_store::{Store, Visibility};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -49,12 +51,21 @@ const NODES: [&str; 3] = ["one", "two", "three"];
 
 impl Cluster {
     fn of(compose: &str, agents: usize) -> Self {
+        Self::begun(compose, agents, true)
+    }
+
+    /// Agents that do not fetch from the same server.
+    fn with_own_gits(compose: &str, agents: usize) -> Self {
+        Self::begun(compose, agents, false)
+    }
+
+    fn begun(compose: &str, agents: usize, share_git: bool) -> Self {
         let clock = Clock::starting_at(NOON);
         let swarm = SimulatedSwarm::new(clock, &NODES);
         let mut all = Self { swarm, agents: Vec::new(), changes: Vec::new() };
         for node in NODES.iter().take(agents) {
-            let mut agent = Simulation::idle_at(clock);
-            if let Some(first) = all.agents.first() {
+            let mut agent = Simulation::idle_as(AgentId(node.to_string()), clock);
+            if let Some(first) = all.agents.first().filter(|_| share_git) {
                 agent.git = first.git.clone();
             } else {
                 agent.git.push(compose);
@@ -142,6 +153,11 @@ impl Cluster {
         all.iter().map(|object| object["Spec"]["Name"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// The configs with files. Another has the state that agents share.
+    fn files(&self) -> Vec<String> {
+        self.names("configs").into_iter().filter(|name| !name.starts_with("driftless.")).collect()
+    }
+
     fn story(&self) -> String {
         let all = self.swarm.writes();
         let line = |write: &SwarmWrite| {
@@ -151,9 +167,9 @@ impl Cluster {
         all.iter().map(line).collect()
     }
 
-    /// The writes of agents.
+    /// The writes of agents, but for what they share.
     fn writes(&self) -> usize {
-        self.swarm.writes().iter().filter(|write| write.by.is_some()).count()
+        self.swarm.writes().iter().filter(|write| write.by.is_some() && !is_shared(write)).count()
     }
 
     /// Invariants of every history: only the agent on the leader writes, but for what agents share; and no agent writes a
@@ -161,9 +177,8 @@ impl Cluster {
     fn check(&self) {
         let mut specs: BTreeMap<String, Value> = BTreeMap::new();
         for write in self.swarm.writes() {
-            let is_shared = write.body["Labels"].get(SHARED_LABEL).is_some();
             let changed_now = |at: &Timestamp| write.at.since(*at) < IN_FLIGHT && *at <= write.at;
-            let may_write = write.was_leader || is_shared || self.changes.iter().any(changed_now);
+            let may_write = write.was_leader || is_shared(&write) || self.changes.iter().any(changed_now);
             assert!(
                 write.by.is_none() || may_write,
                 "{} writes without leading: {}\n{}",
@@ -182,6 +197,10 @@ impl Cluster {
             }
         }
     }
+}
+
+fn is_shared(write: &SwarmWrite) -> bool {
+    write.body["Labels"].get(SHARED_LABEL).is_some()
 }
 
 fn wanted_images(version: u32) -> BTreeMap<String, usize> {
@@ -217,24 +236,22 @@ async fn services_are_deployed_in_order_and_then_left_alone() {
 async fn configs_of_the_last_ten_revisions_are_kept() {
     let all = Cluster::of(&shop(1, "pause"), 1);
     all.synced().await;
-    let first = all.names("configs");
+    let first = all.files();
     for version in 2..=11 {
         all.first().push(&shop(version, "pause")).await;
         all.synced().await;
         minutes(1).await;
         assert_eq!(all.images(), wanted_images(version));
-        assert_eq!(all.names("configs").len(), 10.min(version as usize), "{}", all.story());
+        assert_eq!(all.files().len(), 10.min(version as usize), "{}", all.story());
     }
-    assert!(!all.names("configs").contains(&first[0]));
+    assert!(!all.files().contains(&first[0]));
     // A rollback writes no config.
     let rollback = Rollback { to: None, reason: "slow".into(), until: Until::Manual };
-    let configs = all.names("configs");
+    let configs = all.files();
     all.first().ask(RequestKind::Rollback(rollback)).await;
     all.whole(10).await;
     minutes(1).await;
-    let configs_then: Vec<String> =
-        all.names("configs").into_iter().filter(|name| !name.starts_with("driftless.")).collect();
-    assert_eq!(configs_then, configs, "{}", all.story());
+    assert_eq!(all.files(), configs, "{}", all.story());
     all.check();
 }
 
@@ -258,7 +275,7 @@ async fn swarm_rollout_continues_after_a_kill_at_any_step() {
             assert_eq!(all.images(), wanted_images(2), "after {steps} steps\n{}", all.story());
             // A lost store does not know the former revision.
             let configs = if keeps_store { 2 } else { 1 };
-            assert!(all.names("configs").len() <= configs, "after {steps} steps\n{}", all.story());
+            assert!(all.files().len() <= configs, "after {steps} steps\n{}", all.story());
             all.check();
         }
     }
@@ -274,7 +291,7 @@ async fn first_deployment_continues_after_a_kill_at_any_step() {
         all.agents[0].begin();
         all.synced().await;
         assert_eq!(all.images(), wanted_images(1), "after {steps} steps\n{}", all.story());
-        assert_eq!((all.specs().len(), all.names("configs").len()), (3, 1), "{}", all.story());
+        assert_eq!((all.specs().len(), all.files().len()), (3, 1), "{}", all.story());
         all.check();
     }
 }
@@ -446,6 +463,39 @@ async fn agent_of_a_lost_leader_is_followed_by_another() {
         all.synced().await;
         all.check();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_leader_with_an_older_fetch_waits_for_git() {
+    let mut all = Cluster::with_own_gits(&shop(1, "pause"), 2);
+    all.synced().await;
+    // The second agent does not reach Git, and so knows the first commit only.
+    all.agents[1].git.down(true);
+    all.first().push(&shop(2, "pause")).await;
+    all.first().synced_with_tip().await;
+    all.whole(2).await;
+    let (specs, writes) = (all.specs(), all.writes());
+    all.agents[0].crash();
+    all.lead("two");
+    let says_why = |app: &Application| {
+        app.status.waits.iter().any(|wait| wait.message.contains("has not fetched since"))
+    };
+    all.agents[1].until("it waits for Git", says_why).await;
+    minutes(5).await;
+    assert_eq!((all.specs(), all.writes()), (specs.clone(), writes), "{}", all.story());
+    // After a restart it knows no better.
+    all.agents[1].crash();
+    all.agents[1].begin();
+    all.agents[1].until("it waits for Git again", says_why).await;
+    minutes(5).await;
+    assert_eq!((all.specs(), all.writes()), (specs, writes), "{}", all.story());
+    // Git answers, but has the first commit only: this is what Git says now.
+    all.agents[1].git.down(false);
+    all.whole(1).await;
+    all.agents[1].push(&shop(3, "pause")).await;
+    all.agents[1].synced_with_tip().await;
+    all.whole(3).await;
+    all.check();
 }
 
 #[tokio::test(start_paused = true)]

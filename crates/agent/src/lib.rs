@@ -104,6 +104,7 @@ mod status;
 mod stored_reports;
 mod supervisor;
 mod swarm;
+mod swarm_fetch;
 mod swarm_state;
 mod target_revision;
 mod ticket;

@@ -53,6 +53,7 @@ use crate::{
     revisions::{Revisions, fallback, forget},
     status::StatusInputs,
     swarm,
+    swarm_fetch::SwarmFetch,
     swarm_state::{self, Agreement},
     target_revision::TargetRevision,
     ticket::{Ticket, Tickets},
@@ -92,6 +93,7 @@ pub(crate) struct Reconciler<D, S> {
     record: StoredRecord,
     publisher: Publisher,
     observer: Observer<D>,
+    swarm_fetch: SwarmFetch,
     mounts: Mounts,
     /// The mask and the masked texts of the last target.
     masked: Option<MaskedTarget>,
@@ -149,6 +151,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 shared.commit_statuses.clone(),
                 &shared.tickets,
             ),
+            swarm_fetch: SwarmFetch::new(shared.tickets.clone()),
             observer: Observer::new(Arc::clone(&shared.docker), Arc::clone(&shared.prober), scans),
             mounts: Mounts::default(),
             image_updates: ImageUpdates::new(Arc::clone(&wake), shared.image_calls.clone()),
@@ -189,7 +192,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let is_pinned = !matches!(self.context.store().pin(self.context.name()), Ok(None));
         let was_observed = self.publisher.status().observed_at.is_some();
         let is_skipped = self.record.get().failed.is_some() || self.revisions.held().is_some();
-        if is_pinned || is_skipped || !was_observed || !self.desired.asks_for_the_same(newest) {
+        let awaits_fetch = self.record.get().swarm.as_ref().is_some_and(|kept| kept.unfetched.is_some());
+        if is_pinned || is_skipped || awaits_fetch || !was_observed || !self.desired.asks_for_the_same(newest)
+        {
             return false;
         }
         let before = std::mem::replace(&mut self.desired, Arc::clone(newest));
@@ -321,8 +326,14 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
     }
 
-    /// Agrees with the agents on other managers of a Swarm about pins, suspensions and failed updates.
+    /// Agrees with the agents on other managers of a Swarm about pins, suspensions, failed updates and the revision that was
+    /// applied.
     async fn agree(&mut self, target: &TargetRevision, observed: &Observed) -> Result<Agreed, store::Error> {
+        let (context, desired) = (&self.context, &self.desired);
+        let must_fetch = self.swarm_fetch.compare(context, desired, target, observed, &mut self.record);
+        if let Some(repository) = self.repository.as_ref().filter(|_| must_fetch) {
+            repository.fetch_now.notify_one();
+        }
         let (action, state) = match swarm_state::agree(&self.context, target, observed, &mut self.record)? {
             Agreement::Reached => return Ok(Agreed::Reached),
             Agreement::Taken => return Ok(Agreed::Taken),
@@ -336,7 +347,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             }
             // The state stays this agent's own until the Swarm has it.
             Err(error) => {
-                tracing::warn!(app = %self.context.name(), error = chain(&error), "could not share pins and suspensions with the agents on other managers; trying again");
+                tracing::warn!(app = %self.context.name(), error = chain(&error), "could not share pins, suspensions and the applied commit with the agents on other managers; trying again");
                 Ok(Agreed::Unshared)
             }
         }

@@ -185,10 +185,10 @@ impl Revisions {
             let cause = self.cause_of_next(desired);
             let newest = TargetRevision::of_hashed(stack, hashes, commit, policy.clone(), cause);
             // The first hosts are looked at in any case, so that their time counts while a window is closed.
-            let by_hosts = self.held_by_first_hosts(context, desired, &newest);
-            self.held = self.held_by_window(context, desired, &newest);
+            let by_hosts = self.held_by_first_hosts(context, desired, &newest, record);
+            self.held = self.held_by_window(context, desired, &newest, record);
             if self.held.is_none() {
-                self.held = self.held_by_dependency(context, desired, &newest).or(by_hosts);
+                self.held = self.held_by_dependency(context, desired, &newest, record).or(by_hosts);
             }
             let Some(held) = &self.held else { return Ok(Some(newest)) };
             if held_before.is_none_or(|before| before.commit != held.commit || before.event() != held.event())
@@ -200,16 +200,24 @@ impl Revisions {
         self.last_target_stack(context, policy)
     }
 
+    /// Whether neither this agent nor one on another manager of the Swarm has applied it.
+    fn is_new(&self, newest: &TargetRevision, record: &Record) -> bool {
+        let applied = record.swarm.as_ref().and_then(|kept| kept.shared.applied.as_ref());
+        self.current.as_ref().is_none_or(|current| current.stack != newest.hash)
+            && applied.is_none_or(|applied| applied.stack != newest.hash)
+    }
+
     /// Why the sync windows hold a new commit back, if they do. A sync that a user asked for counts once it has fetched.
     fn held_by_window(
         &mut self,
         context: &AppContext,
         desired: &Desired,
         newest: &TargetRevision,
+        record: &Record,
     ) -> Option<HeldCommit> {
         let fetched_at = desired.repository().fetched_at;
         let manual = self.manual.filter(|at| fetched_at.is_some_and(|fetched| fetched > *at));
-        let is_new = self.current.as_ref().is_none_or(|current| current.stack != newest.hash);
+        let is_new = self.is_new(newest, record);
         let closed = closed_window(&newest.policy.sync_windows, context.now()).filter(|_| is_new);
         let Some(closed) = closed else {
             self.manual = self.manual.filter(|_| manual.is_none());
@@ -230,8 +238,9 @@ impl Revisions {
         context: &AppContext,
         desired: &Desired,
         newest: &TargetRevision,
+        record: &Record,
     ) -> Option<HeldCommit> {
-        let is_new = self.current.as_ref().is_none_or(|current| current.stack != newest.hash);
+        let is_new = self.is_new(newest, record);
         if !is_new {
             return None;
         }
@@ -245,10 +254,11 @@ impl Revisions {
         context: &AppContext,
         desired: &Desired,
         newest: &TargetRevision,
+        record: &Record,
     ) -> Option<HeldCommit> {
         let before = self.after.take();
         let after = newest.policy.after.as_ref()?;
-        let is_new = self.current.as_ref().is_none_or(|current| current.stack != newest.hash);
+        let is_new = self.is_new(newest, record);
         if !is_new {
             return None;
         }

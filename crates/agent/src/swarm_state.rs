@@ -1,11 +1,13 @@
-//! The state of an application that the agents on all managers of a Swarm have in common: its pin, its suspension, and the
-//! updates that failed. It is in the label of a Swarm config, so it outlives each of the nodes.
+//! The state of an application that the agents on all managers of a Swarm have in common: its pin, its suspension, the
+//! updates that failed, and the revision that was last applied. It is in the label of a Swarm config, so it outlives each of
+//! the nodes.
 //!
 //! Each agent remembers the state that all last agreed on. A change by its own users since then goes to the Swarm, and a change
 //! in the Swarm becomes its own.
 
 use driftless_model::{
-    AppName, EventKind, Observed, Outcome, Pin, REVISION_ELSEWHERE, SharedState, SwarmRecord, digest_hex,
+    AppName, AppliedRevision, EventKind, Observed, ObservedSwarm, Outcome, Pin, REVISION_ELSEWHERE,
+    SharedState, SwarmRecord, digest_hex,
 };
 use driftless_plan::SwarmAction;
 use driftless_store as store;
@@ -33,7 +35,7 @@ pub(crate) fn agree(
     let Some(swarm) = observed.swarm.as_deref().filter(|_| !target.stack.workloads.is_empty()) else {
         return Ok(Agreement::Reached);
     };
-    let own = own_state(context, record.get().swarm.as_deref())?;
+    let own = own_state(context, target, swarm, record.get().swarm.as_deref())?;
     let agreed = record.get().swarm.as_ref().map(|kept| kept.shared.clone()).unwrap_or_default();
     let present = swarm.shared.as_ref();
     let found = present.and_then(|present| present.state.clone());
@@ -72,7 +74,12 @@ pub(crate) fn note_agreed(context: &AppContext, record: &mut StoredRecord, state
 }
 
 /// The state as this agent has it.
-fn own_state(context: &AppContext, kept: Option<&SwarmRecord>) -> Result<SharedState, store::Error> {
+fn own_state(
+    context: &AppContext,
+    target: &TargetRevision,
+    swarm: &ObservedSwarm,
+    kept: Option<&SwarmRecord>,
+) -> Result<SharedState, store::Error> {
     let pin = context.store().pin(context.name())?;
     let services = kept.into_iter().flat_map(|kept| &kept.services);
     Ok(SharedState {
@@ -82,7 +89,30 @@ fn own_state(context: &AppContext, kept: Option<&SwarmRecord>) -> Result<SharedS
         failed: services
             .filter_map(|(name, written)| Some((name.clone(), written.failed.clone()?)))
             .collect(),
+        applied: applied(context, target, swarm, kept),
     })
+}
+
+/// The revision that the agents have applied, including the one that this agent is about to apply.
+fn applied(
+    context: &AppContext,
+    target: &TargetRevision,
+    swarm: &ObservedSwarm,
+    kept: Option<&SwarmRecord>,
+) -> Option<AppliedRevision> {
+    let agreed = kept.and_then(|kept| kept.shared.applied.clone());
+    let is_held = target.policy.suspended || target.is_leaving || target.unconfirmed.is_some();
+    let is_applied = agreed.as_ref().is_some_and(|agreed| agreed.stack == target.hash);
+    if is_applied
+        || is_held
+        || !swarm.is_leader()
+        || !swarm.has_several_managers()
+        || kept.is_some_and(|kept| kept.unfetched.is_some())
+    {
+        return agreed;
+    }
+    let (commit, stack) = (target.commit.id.clone(), target.hash.clone());
+    Some(AppliedRevision { commit, stack, by: context.agent().clone() })
 }
 
 /// Makes the state of the Swarm that of this agent.

@@ -15,7 +15,7 @@ use super::{
     reader::{Object, Value},
     workload::ReadWorkload,
 };
-use driftless_model::{Job, Location, RestartPolicy, Strategy, Workload, WorkloadKind, WorkloadName};
+use driftless_model::{Job, Location, RestartPolicy, Strategy, Workload, WorkloadKind, WorkloadName, label};
 
 /// The most completions of one Job; more on one host are taken for a mistake.
 const MOST_PARTS: u32 = 500;
@@ -100,7 +100,7 @@ impl Maker<'_> {
         let Self { kind, key, origin, template, catalogue, job, is_one } = self;
         let mut labels = template.labels.clone();
         let mut annotations = template.annotations.clone();
-        for label in ["batch.kubernetes.io/job-name", "job-name"] {
+        for label in label::JOB_NAMES {
             labels.entry(label.to_owned()).or_insert_with(|| key.name.clone());
         }
         if job.indexed {

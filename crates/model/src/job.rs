@@ -48,6 +48,24 @@ pub struct Job {
 }
 
 impl Job {
+    /// A Job with one completion and no second try.
+    pub fn once(of: WorkloadName) -> Self {
+        Self {
+            of,
+            cron: None,
+            hook: None,
+            ordinal: 0,
+            completions: Some(1),
+            parallelism: 1,
+            indexed: false,
+            backoff_limit: 0,
+            active_deadline: None,
+            ttl: None,
+            suspended: false,
+            fresh: false,
+        }
+    }
+
     /// Whether the agent made it from the template of a CronJob or hook.
     pub fn is_run(&self) -> bool {
         self.cron.is_some() || self.hook.is_some()

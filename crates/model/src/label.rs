@@ -38,6 +38,9 @@ pub const JOB: &str = "driftless.job";
 /// On the service of a run in a Swarm: its CronJob.
 pub const CRON: &str = "driftless.cron";
 
+/// On the containers of a Job of Kubernetes: the name of the Job, under the label's present name and its former one.
+pub const JOB_NAMES: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
+
 /// On an image that we built: the digest of what it was made from. No sign of ownership, for every container made
 /// from the image inherits it.
 pub const BUILD: &str = "driftless.build";

@@ -202,10 +202,10 @@ pub use status::{
     TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
 };
 pub use swarm::{
-    EngineKind, LARGEST_SWARM_FILE, LONGEST_SWARM_NAME, ObservedService, ObservedSwarm, ResolvedImage,
-    SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedObject, SharedState, SwarmFile, SwarmMode, SwarmNode,
-    SwarmObject, SwarmRecord, SwarmRestart, SwarmService, SwarmTask, SwarmUpdate, WrittenService,
-    swarm_service_name,
+    AppliedRevision, EngineKind, LARGEST_SWARM_FILE, LONGEST_SWARM_NAME, ObservedService, ObservedSwarm,
+    ResolvedImage, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedObject, SharedState, SwarmFile,
+    SwarmMode, SwarmNode, SwarmObject, SwarmRecord, SwarmRestart, SwarmService, SwarmTask, SwarmUpdate,
+    WrittenService, swarm_service_name,
 };
 pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;

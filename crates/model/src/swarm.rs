@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ContentId, Pin, Port, Timestamp, WorkloadName};
+use super::{AgentId, CommitId, ContentId, Pin, Port, StackHash, Timestamp, WorkloadName};
 use crate::defaults::is_default;
 
 /// The kind of engine that runs an application.
@@ -192,6 +192,11 @@ pub struct ObservedSwarm {
 }
 
 impl ObservedSwarm {
+    /// Whether other agents may act for this one.
+    pub fn has_several_managers(&self) -> bool {
+        self.nodes.values().filter(|node| node.is_manager).count() > 1
+    }
+
     /// Whether the agent's node is the leader of the managers.
     pub fn is_leader(&self) -> bool {
         self.nodes.get(&self.node).is_some_and(|node| node.is_leader)
@@ -335,6 +340,20 @@ pub struct SharedState {
     /// By service: as [`WrittenService::failed`].
     #[serde(skip_serializing_if = "is_default")]
     pub failed: BTreeMap<String, (String, String)>,
+    /// The revision that the agent on the leader last applied, if the Swarm has several managers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub applied: Option<AppliedRevision>,
+}
+
+/// A revision that an agent of a Swarm applies or has applied, for the agents on the other managers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AppliedRevision {
+    pub commit: CommitId,
+    /// The hash of its stack as Git has it.
+    pub stack: StackHash,
+    /// The agent that applied it.
+    pub by: AgentId,
 }
 
 impl SharedState {
@@ -349,6 +368,7 @@ impl SharedState {
             suspended: pick(self.suspended, &agreed.suspended, &found.suspended),
             pin: pick(self.pin, &agreed.pin, &found.pin),
             failed: pick(self.failed, &agreed.failed, &found.failed),
+            applied: pick(self.applied, &agreed.applied, &found.applied),
         }
     }
 }
@@ -372,6 +392,10 @@ pub struct SwarmRecord {
     /// Whether this agent's node led the managers when it was last asked. Not stored: after a start nobody knows.
     #[serde(skip)]
     pub leads: bool,
+    /// The commit that another agent has applied, until this one has fetched after it learned of that. It may know only
+    /// older commits, so it writes nothing.
+    #[serde(skip)]
+    pub unfetched: Option<CommitId>,
 }
 
 /// Number of revisions whose configs and secrets stay in the Swarm: as many as the history has.
@@ -425,7 +449,7 @@ mod tests {
 
     fn state(suspended: bool, failed: &[&str]) -> SharedState {
         let failed = failed.iter().map(|name| ((*name).to_owned(), (String::new(), String::new())));
-        SharedState { suspended, pin: None, failed: failed.collect() }
+        SharedState { suspended, failed: failed.collect(), ..SharedState::default() }
     }
 
     #[test]

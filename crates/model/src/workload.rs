@@ -68,6 +68,16 @@ impl Workload {
         }
     }
 
+    /// Whether it is a CronJob or hook: nothing runs of it but its runs, which are workloads of their own.
+    pub fn is_template(&self) -> bool {
+        matches!(self.kind, WorkloadKind::CronJob { .. } | WorkloadKind::Hook { .. })
+    }
+
+    /// Whether it is a run that the agent made from the template of a CronJob or hook.
+    pub fn is_run(&self) -> bool {
+        self.job().is_some_and(Job::is_run)
+    }
+
     /// When an image is pulled that it mounts.
     pub fn mounted_pull(&self, image: &str) -> PullPolicy {
         self.mounted_pulls.get(image).copied().unwrap_or(PullPolicy::IfNotPresent)

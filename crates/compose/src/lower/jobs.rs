@@ -25,20 +25,7 @@ impl Lowering<'_> {
             RestartPolicy::OnFailure { max_retries } => max_retries.unwrap_or(RETRIES),
             RestartPolicy::No | RestartPolicy::Always | RestartPolicy::UnlessStopped => 0,
         };
-        let template = Job {
-            of: WorkloadName(key.to_owned()),
-            cron: None,
-            hook: None,
-            ordinal: 0,
-            completions: Some(1),
-            parallelism: 1,
-            indexed: false,
-            backoff_limit,
-            active_deadline: None,
-            ttl: None,
-            suspended: false,
-            fresh: false,
-        };
+        let template = Job { backoff_limit, ..Job::once(WorkloadName(key.to_owned())) };
         workload.container.restart = RestartPolicy::No;
         let kind = match &setting.value {
             JobSetting::Hook(phase) => WorkloadKind::Hook { phase: *phase, template },

@@ -42,21 +42,12 @@ pub(super) fn complete(
         restart.max_attempts = restart.max_attempts.or(limit.max_attempts);
         return;
     }
-    // The Swarm limits the tries of each task. All together have no limit.
-    let backoff_limit = u32::MAX;
     let job = Job {
-        of: name.clone(),
-        cron: None,
-        hook: None,
-        ordinal: 0,
         completions: Some(workload.replicas).filter(|_| service.mode == SwarmMode::ReplicatedJob),
         parallelism: workload.replicas,
-        indexed: false,
-        backoff_limit,
-        active_deadline: None,
-        ttl: None,
-        suspended: false,
-        fresh: false,
+        // The Swarm limits the tries of each task. All together have no limit.
+        backoff_limit: u32::MAX,
+        ..Job::once(name.clone())
     };
     workload.container.restart = RestartPolicy::No;
     workload.replicas = workload.replicas.min(1);

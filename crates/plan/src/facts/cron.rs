@@ -9,7 +9,7 @@ use crate::facts::{hooks, scales};
 
 use driftless_model::{
     Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Subject, SwarmMode, Workload,
-    WorkloadKind, WorkloadName,
+    WorkloadKind, WorkloadName, label,
 };
 
 /// The stack with the runs of CronJobs and hooks that were begun, and with the numbers of instances that users set. Its hash is that of what Git says.
@@ -29,7 +29,7 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
         let namespace = stack.inventory.workloads.get(cron).map(|it| it.namespace.clone());
         for (name, run) in &known.runs {
             // Git may since have given the name to something of its own.
-            if stack.workloads.get(name).is_some_and(|it| !is_run(it)) {
+            if stack.workloads.get(name).is_some_and(|it| !it.is_run()) {
                 continue;
             }
             let dotted = namespace.as_ref().map(|it| format!(".{it}")).unwrap_or_default();
@@ -50,7 +50,7 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
 /// The stack as Git says it.
 pub fn without_runs(stack: &Stack) -> Stack {
     let mut plain = Stack { given: None, ..stack.clone() };
-    plain.workloads.retain(|_, it| !is_run(it));
+    plain.workloads.retain(|_, it| !it.is_run());
     scales::unscale(&mut plain);
     // The number of tasks of a global service is that of the nodes; Git has none.
     let global = stack.swarm.iter().filter(|(_, service)| service.mode == SwarmMode::Global);
@@ -65,17 +65,13 @@ pub fn without_runs(stack: &Stack) -> Stack {
     plain
 }
 
-fn is_run(workload: &Workload) -> bool {
-    workload.job().is_some_and(Job::is_run)
-}
-
 /// The Job `run` of a CronJob.
 pub fn run_of(template: Subject<'_>, run: &WorkloadName, name: &str) -> Option<Workload> {
     let Subject { name: cron, workload: template } = template;
     let job = Job { of: run.clone(), cron: Some(cron.clone()), ..template.job_or_template()?.clone() };
     let replicas = u32::from(!job.suspended);
     let mut workload = Workload { replicas, kind: WorkloadKind::Job(job), ..template.clone() };
-    for label in ["batch.kubernetes.io/job-name", "job-name"] {
+    for label in label::JOB_NAMES {
         workload.container.labels.insert(label.to_owned(), name.to_owned());
     }
     Some(workload)

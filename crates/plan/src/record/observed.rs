@@ -166,7 +166,10 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     record.slots.clear();
     note_held(record, target, observed);
     if let Some(swarm) = record.swarm.as_mut().filter(|_| !target.stack.workloads.is_empty()) {
-        let files = target.stack.swarm.values().flat_map(|service| &service.files);
+        // A run keeps its files as long as it is there, and is part of no revision.
+        let is_run = |name: &WorkloadName| target.stack.workloads.get(name).is_some_and(Workload::is_run);
+        let services = target.stack.swarm.iter().filter(|(name, _)| !is_run(name));
+        let files = services.flat_map(|(_, service)| &service.files);
         swarm.keep_files(files.map(|file| file.name.clone()).collect());
     }
     for instance in observed.instances.values().filter(|it| record.own_containers.contains(&it.id)) {

@@ -25,7 +25,7 @@ pub use tasks::{with_global_tasks, with_tasks};
 
 use std::collections::BTreeMap;
 
-use driftless_model::{EngineKind, FilesystemDrift, Policy, SpecHash, UpdateMode};
+use driftless_model::{EngineKind, FilesystemDrift, ObservedSwarm, Policy, SpecHash, UpdateMode};
 
 use crate::{
     action::Action,
@@ -71,18 +71,30 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
     }
     let (settled, waiting) = (facts.now.after(progress::LOOK_AGAIN), facts.now.after(progress::PROGRESS));
     draft.look_again(if draft.plan.waits.is_empty() { settled } else { waiting });
-    if !swarm.is_leader() && !draft.plan.steps.is_empty() {
-        let steps = draft.plan.steps.len();
+    let steps = draft.plan.steps.len();
+    if let Some(sentence) = leave_to_others(facts, swarm, steps).filter(|_| steps > 0) {
         draft.plan.steps.clear();
-        let leader =
-            swarm.leader().map_or_else(|| "no node leads".to_owned(), |name| format!("{name} leads"));
-        let sentence =
-            format!("is left to the agent on the leader of the Swarm ({leader}): {steps} steps to do");
         // The leader may be gone, and this agent has to act once its node leads.
         draft.look_again(waiting);
         draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Standby, sentence));
     }
     draft.finish()
+}
+
+/// Why this agent writes nothing, if another one leads or knows a newer commit.
+fn leave_to_others(facts: &Facts<'_>, swarm: &ObservedSwarm, steps: usize) -> Option<String> {
+    if !swarm.is_leader() {
+        let leader =
+            swarm.leader().map_or_else(|| "no node leads".to_owned(), |name| format!("{name} leads"));
+        return Some(format!(
+            "is left to the agent on the leader of the Swarm ({leader}): {steps} steps to do"
+        ));
+    }
+    let commit = facts.record.swarm.as_ref()?.unfetched.as_ref()?;
+    Some(format!(
+        "waits for Git: the agent on another manager applied {}, and this one has not fetched since: {steps} steps to do",
+        commit.short()
+    ))
 }
 
 /// Holds an application of this host whose services still run in a Swarm. Both at once would do the work twice.

@@ -9,9 +9,6 @@ use driftless_model::{
 use super::spec::OWNER;
 use crate::facts::cron::{all, run_of};
 
-/// Label of the containers of a Job with the name of the Job.
-const JOB_NAME: &str = "job-name";
-
 /// Takes up the runs of CronJobs that the Swarm has, unless this agent led the managers before and has begun them itself. True: the
 /// stack has other runs now.
 pub fn follow_runs(record: &mut Record, stack: &Stack, observed: &Observed, now: Timestamp) -> bool {
@@ -61,7 +58,11 @@ fn take_up(
     now: Timestamp,
 ) -> bool {
     let labels = service.spec.pointer("/TaskTemplate/ContainerSpec/Labels");
-    let plain = labels.and_then(|labels| labels.get(JOB_NAME)?.as_str()).unwrap_or(run.as_str()).to_owned();
+    let plain = label::JOB_NAMES
+        .iter()
+        .find_map(|label| labels?.get(*label)?.as_str())
+        .unwrap_or(run.as_str())
+        .to_owned();
     // The name of a run that a user asked for has no minute.
     let minute = plain.rsplit_once('-').and_then(|(_, minute)| minute.parse::<u64>().ok());
     let due = minute.map(|minute| Timestamp(minute.saturating_mul(60_000))).filter(|due| *due <= now);

@@ -39,9 +39,7 @@ pub(super) fn provide(
 ) {
     let stack = draft.facts.target.stack;
     let mut resolved = BTreeMap::new();
-    // CronJobs and hooks have no service, their runs have.
-    let has_service = |it: &Subject<'_>| it.workload.schedule().is_none() && it.workload.hook().is_none();
-    for subject in stack.subjects().filter(has_service) {
+    for subject in stack.subjects().filter(|it| !it.workload.is_template()) {
         let is_job = subject.workload.job().is_some();
         let former = match jobs::tend(draft, swarm, subject) {
             jobs::Need::Nothing if is_job => continue,
@@ -288,10 +286,9 @@ fn remove(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
         service.label(label::AGENT) == Some(OWNER)
             && service.label(label::APPLICATION) == Some(stack.app.as_str())
     };
-    let has_service = |it: &Subject<'_>| it.workload.schedule().is_none() && it.workload.hook().is_none();
     let names: BTreeSet<String> = stack
         .subjects()
-        .filter(has_service)
+        .filter(|it| !it.workload.is_template())
         .map(|subject| swarm_service_name(&stack.project, subject.name))
         .collect();
     let left = swarm.services.iter().filter(|(name, service)| is_own(service) && !names.contains(*name));

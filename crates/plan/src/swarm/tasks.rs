@@ -59,9 +59,7 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     kept.images.retain(|image, _| target.stack.images().any(|it| it == image));
     for (full, service) in &swarm.services {
         let is_it = |subject: &Subject<'_>| swarm_service_name(&target.stack.project, subject.name) == *full;
-        // CronJobs and hooks have no service, their runs have.
-        let has_service = |it: &Subject<'_>| it.workload.schedule().is_none() && it.workload.hook().is_none();
-        let subject = target.stack.subjects().find(is_it).filter(has_service);
+        let subject = target.stack.subjects().find(is_it).filter(|it| !it.workload.is_template());
         let part = subject.and_then(|subject| Some(JobPart { subject, job: subject.workload.job()? }));
         let hash = subject.map(|subject| wanted(target, subject, &ResolvedImage::default()).hash);
         let is_of_git = match part {

@@ -544,7 +544,6 @@ configs: {{motd: {{content: {motd}}}}}
     all.end(run, "complete", 0);
     all.rounds(2);
     all.cluster.record.crons.values_mut().for_each(|cron| cron.runs.clear());
-    all.cluster.record.swarm.as_mut().unwrap().kept.clear();
     all.rounds(6);
     assert_eq!(all.cluster.swarm.configs.len(), 1, "{:?}", all.cluster.swarm.configs);
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
+use tokio::time::Instant;
 
 use super::{
     client::{Client, application_path, query},
@@ -21,6 +22,7 @@ use driftless_web::Accepted;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  driftless sync                              # all applications
   driftless sync shop
   driftless sync shop --wait --timeout 3m     # in a pipeline, after a push
   driftless sync shop --dry-run
@@ -32,26 +34,26 @@ Examples:
   driftless sync shop --accept-rewrite        # after a force push")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 pub(super) struct SyncArgs {
-    /// Name of the application.
-    pub(super) app: String,
+    /// Name of the application. Without it, all are synced.
+    pub(super) app: Option<String>,
     /// Accept the rewritten history that was rejected, for all applications of the repository.
-    #[arg(long)]
+    #[arg(long, requires = "app")]
     pub(super) accept_rewrite: bool,
     /// Confirm the removal of workloads that Git does not contain any more (`PruneHeld`).
-    #[arg(long, conflicts_with = "accept_rewrite")]
+    #[arg(long, requires = "app", conflicts_with = "accept_rewrite")]
     pub(super) prune: bool,
     /// Try the commit again that failed (`CommitFailed`), instead of waiting for the next one.
-    #[arg(long, conflicts_with_all = ["accept_rewrite", "prune", "heal"])]
+    #[arg(long, requires = "app", conflicts_with_all = ["accept_rewrite", "prune", "heal"])]
     pub(super) retry: bool,
     /// Undo drift once, although `selfHeal` is off.
-    #[arg(long, conflicts_with_all = ["accept_rewrite", "prune"])]
+    #[arg(long, requires = "app", conflicts_with_all = ["accept_rewrite", "prune"])]
     pub(super) heal: bool,
     /// Deploy the newer images that are known and only reported, or not old enough yet.
-    #[arg(long, conflicts_with_all = ["accept_rewrite", "prune", "retry", "heal"])]
+    #[arg(long, requires = "app", conflicts_with_all = ["accept_rewrite", "prune", "retry", "heal"])]
     pub(super) update_images: bool,
     /// Show what the agent would do for the commit that it fetched last, and do nothing. With --prune: what it would do
     /// after the confirmation.
-    #[arg(long, conflicts_with_all = ["accept_rewrite", "retry", "heal", "update_images", "wait"])]
+    #[arg(long, requires = "app", conflicts_with_all = ["accept_rewrite", "retry", "heal", "update_images", "wait"])]
     pub(super) dry_run: bool,
     /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.
     #[arg(short, long)]
@@ -65,14 +67,15 @@ pub(super) struct SyncArgs {
 
 pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
+    let Some(app) = args.app.as_deref() else { return sync_all(&client, args, context).await };
     if args.dry_run {
         let after: &[_] = if args.prune { &[("after", "prune")] } else { &[] };
-        let plan: DryRun = client.get(&(application_path(&args.app, "/plan")? + &query(after))).await?;
-        let plans = BTreeMap::from([(AppName(args.app.clone()), PlanResult::Plan(plan))]);
+        let plan: DryRun = client.get(&(application_path(app, "/plan")? + &query(after))).await?;
+        let plans = BTreeMap::from([(AppName(app.to_owned()), PlanResult::Plan(plan))]);
         print(&context.fold(&render_plan(&plans, context.colours)))?;
         return Ok(Verdict::Yes);
     }
-    let before: Application = client.get(&application_path(&args.app, "")?).await?;
+    let before: Application = client.get(&application_path(app, "")?).await?;
     let what = match args {
         SyncArgs { accept_rewrite: true, .. } => "/accept-rewrite",
         SyncArgs { prune: true, .. } => "/prune",
@@ -81,20 +84,54 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
         SyncArgs { update_images: true, .. } => "/update-images",
         SyncArgs { .. } => "/sync",
     };
-    let accepted: Accepted = client.post(&application_path(&args.app, what)?, None::<&()>).await?;
+    let accepted: Accepted = client.post(&application_path(app, what)?, None::<&()>).await?;
     if !args.wait {
-        print(&format!("{}: sync asked for; `driftless status {0}` shows it\n", args.app))?;
+        print(&format!("{app}: sync asked for; `driftless status {app}` shows it\n"))?;
         return Ok(Verdict::Yes);
     }
+    wait_for(&client, &before, &accepted, args.timeout, context).await
+}
+
+/// Syncs all applications of the agent, and waits for one after the other.
+async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
+    let all: Vec<Application> = client.get("/api/v1/applications?view=summary").await?;
+    let mut asked = Vec::new();
+    for app in &all {
+        let path = application_path(app.name.as_str(), "/sync")?;
+        asked.push((app, client.post::<Accepted>(&path, None::<&()>).await?));
+    }
+    if !args.wait {
+        let applications = if all.len() == 1 { "application" } else { "applications" };
+        print(&format!("{} {applications}: sync asked for; `driftless status` shows it\n", all.len()))?;
+        return Ok(Verdict::Yes);
+    }
+    let started = Instant::now();
+    let mut verdict = Verdict::Yes;
+    for (app, accepted) in asked {
+        let left = args.timeout.saturating_sub(started.elapsed());
+        if wait_for(client, app, &accepted, left, context).await? == Verdict::No {
+            verdict = Verdict::No;
+        }
+    }
+    Ok(verdict)
+}
+
+/// Waits until an application is as Git says, unless it was suspended before.
+async fn wait_for(
+    client: &Client,
+    before: &Application,
+    accepted: &Accepted,
+    timeout: Duration,
+    context: &Context<'_>,
+) -> Result<Verdict, Error> {
+    let app = before.name.as_str();
     if before.status.health == HealthStatus::Suspended {
         context.screen.say(format!(
-            "{}: it is suspended, so nothing will be changed; `driftless resume {0}` ends that",
-            args.app
+            "{app}: it is suspended, so nothing will be changed; `driftless resume {app}` ends that"
         ));
         return Ok(Verdict::No);
     }
     let goals = [Goal::Synced, Goal::Healthy];
-    let wait =
-        Wait { app: &args.app, goals: &goals, ticket: accepted.ticket.as_deref(), timeout: args.timeout };
-    wait_until(&client, &wait, context).await
+    let wait = Wait { app, goals: &goals, ticket: accepted.ticket.as_deref(), timeout };
+    wait_until(client, &wait, context).await
 }

@@ -34,7 +34,7 @@ use tokio::{
 use crate::{
     columns, oidc,
     page::{many, scaled_wait},
-    sample::{self, LastWords, agent, answer, blog, crashing, shop},
+    sample::{self, LastWords, agent, answer, blog, crashing, not_in_git, shop},
 };
 
 /// Time for the browser to reach a state.
@@ -310,7 +310,7 @@ impl Served {
 async fn served_with_everything() -> Served {
     let mut gone = shop();
     gone.name = "gone".into();
-    gone.status.message = "gone is not in Git any more".to_owned();
+    gone.status.conditions.push(not_in_git());
     gone.status.drift = blog().status.drift;
     gone.status.drift[0].found = "a long value of a file ".repeat(20);
     gone.status.findings = (0..8).flat_map(|_| blog().status.findings).collect();
@@ -516,9 +516,8 @@ fn everything_at_once() -> Application {
 #[tokio::test]
 #[ignore = "needs Chromium: make browser"]
 async fn actions_ask_first_and_are_done_by_key() {
-    let gone = Application { name: "gone".into(), ..shop() };
-    let message = "gone is not in Git any more".to_owned();
-    let gone = Application { status: driftless_model::ApplicationStatus { message, ..gone.status }, ..gone };
+    let mut gone = Application { name: "gone".into(), ..shop() };
+    gone.status.conditions.push(not_in_git());
     let served = served(vec![everything_at_once(), gone], Access::loopback()).await;
     let browser = Browser::open("light").await;
     let is_question = |kind: &RequestKind| {

@@ -412,6 +412,25 @@ async fn wait_ends_with_the_state_or_the_timeout() {
 }
 
 #[tokio::test]
+async fn sync_without_a_name_syncs_all() {
+    let (server, seen) = served(Access::loopback()).await;
+    let (code, out, error) = run(server, &["sync"]).await;
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "2 applications: sync asked for; `driftless status` shows it\n"),
+        "{error}"
+    );
+    let asked: Vec<AppName> = seen.lock().unwrap().drain(..).map(|(app, _)| app).collect();
+    assert_eq!(asked, ["blog".into(), "shop".into()]);
+    // Each is waited for, also after one that takes too long.
+    let (code, out, error) = run(server, &["sync", "--wait", "--timeout", "300ms"]).await;
+    assert_eq!(code, 1, "{out}{error}");
+    assert!(error.contains("blog: not Synced and Healthy within"), "{error}");
+    let (code, _, error) = run(server, &["sync", "--prune"]).await;
+    assert_eq!((code, error.contains("<APP>")), (2, true), "{error}");
+}
+
+#[tokio::test]
 async fn diff_with_differences_exits_with_1() {
     let (server, _) = served(Access::loopback()).await;
     let (code, out, _) = run(server, &["diff", "blog"]).await;

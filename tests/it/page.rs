@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-use crate::sample::{self, LastWords, agent, answer, blog, crashing, shop};
+use crate::sample::{self, LastWords, agent, answer, blog, crashing, not_in_git, shop};
 
 type Seen = Arc<std::sync::Mutex<Vec<(AppName, RequestKind)>>>;
 
@@ -489,7 +489,7 @@ async fn last_output_of_a_crash_is_on_the_page() {
 async fn application_that_left_git_can_be_forgotten() {
     let seen = Seen::default();
     let mut gone = shop();
-    gone.status.message = "shop is not in Git any more".to_owned();
+    gone.status.conditions.push(not_in_git());
     let sample::Agent { handle, store, inbox } = agent([gone]);
     tokio::spawn(answer(inbox, seen.clone()));
     let router = router(handle, store, Access::loopback());

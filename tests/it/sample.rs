@@ -52,6 +52,18 @@ pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
     }
 }
 
+/// The condition of an application that left Git.
+pub(crate) fn not_in_git() -> StatusCondition {
+    let text = |it: &str| it.to_owned();
+    StatusCondition {
+        kind: text("InGit"),
+        status: ConditionStatus::False,
+        reason: text("NotInGit"),
+        message: text("Git does not have it any more"),
+        last_transition_time: before(60),
+    }
+}
+
 /// All is well.
 pub(crate) fn shop() -> Application {
     let instance = |slot: u32| InstanceStatus {

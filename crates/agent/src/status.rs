@@ -102,6 +102,7 @@ impl StatusInputs<'_> {
             ("SourceReady", Some(self.fetched())),
             ("Rendered", Some(self.rendered())),
             ("OwnedByAnotherAgent", other_owner),
+            ("InGit", self.in_git()),
             ("StateLost", lost),
             ("WebhookMissed", missed),
             ("CommitStatusTold", refused),
@@ -136,6 +137,13 @@ impl StatusInputs<'_> {
             None => Statement::new(ConditionStatus::True, "Rendered", ""),
             Some(error) => Statement::new(ConditionStatus::False, "InvalidManifest", error.to_string()),
         }
+    }
+
+    /// Whether Git has the application. Only if it does not.
+    fn in_git(&self) -> Option<Statement> {
+        let message = "Git or the configuration does not have the application any more";
+        let is_gone = self.desired.is_gone();
+        is_gone.then(|| Statement::new(ConditionStatus::False, "NotInGit", message))
     }
 
     /// Whether the newest commit is accepted. Only for rejected commits, and where a signature is required.

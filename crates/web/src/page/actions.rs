@@ -268,6 +268,7 @@ fn is_offered(action: Action, application: &Application, revisions: &[Revision])
     let status = &application.status;
     let is_suspended = application.spec.policy.suspended || status.health == HealthStatus::Suspended;
     let waits_for = |reason: &str| status.waits.iter().any(|wait| wait.reason == reason);
+    let has_condition = |reason: &str| status.conditions.iter().any(|condition| condition.reason == reason);
     match action {
         Action::Sync => true,
         Action::Rollback => wanted(revisions, "").is_some(),
@@ -277,13 +278,11 @@ fn is_offered(action: Action, application: &Application, revisions: &[Revision])
         Action::Suspend => !is_suspended,
         Action::Adopt => waits_for("NotAdopted"),
         Action::Prune => waits_for("PruneHeld"),
-        Action::AcceptRewrite => {
-            status.conditions.iter().any(|condition| condition.reason == "HistoryRewritten")
-        }
+        Action::AcceptRewrite => has_condition("HistoryRewritten"),
         Action::Retry => waits_for("CommitFailed"),
         Action::Promote => waits_for("Canary"),
         Action::Abort => status.workloads.values().any(|workload| workload.canary.is_some()),
-        Action::Remove | Action::Forget => status.message.contains("is not in Git any more"),
+        Action::Remove | Action::Forget => has_condition("NotInGit"),
         Action::Restart | Action::Scale | Action::ResetScale => false,
     }
 }

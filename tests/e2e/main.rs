@@ -45,6 +45,7 @@ mod swarm_kubernetes;
 mod swarm_managers;
 // The Swarm in memory against a real one.
 mod swarm_memory;
+mod swarm_requests;
 // Times at which commits are applied.
 mod rollouts;
 mod sync_windows;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use driftless_agent::{RequestError, RequestKind};
+use driftless_agent::RequestKind;
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_model::{AppName, Application, Removal};
@@ -43,13 +43,6 @@ impl Simulation {
 
     fn containers(&self, name: &AppName) -> usize {
         self.docker.observed(name).instances.len()
-    }
-
-    async fn refusal(&self, kind: RequestKind) -> String {
-        match self.handle().request(app(), kind).await {
-            Err(RequestError::Refused(why)) => why,
-            other => panic!("{other:?}"),
-        }
     }
 }
 

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use driftless_agent::{Answer, Handle, InstanceName, Parts, RequestKind, Rollback, Supposed, launch};
+use driftless_agent::{
+    Answer, Handle, InstanceName, Parts, RequestError, RequestKind, Rollback, Supposed, launch,
+};
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::Verify;
@@ -294,6 +296,14 @@ impl Simulation {
 
     pub(crate) async fn ask(&self, kind: RequestKind) {
         self.handle().request(app(), kind).await.unwrap();
+    }
+
+    /// Why a request is refused.
+    pub(crate) async fn refusal(&self, kind: RequestKind) -> String {
+        match self.handle().request(app(), kind).await {
+            Err(RequestError::Refused(why)) => why,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Pushes and tells the agent at once, as a webhook would.

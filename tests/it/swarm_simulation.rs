@@ -499,6 +499,34 @@ async fn new_leader_with_an_older_fetch_waits_for_git() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn restart_by_request_replaces_the_tasks_once() {
+    for steps in [0, 1, 2] {
+        let mut all = Cluster::of(&shop(1, "pause"), 2);
+        all.synced().await;
+        let before = all.writes();
+        let restart = RequestKind::Restart("web".into());
+        let refused = all.agents[1].refusal(restart.clone()).await;
+        assert!(refused.contains("the agent on the leader"), "{refused}");
+        // The agent ends at once after its request, and after the update.
+        all.first().docker.crash_after(if steps == 0 { u32::MAX } else { steps });
+        all.first().ask(restart).await;
+        minutes(1).await;
+        if steps > 0 {
+            all.agents[0].crash();
+            all.agents[0].begin();
+        }
+        all.synced().await;
+        minutes(10).await;
+        let updates: Vec<Value> =
+            all.swarm.writes().into_iter().skip(before).map(|write| write.body).collect();
+        let forced = all.service("shop_web")["Spec"]["TaskTemplate"]["ForceUpdate"].clone();
+        assert_eq!((forced, all.writes() - before), (json!(1), 1), "after {steps} steps {updates:#?}");
+        assert!(all.first().synced_with_tip().await.status.drift.is_empty());
+        all.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn broken_commit_is_rolled_back_once() {
     let all = Cluster::of(&shop(1, "rollback"), 2);
     all.synced().await;

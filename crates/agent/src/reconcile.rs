@@ -342,7 +342,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let shared = self.observer.docker().perform(self.context.name(), &action, &|_| {}).await;
         match shared {
             Ok(_) => {
-                swarm_state::note_agreed(&self.context, &mut self.record, state);
+                swarm_state::note_agreed(&self.context, &mut self.record, *state);
                 Ok(Agreed::Reached)
             }
             // The state stays this agent's own until the Swarm has it.

@@ -22,7 +22,7 @@ pub(crate) enum Agreement {
     /// This agent has taken the state of the Swarm: the target must be chosen again.
     Taken,
     /// The Swarm does not have the state of this agent.
-    Share(Box<SwarmAction>, SharedState),
+    Share(Box<SwarmAction>, Box<SharedState>),
 }
 
 /// Compares the states, and takes over what others have changed in that of the Swarm.
@@ -57,7 +57,7 @@ pub(crate) fn agree(
             present: present.map(|present| (present.id.clone(), present.version)),
             state: merged.clone(),
         };
-        return Ok(Agreement::Share(Box::new(action), merged));
+        return Ok(Agreement::Share(Box::new(action), Box::new(merged)));
     }
     note_agreed(context, record, found);
     Ok(Agreement::Reached)

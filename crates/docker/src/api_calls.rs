@@ -70,6 +70,8 @@ const CALLS: &[Call] = &[
     Call("POST", "/services/*/update", "update a service of a Swarm"),
     Call("POST", "/session", "files and secrets of a build"),
     Call("GET", "/tasks", "tasks of a Swarm"),
+    Call("GET", "/tasks/*", "driftless logs on a Swarm"),
+    Call("GET", "/tasks/*/logs", "driftless logs on a Swarm"),
     Call("GET", "/version", "agree on a version of the API"),
     Call("GET", "/volumes", "the list of volumes"),
     Call("POST", "/volumes/create", "create a volume"),

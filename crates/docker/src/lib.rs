@@ -110,7 +110,7 @@ pub use engine_report::{EngineReport, engine_report};
 pub use error::Error;
 pub use host_snapshot::{HostSnapshot, SnapshotContainer, host_snapshot};
 pub use image_build::{BuildInputs, BuildSecrets};
-pub use logs::{LogOptions, LogStream};
+pub use logs::{LogOptions, LogSource, LogStream};
 pub use registry::{
     ImageQuestion, NewestImage, RegistryError, SignatureError, SignatureQuestion, SignedImage, key_contents,
 };

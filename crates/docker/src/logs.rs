@@ -30,6 +30,17 @@ pub struct LogOptions {
     pub timestamps: bool,
     /// The output before the current or last run instead of the output of that run.
     pub previous: bool,
+    pub source: LogSource,
+}
+
+/// The kind of object that a log is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogSource {
+    /// Of this engine.
+    #[default]
+    Container,
+    /// Of a Swarm, on any node. It has one run.
+    Task,
 }
 
 /// After this time without output the engine is asked whether the container still runs: the stream of a container that
@@ -64,8 +75,37 @@ struct RunState {
     running: bool,
 }
 
-/// Opens the log of a container, by its id or the beginning of it. The engine's log spans all runs of a container,
-/// whereas Kubernetes keeps one for each run; this one is cut like the latter.
+/// The facts about a task that decide how its log is read.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct LoggedTask {
+    spec: LoggedTaskSpec,
+    status: LoggedTaskStatus,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct LoggedTaskSpec {
+    container_spec: LoggedTaskContainer,
+}
+
+#[derive(Debug, Deserialize)]
+struct LoggedTaskContainer {
+    #[serde(rename = "TTY", default)]
+    tty: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct LoggedTaskStatus {
+    state: String,
+}
+
+/// The states of a task that does not run any more, in the words of the engine.
+const ENDED: [&str; 6] = ["complete", "failed", "shutdown", "rejected", "orphaned", "remove"];
+
+/// Opens the log of a container, by its id or the beginning of it, or of a task of a Swarm. The engine's log spans all runs of a
+/// container, whereas Kubernetes keeps one for each run; this one is cut like the latter.
 pub(crate) async fn open(
     connection: &Connection,
     container: &str,
@@ -73,6 +113,13 @@ pub(crate) async fn open(
 ) -> Result<LogStream, Error> {
     let transport = connection.transport();
     let opened = async {
+        if options.source == LogSource::Task {
+            let inspect = format!("/tasks/{container}");
+            let found: LoggedTask = transport.send_json(Method::GET, &inspect, Vec::new()).await?;
+            let path = format!("{inspect}/{}", query(options, options.since, None));
+            let response = transport.send(Method::GET, &path, Vec::new()).await?;
+            return Ok((response, found.spec.container_spec.tty));
+        }
         let version = connection.api_version().await?;
         let inspect = format!("/containers/{container}/json");
         let found: LoggedContainer = transport.send_json(Method::GET, &inspect, Vec::new()).await?;
@@ -85,7 +132,10 @@ pub(crate) async fn open(
         opened.map_err(|error| error.classify(&format!("read the log of {container}")))?;
     let pieces = response.into_body().into_data_stream().map(|piece| piece.map_err(io::Error::other));
     let pieces: LogStream = if options.follow {
-        until_exit(Box::pin(pieces), transport.clone(), container.to_owned())
+        until_exit(Box::pin(pieces), transport.clone(), container.to_owned(), options.source)
+    } else if options.source == LogSource::Task {
+        // Its node may not answer the managers.
+        within_each(Box::pin(pieces))
     } else {
         Box::pin(pieces)
     };
@@ -154,14 +204,14 @@ fn run_start(found: &LoggedContainer, version: ApiVersion) -> Option<Timestamp> 
 }
 
 /// The pieces until the engine ends the stream, or until none comes and the container has exited or is gone.
-fn until_exit(pieces: LogStream, transport: Transport, container: String) -> LogStream {
+fn until_exit(pieces: LogStream, transport: Transport, container: String, source: LogSource) -> LogStream {
     Box::pin(stream::unfold(
         (pieces, transport, container),
-        |(mut pieces, transport, container)| async move {
+        move |(mut pieces, transport, container)| async move {
             loop {
                 match tokio::time::timeout(CHECK_AFTER, pieces.next()).await {
                     Ok(next) => return next.map(|piece| (piece, (pieces, transport, container))),
-                    Err(_) if has_exited(&transport, &container).await => return None,
+                    Err(_) if has_exited(&transport, &container, source).await => return None,
                     Err(_) => {}
                 }
             }
@@ -169,23 +219,48 @@ fn until_exit(pieces: LogStream, transport: Transport, container: String) -> Log
     ))
 }
 
+/// The pieces, and an error once none comes in time.
+fn within_each(pieces: LogStream) -> LogStream {
+    Box::pin(stream::unfold(Some(pieces), |pieces| async {
+        let mut pieces = pieces?;
+        match tokio::time::timeout(DEADLINE, pieces.next()).await {
+            Ok(next) => next.map(|piece| (piece, Some(pieces))),
+            Err(late) => Some((Err(io::Error::other(late)), None)),
+        }
+    }))
+}
+
 /// False if the engine does not answer.
-async fn has_exited(transport: &Transport, container: &str) -> bool {
-    let path = format!("/containers/{container}/json");
-    match within(DEADLINE, transport.send_json::<LoggedContainer>(Method::GET, &path, Vec::new())).await {
-        Ok(found) => !found.state.running,
+async fn has_exited(transport: &Transport, container: &str, source: LogSource) -> bool {
+    let found = async {
+        if source == LogSource::Task {
+            let path = format!("/tasks/{container}");
+            let found: LoggedTask = transport.send_json(Method::GET, &path, Vec::new()).await?;
+            return Ok(ENDED.contains(&found.status.state.as_str()));
+        }
+        let path = format!("/containers/{container}/json");
+        let found: LoggedContainer = transport.send_json(Method::GET, &path, Vec::new()).await?;
+        Ok(!found.state.running)
+    };
+    match within(DEADLINE, found).await {
+        Ok(has_exited) => has_exited,
         Err(CallError::Status { code, .. }) => code == 404,
         Err(_) => false,
     }
 }
 
 fn path(container: &str, options: &LogOptions, started: Option<Timestamp>) -> String {
-    let LogOptions { follow, tail, since, timestamps, previous } = options;
+    let LogOptions { since, previous, .. } = options;
     let (from, to) = if *previous { (*since, started) } else { ((*since).max(started), None) };
+    format!("/containers/{container}/{}", query(options, from, to))
+}
+
+/// The last part of the path to a log, between two times.
+fn query(options: &LogOptions, from: Option<Timestamp>, to: Option<Timestamp>) -> String {
+    let LogOptions { follow, tail, timestamps, .. } = options;
     let tail = tail.map_or_else(|| "all".to_owned(), |it| it.to_string());
-    let mut path = format!(
-        "/containers/{container}/logs?stdout=true&stderr=true&follow={follow}&timestamps={timestamps}&tail={tail}"
-    );
+    let mut path =
+        format!("logs?stdout=true&stderr=true&follow={follow}&timestamps={timestamps}&tail={tail}");
     for (key, at) in [("since", from), ("until", to)] {
         if let Some(Timestamp(millis)) = at {
             let _ = write!(path, "&{key}={}.{:03}", millis / 1000, millis % 1000);

@@ -258,6 +258,12 @@ impl ObservedService {
         self.spec.get("Labels")?.get(name)?.as_str()
     }
 
+    /// The number of restarts that somebody asked for without another change.
+    pub fn forced_updates(&self) -> u64 {
+        let number = self.spec.pointer("/TaskTemplate/ForceUpdate").and_then(Value::as_u64);
+        number.unwrap_or_default()
+    }
+
     /// The image with its digest.
     pub fn image(&self) -> Option<&str> {
         self.spec.pointer("/TaskTemplate/ContainerSpec/Image")?.as_str()
@@ -302,7 +308,6 @@ pub struct SwarmTask {
     /// The error of the engine: why it is pending, or why it has ended.
     pub error: String,
     pub exit_code: Option<i64>,
-    pub container: Option<String>,
     /// When it got its state.
     pub since: Timestamp,
     pub created: Timestamp,
@@ -389,6 +394,10 @@ pub struct SwarmRecord {
     /// The names of the configs and secrets of the last revisions that succeeded, the newest last.
     #[serde(skip_serializing_if = "is_default")]
     pub kept: Vec<BTreeSet<String>>,
+    /// The workloads that a user has asked to restart, with the forced updates that their services had then. With another number,
+    /// the restart has begun.
+    #[serde(skip_serializing_if = "is_default")]
+    pub restarts: BTreeMap<WorkloadName, u64>,
     /// Whether this agent's node led the managers when it was last asked. Not stored: after a start nobody knows.
     #[serde(skip)]
     pub leads: bool,

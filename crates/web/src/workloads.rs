@@ -21,9 +21,11 @@ use super::{
     until::parse_time,
 };
 use driftless_agent::{InstanceName, RequestKind, Scale};
-use driftless_docker::{LogOptions, LogStream};
+use driftless_docker::{LogOptions, LogSource, LogStream};
 use driftless_model::parse_duration;
-use driftless_model::{AppName, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName, WorkloadStatus};
+use driftless_model::{
+    AppName, EngineKind, InstanceStatus, PartStatus, Role, Timestamp, WorkloadName, WorkloadStatus,
+};
 
 /// The application and the workload or instance in a route.
 pub(super) struct Names(AppName, String);
@@ -196,14 +198,12 @@ pub(super) async fn open_logs(
         return Err(Error::Refused(text));
     }
     let since = query.since.as_deref().map(|it| since(it, shared.clock.now())).transpose()?;
-    // No container has a name with a space.
-    if instance.name.contains(' ') {
-        return Err(Error::Refused(format!(
-            "{name} is a task of a Swarm, and may run on another node: read its output with `docker service logs`"
-        )));
-    }
+    let source = match application.spec.policy.engine {
+        EngineKind::Docker => LogSource::Container,
+        EngineKind::Swarm => LogSource::Task,
+    };
     let LogQuery { follow, tail, since: _, timestamps, previous, container: _, namespace: _ } = *query;
-    let options = LogOptions { follow, tail, since, timestamps, previous };
+    let options = LogOptions { follow, tail, since, timestamps, previous, source };
     let opened = tokio::time::timeout(ANSWER_WITHIN, shared.handle.logs(&instance.container, &options)).await;
     Ok(opened.map_err(|_| Error::TooSlow)??)
 }

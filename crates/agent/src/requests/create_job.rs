@@ -32,10 +32,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             return Err(RequestError::Refused(format!("{from} has no template")));
         };
         let mut record = self.record.get().clone();
-        let leads = record.swarm.as_ref().is_none_or(|swarm| swarm.leads);
-        if target.policy.engine == EngineKind::Swarm && !leads {
-            let error = "runs of CronJobs are begun by the agent on the leader of the Swarm: ask that one";
-            return Err(RequestError::Refused(error.to_owned()));
+        if target.policy.engine == EngineKind::Swarm {
+            self.must_lead("runs of CronJobs are begun")?;
         }
         // A schedule of which nothing is known yet has missed no run.
         let new = || CronRecord { since: self.context.now(), ..CronRecord::default() };

@@ -1,9 +1,52 @@
-//! Requests that need containers of this host, refused for an application of a Docker Swarm.
+//! Requests about an application of a Docker Swarm: those about its services, and the refusal of those that need containers of
+//! this host.
 
-use driftless_model::EngineKind;
+use driftless_docker::{Docker, ObserveScope};
+use driftless_git::CommitSource;
+use driftless_model::{EngineKind, WorkloadName, swarm_service_name};
 
 use super::handler::RequestHandler;
-use crate::request::{RequestError, RequestKind};
+use crate::{
+    request::{Answer, RequestError, RequestKind},
+    target_revision::TargetRevision,
+};
+
+impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
+    /// Replaces the tasks of a service, as its `update_config` says.
+    pub(super) async fn restart_service(
+        &mut self,
+        target: &TargetRevision,
+        name: &WorkloadName,
+    ) -> Result<Answer, RequestError> {
+        self.must_lead("services are restarted")?;
+        let scope = ObserveScope::of_swarm(&target.stack);
+        let observed = self.observer.docker().observe(self.context.name(), &scope).await?;
+        let full = swarm_service_name(&target.stack.project, name);
+        let service = observed.swarm.as_ref().and_then(|swarm| swarm.services.get(&full));
+        let Some(service) = service else {
+            let error = format!("{name} has no service yet: `driftless status` says what it waits for");
+            return Err(RequestError::Refused(error));
+        };
+        let mut record = self.record.get().clone();
+        let kept = record.swarm.get_or_insert_default();
+        kept.restarts.insert(name.clone(), service.forced_updates());
+        self.accept(record)?;
+        let message = "the tasks of its service are to be replaced, as `update_config` allows";
+        self.event("RestartRequested", name.as_str(), message);
+        Ok(Answer::Accepted)
+    }
+}
+
+impl<D, S> RequestHandler<'_, D, S> {
+    /// Refuses what only the agent on the leader does. `what` says it.
+    pub(super) fn must_lead(&self, what: &str) -> Result<(), RequestError> {
+        if self.record.get().swarm.as_ref().is_none_or(|swarm| swarm.leads) {
+            return Ok(());
+        }
+        let error = format!("{what} by the agent on the leader of the Swarm: ask that one");
+        Err(RequestError::Refused(error))
+    }
+}
 
 impl<D, S> RequestHandler<'_, D, S> {
     /// Refuses a request that has no meaning in a Swarm yet, and names the command that does it.
@@ -21,8 +64,8 @@ fn advice(kind: &RequestKind) -> Option<&'static str> {
         RequestKind::Scale(_) | RequestKind::ResetScale(_) => {
             Some("services of a Swarm are not scaled by request yet: change `deploy.replicas` in Git")
         }
-        RequestKind::Restart(_) | RequestKind::DeleteInstance(_) => Some(
-            "tasks of a Swarm are not replaced by request yet: run `docker service update --force SERVICE`, which is no drift",
+        RequestKind::DeleteInstance(_) => Some(
+            "single tasks of a Swarm are not deleted by request: `driftless rollout restart` replaces all of a service",
         ),
         RequestKind::Adopt => Some(
             "services of a Swarm are not adopted by request yet: set `adopt: auto`, which adopts those of `docker stack deploy`",
@@ -40,6 +83,7 @@ fn advice(kind: &RequestKind) -> Option<&'static str> {
             "a dry run does not know a Swarm yet: `driftless preview` compares two commits, and `driftless status` shows drift and what is waited for",
         ),
         RequestKind::CreateJob(..)
+        | RequestKind::Restart(_)
         | RequestKind::Sync
         | RequestKind::AcceptRewrite
         | RequestKind::Prune

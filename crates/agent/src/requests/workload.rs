@@ -4,7 +4,8 @@
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_model::{
-    ContainerId, Instance, InstanceId, JobRecord, Kind, Replacement, Stack, Workload, WorkloadName,
+    ContainerId, EngineKind, Instance, InstanceId, JobRecord, Kind, Replacement, Stack, Workload,
+    WorkloadName,
 };
 use driftless_plan as plan;
 
@@ -35,6 +36,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         if matches!(found.kind, Kind::Job | Kind::CronJob | Kind::Pod) {
             let plural = found.kind.qualified_plural();
             return Err(RequestError::Refused(format!("{plural} \"{name}\" restarting is not supported")));
+        }
+        if target.policy.engine == EngineKind::Swarm {
+            return self.restart_service(&target, name).await;
         }
         self.refuse_if_paused(&found, name, "restart")?;
         let workloads = workloads_of(&target.stack, name);

@@ -351,7 +351,6 @@ fn observed_task(task: Task, is_current: bool) -> SwarmTask {
         message,
         error: err,
         exit_code: container.exit_code.filter(|_| !container.id.is_empty()),
-        container: Some(container.id).filter(|id| !id.is_empty()),
         is_current,
     }
 }

@@ -152,13 +152,14 @@ fn provide_one(
         && written.is_none()
         // All that it was about may run: the Swarm also pauses for a task of a node that was lost.
         && !TaskCount::of(swarm, subject.workload, found).is_reached();
+    let record = facts.record.swarm.as_ref();
+    let is_restarted = record.is_some_and(|record| record.restarts.contains_key(name));
     let update = |draft: &mut Draft<'_>, cause: Cause| {
         let WantedService { name, hash: _, spec } = wanted.clone();
         let mut spec = in_form_of(&found.spec, &spec, &network_names(facts));
         // `docker service update --force` is a restart, and no drift.
-        let forced = found.spec.pointer("/TaskTemplate/ForceUpdate").and_then(serde_json::Value::as_u64);
         // The Swarm goes on with a paused update if it is another one.
-        let forced = forced.unwrap_or_default() + u64::from(is_paused);
+        let forced = found.forced_updates().saturating_add(u64::from(is_paused || is_restarted));
         if let (1.., Some(task)) = (forced, spec.get_mut("TaskTemplate").and_then(|it| it.as_object_mut())) {
             task.insert("ForceUpdate".to_owned(), forced.into());
         }
@@ -201,6 +202,10 @@ fn provide_one(
             update(draft, cause);
             return;
         }
+    }
+    if is_restarted {
+        update(draft, Cause::Restarted);
+        return;
     }
     await_tasks(draft, swarm, subject, found);
 }

@@ -57,6 +57,10 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     let is_settled = record.settled.as_ref() == Some(&target.hashes.stack);
     let kept = record.swarm.get_or_insert_default();
     kept.images.retain(|image, _| target.stack.images().any(|it| it == image));
+    kept.restarts.retain(|name, before| {
+        let service = swarm.services.get(&swarm_service_name(&target.stack.project, name));
+        service.is_some_and(|service| service.forced_updates() == *before)
+    });
     for (full, service) in &swarm.services {
         let is_it = |subject: &Subject<'_>| swarm_service_name(&target.stack.project, subject.name) == *full;
         let subject = target.stack.subjects().find(is_it).filter(|it| !it.workload.is_template());
@@ -155,7 +159,8 @@ fn instance_of(
     };
     let place = if node.is_empty() { "no node yet" } else { node };
     Instance {
-        id: ContainerId(task.container.clone().unwrap_or_else(|| task.id.clone())),
+        // Its container is known to one node, the task to all managers.
+        id: ContainerId(task.id.clone()),
         name: format!(
             "{service}.{} on {place}",
             task.slot.map_or_else(|| task.id.clone(), |slot| slot.to_string())

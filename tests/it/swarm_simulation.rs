@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_agent::{RequestKind, Rollback};
+use driftless_agent::{Against, Answer, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::{Outage, SimulatedSwarm, SwarmWrite};
 use driftless_model::{
@@ -363,6 +363,51 @@ async fn drift_of_every_kind_is_undone_with_one_update() {
     minutes(5).await;
     assert_eq!(all.writes(), writes, "{}", all.story());
     all.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn plan_and_drift_answer_on_every_manager() {
+    let all = Cluster::of(&shop(1, "pause"), 2);
+    all.synced().await;
+    let ask = async |node: usize, kind: RequestKind| {
+        all.agents[node].handle().request("shop".into(), kind).await.unwrap()
+    };
+    for node in [0, 1] {
+        let Answer::Plan(plan) = ask(node, RequestKind::Plan).await else { panic!("no plan") };
+        assert!(plan.rounds.is_empty() && plan.waits.is_empty(), "{node}: {plan:?}");
+    }
+    for agent in &all.agents {
+        agent.handle().request("shop".into(), RequestKind::Suspend).await.unwrap();
+    }
+    minutes(1).await;
+    all.change("shop_web", |spec| spec["Mode"]["Replicated"]["Replicas"] = json!(5));
+    all.user("DELETE", "/services/shop_db", &Value::Null);
+    minutes(1).await;
+    for node in [0, 1] {
+        let Answer::Drift(found) = ask(node, RequestKind::Drift(Against::Pin)).await else {
+            panic!("no answer")
+        };
+        assert_eq!(found.app.error, None);
+        let items: Vec<String> = found
+            .app
+            .items
+            .iter()
+            .map(|it| format!("{} {} {} {} -> {}", it.kind, it.name, it.path, it.got, it.want))
+            .collect();
+        assert_eq!(
+            items,
+            ["service shop_db   -> ", "service shop_web Mode.Replicated.Replicas 5 -> 3"],
+            "{node}"
+        );
+        let Answer::Plan(plan) = ask(node, RequestKind::Plan).await else { panic!("no plan") };
+        assert!(plan.suspended, "{plan:?}");
+        let steps = plan.rounds.concat().join("\n");
+        assert!(steps.contains("create service shop_db"), "{node}: {steps}");
+        assert!(
+            steps.contains("update service shop_web (drift: Mode.Replicated.Replicas"),
+            "{node}: {steps}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,11 +53,20 @@ impl<D: Docker> Observer<D> {
             images.entry(image.clone()).or_insert_with(|| image.clone());
         }
         if target.policy.engine == EngineKind::Swarm {
-            let observed = self.docker.observe(context.name(), &ObserveScope::of_swarm(&target.stack)).await;
-            self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
-            return observed;
+            return self.observe_services(context, &target.stack).await;
         }
         self.observe_stack(context, &target.stack, &images, record).await
+    }
+
+    /// Asks a manager about a stack of a Swarm.
+    pub(crate) async fn observe_services(
+        &mut self,
+        context: &AppContext,
+        stack: &Stack,
+    ) -> Result<Observed, docker::Error> {
+        let observed = self.docker.observe(context.name(), &ObserveScope::of_swarm(stack)).await;
+        self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
+        observed
     }
 
     /// Asks about any stack. `images` are the digests to create containers from.

@@ -123,7 +123,7 @@ fn add(app: &mut App, difference: &ObjectDifference, [missing, extra]: [Type; 2]
         Change::Extra => app.items.push(item(extra, "", "", "")),
         Change::Modified => app.items.extend(fields.iter().map(|field| {
             let change = match field.field.as_str() {
-                "image" => Type::Image,
+                "image" | "TaskTemplate.ContainerSpec.Image" => Type::Image,
                 "state" => Type::Stopped,
                 _ => Type::Modified,
             };

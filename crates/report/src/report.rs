@@ -121,7 +121,7 @@ pub struct App {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Item {
-    /// `container`, `workload`, `network`, `volume`, `file` or `application`.
+    /// `container`, `service`, `config`, `secret`, `workload`, `network`, `volume`, `file` or `application`.
     pub kind: String,
     pub name: String,
     #[serde(rename = "type")]

@@ -58,12 +58,12 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         app.suspended = reference.policy.suspended;
         app.commit = Some(reference.commit.clone());
         let Reference { stack, images, policy, .. } = &reference;
-        if policy.engine == EngineKind::Swarm {
-            let error = "fields of services of a Swarm are not compared by request yet: `driftless status` shows their drift";
-            app.error = Some(error.to_owned());
-            return Ok(Inspection { app, unmanaged: BTreeSet::new() });
-        }
-        let observed = self.observer.observe_stack(self.context, stack, images, self.record.get()).await;
+        let is_swarm = policy.engine == EngineKind::Swarm;
+        let observed = if is_swarm {
+            self.observer.observe_services(self.context, stack).await
+        } else {
+            self.observer.observe_stack(self.context, stack, images, self.record.get()).await
+        };
         let mut observed = match observed {
             Ok(observed) => observed,
             Err(error) => {
@@ -71,12 +71,20 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 return Ok(Inspection { app, unmanaged: BTreeSet::new() });
             }
         };
+        if is_swarm && observed.swarm.is_none() {
+            app.error = Some(format!("{name} has `engine: swarm`, and the engine is no manager of a Swarm"));
+            return Ok(Inspection { app, unmanaged: BTreeSet::new() });
+        }
         self.observer.add_scans(&mut observed);
-        let (record, agent) = (self.record.get(), self.context.agent());
+        let mut record = self.record.get().clone();
+        let (record, agent) = (&mut record, self.context.agent());
         plan::merge_adopted(&mut observed, record, agent);
         let mask = self.context.mask_of([stack.as_ref()]);
         let hashes = &StackHashes::of(stack);
+        let fitted = plan::with_global_tasks(stack, &observed);
+        let stack = fitted.as_ref().unwrap_or(stack);
         let target = Target { stack, hashes, fallback: None, agent, policy, images, mask: &mask };
+        plan::with_tasks(&target, &mut observed, record);
         let plan = plan::plan(&target, &observed, record, self.context.now());
         let to = format!("git@{}", reference.commit.short());
         let context = Context { from: "live", to: &to };

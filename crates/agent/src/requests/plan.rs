@@ -16,6 +16,7 @@ use crate::{
     random::random_key,
     request::{DryRun, RequestError, Supposed},
     revisions::{fallback, policy_now, read_revision},
+    swarm,
     target_revision::TargetRevision,
 };
 
@@ -54,7 +55,10 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     async fn plan_of(&mut self, mut target: TargetRevision, record: &Record) -> Result<DryRun, RequestError> {
         // Planned as if it were resumed, to show the steps that wait for that.
         let suspended = std::mem::take(&mut target.policy.suspended);
-        let observed = self.observer.observe(self.context, &target, record).await?;
+        let mut observed = self.observer.observe(self.context, &target, record).await?;
+        let (now, mut record) = (self.context.now(), record.clone());
+        swarm::complete(&mut target, &mut observed, &mut record, self.context.agent(), now);
+        let record = &record;
         let fallback = fallback(self.context, &target, record);
         let mask = self.mask_of(&target, fallback.as_ref());
         let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);

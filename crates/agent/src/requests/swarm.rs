@@ -79,9 +79,6 @@ fn advice(kind: &RequestKind) -> Option<&'static str> {
         RequestKind::UpdateImages => Some(
             "registries are not asked for newer images with `engine: swarm` yet: write the new tag to Git",
         ),
-        RequestKind::Plan | RequestKind::PlanAfter(_) => Some(
-            "a dry run does not know a Swarm yet: `driftless preview` compares two commits, and `driftless status` shows drift and what is waited for",
-        ),
         RequestKind::CreateJob(..)
         | RequestKind::Restart(_)
         | RequestKind::Sync
@@ -95,6 +92,8 @@ fn advice(kind: &RequestKind) -> Option<&'static str> {
         | RequestKind::Rollback(_)
         | RequestKind::Resume
         | RequestKind::Suspend
+        | RequestKind::Plan
+        | RequestKind::PlanAfter(_)
         | RequestKind::Drift(_)
         | RequestKind::Settings => None,
     }

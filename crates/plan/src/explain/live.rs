@@ -6,27 +6,31 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    AgentId, Container, ContentId, Instance, Location, Mask, Observed, Part, Record, Role, SpecHash, Stack,
-    State, Subject, Workload, WorkloadName,
+    Container, ContentId, EngineKind, Instance, Location, Observed, Part, Record, Role, State, Subject,
+    Workload, WorkloadName,
 };
-use serde::Serialize;
 
 use crate::{
-    explain::objects::{
-        Change, ObjectDifference, flatten, json, labels, manifest, object, or_else, put, sorted,
+    explain::{
+        named::{self, Owner},
+        objects::{Change, ObjectDifference, labels, object, put, sorted},
     },
     facts::{fs_changes, ignored, jobs, standing},
     fields::{
         container::fields,
-        diff::{self, FieldDifference, image_defaults},
+        diff::{self, image_defaults},
         value::{Fields, Value},
     },
     names::container_name,
+    swarm::compare_swarm,
     target::Target,
 };
 
 /// The objects of an application that differ from the target. Sorted by kind and name.
 pub fn compare_live(target: &Target<'_>, observed: &Observed, record: &Record) -> Vec<ObjectDifference> {
+    if target.policy.engine == EngineKind::Swarm {
+        return compare_swarm(target, observed, record);
+    }
     let mut all = Vec::new();
     let stack = target.stack;
     for (name, workload) in &stack.workloads {
@@ -38,8 +42,8 @@ pub fn compare_live(target: &Target<'_>, observed: &Observed, record: &Record) -
     for instance in observed.instances.values().filter(ours).filter(is_orphan) {
         all.push(extra_container(instance, &Location::default(), target));
     }
-    live_networks(target, observed, &mut all);
-    live_volumes(target, observed, &mut all);
+    named::networks(target, observed, &Owner { agent: target.agent, driver: "bridge" }, &mut all);
+    named::volumes(target, observed, &mut all);
     sorted(all)
 }
 
@@ -215,68 +219,4 @@ fn extra_container(instance: &Instance, origin: &Location, target: &Target<'_>) 
     extra.labels = labels(&instance.config.labels, target.mask);
     extra.found = diff::extra_yaml(&instance.config, target.stack.format, target.mask);
     extra
-}
-
-fn live_networks(target: &Target<'_>, observed: &Observed, all: &mut Vec<ObjectDifference>) {
-    let (stack, mask) = (target.stack, target.mask);
-    let ours = |agent: Option<&AgentId>| agent == Some(target.agent);
-    for (name, network) in &stack.networks {
-        let there = observed.networks.get(name).map(|it| There {
-            spec: it.spec.as_ref().filter(|_| ours(it.agent.as_ref()) && !network.external),
-        });
-        let yaml = || yaml_of(network, "bridge", mask);
-        let change = named(("network", name), stack, &SpecHash::of(network), there.as_ref(), yaml);
-        all.extend(change.map(|it| ObjectDifference { labels: labels(&network.labels, mask), ..it }));
-    }
-    for (name, _) in observed.networks.iter().filter(|(_, it)| ours(it.agent.as_ref())) {
-        if !stack.networks.contains_key(name) {
-            all.push(object("network", name.clone(), manifest(stack), Change::Extra));
-        }
-    }
-}
-
-/// Volumes that Git does not name any more are kept for ever, and are no difference.
-fn live_volumes(target: &Target<'_>, observed: &Observed, all: &mut Vec<ObjectDifference>) {
-    let (stack, mask) = (target.stack, target.mask);
-    for (name, volume) in &stack.volumes {
-        let is_ours = |agent: Option<&AgentId>| agent == Some(target.agent) && !volume.external;
-        let there = observed
-            .volumes
-            .get(name)
-            .map(|it| There { spec: it.spec.as_ref().filter(|_| is_ours(it.agent.as_ref())) });
-        let yaml = || yaml_of(volume, "local", mask);
-        let change = named(("volume", name), stack, &SpecHash::of(volume), there.as_ref(), yaml);
-        all.extend(change.map(|it| ObjectDifference { labels: labels(&volume.labels, mask), ..it }));
-    }
-}
-
-/// A network or volume on the host. What is not ours has no hash, and is taken as it is.
-struct There<'a> {
-    spec: Option<&'a SpecHash>,
-}
-
-/// A network or volume, by the hash it was made with: the engine does not tell all that went into it.
-fn named(
-    (kind, name): (&'static str, &str),
-    stack: &Stack,
-    want: &SpecHash,
-    there: Option<&There<'_>>,
-    yaml: impl Fn() -> String,
-) -> Option<ObjectDifference> {
-    let make = |change| object(kind, name.to_owned(), manifest(stack), change);
-    let Some(There { spec }) = there else {
-        return Some(ObjectDifference { want: yaml(), ..make(Change::Missing) });
-    };
-    let found = spec.filter(|it| *it != want)?;
-    let (want, found) = (want.short().to_owned(), found.short().to_owned());
-    let (want_text, found_text) = (format!("spec: {want}\n"), format!("spec: {found}\n"));
-    let fields = vec![FieldDifference { field: "spec".to_owned(), want, found }];
-    Some(ObjectDifference { fields, want: want_text, found: found_text, ..make(Change::Modified) })
-}
-
-fn yaml_of<T: Serialize>(value: &T, driver: &str, mask: &Mask) -> String {
-    let mut fields = Fields::new();
-    flatten(&mut fields, &mut Vec::new(), json(value), &["key"]);
-    or_else(&mut fields, "driver", driver);
-    diff::both_as_yaml(&fields, &Fields::new(), mask).0
 }

@@ -17,7 +17,7 @@ use crate::{
 /// One object that is not the same on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectDifference {
-    /// `container`, `workload`, `network`, `volume`, `file` or `application`.
+    /// `container`, `service`, `config`, `secret`, `workload`, `network`, `volume`, `file` or `application`.
     pub kind: &'static str,
     pub name: String,
     /// The place of its definition in the manifest, or in the last one that had it.

@@ -60,14 +60,27 @@ fn summary(fields: &[FieldDifference]) -> Option<String> {
 
 /// Fields that are no part of the specification in Git.
 fn is_hash_or_state(field: &str) -> bool {
-    matches!(field, "spec" | "state" | "name" | crate::facts::fs_changes::FIELD)
+    matches!(field, "spec" | "state" | "name" | "Labels.driftless.spec" | crate::facts::fs_changes::FIELD)
 }
 
 /// A value of the environment may be a secret, and long values hide the rest, so only short ones are shown.
 fn one(difference: &FieldDifference) -> String {
     const LONGEST: usize = 80;
     let FieldDifference { field, want, found } = difference;
-    let is_hidden = field.starts_with("env.") || field.starts_with("labels.");
+    // The path of a field of a Swarm's service says twice that it is one of the container.
+    let container = field.strip_prefix("TaskTemplate.ContainerSpec.");
+    let field = container.or(field.strip_prefix("TaskTemplate.")).unwrap_or(field);
+    let is_hidden = ["env.", "labels.", "Env.", "Labels."].iter().any(|it| field.starts_with(it));
+    let (want, found) = (&short_digest(want), &short_digest(found));
     let is_long = want.len().max(found.len()) > LONGEST || want.contains('\n') || found.contains('\n');
-    if is_hidden || is_long { field.clone() } else { format!("{field} {found} -> {want}") }
+    if is_hidden || is_long { field.to_owned() } else { format!("{field} {found} -> {want}") }
+}
+
+/// `web:2@sha256:3f9a1b2c4d5e` for a reference with a digest, else the value.
+fn short_digest(value: &str) -> String {
+    const DIGITS: usize = 12;
+    match value.split_once("@sha256:") {
+        Some((name, digest)) => format!("{name}@sha256:{}", digest.get(..DIGITS).unwrap_or(digest)),
+        None => value.to_owned(),
+    }
 }

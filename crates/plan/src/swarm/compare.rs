@@ -5,10 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::Mask;
+use driftless_model::{Mask, Observed};
 use serde_json::{Map, Value};
-
-use crate::facts::Facts;
 
 /// A field of a service with another value than Git asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +53,7 @@ pub(crate) fn differences(
     ids: &BTreeMap<String, String>,
     mask: &Mask,
 ) -> Vec<FieldOfService> {
-    let (mut wanted, mut seen) = (BTreeMap::new(), BTreeMap::new());
-    flatten("", want, ids, &mut wanted);
-    flatten("", found, ids, &mut seen);
+    let (wanted, seen) = (meaning(want, ids), meaning(found, ids));
     let fields: BTreeSet<&String> = wanted.keys().chain(seen.keys()).collect();
     let one = |field: &&String| {
         let (want, found) = (wanted.get(*field), seen.get(*field));
@@ -70,6 +66,13 @@ pub(crate) fn differences(
         Some(FieldOfService { field: (*field).clone(), want: shown(want), found: shown(found) })
     };
     fields.iter().filter_map(one).collect()
+}
+
+/// All that a specification says, by field. What is left out, and what an engine fills in, is the same.
+pub(super) fn meaning(spec: &Value, ids: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    flatten("", spec, ids, &mut all);
+    all
 }
 
 /// The wanted specification as the Swarm has it, wherever both say the same: defaults that are left out, ids of networks, and
@@ -129,7 +132,7 @@ impl Form<'_> {
 }
 
 /// The name of the variable or label that a field holds, else the last part of the path.
-fn variable(field: &str) -> &str {
+pub(super) fn variable(field: &str) -> &str {
     field.rsplit('.').next().unwrap_or(field)
 }
 
@@ -213,6 +216,6 @@ fn text_of(value: &Value, ids: &BTreeMap<String, String>) -> String {
 }
 
 /// The names of networks by their ids.
-pub(super) fn network_names(facts: &Facts<'_>) -> BTreeMap<String, String> {
-    facts.observed.networks.iter().map(|(name, network)| (network.id.clone(), name.clone())).collect()
+pub(super) fn network_names(observed: &Observed) -> BTreeMap<String, String> {
+    observed.networks.iter().map(|(name, network)| (network.id.clone(), name.clone())).collect()
 }

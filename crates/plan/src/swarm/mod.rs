@@ -6,6 +6,7 @@
 mod action;
 mod compare;
 mod dependencies;
+mod explain;
 mod files;
 mod job_tasks;
 mod jobs;
@@ -17,6 +18,7 @@ mod spec;
 mod tasks;
 
 pub use action::{SwarmAction, SwarmResult};
+pub(crate) use explain::compare_swarm;
 pub(crate) use job_tasks::count as count_swarm_job;
 pub use runs::follow_runs;
 pub(crate) use spec::hash_of as swarm_hash_of;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    ObservedService, ObservedSwarm, ResolvedImage, Subject, SwarmTask, Workload, WorkloadName, label,
+    ObservedService, ObservedSwarm, Record, ResolvedImage, Subject, SwarmTask, Workload, WorkloadName, label,
     swarm_service_name,
 };
 
@@ -24,6 +24,7 @@ use crate::{
     decide::waves,
     draft::{Draft, heal::Difference},
     facts::{Facts, ownership::is_prune_protected},
+    target::Target,
     wait::{Wait, WaitObject, WaitReason},
 };
 
@@ -64,27 +65,14 @@ pub(super) fn provide(
 fn image(
     draft: &mut Draft<'_>,
     swarm: &ObservedSwarm,
-    Subject { name, workload }: Subject<'_>,
+    subject: Subject<'_>,
     asked: &mut BTreeMap<String, usize>,
 ) -> Option<ResolvedImage> {
     let facts = draft.facts;
-    let reference = &workload.container.image;
-    if let Some(image) = facts.target.pinned_image(workload) {
-        return Some(ResolvedImage { image: image.clone(), platforms: BTreeSet::new() });
+    if let Some(known) = known_image(facts.target, facts.record, swarm, subject) {
+        return Some(known);
     }
-    if reference.contains('@') {
-        return Some(ResolvedImage { image: reference.clone(), platforms: BTreeSet::new() });
-    }
-    if let Some(known) = facts.record.swarm.as_ref().and_then(|record| record.images.get(reference)) {
-        return Some(known.clone());
-    }
-    // After a change of the leader another agent knows the digest by the service.
-    let service = swarm.services.get(&swarm_service_name(&facts.target.stack.project, name));
-    if let Some(service) = service.filter(|service| service.label(IMAGE) == Some(reference))
-        && let Some(image) = service.image().filter(|image| image.contains('@'))
-    {
-        return Some(ResolvedImage { image: image.to_owned(), platforms: platforms(service) });
-    }
+    let (name, reference) = (subject.name, &subject.workload.container.image);
     if let Some(failure) = facts.record.failures.get(reference).filter(|failure| failure.next > facts.now) {
         draft.wait(Wait::image_pull_back_off(name, reference, &failure.error, failure.count, failure.next));
         draft.look_again(failure.next);
@@ -96,6 +84,30 @@ fn image(
         asked.insert(reference.clone(), step);
     }
     None
+}
+
+/// The image with its digest, as far as that is known.
+pub(super) fn known_image(
+    target: &Target<'_>,
+    record: &Record,
+    swarm: &ObservedSwarm,
+    Subject { name, workload }: Subject<'_>,
+) -> Option<ResolvedImage> {
+    let reference = &workload.container.image;
+    if let Some(image) = target.pinned_image(workload) {
+        return Some(ResolvedImage { image: image.clone(), platforms: BTreeSet::new() });
+    }
+    if reference.contains('@') {
+        return Some(ResolvedImage { image: reference.clone(), platforms: BTreeSet::new() });
+    }
+    if let Some(known) = record.swarm.as_ref().and_then(|record| record.images.get(reference)) {
+        return Some(known.clone());
+    }
+    // After a change of the leader another agent knows the digest by the service.
+    let service = swarm.services.get(&swarm_service_name(&target.stack.project, name));
+    let service = service.filter(|service| service.label(IMAGE) == Some(reference))?;
+    let image = service.image().filter(|image| image.contains('@'))?;
+    Some(ResolvedImage { image: image.to_owned(), platforms: platforms(service) })
 }
 
 fn platforms(service: &ObservedService) -> BTreeSet<(String, String)> {
@@ -156,7 +168,7 @@ fn provide_one(
     let is_restarted = record.is_some_and(|record| record.restarts.contains_key(name));
     let update = |draft: &mut Draft<'_>, cause: Cause| {
         let WantedService { name, hash: _, spec } = wanted.clone();
-        let mut spec = in_form_of(&found.spec, &spec, &network_names(facts));
+        let mut spec = in_form_of(&found.spec, &spec, &network_names(facts.observed));
         // `docker service update --force` is a restart, and no drift.
         // The Swarm goes on with a paused update if it is another one.
         let forced = found.forced_updates().saturating_add(u64::from(is_paused || is_restarted));
@@ -192,7 +204,8 @@ fn provide_one(
     }
     let is_as_written = written.is_some_and(|it| it.returned == digest(&found.spec));
     if !is_as_written {
-        let fields = differences(&wanted.spec, &found.spec, &network_names(facts), facts.target.mask);
+        let fields =
+            differences(&wanted.spec, &found.spec, &network_names(facts.observed), facts.target.mask);
         let mut cause = None;
         for field in fields {
             let difference = Difference::service(&wanted.name, field.field, field.want, field.found).of(name);
@@ -298,8 +311,6 @@ fn remove(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
         .collect();
     let left = swarm.services.iter().filter(|(name, service)| is_own(service) && !names.contains(*name));
     // Runs go with their CronJob, or when their time has come; Git never had them.
-    let is_run =
-        |service: &ObservedService| [label::CRON, label::HOOK].iter().any(|it| service.label(it).is_some());
     let (runs, leaving): (Vec<_>, Vec<_>) = left.partition(|(_, service)| is_run(service));
     let all = leaving.len() + stack.workloads.len();
     let limit = facts.target.policy.max_prune_percent;
@@ -327,6 +338,11 @@ fn remove(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
         }
         jobs::end(draft, swarm, &workload(name, service), service, &Cause::NotInGit);
     }
+}
+
+/// Whether a service is a run of a CronJob or of a hook.
+pub(super) fn is_run(service: &ObservedService) -> bool {
+    [label::CRON, label::HOOK].iter().any(|it| service.label(it).is_some())
 }
 
 /// Whether a label of the service or of its containers protects it from removal.

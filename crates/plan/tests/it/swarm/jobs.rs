@@ -12,7 +12,10 @@ use driftless_plan::{
     with_runs,
 };
 
-use super::Cluster;
+use super::{
+    Cluster,
+    explain::{differences, rounds},
+};
 
 /// The stack of a file for a Swarm.
 fn rendered(file: &str, text: &str) -> Stack {
@@ -290,6 +293,39 @@ services:
     assert!(!steps.contains(&"update service shop_web".to_owned()), "{steps:?}");
     all.end("shop_migrate", "complete", 0);
     assert_eq!(all.rounds(4), ["update service shop_web"]);
+}
+
+#[test]
+fn dry_run_goes_on_after_the_completion_of_a_job() {
+    let text = "
+services:
+  migrate: {image: 'a:1', restart: 'no'}
+  web:
+    image: web:1
+    depends_on: {migrate: {condition: service_completed_successfully}}
+";
+    let mut all = Jobs::new("compose.yaml", text);
+    all.cluster.stack = all.git.clone();
+    let shown = rounds(&all.cluster).concat();
+    let services: Vec<&String> = shown.iter().filter(|step| step.contains("service")).collect();
+    assert_eq!(
+        services,
+        ["create service shop_migrate from a:1 (missing)", "create service shop_web from web:1 (missing)"]
+    );
+    all.rounds(4);
+    all.end("shop_migrate", "complete", 0);
+    all.rounds(4);
+    assert_eq!(rounds(&all.cluster), Vec::<Vec<String>>::new());
+    // A user has removed the service of a complete Job: its work is done.
+    all.cluster.swarm.services.remove("shop_migrate");
+    all.cluster.swarm.tasks.retain(|_, task| !task.service.contains("migrate"));
+    assert_eq!(differences(&all.cluster), Vec::<String>::new());
+    // Another Job in its place runs once more.
+    all.commit("compose.yaml", &text.replace("a:1", "a:2"));
+    all.cluster.stack = all.git.clone();
+    assert_eq!(differences(&all.cluster), ["service shop_migrate: Missing"]);
+    let shown = rounds(&all.cluster).concat();
+    assert!(shown.contains(&"create service shop_migrate from a:2 (missing)".to_owned()), "{shown:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Applications of a Docker Swarm: services that are created, updated, healed, removed, and left alone.
 
+mod explain;
 mod jobs;
 mod keys;
 
@@ -77,7 +78,7 @@ impl Cluster {
             images: &images,
             mask: &mask,
         };
-        let mut observed = Observed { swarm: Some(Box::new(self.swarm.clone())), ..self.observed.clone() };
+        let mut observed = self.seen();
         with_tasks(&target, &mut observed, &mut self.record);
         note_observed(&mut self.record, &target, &observed, self.now);
         let made = plan(&target, &observed, &self.record, self.now);
@@ -95,6 +96,11 @@ impl Cluster {
         self.run();
         self.now = self.now.after(Duration::from_secs(2));
         made
+    }
+
+    /// The engine as it is observed now.
+    fn seen(&self) -> Observed {
+        Observed { swarm: Some(Box::new(self.swarm.clone())), ..self.observed.clone() }
     }
 
     /// Calls a function with the target of the planner.

@@ -1,9 +1,11 @@
 //! The dry run of `driftless plan`: all rounds that follow if every start succeeds and every image can be pulled.
 
+mod swarm;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    Completion, Condition, HookRecord, Instance, Observed, Record, Role, Timestamp, Workload,
+    Completion, Condition, EngineKind, HookRecord, Instance, Observed, Record, Role, Timestamp, Workload,
 };
 
 use crate::{
@@ -23,6 +25,9 @@ const ROUND: Duration = Duration::from_hours(1);
 /// Applies plan after plan to a copy of the observed state until nothing is left to do. The first plan is what the agent
 /// would do now. A plan that only waits is the last one.
 pub fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, now: Timestamp) -> Vec<Plan> {
+    if target.policy.engine == EngineKind::Swarm {
+        return swarm::rehearse(target, observed, record, now);
+    }
     let mut world = World::new(observed.clone());
     let mut record = record.clone();
     if is_held_by_hooks(target.stack, &record) {

@@ -1,4 +1,4 @@
-//! Requests of users about an application on a Docker Swarm: the output of its tasks, and a restart. `make e2e-swarm`, as root.
+//! Requests of users about an application on a Docker Swarm: the output of its tasks, what differs from Git, and a restart. `make e2e-swarm`, as root.
 
 use std::{
     io::{BufRead, BufReader},
@@ -36,6 +36,7 @@ fn tasks(all: &Deployed, service: &str) -> Vec<String> {
 async fn tasks_of_a_swarm_are_read_and_restarted() {
     let mut all = Deployed::with_files("swarm-ask", true, |image| vec![("compose.yaml", shop(image))]).await;
     output_is_read(&all).await;
+    differences_are_explained(&all).await;
     restarts_once(&mut all).await;
 }
 
@@ -57,6 +58,35 @@ async fn output_is_read(all: &Deployed) {
     assert!(!once.is_empty(), "the output of a task that has ended is kept");
     let later = all.agent.said(&format!("logs {app}/web --since 1s"));
     assert!(later.is_empty(), "{later}");
+}
+
+async fn differences_are_explained(all: &Deployed) {
+    let app = &all.site.app;
+    assert!(all.agent.said(&format!("plan {app}")).contains("nothing to do"));
+    assert_eq!(all.agent.asks(&format!("drift --app {app}")).0, 0);
+    // Changes by hand, which stay as long as the application is suspended.
+    all.agent.said(&format!("suspend {app}"));
+    let (web, term) = (all.service("web"), all.service("term"));
+    all.docker(&["service", "update", "-d", "--env-add", "PASSWORD=s3cret-by-hand", &web]);
+    all.docker(&["service", "rm", &term]);
+    let (code, drift, error) = all.agent.asks(&format!("drift --app {app}"));
+    assert_eq!(code, 1, "{drift}{error}");
+    assert!(drift.contains(&web) && drift.contains(&term) && drift.contains("PASSWORD"), "{drift}");
+    let (code, diff, _) = all.agent.asks(&format!("diff {app}"));
+    assert_eq!(code, 1, "{diff}");
+    let plan = all.agent.said(&format!("plan {app}"));
+    assert!(plan.contains(&format!("create service {term}")), "{plan}");
+    assert!(plan.contains(&format!("update service {web}")), "{plan}");
+    for text in [&drift, &diff, &plan] {
+        assert!(!text.contains("s3cret-by-hand"), "{text}");
+    }
+    all.agent.said(&format!("resume {app}"));
+    let commit = all.site.repository.head();
+    let is_done = |all: &Deployed| all.agent.said(&format!("plan {app}")).contains("nothing to do");
+    all.until("nothing is left to do", is_done).await;
+    assert!(all.names("service").contains(&term));
+    all.agent.settled(&commit).await;
+    assert_eq!(all.agent.asks(&format!("drift --app {app}")).0, 0);
 }
 
 async fn restarts_once(all: &mut Deployed) {

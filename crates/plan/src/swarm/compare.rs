@@ -46,6 +46,13 @@ const SAYS_SOMETHING: &[&str] = &["ContainerSpec.Init", "RestartPolicy.Delay", "
 /// Maps whose names and values are those of users, by the last part of their paths.
 const USER_MAPS: &[&str] = &["Labels", "Options", "Sysctls", "DriverOpts"];
 
+/// Lists with the words of a command. Their order says which word is a secret.
+const COMMANDS: &[&str] = &[
+    "/TaskTemplate/ContainerSpec/Command",
+    "/TaskTemplate/ContainerSpec/Args",
+    "/TaskTemplate/ContainerSpec/Healthcheck/Test",
+];
+
 /// The differences, sorted by field. `ids` gives the names of networks by their ids.
 pub(crate) fn differences(
     want: &Value,
@@ -55,17 +62,35 @@ pub(crate) fn differences(
 ) -> Vec<FieldOfService> {
     let (wanted, seen) = (meaning(want, ids), meaning(found, ids));
     let fields: BTreeSet<&String> = wanted.keys().chain(seen.keys()).collect();
+    let masked = |spec: &Value| meaning(&with_masked_commands(spec, mask), ids);
+    let (masked_want, masked_found) = (masked(want), masked(found));
     let one = |field: &&String| {
-        let (want, found) = (wanted.get(*field), seen.get(*field));
-        if want == found {
+        if wanted.get(*field) == seen.get(*field) {
             return None;
         }
-        let shown = |value: Option<&String>| {
+        let shown = |all: &BTreeMap<String, String>| {
+            let value = all.get(*field);
             value.map_or_else(|| "unset".to_owned(), |value| mask.value(variable(field), value))
         };
-        Some(FieldOfService { field: (*field).clone(), want: shown(want), found: shown(found) })
+        Some(FieldOfService {
+            field: (*field).clone(),
+            want: shown(&masked_want),
+            found: shown(&masked_found),
+        })
     };
     fields.iter().filter_map(one).collect()
+}
+
+/// The specification without the secrets in commands, such as the word after `--password`.
+pub(super) fn with_masked_commands(spec: &Value, mask: &Mask) -> Value {
+    let mut spec = spec.clone();
+    for path in COMMANDS {
+        if let Some(words) = spec.pointer_mut(path).and_then(Value::as_array_mut) {
+            let all: Vec<String> = words.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+            *words = mask.arguments(&all).into_iter().map(Value::from).collect();
+        }
+    }
+    spec
 }
 
 /// All that a specification says, by field. What is left out, and what an engine fills in, is the same.

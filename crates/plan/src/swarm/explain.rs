@@ -9,7 +9,7 @@ use driftless_model::{
 use serde_json::Value;
 
 use super::{
-    compare::{meaning, network_names, variable},
+    compare::{meaning, network_names, variable, with_masked_commands},
     job_tasks::is_of_job,
     services::{is_run, known_image},
     spec::{OWNER, wanted},
@@ -30,13 +30,6 @@ const HASH: &str = "Labels.driftless.spec";
 /// Parts of the paths of fields with text that people write freely. In others, a word is no secret only because it is also
 /// a password.
 const FREE_TEXT: &[&str] = &["Env.", "Labels.", "Args[", "Command[", "Test[", "Options.", "DriverOpts."];
-
-/// Lists with the words of a command. Their order says which word is a secret.
-const COMMANDS: &[&str] = &[
-    "/TaskTemplate/ContainerSpec/Command",
-    "/TaskTemplate/ContainerSpec/Args",
-    "/TaskTemplate/ContainerSpec/Healthcheck/Test",
-];
 
 /// The objects of an application of a Swarm that differ from the target. Sorted by kind and name.
 pub(crate) fn compare_swarm(
@@ -147,13 +140,7 @@ impl Comparison<'_> {
 
     /// The fields of a specification, masked.
     fn shown(&self, spec: &Value) -> BTreeMap<String, String> {
-        let mut spec = spec.clone();
-        for path in COMMANDS {
-            if let Some(words) = spec.pointer_mut(path).and_then(Value::as_array_mut) {
-                let all: Vec<String> = words.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect();
-                *words = self.target.mask.arguments(&all).into_iter().map(Value::from).collect();
-            }
-        }
+        let spec = with_masked_commands(spec, self.target.mask);
         let fields = meaning(&spec, &network_names(self.observed));
         let variables = fields.iter().filter(|(field, _)| field.contains("ContainerSpec.Env."));
         let mask = self

@@ -403,6 +403,17 @@ fn changes_by_hand_are_left_without_self_heal() {
 }
 
 #[test]
+fn secret_in_a_command_by_hand_is_not_shown() {
+    let mut cluster = shop();
+    cluster.settle();
+    cluster.spec("shop_web")["TaskTemplate"]["ContainerSpec"]["Args"] = json!(["--password", "hunter2"]);
+    let made = cluster.round();
+    let fields: Vec<&str> = made.drifts.iter().map(|drift| drift.field.as_str()).collect();
+    assert!(fields.iter().any(|field| field.contains("Args")), "{fields:?}");
+    assert!(!format!("{:?} {:?}", made.drifts, made.waits).contains("hunter2"), "{:?}", made.drifts);
+}
+
+#[test]
 fn restart_by_force_is_no_drift() {
     let mut cluster = shop();
     cluster.settle();

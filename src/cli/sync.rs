@@ -95,6 +95,10 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
 /// Syncs all applications of the agent, and waits for one after the other.
 async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let all: Vec<Application> = client.get("/api/v1/applications?view=summary").await?;
+    if all.is_empty() {
+        print("no applications: `driftless status` says what the agent follows\n")?;
+        return Ok(Verdict::Yes);
+    }
     let mut asked = Vec::new();
     for app in &all {
         let path = application_path(app.name.as_str(), "/sync")?;

@@ -275,12 +275,10 @@ async fn take_over(test: &str, port: u16, front: &str, manifest: impl Fn(u32) ->
         let commit = commit(setting);
         agent.sync().await;
         if setting == 1002 {
-            // Killed while both run.
-            site.until("the next worker to run", |_| {
-                let running = site.of(&worker).iter().filter(|it| it.state() == "running").count();
-                (running == 2).then_some(())
-            })
-            .await;
+            // Killed while both run. The log remembers the start, also where the look at it comes late.
+            let start = format!("action=\"start {}-{worker}-", site.app);
+            let has_started = || (agent.log().matches(&start).count() == 3).then_some(());
+            wait_until("the third worker to run", has_started).await;
             agent.kill9();
             load.hears("zero").await;
             agent.restart().await;

@@ -13,7 +13,11 @@ const LONGEST_NAME: usize = 63;
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Begins a run of a CronJob, outside of its schedule.
-    pub(super) fn create_job(&mut self, from: &WorkloadName, name: &str) -> Result<Answer, RequestError> {
+    pub(super) async fn create_job(
+        &mut self,
+        from: &WorkloadName,
+        name: &str,
+    ) -> Result<Answer, RequestError> {
         let target = self.active_target()?;
         let template = target.stack.workloads.get(from).filter(|workload| workload.schedule().is_some());
         let Some(template) = template else {
@@ -31,10 +35,10 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let Some(workload) = run_of(Subject { name: from, workload: template }, &run, name) else {
             return Err(RequestError::Refused(format!("{from} has no template")));
         };
-        let mut record = self.record.get().clone();
         if target.policy.engine == EngineKind::Swarm {
-            self.must_lead("runs of CronJobs are begun")?;
+            self.led_swarm(&target, "runs of CronJobs are begun").await?;
         }
+        let mut record = self.record.get().clone();
         // A schedule of which nothing is known yet has missed no run.
         let new = || CronRecord { since: self.context.now(), ..CronRecord::default() };
         let known = record.crons.entry(from.clone()).or_insert_with(new);

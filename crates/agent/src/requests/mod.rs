@@ -54,7 +54,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Settings => Ok(self.settings()),
             RequestKind::Adopt => self.adopt().await,
             RequestKind::Restart(name) => self.restart(name).await,
-            RequestKind::CreateJob(from, name) => self.create_job(from, name),
+            RequestKind::CreateJob(from, name) => self.create_job(from, name).await,
             RequestKind::Pause(name) => self.pause(name),
             RequestKind::Unpause(name) => self.unpause(name),
             RequestKind::Scale(scale) => self.scale(scale),

@@ -3,7 +3,7 @@
 
 use driftless_docker::{Docker, ObserveScope};
 use driftless_git::CommitSource;
-use driftless_model::{EngineKind, WorkloadName, swarm_service_name};
+use driftless_model::{EngineKind, ObservedSwarm, WorkloadName, swarm_service_name};
 
 use super::handler::RequestHandler;
 use crate::{
@@ -18,12 +18,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         target: &TargetRevision,
         name: &WorkloadName,
     ) -> Result<Answer, RequestError> {
-        self.must_lead("services are restarted")?;
-        let scope = ObserveScope::of_swarm(&target.stack);
-        let observed = self.observer.docker().observe(self.context.name(), &scope).await?;
+        let swarm = self.led_swarm(target, "services are restarted").await?;
         let full = swarm_service_name(&target.stack.project, name);
-        let service = observed.swarm.as_ref().and_then(|swarm| swarm.services.get(&full));
-        let Some(service) = service else {
+        let Some(service) = swarm.services.get(&full) else {
             let error = format!("{name} has no service yet: `driftless status` says what it waits for");
             return Err(RequestError::Refused(error));
         };
@@ -35,15 +32,27 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.event("RestartRequested", name.as_str(), message);
         Ok(Answer::Accepted)
     }
-}
 
-impl<D, S> RequestHandler<'_, D, S> {
-    /// Refuses what only the agent on the leader does. `what` says it.
-    pub(super) fn must_lead(&self, what: &str) -> Result<(), RequestError> {
-        if self.record.get().swarm.as_ref().is_none_or(|swarm| swarm.leads) {
-            return Ok(());
+    /// The Swarm, if this node leads it: refuses what only the agent on the leader does. `what` says it.
+    pub(super) async fn led_swarm(
+        &self,
+        target: &TargetRevision,
+        what: &str,
+    ) -> Result<Box<ObservedSwarm>, RequestError> {
+        let scope = ObserveScope::of_swarm(&target.stack);
+        let observed = self.observer.docker().observe(self.context.name(), &scope).await?;
+        let Some(swarm) = observed.swarm else {
+            let error = format!("{what} by a manager of the Swarm, and this engine is none");
+            return Err(RequestError::Refused(error));
+        };
+        if swarm.is_leader() {
+            return Ok(swarm);
         }
-        let error = format!("{what} by the agent on the leader of the Swarm: ask that one");
+        let whom = match swarm.leader() {
+            Some(name) => format!("ask the agent on {name}"),
+            None => "no node leads now, so try again soon".to_owned(),
+        };
+        let error = format!("{what} by the agent on the leader of the Swarm: {whom}");
         Err(RequestError::Refused(error))
     }
 }

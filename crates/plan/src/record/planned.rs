@@ -73,8 +73,8 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
     }
 }
 
-/// The deadlines of a workload begin when its turn comes: after the hooks before the sync, after lower waves, and after the
-/// pause of a canary.
+/// The deadlines of a workload begin when its turn comes: after the hooks before the sync, after lower waves, after the pause
+/// of a canary, and once this agent acts.
 fn note_turns(record: &mut Record, plan: &Plan, now: Timestamp) {
     let is_turn = |reason| matches!(reason, WaitReason::Hook | WaitReason::SyncWave | WaitReason::Canary);
     for wait in plan.waits.iter().filter(|wait| is_turn(wait.reason)) {
@@ -84,6 +84,11 @@ fn note_turns(record: &mut Record, plan: &Plan, now: Timestamp) {
         }
         if let Some(job) = record.jobs.get_mut(name).filter(|job| !job.begun) {
             job.started = None;
+        }
+    }
+    if plan.waits.iter().any(|wait| wait.is(WaitReason::Standby)) {
+        for progress in record.progress.values_mut() {
+            progress.at = now;
         }
     }
 }

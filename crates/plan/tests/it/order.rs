@@ -16,33 +16,16 @@ use proptest::prelude::*;
 
 use crate::stage::{NOON, Stage, stack, workload};
 
-fn template(of: &str) -> Job {
-    Job {
-        of: of.into(),
-        cron: None,
-        hook: None,
-        ordinal: 0,
-        completions: Some(1),
-        parallelism: 1,
-        indexed: false,
-        backoff_limit: 0,
-        active_deadline: None,
-        ttl: None,
-        suspended: false,
-        fresh: false,
-    }
-}
-
 fn job(name: &str, image: &str) -> Workload {
     let mut job = workload(image, 1);
     job.container.restart = driftless_model::RestartPolicy::No;
     job.completion = driftless_model::Completion::OnSuccess;
     job.strategy = Rollout::Recreate;
-    Workload { kind: WorkloadKind::Job(template(name)), ..job }
+    Workload { kind: WorkloadKind::Job(Job::once(name.into())), ..job }
 }
 
 fn hook(name: &str, image: &str, phase: HookPhase) -> Workload {
-    let kind = WorkloadKind::Hook { phase, template: template(name) };
+    let kind = WorkloadKind::Hook { phase, template: Job::once(name.into()) };
     Workload { replicas: 0, kind, ..job(name, image) }
 }
 

@@ -257,20 +257,8 @@ fn missing_secret_of_an_old_cron_run_blocks_nothing() {
     let [(now, contents), (before, _)] = [one(Content::file(*b"new")), one(Content::file(*b"old"))];
     let mut wanted = stack("web:1", vec![MountSource::Secret(now.clone())]);
     let mut run = stack("report:1", vec![MountSource::Secret(before)]).workloads.pop_first().unwrap().1;
-    run.kind = WorkloadKind::Job(Job {
-        of: "report-1".into(),
-        cron: Some("report".into()),
-        hook: None,
-        ordinal: 0,
-        completions: Some(1),
-        parallelism: 1,
-        indexed: false,
-        backoff_limit: 0,
-        active_deadline: None,
-        ttl: None,
-        suspended: false,
-        fresh: true,
-    });
+    run.kind =
+        WorkloadKind::Job(Job { cron: Some("report".into()), fresh: true, ..Job::once("report-1".into()) });
     wanted.workloads.insert("report-1".into(), run.clone());
     files.dir.prepare(&wanted, &contents).unwrap();
     assert!(files.dir.path(&now, Visibility::Secret).exists());

@@ -270,16 +270,18 @@ fn suspended_job_runs_when_it_is_resumed() {
     assert_eq!(all.rounds(4), ["stop the tasks of service shop_migrate", "remove service shop_migrate"]);
 }
 
-#[test]
-fn service_waits_for_the_completion_of_a_job() {
-    let text = "
+/// A service that starts once a Job has completed.
+const MIGRATED: &str = "
 services:
   migrate: {image: 'a:1', restart: 'no'}
   web:
     image: web:1
     depends_on: {migrate: {condition: service_completed_successfully}}
 ";
-    let mut all = Jobs::new("compose.yaml", text);
+
+#[test]
+fn service_waits_for_the_completion_of_a_job() {
+    let mut all = Jobs::new("compose.yaml", MIGRATED);
     all.rounds(4);
     assert_eq!(all.services(), ["shop_migrate"]);
     assert!(all.waits().contains("web waits for migrate: it has not completed"));
@@ -288,7 +290,7 @@ services:
     assert_eq!(all.services(), ["shop_migrate", "shop_web"]);
     // Both change: the service is updated after the Job has run again.
     all.cluster.ends.clear();
-    all.commit("compose.yaml", &text.replace(":1", ":2"));
+    all.commit("compose.yaml", &MIGRATED.replace(":1", ":2"));
     let steps = all.rounds(6);
     assert!(!steps.contains(&"update service shop_web".to_owned()), "{steps:?}");
     all.end("shop_migrate", "complete", 0);
@@ -297,14 +299,7 @@ services:
 
 #[test]
 fn dry_run_goes_on_after_the_completion_of_a_job() {
-    let text = "
-services:
-  migrate: {image: 'a:1', restart: 'no'}
-  web:
-    image: web:1
-    depends_on: {migrate: {condition: service_completed_successfully}}
-";
-    let mut all = Jobs::new("compose.yaml", text);
+    let mut all = Jobs::new("compose.yaml", MIGRATED);
     all.cluster.stack = all.git.clone();
     let shown = rounds(&all.cluster).concat();
     let services: Vec<&String> = shown.iter().filter(|step| step.contains("service")).collect();
@@ -321,7 +316,7 @@ services:
     all.cluster.swarm.tasks.retain(|_, task| !task.service.contains("migrate"));
     assert_eq!(differences(&all.cluster), Vec::<String>::new());
     // Another Job in its place runs once more.
-    all.commit("compose.yaml", &text.replace("a:1", "a:2"));
+    all.commit("compose.yaml", &MIGRATED.replace("a:1", "a:2"));
     all.cluster.stack = all.git.clone();
     assert_eq!(differences(&all.cluster), ["service shop_migrate: Missing"]);
     let shown = rounds(&all.cluster).concat();

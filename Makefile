@@ -86,7 +86,7 @@ swarm-conformance: ## Adopt the stacks of tests/e2e/stacks, which `docker stack 
 swarm-proof: ## Lose machines and links of a Swarm of three managers, with an agent on each, and print a table
 	scripts/ensure-docker.sh
 	scripts/test-tools.sh
-	cargo test --locked --test e2e -- --ignored --nocapture --test-threads 1 swarm_managers::
+	cargo test --locked --test e2e -- --ignored --nocapture --test-threads 1 swarm_managers:: swarm_load::
 
 # Needs Docker Compose 2, and minutes. ONLY=a,b runs these projects alone.
 differential: ## Compare every project of tests/e2e/projects with Docker Compose, field by field

@@ -69,11 +69,13 @@ async fn adopt_one(client: &Client, app: &str) -> Result<String, Error> {
     }
     let lines = accepted.adopted.iter().flat_map(|object| object.lines());
     let lines: Vec<String> = lines.map(|line| format!("  {}\n", plain(line))).collect();
-    Ok(format!("{app}: taken over from docker compose\n{}", lines.concat()))
+    Ok(format!("{app}: taken over\n{}", lines.concat()))
 }
 
 fn nothing(app: &str) -> String {
-    format!("{app}: nothing of it was started by docker compose, or all of it was taken over before\n")
+    format!(
+        "{app}: nothing of it was started by docker compose or docker stack, or all of it was taken over before\n"
+    )
 }
 
 /// Adopts every application that has something to adopt, or shows what that would do.
@@ -98,7 +100,7 @@ async fn adopt_all(client: &Client, dry_run: bool, context: &Context<'_>) -> Res
     }
     if results.is_empty() {
         print(
-            "nothing of any application was started by docker compose, or all of it was taken over before\n",
+            "nothing of any application was started by docker compose or docker stack, or all of it was taken over before\n",
         )?;
         return Ok(Verdict::Yes);
     }

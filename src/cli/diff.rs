@@ -12,8 +12,8 @@ use super::{
     context::{Context, Verdict},
     error::Error,
     findings::render_findings,
-    folder::{Folder, FolderApp, docker_host, of_one_host, render_folder},
-    hosts::this_host,
+    folder::{Folder, FolderApp, docker_host, render_folder},
+    hosts::{EngineArg, this_host},
     options::{ServerArgs, TextOrJson},
     output::print,
     report::{
@@ -41,6 +41,10 @@ pub(super) struct DiffArgs {
     /// Address of the Docker Engine, with --dir [default: `DOCKER_HOST`, or the local engine]
     #[arg(long, value_name = "URL", requires = "dir")]
     pub(super) docker_host: Option<String>,
+    /// The engine that runs the applications, with --dir, if the agent's configuration has the key `engine` [default: as
+    /// in driftless.yaml, else docker]
+    #[arg(long, value_enum, value_name = "ENGINE", requires = "dir")]
+    pub(super) engine: Option<EngineArg>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
@@ -80,14 +84,14 @@ async fn at_engine(
     deadline: Deadline,
     context: &Context<'_>,
 ) -> Result<Report, Error> {
-    let Folder { applications, findings } = render_folder(dir, &this_host(), context)?;
+    let Folder { applications, findings } = render_folder(dir, &this_host(args.engine), context)?;
     selection.check(applications.iter().map(|app| app.spec.name.as_str()))?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }
     let applications = applications.into_iter().filter(|app| selection.names(app.spec.name.as_str()));
     let rendered = applications.map(|FolderApp { spec, stack, hosts: _ }| {
-        let stack = stack.ok_or_else(|| "its manifests have errors".to_owned()).and_then(of_one_host);
+        let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
         Rendered { name: spec.name, path: spec.path, stack }
     });
     let host = docker_host(args.docker_host.as_deref(), context);

@@ -7,8 +7,8 @@ use clap::Args;
 use super::{
     context::{Context, Verdict},
     error::Error as CliError,
-    folder::{docker_host, of_one_host},
-    hosts::this_host,
+    folder::docker_host,
+    hosts::{EngineArg, this_host},
     options::ServerArgs,
     report::{
         error::Error,
@@ -75,6 +75,10 @@ pub(super) struct DirectArgs {
     /// Repository to compare with: a folder in a clone, or a URL.
     #[arg(long, value_name = "DIR|URL", requires = "docker")]
     pub(super) repo: Option<String>,
+    /// The engine that runs the applications, if the agent's configuration has the key `engine` [default: as in
+    /// driftless.yaml, else docker]
+    #[arg(long, value_enum, value_name = "ENGINE", requires = "docker")]
+    pub(super) engine: Option<EngineArg>,
     /// State directory of that host's agent, from which containers mount files.
     #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/var/lib/driftless")]
     pub(super) state_dir: PathBuf,
@@ -128,16 +132,16 @@ async fn at_engine(
     let (name, folder) = (place.name(), place.folder(args.report.path.as_deref()));
     let checkout = deadline.limit(place.commit(revision, context)).await??;
     let commit = checkout.commit.clone();
-    let wanted = selection.clone();
+    let (wanted, kind) = (selection.clone(), args.direct.engine);
     let rendering = tokio::task::spawn_blocking(move || {
         let is_wanted = |spec: &AppSpec| wanted.names(spec.name.as_str());
-        let host = this_host().host.unwrap_or_default();
+        let host = this_host(kind).host.unwrap_or_default();
         let source = RenderedFolder {
             files: checkout.files.as_ref(),
             folder: &folder,
             name: &name,
             host: &host,
-            engine: None,
+            engine: kind.map(Into::into),
         };
         render(&source, None, is_wanted, &Rendering::default())
     });
@@ -145,7 +149,7 @@ async fn at_engine(
     selection.check(rendering.applications.iter().map(|app| app.spec.name.as_str()))?;
     let rendered = |RenderedApp { spec, rendered, .. }: RenderedApp| {
         let why = || mistakes(&rendered.findings).unwrap_or_else(|| "it cannot be rendered".to_owned());
-        let stack = rendered.stack.clone().ok_or_else(why).and_then(of_one_host);
+        let stack = rendered.stack.clone().ok_or_else(why);
         Rendered { name: spec.name, path: spec.path, stack }
     };
     let applications = rendering.applications.into_iter().map(rendered).collect();

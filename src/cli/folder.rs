@@ -75,14 +75,6 @@ pub(super) struct RenderOptions<'a> {
     pub(super) files: &'a [String],
 }
 
-/// A stack that can be compared with the containers of one host. An error in words for one of a Swarm.
-pub(super) fn of_one_host(stack: Stack) -> Result<Stack, String> {
-    if stack.swarm.is_empty() {
-        return Ok(stack);
-    }
-    Err("it has `engine: swarm`, and this command does not know a Swarm yet: run `driftless validate`, `driftless preview` or `driftless status`".to_owned())
-}
-
 /// Renders every application of a folder on this disk, for each of the hosts. In a work tree, files that Git ignores are
 /// not read.
 pub(super) fn render_folder(dir: &Path, hosts: &HostArgs, context: &Context<'_>) -> Result<Folder, CliError> {

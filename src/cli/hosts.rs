@@ -138,10 +138,10 @@ fn repository(name: &str, folder: &str, host: &str) -> Option<Repository> {
 }
 
 /// The name of this machine, for commands that compare a folder with its engine.
-pub(super) fn this_host() -> HostArgs {
+pub(super) fn this_host(engine: Option<EngineArg>) -> HostArgs {
     HostArgs {
         host: Some(super::run::hostname()).filter(|name| HostIdentity::is_name(name)),
         all_hosts: false,
-        engine: None,
+        engine,
     }
 }

@@ -15,8 +15,8 @@ use super::{
     context::{Context, Verdict},
     error::{CommandError, Error as CliError},
     findings::{counted, render_findings},
-    folder::{Folder, FolderApp, docker_host, of_one_host, render_folder},
-    hosts::this_host,
+    folder::{Folder, FolderApp, docker_host, render_folder},
+    hosts::{EngineArg, this_host},
     options::{ServerArgs, TextOrJson},
     output::{json, print},
     screen::{Colours, Paint, plain},
@@ -38,6 +38,10 @@ pub(super) struct PlanArgs {
     /// Address of the Docker Engine, with --dir [default: `DOCKER_HOST`, or the local engine]
     #[arg(long, value_name = "URL", requires = "dir")]
     pub(super) docker_host: Option<String>,
+    /// The engine that runs the applications, with --dir, if the agent's configuration has the key `engine` [default: as
+    /// in driftless.yaml, else docker]
+    #[arg(long, value_enum, value_name = "ENGINE", requires = "dir")]
+    pub(super) engine: Option<EngineArg>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
@@ -121,7 +125,7 @@ async fn plan_folder(
     args: &PlanArgs,
     context: &Context<'_>,
 ) -> Result<BTreeMap<AppName, PlanResult>, CliError> {
-    let Folder { applications, findings } = render_folder(dir, &this_host(), context)?;
+    let Folder { applications, findings } = render_folder(dir, &this_host(args.engine), context)?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }
@@ -131,7 +135,7 @@ async fn plan_folder(
     for FolderApp { spec, stack, hosts: _ } in
         applications.into_iter().filter(|app| is_wanted(&app.spec.name))
     {
-        let stack = stack.ok_or_else(|| "its manifests have errors".to_owned()).and_then(of_one_host);
+        let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
         let result = match stack {
             Ok(stack) => PlanResult::Plan(
                 Box::pin(controller::plan_stack(&stack, &host)).await.map_err(Error::Observe)?,
@@ -183,7 +187,7 @@ fn headline(dry_run: &DryRun) -> String {
     let rounds: Vec<_> = rounds.iter().filter(|round| !round.is_empty()).collect();
     let steps: usize = rounds.iter().map(|round| round.len()).sum();
     if !adoption_obstacles.is_empty() && steps == 0 {
-        return "nothing is done: it cannot be adopted from docker compose".to_owned();
+        return "nothing is done: it cannot be adopted".to_owned();
     }
     let adopted = match adoption.len() {
         0 => String::new(),
@@ -200,11 +204,7 @@ fn headline(dry_run: &DryRun) -> String {
 fn details(out: &mut String, dry_run: &DryRun, colours: Colours) {
     let DryRun { suspended: _, rounds, adoption, adoption_obstacles, waits } = dry_run;
     if !adoption.is_empty() {
-        let heading = if adoption_obstacles.is_empty() {
-            "to be adopted from docker compose"
-        } else {
-            "started by docker compose"
-        };
+        let heading = if adoption_obstacles.is_empty() { "to be adopted" } else { "found running" };
         let _ = writeln!(out, "  {}", colours.paint(Paint::Soft, heading));
         for line in adoption.iter().flat_map(|object| object.lines()) {
             let _ = writeln!(out, "    {}", plain(line));

@@ -43,6 +43,8 @@ mod swarm_conformance;
 mod swarm_jobs;
 mod swarm_kubernetes;
 mod swarm_managers;
+// The same Swarm while it updates services under load.
+mod swarm_load;
 // The Swarm in memory against a real one.
 mod swarm_memory;
 mod swarm_requests;

@@ -465,7 +465,7 @@ async fn shared_state(both: &Pair) {
             project: "shop".into(),
             name: "driftless.shop".into(),
             present,
-            state: SharedState { suspended, ..SharedState::default() },
+            state: Box::new(SharedState { suspended, ..SharedState::default() }),
         })
     };
     let present = |observed: &Observed, older: u64| {

@@ -1,13 +1,17 @@
 //! Requests of users about an application on a Docker Swarm: the output of its tasks, what differs from Git, and a restart. `make e2e-swarm`, as root.
 
 use std::{
+    collections::BTreeSet,
     io::{BufRead, BufReader},
     process::Stdio,
 };
 
 use serde_json::Value;
 
-use crate::{harness::wait_until, swarm::Deployed};
+use crate::{
+    harness::{git, wait_until},
+    swarm::Deployed,
+};
 
 /// Passes in which nothing may be written.
 const IDLE: usize = 5;
@@ -77,7 +81,20 @@ async fn differences_are_explained(all: &Deployed) {
     let plan = all.agent.said(&format!("plan {app}"));
     assert!(plan.contains(&format!("create service {term}")), "{plan}");
     assert!(plan.contains(&format!("update service {web}")), "{plan}");
-    for text in [&drift, &diff, &plan] {
+    let alone = compared_without_agent(all);
+    assert_eq!(alone.each_ref().map(|(code, _)| *code), [0, 1, 1], "{alone:?}");
+    let steps = |text: &str| {
+        let lines = text.lines().map(str::trim).filter(|line| line.contains(" service "));
+        // Each mask has a key of its own, and only an agent knows since when a service is missing.
+        lines
+            .map(|line| line.split([' ', '(']).take(3).collect::<Vec<&str>>().join(" "))
+            .collect::<BTreeSet<String>>()
+    };
+    assert_eq!(steps(&alone[0].1), steps(&plan));
+    for text in [&alone[1].1, &alone[2].1] {
+        assert!(text.contains(&web) && text.contains(&term) && text.contains("PASSWORD"), "{text}");
+    }
+    for text in [&drift, &diff, &plan].into_iter().chain(alone.iter().map(|(_, text)| text)) {
         assert!(!text.contains("s3cret-by-hand"), "{text}");
     }
     all.agent.said(&format!("resume {app}"));
@@ -87,6 +104,27 @@ async fn differences_are_explained(all: &Deployed) {
     assert!(all.names("service").contains(&term));
     all.agent.settled(&commit).await;
     assert_eq!(all.agent.asks(&format!("drift --app {app}")).0, 0);
+    let alone = compared_without_agent(all);
+    assert!(alone[0].1.contains("nothing to do"), "{alone:?}");
+    assert_eq!(alone.each_ref().map(|(code, _)| *code), [0, 0, 0], "{alone:?}");
+}
+
+/// Exit code and output of `plan` and `diff` of a folder, and of `drift` of a repository, which ask the manager.
+fn compared_without_agent(all: &Deployed) -> [(i32, String); 3] {
+    let (host, bare) = (all.swarm.engine.host(), all.site.repository.bare.display().to_string());
+    let clone = tempfile::tempdir().unwrap();
+    git(clone.path(), &["clone", "-q", &bare, "."]);
+    let folder = clone.path().display().to_string();
+    let run = |words: &[&str]| {
+        let output = all.agent.command(words).args(["--engine", "swarm"]).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap() + &error)
+    };
+    [
+        run(&["plan", "--dir", &folder, "--docker-host", &host]),
+        run(&["diff", "--dir", &folder, "--docker-host", &host]),
+        run(&["drift", "--docker", &host, "--repo", &bare, "--path", "sites"]),
+    ]
 }
 
 async fn restarts_once(all: &mut Deployed) {
@@ -121,6 +159,9 @@ async fn restarts_once(all: &mut Deployed) {
 
     let commit = all.site.repository.head();
     all.agent.settled(&commit).await;
+    // The Swarm itself writes the end of an update into its service.
+    let is_updated = |name: &str| all.inspect(name)["UpdateStatus"]["State"] == "completed";
+    all.until("the updates have ended", |_| is_updated("web") && is_updated("term")).await;
     let versions = all.versions();
     all.passes(IDLE).await;
     assert_eq!(all.versions(), versions);

@@ -257,7 +257,7 @@ fn plan_is_printed_round_by_round() {
     ]);
     assert_snapshot!(render_plan(&plans, Colours::Off), @r"
     blog: 1 object to adopt, 2 steps in 2 rounds
-      to be adopted from docker compose
+      to be adopted
         container blog-web-1: replaced
           image is blog:1, not blog:2.0.0
       round 1
@@ -266,8 +266,8 @@ fn plan_is_printed_round_by_round() {
         create blog-web-1: its specification is another
       waits: web: another container holds port 80
     mail: error: mail/compose.yaml:3:5: error: unknown key
-    pihole: nothing is done: it cannot be adopted from docker compose
-      started by docker compose
+    pihole: nothing is done: it cannot be adopted
+      found running
         container blog-web-1: replaced
           image is blog:1, not blog:2.0.0
       not adopted: pihole: cannot be adopted
@@ -573,12 +573,15 @@ async fn all_applications_are_adopted_but_the_impossible_ones() {
     };
     assert!(asked().is_empty(), "{:?}", asked());
     let (code, out, _) = run(server, &["adopt", "--all"]).await;
-    assert!(code == 1 && out.starts_with("compose-new: taken over from docker compose\n"), "{out}");
+    assert!(code == 1 && out.starts_with("compose-new: taken over\n"), "{out}");
     assert_eq!(asked(), ["compose-new".into()]);
     let (code, out, _) = run(server, &["adopt", "compose-old", "--dry-run"]).await;
     assert!(code == 1 && out.contains("compose-old-db-1 cannot be adopted"), "{out}");
     let (code, out, _) = run(server, &["adopt", "blog", "--dry-run"]).await;
-    assert!(code == 0 && out.contains("blog: nothing of it was started by docker compose"), "{out}");
+    assert!(
+        code == 0 && out.contains("blog: nothing of it was started by docker compose or docker stack"),
+        "{out}"
+    );
     let (code, _, error) = run(server, &["adopt"]).await;
     assert!(code == 2 && error.contains("<APP>"), "{error}");
     let (code, out, _) = run(server, &["sync", "blog", "--dry-run"]).await;

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_agent::{Against, Answer, RequestKind, Rollback};
+use driftless_agent::{Against, Answer, RequestKind, Rollback, Scale};
 use driftless_clock::Clock;
 use driftless_docker::{Outage, SimulatedSwarm, SwarmWrite};
 use driftless_model::{
@@ -574,6 +574,89 @@ async fn restart_by_request_replaces_the_tasks_once() {
         assert!(all.first().synced_with_tip().await.status.drift.is_empty());
         all.check();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn number_that_a_user_sets_is_that_of_all_managers() {
+    let mut all = Cluster::of(&shop(1, "pause"), 2);
+    all.synced().await;
+    let until = all.first().clock.now().after(Duration::from_hours(1));
+    let scale =
+        |workload: &str, replicas| RequestKind::Scale(Scale { workload: workload.into(), replicas, until });
+    let refused = all.agents[1].refusal(scale("each", 2)).await;
+    assert!(refused.ends_with("a global service runs once on each node"), "{refused}");
+    // Asked of the agent that does not lead.
+    let before = all.writes();
+    all.agents[1].ask(scale("web", 5)).await;
+    let is_scaled = |app: &Application| {
+        let mut waits = app.status.waits.iter();
+        is_settled(app) && waits.any(|wait| wait.reason == "Scaled" && wait.message.contains("scaled to 5"))
+    };
+    for agent in &all.agents {
+        agent.until("all know the number", is_scaled).await;
+    }
+    minutes(10).await;
+    assert_eq!((all.images()["web:1"], all.writes() - before), (5, 1), "{}", all.story());
+    // Neither another leader, nor a start of its agent, nor a commit ends it.
+    all.lead("two");
+    all.agents[1].crash();
+    all.agents[1].begin();
+    all.first().push(&shop(2, "pause")).await;
+    for agent in &all.agents {
+        agent.synced_with_tip().await;
+    }
+    minutes(5).await;
+    assert_eq!(all.images()["web:2"], 5, "{}", all.story());
+    // Set back at the other agent.
+    all.first().ask(RequestKind::ResetScale("web".into())).await;
+    all.whole(2).await;
+    all.agents[1].ask(scale("web", 4)).await;
+    minutes(5).await;
+    assert_eq!(all.images()["web:2"], 4, "{}", all.story());
+    // Its time is over.
+    minutes(60).await;
+    all.whole(2).await;
+    let writes = all.writes();
+    minutes(10).await;
+    assert_eq!(all.writes(), writes, "{}", all.story());
+    for agent in &all.agents {
+        let status = agent.synced_with_tip().await.status.clone();
+        assert!(status.waits.is_empty() && status.drift.is_empty(), "{status:?}");
+    }
+    all.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_of_a_stack_are_adopted_by_request() {
+    let all = Cluster::of(&shop(1, "pause"), 2);
+    all.synced().await;
+    // As `docker stack deploy` makes it.
+    let is_of_agent = |label: &str| label.starts_with("driftless.");
+    all.change("shop_web", |spec| {
+        spec["Labels"].as_object_mut().unwrap().retain(|label, _| !is_of_agent(label));
+    });
+    let has_wait = |app: &Application| {
+        app.status.waits.iter().any(|wait| wait.message.contains("adopt it with `driftless adopt shop`"))
+    };
+    all.first().until("it asks for the adoption", has_wait).await;
+    let (tasks, writes) = (all.images(), all.writes());
+    let refused = all.agents[1].refusal(RequestKind::Adopt).await;
+    assert!(refused.ends_with("ask the agent on one"), "{refused}");
+    for agent in &all.agents {
+        let answer = agent.handle().request("shop".into(), RequestKind::Plan).await.unwrap();
+        let Answer::Plan(plan) = answer else { panic!("no plan") };
+        assert_eq!(plan.adoption, ["service shop_web"]);
+        assert!(plan.rounds.concat().concat().contains("update service shop_web"), "{plan:?}");
+    }
+    let answer = all.first().handle().request("shop".into(), RequestKind::Adopt).await.unwrap();
+    assert!(matches!(&answer, Answer::Adopted(adopted) if adopted == &["service shop_web"]), "{answer:?}");
+    all.synced().await;
+    minutes(5).await;
+    assert_eq!((all.images(), all.writes()), (tasks, writes + 1), "{}", all.story());
+    assert_eq!(all.service("shop_web")["Spec"]["Labels"]["driftless.agent"], "swarm");
+    let answer = all.first().handle().request("shop".into(), RequestKind::Adopt).await.unwrap();
+    assert!(matches!(&answer, Answer::Adopted(adopted) if adopted.is_empty()), "{answer:?}");
+    all.check();
 }
 
 #[tokio::test(start_paused = true)]

@@ -347,7 +347,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             }
             // The state stays this agent's own until the Swarm has it.
             Err(error) => {
-                tracing::warn!(app = %self.context.name(), error = chain(&error), "could not share pins, suspensions and the applied commit with the agents on other managers; trying again");
+                tracing::warn!(app = %self.context.name(), error = chain(&error), "could not share pins, suspensions, numbers of tasks and the applied commit with the agents on other managers; trying again");
                 Ok(Agreed::Unshared)
             }
         }

@@ -1,13 +1,15 @@
-//! The state of an application that the agents on all managers of a Swarm have in common: its pin, its suspension, the
-//! updates that failed, and the revision that was last applied. It is in the label of a Swarm config, so it outlives each of
+//! The state of an application that the agents on all managers of a Swarm have in common: its pin, its suspension, the numbers of
+//! tasks that users set, the updates that failed, and the revision that was last applied. It is in the label of a Swarm config, so it outlives each of
 //! the nodes.
 //!
 //! Each agent remembers the state that all last agreed on. A change by its own users since then goes to the Swarm, and a change
 //! in the Swarm becomes its own.
 
+use std::collections::BTreeMap;
+
 use driftless_model::{
-    AppName, AppliedRevision, EventKind, Observed, ObservedSwarm, Outcome, Pin, REVISION_ELSEWHERE,
-    SharedState, SwarmRecord, digest_hex,
+    AppName, AppliedRevision, EventKind, Observed, ObservedSwarm, Outcome, Pin, REVISION_ELSEWHERE, Record,
+    ScaleOverride, SharedState, SwarmRecord, WorkloadName, digest_hex,
 };
 use driftless_plan::SwarmAction;
 use driftless_store as store;
@@ -35,7 +37,7 @@ pub(crate) fn agree(
     let Some(swarm) = observed.swarm.as_deref().filter(|_| !target.stack.workloads.is_empty()) else {
         return Ok(Agreement::Reached);
     };
-    let own = own_state(context, target, swarm, record.get().swarm.as_deref())?;
+    let own = own_state(context, target, swarm, record.get())?;
     let agreed = record.get().swarm.as_ref().map(|kept| kept.shared.clone()).unwrap_or_default();
     let present = swarm.shared.as_ref();
     let found = present.and_then(|present| present.state.clone());
@@ -55,7 +57,7 @@ pub(crate) fn agree(
             project: target.stack.project.clone(),
             name: config_name(context.name()),
             present: present.map(|present| (present.id.clone(), present.version)),
-            state: merged.clone(),
+            state: Box::new(merged.clone()),
         };
         return Ok(Agreement::Share(Box::new(action), Box::new(merged)));
     }
@@ -78,8 +80,9 @@ fn own_state(
     context: &AppContext,
     target: &TargetRevision,
     swarm: &ObservedSwarm,
-    kept: Option<&SwarmRecord>,
+    record: &Record,
 ) -> Result<SharedState, store::Error> {
+    let kept = record.swarm.as_deref();
     let pin = context.store().pin(context.name())?;
     let services = kept.into_iter().flat_map(|kept| &kept.services);
     Ok(SharedState {
@@ -90,7 +93,20 @@ fn own_state(
             .filter_map(|(name, written)| Some((name.clone(), written.failed.clone()?)))
             .collect(),
         applied: applied(context, target, swarm, kept),
+        scales: scales(context, target, record),
     })
+}
+
+/// The numbers of tasks that users set, also those of workloads that this agent does not know, as its fetch may be older.
+fn scales(
+    context: &AppContext,
+    target: &TargetRevision,
+    record: &Record,
+) -> BTreeMap<WorkloadName, ScaleOverride> {
+    let agreed = record.swarm.iter().flat_map(|kept| &kept.shared.scales);
+    let unknown = agreed
+        .filter(|(name, scale)| !target.stack.workloads.contains_key(*name) && scale.until > context.now());
+    unknown.chain(&record.scales).map(|(name, scale)| (name.clone(), scale.clone())).collect()
 }
 
 /// The revision that the agents have applied, including the one that this agent is about to apply.
@@ -142,6 +158,13 @@ fn take(context: &AppContext, shared: &SharedState, record: &mut StoredRecord) -
                 event("RolledBack", &message);
             }
         }
+    }
+    if record.get().scales != shared.scales {
+        let record = record.get_mut();
+        // What follows is no drift.
+        record.settled = None;
+        record.scales.clone_from(&shared.scales);
+        event("Scaled", "the agent on another manager of the Swarm was asked for other numbers of tasks");
     }
     let kept = record.get_mut().swarm.get_or_insert_default();
     for (service, written) in &mut kept.services {

@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AgentId, CommitId, ContentId, Pin, Port, StackHash, Timestamp, WorkloadName};
-use crate::defaults::is_default;
+use super::{AgentId, CommitId, ContentId, Pin, Port, ScaleOverride, StackHash, Timestamp, WorkloadName};
+use crate::{defaults::is_default, label};
 
 /// The kind of engine that runs an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -258,6 +258,13 @@ impl ObservedService {
         self.spec.get("Labels")?.get(name)?.as_str()
     }
 
+    /// Whether `docker stack deploy` created it for this project, and no agent has it.
+    pub fn is_of_stack(&self, project: &str) -> bool {
+        self.label(STACK_NAMESPACE) == Some(project)
+            && self.label(label::AGENT).is_none()
+            && self.label(label::APPLICATION).is_none()
+    }
+
     /// The number of restarts that somebody asked for without another change.
     pub fn forced_updates(&self) -> u64 {
         let number = self.spec.pointer("/TaskTemplate/ForceUpdate").and_then(Value::as_u64);
@@ -348,6 +355,9 @@ pub struct SharedState {
     /// The revision that the agent on the leader last applied, if the Swarm has several managers.
     #[serde(skip_serializing_if = "is_default")]
     pub applied: Option<AppliedRevision>,
+    /// Numbers of tasks that users set for a time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub scales: BTreeMap<WorkloadName, ScaleOverride>,
 }
 
 /// A revision that an agent of a Swarm applies or has applied, for the agents on the other managers.
@@ -374,6 +384,7 @@ impl SharedState {
             pin: pick(self.pin, &agreed.pin, &found.pin),
             failed: pick(self.failed, &agreed.failed, &found.failed),
             applied: pick(self.applied, &agreed.applied, &found.applied),
+            scales: pick(self.scales, &agreed.scales, &found.scales),
         }
     }
 }
@@ -398,6 +409,9 @@ pub struct SwarmRecord {
     /// the restart has begun.
     #[serde(skip_serializing_if = "is_default")]
     pub restarts: BTreeMap<WorkloadName, u64>,
+    /// The workloads whose services of `docker stack deploy` a user has asked to adopt.
+    #[serde(skip_serializing_if = "is_default")]
+    pub adopts: BTreeSet<WorkloadName>,
     /// Whether this agent's node led the managers when it was last asked. Not stored: after a start nobody knows.
     #[serde(skip)]
     pub leads: bool,

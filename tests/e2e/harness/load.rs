@@ -149,7 +149,7 @@ async fn client(address: SocketAddr, is_kept: bool, shared: Arc<Shared>) {
 }
 
 /// One request. Returns the body of the answer.
-async fn request(
+pub async fn request(
     address: SocketAddr,
     is_kept: bool,
     connection: &mut Option<TcpStream>,

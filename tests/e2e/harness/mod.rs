@@ -32,7 +32,7 @@ pub use compose::{Compose, Leftovers};
 pub use docker::{Container, Docker};
 pub use engine::Engine;
 pub use git::{GitServer, Repository, git};
-pub use load::Load;
+pub use load::{Load, request};
 pub use managers::{Managers, Node};
 pub use podman::Podman;
 pub use proxy::Counting;

@@ -3,7 +3,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{Actor, Adopt, EventKind, Observed, Record};
+use driftless_model::{Actor, Adopt, EngineKind, EventKind, Observed, Record};
 use driftless_plan as plan;
 use driftless_plan::{Claim, Claimed, Target};
 
@@ -19,6 +19,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         if target.policy.adopt == Adopt::Never {
             let text = format!("`adopt` is `never` for {name}: allow it in the agent's configuration");
             return Err(RequestError::Refused(text));
+        }
+        if target.policy.engine == EngineKind::Swarm {
+            return self.adopt_services(&target).await;
         }
         let scope = crate::observe::observe_scope(&target.stack, &target.images, self.record.get());
         let mut observed = self.observer.docker().observe(name, &scope).await?;

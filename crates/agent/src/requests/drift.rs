@@ -8,7 +8,7 @@ use std::{
 
 use driftless_clock::Clock;
 use driftless_config::DockerHost;
-use driftless_docker::{Docker, Engine, EngineOptions, RegistryLogins};
+use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{
@@ -23,7 +23,7 @@ use driftless_report::Context;
 use super::handler::RequestHandler;
 use crate::request::{Against, Inspection, RequestError};
 use crate::{
-    Error, error::chain, observe::observe_scope, random::random_key, revisions::policy_now,
+    Error, error::chain, observe::observe_scope, random::random_key, revisions::policy_now, swarm,
     target_revision::stack_with_runs,
 };
 
@@ -72,7 +72,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             }
         };
         if is_swarm && observed.swarm.is_none() {
-            app.error = Some(format!("{name} has `engine: swarm`, and the engine is no manager of a Swarm"));
+            app.error = Some(no_manager(name));
             return Ok(Inspection { app, unmanaged: BTreeSet::new() });
         }
         self.observer.add_scans(&mut observed);
@@ -200,14 +200,19 @@ impl Inspector {
         Ok(Self { engine, clock, mask: Mask::new(random_key()) })
     }
 
-    /// Compares one rendered application with its containers. They may belong to any agent.
+    /// Compares one rendered application with its containers, which may belong to any agent, or with its services of a Swarm.
     pub async fn inspect(&self, stack: &Stack, path: &str, context: Context<'_>) -> Inspection {
         let mut app = report::application(&stack.app, path);
         // No label says which containers of Docker Compose an agent has adopted. They are compared as if it had
         // adopted all of them, with a note.
-        let policy = Policy { adopt: Adopt::Auto, ..Policy::default() };
+        let policy = Policy { adopt: Adopt::Auto, ..swarm::default_policy(stack) };
+        let is_swarm = policy.engine == EngineKind::Swarm;
         let images = BTreeMap::new();
-        let scope = observe_scope(stack, &images, &Record::default());
+        let scope = if is_swarm {
+            ObserveScope::of_swarm(stack)
+        } else {
+            observe_scope(stack, &images, &Record::default())
+        };
         let mut observed = match self.engine.observe(&stack.app, &scope).await {
             Ok(observed) => observed,
             Err(error) => {
@@ -215,13 +220,20 @@ impl Inspector {
                 return Inspection { app, unmanaged: BTreeSet::new() };
             }
         };
-        let agent = owner(&observed);
+        if is_swarm && observed.swarm.is_none() {
+            app.error = Some(no_manager(&stack.app));
+            return Inspection { app, unmanaged: BTreeSet::new() };
+        }
+        let (agent, mut record) = (owner(&observed), Record::default());
+        let completed = swarm::completed_stack(stack, &observed, &mut record, self.clock.now());
+        let stack = completed.as_deref().unwrap_or(stack);
         let mask = self.mask.with_stacks([stack]);
         let hashes = &StackHashes::of(stack);
         let (agent, policy, images, mask) = (&agent, &policy, &images, &mask);
         let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
         // In an application that has reached its stack, each difference is drift, and drift has a time.
-        let mut record = Record { settled: Some(hashes.stack.clone()), ..Record::default() };
+        record.settled = Some(hashes.stack.clone());
+        plan::with_tasks(&target, &mut observed, &mut record);
         match plan::adopt(&mut record, &target, &observed) {
             Ok(claims) if claims.is_empty() => {}
             Ok(claims) => {
@@ -251,6 +263,11 @@ impl Inspector {
     pub async fn applications(&self) -> Result<BTreeSet<AppName>, Error> {
         self.engine.applications().await.map_err(Error::Docker)
     }
+}
+
+/// The error of an application of a Swarm, where the engine has none or is a worker.
+fn no_manager(app: &AppName) -> String {
+    format!("{app} has `engine: swarm`, and the engine is no manager of a Swarm")
 }
 
 /// Says which objects are compared although no label says that an agent has them.

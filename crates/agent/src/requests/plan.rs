@@ -6,11 +6,11 @@ use driftless_clock::Clock;
 use driftless_config::DockerHost;
 use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
 use driftless_git::CommitSource;
-use driftless_model::{AgentId, Cause, Mask, Observed, Policy, Record, Stack, StackHashes};
+use driftless_model::{AgentId, Cause, EngineKind, Mask, Observed, Record, Stack, StackHashes};
 use driftless_plan as plan;
 use driftless_plan::Target;
 
-use super::{adopt::adopt_in_dry_run, handler::RequestHandler};
+use super::{adopt::adopt_in_dry_run, handler::RequestHandler, swarm::adopt_services_in_dry_run};
 use crate::{
     Error,
     random::random_key,
@@ -88,16 +88,19 @@ pub async fn plan_stack(stack: &Stack, host: &DockerHost) -> Result<DryRun, Erro
         clock,
     })
     .map_err(Error::Docker)?;
-    let observed = engine.observe(&stack.app, &ObserveScope::of(stack)).await.map_err(Error::Docker)?;
+    let mut observed = engine.observe(&stack.app, &ObserveScope::of(stack)).await.map_err(Error::Docker)?;
+    let (policy, mut record) = (swarm::default_policy(stack), Record::default());
+    let completed = swarm::completed_stack(stack, &observed, &mut record, clock.now());
+    let stack = completed.as_deref().unwrap_or(stack);
     // If an agent runs this application, its next steps are planned.
     let agent = observed.instances.values().map(|instance| instance.agent.clone()).next().unwrap_or(nobody);
-    let (policy, images) = (Policy::default(), BTreeMap::new());
+    let images = BTreeMap::new();
     let mask = Mask::new(random_key()).with_stacks([stack]);
     let hashes = &StackHashes::of(stack);
     let (agent, policy, images, mask) = (&agent, &policy, &images, &mask);
     let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
-    let mut record = Record::default();
     plan::suppose_delivered(&mut record, &target, &observed.instances);
+    plan::with_tasks(&target, &mut observed, &mut record);
     Ok(dry_run(&target, &observed, &record, clock))
 }
 
@@ -106,7 +109,10 @@ fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, clock: Clo
     plan::merge_adopted(&mut observed, &record, target.agent);
     // The waits of this moment, before anything is adopted.
     let first = plan::plan(target, &observed, &record, clock.now());
-    let (adoption, adoption_obstacles) = adopt_in_dry_run(target, &mut observed, &mut record);
+    let (adoption, adoption_obstacles) = match target.policy.engine {
+        EngineKind::Docker => adopt_in_dry_run(target, &mut observed, &mut record),
+        EngineKind::Swarm => adopt_services_in_dry_run(target, &observed, &mut record),
+    };
     let plans = plan::dry_run(target, &observed, &record, clock.now());
     // The waits of this moment, then those that are left at the end.
     let left = plans.last().into_iter().flat_map(|plan| &plan.waits);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Kind, MOST_REPLICAS, ScaleOverride, Stack, Workload, WorkloadName, check, is_helper_image,
+    Kind, MOST_REPLICAS, ScaleOverride, Stack, SwarmMode, Workload, WorkloadName, check, is_helper_image,
 };
 
 use super::handler::RequestHandler;
@@ -70,8 +70,11 @@ impl<D, S> RequestHandler<'_, D, S> {
                 None => format!("{app} has no workload `{name}`"),
             }));
         };
+        let is_global = target.stack.swarm.get(name).is_some_and(|service| service.mode == SwarmMode::Global);
         let reason = if let Some(reason) = obstacle(workload, object) {
             Some(reason.to_owned())
+        } else if is_global {
+            Some("a global service runs once on each node".to_owned())
         } else if replicas > MOST_REPLICAS {
             Some(format!("more than {MOST_REPLICAS} instances are not supported on one host"))
         } else {

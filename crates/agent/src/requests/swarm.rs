@@ -3,7 +3,9 @@
 
 use driftless_docker::{Docker, ObserveScope};
 use driftless_git::CommitSource;
-use driftless_model::{EngineKind, ObservedSwarm, WorkloadName, swarm_service_name};
+use driftless_model::{Adopt, EngineKind, Observed, ObservedSwarm, Record, WorkloadName, swarm_service_name};
+use driftless_plan as plan;
+use driftless_plan::Target;
 
 use super::handler::RequestHandler;
 use crate::{
@@ -31,6 +33,21 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let message = "the tasks of its service are to be replaced, as `update_config` allows";
         self.event("RestartRequested", name.as_str(), message);
         Ok(Answer::Accepted)
+    }
+
+    /// Adopts the services that `docker stack deploy` created for this project.
+    pub(super) async fn adopt_services(&mut self, target: &TargetRevision) -> Result<Answer, RequestError> {
+        let swarm = self.led_swarm(target, "services are adopted").await?;
+        let found = plan::adoptable_services(&target.stack, &swarm);
+        if !found.is_empty() {
+            let mut record = self.record.get().clone();
+            record.swarm.get_or_insert_default().adopts.extend(found.keys().cloned());
+            self.accept(record)?;
+        }
+        for name in found.values() {
+            self.event("Adopted", name, "adopted from `docker stack deploy`, by its next update");
+        }
+        Ok(Answer::Adopted(found.values().map(|name| format!("service {name}")).collect()))
     }
 
     /// The Swarm, if this node leads it: refuses what only the agent on the leader does. `what` says it.
@@ -67,17 +84,27 @@ impl<D, S> RequestHandler<'_, D, S> {
     }
 }
 
+/// Adopts services in a copy of the record. Returns them, and the obstacles because of which none of them would be adopted.
+pub(super) fn adopt_services_in_dry_run(
+    target: &Target<'_>,
+    observed: &Observed,
+    record: &mut Record,
+) -> (Vec<String>, Vec<String>) {
+    let Some(swarm) = observed.swarm.as_deref() else { return (Vec::new(), Vec::new()) };
+    let found = plan::adoptable_services(target.stack, swarm);
+    let sentences: Vec<String> = found.values().map(|name| format!("service {name}")).collect();
+    if target.policy.adopt == Adopt::Never && !sentences.is_empty() {
+        return (sentences, vec!["the policy `adopt` is `never`".to_owned()]);
+    }
+    record.swarm.get_or_insert_default().adopts.extend(found.into_keys());
+    (sentences, Vec::new())
+}
+
 /// The answer to a request that a Swarm does not have. `None`: it has it.
 fn advice(kind: &RequestKind) -> Option<&'static str> {
     match kind {
-        RequestKind::Scale(_) | RequestKind::ResetScale(_) => {
-            Some("services of a Swarm are not scaled by request yet: change `deploy.replicas` in Git")
-        }
         RequestKind::DeleteInstance(_) => Some(
             "single tasks of a Swarm are not deleted by request: `driftless rollout restart` replaces all of a service",
-        ),
-        RequestKind::Adopt => Some(
-            "services of a Swarm are not adopted by request yet: set `adopt: auto`, which adopts those of `docker stack deploy`",
         ),
         RequestKind::Pause(_) | RequestKind::Unpause(_) => Some(
             "rollouts of a Swarm are not paused by request: set `deploy.update_config` in Git, or run `driftless suspend`",
@@ -89,7 +116,10 @@ fn advice(kind: &RequestKind) -> Option<&'static str> {
             "registries are not asked for newer images with `engine: swarm` yet: write the new tag to Git",
         ),
         RequestKind::CreateJob(..)
+        | RequestKind::Adopt
         | RequestKind::Restart(_)
+        | RequestKind::Scale(_)
+        | RequestKind::ResetScale(_)
         | RequestKind::Sync
         | RequestKind::AcceptRewrite
         | RequestKind::Prune

@@ -31,7 +31,7 @@ mod repair;
 mod replace;
 mod resources;
 mod rollout;
-mod scaled;
+pub(crate) mod scaled;
 mod stateful_order;
 mod teardown;
 mod unknown_ends;

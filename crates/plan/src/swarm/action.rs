@@ -55,7 +55,7 @@ pub enum SwarmAction {
         name: String,
         /// Its id and version. `None`: there is none yet.
         present: Option<(String, u64)>,
-        state: SharedState,
+        state: Box<SharedState>,
     },
 }
 

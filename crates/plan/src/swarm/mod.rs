@@ -20,6 +20,7 @@ mod tasks;
 pub use action::{SwarmAction, SwarmResult};
 pub(crate) use explain::compare_swarm;
 pub(crate) use job_tasks::count as count_swarm_job;
+pub use ownership::adoptable_services;
 pub use runs::follow_runs;
 pub(crate) use spec::hash_of as swarm_hash_of;
 pub(crate) use tasks::note_executed as note_swarm_executed;
@@ -32,7 +33,7 @@ use driftless_model::{EngineKind, FilesystemDrift, ObservedSwarm, Policy, SpecHa
 use crate::{
     action::Action,
     cause::Cause,
-    decide::{cron, waves},
+    decide::{cron, scaled, waves},
     draft::{Draft, heal::Difference},
     facts::Facts,
     steps::Plan,
@@ -68,6 +69,7 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
         remove_networks(&mut draft);
     }
     waves::remark(&mut draft);
+    scaled::remark(&mut draft);
     if swarm.is_leader() {
         cron::look_ahead(&mut draft);
     }

@@ -1,12 +1,26 @@
 //! Services that the agent may change: its own, and those of a stack that it may adopt.
 
-use driftless_model::{Adopt, ObservedService, STACK_NAMESPACE, WorkloadName, label};
+use std::collections::BTreeMap;
+
+use driftless_model::{
+    Adopt, ObservedService, ObservedSwarm, Stack, WorkloadName, label, swarm_service_name,
+};
 
 use super::spec::OWNER;
 use crate::{
     draft::Draft,
     wait::{Wait, WaitObject, WaitReason},
 };
+
+/// The services that `docker stack deploy` created for the project of a stack, by their workloads. Those of Jobs are not among
+/// them: an update would run a Job once more.
+pub fn adoptable_services(stack: &Stack, swarm: &ObservedSwarm) -> BTreeMap<WorkloadName, String> {
+    let workloads = stack.workloads.iter().filter(|(_, workload)| workload.job_or_template().is_none());
+    let named = workloads.map(|(name, _)| (name.clone(), swarm_service_name(&stack.project, name)));
+    named
+        .filter(|(_, full)| swarm.services.get(full).is_some_and(|found| found.is_of_stack(&stack.project)))
+        .collect()
+}
 
 /// Whether the agent may change a service. Says why not.
 pub(super) fn is_own(draft: &mut Draft<'_>, name: &WorkloadName, found: &ObservedService) -> bool {
@@ -23,13 +37,22 @@ pub(super) fn is_own(draft: &mut Draft<'_>, name: &WorkloadName, found: &Observe
         }
         None => {}
     }
-    let is_of_stack = found.label(STACK_NAMESPACE) == Some(target.stack.project.as_str());
-    if is_of_stack && target.policy.adopt == Adopt::Auto {
-        return true;
-    }
-    let by = if is_of_stack { "docker stack" } else { "somebody else" };
-    let sentence =
-        format!("has a service of {by}: set `adopt: auto` to adopt the services of a stack, or remove it");
+    let record = draft.facts.record.swarm.as_ref();
+    let is_asked_for = record.is_some_and(|record| record.adopts.contains(name));
+    let sentence = match (found.is_of_stack(&target.stack.project), target.policy.adopt) {
+        (true, Adopt::Auto) => return true,
+        (true, Adopt::Ask) if is_asked_for => return true,
+        (true, Adopt::Ask) => format!(
+            "has a service of `docker stack deploy`: adopt it with `driftless adopt {}`, set `adopt: auto`, or remove it",
+            target.stack.app
+        ),
+        (true, Adopt::Never) => {
+            "has a service of `docker stack deploy`, and `adopt` is `never`: remove it, or give the project another `name`".to_owned()
+        }
+        (false, _) => {
+            "has a service that somebody else created: remove it, or give the project another `name`".to_owned()
+        }
+    };
     draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::NotAdopted, sentence));
     false
 }

@@ -57,10 +57,15 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     let is_settled = record.settled.as_ref() == Some(&target.hashes.stack);
     let kept = record.swarm.get_or_insert_default();
     kept.images.retain(|image, _| target.stack.images().any(|it| it == image));
-    // Another leader has not heard of the request. Done when this node leads again, it would surprise.
+    // Another leader has not heard of these requests. Done when this node leads again, they would surprise.
     if swarm.leader().is_some() && !swarm.is_leader() {
         kept.restarts.clear();
+        kept.adopts.clear();
     }
+    kept.adopts.retain(|name| {
+        let service = swarm.services.get(&swarm_service_name(&target.stack.project, name));
+        service.is_some_and(|service| service.is_of_stack(&target.stack.project))
+    });
     kept.restarts.retain(|name, before| {
         let service = swarm.services.get(&swarm_service_name(&target.stack.project, name));
         service.is_some_and(|service| service.forced_updates() == *before)

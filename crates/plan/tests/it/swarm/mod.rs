@@ -485,7 +485,16 @@ fn services_and_networks_of_others_are_left_alone() {
         cluster.round();
     }
     assert_eq!(cluster.swarm.services["shop_web"], theirs);
-    assert!(cluster.waits().contains("set `adopt: auto`"));
+    assert!(cluster.waits().contains("adopt it with `driftless adopt shop`, set `adopt: auto`"));
+    cluster.record.swarm.get_or_insert_default().adopts.insert("web".into());
+    cluster.policy.adopt = Adopt::Never;
+    cluster.round();
+    assert_eq!(cluster.swarm.services["shop_web"], theirs);
+    assert!(cluster.waits().contains("`adopt` is `never`"));
+    cluster.policy.adopt = Adopt::Ask;
+    assert_eq!(cluster.settle(), ["update service shop_web"]);
+    assert!(cluster.record.swarm.as_ref().is_some_and(|kept| kept.adopts.is_empty()));
+    cluster.swarm.services.insert("shop_web".to_owned(), theirs.clone());
     cluster.policy.adopt = Adopt::Auto;
     assert_eq!(cluster.settle(), ["update service shop_web"]);
     // A service of the application without our labels is not removed either.

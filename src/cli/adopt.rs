@@ -1,4 +1,4 @@
-//! `driftless adopt`: adopts the containers that Docker Compose started.
+//! `driftless adopt`: adopts the containers that Docker Compose started, or the services of `docker stack deploy`.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +24,8 @@ use driftless_web::Accepted;
 /// Containers that are equal to Git keep running; containers that differ are replaced, as by a commit. Run it with
 /// `--dry-run` first to see both, field by field. If one container cannot be adopted, none of the application is, and the
 /// reason is printed. With `--all`, an application that cannot be adopted does not keep the others from it.
+///
+/// With `engine: swarm`, the services of `docker stack deploy` are adopted: ask the agent on the leader.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +35,7 @@ pub(super) struct AdoptArgs {
     /// Name of the application.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub(super) app: Option<String>,
-    /// All applications of which docker compose has started something.
+    /// All applications of which docker compose or docker stack has started something.
     #[arg(long)]
     pub(super) all: bool,
     /// Show what would be adopted and changed, and do nothing.

@@ -182,7 +182,7 @@ async fn files_changed_in_adopted_containers_are_reported() {
     let scene = Scene::start("adopt-files", compose, "ask");
     let mut agent = scene.site.agent().await;
     scene.waits_for_a_word(&agent).await;
-    agent.act_on_page("adopt", "The objects of Docker Compose were adopted.").await;
+    agent.act_on_page("adopt", "The objects that it found running were adopted.").await;
     agent.settled(&scene.site.repository.head()).await;
     let before = scene.ids();
     let files = |application: &Application| {

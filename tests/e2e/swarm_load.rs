@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const OURS: &str = "shop";
 const BARE: &str = "bare";
 
-/// How a service is published.
+/// The way in which a service is published.
 #[derive(Clone, Copy)]
 enum Publication {
     /// On each machine by its own task.

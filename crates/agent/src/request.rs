@@ -257,10 +257,10 @@ pub struct DryRun {
     pub suspended: bool,
     /// The rounds that would follow, each a list of steps with their causes.
     pub rounds: Vec<Vec<String>>,
-    /// The objects of Docker Compose that would be adopted first, and how they differ.
+    /// The objects of Docker Compose that would be adopted first, and how they differ; or the services of `docker stack deploy`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adoption: Vec<String>,
-    /// Why the objects of Docker Compose would not be adopted. Empty if they would be.
+    /// Why these objects would not be adopted. Empty if they would be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adoption_obstacles: Vec<String>,
     /// Why something would not be done, each reason once.

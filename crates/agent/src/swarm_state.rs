@@ -161,7 +161,7 @@ fn take(context: &AppContext, shared: &SharedState, record: &mut StoredRecord) -
     }
     if record.get().scales != shared.scales {
         let record = record.get_mut();
-        // What follows is no drift.
+        // The changes that follow are no drift.
         record.settled = None;
         record.scales.clone_from(&shared.scales);
         event("Scaled", "the agent on another manager of the Swarm was asked for other numbers of tasks");

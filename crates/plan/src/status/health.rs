@@ -61,7 +61,7 @@ pub(crate) fn health(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'
         return WorkloadHealth::new(HealthStatus::Progressing, reason, counted);
     }
     if counts.all.iter().any(|it| it.is_running()) {
-        // What runs may be what another agent wants.
+        // Another agent may want exactly the instances that run.
         if let Some(wait) = inputs.plan.waits.iter().find(|it| it.is(WaitReason::Standby)) {
             return with(HealthStatus::Progressing, wait);
         }

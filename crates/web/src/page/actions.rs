@@ -182,8 +182,8 @@ impl Action {
                  another reference, or the registry has newer ones and you ask again."
             }
             Self::Adopt => {
-                "The agent takes over the containers, networks and volumes that Docker Compose created. Those that are as \
-                 in Git keep running; others are replaced."
+                "The agent takes over the containers, networks and volumes that Docker Compose created, or the services \
+                 of `docker stack deploy`. Those that are as in Git keep running; others are replaced."
             }
             Self::Prune => {
                 "The newest commit drops many workloads at once, so the agent has kept them. Confirming removes their \
@@ -224,7 +224,7 @@ impl Action {
             Self::ResetScale => "The number of instances in Git counts again.",
             Self::Heal => "The drift is undone once.",
             Self::UpdateImages => "The newer images are being deployed.",
-            Self::Adopt => "The objects of Docker Compose were adopted.",
+            Self::Adopt => "The objects that it found running were adopted.",
             Self::Prune => "The removal was confirmed.",
             Self::AcceptRewrite => "The rewritten history was accepted.",
             Self::Retry => "The commit is tried once more.",

@@ -58,9 +58,10 @@ impl Error {
         if let Self::Findings(findings) = self {
             screen.say(render_findings(findings, screen.colours()).trim_end());
         }
-        screen.say(format!("{}: {}", screen.colours().paint(Paint::Bad, "error"), error_chain(self)));
+        let say = |text: String| screen.say(screen.fold(&text));
+        say(format!("{}: {}", screen.colours().paint(Paint::Bad, "error"), error_chain(self)));
         if let Some(help) = self.help() {
-            screen.say(format!("{}: {help}", screen.colours().paint(Paint::Busy, "help")));
+            say(format!("{}: {help}", screen.colours().paint(Paint::Busy, "help")));
         }
         if let Some(topic) = self.topic() {
             let line = format!("explained in {}", topic.address());

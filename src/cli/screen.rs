@@ -7,6 +7,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use super::fold::fold;
+
 /// Standard error, shared by the log and one progress line below it.
 #[derive(Clone, Debug)]
 pub struct Screen {
@@ -55,6 +57,13 @@ impl Screen {
     /// For [`tracing_subscriber::fmt::MakeWriter`], which a closure is.
     pub fn log_writer(&self) -> LogWriter {
         LogWriter(self.clone())
+    }
+
+    /// Text with lines that are folded where the terminal would break words. It is as it was if standard error is no terminal.
+    pub(super) fn fold(&self, text: &str) -> String {
+        let terminal = terminal_size::terminal_size_of(io::stderr()).filter(|_| self.is_terminal);
+        let width = terminal.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0);
+        width.map_or_else(|| text.to_owned(), |width| fold(text, width))
     }
 
     /// Prints a whole line above the progress line. Errors of standard error are ignored.

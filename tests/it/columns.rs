@@ -246,3 +246,27 @@ async fn lines_stay_whole_in_a_pipe() {
         assert!(text.lines().any(|line| line.chars().count() > 120), "{text}");
     }
 }
+
+/// `script`, which each Debian has, is the terminal.
+#[tokio::test]
+async fn error_is_folded_on_a_terminal_and_whole_in_a_pipe() {
+    let program = env!("CARGO_BIN_EXE_driftless");
+    let words = "config check /not/here/driftless.yaml";
+    let mut command = Command::new("script");
+    command
+        .args(["-qec", &format!("stty cols 40 rows 20; {program} {words}"), "/dev/null"])
+        .stdin(Stdio::null());
+    let shown = String::from_utf8(command.output().await.unwrap().stdout).unwrap();
+    let output = Command::new(program).args(words.split(' ')).output().await.unwrap();
+    let whole = String::from_utf8(output.stderr).unwrap();
+    let colours = ["\x1b[31m", "\x1b[36m", "\x1b[2m", "\x1b[0m"];
+    let plain = colours.iter().fold(shown, |text, colour| text.replace(colour, ""));
+    // Addresses stay whole, so that they can be copied.
+    let longest = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with("explained in "));
+        lines.map(|line| line.trim_end().chars().count()).max().unwrap_or_default()
+    };
+    assert!(longest(&whole) > 60 && longest(&plain) <= 40, "{whole}{plain}");
+    let words = |text: &str| text.split_whitespace().collect::<String>();
+    assert_eq!(words(&plain), words(&whole));
+}

@@ -6,7 +6,7 @@ use std::{fmt, time::Duration};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::harness::{Agent, Docker, Managers, PATIENCE, Settings, Site, is_settled};
+use crate::harness::{Agent, Docker, Managers, PATIENCE, Settings, Site, is_settled, wait_until};
 
 /// Passes of each agent in which nothing may be written.
 const IDLE: usize = 100;
@@ -248,6 +248,7 @@ impl Proof {
         for agent in &self.agents {
             agent.settled(&commit).await;
         }
+        self.scale_is_shared([first, second]).await;
         // The agent that is asked, and the leader, lose their machine: the others still know the pin.
         self.agents[first].ask("rollback", json!({ "to": former, "until": "manual" })).await;
         self.updates += 1;
@@ -264,7 +265,7 @@ impl Proof {
         let next = self.push();
         let left = [first, second];
         let led = || self.managers.leader(&left).filter(|it| *it != leader);
-        let new = crate::harness::wait_until("another manager leads", led).await;
+        let new = wait_until("another manager leads", led).await;
         self.agents[new].sync().await;
         // The commit of a pinned application is that of the pin.
         let knows = |app: &driftless_model::Application| {
@@ -279,8 +280,35 @@ impl Proof {
         self.agents[new].settled(&next).await;
         self.recover(leader, Fault::Leader).await;
         println!(
-            "a suspension, a resume and a pin through agents on standby: held by all, also under a new leader"
+            "a suspension, a resume, a number of tasks and a pin through agents on standby: held by all, the pin also under a new leader"
         );
+    }
+
+    /// A number of tasks that one agent on standby is asked for is that of all, until another one is asked to end it.
+    async fn scale_is_shared(&mut self, [first, second]: [usize; 2]) {
+        let web = format!("{}/web", self.site.app);
+        let replicas = |proof: &Self| {
+            let found = proof.inspect(0, &["--type", "service", &format!("{OURS}_web")]).unwrap();
+            found[0]["Spec"]["Mode"]["Replicated"]["Replicas"].as_u64().unwrap()
+        };
+        let is_scaled = |app: &driftless_model::Application| {
+            app.status
+                .waits
+                .iter()
+                .any(|wait| wait.reason == "Scaled" && wait.message.contains("scaled to 4"))
+        };
+        self.agents[first].said(&format!("scale {web} 4 --until 1h"));
+        for agent in &self.agents {
+            agent.until("it knows the number of tasks", is_scaled).await;
+        }
+        wait_until("the service has the number", || (replicas(self) == 4).then_some(())).await;
+        self.agents[second].said(&format!("scale {web} --reset"));
+        for agent in &self.agents {
+            agent.until("it knows of the end", |app| !is_scaled(app)).await;
+        }
+        wait_until("the service has the number of Git", || (replicas(self) == REPLICAS as u64).then_some(()))
+            .await;
+        self.updates += 2;
     }
 
     /// Whether the specification of our service is of a version.
@@ -349,7 +377,7 @@ impl Proof {
             let found = self.inspect(leader, &["--type", "service", &format!("{OURS}_web")])?;
             (found[0]["Spec"]["Mode"]["Replicated"]["Replicas"] == REPLICAS).then_some(())
         };
-        crate::harness::wait_until("the change by hand is undone", replicas).await;
+        wait_until("the change by hand is undone", replicas).await;
         println!("a change by hand under the new leader: undone after {:.1?}", began.elapsed());
     }
 
@@ -381,7 +409,7 @@ impl Proof {
             self.managers.nodes.iter().map(count).sum()
         };
         let all = REPLICAS + self.managers.nodes.len();
-        crate::harness::wait_until("no container is left over", || {
+        wait_until("no container is left over", || {
             (containers(OURS) == all && containers(BARE) == all).then_some(())
         })
         .await;
@@ -398,7 +426,7 @@ impl Proof {
             agent.deployed(&commit).await;
         }
         let all: Vec<usize> = (0..self.managers.nodes.len()).collect();
-        crate::harness::wait_until("all run the newest version", || {
+        wait_until("all run the newest version", || {
             (self.is_whole(0, OURS, &all) && self.is_whole(0, BARE, &all)).then_some(())
         })
         .await;

@@ -6,6 +6,7 @@ use std::{
     process::Stdio,
 };
 
+use driftless_model::Application;
 use serde_json::Value;
 
 use crate::{
@@ -42,6 +43,26 @@ async fn tasks_of_a_swarm_are_read_and_restarted() {
     output_is_read(&all).await;
     differences_are_explained(&all).await;
     restarts_once(&mut all).await;
+    services_are_adopted(&all).await;
+}
+
+/// A service without the labels of the agent is as `docker stack deploy` makes it.
+async fn services_are_adopted(all: &Deployed) {
+    let (app, web) = (&all.site.app, all.service("web"));
+    let before = tasks(all, "web");
+    let labels = ["agent", "application", "workload", "spec"].map(|name| format!("driftless.{name}"));
+    let removals = labels.iter().flat_map(|label| ["--label-rm", label]);
+    let words: Vec<&str> = ["service", "update", "-d"].into_iter().chain(removals).chain([&*web]).collect();
+    all.docker(&words);
+    let advice = format!("driftless adopt {app}");
+    let is_found = |found: &Application| found.status.waits.iter().any(|wait| wait.message.contains(&advice));
+    all.agent.until("it says how to adopt the service", is_found).await;
+    assert!(all.agent.said(&format!("adopt {app} --dry-run")).contains(&format!("service {web}")));
+    assert_eq!(all.agent.said(&format!("adopt {app}")), format!("{app}: taken over\n  service {web}\n"));
+    all.agent.settled(&all.site.repository.head()).await;
+    assert_eq!(all.inspect("web")["Spec"]["Labels"]["driftless.agent"], "swarm");
+    assert_eq!(tasks(all, "web"), before, "no task was replaced");
+    assert!(all.agent.said(&format!("adopt {app}")).contains("nothing of it was started"));
 }
 
 async fn output_is_read(all: &Deployed) {
@@ -60,8 +81,11 @@ async fn output_is_read(all: &Deployed) {
     assert!(both.contains("web.1") && both.contains("web.2"), "{both}");
     let once = all.agent.said(&format!("logs {app}/once"));
     assert!(!once.is_empty(), "the output of a task that has ended is kept");
-    let later = all.agent.said(&format!("logs {app}/web --since 1s"));
-    assert!(later.is_empty(), "{later}");
+    wait_until("the line is older than a second", || {
+        all.agent.said(&format!("logs {app}/web --since 1s")).is_empty().then_some(())
+    })
+    .await;
+    assert!(!all.agent.said(&format!("logs {app}/web --since 1h")).is_empty());
 }
 
 async fn differences_are_explained(all: &Deployed) {

@@ -28,6 +28,6 @@ pub enum Error {
         source: driftless_notify::Error,
     },
     /// The engine does not answer, or its address is invalid.
-    #[error("could not reach Docker")]
+    #[error("could not ask Docker")]
     Docker(#[source] driftless_docker::Error),
 }

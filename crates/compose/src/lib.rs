@@ -99,10 +99,18 @@ pub fn keys() -> String {
 /// The places of all single host ports. A range has none: which of its ports is used is decided by the engine.
 fn port_places(root: &Node, stack: &Stack) -> BTreeMap<(WorkloadName, u16, Protocol), PortPlace> {
     let mut places = BTreeMap::new();
+    // A map of a file is searched from its beginning.
+    let services: BTreeMap<&str, &Node> = root
+        .get("services")
+        .into_iter()
+        .flat_map(Node::entries)
+        .map(|it| (it.key.as_str(), &it.value))
+        .collect();
     for Subject { name, workload } in stack.subjects() {
+        let Some(service) = services.get(name.as_str()) else { continue };
         for port in &workload.container.ports {
             let Some(host) = port.host.filter(|range| range.len() == 1) else { continue };
-            if let Some(place) = port_place(root, name.as_str(), host.first, port.protocol) {
+            if let Some(place) = port_place(name.as_str(), service, host.first, port.protocol) {
                 places.insert((name.clone(), host.first, port.protocol), place);
             }
         }
@@ -111,15 +119,15 @@ fn port_places(root: &Node, stack: &Stack) -> BTreeMap<(WorkloadName, u16, Proto
 }
 
 /// The place of a published port. The last one counts, since the second of two equal ports is one too many.
-fn port_place(root: &Node, service: &str, port: u16, protocol: Protocol) -> Option<PortPlace> {
-    let ports = root.get("services")?.get(service)?.get("ports")?.items();
+fn port_place(name: &str, service: &Node, port: u16, protocol: Protocol) -> Option<PortPlace> {
+    let ports = service.get("ports")?.items();
     let is_it = |(_, item): &(usize, &Node)| {
         let text = |key: &str| item.get(key).and_then(Node::as_scalar);
         text("published").and_then(|it| it.parse().ok()) == Some(port)
             && text("protocol").unwrap_or("tcp") == protocol.as_str()
     };
     let (index, item) = ports.iter().enumerate().rev().find(is_it)?;
-    Some(PortPlace { location: item.place.location(), path: format!("services.{service}.ports[{index}]") })
+    Some(PortPlace { location: item.place.location(), path: format!("services.{name}.ports[{index}]") })
 }
 
 /// Whether a project has a service.

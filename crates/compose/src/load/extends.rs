@@ -31,7 +31,8 @@ impl Loader<'_> {
     /// Resolves `extends` of every service of a document.
     pub(crate) fn extend(&mut self, document: &mut Node, file: &str, scope: &Scope<'_>, resets: &Resets) {
         let Some(services) = tree::get_mut(document, "services") else { return };
-        let names: Vec<String> = services.entries().iter().map(|it| it.key.clone()).collect();
+        let extending = services.entries().iter().filter(|it| it.value.get("extends").is_some());
+        let names: Vec<String> = extending.map(|it| it.key.clone()).collect();
         for name in names {
             self.service(&name, services, &Origin { file, scope, resets }, &mut Vec::new());
         }

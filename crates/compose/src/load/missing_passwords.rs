@@ -69,6 +69,9 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn node(&mut self, node: &Node, path: &str) {
+        if self.unset.is_empty() {
+            return;
+        }
         match &node.kind {
             Kind::Mapping(entries) => {
                 for entry in entries {

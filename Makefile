@@ -74,7 +74,7 @@ e2e-faults: ## Kill, stop and starve engines of its own while the agent works wi
 e2e-swarm: ## Deploy to a Swarm of one node on an engine of its own, and change it by hand
 	scripts/ensure-docker.sh
 	scripts/test-tools.sh
-	cargo test --locked --test e2e -- --ignored --nocapture swarm:: swarm_kubernetes:: swarm_jobs:: swarm_requests:: swarm_memory::
+	cargo test --locked --test e2e -- --ignored --nocapture swarm:: swarm_kubernetes:: swarm_images:: swarm_jobs:: swarm_requests:: swarm_memory::
 
 # Needs root.
 swarm-conformance: ## Adopt the stacks of tests/e2e/stacks, which `docker stack deploy` made, and compare field by field

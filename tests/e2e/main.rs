@@ -40,6 +40,7 @@ mod hooks;
 // A Docker Swarm as the target, stacks of another tool in it, and three managers that fail.
 mod swarm;
 mod swarm_conformance;
+mod swarm_images;
 mod swarm_jobs;
 mod swarm_kubernetes;
 mod swarm_managers;

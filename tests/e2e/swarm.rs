@@ -57,6 +57,16 @@ impl Deployed {
         let directory = tempfile::tempdir().unwrap();
         let swarm = Swarm::start(directory.path()).await;
         let image = swarm.publish("server", "1.0").await;
+        Self::on(test, prune, (directory, swarm, image), files).await
+    }
+
+    /// The same on a Swarm that has this image.
+    pub async fn on(
+        test: &str,
+        prune: bool,
+        (directory, swarm, image): (tempfile::TempDir, Swarm, String),
+        files: impl Fn(&str) -> Vec<(&'static str, String)>,
+    ) -> Self {
         let settings = Settings {
             docker_host: Some(swarm.engine.host()),
             poll: "1s",

@@ -239,7 +239,12 @@ impl Pair {
         let spec = self.spec(name, change);
         let make = |_: &Observed| {
             let name = format!("shop_{name}");
-            swarm(SwarmAction::CreateService { name, image: self.image.clone(), spec: spec.clone() })
+            swarm(SwarmAction::CreateService {
+                name,
+                image: self.image.clone(),
+                secrets: Vec::new(),
+                spec: spec.clone(),
+            })
         };
         self.both(expected, make).await;
     }
@@ -257,6 +262,7 @@ impl Pair {
                 id: service.id.clone(),
                 version,
                 image: self.image.clone(),
+                secrets: Vec::new(),
                 spec,
             })
         };

@@ -626,6 +626,107 @@ async fn number_that_a_user_sets_is_that_of_all_managers() {
     all.check();
 }
 
+/// From now on, the registry names an image by this reference, for each of the agents.
+fn registry_has(all: &Cluster, reference: &str, digest: &str) {
+    for agent in &all.agents {
+        agent.docker.faults(|faults| _ = faults.digests.insert(reference.to_owned(), digest.to_owned()));
+    }
+}
+
+/// The digest that a manager of the Swarm in memory finds.
+fn digest_of(reference: &str) -> String {
+    format!("sha256:{}", driftless_model::digest_hex(reference.as_bytes()))
+}
+
+fn following(update: &str) -> String {
+    shop(1, "pause").replace("image: web:1", &format!("image: web:1\n    x-driftless: {{update: {update}}}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn newer_image_of_the_leader_is_kept_by_the_next_one() {
+    let mut all = Cluster::of(&following("digest"), 2);
+    registry_has(&all, "web:1", &digest_of("web:1"));
+    all.synced().await;
+    minutes(125).await;
+    let (first, writes) = (all.service("shop_web"), all.writes());
+    let newer = format!("sha256:{}", "b".repeat(64));
+    registry_has(&all, "web:1", &newer);
+    minutes(65).await;
+    let resolved = format!("web:1@{newer}");
+    let spec = |all: &Cluster| all.service("shop_web")["Spec"].clone();
+    assert_eq!(spec(&all)["TaskTemplate"]["ContainerSpec"]["Image"], *resolved, "{}", all.story());
+    assert_eq!(spec(&all)["Labels"]["com.docker.stack.image"], *resolved);
+    let platforms = |service: &Value| service["TaskTemplate"]["Placement"]["Platforms"].clone();
+    assert_eq!(platforms(&spec(&all)), platforms(&first["Spec"]), "those of the newer image");
+    assert_eq!(all.writes(), writes + 1, "{}", all.story());
+    let is_of_image = |app: &Application| {
+        is_settled(app) && app.status.images.iter().any(|image| image.resolved.as_ref() == Some(&resolved))
+    };
+    for agent in &all.agents {
+        agent.until("all agents know the image", is_of_image).await;
+    }
+
+    // Another leader, a killed agent and one that has lost its record go on with it.
+    all.lead("two");
+    minutes(5).await;
+    all.agents[1].crash();
+    all.agents[1].begin();
+    minutes(125).await;
+    assert_eq!(all.writes(), writes + 1, "{}", all.story());
+    let refused = all.first().refusal(RequestKind::UpdateImages).await;
+    assert!(refused.ends_with("ask the agent on two"), "{refused}");
+
+    // The next leader follows the tag as well.
+    let newest = format!("sha256:{}", "c".repeat(64));
+    registry_has(&all, "web:1", &newest);
+    minutes(125).await;
+    assert_eq!(spec(&all)["TaskTemplate"]["ContainerSpec"]["Image"], format!("web:1@{newest}"));
+    assert_eq!(all.writes(), writes + 2, "{}", all.story());
+
+    // A rollback goes back to the digest, though the tag has moved on.
+    let back = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::NextCommit };
+    all.agents[1].ask(RequestKind::Rollback(back)).await;
+    minutes(5).await;
+    let image = first["Spec"]["TaskTemplate"]["ContainerSpec"]["Image"].clone();
+    assert_eq!(spec(&all)["TaskTemplate"]["ContainerSpec"]["Image"], image, "{}", all.story());
+    let pinned = all.writes();
+    minutes(125).await;
+    assert_eq!(all.writes(), pinned, "it stays pinned\n{}", all.story());
+    all.agents[1].ask(RequestKind::Resume).await;
+    minutes(5).await;
+    assert_eq!(spec(&all)["TaskTemplate"]["ContainerSpec"]["Image"], format!("web:1@{newest}"));
+    all.synced().await;
+    all.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn newer_image_of_services_is_deployed_on_request() {
+    let all = Cluster::of(&following("{mode: report}"), 2);
+    registry_has(&all, "web:1", &digest_of("web:1"));
+    all.synced().await;
+    let newer = format!("sha256:{}", "b".repeat(64));
+    registry_has(&all, "web:1", &newer);
+    minutes(125).await;
+    let image = |all: &Cluster| {
+        let spec = all.service("shop_web")["Spec"]["TaskTemplate"]["ContainerSpec"].clone();
+        spec["Image"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(image(&all), format!("web:1@{}", digest_of("web:1")), "{}", all.story());
+    let resolved = format!("web:1@{newer}");
+    let has_news = |app: &Application| {
+        let available = app.status.images.iter().filter_map(|image| image.available.as_ref());
+        available.map(|available| available.image.clone()).eq([resolved.clone()])
+    };
+    all.first().until("the newer image is reported", has_news).await;
+    all.first().ask(RequestKind::UpdateImages).await;
+    minutes(5).await;
+    assert_eq!(image(&all), resolved, "{}", all.story());
+    let writes = all.writes();
+    minutes(200).await;
+    assert_eq!(all.writes(), writes, "{}", all.story());
+    all.check();
+}
+
 #[tokio::test(start_paused = true)]
 async fn services_of_a_stack_are_adopted_by_request() {
     let all = Cluster::of(&shop(1, "pause"), 2);

@@ -14,7 +14,8 @@ use tracing::Instrument;
 use driftless_clock::Clock;
 use driftless_docker::{Docker, ImageQuestion, NewestImage, RegistryError};
 use driftless_model::{
-    AvailableImage, EventKind, ImageUpdate, Observed, Policy, Record, Stack, Timestamp, UpdateMode,
+    AvailableImage, EventKind, ImageUpdate, Observed, ObservedSwarm, Policy, Record, Stack, Timestamp,
+    UpdateMode,
 };
 use driftless_plan::{
     RegistryAnswer, followed_images, image_check, next_image_update, note_failed_check, note_image_check,
@@ -35,6 +36,8 @@ pub(crate) struct ImageUpdates {
     asked: BTreeMap<String, LastQuestion>,
     /// Notified when an answer arrives.
     wake: Arc<Notify>,
+    /// Whether this agent's node led the Swarm in the last round.
+    leads: bool,
 }
 
 /// An answer, and when it arrived.
@@ -68,14 +71,25 @@ pub(crate) struct FollowedStack<'a> {
 
 impl ImageUpdates {
     pub(crate) fn new(wake: Arc<Notify>, calls: ImageCalls) -> Self {
-        Self { questions: BTreeMap::new(), calls, asked: BTreeMap::new(), wake }
+        Self { questions: BTreeMap::new(), calls, asked: BTreeMap::new(), wake, leads: false }
     }
 
     /// Notes what runs, also of an application that is suspended. True: it was created from resolved images that the record
     /// does not know, so the target must be chosen again.
-    pub(crate) fn note_running(record: &mut Record, followed: FollowedStack<'_>) -> bool {
+    pub(crate) fn note_running(&mut self, record: &mut Record, followed: FollowedStack<'_>) -> bool {
         let FollowedStack { stack, policy, observed } = followed;
-        note_running_images(record, stack, &followed_images(stack, policy), observed)
+        let leads = observed.swarm.as_deref().is_some_and(ObservedSwarm::is_leader);
+        let has_led = std::mem::replace(&mut self.leads, leads);
+        note_running_images(record, stack, &followed_images(stack, policy), observed, has_led)
+    }
+
+    /// Drops the questions that are under way: until this agent may ask again, another one may deploy newer images than their
+    /// answers.
+    pub(crate) fn stop_asking(&mut self) {
+        for image in self.questions.keys() {
+            self.asked.remove(image);
+        }
+        self.questions.clear();
     }
 
     /// Takes the answers that have arrived, asks what is due, and resolves the images that the settings deploy. True: the

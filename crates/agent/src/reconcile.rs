@@ -14,8 +14,8 @@ use driftless_docker::{Docker, key_contents};
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
 use driftless_model::{
-    Actor, AppName, Attempt, EngineKind, EventKind, Health, Mask, Observed, Readiness, Record, Stack, State,
-    Timestamp, VerifiedImage, WorkloadName,
+    Actor, AppName, Attempt, EngineKind, EventKind, Health, Mask, Observed, ObservedSwarm, Readiness, Record,
+    Stack, State, Timestamp, VerifiedImage, WorkloadName,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
@@ -495,10 +495,13 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let is_own = self.other_owner.reason().is_none();
         let Some(stack) = self.desired.applicable_stack().filter(|_| is_own) else { return false };
         let followed = FollowedStack { stack, policy: &target.policy, observed };
-        let may_ask = self.follows_images(target);
+        let may_ask = self.follows_images(target, observed);
         let (context, docker) = (&self.context, self.observer.docker());
         let record = self.record.get_mut();
-        let has_found = ImageUpdates::note_running(record, followed);
+        let has_found = self.image_updates.note_running(record, followed);
+        if !may_ask {
+            self.image_updates.stop_asking();
+        }
         let must_choose =
             has_found || (may_ask && self.image_updates.advance(context, docker, record, followed));
         self.publisher.set_awaits_images(may_ask && self.image_updates.is_awaited());
@@ -509,15 +512,19 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     }
 
     fn next_image_update(&self, target: &TargetRevision, observed: &Observed) -> Option<Timestamp> {
-        let stack = self.desired.applicable_stack().filter(|_| self.follows_images(target))?;
+        let stack = self.desired.applicable_stack().filter(|_| self.follows_images(target, observed))?;
         let followed = FollowedStack { stack, policy: &target.policy, observed };
         self.image_updates.look_again(self.record.get(), followed)
     }
 
-    /// Whether the agent may ask for the images of an application: it keeps it, and Git has it.
-    fn follows_images(&self, target: &TargetRevision) -> bool {
-        let is_here = target.policy.engine == EngineKind::Docker;
-        is_here && !target.policy.suspended && !target.is_leaving && self.other_owner.reason().is_none()
+    /// Whether the agent may ask for the images of an application: it keeps it, and Git has it. Of a Swarm the agent on the
+    /// leader asks.
+    fn follows_images(&self, target: &TargetRevision, observed: &Observed) -> bool {
+        let is_its = match target.policy.engine {
+            EngineKind::Docker => true,
+            EngineKind::Swarm => observed.swarm.as_deref().is_some_and(ObservedSwarm::is_leader),
+        };
+        is_its && !target.policy.suspended && !target.is_leaving && self.other_owner.reason().is_none()
     }
 
     /// When to look again at a commit that is held back.

@@ -11,7 +11,8 @@ use driftless_model::{
     Revision, Stack, StackHash, Timestamp, Until, label,
 };
 use driftless_plan::{
-    Round, closed_window, differ_in_images_only, is_in_force, may_be_deleted, with_scales, without_runs,
+    Round, closed_window, differ_in_images_only, is_in_force, may_be_deleted, service_digests, with_scales,
+    without_runs,
 };
 use driftless_store as store;
 use driftless_store::NewRevision;
@@ -578,7 +579,7 @@ impl Revisions {
         // A revision that lost its health after it had succeeded does not succeed again whenever it is well for a moment.
         let has_lost_health = record.failed.as_ref().is_some_and(|failed| failed.was_reached);
         if !has_lost_health || target.back_to.is_some() {
-            self.end(context, Outcome::Succeeded, image_digests(observed));
+            self.end(context, Outcome::Succeeded, image_digests(&target.stack, observed));
         }
         if target.back_to.is_none() && !has_lost_health {
             record.failed = record.failed.take().filter(|failed| failed.stack != target.hash);
@@ -838,8 +839,11 @@ pub(crate) fn forget(context: &AppContext) {
     }
 }
 
-/// The digest of each image on this host, by reference.
-fn image_digests(observed: &Observed) -> BTreeMap<String, String> {
+/// The digest of each image on this host, or of a Swarm's services, by reference.
+fn image_digests(stack: &Stack, observed: &Observed) -> BTreeMap<String, String> {
+    if observed.swarm.is_some() {
+        return service_digests(stack, observed);
+    }
     let digest = |(name, image): (&String, &Image)| Some((name.clone(), image.digest_of(name)?.clone()));
     observed.images.iter().filter_map(digest).collect()
 }

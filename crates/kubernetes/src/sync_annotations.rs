@@ -20,10 +20,12 @@ pub(super) fn is_order(annotation: &str) -> bool {
     HOOKS.contains(&annotation) || WAVES.contains(&annotation) || annotation == DELETE_POLICY
 }
 
+/// Whether an annotation says how newer images are followed.
+pub(super) fn is_update(annotation: &str) -> bool {
+    [UPDATE, UPDATE_TAGS, UPDATE_MIN_AGE, UPDATE_EVERY].contains(&annotation)
+}
+
 /// Whether an annotation of an object has an effect.
 pub(super) fn is_known(annotation: &str) -> bool {
-    HOOKS.contains(&annotation)
-        || WAVES.contains(&annotation)
-        || [DELETE_POLICY, IGNORE_DIFFERENCES, CANARY, UPDATE, UPDATE_TAGS, UPDATE_MIN_AGE, UPDATE_EVERY]
-            .contains(&annotation)
+    is_order(annotation) || is_update(annotation) || [IGNORE_DIFFERENCES, CANARY].contains(&annotation)
 }

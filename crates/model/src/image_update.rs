@@ -126,6 +126,17 @@ impl ImageUpdate {
         let range = VersionRange::parse(self.semver.as_ref()?).ok()?;
         Some(TagRule { range, pattern: self.tags.clone() })
     }
+
+    /// Whether a reference of the manifest may have been resolved to this image.
+    pub fn resolves(&self, reference: &str, image: &str) -> bool {
+        let (found, wanted) = (ImageRef::parse(image), ImageRef::parse(reference));
+        let (Some(_), Some(tag)) = (found.digest(), found.tag()) else { return false };
+        let is_followed = match self.tag_rule() {
+            Some(rule) => rule.newest(wanted.tag(), [tag]) == Some(tag),
+            None => wanted.effective_tag() == Some(tag),
+        };
+        found.is_same_repository(&wanted) && is_followed
+    }
 }
 
 /// The tags of an image that are followed.

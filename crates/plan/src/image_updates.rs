@@ -14,6 +14,8 @@ use driftless_model::{
     Observed, Policy, PullPolicy, Record, Stack, TagRule, Timestamp, UpdateMode, Workload, is_helper_image,
 };
 
+use crate::swarm::images;
+
 /// The first wait after a registry gave no answer. It doubles up to the interval of the reference.
 const FIRST_RETRY: Duration = Duration::from_mins(1);
 
@@ -60,11 +62,13 @@ fn registry_images(workload: &Workload) -> impl Iterator<Item = &String> {
 
 /// Forgets references that the stack does not have any more, and remembers the digests of what runs. `stack` is that of Git.
 /// Returns whether a resolved image was found in what runs, as after a loss of the record: then the target is another one.
+/// `has_led`: this agent's node has led the Swarm since its last round, so nobody else has resolved an image.
 pub fn note_running_images(
     record: &mut Record,
     stack: &Stack,
     followed: &BTreeMap<String, ImageUpdate>,
     observed: &Observed,
+    has_led: bool,
 ) -> bool {
     let named: BTreeSet<&String> = stack.workloads.values().flat_map(registry_images).collect();
     // A reference that is not followed any more stays at the image that was resolved: its tag may name an older one here.
@@ -72,6 +76,7 @@ pub fn note_running_images(
         followed.contains_key(image) || (named.contains(image) && known.resolved.is_some())
     };
     record.followed_images.retain(|image, known| is_kept(image, known));
+    let written = record.swarm.as_ref().map(|kept| kept.services.clone()).unwrap_or_default();
     let mut by_image: BTreeMap<&str, Vec<&Instance>> = BTreeMap::new();
     for container in observed.containers() {
         if let Some(image) = reference_of(stack, container) {
@@ -82,6 +87,14 @@ pub fn note_running_images(
     for (image, update) in followed {
         let is_new = !record.followed_images.contains_key(image);
         let known = record.followed_images.entry(image.clone()).or_default();
+        if let Some(swarm) = observed.swarm.as_deref() {
+            let services = images::services_of(stack, swarm, image);
+            images::note_digests(known, &services, image);
+            if !has_led || !swarm.is_leader() {
+                has_found |= images::take_over(known, &services, &written, (image, update));
+            }
+            continue;
+        }
         let running = by_image.remove(image.as_str()).unwrap_or_default();
         if is_new && update.mode == UpdateMode::Apply {
             known.resolved = running.iter().find_map(|container| resolved_before(container, image, update));
@@ -121,13 +134,8 @@ fn containers_of<'a>(
 
 /// The image that a container was created from, if an earlier update resolved it from this reference.
 fn resolved_before(container: &Instance, image: &str, update: &ImageUpdate) -> Option<String> {
-    let (found, wanted) = (ImageRef::parse(&container.config.image), ImageRef::parse(image));
-    let (_, tag) = (found.digest()?, found.tag()?);
-    let is_followed = match update.tag_rule() {
-        Some(rule) => rule.newest(wanted.tag(), [tag]) == Some(tag),
-        None => wanted.effective_tag() == Some(tag),
-    };
-    (found.is_same_repository(&wanted) && is_followed).then(|| container.config.image.clone())
+    let found = &container.config.image;
+    update.resolves(image, found).then(|| found.clone())
 }
 
 /// The digest that a container's image was pulled by. `None`: nothing says it for certain.

@@ -121,7 +121,9 @@ pub use status::{
     pod_spec::pod_spec,
 };
 pub use steps::{Plan, Step};
-pub use swarm::{SwarmAction, SwarmResult, adoptable_services, follow_runs, with_global_tasks, with_tasks};
+pub use swarm::{
+    SwarmAction, SwarmResult, adoptable_services, follow_runs, service_digests, with_global_tasks, with_tasks,
+};
 pub use sync_window::{ClosedWindow, closed_window};
 pub use target::Target;
 pub use text::output as masked_output;

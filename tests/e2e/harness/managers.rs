@@ -52,7 +52,7 @@ impl Managers {
     pub async fn start(directory: &Path, number: u8) -> Self {
         let switch = Switch::new();
         let registry = format!("{}:5000", switch.address(254));
-        let server = start_registry(directory, &switch.namespace, &registry);
+        let server = start_registry(directory, &switch.namespace, &registry, "");
         let mut managers = Self { nodes: Vec::new(), switch, registry, server };
         for index in 1..=number {
             let node = managers.node(directory, index).await;

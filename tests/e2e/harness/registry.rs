@@ -32,6 +32,21 @@ pub fn logins(addresses: &[&str]) -> String {
     json!({ "auths": all.collect::<serde_json::Map<_, _>>() }).to_string()
 }
 
+/// The part of a registry's configuration by which it asks for a user and a password.
+pub(super) fn closed_to_others(directory: &Path) -> String {
+    let users = directory.join("htpasswd");
+    fs::write(&users, format!("{USER}:{BCRYPT}\n")).unwrap();
+    format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", users.display())
+}
+
+/// The configuration of a client that may push to these registries.
+pub(super) fn client(directory: &Path, addresses: &[&str]) -> PathBuf {
+    let client = directory.join("pusher");
+    fs::create_dir_all(&client).unwrap();
+    fs::write(client.join("config.json"), logins(addresses)).unwrap();
+    client
+}
+
 impl Registry {
     pub async fn start(directory: &Path) -> Self {
         Self::begin(directory, "").await
@@ -39,16 +54,10 @@ impl Registry {
 
     /// One that asks for a user and a password.
     pub async fn closed(directory: &Path) -> Self {
-        let users = directory.join("htpasswd");
-        fs::write(&users, format!("{USER}:{BCRYPT}\n")).unwrap();
-        let auth = format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", users.display());
-        let mut registry = Self::begin(directory, &auth).await;
-        let client = directory.join("pusher");
-        fs::create_dir_all(&client).unwrap();
+        let mut registry = Self::begin(directory, &closed_to_others(directory)).await;
         // The same registry goes by two names, see below.
         let other = registry.address.replace("127.0.0.1", "localhost");
-        fs::write(client.join("config.json"), logins(&[&registry.address, &other])).unwrap();
-        registry.client = Some(client);
+        registry.client = Some(client(directory, &[&registry.address, &other]));
         registry
     }
 

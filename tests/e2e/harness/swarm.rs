@@ -2,11 +2,13 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
-use super::{Docker, Engine, images, wait_until};
+use serde_json::json;
+
+use super::{Docker, Engine, images, registry, wait_until};
 
 /// The address of the registry, in the network namespace of the engine. Engines speak plain HTTP to it.
 const REGISTRY: &str = "127.0.0.1:5000";
@@ -15,23 +17,54 @@ const REGISTRY: &str = "127.0.0.1:5000";
 pub struct Swarm {
     pub engine: Engine,
     pub docker: Docker,
+    /// The first part of the names of images that its registry has.
+    pub address: String,
     registry: Child,
+    /// The configuration of a client that may push.
+    client: Option<PathBuf>,
 }
 
 impl Swarm {
     /// Needs root and network namespaces.
     pub async fn start(directory: &Path) -> Self {
+        let engine = Engine::new(directory).expect("root and network namespaces");
+        Self::begin(directory, engine, REGISTRY.to_owned(), "").await
+    }
+
+    /// One whose registry the machine of the tests reaches as well, and which asks for a user and a password.
+    pub async fn with_closed_registry(directory: &Path) -> Self {
         let mut engine = Engine::new(directory).expect("root and network namespaces");
+        let address = format!("{}:5000", engine.link_to_host());
+        engine.configuration = json!({ "insecure-registries": [address] });
+        let mut swarm = Self::begin(directory, engine, address, &registry::closed_to_others(directory)).await;
+        swarm.client = Some(registry::client(directory, &[&swarm.address]));
+        swarm
+    }
+
+    async fn begin(directory: &Path, mut engine: Engine, address: String, auth: &str) -> Self {
         engine.start().await;
         let docker = Docker { host: Some(engine.host()) };
         docker.run(&["swarm", "init", "--advertise-addr", "127.0.0.1"]);
-        let registry = start_registry(directory, engine.namespace(), REGISTRY);
-        Self { engine, docker, registry }
+        let registry = start_registry(directory, engine.namespace(), &address, auth);
+        Self { engine, docker, address, registry, client: None }
     }
 
     /// Publishes the test server in the registry of the Swarm.
     pub async fn publish(&self, name: &str, version: &str) -> String {
-        publish(&self.docker, REGISTRY, name, version).await
+        publish(&self.docker, &self.address, name, version).await
+    }
+
+    /// Publishes a version of the test server under a tag that may have another one, and leaves no copy on the node.
+    pub async fn publish_as(&self, name: &str, tag: &str, version: &str) -> String {
+        let image = format!("{}/{name}:{tag}", self.address);
+        images::server_as(&self.docker, &image, version);
+        let client = self.client.as_ref().map(|it| it.display().to_string());
+        let login: Vec<&str> = client.iter().flat_map(|it| ["--config", it.as_str()]).collect();
+        let push = [&login[..], &["push", "-q", &image]].concat();
+        wait_until("the image is pushed", || self.docker.attempt(&push).ok()).await;
+        // By force, because a task may have been made from the same image.
+        self.docker.run(&["rmi", "-f", &image]);
+        image
     }
 
     /// The version of a service: each write increases it.
@@ -50,12 +83,12 @@ pub(super) async fn publish(docker: &Docker, registry: &str, name: &str, version
 }
 
 /// Starts a registry in a network namespace.
-pub(super) fn start_registry(directory: &Path, namespace: &str, address: &str) -> Child {
+pub(super) fn start_registry(directory: &Path, namespace: &str, address: &str, auth: &str) -> Child {
     let data = directory.join("swarm-registry");
     fs::create_dir_all(&data).unwrap();
     let configuration = directory.join("swarm-registry.yaml");
     let text = format!(
-        "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{address}'}}\n",
+        "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{address}'}}\n{auth}",
         data.display()
     );
     fs::write(&configuration, text).unwrap();

@@ -39,7 +39,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Prune => self.confirm_prune(),
             RequestKind::Retry => self.retry().await,
             RequestKind::Heal => self.heal(),
-            RequestKind::UpdateImages => self.update_images(),
+            RequestKind::UpdateImages => self.update_images().await,
             RequestKind::Remove(removal) => self.remove(*removal, Hooks::Run),
             RequestKind::ForceRemove(removal) => self.remove(*removal, Hooks::Skip),
             RequestKind::Forget => self.forget(),

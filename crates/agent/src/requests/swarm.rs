@@ -112,12 +112,10 @@ fn advice(kind: &RequestKind) -> Option<&'static str> {
         RequestKind::Promote(_) | RequestKind::Abort => {
             Some("canaries are not supported with `engine: swarm` yet")
         }
-        RequestKind::UpdateImages => Some(
-            "registries are not asked for newer images with `engine: swarm` yet: write the new tag to Git",
-        ),
         RequestKind::CreateJob(..)
         | RequestKind::Adopt
         | RequestKind::Restart(_)
+        | RequestKind::UpdateImages
         | RequestKind::Scale(_)
         | RequestKind::ResetScale(_)
         | RequestKind::Sync

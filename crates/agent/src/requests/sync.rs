@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{FailedCommit, Replacement, Timestamp};
+use driftless_model::{EngineKind, FailedCommit, Replacement, Timestamp};
 use driftless_plan::{WaitReason, resolve_available_images};
 use driftless_store::Suspension;
 
@@ -136,8 +136,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// # Errors
     ///
     /// If it knows of none.
-    pub(super) fn update_images(&mut self) -> Result<Answer, RequestError> {
-        self.active_target()?;
+    pub(super) async fn update_images(&mut self) -> Result<Answer, RequestError> {
+        let target = self.active_target()?;
+        if target.policy.engine == EngineKind::Swarm {
+            self.led_swarm(&target, "newer images are deployed").await?;
+        }
         let name = self.context.name();
         let mut record = self.record.get().clone();
         let deployed: Vec<String> = resolve_available_images(&mut record);

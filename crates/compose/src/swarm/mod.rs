@@ -76,7 +76,7 @@ const KEYS: &[&str] = &[
 ];
 
 /// The settings of `x-driftless` that a Swarm has.
-const EXTENSION: &[&str] = &["hook", "schedule", "wave"];
+const EXTENSION: &[&str] = &["hook", "schedule", "update", "wave"];
 
 /// Advice for keys that Swarm does not have.
 const ADVICE: &[(&str, &str)] = &[

@@ -101,7 +101,7 @@ fn keys_that_a_swarm_does_not_have_are_refused() {
         ("pid: host", "Docker Swarm has no `pid`"),
         ("platform: linux/amd64", "Docker Swarm has no `platform`"),
         ("memswap_limit: 1g", "Docker Swarm has no `memswap_limit`"),
-        ("x-driftless: {update: digest}", "Docker Swarm has no `x-driftless.update` yet"),
+        ("x-driftless: {proxy: false}", "Docker Swarm has no `x-driftless.proxy` yet"),
         (
             "x-driftless: {wave: 1, canary: 50%}",
             "shop/compose.yaml:4:36: error: services.web.x-driftless.canary: Docker Swarm has no `x-driftless.canary` yet",

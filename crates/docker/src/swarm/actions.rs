@@ -1,11 +1,15 @@
 //! The steps of a plan for a Swarm as calls to a manager. A step whose result is already there succeeds.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use driftless_model::{
-    AppName, LARGEST_SWARM_FILE, ResolvedImage, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedState,
-    SwarmFile, label,
+    AppName, ContentId, LARGEST_SWARM_FILE, ResolvedImage, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER,
+    SharedState, SwarmFile, label,
 };
 use driftless_plan::{SwarmAction, SwarmResult};
 use http::Method;
@@ -67,7 +71,7 @@ impl<M: ManagerApi> SwarmActions<M> {
     pub(crate) async fn perform(&self, app: &AppName, action: &SwarmAction) -> Result<Effect, Error> {
         let doing = action.to_string();
         match action {
-            SwarmAction::ResolveImage { image } => self.resolve(image).await,
+            SwarmAction::ResolveImage { image, secrets } => self.resolve(image, secrets).await,
             SwarmAction::CreateFile { project, file } => {
                 self.create_file(app, project, file, &doing).await?;
                 Ok(Effect::Done)
@@ -76,8 +80,8 @@ impl<M: ManagerApi> SwarmActions<M> {
                 self.check_owner(&format!("/{}/{id}", kind(*secret)), app, &doing).await?;
                 self.remove(&format!("/{}/{id}", kind(*secret)), &doing).await
             }
-            SwarmAction::CreateService { name, image, spec } => {
-                let written = self.write(Method::POST, "/services/create", image, spec).await;
+            SwarmAction::CreateService { name, image, secrets, spec } => {
+                let written = self.write(Method::POST, "/services/create", (image, secrets), spec).await;
                 let id = match written {
                     Ok(body) => serde_json::from_slice::<Created>(&body)
                         .map(|created| created.id)
@@ -98,9 +102,9 @@ impl<M: ManagerApi> SwarmActions<M> {
                     Err(error) => Err(hide(error, spec).classify(&doing)),
                 }
             }
-            SwarmAction::UpdateService { name: _, id, version, image, spec } => {
+            SwarmAction::UpdateService { name: _, id, version, image, secrets, spec } => {
                 let path = format!("/services/{id}/update?version={version}");
-                match self.write(Method::POST, &path, image, spec).await {
+                match self.write(Method::POST, &path, (image, secrets), spec).await {
                     Ok(_) => self.written(id, &doing).await,
                     // Another one has written it since it was observed: look again.
                     Err(error) if error.contains(&["out of sequence"]) => {
@@ -120,9 +124,9 @@ impl<M: ManagerApi> SwarmActions<M> {
     }
 
     /// The digest of an image, which the engine asks the registry for.
-    async fn resolve(&self, image: &str) -> Result<Effect, Error> {
+    async fn resolve(&self, image: &str, secrets: &[ContentId]) -> Result<Effect, Error> {
         let failed = |message: String| Error::Pull { image: image.to_owned(), message, retry_after: None };
-        let headers = self.login(image).await.map_err(failed)?;
+        let headers = self.login(image, secrets).await.map_err(failed)?;
         let path =
             format!("/distribution/{}/json", image.split('/').map(encode).collect::<Vec<_>>().join("/"));
         let found: Distribution = self
@@ -138,7 +142,11 @@ impl<M: ManagerApi> SwarmActions<M> {
         let platforms =
             known.filter(|it| it.os != "unknown" && !it.os.is_empty()).map(|it| (it.os, it.architecture));
         let resolved = ResolvedImage {
-            image: format!("{image}@{}", found.descriptor.digest),
+            image: if image.contains('@') {
+                image.to_owned()
+            } else {
+                format!("{image}@{}", found.descriptor.digest)
+            },
             platforms: platforms.collect(),
         };
         Ok(Effect::Swarm(Box::new(SwarmResult::Resolved(resolved))))
@@ -213,7 +221,7 @@ impl<M: ManagerApi> SwarmActions<M> {
         &self,
         method: Method,
         path: &str,
-        image: &str,
+        (image, secrets): (&str, &[ContentId]),
         spec: &Value,
     ) -> Result<Vec<u8>, CallError> {
         let mut spec = spec.clone();
@@ -230,7 +238,7 @@ impl<M: ManagerApi> SwarmActions<M> {
             }
         }
         let message = |message: String| CallError::Status { code: 400, message };
-        let headers = self.login(image).await.map_err(message)?;
+        let headers = self.login(image, secrets).await.map_err(message)?;
         self.manager.send(method, path, &headers, spec.to_string().into_bytes()).await
     }
 
@@ -281,8 +289,10 @@ impl<M: ManagerApi> SwarmActions<M> {
         }
     }
 
-    async fn login(&self, image: &str) -> Result<Vec<(&'static str, String)>, String> {
-        let login = self.logins.login(image, &[]).await?;
+    async fn login(&self, image: &str, secrets: &[ContentId]) -> Result<Vec<(&'static str, String)>, String> {
+        let folder = &self.manager.paths().secret;
+        let files: Vec<PathBuf> = secrets.iter().map(|id| folder.join(&id.0)).collect();
+        let login = self.logins.login(image, &files).await?;
         Ok(login.map(|login| ("x-registry-auth", login.header(image))).into_iter().collect())
     }
 }

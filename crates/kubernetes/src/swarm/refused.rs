@@ -17,7 +17,6 @@ const POD: &[(&str, &str)] = &[
     ("hostIPC", ONE_HOST),
     ("hostNetwork", "remove it; `hostPort` publishes a port on the node of the pod"),
     ("hostPID", ONE_HOST),
-    ("imagePullSecrets", "log the agent in to the registry: it sends its login to the nodes"),
     ("initContainers", "do this in the program, or in a Compose service that this one depends on"),
     ("topologySpreadConstraints", "remove it: a Swarm spreads tasks over its nodes by itself"),
 ];
@@ -70,7 +69,8 @@ pub(super) fn kind(kind: Owned, object: &Value<'_>) {
 /// Reports annotations of an object that only a single host follows.
 pub(super) fn annotations(object: &Value<'_>) {
     let Some(annotations) = at(object, "metadata.annotations") else { return };
-    let unknown = |it: &&Entry| sync_annotations::is_known(&it.key) && !sync_annotations::is_order(&it.key);
+    let is_followed = |it: &str| sync_annotations::is_order(it) || sync_annotations::is_update(it);
+    let unknown = |it: &&Entry| sync_annotations::is_known(&it.key) && !is_followed(&it.key);
     for Entry { key, .. } in annotations.node.entries().iter().filter(unknown) {
         refuse(&annotations, key, format!("`engine: swarm` does not have `{key}` yet"), ONE_HOST);
     }

@@ -101,7 +101,6 @@ fn fields_that_a_swarm_does_not_have_are_refused() {
         (pod("hostNetwork: true"), format!("a.yaml:14:7: error: {POD}.hostNetwork: Docker Swarm has no")),
         (pod("hostPID: true"), format!("a.yaml:14:7: error: {POD}.hostPID")),
         (pod("hostIPC: true"), format!("a.yaml:14:7: error: {POD}.hostIPC")),
-        (pod("imagePullSecrets: [{name: a}]"), format!("a.yaml:14:7: error: {POD}.imagePullSecrets")),
         (pod("initContainers: [{name: a, image: a:1}]"), format!("a.yaml:14:7: error: {POD}.initContainers")),
         (
             pod("topologySpreadConstraints: [{maxSkew: 1}]"),
@@ -515,8 +514,8 @@ fn fields_of_jobs_that_a_swarm_does_not_have_are_refused() {
         ),
         (
             job("backoffLimit: 1")
-                .replace("{name: migrate}", "{name: a, annotations: {driftless.update: digest}}"),
-            "a.yaml:3:35: error: metadata.annotations.driftless.update: `engine: swarm` does not have",
+                .replace("{name: migrate}", "{name: a, annotations: {driftless.ignore-differences: env}}"),
+            "a.yaml:3:35: error: metadata.annotations.driftless.ignore-differences: `engine: swarm` does not have",
         ),
         (
             format!(

@@ -91,7 +91,7 @@ fn apply(target: &Target<'_>, observed: &mut Observed, action: &Action, now: Tim
 fn apply_in_swarm(swarm: &mut ObservedSwarm, action: &SwarmAction, now: Timestamp) -> StepOutcome {
     match action {
         // The registry knows the digest, and nobody asks it here.
-        SwarmAction::ResolveImage { image } => {
+        SwarmAction::ResolveImage { image, .. } => {
             let resolved = ResolvedImage { image: image.clone(), ..ResolvedImage::default() };
             return StepOutcome::Swarm(Box::new(SwarmResult::Resolved(resolved)));
         }

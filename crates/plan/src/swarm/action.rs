@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use driftless_model::{ResolvedImage, SharedState, SwarmFile};
+use driftless_model::{ContentId, ResolvedImage, SharedState, SwarmFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,6 +13,9 @@ pub enum SwarmAction {
     /// Asks the registry for the digest of an image, through the engine.
     ResolveImage {
         image: String,
+        /// The contents of its `imagePullSecrets`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        secrets: Vec<ContentId>,
     },
     /// A config or secret, from a content of the application.
     CreateFile {
@@ -27,6 +30,9 @@ pub enum SwarmAction {
     CreateService {
         name: String,
         image: String,
+        /// The contents of the image's `imagePullSecrets`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        secrets: Vec<ContentId>,
         spec: Value,
     },
     /// Refused if the service has another version by now.
@@ -36,6 +42,9 @@ pub enum SwarmAction {
         id: String,
         version: u64,
         image: String,
+        /// The contents of the image's `imagePullSecrets`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        secrets: Vec<ContentId>,
         spec: Value,
     },
     /// Stops the tasks of a Job, by an update to a specification without any. Refused as an update is.
@@ -74,7 +83,7 @@ impl SwarmAction {
     /// The name of the object it acts on.
     pub fn object(&self) -> &str {
         match self {
-            Self::ResolveImage { image } => image,
+            Self::ResolveImage { image, .. } => image,
             Self::CreateFile { file, .. } => &file.name,
             Self::RemoveFile { name, .. }
             | Self::CreateService { name, .. }
@@ -101,7 +110,7 @@ impl fmt::Display for SwarmAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = |secret: bool| if secret { "secret" } else { "config" };
         match self {
-            Self::ResolveImage { image } => write!(f, "find the digest of {image}"),
+            Self::ResolveImage { image, .. } => write!(f, "find the digest of {image}"),
             Self::CreateFile { file, .. } => write!(f, "create {} {}", kind(file.secret), file.name),
             Self::RemoveFile { name, secret, .. } => write!(f, "remove {} {name}", kind(*secret)),
             Self::CreateService { name, image, .. } => write!(f, "create service {name} from {image}"),

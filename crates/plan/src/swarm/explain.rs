@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use super::{
     compare::{meaning, network_names, variable, with_masked_commands},
+    images::known_image,
     job_tasks::is_of_job,
-    services::{is_run, known_image},
+    services::is_run,
     spec::{OWNER, wanted},
 };
 use crate::{
@@ -80,8 +81,7 @@ impl Comparison<'_> {
         let Self { target, observed, record, swarm } = self;
         let workload = subject.workload;
         // Before the registry was asked, the image is compared as Git names it.
-        let by_name =
-            || ResolvedImage { image: workload.container.image.clone(), ..ResolvedImage::default() };
+        let by_name = || ResolvedImage { image: target.image(workload), ..ResolvedImage::default() };
         let image = known_image(target, record, swarm, subject).unwrap_or_else(by_name);
         let wanted = wanted(target, subject, &image);
         let make = |change| {

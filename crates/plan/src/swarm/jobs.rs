@@ -124,7 +124,8 @@ pub(super) fn create(
     }
     let WantedService { name, hash: _, spec } = wanted;
     let image = subject.workload.container.image.clone();
-    let action = SwarmAction::CreateService { name, image, spec };
+    let secrets = subject.workload.pull_secrets.iter().cloned().collect();
+    let action = SwarmAction::CreateService { name, image, secrets, spec };
     draft.push(Action::Swarm(Box::new(action)), Cause::Missing, after);
 }
 

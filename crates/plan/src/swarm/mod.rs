@@ -8,6 +8,7 @@ mod compare;
 mod dependencies;
 mod explain;
 mod files;
+pub(crate) mod images;
 mod job_tasks;
 mod jobs;
 mod ownership;
@@ -19,6 +20,7 @@ mod tasks;
 
 pub use action::{SwarmAction, SwarmResult};
 pub(crate) use explain::compare_swarm;
+pub use images::service_digests;
 pub(crate) use job_tasks::count as count_swarm_job;
 pub use ownership::adoptable_services;
 pub use runs::follow_runs;
@@ -28,7 +30,7 @@ pub use tasks::{with_global_tasks, with_tasks};
 
 use std::collections::BTreeMap;
 
-use driftless_model::{EngineKind, FilesystemDrift, ObservedSwarm, Policy, SpecHash, UpdateMode};
+use driftless_model::{EngineKind, FilesystemDrift, ObservedSwarm, Policy, SpecHash};
 
 use crate::{
     action::Action,
@@ -120,11 +122,6 @@ pub(crate) fn hold_for_services(draft: &mut Draft<'_>) -> bool {
 fn unsupported_setting(policy: &Policy) -> Option<&'static str> {
     if !policy.ignore_differences.is_empty() {
         return Some("has `ignoreDifferences`, which `engine: swarm` does not have yet: remove the key");
-    }
-    if policy.image_update.mode == UpdateMode::Apply {
-        return Some(
-            "has `imageUpdate: apply`, and `engine: swarm` asks no registry for newer images yet: set `imageUpdate: off`",
-        );
     }
     if policy.filesystem_drift == FilesystemDrift::Revert {
         return Some(

@@ -3,19 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    ObservedService, ObservedSwarm, Record, ResolvedImage, Subject, SwarmTask, Workload, WorkloadName, label,
-    swarm_service_name,
+    ContentId, ObservedService, ObservedSwarm, ResolvedImage, Subject, SwarmTask, Workload, WorkloadName,
+    label, swarm_service_name,
 };
 
 use super::{
     action::SwarmAction,
     compare::{differences, in_form_of, network_names},
     dependencies::is_ready_for,
+    images::{known_image, pull_secrets, without_platforms},
     job_tasks::{failure, has_ended},
     jobs,
     ownership::is_own,
     progress,
-    spec::{IMAGE, OWNER, WantedService, wanted},
+    spec::{OWNER, WantedService, wanted},
     tasks::{desired, digest, has_failed, is_running},
 };
 use crate::{
@@ -24,7 +25,6 @@ use crate::{
     decide::waves,
     draft::{Draft, heal::Difference},
     facts::{Facts, ownership::is_prune_protected},
-    target::Target,
     wait::{Wait, WaitObject, WaitReason},
 };
 
@@ -72,50 +72,25 @@ fn image(
     if let Some(known) = known_image(facts.target, facts.record, swarm, subject) {
         return Some(known);
     }
-    let (name, reference) = (subject.name, &subject.workload.container.image);
+    let pinned = facts.target.pinned_image(subject.workload);
+    let (name, of_stack) = (subject.name, &subject.workload.container.image);
+    let reference = pinned.unwrap_or(of_stack);
+    // A rollback needs no registry: its digest is known.
+    if let Some(pinned) = pinned.filter(|pinned| facts.record.failures.contains_key(*pinned)) {
+        return Some(without_platforms(pinned));
+    }
     if let Some(failure) = facts.record.failures.get(reference).filter(|failure| failure.next > facts.now) {
         draft.wait(Wait::image_pull_back_off(name, reference, &failure.error, failure.count, failure.next));
         draft.look_again(failure.next);
         return None;
     }
     if !asked.contains_key(reference) {
-        let action = SwarmAction::ResolveImage { image: reference.clone() };
+        let secrets = pull_secrets(facts.target.stack, of_stack);
+        let action = SwarmAction::ResolveImage { image: reference.clone(), secrets };
         let step = draft.push(Action::Swarm(Box::new(action)), Cause::Missing, Vec::new());
         asked.insert(reference.clone(), step);
     }
     None
-}
-
-/// The image with its digest, as far as that is known.
-pub(super) fn known_image(
-    target: &Target<'_>,
-    record: &Record,
-    swarm: &ObservedSwarm,
-    Subject { name, workload }: Subject<'_>,
-) -> Option<ResolvedImage> {
-    let reference = &workload.container.image;
-    if let Some(image) = target.pinned_image(workload) {
-        return Some(ResolvedImage { image: image.clone(), platforms: BTreeSet::new() });
-    }
-    if reference.contains('@') {
-        return Some(ResolvedImage { image: reference.clone(), platforms: BTreeSet::new() });
-    }
-    if let Some(known) = record.swarm.as_ref().and_then(|record| record.images.get(reference)) {
-        return Some(known.clone());
-    }
-    // After a change of the leader another agent knows the digest by the service.
-    let service = swarm.services.get(&swarm_service_name(&target.stack.project, name));
-    let service = service.filter(|service| service.label(IMAGE) == Some(reference))?;
-    let image = service.image().filter(|image| image.contains('@'))?;
-    Some(ResolvedImage { image: image.to_owned(), platforms: platforms(service) })
-}
-
-fn platforms(service: &ObservedService) -> BTreeSet<(String, String)> {
-    let all = service.spec.pointer("/TaskTemplate/Placement/Platforms").and_then(|it| it.as_array());
-    let text = |platform: &serde_json::Value, key: &str| {
-        platform.get(key).and_then(|it| it.as_str()).unwrap_or_default().to_owned()
-    };
-    all.into_iter().flatten().map(|platform| (text(platform, "OS"), text(platform, "Architecture"))).collect()
 }
 
 fn provide_one(
@@ -128,6 +103,7 @@ fn provide_one(
     let facts = draft.facts;
     let name = subject.name;
     let image = subject.workload.container.image.clone();
+    let secrets: Vec<ContentId> = subject.workload.pull_secrets.iter().cloned().collect();
     let Some(found) = swarm.services.get(&wanted.name) else {
         let cause = if facts.is_settled() {
             let difference = Difference::service(&wanted.name, "exists", "present", "missing").of(name);
@@ -140,7 +116,7 @@ fn provide_one(
         };
         if is_due(draft, subject) && is_ready_for(draft, swarm, subject) {
             let WantedService { name, hash: _, spec } = wanted;
-            let action = SwarmAction::CreateService { name, image, spec };
+            let action = SwarmAction::CreateService { name, image, secrets, spec };
             draft.push(Action::Swarm(Box::new(action)), cause, after);
         }
         return;
@@ -176,7 +152,8 @@ fn provide_one(
             task.insert("ForceUpdate".to_owned(), forced.into());
         }
         let (id, version) = (found.id.clone(), found.version);
-        let action = SwarmAction::UpdateService { name, id, version, image: image.clone(), spec };
+        let (image, secrets) = (image.clone(), secrets.clone());
+        let action = SwarmAction::UpdateService { name, id, version, image, secrets, spec };
         draft.push(Action::Swarm(Box::new(action)), cause, after.clone());
     };
     if let Some(words) = failed_update(facts, &wanted, found) {

@@ -65,7 +65,10 @@ pub(crate) fn wanted(target: &Target<'_>, subject: Subject<'_>, image: &Resolved
         },
     });
     prune(&mut spec);
-    let hash = SpecHash::of(&without_digest(&spec, &container.image)).0;
+    let of_git = without_digest(&spec, &container.image);
+    // The nodes get another login by an update of the service, which replaces no task.
+    let logins = &workload.pull_secrets;
+    let hash = if logins.is_empty() { SpecHash::of(&of_git) } else { SpecHash::of(&(of_git, logins)) }.0;
     if let Some(labels) = spec.get_mut("Labels").and_then(Value::as_object_mut) {
         labels.insert(label::AGENT.to_owned(), OWNER.into());
         labels.insert(label::APPLICATION.to_owned(), stack.app.as_str().into());

@@ -56,7 +56,8 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     let Some(swarm) = observed.swarm.take() else { return };
     let is_settled = record.settled.as_ref() == Some(&target.hashes.stack);
     let kept = record.swarm.get_or_insert_default();
-    kept.images.retain(|image, _| target.stack.images().any(|it| it == image));
+    let is_pinned = |image: &String| target.images.values().any(|it| it == image);
+    kept.images.retain(|image, _| is_pinned(image) || target.stack.images().any(|it| it == image));
     // Another leader has not heard of these requests. Done when this node leads again, they would surprise.
     if swarm.leader().is_some() && !swarm.is_leader() {
         kept.restarts.clear();
@@ -231,7 +232,7 @@ pub(crate) fn note_executed(record: &mut Record, plan: &Plan, outcomes: &[StepOu
         let (Action::Swarm(action), StepOutcome::Swarm(result)) = (&step.action, outcome) else { continue };
         let kept = record.swarm.get_or_insert_default();
         match (action.as_ref(), result.as_ref()) {
-            (SwarmAction::ResolveImage { image }, SwarmResult::Resolved(resolved)) => {
+            (SwarmAction::ResolveImage { image, .. }, SwarmResult::Resolved(resolved)) => {
                 kept.images.insert(image.clone(), resolved.clone());
             }
             (

@@ -1,6 +1,7 @@
 //! Applications of a Docker Swarm: services that are created, updated, healed, removed, and left alone.
 
 mod explain;
+mod images;
 mod jobs;
 mod keys;
 
@@ -17,7 +18,7 @@ use driftless_model::{
     Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
     Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, Record, ResolvedImage, SWARM_OWNER,
     SharedObject, SpecHash, Stack, StackHash, StackHashes, SwarmFile, SwarmMode, SwarmNode, SwarmObject,
-    SwarmService, SwarmTask, Timestamp, UpdateMode, Workload,
+    SwarmService, SwarmTask, Timestamp, Workload,
 };
 use driftless_plan::{
     Action, Plan, StepOutcome, SwarmAction, SwarmResult, Target, note_executed, note_observed, note_planned,
@@ -229,9 +230,9 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
             observed.networks.remove(name).unwrap();
         }
         Action::Swarm(action) => match action.as_ref() {
-            SwarmAction::ResolveImage { image } => {
-                let resolved =
-                    ResolvedImage { image: format!("{image}@sha256:1"), ..ResolvedImage::default() };
+            SwarmAction::ResolveImage { image, .. } => {
+                let image = if image.contains('@') { image.clone() } else { format!("{image}@sha256:1") };
+                let resolved = ResolvedImage { image, ..ResolvedImage::default() };
                 return StepOutcome::Swarm(Box::new(SwarmResult::Resolved(resolved)));
             }
             SwarmAction::CreateFile { file, .. } => {
@@ -354,6 +355,7 @@ fn update_of_an_outdated_version_looks_again() {
         id: service.id,
         version: service.version,
         image: "web:2".to_owned(),
+        secrets: Vec::new(),
         spec: json!({}),
     };
     let outcome = perform(&mut stale, &mut Observed::default(), &Action::Swarm(Box::new(action)));
@@ -649,7 +651,7 @@ fn shared_state_is_removed_with_its_application() {
 
 #[test]
 fn settings_without_a_meaning_in_a_swarm_are_refused() {
-    let change: [(&str, fn(&mut Policy)); 3] = [
+    let change: [(&str, fn(&mut Policy)); 2] = [
         ("ignoreDifferences", |policy| {
             policy.ignore_differences.push(IgnoredDifferences {
                 workload: None,
@@ -657,7 +659,6 @@ fn settings_without_a_meaning_in_a_swarm_are_refused() {
                 place: None,
             })
         }),
-        ("imageUpdate", |policy| policy.image_update.mode = UpdateMode::Apply),
         ("filesystemDrift", |policy| policy.filesystem_drift = driftless_model::FilesystemDrift::Revert),
     ];
     for (key, set) in change {

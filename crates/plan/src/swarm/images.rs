@@ -1,0 +1,134 @@
+//! Images of a Swarm: the digest that a service is created from, the logins that come with it, and what services say about
+//! images whose registry is asked for newer ones.
+//!
+//! The agent on the leader asks the registries and resolves newer images. The label [`IMAGE`] of a service then has the digest
+//! that it was resolved to, and so the agents on other managers know it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_model::{
+    ContentId, FollowedImage, ImageRef, ImageUpdate, Observed, ObservedService, ObservedSwarm, Record,
+    ResolvedImage, Stack, Subject, Timestamp, WorkloadName, label, swarm_service_name,
+};
+
+use super::{spec::IMAGE, tasks::digest};
+use crate::target::Target;
+
+/// The image with its digest, as far as that is known.
+pub(super) fn known_image(
+    target: &Target<'_>,
+    record: &Record,
+    swarm: &ObservedSwarm,
+    Subject { name, workload }: Subject<'_>,
+) -> Option<ResolvedImage> {
+    let reference = &workload.container.image;
+    let service = swarm.services.get(&swarm_service_name(&target.stack.project, name));
+    let resolved = |image: &String| record.swarm.as_ref().and_then(|record| record.images.get(image));
+    let of_service = |image: &String| {
+        let present = service.filter(|service| service.image() == Some(image))?;
+        Some(ResolvedImage { image: image.clone(), platforms: platforms(present) })
+    };
+    if let Some(image) = target.pinned_image(workload) {
+        let known = resolved(reference).filter(|known| known.image == *image).or_else(|| resolved(image));
+        return known.cloned().or_else(|| of_service(image));
+    }
+    let is_newer = record.followed_images.values().any(|known| known.resolved.as_ref() == Some(reference));
+    if reference.contains('@') && !is_newer {
+        return Some(of_service(reference).unwrap_or_else(|| without_platforms(reference)));
+    }
+    if let Some(known) = resolved(reference) {
+        return Some(known.clone());
+    }
+    // After a change of the leader another agent knows the digest by the service.
+    let service = service.filter(|service| service.label(IMAGE) == Some(reference))?;
+    let image = service.image().filter(|image| image.contains('@'))?;
+    Some(ResolvedImage { image: image.to_owned(), platforms: platforms(service) })
+}
+
+/// An image of which it is not known where it runs: the Swarm puts its tasks on any node.
+pub(super) fn without_platforms(image: &str) -> ResolvedImage {
+    ResolvedImage { image: image.to_owned(), platforms: BTreeSet::new() }
+}
+
+fn platforms(service: &ObservedService) -> BTreeSet<(String, String)> {
+    let all = service.spec.pointer("/TaskTemplate/Placement/Platforms").and_then(|it| it.as_array());
+    let text = |platform: &serde_json::Value, key: &str| {
+        platform.get(key).and_then(|it| it.as_str()).unwrap_or_default().to_owned()
+    };
+    all.into_iter().flatten().map(|platform| (text(platform, "OS"), text(platform, "Architecture"))).collect()
+}
+
+/// The contents of the `imagePullSecrets` of all workloads with an image.
+pub(super) fn pull_secrets(stack: &Stack, reference: &str) -> Vec<ContentId> {
+    let of_image = stack.subjects().filter(|it| it.workload.container.image == reference);
+    let all: BTreeSet<&ContentId> = of_image.flat_map(|it| &it.workload.pull_secrets).collect();
+    all.into_iter().cloned().collect()
+}
+
+/// The digest of each image of the application's services, by its reference: a rollback goes back to them.
+pub fn service_digests(stack: &Stack, observed: &Observed) -> BTreeMap<String, String> {
+    let services = observed.swarm.iter().flat_map(|swarm| swarm.services.values());
+    let of_it = services.filter(|service| service.label(label::APPLICATION) == Some(stack.app.as_str()));
+    let digest = |service: &ObservedService| {
+        let (reference, image) = (service.label(IMAGE)?, service.image()?);
+        (image.contains('@') && !reference.contains('@')).then(|| (reference.to_owned(), image.to_owned()))
+    };
+    of_it.filter_map(digest).collect()
+}
+
+/// The services that were made for a reference of the manifest. `stack` is that of Git.
+pub(crate) fn services_of<'a>(
+    stack: &Stack,
+    swarm: &'a ObservedSwarm,
+    image: &str,
+) -> Vec<(&'a String, &'a ObservedService)> {
+    let is_of_it = |service: &ObservedService| {
+        let workload = service.label(label::WORKLOAD).map(|name| WorkloadName(name.to_owned()));
+        let found = workload.and_then(|name| stack.workloads.get(&name));
+        service.label(label::APPLICATION) == Some(stack.app.as_str())
+            && found.is_some_and(|workload| workload.container.image == image)
+    };
+    swarm.services.iter().filter(|(_, service)| is_of_it(service)).collect()
+}
+
+/// Notes the digests of services as those that run.
+pub(crate) fn note_digests(known: &mut FollowedImage, services: &[(&String, &ObservedService)], image: &str) {
+    let wanted = ImageRef::parse(image);
+    let digest = |service: &ObservedService| {
+        let found = ImageRef::parse(service.image()?);
+        found.digest().filter(|_| found.is_same_repository(&wanted)).map(str::to_owned)
+    };
+    let present: BTreeSet<String> = services.iter().filter_map(|(_, service)| digest(service)).collect();
+    // A digest that the registry called the same image as another one stays known as that one.
+    known.running.retain(|digest, _| present.contains(digest));
+    for digest in present {
+        known.running.entry(digest.clone()).or_insert(digest);
+    }
+}
+
+/// Takes over the image that the agent on another manager has resolved, by the labels of the services that it wrote. True: it is
+/// another one than before.
+pub(crate) fn take_over(
+    known: &mut FollowedImage,
+    services: &[(&String, &ObservedService)],
+    written: &BTreeMap<String, driftless_model::WrittenService>,
+    (image, update): (&str, &ImageUpdate),
+) -> bool {
+    let is_of_other = |(name, service): &&(&String, &ObservedService)| {
+        written.get(*name).is_none_or(|written| written.returned != digest(&service.spec))
+    };
+    let resolved = |service: &ObservedService| match service.label(IMAGE)? {
+        label if label == image => Some(None),
+        label => update.resolves(image, label).then(|| Some(label.to_owned())),
+    };
+    let found: Vec<Option<String>> =
+        services.iter().filter(is_of_other).filter_map(|(_, service)| resolved(service)).collect();
+    // An update that is under way has both.
+    if found.is_empty() || found.contains(&known.resolved) {
+        return false;
+    }
+    known.resolved = found.into_iter().next().flatten();
+    // The registry may have a newer one by now.
+    (known.available, known.next) = (None, Timestamp(0));
+    true
+}

@@ -1,0 +1,134 @@
+//! Newer images of services, by the registry or by the agent on another manager, and logins.
+
+use driftless_model::{ContentId, UpdateMode};
+use driftless_plan::{followed_images, note_running_images, service_digests, with_resolved_images};
+
+use super::*;
+
+const WEB: &str = "web:1";
+
+fn newer(letter: char) -> String {
+    format!("web:1@sha256:{}", letter.to_string().repeat(64))
+}
+
+fn followed() -> Cluster {
+    let mut cluster = shop();
+    cluster.policy.image_update.mode = UpdateMode::Apply;
+    cluster.settle();
+    cluster
+}
+
+impl Cluster {
+    /// Notes what runs, as a round does before it plans.
+    fn note(&mut self, has_led: bool) -> bool {
+        let images = followed_images(&self.stack, &self.policy);
+        let observed = self.seen();
+        note_running_images(&mut self.record, &self.stack, &images, &observed, has_led)
+    }
+
+    fn resolved(&self) -> Option<&str> {
+        self.record.followed_images[WEB].resolved.as_deref()
+    }
+
+    /// Deploys an image in place of that of Git.
+    fn deploy(&mut self, image: &str) -> Vec<String> {
+        let of_git = self.stack.clone();
+        self.stack = with_resolved_images(&of_git, &[(WEB, image)].into()).unwrap();
+        let steps = self.settle();
+        self.stack = of_git;
+        steps
+    }
+}
+
+#[test]
+fn digest_of_a_service_is_the_running_one() {
+    let mut cluster = followed();
+    assert!(!cluster.note(false), "Git names the same image");
+    let running = |cluster: &Cluster| {
+        let known = &cluster.record.followed_images[WEB];
+        known.running.values().cloned().collect::<Vec<String>>()
+    };
+    assert_eq!(running(&cluster), ["sha256:1"]);
+    let image = newer('b');
+    cluster.record.followed_images.get_mut(WEB).unwrap().resolved = Some(image.clone());
+    let steps = cluster.deploy(&image);
+    assert_eq!(steps, [format!("find the digest of {image}"), "update service shop_web".to_owned()]);
+    assert!(!cluster.note(true));
+    assert_eq!(running(&cluster), [format!("sha256:{}", "b".repeat(64))]);
+    assert_eq!(cluster.resolved(), Some(image.as_str()));
+}
+
+#[test]
+fn image_of_another_agent_is_taken_over() {
+    let mut cluster = followed();
+    cluster.note(true);
+    let own = cluster.record.clone();
+    let (first, second) = (newer('b'), newer('c'));
+    cluster.record.followed_images.get_mut(WEB).unwrap().resolved = Some(first.clone());
+    cluster.deploy(&first);
+    // A restart after the image was resolved and before it was deployed: the agent wrote the service itself.
+    let others = cluster.record.clone();
+    cluster.record.followed_images.get_mut(WEB).unwrap().resolved = Some(second.clone());
+    assert!(!cluster.note(false));
+    assert_eq!(cluster.resolved(), Some(second.as_str()));
+
+    // The agent on another manager, also without a record: the service was written by somebody else.
+    for record in [own, Record::default()] {
+        cluster.record = record;
+        assert!(cluster.note(false), "another target");
+        assert_eq!(cluster.resolved(), Some(first.as_str()));
+        assert!(!cluster.note(false));
+    }
+    // One that led all the time knows better.
+    cluster.record.followed_images.get_mut(WEB).unwrap().resolved = Some(second.clone());
+    assert!(!cluster.note(true));
+    assert_eq!(cluster.resolved(), Some(second.as_str()));
+    cluster.swarm.nodes.get_mut("n1").unwrap().is_leader = false;
+    assert!(cluster.note(true), "its node leads no more");
+    assert_eq!(cluster.resolved(), Some(first.as_str()));
+
+    // The leader went back to what Git names.
+    cluster.swarm.nodes.get_mut("n1").unwrap().is_leader = true;
+    cluster.record = others;
+    cluster.settle();
+    cluster.record = Record::default();
+    cluster.note(false);
+    assert_eq!(cluster.resolved(), None);
+    // An image of another repository, or of another tag, is none that an update resolves.
+    for image in [newer('d').replace("web:1", "web:2"), newer('d').replace("web:1", "else/web:1")] {
+        cluster.spec("shop_web")["Labels"]["com.docker.stack.image"] = image.into();
+        assert!(!cluster.note(false));
+    }
+}
+
+#[test]
+fn digests_of_services_are_those_of_the_revision() {
+    let mut cluster = followed();
+    let digests = service_digests(&cluster.stack, &cluster.seen());
+    let of = |image: &str| (image.to_owned(), format!("{image}@sha256:1"));
+    assert_eq!(digests, [of("db:1"), of(WEB)].into());
+    cluster.deploy(&newer('b'));
+    let digests = service_digests(&cluster.stack, &cluster.seen());
+    assert_eq!(digests, [of("db:1")].into(), "a resolved image has its digest in the stack");
+}
+
+#[test]
+fn another_login_is_sent_with_one_update() {
+    let mut cluster = shop();
+    let login = |cluster: &mut Cluster, content: &str| {
+        let web = cluster.stack.workloads.get_mut(&"web".into()).unwrap();
+        web.pull_secrets = [ContentId(content.to_owned())].into();
+    };
+    login(&mut cluster, "one");
+    cluster.settle();
+    assert_eq!(cluster.settle(), Vec::<String>::new());
+    login(&mut cluster, "two");
+    let before = cluster.swarm.services["shop_web"].spec["TaskTemplate"].clone();
+    let plan = cluster.round();
+    let [step] = plan.steps.as_slice() else { panic!("{:?}", plan.steps) };
+    let Action::Swarm(action) = &step.action else { panic!("{:?}", step.action) };
+    let SwarmAction::UpdateService { secrets, .. } = &**action else { panic!("{action:?}") };
+    assert_eq!(secrets, &[ContentId("two".to_owned())]);
+    assert_eq!(cluster.swarm.services["shop_web"].spec["TaskTemplate"], before, "no task is replaced");
+    assert_eq!(cluster.settle(), Vec::<String>::new());
+}

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use nix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
 /// The processor time used so far, in steps of 10 ms.
@@ -37,11 +38,9 @@ pub fn cpu_of_children() -> Duration {
     ticks("self", 13)
 }
 
-/// The processor time that this thread used so far, in steps of a few milliseconds. Unlike a clock it does not count
-/// what others did on the same core.
+/// The processor time that this thread used so far. Unlike a clock it does not count what others did on the same core.
 pub fn own_cpu() -> Duration {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the kernel has this clock").into()
 }
 
 /// The memory of a process now, in bytes.

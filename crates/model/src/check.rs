@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     AppName, CanaryStep, Finding, ImageUpdate, Location, MountSource, NetworkMode, Port, PortPlace, Protocol,
-    Stack, Strategy, Subject, Workload, WorkloadName,
+    Stack, Strategy, Subject, Workload, WorkloadName, network_size,
 };
 
 /// Findings about one stack by itself. Conflicts of host ports are reported at the port, if its place is known.
@@ -28,6 +28,7 @@ pub fn check(stack: &Stack) -> Vec<Finding> {
     check_cycles(stack, &mut findings);
     check_shared_claims(stack, &mut findings);
     check_image_updates(stack, &mut findings);
+    findings.extend(network_size::check(stack));
     findings
 }
 

@@ -78,6 +78,7 @@ mod mount;
 mod name;
 mod namespace;
 mod network;
+mod network_size;
 mod object;
 mod observed;
 mod platform;

@@ -4,6 +4,7 @@
 use std::{cell::RefCell, collections::BTreeSet, process::Stdio, time::Duration};
 
 use driftless_model::{ConditionStatus, SyncStatus};
+use serde_json::json;
 
 use crate::harness::{Container, Engine, Load, Settings, Site, free_port, images, wait_until};
 
@@ -215,6 +216,23 @@ async fn container_starts_although_the_engine_kept_its_endpoint() {
     assert_eq!(again.name(), fixed);
     let log = agent.log();
     assert!(log.contains("under another name"), "the fault did not occur: {log}");
+    drop((agent, site, engine, directory));
+}
+
+#[tokio::test]
+#[ignore = "needs root for an engine of its own; `make e2e-faults`"]
+async fn network_without_a_free_range_is_explained_and_made_later() {
+    // Room for one network.
+    let pools = json!({ "default-address-pools": [{ "base": "10.98.7.0/24", "size": 24 }] });
+    let (engine, site, image, directory) =
+        site_on("ranges", |engine| engine.configuration = pools.clone()).await;
+    site.docker.run(&["network", "create", "taken"]);
+    let commit = site.compose(&format!("services:\n  web:\n    image: {image}\n"));
+    let agent = site.agent().await;
+    agent.until("it says what to do", |it| it.status.message.contains("default-address-pools")).await;
+    site.docker.run(&["network", "rm", "taken"]);
+    agent.sync().await;
+    agent.settled(&commit).await;
     drop((agent, site, engine, directory));
 }
 

@@ -25,6 +25,12 @@ use crate::{
 const ALREADY_CONNECTED: &[&str] =
     &["already exists in network", "already attached to network", "network is already connected"];
 
+/// Messages of engines, in small letters, when no range of addresses is left for another network.
+const NO_RANGE: &[&str] = &["non-overlapping ipv4 address pool", "address pools have been fully subnetted"];
+
+const ANOTHER_RANGE: &str = "about 30 networks fit into the default ranges: remove unused ones with `docker network prune`, or set \
+                             `default-address-pools` in /etc/docker/daemon.json and restart the engine";
+
 /// The number of networks that the engine creates at the same time. It writes its firewall rules for one after another: of 100
 /// at once it answered some only after a minute, which is too late.
 const CONCURRENT_CREATIONS: usize = 4;
@@ -83,7 +89,11 @@ impl Networks {
                 self.note_created(&id, app);
                 Ok(())
             }
-            // The address range overlaps with one in use, or there is none left: the host must change first.
+            // Another network may go at any time, so it is tried again.
+            Err(error) if error.contains(NO_RANGE) => {
+                Err(Error::Refused { doing, message: format!("{error}; {ANOTHER_RANGE}") })
+            }
+            // The address range overlaps with one in use: the host must change first.
             Err(error) if error.code() == Some(403) => Err(error.rejected(&doing)),
             Err(error) if error.code().is_some() => Err(error.classify(&doing)),
             // A call without an answer may have succeeded. If the engine is still at work, an event announces the end.

@@ -26,18 +26,19 @@ pub(crate) fn check(stack: &Stack) -> Vec<Finding> {
                 continue;
             };
             let subnets = network.ipam.iter().filter_map(|(subnet, ..)| subnet.as_deref());
-            let given: Option<u64> = subnets.map(size).sum();
-            let (size, gives) = match given {
-                None | Some(0) => (DEFAULT, "a Swarm gives it by default"),
-                Some(size) => (size, "its `ipam` gives it"),
+            let own: Vec<u64> = subnets.filter_map(size).collect();
+            let (room, gives) = if own.is_empty() {
+                (DEFAULT, "a Swarm gives it by default")
+            } else {
+                (own.iter().sum(), "its `ipam` gives it")
             };
             let count = needed.entry(name).or_default();
             let before = *count;
             *count += more;
             // One finding for each network, where it ends.
-            if before <= size && *count > size {
+            if before <= room && *count > room {
                 let message = format!(
-                    "up to this one, services need {count} addresses of the network `{name}`, and {gives} {size}"
+                    "up to this one, services need {count} addresses of the network `{name}`, and {gives} {room}"
                 );
                 let help = "give the network a larger `ipam` subnet, or create the Swarm with `docker swarm init --default-addr-pool-mask-length 20`";
                 let path = format!("workload {}", subject.name);

@@ -28,7 +28,7 @@ pub(crate) fn check(stack: &Stack) -> Vec<Finding> {
             let subnets = network.ipam.iter().filter_map(|(subnet, ..)| subnet.as_deref());
             let own: Vec<u64> = subnets.filter_map(size).collect();
             let (room, gives) = if own.is_empty() {
-                (DEFAULT, "a Swarm gives it by default")
+                (DEFAULT, "by default a Swarm gives it")
             } else {
                 (own.iter().sum(), "its `ipam` gives it")
             };

@@ -266,7 +266,7 @@ fn network_that_is_too_small_for_its_services_is_reported() {
     let found = warnings(&project(200, 1, ""));
     assert_eq!(found.len(), 1, "{found:?}");
     let expected = "shop/compose.yaml:128:3: warning: workload web126: up to this one, services need 254 addresses of the network \
-                    `shop_default`, and a Swarm gives it by default 252";
+                    `shop_default`, and by default a Swarm gives it 252";
     assert!(found[0].starts_with(expected), "{found:?}");
     assert_eq!(warnings(&project(63, 3, "")), [""; 0]);
     assert_eq!(warnings(&project(64, 3, "")).len(), 1);

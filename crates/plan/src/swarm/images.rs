@@ -115,7 +115,9 @@ pub(crate) fn take_over(
     (image, update): (&str, &ImageUpdate),
 ) -> bool {
     let is_of_other = |(name, service): &&(&String, &ObservedService)| {
-        written.get(*name).is_none_or(|written| written.returned != digest(&service.spec))
+        // A specification that the Swarm went back to is nobody's choice.
+        !service.update_state.starts_with("rollback")
+            && written.get(*name).is_none_or(|written| written.returned != digest(&service.spec))
     };
     let resolved = |service: &ObservedService| match service.label(IMAGE)? {
         label if label == image => Some(None),

@@ -513,8 +513,10 @@ fn fields_of_jobs_that_a_swarm_does_not_have_are_refused() {
             "a.yaml:7:34: error: spec.template.spec.hostNetwork: Docker Swarm has no",
         ),
         (
-            job("backoffLimit: 1")
-                .replace("{name: migrate}", "{name: a, annotations: {driftless.ignore-differences: env}}"),
+            job("backoffLimit: 1").replace(
+                "{name: migrate}",
+                "{name: a, annotations: {driftless.ignore-differences: restart}}",
+            ),
             "a.yaml:3:35: error: metadata.annotations.driftless.ignore-differences: `engine: swarm` does not have",
         ),
         (

@@ -87,7 +87,7 @@ fn image_of_another_agent_is_taken_over() {
     assert!(cluster.note(true), "its node leads no more");
     assert_eq!(cluster.resolved(), Some(first.as_str()));
 
-    // What the Swarm itself went back to says nothing.
+    // An image that the Swarm itself went back to says nothing.
     cluster.record.followed_images.get_mut(WEB).unwrap().resolved = Some(second.clone());
     cluster.swarm.services.get_mut("shop_web").unwrap().update_state = "rollback_completed".to_owned();
     assert!(!cluster.note(false));

@@ -666,7 +666,7 @@ async fn newer_image_of_the_leader_is_kept_by_the_next_one() {
         agent.until("all agents know the image", is_of_image).await;
     }
 
-    // Another leader, a killed agent and one that has lost its record go on with it.
+    // Another leader and a killed agent go on with it.
     all.lead("two");
     minutes(5).await;
     all.agents[1].crash();

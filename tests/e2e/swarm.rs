@@ -268,6 +268,38 @@ async fn removed_from_git(all: &Deployed) {
     tokio::time::timeout(PATIENCE, forgotten).await.expect("the application is forgotten");
 }
 
+#[tokio::test]
+#[ignore = "needs root for an engine of its own; `make e2e-swarm`"]
+async fn external_secret_is_waited_for_and_left_alone() {
+    let plain =
+        |image: &str| format!("name: shop\nservices:\n  web:\n    image: '{image}'\n    secrets: [token]\n");
+    let own = "secrets: {token: {file: ./token.txt}}\n";
+    let mut all = Deployed::new("external", true, |image| plain(image) + own).await;
+    let secrets =
+        |all: &Deployed| all.inspect("web")["Spec"]["TaskTemplate"]["ContainerSpec"]["Secrets"].clone();
+    let before = secrets(&all);
+    let external = "secrets: {token: {external: true, name: token_v2}}\n";
+    let commit = all.site.compose(&(plain(&all.image) + external));
+    let waits = |app: &Application| {
+        app.status
+            .message
+            .contains("web: ExternalMissing: needs the external secret `token_v2`, which does not exist")
+    };
+    all.agent.until("it waits for the secret", waits).await;
+    assert_eq!(secrets(&all), before, "it runs on with what it has");
+    let file = all.site.directory().join("token_v2");
+    std::fs::write(&file, "s3cret").unwrap();
+    all.docker(&["secret", "create", "token_v2", file.to_str().unwrap()]);
+    all.agent.settled(&commit).await;
+    assert_eq!(secrets(&all)[0]["SecretName"], "token_v2");
+    assert_eq!(secrets(&all)[0]["File"]["Name"], "/run/secrets/token");
+    idle_passes_write_nothing(&mut all, &commit).await;
+    // The secret of somebody else stays.
+    all.site.repository.remove(&[&all.site.path("compose.yaml"), &all.site.path("token.txt")]);
+    all.until("the service is removed", |all| all.names("service").is_empty()).await;
+    all.until("its own secret is removed", |all| all.names("secret") == ["token_v2"]).await;
+}
+
 /// Every key that a Swarm has, so that a field that the engine writes in another form than the agent shows as drift.
 const EVERYTHING: &str = include_str!("../../crates/plan/tests/it/swarm/everything.yaml");
 

@@ -12,12 +12,16 @@ use serde_json::{Value, json};
 use crate::harness::{Settings, Site, Swarm, is_settled, wait_until};
 
 /// Files that the stacks name.
-const FILES: &[(&str, &str)] = &[("motd.txt", "hello"), ("rules.txt", "all"), ("token.txt", "s3cret")];
+const FILES: &[(&str, &str)] = &[
+    ("motd.txt", "hello"),
+    ("rules.txt", "all"),
+    ("host.txt", "on {{.Node.Hostname}}"),
+    ("token.txt", "s3cret"),
+];
 
-/// Ends of fields that differ: labels of the agent, and names and ids of configs and secrets, which contain a digest.
+/// Whether a field is a label of the agent.
 fn is_own(field: &str) -> bool {
     field.starts_with("Labels.driftless.")
-        || ["ConfigID", "ConfigName", "SecretID", "SecretName"].iter().any(|end| field.ends_with(end))
 }
 
 /// Values that say the same as no value, by the end of their fields: the engine takes them then.
@@ -66,7 +70,7 @@ fn fields(path: &str, value: &Value, all: &mut BTreeMap<String, String>) {
 /// A service as the engine has it.
 struct Service {
     fields: BTreeMap<String, String>,
-    /// The ids of the tasks that run or are to run. Files have other names once they are adopted, so their tasks are replaced.
+    /// The ids of the tasks that run or are to run.
     tasks: Vec<String>,
 }
 

@@ -12,7 +12,7 @@ use driftless_docker::{
 use driftless_model::{
     AgentId, AppName, ContentId, Network, Observed, SWARM_OWNER, SharedState, SwarmFile, label,
 };
-use driftless_plan::{Action, SwarmAction};
+use driftless_plan::{Action, PresentFile, SwarmAction};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -326,7 +326,7 @@ async fn call(host: &str, method: &str, path: &str, body: &Value) -> Value {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.contains(" 200 "), "{method} {path}: {answer}");
+    assert!(head.contains(" 200 ") || head.contains(" 201 "), "{method} {path}: {answer}");
     serde_json::from_str(body).unwrap_or(Value::Null)
 }
 
@@ -350,7 +350,11 @@ async fn swarm_in_memory_behaves_as_a_real_one() {
         for _ in 0..2 {
             let project = || "shop".to_owned();
             let make = |_: &Observed| {
-                swarm(SwarmAction::CreateFile { project: project(), file: file(name, content, secret) })
+                swarm(SwarmAction::CreateFile {
+                    project: project(),
+                    file: file(name, content, secret),
+                    present: None,
+                })
             };
             both.both("done", make).await;
         }
@@ -359,6 +363,7 @@ async fn swarm_in_memory_behaves_as_a_real_one() {
     updates(&both).await;
     placement(&both).await;
     shared_state(&both).await;
+    adoption(&both).await;
     removal(&both).await;
     assert_eq!(*both.differences.lock().unwrap(), Vec::<String>::new());
 }
@@ -482,6 +487,42 @@ async fn shared_state(both: &Pair) {
     both.both("refused", |_| share(None, true)).await;
     both.both("done", |observed| share(present(observed, 0), true)).await;
     both.both("refused", |observed| share(present(observed, 1), false)).await;
+}
+
+/// Configs and secrets of `docker stack deploy` are adopted if they have the same content.
+async fn adoption(both: &Pair) {
+    for (kind, name, content, secret) in
+        [("configs", "old_motd", CONTENT, false), ("secrets", "old_key", SECRET, true)]
+    {
+        // `content` and `another` in Base64.
+        for (name, data) in [(name.to_owned(), "Y29udGVudA=="), (format!("{name}_other"), "YW5vdGhlcg==")] {
+            let labels = json!({"com.docker.stack.namespace": "shop", "team": "shop"});
+            let body = json!({"Name": name, "Labels": labels, "Data": data});
+            let path = format!("/{kind}/create");
+            call(&both.swarm.engine.host(), "POST", &path, &body).await;
+            both.in_memory.user_call("POST", &path, &body).unwrap();
+        }
+        let adopt = |present: String, name: String| {
+            swarm(SwarmAction::CreateFile {
+                project: "shop".into(),
+                file: file(&name, content, secret),
+                present: Some(PresentFile { id: present.clone(), name: present }),
+            })
+        };
+        // Mounted at two paths, it has two names.
+        for number in [1, 2, 2] {
+            both.both("done", |_| adopt(name.to_owned(), format!("{name}_{number}"))).await;
+        }
+        both.both("done", |_| adopt(format!("{name}_other"), format!("{name}_3"))).await;
+        both.both("done", |_| adopt("gone".to_owned(), format!("{name}_4"))).await;
+        let (real, _) = both.observed().await;
+        let seen = real.swarm.as_ref().unwrap();
+        let all = if secret { &seen.secrets } else { &seen.configs };
+        for (known, expected) in [(1, name), (2, name), (3, &format!("{name}_3")), (4, &format!("{name}_4"))]
+        {
+            assert_eq!(all[&format!("{name}_{known}")].name, *expected);
+        }
+    }
 }
 
 /// Everything is removed, and removed again.

@@ -683,12 +683,15 @@ async fn newer_image_of_the_leader_is_kept_by_the_next_one() {
     assert_eq!(spec(&all)["TaskTemplate"]["ContainerSpec"]["Image"], format!("web:1@{newest}"));
     assert_eq!(all.writes(), writes + 2, "{}", all.story());
 
-    // A rollback goes back to the digest, though the tag has moved on.
+    // A rollback goes back to the digest, though the tag has moved on, and though the registry does not have it any more.
+    let former = format!("web:1@{}", digest_of("web:1"));
+    all.swarm.faults(|faults| _ = faults.missing.insert(former));
     let back = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::NextCommit };
     all.agents[1].ask(RequestKind::Rollback(back)).await;
     minutes(5).await;
     let image = first["Spec"]["TaskTemplate"]["ContainerSpec"]["Image"].clone();
     assert_eq!(spec(&all)["TaskTemplate"]["ContainerSpec"]["Image"], image, "{}", all.story());
+    assert_eq!(platforms(&spec(&all)), Value::Null, "nobody knows them");
     let pinned = all.writes();
     minutes(125).await;
     assert_eq!(all.writes(), pinned, "it stays pinned\n{}", all.story());

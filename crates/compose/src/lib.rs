@@ -153,9 +153,9 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let (mut stack, contents) = lower::lower(files, spec, &loaded, &sections, &mut more);
     stack.port_places = port_places(root, &stack);
     if spec.engine == EngineKind::Swarm {
+        swarm::drop_host_findings(&mut more);
+        swarm::drop_host_findings(&mut findings);
         swarm::complete(root, &sections, &mut stack, &contents, &mut more);
-        swarm::drop_host_warnings(&mut more);
-        swarm::drop_host_warnings(&mut findings);
     }
     more.extend(driftless_model::check(&stack));
     // One finding for each location: the loader may have reported the same mistake in other words.

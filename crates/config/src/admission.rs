@@ -57,6 +57,8 @@ impl AdmissionEntry {
             builds: object.boolean("builds"),
             external_networks: list(&object, "externalNetworks", |text| Ok(text.to_owned())),
             external_volumes: list(&object, "externalVolumes", |text| Ok(text.to_owned())),
+            external_configs: list(&object, "externalConfigs", |text| Ok(text.to_owned())),
+            external_secrets: list(&object, "externalSecrets", |text| Ok(text.to_owned())),
             other_applications: object.boolean("otherApplications"),
             verify_images: verify_images(&object),
             signed_commits: object.boolean("signedCommits"),

@@ -756,6 +756,8 @@ pub(super) static ADMISSION: Table = Table {
         key("builds", Boolean, "Allow builds of images"),
         key("externalNetworks", Strings, "External networks by name; * is any text"),
         key("externalVolumes", Strings, "External volumes by name; * is any text"),
+        key("externalConfigs", Strings, "External configs of a Swarm by name; * is any text"),
+        key("externalSecrets", Strings, "External secrets of a Swarm by name; * is any text"),
         key("otherApplications", Boolean, "Allow networks, volumes and containers of other applications"),
         key("signedCommits", Boolean, "Every repository needs verify"),
         key("verifyImages", ListOf(&VERIFY_IMAGES), "Images that must be signed with cosign"),

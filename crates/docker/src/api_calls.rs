@@ -18,7 +18,7 @@ const CALLS: &[Call] = &[
     Call(
         "POST",
         "/configs/*/update",
-        "share pins and suspensions with the agents of other managers of a Swarm",
+        "adopt a config of `docker stack deploy`, and share pins and suspensions with the agents of other managers of a Swarm",
     ),
     Call("GET", "/containers/json", "the list of containers"),
     Call("POST", "/containers/create", "create a container"),
@@ -63,6 +63,7 @@ const CALLS: &[Call] = &[
     Call("POST", "/secrets/create", "create a secret of a Swarm"),
     Call("GET", "/secrets/*", "the owner of a secret of a Swarm"),
     Call("DELETE", "/secrets/*", "remove a secret of a Swarm"),
+    Call("POST", "/secrets/*/update", "adopt a secret of `docker stack deploy`"),
     Call("GET", "/services", "services of a Swarm"),
     Call("POST", "/services/create", "create a service of a Swarm"),
     Call("GET", "/services/*", "a service of a Swarm after it was written"),

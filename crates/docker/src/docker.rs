@@ -135,6 +135,10 @@ pub struct ObserveScope {
     pub is_swarm: bool,
     /// The names of the services in the Swarm that the application wants.
     pub services: BTreeSet<String>,
+    /// The names of the external configs in the Swarm that the application wants.
+    pub external_configs: BTreeSet<String>,
+    /// The names of the external secrets in the Swarm that the application wants.
+    pub external_secrets: BTreeSet<String>,
     /// The application had services in a Swarm, and is to run on this host now.
     pub had_services: bool,
     pub images: BTreeSet<String>,
@@ -161,9 +165,16 @@ impl ObserveScope {
     /// Everything that a stack of a Swarm names.
     pub fn of_swarm(stack: &Stack) -> Self {
         let name = |workload: &WorkloadName| swarm_service_name(&stack.project, workload);
+        let external = |secret: bool| {
+            let files = stack.swarm.values().flat_map(|service| &service.files);
+            let external = files.filter(|file| file.external && file.secret == secret);
+            external.map(|file| file.name.clone()).collect()
+        };
         Self {
             is_swarm: true,
             services: stack.workloads.keys().map(name).collect(),
+            external_configs: external(false),
+            external_secrets: external(true),
             networks: stack.networks.keys().cloned().collect(),
             ..Self::default()
         }

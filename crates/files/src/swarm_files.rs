@@ -46,7 +46,8 @@ pub fn swarm_files(
             }
             let (name, path, content) =
                 (object_name(project, &target, bytes), path.to_owned(), Some(id.clone()));
-            files.push(SwarmFile { target, content, path, name, secret, mode, uid, gid });
+            let (external, template) = (false, None);
+            files.push(SwarmFile { target, content, path, name, secret, external, template, mode, uid, gid });
         };
         match contents.get(id) {
             Some(Content::File { bytes, executable }) => {

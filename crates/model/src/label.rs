@@ -38,6 +38,10 @@ pub const JOB: &str = "driftless.job";
 /// On the service of a run in a Swarm: its CronJob.
 pub const CRON: &str = "driftless.cron";
 
+/// On an adopted config or secret of a Swarm: the names that the agent gives to its content, with commas. They are several if it
+/// is mounted at several paths.
+pub const FILES: &str = "driftless.files";
+
 /// On the containers of a Job of Kubernetes: the name of the Job, under the label's present name and its former one.
 pub const JOB_NAMES: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
 

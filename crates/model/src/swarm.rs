@@ -162,11 +162,17 @@ pub struct SwarmFile {
     /// The path in the folder. Empty for a single file.
     #[serde(skip_serializing_if = "is_default")]
     pub path: String,
-    /// The name of the config or secret in the Swarm. It contains the digest of the content.
+    /// The name that the config or secret gets in the Swarm. It contains the digest of the content, unless it is external.
     pub name: String,
     /// A secret, and no config.
     #[serde(skip_serializing_if = "is_default")]
     pub secret: bool,
+    /// Somebody else creates it in the Swarm. It has no content here.
+    #[serde(skip_serializing_if = "is_default")]
+    pub external: bool,
+    /// The language in which the content is a template for each task: `golang`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub template: Option<String>,
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -183,10 +189,14 @@ pub struct ObservedSwarm {
     pub services: BTreeMap<String, ObservedService>,
     /// By id: the tasks of these services.
     pub tasks: BTreeMap<String, SwarmTask>,
-    /// By name: the configs with our label for this application.
+    /// By [`SwarmFile::name`]: the configs with our label for this application. An adopted one may have several names.
     pub configs: BTreeMap<String, SwarmObject>,
-    /// By name: the secrets with our label for this application.
+    /// By [`SwarmFile::name`]: the secrets with our label for this application.
     pub secrets: BTreeMap<String, SwarmObject>,
+    /// The names of the external configs that the application wants, if they are there.
+    pub external_configs: BTreeSet<String>,
+    /// The names of the external secrets that the application wants, if they are there.
+    pub external_secrets: BTreeSet<String>,
     /// The config in which the agents of all managers share the state of this application.
     pub shared: Option<SharedObject>,
 }
@@ -326,6 +336,8 @@ pub struct SwarmTask {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwarmObject {
     pub id: String,
+    /// Its name in the Swarm. That of `docker stack deploy`, if the agent has adopted it.
+    pub name: String,
 }
 
 /// The Swarm config in which the agents of all managers share the state of one application.

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use driftless_files::Files;
-use driftless_model::{Finding, Network};
+use driftless_model::{EngineKind, Finding, Network};
 
 use crate::{
     load::variables::Variables,
     lower::{build::Builds, mounts::MountedFiles},
-    read::types::{Sections, Service},
+    read::types::{FileSource, Sections, Service, Source},
 };
 
 /// The inputs of a lowering, and the results so far.
 pub(crate) struct Lowering<'a> {
     pub(crate) files: &'a dyn Files,
+    pub(crate) engine: EngineKind,
     /// The name of the application.
     pub(crate) app: String,
     /// The name of the project.
@@ -35,6 +36,11 @@ impl Lowering<'_> {
     pub(crate) fn is_active(&self, service: &Service) -> bool {
         service.profiles.is_empty()
             || self.profiles.iter().any(|it| it == "*" || service.profiles.contains(it))
+    }
+
+    /// Whether a config or secret is an external one of a Swarm.
+    pub(crate) fn is_of_swarm(&self, source: &FileSource) -> bool {
+        self.engine == EngineKind::Swarm && matches!(source.source, Source::External(_))
     }
 
     /// The name of a network or volume in Docker.

@@ -18,7 +18,7 @@ mod context;
 mod environment;
 mod in_place;
 mod jobs;
-mod mounts;
+pub(crate) mod mounts;
 mod namespaces;
 mod networks;
 mod published;
@@ -55,6 +55,7 @@ pub(crate) fn lower(
     let profiles = active_profiles(spec, variables);
     let mut lowering = Lowering {
         files,
+        engine: spec.engine,
         app: spec.name.to_string(),
         name,
         folder: &loaded.folder,

@@ -18,6 +18,8 @@ use crate::{
 /// The bytes that the mounted files of one application may have together.
 const LARGEST_SUM: usize = 64 << 20;
 
+const EXTERNAL_HELP: &str = "use `file`, `environment` or, for a config, `content`; or run the application in a Swarm (`engine: swarm`)";
+
 /// Folders inside folders. A deeper one is a link that leads back into its own folder.
 const DEEPEST: usize = 64;
 
@@ -107,13 +109,8 @@ impl<'a> MountedFiles<'a> {
         kind: FileKind,
         variables: &Variables,
     ) -> Result<Mount, Finding> {
-        let FileMount { source: key, target, mode, uid, gid, on_change: _ } = &mount.value;
-        let target = target.as_deref().unwrap_or(key);
-        let target = match kind {
-            _ if target.starts_with('/') => paths::clean(target),
-            FileKind::Config => paths::clean(&format!("/{target}")),
-            FileKind::Secret => paths::clean(&format!("/run/secrets/{target}")),
-        };
+        let FileMount { source: key, target: _, mode, uid, gid, on_change: _ } = &mount.value;
+        let target = target_of(&mount.value, kind);
         let executable = mode.is_some_and(|it| it & 0o111 != 0);
         let content = match &source.source {
             Source::File(path) if path.starts_with('/') => {
@@ -131,8 +128,9 @@ impl<'a> MountedFiles<'a> {
                 Some(value) => Content::File { bytes: value.as_bytes().into(), executable },
                 None => return Err(source.origin.error(format!("the variable `{name}` is not set"))),
             },
-            Source::External => {
-                return Err(source.origin.error("an external config or secret needs Swarm; use `file`"));
+            Source::External(_) => {
+                let message = "an external config or secret is one of a Docker Swarm";
+                return Err(source.origin.error(message).help(EXTERNAL_HELP));
             }
             Source::Missing => return Err(mount.error(format!("`{key}` has no source"))),
         };
@@ -318,6 +316,16 @@ impl<'a> MountedFiles<'a> {
         self.size = self.size.saturating_add(bytes.len());
         self.met_encrypted |= self.files.is_encrypted(path);
         Ok(bytes)
+    }
+}
+
+/// The path of a config or secret in the containers of a service.
+pub(crate) fn target_of(mount: &FileMount, kind: FileKind) -> String {
+    let target = mount.target.as_deref().unwrap_or(&mount.source);
+    match kind {
+        _ if target.starts_with('/') => paths::clean(target),
+        FileKind::Config => paths::clean(&format!("/{target}")),
+        FileKind::Secret => paths::clean(&format!("/run/secrets/{target}")),
     }
 }
 

@@ -49,6 +49,8 @@ impl Lowering<'_> {
             for mount in used {
                 let key = &mount.value.source;
                 let lowered = match defined.get(key) {
+                    // The Swarm has it, and no file is mounted.
+                    Some(source) if self.is_of_swarm(source) => continue,
                     Some(source) => self.files_to_mount.file(mount, source, kind, self.variables),
                     None => Err(mount.error(format!("refers to undefined {word} `{key}`"))),
                 };

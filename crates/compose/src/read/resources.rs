@@ -113,17 +113,18 @@ pub(crate) fn secret(entry: &Entry, value: &Value<'_>) -> FileSource {
 /// Configs and secrets differ only in their mounts.
 fn file_source(entry: &Entry, value: &Value<'_>, object: &Object, needs: &str) -> FileSource {
     let mut sources = Vec::new();
+    let mut name = None;
     for (key, value) in value.fields(object) {
         match key {
             "file" => sources.extend(value.owned().map(Source::File)),
             "content" => sources.extend(value.owned().map(Source::Content)),
             "environment" => sources.extend(value.owned().map(Source::Environment)),
             "external" => {
-                if external(&mut None, &value) {
-                    sources = vec![Source::External];
+                if external(&mut name, &value) {
+                    sources = vec![Source::External(String::new())];
                 }
             }
-            "name" => drop(value.string()),
+            "name" => name = value.owned(),
             _ => value.refuse("is not supported yet"),
         }
     }
@@ -132,7 +133,12 @@ fn file_source(entry: &Entry, value: &Value<'_>, object: &Object, needs: &str) -
         value.report().say(origin.error(needs));
         sources.clear();
     }
-    let source = sources.pop().unwrap_or(Source::Missing);
+    let source = match sources.pop().unwrap_or(Source::Missing) {
+        Source::External(_) => {
+            Source::External(name.filter(|it| !it.is_empty()).unwrap_or_else(|| entry.key.clone()))
+        }
+        own => own,
+    };
     FileSource { origin, source }
 }
 

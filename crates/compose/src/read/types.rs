@@ -250,7 +250,8 @@ pub(crate) enum Source {
     Content(String),
     /// The name of a variable.
     Environment(String),
-    External,
+    /// Somebody else creates it, with this name.
+    External(String),
     /// Missing or wrong, which was reported.
     Missing,
 }
@@ -261,7 +262,7 @@ impl std::fmt::Debug for Source {
             Self::File(_) => "File",
             Self::Content(_) => "Content",
             Self::Environment(_) => "Environment",
-            Self::External => "External",
+            Self::External(_) => "External",
             Self::Missing => "Missing",
         })
     }

@@ -16,6 +16,8 @@ use Shape::{
 use Zero::{Dropped, Kept};
 
 const SWARM: &str = "it only affects Swarm";
+/// Of keys that are errors on a single host.
+pub(crate) const ONLY_IN_A_SWARM: &str = "it only affects Swarm (`engine: swarm`)";
 const WINDOWS: &str = "it exists only on Windows";
 const ONE_HOST: &str = "there is only one host";
 const PAUSES: &str = "the engine has its own pauses between restarts";
@@ -503,11 +505,11 @@ pub(crate) static SECRET: Object = open(&[
     key("environment", Text),
     key("file", Path),
     key("external", External)
-        .note("external configs and secrets need Swarm: a service that uses one is refused; use `file`"),
-    key("labels", Labels).no_effect("Docker has no object that could carry them"),
-    key("driver", Text).refused(SWARM),
-    key("driver_opts", Options).refused(SWARM),
-    key("template_driver", Text).refused(SWARM),
+        .note("with `engine: swarm`; on a single host, a service that uses one is refused: use `file`"),
+    key("labels", Labels).no_effect("configs and secrets of the agent have its own labels"),
+    key("driver", Text).refused("secrets of a plugin are not supported"),
+    key("driver_opts", Options).refused("secrets of a plugin are not supported"),
+    key("template_driver", Text).refused(ONLY_IN_A_SWARM),
 ]);
 
 pub(crate) static CONFIG: Object = open(&[
@@ -516,7 +518,7 @@ pub(crate) static CONFIG: Object = open(&[
     key("environment", Text),
     key("file", Path),
     key("external", External)
-        .note("external configs and secrets need Swarm: a service that uses one is refused; use `file`"),
-    key("labels", Labels).no_effect("Docker has no object that could carry them"),
-    key("template_driver", Text).refused(SWARM),
+        .note("with `engine: swarm`; on a single host, a service that uses one is refused: use `file`"),
+    key("labels", Labels).no_effect("configs and secrets of the agent have its own labels"),
+    key("template_driver", Text).refused(ONLY_IN_A_SWARM),
 ]);

@@ -10,13 +10,18 @@ use std::collections::BTreeMap;
 use driftless_files::{UnfitFile, swarm_files};
 use driftless_model::{
     Condition, Contents, Finding, Kind, Mount, MountSource, NetworkMode, ObjectRef, Port, SWARM_OWNER, Stack,
-    SwarmFile, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, Workload, WorkloadName, label,
+    SwarmFile, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, Workload, WorkloadName, digest_hex, label,
 };
 use driftless_yaml::{Node, Report};
 
 use crate::{
-    read::{deploy::cpus, types::Sections},
+    lower::mounts::{FileKind, target_of},
+    read::{
+        deploy::cpus,
+        types::{FileMount, Sections, Service, Source},
+    },
     spec::{
+        keys::ONLY_IN_A_SWARM,
         scalar,
         value::{Read as _, Value},
     },
@@ -101,15 +106,23 @@ const EFFECTIVE: &[&str] = &[
     ".deploy.replicas",
 ];
 
-/// Removes the warnings of a single host that are not true for a Swarm.
-pub(crate) fn drop_host_warnings(findings: &mut Vec<Finding>) {
+/// Removes the findings of a single host that are not true for a Swarm.
+pub(crate) fn drop_host_findings(findings: &mut Vec<Finding>) {
     let is_effective = |finding: &Finding| {
         let is_reservation = [".reservations.cpus", ".reservations.generic_resources"]
             .iter()
             .any(|end| finding.path.ends_with(end));
         is_reservation || EFFECTIVE.iter().any(|part| finding.path.contains(part))
     };
-    findings.retain(|finding| finding.is_error() || !is_effective(finding));
+    let is_template = |finding: &Finding| {
+        let is_file = ["configs.", "secrets."].iter().any(|start| finding.path.starts_with(start));
+        is_file && finding.path.ends_with(".template_driver") && finding.message.contains(ONLY_IN_A_SWARM)
+    };
+    findings.retain(
+        |finding| {
+            if finding.is_error() { !is_template(finding) } else { !is_effective(finding) }
+        },
+    );
 }
 
 /// Makes a stack for Docker Swarm of a stack for a single host.
@@ -151,6 +164,10 @@ pub(crate) fn complete(
             );
         }
         service.files = files(&value, &stack.project, workload, contents);
+        if let Some(read) = sections.services.get(name.as_str()) {
+            templates(&root, read, &mut service.files);
+            external_files(&value, sections, read, &mut service.files);
+        }
         check_mounts(&value, workload);
         check_ports(&value, workload);
         if let Some(workload) = stack.workloads.get_mut(&name) {
@@ -328,6 +345,68 @@ fn files(service: &Value<'_>, project: &str, workload: &Workload, contents: &Con
         place.error_help(message, help);
     }
     files
+}
+
+/// Marks the configs and secrets of a service that are templates. Another language gives the same content another name.
+fn templates(root: &Value<'_>, service: &Service, files: &mut [SwarmFile]) {
+    let uses =
+        [("configs", &service.configs, FileKind::Config), ("secrets", &service.secrets, FileKind::Secret)];
+    for (section, mounts, kind) in uses {
+        for mount in mounts {
+            let defined = root.node.get(section).and_then(|all| all.get(&mount.value.source));
+            let Some(driver) = defined.and_then(|defined| defined.get("template_driver")) else { continue };
+            let Some(name) = driver.as_scalar().filter(|name| !name.is_empty()) else { continue };
+            if name != "golang" {
+                let path = format!("{section}.{}.template_driver", mount.value.source);
+                let message = format!("Docker Swarm has no template driver `{name}`; use `golang`");
+                root.report().say(driver.finding(path, message));
+                continue;
+            }
+            let target = target_of(&mount.value, kind);
+            for file in files.iter_mut().filter(|file| file.target == target) {
+                file.template = Some(name.to_owned());
+                if let Some((start, digest)) = file.name.rsplit_once('_') {
+                    let other = digest_hex(format!("{name} {digest}").as_bytes());
+                    file.name = format!("{start}_{}", other.get(..digest.len()).unwrap_or(&other));
+                }
+            }
+        }
+    }
+}
+
+/// Adds the external configs and secrets of a service: those that somebody else creates in the Swarm.
+fn external_files(value: &Value<'_>, sections: &Sections, service: &Service, files: &mut Vec<SwarmFile>) {
+    let uses = [
+        (&service.configs, &sections.configs, FileKind::Config),
+        (&service.secrets, &sections.secrets, FileKind::Secret),
+    ];
+    for (mounts, defined, kind) in uses {
+        for mount in mounts {
+            let FileMount { source, target: _, mode, uid, gid, on_change } = &mount.value;
+            let Some(Source::External(name)) = defined.get(source).map(|found| &found.source) else {
+                continue;
+            };
+            if let Some(change) = on_change {
+                value.report().say(change.error("an external config or secret of a Swarm never changes"));
+            }
+            let target = target_of(&mount.value, kind);
+            if files.iter().any(|file| file.target == target) {
+                value.report().say(mount.error(format!("another config or secret is mounted at {target}")));
+            }
+            files.push(SwarmFile {
+                target,
+                content: None,
+                path: String::new(),
+                name: name.clone(),
+                secret: kind == FileKind::Secret,
+                external: true,
+                template: None,
+                mode: mode.unwrap_or(0o444),
+                uid: uid.unwrap_or_default(),
+                gid: gid.unwrap_or_default(),
+            });
+        }
+    }
 }
 
 fn deploy(value: &Value<'_>) -> SwarmService {

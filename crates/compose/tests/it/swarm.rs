@@ -209,6 +209,74 @@ secrets: {key: {file: ./key}}
 }
 
 #[test]
+fn external_configs_and_secrets_are_named() {
+    let text = "
+services:
+  web:
+    image: nginx:1.29
+    configs: [rules]
+    secrets:
+      - key
+      - {source: cert, target: /etc/cert.pem, uid: '33', mode: 0400}
+configs:
+  rules: {external: true}
+secrets:
+  key: {external: true, name: shop_key_v3}
+  cert: {external: true}
+";
+    let files = service(text, &[]).files;
+    let all: Vec<_> = files
+        .iter()
+        .map(|it| (it.name.as_str(), it.target.as_str(), it.secret, it.external, it.mode, it.uid))
+        .collect();
+    assert_eq!(
+        all,
+        [
+            ("rules", "/rules", false, true, 0o444, 0),
+            ("shop_key_v3", "/run/secrets/key", true, true, 0o444, 0),
+            ("cert", "/etc/cert.pem", true, true, 0o400, 33),
+        ]
+    );
+    let twice = text.replace("target: /etc/cert.pem", "target: key");
+    let expected = "shop/compose.yaml:8:9: error: services.web.secrets[1]: another config or secret is mounted at /run/secrets/key";
+    assert_eq!(errors(&twice), [expected]);
+    // On a single host nobody has them.
+    let files = MemoryFiles::new([("shop/compose.yaml", text)]);
+    let found = render(&files, &AppSpec::compose("shop", &["shop/compose.yaml"])).findings;
+    let errors: Vec<String> = found.iter().filter(|it| it.is_error()).map(Finding::to_string).collect();
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    let expected =
+        "shop/compose.yaml:10:3: error: configs.rules: an external config or secret is one of a Docker Swarm";
+    assert!(errors[0].starts_with(expected), "{errors:?}");
+    assert!(errors[0].contains("`engine: swarm`"), "{errors:?}");
+}
+
+#[test]
+fn templates_are_configs_of_their_own() {
+    let text = |driver: &str| {
+        format!(
+            "services:
+  web: {{image: nginx:1.29, configs: [site]}}
+configs:
+  site: {{content: 'server {{{{.Node.Hostname}}}}'{driver}}}
+"
+        )
+    };
+    let file = |driver: &str| service(&text(driver), &[]).files.remove(0);
+    let (plain, template) = (file(""), file(", template_driver: golang"));
+    assert_eq!((plain.template, template.template.as_deref()), (None, Some("golang")));
+    assert_ne!(plain.name, template.name);
+    assert_eq!(plain.name.len(), template.name.len());
+    let expected = "shop/compose.yaml:4:65: error: configs.site.template_driver: Docker Swarm has no template driver `jinja`; use `golang`";
+    assert_eq!(errors(&text(", template_driver: jinja")), [expected]);
+    let text = text(", template_driver: golang");
+    let files = MemoryFiles::new([("shop/compose.yaml", text.as_str())]);
+    let found = render(&files, &AppSpec::compose("shop", &["shop/compose.yaml"])).findings;
+    let errors: Vec<String> = found.iter().filter(|it| it.is_error()).map(Finding::to_string).collect();
+    assert!(errors[0].contains("it only affects Swarm (`engine: swarm`)"), "{errors:?}");
+}
+
+#[test]
 fn services_that_end_become_jobs() {
     let text = "
 services:

@@ -1,7 +1,7 @@
 //! The steps of a plan for a Swarm as calls to a manager. A step whose result is already there succeeds.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -11,7 +11,7 @@ use driftless_model::{
     AppName, ContentId, LARGEST_SWARM_FILE, ResolvedImage, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER,
     SharedState, SwarmFile, label,
 };
-use driftless_plan::{SwarmAction, SwarmResult};
+use driftless_plan::{PresentFile, SwarmAction, SwarmResult};
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -57,6 +57,31 @@ struct Created {
     id: String,
 }
 
+/// A config or secret.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct StackFile {
+    version: FileVersion,
+    spec: FileSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct FileVersion {
+    index: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct FileSpec {
+    name: String,
+    labels: Option<BTreeMap<String, String>>,
+    /// The program that provides a secret in the place of a content.
+    driver: Option<Value>,
+    /// The language in which the content is a template.
+    templating: Option<Value>,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Specified {
@@ -72,8 +97,8 @@ impl<M: ManagerApi> SwarmActions<M> {
         let doing = action.to_string();
         match action {
             SwarmAction::ResolveImage { image, secrets } => self.resolve(image, secrets).await,
-            SwarmAction::CreateFile { project, file } => {
-                self.create_file(app, project, file, &doing).await?;
+            SwarmAction::CreateFile { project, file, present } => {
+                self.create_file(app, project, file, present.as_ref(), &doing).await?;
                 Ok(Effect::Done)
             }
             SwarmAction::RemoveFile { name: _, id, secret } => {
@@ -157,6 +182,7 @@ impl<M: ManagerApi> SwarmActions<M> {
         app: &AppName,
         project: &str,
         file: &SwarmFile,
+        present: Option<&PresentFile>,
         doing: &str,
     ) -> Result<(), Error> {
         let paths = self.manager.paths();
@@ -166,13 +192,22 @@ impl<M: ManagerApi> SwarmActions<M> {
             doing: doing.to_owned(),
             message: format!("the mounted file is missing in the state directory: {error}"),
         })?;
-        let body = json!({
+        let data = STANDARD.encode(bytes);
+        if let Some(present) = present
+            && self.adopt_file(app, project, file, (&present.id, &data), doing).await?
+        {
+            return Ok(());
+        }
+        let mut body = json!({
             "Name": file.name,
             "Labels": {
                 label::AGENT: SWARM_OWNER, label::APPLICATION: app.as_str(), STACK_NAMESPACE: project,
             },
-            "Data": STANDARD.encode(bytes),
+            "Data": data,
         });
+        if let Some(language) = &file.template {
+            body["Templating"] = json!({"Name": language});
+        }
         let path = format!("/{}/create", kind(file.secret));
         match self.manager.send(Method::POST, &path, &[], body.to_string().into_bytes()).await {
             Ok(_) => Ok(()),
@@ -180,6 +215,47 @@ impl<M: ManagerApi> SwarmActions<M> {
             Err(error) if error.code() == Some(409) => {
                 self.check_owner(&format!("/{}/{}", kind(file.secret), file.name), app, doing).await
             }
+            Err(error) => Err(error.classify(doing)),
+        }
+    }
+
+    /// Gives a config or secret of `docker stack deploy` the labels of the application. `false`: it has another content, or is
+    /// none of this stack. A Swarm tells nobody what a secret contains, and refuses an update with another content.
+    async fn adopt_file(
+        &self,
+        app: &AppName,
+        project: &str,
+        file: &SwarmFile,
+        (id, data): (&str, &str),
+        doing: &str,
+    ) -> Result<bool, Error> {
+        let path = format!("/{}/{id}", kind(file.secret));
+        let found: StackFile = match get(&*self.manager, &path).await {
+            Ok(found) => found,
+            Err(error) if error.is_not_found() => return Ok(false),
+            Err(error) => return Err(error.classify(doing)),
+        };
+        let FileSpec { name, labels, driver, templating } = found.spec;
+        let mut labels = labels.unwrap_or_default();
+        let is_of_stack = labels.get(STACK_NAMESPACE).is_some_and(|it| it == project);
+        let is_of_another = labels.get(label::APPLICATION).is_some_and(|it| it != app.as_str());
+        let language = templating.and_then(|it| it.get("Name")?.as_str().map(str::to_owned));
+        if !is_of_stack || is_of_another || driver.is_some() || language != file.template {
+            return Ok(false);
+        }
+        let mut names: BTreeSet<&str> =
+            labels.get(label::FILES).into_iter().flat_map(|it| it.split(',')).collect();
+        names.insert(&file.name);
+        let names = names.into_iter().collect::<Vec<_>>().join(",");
+        let own = [(label::AGENT, SWARM_OWNER), (label::APPLICATION, app.as_str()), (label::FILES, &names)];
+        labels.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let body = json!({"Name": name, "Labels": labels, "Data": data});
+        let path = format!("{path}/update?version={}", found.version.index);
+        match self.manager.send(Method::POST, &path, &[], body.to_string().into_bytes()).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.contains(&["only updates to labels are allowed"]) => Ok(false),
+            // Another one has written it since it was observed: look again.
+            Err(error) if error.contains(&["out of sequence"]) => Err(error.refused(doing)),
             Err(error) => Err(error.classify(doing)),
         }
     }

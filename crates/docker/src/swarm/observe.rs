@@ -1,6 +1,6 @@
 //! A Swarm as a manager reports it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     AppName, ObservedService, ObservedSwarm, SHARED_LABEL, SWARM_OWNER, SharedObject, SharedState, SwarmNode,
@@ -255,16 +255,31 @@ pub(crate) async fn observe(
     let configs: Vec<Object> = get(manager, "/configs").await?;
     let secrets: Vec<Object> = get(manager, "/secrets").await?;
     swarm.shared = configs.iter().find_map(|config| shared_state(app, config));
+    let external = |all: &[Object], wanted: &BTreeSet<String>| {
+        let names = all.iter().map(|object| &object.spec.name);
+        names.filter(|name| wanted.contains(*name)).cloned().collect()
+    };
+    swarm.external_configs = external(&configs, &scope.external_configs);
+    swarm.external_secrets = external(&secrets, &scope.external_secrets);
     let own = |all: Vec<Object>| {
         let is_shared = |object: &Object| {
             object.spec.labels.as_ref().is_some_and(|labels| labels.contains_key(SHARED_LABEL))
         };
         let own = all.into_iter().filter(|object| is_of_app(&object.spec.labels) && !is_shared(object));
-        own.map(|object| (object.spec.name, SwarmObject { id: object.id })).collect()
+        own.flat_map(own_file).collect()
     };
     swarm.configs = own(configs);
     swarm.secrets = own(secrets);
     Ok(swarm)
+}
+
+/// A config or secret of the application, by the names that the agent gives to its content.
+fn own_file(object: Object) -> Vec<(String, SwarmObject)> {
+    let Object { id, spec: ObjectSpec { name, labels }, .. } = object;
+    let adopted = labels.and_then(|mut labels| labels.remove(label::FILES));
+    let names = adopted.unwrap_or_else(|| name.clone());
+    let object = SwarmObject { id, name };
+    names.split(',').map(|name| (name.to_owned(), object.clone())).collect()
 }
 
 /// The state that the agents of all managers share, if a config has it. One that cannot be read shares nothing.

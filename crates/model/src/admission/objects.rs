@@ -1,8 +1,8 @@
-//! The rules about networks and volumes.
+//! The rules about networks, volumes, and configs and secrets of a Swarm.
 
 use std::collections::BTreeMap;
 
-use crate::{AppName, Stack, matches_star};
+use crate::{AppName, Stack, SwarmFile, WorkloadName, matches_star};
 
 use super::{
     paths,
@@ -10,7 +10,7 @@ use super::{
     violation::{ViolatingObject, Violation},
 };
 
-/// A network or volume of another application that a stack uses as an external one.
+/// An object of another application that a stack uses as an external one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignObject {
     /// The application that uses it.
@@ -33,6 +33,20 @@ pub(super) fn check(policy: &AdmissionPolicy, stack: &Stack, found: &mut Vec<Vio
                 value: None,
                 message: format!("uses the external network `{name}`, which the policy does not allow"),
             });
+        }
+    }
+    for (workload, file) in files(stack).filter(|(_, file)| file.external) {
+        let (rule, rules, kind) = if file.secret {
+            ("externalSecrets", policy.external_secrets.as_ref(), "secret")
+        } else {
+            ("externalConfigs", policy.external_configs.as_ref(), "config")
+        };
+        if let Some(allowed) = policy.list(rules)
+            && !allowed.iter().any(|pattern| matches_star(pattern, &file.name))
+        {
+            let message =
+                format!("uses the external {kind} `{}`, which the policy does not allow", file.name);
+            found.push(Violation { rule, message, ..violation_of(workload, file) });
         }
     }
     for (name, volume) in &stack.volumes {
@@ -68,15 +82,34 @@ pub(super) fn check(policy: &AdmissionPolicy, stack: &Stack, found: &mut Vec<Vio
     }
 }
 
-/// External networks and volumes that belong to another application, in stacks whose policy forbids that.
+/// The configs and secrets of a stack for a Swarm, with the service that mounts each.
+fn files(stack: &Stack) -> impl Iterator<Item = (&WorkloadName, &SwarmFile)> {
+    stack.swarm.iter().flat_map(|(name, service)| service.files.iter().map(move |file| (name, file)))
+}
+
+/// A violation by a config or secret that a service mounts, which lacks its rule and message.
+fn violation_of(workload: &WorkloadName, file: &SwarmFile) -> Violation {
+    Violation {
+        rule: "",
+        object: ViolatingObject::Workload(workload.clone(), None),
+        keys: if file.secret { &["secrets"] } else { &["configs"] },
+        value: None,
+        message: String::new(),
+    }
+}
+
+/// External objects that belong to another application, in stacks whose policy forbids that.
 pub fn foreign_objects(stacks: &[(&Stack, &AdmissionPolicy)]) -> Vec<ForeignObject> {
     let mut networks: BTreeMap<&str, &AppName> = BTreeMap::new();
     let mut volumes: BTreeMap<&str, &AppName> = BTreeMap::new();
+    let mut of_swarm: BTreeMap<(&str, bool), &AppName> = BTreeMap::new();
     for (stack, _) in stacks {
         let own_networks = stack.networks.iter().filter(|(_, network)| !network.external);
         networks.extend(own_networks.map(|(name, _)| (name.as_str(), &stack.app)));
         let own_volumes = stack.volumes.iter().filter(|(_, volume)| !volume.external);
         volumes.extend(own_volumes.map(|(name, _)| (name.as_str(), &stack.app)));
+        let own_files = files(stack).filter(|(_, file)| !file.external);
+        of_swarm.extend(own_files.map(|(_, file)| ((file.name.as_str(), file.secret), &stack.app)));
     }
     let mut found = Vec::new();
     for (stack, _) in stacks.iter().filter(|(_, policy)| !policy.allows_other_applications()) {
@@ -92,12 +125,20 @@ pub fn foreign_objects(stacks: &[(&Stack, &AdmissionPolicy)]) -> Vec<ForeignObje
             let owner = of_others(volumes.get(name.as_str()))?;
             Some(("volume", name, ViolatingObject::Volume(volume.key.clone()), owner))
         });
+        let rule = "otherApplications";
+        let message = |kind: &str, name: &str, owner: &AppName| {
+            format!("uses the {kind} `{name}` of the application `{owner}`, which the policy does not allow")
+        };
         for (kind, name, object, owner) in used_networks.chain(used_volumes) {
-            let message = format!(
-                "uses the {kind} `{name}` of the application `{owner}`, which the policy does not allow"
-            );
-            let violation =
-                Violation { rule: "otherApplications", object, keys: &["external"], value: None, message };
+            let message = message(kind, name, &owner);
+            let violation = Violation { rule, object, keys: &["external"], value: None, message };
+            found.push(ForeignObject { app: stack.app.clone(), owner, violation });
+        }
+        for (workload, file) in files(stack).filter(|(_, file)| file.external) {
+            let Some(owner) = of_others(of_swarm.get(&(file.name.as_str(), file.secret))) else { continue };
+            let kind = if file.secret { "secret" } else { "config" };
+            let message = message(kind, &file.name, &owner);
+            let violation = Violation { rule, message, ..violation_of(workload, file) };
             found.push(ForeignObject { app: stack.app.clone(), owner, violation });
         }
     }

@@ -38,7 +38,11 @@ pub struct AdmissionPolicy {
     pub external_networks: Option<BTreeSet<String>>,
     /// External volumes by name; `*` is any text.
     pub external_volumes: Option<BTreeSet<String>>,
-    /// Networks, volumes and containers of other applications.
+    /// External configs of a Swarm by name; `*` is any text.
+    pub external_configs: Option<BTreeSet<String>>,
+    /// External secrets of a Swarm by name; `*` is any text.
+    pub external_secrets: Option<BTreeSet<String>>,
+    /// Networks, volumes, containers, configs and secrets of other applications.
     pub other_applications: Option<bool>,
     /// Images that must be signed. The agent checks it before it deploys them.
     pub verify_images: Option<Vec<SignatureRule>>,
@@ -91,6 +95,8 @@ impl AdmissionPolicy {
             builds: self.builds.or(o.builds),
             external_networks: self.external_networks.or(o.external_networks),
             external_volumes: self.external_volumes.or(o.external_volumes),
+            external_configs: self.external_configs.or(o.external_configs),
+            external_secrets: self.external_secrets.or(o.external_secrets),
             other_applications: self.other_applications.or(o.other_applications),
             verify_images: self.verify_images.or(o.verify_images),
             signed_commits: self.signed_commits.or(o.signed_commits),

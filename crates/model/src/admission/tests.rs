@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     AdmissionPolicy, Build, Completion, Container, DeviceRequest, FailureRule, Format, Hook, HostSettings,
     ImageRef, Inventory, Location, ManifestNames, Mount, MountSource, Network, NetworkMode, Port, PortRange,
-    PortRule, Probes, Protocol, PullPolicy, Stack, Strategy, Trust, Update, Volume, Workload, WorkloadKind,
-    foreign_objects,
+    PortRule, Probes, Protocol, PullPolicy, Stack, Strategy, SwarmFile, SwarmService, Trust, Update, Volume,
+    Workload, WorkloadKind, foreign_objects,
 };
 
 fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
@@ -297,6 +297,42 @@ fn networks_and_volumes_of_others_are_checked() {
     };
     let rules: Vec<_> = policy.violations(&user).into_iter().map(|it| it.rule).collect();
     assert_eq!(rules, ["externalNetworks", "externalVolumes"]);
+}
+
+#[test]
+fn external_secrets_of_a_swarm_are_checked() {
+    let file = |name: &str, secret: bool, external: bool| SwarmFile {
+        name: name.to_owned(),
+        secret,
+        external,
+        ..SwarmFile::default()
+    };
+    let with = |app: &str, files: Vec<SwarmFile>| {
+        let mut stack = stack_of(app, plain(), None);
+        let name = stack.workloads.keys().next().unwrap().clone();
+        stack.swarm.insert(name, SwarmService { files, ..SwarmService::default() });
+        stack
+    };
+    let owner = with("db", vec![file("db_key_1", true, false)]);
+    let user = with("shop", vec![file("db_key_1", true, true), file("rules", false, true)]);
+    let rules = |policy: &AdmissionPolicy| -> Vec<&str> {
+        policy.violations(&user).into_iter().map(|it| it.rule).collect()
+    };
+    assert_eq!(rules(&AdmissionPolicy::default()), [""; 0]);
+    assert_eq!(rules(&limited()), ["externalSecrets", "externalConfigs"]);
+    let some = AdmissionPolicy {
+        external_secrets: Some(texts(&["*"])),
+        external_configs: Some(texts(&["rules"])),
+        ..limited()
+    };
+    assert_eq!(rules(&some), [""; 0]);
+    // Nobody gets the secret of another application by its name.
+    let found = foreign_objects(&[(&owner, &some), (&user, &some)]);
+    let messages: Vec<_> = found.iter().map(|it| it.violation.message.as_str()).collect();
+    assert_eq!(
+        messages,
+        ["uses the secret `db_key_1` of the application `db`, which the policy does not allow"]
+    );
 }
 
 #[test]

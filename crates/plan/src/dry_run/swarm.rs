@@ -95,14 +95,16 @@ fn apply_in_swarm(swarm: &mut ObservedSwarm, action: &SwarmAction, now: Timestam
             let resolved = ResolvedImage { image: image.clone(), ..ResolvedImage::default() };
             return StepOutcome::Swarm(Box::new(SwarmResult::Resolved(resolved)));
         }
-        SwarmAction::CreateFile { file, .. } => {
+        SwarmAction::CreateFile { file, present, .. } => {
             let all = if file.secret { &mut swarm.secrets } else { &mut swarm.configs };
-            all.insert(file.name.clone(), SwarmObject { id: file.name.clone() });
+            // Nobody can read a secret, so its content is taken to be the same.
+            let name = present.as_ref().map_or(&file.name, |present| &present.name).clone();
+            all.insert(file.name.clone(), SwarmObject { id: name.clone(), name });
         }
         SwarmAction::RemoveFile { name, secret, .. } => {
             if swarm.shared.take_if(|shared| shared.name == *name).is_none() {
                 let all = if *secret { &mut swarm.secrets } else { &mut swarm.configs };
-                all.remove(name);
+                all.retain(|_, object| object.name != *name);
             }
         }
         SwarmAction::CreateService { name, spec, .. } | SwarmAction::UpdateService { name, spec, .. } => {

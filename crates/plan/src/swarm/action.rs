@@ -21,6 +21,9 @@ pub enum SwarmAction {
     CreateFile {
         project: String,
         file: SwarmFile,
+        /// That of `docker stack deploy` which the service has. It is adopted instead if it has the same content.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        present: Option<PresentFile>,
     },
     RemoveFile {
         name: String,
@@ -68,6 +71,13 @@ pub enum SwarmAction {
     },
 }
 
+/// A config or secret that a service of `docker stack deploy` has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PresentFile {
+    pub name: String,
+    pub id: String,
+}
+
 /// The answer of a manager that the record keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwarmResult {
@@ -111,7 +121,13 @@ impl fmt::Display for SwarmAction {
         let kind = |secret: bool| if secret { "secret" } else { "config" };
         match self {
             Self::ResolveImage { image, .. } => write!(f, "find the digest of {image}"),
-            Self::CreateFile { file, .. } => write!(f, "create {} {}", kind(file.secret), file.name),
+            Self::CreateFile { file, present: None, .. } => {
+                write!(f, "create {} {}", kind(file.secret), file.name)
+            }
+            Self::CreateFile { file, present: Some(present), .. } => {
+                let (kind, name) = (kind(file.secret), &file.name);
+                write!(f, "adopt {kind} {}, or create {name} if its content differs", present.name)
+            }
             Self::RemoveFile { name, secret, .. } => write!(f, "remove {} {name}", kind(*secret)),
             Self::CreateService { name, image, .. } => write!(f, "create service {name} from {image}"),
             Self::UpdateService { name, .. } => write!(f, "update service {name}"),

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use driftless_model::{Mask, Observed};
 use serde_json::{Map, Value};
 
+use super::files::absolute;
+
 /// A field of a service with another value than Git asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldOfService {
@@ -197,7 +199,10 @@ fn flatten(path: &str, value: &Value, ids: &BTreeMap<String, String>, all: &mut 
                         .find_map(|key| map.get(*key))
                         .map(|key| text_of(key, ids))
                         .map(|key| match map.get("File").and_then(|file| file.get("Name")) {
-                            Some(file) => format!("{key}:{}", text_of(file, ids)),
+                            Some(file) => {
+                                let target = absolute(&text_of(file, ids), path.ends_with("Secrets"));
+                                format!("{key}:{target}")
+                            }
                             None => key,
                         }),
                     _ => None,
@@ -214,6 +219,11 @@ fn flatten(path: &str, value: &Value, ids: &BTreeMap<String, String>, all: &mut 
         Value::String(text) if text.is_empty() => {}
         Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             let text = text_of(value, ids);
+            let text = if path.ends_with("].File.Name") {
+                absolute(&text, path.contains(".Secrets["))
+            } else {
+                text
+            };
             let is_default = DEFAULTS.iter().any(|(end, default)| path.ends_with(end) && text == *default);
             if !is_default {
                 all.insert(path.to_owned(), text);

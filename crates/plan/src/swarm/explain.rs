@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{
     compare::{meaning, network_names, variable, with_masked_commands},
+    files::name_as_present,
     images::known_image,
     job_tasks::is_of_job,
     services::is_run,
@@ -83,7 +84,8 @@ impl Comparison<'_> {
         // Before the registry was asked, the image is compared as Git names it.
         let by_name = || ResolvedImage { image: target.image(workload), ..ResolvedImage::default() };
         let image = known_image(target, record, swarm, subject).unwrap_or_else(by_name);
-        let wanted = wanted(target, subject, &image);
+        let mut wanted = wanted(target, subject, &image);
+        name_as_present(&mut wanted.spec, swarm);
         let make = |change| {
             let made = object("service", wanted.name.clone(), workload.origin.clone(), change);
             ObjectDifference { labels: labels(&workload.container.labels, target.mask), ..made }
@@ -157,10 +159,18 @@ impl Comparison<'_> {
         for (name, service) in &stack.swarm {
             let origin = stack.workloads.get(name).map_or_else(Location::default, |it| it.origin.clone());
             for file in &service.files {
-                let (kind, present) =
-                    if file.secret { ("secret", &swarm.secrets) } else { ("config", &swarm.configs) };
+                let (kind, present, external) = if file.secret {
+                    ("secret", &swarm.secrets, &swarm.external_secrets)
+                } else {
+                    ("config", &swarm.configs, &swarm.external_configs)
+                };
                 let is_listed = all.iter().any(|it| it.kind == kind && it.name == file.name);
-                if !is_listed && !present.contains_key(&file.name) {
+                let is_present = if file.external {
+                    external.contains(&file.name)
+                } else {
+                    present.contains_key(&file.name)
+                };
+                if !is_listed && !is_present {
                     all.push(object(kind, file.name.clone(), origin.clone(), Change::Missing));
                 }
             }

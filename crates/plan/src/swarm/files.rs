@@ -2,25 +2,146 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{ObservedSwarm, SwarmFile};
+use driftless_model::{
+    ObservedService, ObservedSwarm, SwarmFile, SwarmObject, WorkloadName, swarm_service_name,
+};
+use serde_json::Value;
 
-use super::action::SwarmAction;
-use crate::{action::Action, cause::Cause, draft::Draft};
+use super::{
+    action::{PresentFile, SwarmAction},
+    ownership::objection,
+};
+use crate::{
+    action::Action,
+    cause::Cause,
+    draft::Draft,
+    wait::{Wait, WaitObject, WaitReason},
+};
 
-/// Creates missing configs and secrets. Returns the steps, by name.
-pub(super) fn provide(draft: &mut Draft<'_>, swarm: &ObservedSwarm) -> BTreeMap<String, usize> {
-    let stack = draft.facts.target.stack;
-    let mut steps = BTreeMap::new();
-    for file in stack.swarm.values().flat_map(|service| &service.files) {
-        let present = if file.secret { &swarm.secrets } else { &swarm.configs };
-        if present.contains_key(&file.name) || steps.contains_key(&file.name) {
+/// The steps that provide the files of services.
+#[derive(Default)]
+pub(super) struct FileSteps {
+    /// By [`SwarmFile::name`].
+    steps: BTreeMap<String, usize>,
+    /// Those that may adopt a file of `docker stack deploy`.
+    adopted: BTreeSet<String>,
+}
+
+impl FileSteps {
+    /// The steps that a service waits for.
+    pub(super) fn of(&self, files: &[SwarmFile]) -> impl Iterator<Item = usize> {
+        files.iter().filter_map(|file| self.steps.get(&file.name)).copied()
+    }
+
+    /// Whether the names of the files are known only after this round.
+    pub(super) fn adopts_one_of(&self, files: &[SwarmFile]) -> bool {
+        files.iter().any(|file| self.adopted.contains(&file.name))
+    }
+}
+
+/// Creates missing configs and secrets, or adopts those that services of `docker stack deploy` have.
+pub(super) fn provide(draft: &mut Draft<'_>, swarm: &ObservedSwarm) -> FileSteps {
+    let facts = draft.facts;
+    let stack = facts.target.stack;
+    let mut provided = FileSteps::default();
+    for (workload, service) in &stack.swarm {
+        let found = swarm.services.get(&swarm_service_name(&stack.project, workload));
+        if found.is_some_and(|found| objection(facts, workload, found).is_some()) {
             continue;
         }
-        let action = SwarmAction::CreateFile { project: stack.project.clone(), file: file.clone() };
-        let step = draft.push(Action::Swarm(Box::new(action)), Cause::Missing, Vec::new());
-        steps.insert(file.name.clone(), step);
+        for file in service.files.iter().filter(|file| !file.external) {
+            let all = if file.secret { &swarm.secrets } else { &swarm.configs };
+            if all.contains_key(&file.name) || provided.steps.contains_key(&file.name) {
+                continue;
+            }
+            let differs = |present: &PresentFile| {
+                let mut own = all.iter().filter(|(_, object)| object.name == present.name);
+                own.any(|(name, _)| digest_in(name) != digest_in(&file.name))
+            };
+            let present = found.and_then(|found| file_at(found, file)).filter(|it| !differs(it));
+            if present.is_some() {
+                provided.adopted.insert(file.name.clone());
+            }
+            let action =
+                SwarmAction::CreateFile { project: stack.project.clone(), file: file.clone(), present };
+            let step = draft.push(Action::Swarm(Box::new(action)), Cause::Missing, Vec::new());
+            provided.steps.insert(file.name.clone(), step);
+        }
     }
-    steps
+    provided
+}
+
+/// The digest of the content at the end of a [`SwarmFile::name`].
+fn digest_in(name: &str) -> &str {
+    name.rsplit('_').next().unwrap_or(name)
+}
+
+/// The config or secret that a service has at the path of another one.
+fn file_at(service: &ObservedService, file: &SwarmFile) -> Option<PresentFile> {
+    let (list, name, id) = keys(file.secret);
+    let all = service.spec.pointer(list)?.as_array()?;
+    let is_there = |it: &&Value| {
+        let target = it.pointer("/File/Name").and_then(Value::as_str);
+        target.is_some_and(|target| absolute(target, file.secret) == file.target)
+    };
+    let found = all.iter().find(is_there)?;
+    let text = |key: &str| Some(found.get(key)?.as_str()?.to_owned());
+    Some(PresentFile { name: text(name)?, id: text(id)? })
+}
+
+/// The list of configs or secrets in the specification of a service, and the keys of their names and ids.
+fn keys(secret: bool) -> (&'static str, &'static str, &'static str) {
+    if secret {
+        ("/TaskTemplate/ContainerSpec/Secrets", "SecretName", "SecretID")
+    } else {
+        ("/TaskTemplate/ContainerSpec/Configs", "ConfigName", "ConfigID")
+    }
+}
+
+/// The path of a config or secret in a container. Engines take a relative one as a path in these folders.
+pub(super) fn absolute(target: &str, secret: bool) -> String {
+    let folder = if secret { "/run/secrets/" } else { "/" };
+    if target.starts_with('/') { target.to_owned() } else { format!("{folder}{target}") }
+}
+
+/// Names the files of a specification as the Swarm does: adopted ones keep their names.
+pub(super) fn name_as_present(spec: &mut Value, swarm: &ObservedSwarm) {
+    for (secret, present) in [(false, &swarm.configs), (true, &swarm.secrets)] {
+        let (list, name, _) = keys(secret);
+        let files = spec.pointer_mut(list).and_then(Value::as_array_mut);
+        for known in files.into_iter().flatten().filter_map(|file| file.get_mut(name)) {
+            if let Some(object) = known.as_str().and_then(|name| present.get(name)) {
+                *known = object.name.as_str().into();
+            }
+        }
+    }
+}
+
+/// Whether all external configs and secrets of a service exist. Says which do not.
+pub(super) fn has_external_files(
+    draft: &mut Draft<'_>,
+    swarm: &ObservedSwarm,
+    workload: &WorkloadName,
+) -> bool {
+    let files = draft.facts.target.stack.swarm.get(workload).into_iter().flat_map(|service| &service.files);
+    let mut has_all = true;
+    for file in files.filter(|file| file.external) {
+        let (kind, present) = if file.secret {
+            ("secret", &swarm.external_secrets)
+        } else {
+            ("config", &swarm.external_configs)
+        };
+        if !present.contains(&file.name) {
+            has_all = false;
+            let name = &file.name;
+            let sentence = format!(
+                "needs the external {kind} `{name}`, which does not exist: create it with `docker {kind} create {name} FILE`"
+            );
+            let object = WaitObject::Workload(workload.clone());
+            draft.wait(Wait::swarm(object, WaitReason::ExternalMissing, sentence));
+        }
+    }
+    has_all
 }
 
 /// Removes configs and secrets that neither a service of Git nor one of the last revisions has, to which a rollback may lead.
@@ -52,12 +173,21 @@ pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
         // The run of a CronJob keeps the files with which it was begun.
         let used: BTreeSet<&str> =
             swarm.services.values().flat_map(|service| service.files(secret)).collect();
-        let is_unused = |name: &String| {
-            let is_needed = used.contains(name.as_str()) || kept.contains(name);
-            !wanted.contains(&(name.as_str(), secret)) && (is_leaving || !is_needed)
+        let is_needed = |name: &String, object: &SwarmObject| {
+            let may_be = used.contains(object.name.as_str()) || kept.contains(name);
+            wanted.contains(&(name.as_str(), secret)) || (may_be && !is_leaving)
         };
-        for (name, object) in all.iter().filter(|(name, _)| is_unused(name)) {
-            let action = SwarmAction::RemoveFile { name: name.clone(), id: object.id.clone(), secret };
+        // An adopted one may have several names.
+        let needed: BTreeSet<&str> = all
+            .iter()
+            .filter(|(name, object)| is_needed(name, object))
+            .map(|(_, object)| object.id.as_str())
+            .collect();
+        let objects: BTreeMap<&str, &SwarmObject> =
+            all.values().map(|object| (object.id.as_str(), object)).collect();
+        for object in objects.values().filter(|object| !needed.contains(object.id.as_str())) {
+            let SwarmObject { id, name } = (*object).clone();
+            let action = SwarmAction::RemoveFile { name, id, secret };
             draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.clone());
         }
     }

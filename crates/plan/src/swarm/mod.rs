@@ -18,7 +18,7 @@ mod services;
 mod spec;
 mod tasks;
 
-pub use action::{SwarmAction, SwarmResult};
+pub use action::{PresentFile, SwarmAction, SwarmResult};
 pub(crate) use explain::compare_swarm;
 pub use images::service_digests;
 pub(crate) use job_tasks::count as count_swarm_job;

@@ -9,6 +9,7 @@ use driftless_model::{
 use super::spec::OWNER;
 use crate::{
     draft::Draft,
+    facts::Facts,
     wait::{Wait, WaitObject, WaitReason},
 };
 
@@ -24,24 +25,30 @@ pub fn adoptable_services(stack: &Stack, swarm: &ObservedSwarm) -> BTreeMap<Work
 
 /// Whether the agent may change a service. Says why not.
 pub(super) fn is_own(draft: &mut Draft<'_>, name: &WorkloadName, found: &ObservedService) -> bool {
-    let target = draft.facts.target;
+    let Some(wait) = objection(draft.facts, name, found) else { return true };
+    draft.wait(wait);
+    false
+}
+
+/// Why the agent may not change a service.
+pub(super) fn objection(facts: &Facts<'_>, name: &WorkloadName, found: &ObservedService) -> Option<Wait> {
+    let target = facts.target;
     let is_ours = found.label(label::AGENT) == Some(OWNER);
     match found.label(label::APPLICATION) {
-        Some(app) if is_ours && app == target.stack.app.as_str() => return true,
+        Some(app) if is_ours && app == target.stack.app.as_str() => return None,
         Some(app) => {
             let sentence = format!(
                 "needs a service that belongs to the application `{app}`: give the project another `name`"
             );
-            draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Blocked, sentence));
-            return false;
+            return Some(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Blocked, sentence));
         }
         None => {}
     }
-    let record = draft.facts.record.swarm.as_ref();
+    let record = facts.record.swarm.as_ref();
     let is_asked_for = record.is_some_and(|record| record.adopts.contains(name));
     let sentence = match (found.is_of_stack(&target.stack.project), target.policy.adopt) {
-        (true, Adopt::Auto) => return true,
-        (true, Adopt::Ask) if is_asked_for => return true,
+        (true, Adopt::Auto) => return None,
+        (true, Adopt::Ask) if is_asked_for => return None,
         (true, Adopt::Ask) => format!(
             "has a service of `docker stack deploy`: adopt it with `driftless adopt {}`, set `adopt: auto`, or remove it",
             target.stack.app
@@ -53,6 +60,5 @@ pub(super) fn is_own(draft: &mut Draft<'_>, name: &WorkloadName, found: &Observe
             "has a service that somebody else created: remove it, or give the project another `name`".to_owned()
         }
     };
-    draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::NotAdopted, sentence));
-    false
+    Some(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::NotAdopted, sentence))
 }

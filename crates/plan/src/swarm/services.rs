@@ -11,6 +11,7 @@ use super::{
     action::SwarmAction,
     compare::{differences, in_form_of, network_names},
     dependencies::is_ready_for,
+    files::{FileSteps, has_external_files, name_as_present},
     images::{known_image, pull_secrets, without_platforms},
     job_tasks::{failure, has_ended},
     jobs,
@@ -36,7 +37,7 @@ pub(super) fn provide(
     draft: &mut Draft<'_>,
     swarm: &ObservedSwarm,
     networks: &BTreeMap<String, usize>,
-    files: &BTreeMap<String, usize>,
+    files: &FileSteps,
 ) {
     let stack = draft.facts.target.stack;
     let mut resolved = BTreeMap::new();
@@ -48,10 +49,17 @@ pub(super) fn provide(
             jobs::Need::Another(found) => Some(found),
         };
         let Some(image) = image(draft, swarm, subject, &mut resolved) else { continue };
-        let wanted = wanted(draft.facts.target, subject, &image);
-        let own_files = stack.swarm.get(subject.name).into_iter().flat_map(|service| &service.files);
+        if !has_external_files(draft, swarm, subject.name) {
+            continue;
+        }
+        let own_files = stack.swarm.get(subject.name).map_or(&[][..], |service| &service.files);
+        if files.adopts_one_of(own_files) {
+            continue;
+        }
+        let mut wanted = wanted(draft.facts.target, subject, &image);
+        name_as_present(&mut wanted.spec, swarm);
         let used = subject.workload.container.networks().keys().filter_map(|name| networks.get(name));
-        let after = used.chain(own_files.filter_map(|file| files.get(&file.name))).copied().collect();
+        let after = used.copied().chain(files.of(own_files)).collect();
         if is_job {
             jobs::create(draft, swarm, subject, former, wanted, after);
         } else {

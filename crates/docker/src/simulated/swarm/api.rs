@@ -293,7 +293,9 @@ impl Cluster {
         let (id, version) = (self.new_id(singular(kind)), self.next_index());
         let data = text(body, "Data").to_owned();
         let labels = Some(body["Labels"].clone()).filter(Value::is_object).unwrap_or_else(|| json!({}));
-        self.files_mut(kind).insert(id.clone(), File { id: id.clone(), version, name, labels, data });
+        let templating = body["Templating"].clone();
+        let file = File { id: id.clone(), version, name, labels, data, templating };
+        self.files_mut(kind).insert(id.clone(), file);
         Ok(json!({"ID": id}))
     }
 
@@ -367,6 +369,9 @@ fn network_json(network: &ClusterNetwork) -> Value {
 
 fn file_json(kind: &str, file: &File) -> Value {
     let mut spec = json!({"Name": file.name, "Labels": file.labels});
+    if !file.templating.is_null() {
+        spec["Templating"] = file.templating.clone();
+    }
     // Nobody can read a secret.
     if kind == "configs" {
         spec["Data"] = file.data.as_str().into();

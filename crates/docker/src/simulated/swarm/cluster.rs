@@ -37,6 +37,7 @@ pub(super) struct File {
     pub(super) labels: Value,
     /// In Base64.
     pub(super) data: String,
+    pub(super) templating: Value,
 }
 
 #[derive(Clone, Debug)]

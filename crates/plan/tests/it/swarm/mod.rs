@@ -212,6 +212,9 @@ impl Cluster {
     }
 }
 
+/// The id of configs and secrets that have the content of Git.
+const SAME: &str = "same";
+
 fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) -> StepOutcome {
     let failed = |error: &str| StepOutcome::Failed { error: error.to_owned(), retry_after: None };
     match action {
@@ -235,14 +238,21 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
                 let resolved = ResolvedImage { image, ..ResolvedImage::default() };
                 return StepOutcome::Swarm(Box::new(SwarmResult::Resolved(resolved)));
             }
-            SwarmAction::CreateFile { file, .. } => {
+            SwarmAction::CreateFile { file, present, .. } => {
                 let all = if file.secret { &mut swarm.secrets } else { &mut swarm.configs };
-                all.insert(file.name.clone(), SwarmObject { id: format!("id-{}", file.name) });
+                let same = present.as_ref().filter(|present| present.id == SAME);
+                let object = SwarmObject {
+                    id: same.map_or_else(|| format!("id-{}", file.name), |same| same.id.clone()),
+                    name: same.map_or_else(|| file.name.clone(), |same| same.name.clone()),
+                };
+                all.insert(file.name.clone(), object);
             }
             SwarmAction::RemoveFile { name, secret, .. } => {
                 if swarm.shared.take_if(|shared| shared.name == *name).is_none() {
                     let all = if *secret { &mut swarm.secrets } else { &mut swarm.configs };
-                    all.remove(name).unwrap();
+                    let before = all.len();
+                    all.retain(|_, object| object.name != *name);
+                    assert_eq!(all.len() + 1, before, "{name} is not there");
                 }
             }
             SwarmAction::CreateService { name, spec, .. } => {
@@ -582,6 +592,101 @@ fn files_and_networks_go_with_their_services() {
     assert!(cluster.swarm.services.is_empty());
     assert!(cluster.swarm.configs.is_empty(), "{:?}", cluster.swarm.configs);
     assert!(cluster.observed.networks.is_empty());
+}
+
+/// A service of `docker stack deploy` that mounts a config and a secret. `id` is that of both.
+fn stack_with_files(id: &str) -> Cluster {
+    let mut cluster = Cluster::new([("web", workload("web:1", 2))]);
+    let file = |name: &str, target: &str, secret: bool| SwarmFile {
+        name: name.to_owned(),
+        target: target.to_owned(),
+        secret,
+        mode: 0o444,
+        ..SwarmFile::default()
+    };
+    cluster.stack.swarm.get_mut(&"web".into()).unwrap().files =
+        vec![file("shop_a_1", "/a", false), file("shop_key_1", "/run/secrets/key", true)];
+    cluster.settle();
+    let spec = cluster.spec("shop_web");
+    spec["Labels"] = json!({"com.docker.stack.image": "web:1", "com.docker.stack.namespace": "shop"});
+    let place = |name: &str| json!({"Name": name, "UID": "0", "GID": "0", "Mode": 0o444});
+    let container = &mut spec["TaskTemplate"]["ContainerSpec"];
+    container["Configs"] = json!([{"ConfigName": "shop_a", "ConfigID": id, "File": place("/a")}]);
+    // As `docker stack deploy` writes it.
+    container["Secrets"] = json!([{"SecretName": "shop_key", "SecretID": id, "File": place("key")}]);
+    cluster.swarm.configs.clear();
+    cluster.swarm.secrets.clear();
+    cluster.record = Record::default();
+    cluster
+}
+
+#[test]
+fn adopted_service_keeps_its_configs_and_secrets() {
+    let mut cluster = stack_with_files(SAME);
+    let made = cluster.spec("shop_web")["TaskTemplate"].clone();
+    // Nothing is created for a service that is not adopted.
+    assert!(cluster.round().steps.is_empty());
+    cluster.policy.adopt = Adopt::Auto;
+    let adopted = [
+        "adopt config shop_a, or create shop_a_1 if its content differs",
+        "adopt secret shop_key, or create shop_key_1 if its content differs",
+        "update service shop_web",
+    ];
+    let mut steps = cluster.settle();
+    steps.sort_by_key(|step| adopted.iter().position(|it| it == step));
+    assert_eq!(steps, adopted);
+    assert_eq!(cluster.spec("shop_web")["TaskTemplate"], made);
+    assert_eq!(explain::differences(&cluster), [""; 0]);
+    // Another content is another config, and the adopted one is removed once no revision needs it.
+    cluster.stack.swarm.get_mut(&"web".into()).unwrap().files[0].name = "shop_a_2".to_owned();
+    assert_eq!(cluster.settle(), ["create config shop_a_2", "update service shop_web"]);
+    cluster.record.swarm.as_mut().unwrap().kept.remove(0);
+    assert_eq!(cluster.settle(), ["remove config shop_a"]);
+}
+
+#[test]
+fn adopted_service_gets_the_files_of_git_if_its_own_differ() {
+    let mut cluster = stack_with_files("other");
+    cluster.policy.adopt = Adopt::Auto;
+    assert_eq!(cluster.settle().last().map(String::as_str), Some("update service shop_web"));
+    let container = cluster.spec("shop_web")["TaskTemplate"]["ContainerSpec"].clone();
+    assert_eq!(container["Configs"][0]["ConfigName"], "shop_a_1");
+    assert_eq!(container["Secrets"][0]["SecretName"], "shop_key_1");
+    assert_eq!(cluster.swarm.secrets["shop_key_1"].name, "shop_key_1");
+}
+
+#[test]
+fn service_waits_for_its_external_configs_and_secrets() {
+    let mut cluster = shop();
+    let external = |name: &str, secret: bool| SwarmFile {
+        name: name.to_owned(),
+        target: format!("/{name}"),
+        external: true,
+        secret,
+        ..SwarmFile::default()
+    };
+    cluster.stack.swarm.get_mut(&"web".into()).unwrap().files =
+        vec![external("rules", false), external("key", true)];
+    for _ in 0..5 {
+        cluster.round();
+    }
+    assert_eq!(cluster.swarm.services.keys().collect::<Vec<_>>(), ["shop_db"]);
+    let waits = cluster.waits();
+    for text in [
+        "web needs the external config `rules`, which does not exist",
+        "web needs the external secret `key`, which does not exist: create it with `docker secret create key FILE`",
+    ] {
+        assert!(waits.contains(text), "{waits}");
+    }
+    assert!(explain::differences(&cluster).contains(&"secret key: Missing".to_owned()));
+    cluster.swarm.external_configs.insert("rules".to_owned());
+    cluster.swarm.external_secrets.insert("key".to_owned());
+    assert_eq!(cluster.settle(), ["create service shop_web from web:1"]);
+    let container = cluster.spec("shop_web")["TaskTemplate"]["ContainerSpec"].clone();
+    assert_eq!(container["Secrets"][0]["SecretName"], "key");
+    // Nothing that somebody else created is removed.
+    cluster.stack = cluster.stack.emptied();
+    assert!(cluster.settle().iter().all(|step| step.starts_with("remove service")));
 }
 
 #[test]

@@ -106,6 +106,27 @@ const EFFECTIVE: &[&str] = &[
     ".deploy.replicas",
 ];
 
+/// Paths that each node has.
+const PATHS_OF_EACH_NODE: &[&str] = &[
+    "/",
+    "/etc",
+    "/etc/group",
+    "/etc/hostname",
+    "/etc/localtime",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/run",
+    "/run/docker.sock",
+    "/tmp",
+    "/var/lib",
+    "/var/log",
+    "/var/run",
+    "/var/run/docker.sock",
+];
+
+/// Folders that each node has, with what is below.
+const FOLDERS_OF_EACH_NODE: &[&str] = &["/dev", "/proc", "/sys", "/var/lib/docker"];
+
 /// Removes the findings of a single host that are not true for a Swarm.
 pub(crate) fn drop_host_findings(findings: &mut Vec<Finding>) {
     let is_effective = |finding: &Finding| {
@@ -168,7 +189,7 @@ pub(crate) fn complete(
             templates(&root, read, &mut service.files);
             external_files(&value, sections, read, &mut service.files);
         }
-        check_mounts(&value, workload);
+        check_mounts(&value, workload, &service);
         check_ports(&value, workload);
         if let Some(workload) = stack.workloads.get_mut(&name) {
             jobs::complete(&value, &name, workload, &mut service, awaited.get(&name));
@@ -293,7 +314,7 @@ fn check_ports(service: &Value<'_>, workload: &Workload) {
 }
 
 /// Reports mounts that a Swarm cannot make, and those that have to be on each node.
-fn check_mounts(service: &Value<'_>, workload: &Workload) {
+fn check_mounts(service: &Value<'_>, workload: &Workload, settings: &SwarmService) {
     let volumes = service.node.get("volumes").unwrap_or(service.node);
     let place = |mount: &Mount| {
         let is_it =
@@ -309,6 +330,7 @@ fn check_mounts(service: &Value<'_>, workload: &Workload) {
             | MountSource::Tmpfs { .. }
             | MountSource::Content(_)
             | MountSource::Secret(_) => {}
+            MountSource::Bind { path, .. } if is_on_each_node(path) || !settings.constraints.is_empty() => {}
             MountSource::Bind { path, .. } => place(mount).warning(format!(
                 "{path} must exist on each node that a task may run on: limit the nodes with `deploy.placement.constraints`"
             )),
@@ -328,6 +350,12 @@ fn check_mounts(service: &Value<'_>, workload: &Workload) {
     {
         service.error("only networks are supported in a Swarm");
     }
+}
+
+/// Whether each machine with Linux and an engine has a path.
+fn is_on_each_node(path: &str) -> bool {
+    let is_below = |folder: &str| path == folder || path.starts_with(&format!("{folder}/"));
+    PATHS_OF_EACH_NODE.contains(&path) || FOLDERS_OF_EACH_NODE.iter().any(|folder| is_below(folder))
 }
 
 /// The files of a service as configs and secrets. Those that a Swarm would refuse are errors.

@@ -277,6 +277,24 @@ configs:
 }
 
 #[test]
+fn folders_of_some_nodes_are_reported() {
+    let warnings = |volumes: &str, more: &str| -> Vec<String> {
+        let text = format!("services:\n  web:\n    image: a\n    volumes: [{volumes}]\n{more}");
+        rendered(&text, &[]).findings.iter().map(Finding::to_string).collect()
+    };
+    let found = warnings("'/srv/media:/media', '/procedures:/a', '/etc/nginx:/b'", "");
+    let expected =
+        "shop/compose.yaml:4:15: warning: services.web.volumes: /srv/media must exist on each node";
+    assert!(found[0].starts_with(expected), "{found:?}");
+    assert_eq!(found.len(), 3, "{found:?}");
+    let placed = "    deploy: {placement: {constraints: [node.labels.media == true]}}\n";
+    assert_eq!(warnings("'/srv/media:/media'", placed), [""; 0]);
+    let of_each = "'/var/run/docker.sock:/var/run/docker.sock', '/proc:/host/proc:ro', '/sys/fs/cgroup:/c:ro', '/:/rootfs:ro', \
+                   '/var/lib/docker/containers:/d:ro', '/etc/hostname:/etc/nodename:ro'";
+    assert_eq!(warnings(of_each, ""), [""; 0]);
+}
+
+#[test]
 fn services_that_end_become_jobs() {
     let text = "
 services:

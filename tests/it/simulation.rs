@@ -421,6 +421,30 @@ async fn push_is_rolled_out_without_downtime_and_then_idle() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn defect_interrupts_an_application_for_a_minute() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| faults.panicking_steps = 2);
+    it.push(&web("web:2")).await;
+    let is_interrupted = |app: &Application| app.status.message.starts_with("a defect of the agent");
+    let found = it.until("it is interrupted", is_interrupted).await;
+    assert_eq!((found.status.health, &found.status.operation), (HealthStatus::Unknown, &None));
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    let refused = it.handle().request(app(), RequestKind::Suspend).await;
+    assert_eq!(refused, Err(RequestError::Interrupted(app())));
+    // It comes twice, and each time there is a pause.
+    let taken = took(it.synced_with_tip()).await;
+    assert!(
+        (Duration::from_secs(115)..Duration::from_secs(200)).contains(&taken),
+        "{taken:?}\n{}",
+        it.story()
+    );
+    assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
+    it.ask(RequestKind::Suspend).await;
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
 async fn rollout_does_not_wait_for_the_engines_first_check() {
     // A database is left to the engine.
     let db = "services: {db: {image: 'db:1', restart: always, volumes: ['data:/data'], healthcheck: {test: [CMD, \

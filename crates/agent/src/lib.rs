@@ -36,6 +36,7 @@ mod container_memory;
 mod context;
 mod cron_runs;
 mod decryption;
+mod defect;
 mod deliveries;
 mod dependency_cycles;
 mod desired;

@@ -279,6 +279,11 @@ pub enum RequestError {
     /// The application has too many requests to answer.
     #[error("{0} has many requests to answer already; try again in a moment")]
     Busy(AppName),
+    /// A defect of the agent has ended the task of the application, which begins again soon.
+    #[error(
+        "a defect of the agent has interrupted the work on {0}, which begins again within a minute; try again then"
+    )]
+    Interrupted(AppName),
     /// The engine did not answer, or answered with an error.
     #[error("{0}")]
     Engine(String),

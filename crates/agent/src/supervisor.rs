@@ -8,7 +8,10 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{
+        mpsc::{self, error::TrySendError},
+        watch,
+    },
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -27,6 +30,7 @@ use crate::{
     claims::{Claimant, Claims, Inventory},
     commit_status::StatusErrors,
     context::Services,
+    defect,
     desired::{Desired, Rendered, RepositoryState},
     engine_state::EngineState,
     error::chain,
@@ -114,6 +118,8 @@ pub(crate) struct Supervisor<D, S> {
 pub(crate) struct AppTask {
     desired: watch::Sender<Arc<Desired>>,
     requests: mpsc::Sender<Queued>,
+    /// A defect of the agent has ended it, and the pause after it is over.
+    ended: CancellationToken,
 }
 
 impl<D: Docker, S: CommitSource> Supervisor<D, S> {
@@ -276,7 +282,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     /// Gives an application its desired state, and a task if it has none yet.
     fn set_desired(&mut self, name: AppName, desired: Desired, repository: Option<usize>) {
         let desired = Arc::new(desired);
-        if let Some(task) = self.applications.get(&name) {
+        if let Some(task) = self.applications.get(&name).filter(|task| !task.ended.is_cancelled()) {
             task.desired.send_replace(desired);
             return;
         }
@@ -298,8 +304,13 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         let (desired, desired_rx) = watch::channel(desired);
         let (requests, requests_rx) = mpsc::channel(MAX_QUEUED_REQUESTS);
         let task = App::new(reconciler, wake).run(desired_rx, requests_rx, self.stop.child_token());
-        self.tasks.spawn(task.instrument(span));
-        self.applications.insert(name, AppTask { desired, requests });
+        let ended = CancellationToken::new();
+        let (services, applications) = (Arc::clone(&self.services), self.shared.applications.clone());
+        let task = task.instrument(span);
+        let survived =
+            defect::survive(task, name.clone(), services, applications, self.stop.clone(), ended.clone());
+        self.tasks.spawn(survived);
+        self.applications.insert(name, AppTask { desired, requests, ended });
     }
 
     /// Passes a request on to its application.
@@ -309,7 +320,13 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             None => Some((reply, RequestError::NoSuchApplication(app))),
             Some(task) => {
                 let sent = task.requests.try_send(Queued { kind, actor, ticket, reply });
-                sent.err().map(|error| (error.into_inner().reply, RequestError::Busy(app)))
+                sent.err().map(|error| match error {
+                    TrySendError::Full(request) => (request.reply, RequestError::Busy(app)),
+                    TrySendError::Closed(request) if self.stop.is_cancelled() => {
+                        (request.reply, RequestError::Stopping)
+                    }
+                    TrySendError::Closed(request) => (request.reply, RequestError::Interrupted(app)),
+                })
             }
         };
         if let Some((reply, error)) = refused {

@@ -222,7 +222,7 @@ impl From<RequestError> for Error {
         match error {
             RequestError::NoSuchApplication(app) => Self::NoSuchApplication(app),
             RequestError::Refused(why) => Self::Refused(why),
-            RequestError::Busy(_) => Self::Busy(error.to_string()),
+            RequestError::Busy(_) | RequestError::Interrupted(_) => Self::Busy(error.to_string()),
             RequestError::Engine(why) => Self::Engine(why),
             RequestError::State(_) => Self::State(error.to_string()),
             RequestError::Stopping => Self::Stopping,

@@ -12,6 +12,8 @@ use driftless_model::{AppName, Observed, Timestamp};
 pub struct Faults {
     /// This many calls find the engine unreachable.
     pub failing_calls: u32,
+    /// This many steps panic, as a defect of the agent would.
+    pub panicking_steps: u32,
     /// This many steps are performed, but their answers get lost.
     pub lost_answers: u32,
     /// This many starts of containers fail, in these words.
@@ -87,6 +89,7 @@ impl Default for Faults {
     fn default() -> Self {
         Self {
             failing_calls: 0,
+            panicking_steps: 0,
             lost_answers: 0,
             failing_starts: None,
             events: EventDelivery::Delivered,

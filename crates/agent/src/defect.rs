@@ -1,0 +1,61 @@
+//! Defects of the agent that end the task of an application: a panic, which the task of no other application notices.
+//!
+//! The containers run on, and all that the application remembers is in the database. So its task begins again after a pause, as after
+//! a restart of the agent.
+
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use tokio::{sync::watch, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use driftless_model::{AppName, EventKind, HealthStatus};
+
+use crate::{
+    context::{AppContext, Services},
+    handle::Applications,
+};
+
+/// The pause after a defect. A defect that comes again and again must not keep the host busy.
+pub(crate) const PAUSE: Duration = Duration::from_mins(1);
+
+const MESSAGE: &str = "a defect of the agent has interrupted the work on the application, which begins again within a minute; what runs, \
+                       runs on: please report the lines of the agent's log that begin with `thread`";
+
+/// Runs the task of an application. If a defect ends it, status and event say so, and `ended` is cancelled after a pause.
+pub(crate) async fn survive(
+    task: impl Future<Output = ()>,
+    name: AppName,
+    services: Arc<Services>,
+    applications: watch::Sender<Applications>,
+    stop: CancellationToken,
+    ended: CancellationToken,
+) {
+    // The task owns all that it changes, and is dropped.
+    if AssertUnwindSafe(task).catch_unwind().await.is_ok() {
+        return;
+    }
+    // The words of a panic may contain a value. They are in the log already.
+    tracing::error!(app = %name, "{MESSAGE}");
+    AppContext::new(name.clone(), Arc::clone(&services)).event(
+        EventKind::Warning,
+        "Interrupted",
+        name.as_str(),
+        MESSAGE,
+    );
+    applications.send_modify(|all| {
+        let Some(before) = all.get(&name) else { return };
+        let mut application = driftless_model::Application::clone(before);
+        application.status.health = HealthStatus::Unknown;
+        MESSAGE.clone_into(&mut application.status.message);
+        application.status.operation = None;
+        Arc::make_mut(all).insert(name.clone(), Arc::new(application));
+    });
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = sleep(PAUSE) => {
+            ended.cancel();
+            services.changed.notify_one();
+        }
+    }
+}

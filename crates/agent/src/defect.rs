@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The pause after a defect. A defect that comes again and again must not keep the host busy.
-pub(crate) const PAUSE: Duration = Duration::from_mins(1);
+const PAUSE: Duration = Duration::from_mins(1);
 
 const MESSAGE: &str = "a defect of the agent has interrupted the work on the application, which begins again within a minute; what runs, \
                        runs on: please report the lines of the agent's log that begin with `thread`";

@@ -467,7 +467,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         stop: stop.clone(),
     };
     tasks.spawn(supervisor.run(requests, recoveries));
-    handle
+    handle.with_stop(stop.clone())
 }
 
 /// Notifies the supervisor of each change of a repository.

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Answer, Request, RequestError, RequestKind,
@@ -42,6 +43,8 @@ const MAX_UNREAD_EVENTS: usize = 256;
 /// Sends requests to the agent and reads what it publishes.
 #[derive(Clone)]
 pub struct Handle {
+    /// Cancelled when the agent is to stop.
+    stop: CancellationToken,
     requests: mpsc::Sender<Request>,
     recoveries: mpsc::Sender<Recovery>,
     applications: watch::Receiver<Applications>,
@@ -175,6 +178,7 @@ impl Handle {
             peers: peers.clone(),
         };
         let handle = Self {
+            stop: CancellationToken::new(),
             requests: requests_tx,
             recoveries: recoveries_tx,
             applications,
@@ -212,6 +216,12 @@ impl Handle {
     /// The reports of the other hosts, for commits that wait for the first hosts.
     pub fn peers(&self) -> &Peers {
         &self.peers
+    }
+
+    /// With the token that is cancelled when the agent is to stop.
+    #[must_use]
+    pub(crate) fn with_stop(self, stop: CancellationToken) -> Self {
+        Self { stop, ..self }
     }
 
     /// With a source of container logs.
@@ -482,9 +492,13 @@ impl Handle {
     ) -> Result<(Answer, Ticket), RequestError> {
         let (reply, answer) = oneshot::channel();
         let ticket = self.tickets.next(kind.needs());
-        let request = Request { app, kind, actor: self.actor.clone(), ticket, reply };
+        let request = Request { app: app.clone(), kind, actor: self.actor.clone(), ticket, reply };
         self.requests.send(request).await.map_err(|_| RequestError::Stopping)?;
-        let answer = answer.await.map_err(|_| RequestError::Stopping)?;
+        let is_stopping = || self.stop.is_cancelled() || self.requests.is_closed();
+        // The task of the application has ended without an answer.
+        let interrupted =
+            |_| if is_stopping() { RequestError::Stopping } else { RequestError::Interrupted(app) };
+        let answer = answer.await.map_err(interrupted)?;
         answer.map(|answer| (answer, ticket))
     }
 

@@ -251,7 +251,7 @@ async fn the_planners_docker_behaves_as_the_real_one() {
     // A creation whose network is missing is not compared: the strict one refuses it, and the real one waits with
     // its refusal for the start.
     let network = Network { key: "net".into(), ..Network::default() };
-    let create_network = Action::CreateNetwork { name: it.network.clone(), network };
+    let create_network = Action::CreateNetwork { name: it.network.clone(), network, addresses: None };
     it.both(create_network.clone(), BothDo).await;
     it.both(create_network, Already).await;
     let create_volume = Action::CreateVolume {
@@ -335,7 +335,7 @@ async fn part_of_a_pod_and_instance_are_distinguished() {
         ..it.container()
     };
     let network = Network { key: "net".into(), ..Network::default() };
-    it.both(Action::CreateNetwork { name: it.network.clone(), network }, BothDo).await;
+    it.both(Action::CreateNetwork { name: it.network.clone(), network, addresses: None }, BothDo).await;
     let (pod, peer) = (it.name(1), Peer::Workload("web".into()));
     it.both(it.create(1, own), BothDo).await;
     let Action::CreateInstance(mut part) = it.create(2, Container::default()) else { unreachable!() };

@@ -103,7 +103,7 @@ impl Corner {
 
     async fn network(&self, name: &str) {
         let network = Network { key: "default".into(), ..Network::default() };
-        self.act(Action::CreateNetwork { name: name.to_owned(), network }).await.unwrap();
+        self.act(Action::CreateNetwork { name: name.to_owned(), network, addresses: None }).await.unwrap();
     }
 
     /// A container that sleeps, running, in a network of its own.
@@ -522,7 +522,7 @@ async fn every_setting_of_the_host_comes_back_as_it_was_asked_for() {
     network.ipam = vec![(Some(subnet.clone()), None, None)];
     let kept = format!("10.215.{}.7", std::process::id() % 250);
     network.aux_addresses = [(subnet, map(&[("router", &kept)]))].into();
-    corner.act(Action::CreateNetwork { name: corner.name("n"), network }).await.unwrap();
+    corner.act(Action::CreateNetwork { name: corner.name("n"), network, addresses: None }).await.unwrap();
     let found = corner.raw.inspect_network(&corner.name("n"), None::<query::InspectNetworkOptions>).await;
     let ipam = found.unwrap().ipam.unwrap();
     assert_eq!(ipam.options.unwrap()["com.example.option"], "1");
@@ -588,7 +588,7 @@ async fn a_container_with_every_field_comes_back_as_it_was_asked_for() {
     corner.network(&corner.name("a")).await;
     let subnet = format!("10.213.{}.0/24", std::process::id() % 250);
     let network = Network { key: "b".into(), ipam: vec![(Some(subnet), None, None)], ..Network::default() };
-    corner.act(Action::CreateNetwork { name: corner.name("b"), network }).await.unwrap();
+    corner.act(Action::CreateNetwork { name: corner.name("b"), network, addresses: None }).await.unwrap();
     let wanted = everything(&corner);
     let mut creation = corner.creation(1, wanted.clone());
     let id = corner.create(&creation).await;
@@ -692,7 +692,10 @@ async fn a_connection_that_failed_half_way_is_none() {
     let range = std::process::id() % 250;
     let ranges = vec![(Some(format!("10.214.{range}.0/24")), Some(format!("10.214.{range}.1")), None)];
     let pool = Network { key: "pool".into(), ipam: ranges, ..Network::default() };
-    corner.act(Action::CreateNetwork { name: network.clone(), network: pool }).await.unwrap();
+    corner
+        .act(Action::CreateNetwork { name: network.clone(), network: pool, addresses: None })
+        .await
+        .unwrap();
     let connect = |ipv4| {
         let attachment = Attachment { ipv4, ..Attachment::default() };
         corner.act(Action::Connect { container: container.clone(), network: network.clone(), attachment })

@@ -300,6 +300,79 @@ async fn external_secret_is_waited_for_and_left_alone() {
     all.until("its own secret is removed", |all| all.names("secret") == ["token_v2"]).await;
 }
 
+/// The subnet of a network. Empty: it has none.
+fn subnet(all: &Deployed, network: &str) -> String {
+    all.docker(&["network", "inspect", "-f", "{{range .IPAM.Config}}{{.Subnet}}{{end}}", network])
+}
+
+/// Whether the task of `web` runs with an address of a /22. Tasks that wait for a node have theirs already.
+fn runs_in_wide_range(all: &Deployed) -> bool {
+    let web = all.service("web");
+    let ids = all.docker(&["service", "ps", "-q", "-f", "desired-state=running", &web]);
+    let format = "{{.Status.State}} {{range .NetworksAttachments}}{{.Addresses}}{{end}}";
+    let shown = |id: &str| all.docker(&["inspect", "-f", format, id]);
+    ids.lines().map(shown).any(|it| it.starts_with("running ") && it.contains("/22]"))
+}
+
+#[tokio::test]
+#[ignore = "needs root for an engine of its own; `make e2e-swarm`"]
+async fn overlay_networks_are_large_enough_for_their_services() {
+    let compose = |image: &str, networks: &str, rest: &str| {
+        format!(
+            "name: shop\nservices:\n  web: {{image: '{image}', networks: [{networks}]}}\n{rest}\n\
+             networks:\n  small: {{}}\n"
+        )
+    };
+    let all = Deployed::new("addresses", true, |image| compose(image, "small", "")).await;
+    let image = all.image.clone();
+    assert_eq!(subnet(&all, "shop_small"), "10.0.1.0/24", "the Swarm's own choice is large enough");
+
+    // Many tasks, which no node may run. That of `web` runs in the same network.
+    let many = |network: &str| {
+        format!(
+            "  many: {{image: '{image}', networks: [{network}], deploy: {{replicas: 300, placement: {{constraints: [node.labels.a == b]}}}}}}"
+        )
+    };
+    all.site.compose(&(compose(&image, "small, wide", &many("wide")) + "  wide: {}\n"));
+    all.until("it has a task in the wide network", runs_in_wide_range).await;
+    assert_eq!(subnet(&all, "shop_wide"), "10.0.4.0/22");
+
+    // A network cannot grow. Another name makes another one.
+    all.site.compose(&compose(&image, "small", &many("small")));
+    let is_full = |app: &Application| {
+        app.status.message.contains("network shop_small has 252 addresses, and the services need 303")
+    };
+    all.agent.until("it says that the network is too small", is_full).await;
+    let renamed =
+        |rest: &str| compose(&image, "small", rest).replace("small: {}", "small: {name: shop_large}");
+    all.site.compose(&renamed(&many("small")));
+    all.until("the larger network is there", |all| all.names("network").contains(&"shop_large".to_owned()))
+        .await;
+    all.until("the larger one takes its place", runs_in_wide_range).await;
+    assert_eq!(subnet(&all, "shop_large"), "10.0.8.0/22");
+
+    // A range that another network has: the Swarm would create the network, and its tasks would wait for ever.
+    let fixed = |range: &str| {
+        renamed("").replace("shop_large}", &format!("shop_fixed, ipam: {{config: [{{subnet: {range}}}]}}}}"))
+    };
+    all.site.compose(&fixed("10.0.9.0/24"));
+    let overlaps = |app: &Application| app.status.message.contains("the Swarm gives it no addresses");
+    let found = all.agent.until("it says why there is no network", overlaps).await;
+    assert_eq!(found.status.health, Degraded, "{}", found.status.message);
+    assert!(!all.names("network").contains(&"shop_fixed".to_owned()), "{:?}", all.names("network"));
+    let commit = all.site.compose(&fixed("10.77.0.0/24"));
+    all.agent.settled(&commit).await;
+    assert_eq!(subnet(&all, "shop_fixed"), "10.77.0.0/24");
+    all.until("the others are removed", |all| {
+        let names = all.names("network");
+        !names.iter().any(|name| ["shop_small", "shop_wide", "shop_large"].contains(&name.as_str()))
+    })
+    .await;
+    let before = all.versions();
+    all.passes(5).await;
+    assert_eq!(all.versions(), before);
+}
+
 /// Every key that a Swarm has, so that a field that the engine writes in another form than the agent shows as drift.
 const EVERYTHING: &str = include_str!("../../crates/plan/tests/it/swarm/everything.yaml");
 

@@ -344,7 +344,12 @@ async fn swarm_in_memory_behaves_as_a_real_one() {
         }
     };
     for _ in 0..2 {
-        both.both("done", |_| Action::CreateNetwork { name: "shop_net".into(), network: network() }).await;
+        both.both("done", |_| Action::CreateNetwork {
+            name: "shop_net".into(),
+            network: network(),
+            addresses: None,
+        })
+        .await;
     }
     for (name, content, secret) in [("shop_motd", CONTENT, false), ("shop_key", SECRET, true)] {
         for _ in 0..2 {
@@ -359,6 +364,7 @@ async fn swarm_in_memory_behaves_as_a_real_one() {
             both.both("done", make).await;
         }
     }
+    networks(&both).await;
     services(&both).await;
     updates(&both).await;
     placement(&both).await;
@@ -366,6 +372,36 @@ async fn swarm_in_memory_behaves_as_a_real_one() {
     adoption(&both).await;
     removal(&both).await;
     assert_eq!(*both.differences.lock().unwrap(), Vec::<String>::new());
+}
+
+/// Networks that need a larger range than the Swarm gives, or one that another network has.
+async fn networks(both: &Pair) {
+    let labels = || [(label::AGENT.to_owned(), SWARM_OWNER.to_owned())].into();
+    let plain = || Network { driver: Some("overlay".into()), labels: labels(), ..Network::default() };
+    for (name, addresses) in [("shop_few", 252), ("shop_many", 253), ("shop_all", 1 << 40)] {
+        let expected =
+            if name == "shop_all" { "refused: could not create network shop_all: no range" } else { "done" };
+        both.both(expected, |_| Action::CreateNetwork {
+            name: name.to_owned(),
+            network: plain(),
+            addresses: Some(addresses),
+        })
+        .await;
+    }
+    let overlapping = || Network { ipam: vec![(Some("10.0.4.0/24".into()), None, None)], ..plain() };
+    let action = |_: &Observed| Action::CreateNetwork {
+        name: "shop_overlapping".into(),
+        network: overlapping(),
+        addresses: None,
+    };
+    both.both("refused: could not create network shop_overlapping: the Swarm gives it no addresses", action)
+        .await;
+    let (real, memory) = both.observed().await;
+    for (name, addresses) in [("shop_net", 252), ("shop_few", 252), ("shop_many", 508)] {
+        for observed in [&real, &memory] {
+            assert_eq!(observed.networks[name].addresses, Some(addresses), "{name}");
+        }
+    }
 }
 
 /// Creation, and what is refused.

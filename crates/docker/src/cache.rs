@@ -58,6 +58,8 @@ pub(crate) struct NamedObject {
     pub project: Option<String>,
     /// The specification of a network of a Compose project.
     pub network: Option<Network>,
+    /// The addresses that services and tasks can have on a network.
+    pub addresses: Option<u64>,
     /// The specification of a volume of a Compose project.
     pub volume: Option<Volume>,
     /// The creation time of a network.

@@ -310,6 +310,7 @@ fn network_entry(network: api::Network) -> (String, NamedObject) {
     let object = NamedObject {
         created: network.created.as_deref().and_then(Timestamp::parse),
         network: is_compose(&labels).then(|| from_engine::network(&network, &labels)),
+        addresses: from_engine::addresses(network.ipam.as_ref()),
         ..named_object(network.id.unwrap_or_default(), &labels)
     };
     (network.name.unwrap_or_default(), object)
@@ -330,6 +331,7 @@ fn named_object(id: String, labels: &BTreeMap<String, String>) -> NamedObject {
         spec: labels.get(label::SPEC).cloned().map(SpecHash),
         project: labels.get(label::compose::PROJECT).cloned(),
         network: None,
+        addresses: None,
         volume: None,
         created: None,
     }

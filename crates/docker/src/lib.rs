@@ -37,7 +37,7 @@
 //! let engine = SimulatedEngine::new(AgentId::from("home"), Clock::System);
 //! let shop = AppName::from("shop");
 //! let create =
-//!     Action::CreateNetwork { name: "shop_default".to_owned(), network: Network::default() };
+//!     Action::CreateNetwork { name: "shop_default".to_owned(), network: Network::default(), addresses: None };
 //! assert_eq!(engine.perform(&shop, &create, &|_| {}).await?, Effect::Done);
 //!
 //! let observed = engine.observe(&shop, &ObserveScope::default()).await?;

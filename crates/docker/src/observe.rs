@@ -215,11 +215,14 @@ impl Observer {
             .iter()
             .filter(|(name, network)| network.app.as_ref() == Some(app) || scope.networks.contains(*name))
             .map(|(name, network)| {
-                let NamedObject { id, app, agent, spec, project, network, volume: _, created: _ } =
+                let NamedObject { id, app, agent, spec, project, network, addresses, volume: _, created: _ } =
                     network.clone();
                 let compose = network.filter(|_| project == scope.project);
                 let agent = agent.map(|agent| self.agents.owner(agent));
-                (name.clone(), ObservedNetwork { id, agent, app, spec, foreign: Vec::new(), compose })
+                (
+                    name.clone(),
+                    ObservedNetwork { id, agent, app, spec, foreign: Vec::new(), compose, addresses },
+                )
             })
             .collect();
         // A Swarm keeps the containers of Jobs that have ended, and they hold no network.
@@ -247,8 +250,17 @@ impl Observer {
             .iter()
             .filter(|(name, volume)| volume.app.as_ref() == Some(app) || scope.volumes.contains(*name))
             .map(|(name, volume)| {
-                let NamedObject { id: _, app, agent, spec, project, network: _, volume, created: _ } =
-                    volume.clone();
+                let NamedObject {
+                    id: _,
+                    app,
+                    agent,
+                    spec,
+                    project,
+                    network: _,
+                    volume,
+                    addresses: _,
+                    created: _,
+                } = volume.clone();
                 let compose = volume.filter(|_| project == scope.project);
                 let agent = agent.map(|agent| self.agents.owner(agent));
                 (name.clone(), ObservedVolume { agent, app, spec, compose })

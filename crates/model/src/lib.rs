@@ -173,6 +173,7 @@ pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_pat
 pub use name::{AgentId, AppName, ContainerId, InstanceId, InvalidName, WorkloadName};
 pub use namespace::{Namespace, Peer, VolumesFrom};
 pub use network::{Network, Volume};
+pub use network_size::{addresses_at_least, addresses_at_most, addresses_of_subnet};
 pub use object::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
 pub use observed::{
     Candidate, Claims, Endpoint, Health, HeldNames, HeldPort, Image, Instance, LiveSettings, NameHolder,

@@ -297,6 +297,8 @@ pub struct ObservedNetwork {
     pub foreign: Vec<String>,
     /// Its configuration, if Docker Compose or an agent created it for this project.
     pub compose: Option<Network>,
+    /// The addresses of its subnets of IPv4 for services and tasks: see [`crate::addresses_of_subnet`]. `None`: it has none yet.
+    pub addresses: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

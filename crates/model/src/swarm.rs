@@ -8,7 +8,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AgentId, CommitId, ContentId, Pin, Port, ScaleOverride, StackHash, Timestamp, WorkloadName};
+use super::{
+    AgentId, AppName, CommitId, ContentId, Pin, Port, ScaleOverride, StackHash, Timestamp, WorkloadName,
+};
 use crate::{defaults::is_default, label};
 
 /// The kind of engine that runs an application.
@@ -193,10 +195,10 @@ pub struct ObservedSwarm {
     pub configs: BTreeMap<String, SwarmObject>,
     /// By [`SwarmFile::name`]: the secrets with our label for this application.
     pub secrets: BTreeMap<String, SwarmObject>,
-    /// The names of the external configs that the application wants, if they are there.
-    pub external_configs: BTreeSet<String>,
-    /// The names of the external secrets that the application wants, if they are there.
-    pub external_secrets: BTreeSet<String>,
+    /// By name: the external configs that the application wants, if they are there, with the other application that has them.
+    pub external_configs: BTreeMap<String, Option<AppName>>,
+    /// By name: the external secrets that the application wants, if they are there, with the other application that has them.
+    pub external_secrets: BTreeMap<String, Option<AppName>>,
     /// The config in which the agents of all managers share the state of this application.
     pub shared: Option<SharedObject>,
 }

@@ -53,6 +53,9 @@ pub enum Action {
     CreateNetwork {
         name: String,
         network: Network,
+        /// The number of addresses that services and tasks of a Swarm may need, if nobody chose a range for them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        addresses: Option<u64>,
     },
     RemoveNetwork {
         name: String,
@@ -263,7 +266,7 @@ impl fmt::Display for Action {
             Self::VerifyImage { image, .. } => write!(f, "verify the signature of {image}"),
             Self::BuildImage { image, build } => write!(f, "build {image} from {}", build.place()),
             Self::ImportImage { image } => write!(f, "import {image} from this agent's executable"),
-            Self::CreateNetwork { name, network: _ } => write!(f, "create network {name}"),
+            Self::CreateNetwork { name, .. } => write!(f, "create network {name}"),
             Self::RemoveNetwork { name, id: _ } => write!(f, "remove network {name}"),
             Self::CreateVolume { name, volume: _ } => write!(f, "create volume {name}"),
             Self::RemoveVolume { name } => write!(f, "remove volume {name}"),

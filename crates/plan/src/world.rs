@@ -77,7 +77,7 @@ impl World {
             }
             Action::BuildImage { image, build } => self.have_labelled(image, label::BUILD, &build.digest),
             Action::ImportImage { image } => self.have_labelled(image, label::HELPER, image),
-            Action::CreateNetwork { name, network } => {
+            Action::CreateNetwork { name, network, addresses: _ } => {
                 if self.observed.networks.contains_key(name) {
                     return Err(Refusal::NameInUse(name.clone()));
                 }

@@ -118,8 +118,8 @@ impl Actions {
                 self.cache.invalidate_images();
                 imported?;
             }
-            Action::CreateNetwork { name, network } => {
-                Box::pin(self.networks.create(app, name, network)).await?;
+            Action::CreateNetwork { name, network, addresses } => {
+                Box::pin(self.networks.create(app, name, network, *addresses)).await?;
             }
             Action::RemoveNetwork { name, id } => self.networks.remove(app, name, id).await?,
             Action::CreateVolume { name, volume } => self.volumes.create(app, name, volume).await?,

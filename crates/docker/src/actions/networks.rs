@@ -18,6 +18,7 @@ use crate::{
     deadline::{DEADLINE, within},
     error::Error,
     inventory::Inventory,
+    swarm::ranges,
     to_engine,
 };
 
@@ -74,7 +75,14 @@ impl Networks {
         self.is_own(agent) || (is_shared && labelled == Some(app.as_str()))
     }
 
-    pub(super) async fn create(&self, app: &AppName, name: &str, network: &Network) -> Result<(), Error> {
+    /// `addresses`: what services and tasks of a Swarm may need.
+    pub(super) async fn create(
+        &self,
+        app: &AppName,
+        name: &str,
+        network: &Network,
+        addresses: Option<u64>,
+    ) -> Result<(), Error> {
         let doing = format!("create network {name}");
         // It is never closed.
         let _permit = self.creations.acquire().await;
@@ -83,12 +91,13 @@ impl Networks {
         if let Some(existing) = existing {
             return self.take_existing(app, &existing, network, doing);
         }
-        let body = to_engine::network_body(name, network, app, self.agents.own());
+        let mut body = to_engine::network_body(name, network, app, self.agents.own());
+        if let Some(addresses) = addresses {
+            let range = ranges::choose(&*self.connection, addresses).await;
+            body.ipam = range.map_err(|error| error.classify(&doing))?.or(body.ipam);
+        }
         match self.send_create(&body).await {
-            Ok(id) => {
-                self.note_created(&id, app);
-                Ok(())
-            }
+            Ok(id) => self.finish_creation(app, &id, network, doing).await,
             // Another network may go at any time, so it is tried again.
             Err(error) if error.contains(NO_RANGE) => {
                 Err(Error::Refused { doing, message: format!("{error}; {ANOTHER_RANGE}") })
@@ -102,6 +111,27 @@ impl Networks {
                 Ok(None) | Err(_) => Err(error.classify(&doing)),
             },
         }
+    }
+
+    /// A Swarm creates a network whose range overlaps with another one, too, and leaves it without addresses.
+    async fn finish_creation(
+        &self,
+        app: &AppName,
+        id: &str,
+        network: &Network,
+        doing: String,
+    ) -> Result<(), Error> {
+        if network.driver.as_deref() == Some("overlay") {
+            let allocated = ranges::is_allocated(&*self.connection, id).await;
+            if !allocated.map_err(|error| error.classify(&doing))? {
+                let removed =
+                    self.connection.call(DEADLINE, self.connection.docker().remove_network(id)).await;
+                tolerate(removed, CallError::is_not_found).map_err(|error| error.classify(&doing))?;
+                return Err(Error::Refused { doing, message: ranges::NO_RANGE.to_owned() });
+            }
+        }
+        self.note_created(id, app);
+        Ok(())
     }
 
     fn note_created(&self, id: &str, app: &AppName) {

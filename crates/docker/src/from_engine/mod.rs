@@ -13,4 +13,4 @@ pub(crate) use container::{Defaults, image_defaults, resources};
 pub(crate) use host_settings::asked;
 pub(crate) use instance::instance;
 pub(crate) use mounts::{UnpreparedVolume, empty_volumes, unprepared_volumes};
-pub(crate) use objects::{network, volume};
+pub(crate) use objects::{addresses, network, volume};

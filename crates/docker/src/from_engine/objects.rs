@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bollard::models as api;
-use driftless_model::{Network, Volume, label};
+use driftless_model::{Network, Volume, addresses_of_subnet, label};
 
 use super::values::{filled, map, user_labels};
 
@@ -35,6 +35,12 @@ pub(crate) fn network(found: &api::Network, labels: &BTreeMap<String, String>) -
         labels: user_labels(labels.iter()),
         ..Network::default()
     }
+}
+
+/// The addresses for services and tasks on a network that has its ranges.
+pub(crate) fn addresses(ipam: Option<&api::Ipam>) -> Option<u64> {
+    let ranges = ipam?.config.as_ref().filter(|ranges| !ranges.is_empty())?;
+    Some(ranges.iter().filter_map(|range| addresses_of_subnet(range.subnet.as_deref()?)).sum())
 }
 
 /// A volume, without the labels of Docker Compose.

@@ -12,9 +12,10 @@ use crate::{
     call_error::CallError,
     docker::{Effect, ObserveScope},
     error::Error,
+    from_engine,
     mount_paths::MountPaths,
     registry_logins::RegistryLogins,
-    swarm::{self, ManagerApi, SwarmActions},
+    swarm::{self, ManagerApi, SwarmActions, ranges},
     to_engine,
 };
 
@@ -30,6 +31,14 @@ struct NetworkEntry {
     id: String,
     name: String,
     labels: BTreeMap<String, String>,
+    #[serde(rename = "IPAM")]
+    ipam: bollard::models::Ipam,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct CreatedNetwork {
+    id: String,
 }
 
 impl NetworkEntry {
@@ -47,8 +56,8 @@ impl NetworkEntry {
             agent: self.label(label::AGENT).map(AgentId),
             app: self.app(),
             spec: self.label(label::SPEC).map(SpecHash),
-            foreign: Vec::new(),
-            compose: None,
+            addresses: from_engine::addresses(Some(&self.ipam)),
+            ..ObservedNetwork::default()
         }
     }
 }
@@ -88,8 +97,11 @@ impl Manager {
             Action::Swarm(action) => {
                 SwarmActions::new(&Arc::new(self), RegistryLogins::default()).perform(app, action).await
             }
-            Action::CreateNetwork { name, network } if network.driver.as_deref() == Some("overlay") => {
-                self.create_network(app, name, network).await.map_err(|error| error.classify(&doing))
+            Action::CreateNetwork { name, network, addresses }
+                if network.driver.as_deref() == Some("overlay") =>
+            {
+                let created = self.create_network(app, name, network, *addresses).await;
+                created.map_err(|error| error.classify(&doing))
             }
             Action::RemoveNetwork { id, .. } if id.starts_with("network") => {
                 self.remove_network(id).await.map_err(|error| error.classify(&doing))
@@ -109,6 +121,7 @@ impl Manager {
         app: &AppName,
         name: &str,
         network: &driftless_model::Network,
+        addresses: Option<u64>,
     ) -> Result<Effect, CallError> {
         let same = |found: &NetworkEntry| {
             found.app().as_ref() == Some(app) && found.observed().spec == Some(SpecHash::of(network))
@@ -116,9 +129,19 @@ impl Manager {
         if self.networks().await?.iter().any(|found| found.name == name && same(found)) {
             return Ok(Effect::Done);
         }
-        let body = to_engine::network_body(name, network, app, self.client.host.agent());
+        let mut body = to_engine::network_body(name, network, app, self.client.host.agent());
+        if let Some(addresses) = addresses {
+            body.ipam = ranges::choose(self, addresses).await?.or(body.ipam);
+        }
         let body = serde_json::to_vec(&body).map_err(|error| CallError::unreachable(&error))?;
-        self.send(Method::POST, "/networks/create", &[], body).await.map(|_| Effect::Done)
+        let created = self.send(Method::POST, "/networks/create", &[], body).await?;
+        let created: CreatedNetwork =
+            serde_json::from_slice(&created).map_err(|error| CallError::unreachable(&error))?;
+        if ranges::is_allocated(self, &created.id).await? {
+            return Ok(Effect::Done);
+        }
+        self.remove_network(&created.id).await?;
+        Err(CallError::Status { code: 409, message: ranges::NO_RANGE.to_owned() })
     }
 
     async fn remove_network(&self, id: &str) -> Result<Effect, CallError> {

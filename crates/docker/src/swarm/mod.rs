@@ -6,6 +6,7 @@
 mod actions;
 mod manager_api;
 mod observe;
+pub(crate) mod ranges;
 
 pub(crate) use actions::SwarmActions;
 #[cfg(feature = "simulated")]

@@ -256,8 +256,13 @@ pub(crate) async fn observe(
     let secrets: Vec<Object> = get(manager, "/secrets").await?;
     swarm.shared = configs.iter().find_map(|config| shared_state(app, config));
     let external = |all: &[Object], wanted: &BTreeSet<String>| {
-        let names = all.iter().map(|object| &object.spec.name);
-        names.filter(|name| wanted.contains(*name)).cloned().collect()
+        let found = all.iter().map(|object| &object.spec).filter(|spec| wanted.contains(&spec.name));
+        let with_owner = found.map(|spec| {
+            let labelled = spec.labels.as_ref().and_then(|labels| labels.get(label::APPLICATION));
+            let owner = labelled.filter(|owner| *owner != app.as_str()).cloned().map(AppName);
+            (spec.name.clone(), owner)
+        });
+        with_owner.collect()
     };
     swarm.external_configs = external(&configs, &scope.external_configs);
     swarm.external_secrets = external(&secrets, &scope.external_secrets);

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use crate::fake_engine::{APP, FakeEngine};
 
 fn creation(number: usize) -> Action {
-    Action::CreateNetwork { name: format!("shop_net{number}"), network: Network::default() }
+    Action::CreateNetwork { name: format!("shop_net{number}"), network: Network::default(), addresses: None }
 }
 
 #[tokio::test(start_paused = true)]

@@ -149,7 +149,8 @@ fn create_network(draft: &mut Draft<'_>, name: &str, network: &Network) {
         Some(Cause::Missing)
     };
     if let Some(cause) = cause {
-        let action = Action::CreateNetwork { name: name.to_owned(), network: network.clone() };
+        let action =
+            Action::CreateNetwork { name: name.to_owned(), network: network.clone(), addresses: None };
         let step = draft.push(action, cause, vec![]);
         draft.provided.insert(name.to_owned(), step);
     }
@@ -186,7 +187,7 @@ fn replace_network(draft: &mut Draft<'_>, name: &str, network: &Network, found: 
     let removal = Action::RemoveNetwork { name: name.to_owned(), id: found.id.clone() };
     left.extend(pulls);
     let removed = draft.push(removal, Cause::SpecChanged, left);
-    let creation = Action::CreateNetwork { name: name.to_owned(), network: network.clone() };
+    let creation = Action::CreateNetwork { name: name.to_owned(), network: network.clone(), addresses: None };
     let created = draft.push(creation, Cause::SpecChanged, vec![removed]);
     draft.provided.insert(name.to_owned(), created);
     for instance in attached {

@@ -63,14 +63,13 @@ pub(crate) fn rehearse(
 /// Does what a step would do.
 fn apply(target: &Target<'_>, observed: &mut Observed, action: &Action, now: Timestamp) -> StepOutcome {
     match action {
-        Action::CreateNetwork { name, network } => {
+        Action::CreateNetwork { name, network, addresses: _ } => {
             let made = ObservedNetwork {
                 id: name.clone(),
                 agent: Some(AgentId(SWARM_OWNER.to_owned())),
                 app: Some(target.stack.app.clone()),
                 spec: Some(SpecHash::of(network)),
-                foreign: Vec::new(),
-                compose: None,
+                ..ObservedNetwork::default()
             };
             observed.networks.insert(name.clone(), made);
         }

@@ -166,7 +166,7 @@ impl Comparison<'_> {
                 };
                 let is_listed = all.iter().any(|it| it.kind == kind && it.name == file.name);
                 let is_present = if file.external {
-                    external.contains(&file.name)
+                    external.contains_key(&file.name)
                 } else {
                     present.contains_key(&file.name)
                 };

@@ -117,7 +117,7 @@ pub(super) fn name_as_present(spec: &mut Value, swarm: &ObservedSwarm) {
     }
 }
 
-/// Whether all external configs and secrets of a service exist. Says which do not.
+/// Whether all external configs and secrets of a service exist, and belong to no other application. Says which do not.
 pub(super) fn has_external_files(
     draft: &mut Draft<'_>,
     swarm: &ObservedSwarm,
@@ -131,15 +131,25 @@ pub(super) fn has_external_files(
         } else {
             ("config", &swarm.external_configs)
         };
-        if !present.contains(&file.name) {
-            has_all = false;
-            let name = &file.name;
-            let sentence = format!(
-                "needs the external {kind} `{name}`, which does not exist: create it with `docker {kind} create {name} FILE`"
-            );
-            let object = WaitObject::Workload(workload.clone());
-            draft.wait(Wait::swarm(object, WaitReason::ExternalMissing, sentence));
-        }
+        let name = &file.name;
+        let (reason, sentence) = match present.get(name) {
+            Some(None) => continue,
+            // It would be removed with the next content.
+            Some(Some(owner)) => (
+                WaitReason::OfAnotherApplication,
+                format!(
+                    "needs the external {kind} `{name}`, which the application `{owner}` has for itself alone: create one for both with `docker {kind} create`, and name that"
+                ),
+            ),
+            None => (
+                WaitReason::ExternalMissing,
+                format!(
+                    "needs the external {kind} `{name}`, which does not exist: create it with `docker {kind} create {name} FILE`"
+                ),
+            ),
+        };
+        has_all = false;
+        draft.wait(Wait::swarm(WaitObject::Workload(workload.clone()), reason, sentence));
     }
     has_all
 }

@@ -30,7 +30,9 @@ pub use tasks::{with_global_tasks, with_tasks};
 
 use std::collections::BTreeMap;
 
-use driftless_model::{EngineKind, FilesystemDrift, ObservedSwarm, Policy, SpecHash};
+use driftless_model::{
+    EngineKind, FilesystemDrift, ObservedSwarm, Policy, SpecHash, addresses_at_least, addresses_at_most,
+};
 
 use crate::{
     action::Action,
@@ -158,6 +160,9 @@ fn obstacle(facts: &Facts<'_>) -> Option<String> {
 fn provide_networks(draft: &mut Draft<'_>) -> BTreeMap<String, usize> {
     let facts = draft.facts;
     let stack = facts.target.stack;
+    let nodes = facts.observed.swarm.as_ref().map_or(1, |swarm| swarm.nodes.len());
+    let (at_least, at_most) =
+        (addresses_at_least(stack), addresses_at_most(stack, u64::try_from(nodes).unwrap_or(u64::MAX)));
     let mut steps = BTreeMap::new();
     for (name, network) in &stack.networks {
         let object = || WaitObject::Other { kind: "network", name: name.clone() };
@@ -172,7 +177,9 @@ fn provide_networks(draft: &mut Draft<'_>) -> BTreeMap<String, usize> {
                 } else {
                     Cause::Missing
                 };
-                let action = Action::CreateNetwork { name: name.clone(), network: network.clone() };
+                let addresses = at_most.get(name.as_str()).copied();
+                let action =
+                    Action::CreateNetwork { name: name.clone(), network: network.clone(), addresses };
                 steps.insert(name.clone(), draft.push(action, cause, Vec::new()));
             }
             Some(_) if network.external => {}
@@ -185,7 +192,15 @@ fn provide_networks(draft: &mut Draft<'_>) -> BTreeMap<String, usize> {
                 let sentence = "has changed in Git, and a network of a Swarm cannot be replaced while services use it: give it another name";
                 draft.wait(Wait::swarm(object(), WaitReason::Blocked, sentence));
             }
-            Some(_) => {}
+            Some(found) => {
+                let needed = at_least.get(name.as_str()).copied().unwrap_or_default();
+                if let Some(room) = found.addresses.filter(|room| *room < needed) {
+                    let sentence = format!(
+                        "has {room} addresses, and the services need {needed}: give it another `name` in Git, then a larger one takes its place"
+                    );
+                    draft.wait(Wait::swarm(object(), WaitReason::Blocked, sentence));
+                }
+            }
         }
     }
     steps

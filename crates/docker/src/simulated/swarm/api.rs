@@ -11,7 +11,10 @@ use super::{
     service::ClusterService,
     task::ClusterTask,
 };
-use crate::call_error::CallError;
+use crate::{
+    call_error::CallError,
+    swarm::ranges::{Range, first_free, range_of},
+};
 
 /// The words of managers that have no leader.
 const NO_LEADER: &str = "rpc error: code = Unknown desc = The swarm does not have a leader. It's possible that too few managers are online. Make sure more than half of the managers are online.";
@@ -121,6 +124,13 @@ impl Cluster {
                 Ok(all.map(ClusterTask::to_json).collect())
             }
             ("GET", ["networks"]) => Ok(self.networks.values().map(network_json).collect()),
+            ("GET", ["networks", id]) => {
+                let found = self.networks.values().find(|network| network.id == *id || network.name == *id);
+                Ok(network_json(found.ok_or_else(|| missing("network", id))?))
+            }
+            ("GET", ["info"]) => {
+                Ok(json!({"Swarm": {"Cluster": {"DefaultAddrPool": null, "SubnetSize": 24}}}))
+            }
             ("POST", ["networks", "create"]) => self.create_network(body),
             ("DELETE", ["networks", id]) => self.remove_network(id),
             ("GET", [kind @ ("configs" | "secrets")]) => {
@@ -338,8 +348,23 @@ impl Cluster {
         }
         let id = self.new_id("network");
         let labels = serde_json::from_value(body["Labels"].clone()).unwrap_or_default();
-        self.networks.insert(id.clone(), ClusterNetwork { id: id.clone(), name, labels });
+        let wanted = body.pointer("/IPAM/Config/0/Subnet").and_then(Value::as_str);
+        // A request with a range that overlaps succeeds, and the network gets none.
+        let subnet = self.free_subnet(wanted);
+        self.networks.insert(id.clone(), ClusterNetwork { id: id.clone(), name, labels, subnet });
         Ok(json!({"Id": id}))
+    }
+
+    /// A range that no network has: the wanted one, or the next one of the pool.
+    fn free_subnet(&self, wanted: Option<&str>) -> Option<String> {
+        let taken = self.networks.values().filter_map(|network| network.subnet.as_deref());
+        // That of the routing mesh.
+        let used: Vec<Range> = taken.chain(["10.0.0.0/24"]).filter_map(range_of).collect();
+        let (pool, prefix) = match wanted {
+            Some(wanted) => (wanted, wanted.split_once('/')?.1.parse().ok()?),
+            None => ("10.0.0.0/8", 24),
+        };
+        first_free(&range_of(pool)?, prefix, &used)
     }
 
     fn remove_network(&mut self, id: &str) -> Result<Value, CallError> {
@@ -364,7 +389,14 @@ fn singular(kind: &str) -> &str {
 }
 
 fn network_json(network: &ClusterNetwork) -> Value {
-    json!({"Id": network.id, "Name": network.name, "Labels": network.labels, "Driver": "overlay", "Scope": "swarm"})
+    let ipam = match &network.subnet {
+        Some(subnet) => json!({"Driver": "default", "Options": null, "Config": [{"Subnet": subnet}]}),
+        None => json!({"Driver": "", "Options": null, "Config": null}),
+    };
+    json!({
+        "Id": network.id, "Name": network.name, "Labels": network.labels, "Driver": "overlay", "Scope": "swarm",
+        "IPAM": ipam,
+    })
 }
 
 fn file_json(kind: &str, file: &File) -> Value {

@@ -45,6 +45,8 @@ pub(super) struct ClusterNetwork {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
+    /// Its range. `None`: the wanted one overlaps with that of another network.
+    pub(super) subnet: Option<String>,
 }
 
 impl Cluster {

@@ -528,7 +528,7 @@ async fn new_leader_with_an_older_fetch_waits_for_git() {
         app.status.waits.iter().any(|wait| wait.message.contains("has not fetched since"))
     };
     all.agents[1].until("it waits for Git", says_why).await;
-    minutes(30).await;
+    minutes(10).await;
     assert_eq!((all.specs(), all.writes()), (specs.clone(), writes), "{}", all.story());
     let waiting = all.agents[1].until("it still waits for Git", says_why).await;
     assert!(waiting.status.health != HealthStatus::Degraded, "{waiting:?}");
@@ -638,20 +638,23 @@ fn digest_of(reference: &str) -> String {
     format!("sha256:{}", driftless_model::digest_hex(reference.as_bytes()))
 }
 
-fn following(update: &str) -> String {
-    shop(1, "pause").replace("image: web:1", &format!("image: web:1\n    x-driftless: {{update: {update}}}"))
+fn following(mode: &str) -> String {
+    shop(1, "pause").replace(
+        "image: web:1",
+        &format!("image: web:1\n    x-driftless: {{update: {{mode: {mode}, every: 10m}}}}"),
+    )
 }
 
 #[tokio::test(start_paused = true)]
 async fn newer_image_of_the_leader_is_kept_by_the_next_one() {
-    let mut all = Cluster::of(&following("digest"), 2);
+    let mut all = Cluster::of(&following("apply"), 2);
     registry_has(&all, "web:1", &digest_of("web:1"));
     all.synced().await;
-    minutes(125).await;
+    minutes(25).await;
     let (first, writes) = (all.service("shop_web"), all.writes());
     let newer = format!("sha256:{}", "b".repeat(64));
     registry_has(&all, "web:1", &newer);
-    minutes(65).await;
+    minutes(15).await;
     let resolved = format!("web:1@{newer}");
     let spec = |all: &Cluster| all.service("shop_web")["Spec"].clone();
     assert_eq!(spec(&all)["TaskTemplate"]["ContainerSpec"]["Image"], *resolved, "{}", all.story());
@@ -671,7 +674,7 @@ async fn newer_image_of_the_leader_is_kept_by_the_next_one() {
     minutes(5).await;
     all.agents[1].crash();
     all.agents[1].begin();
-    minutes(125).await;
+    minutes(25).await;
     assert_eq!(all.writes(), writes + 1, "{}", all.story());
     let refused = all.first().refusal(RequestKind::UpdateImages).await;
     assert!(refused.ends_with("ask the agent on two"), "{refused}");
@@ -679,7 +682,7 @@ async fn newer_image_of_the_leader_is_kept_by_the_next_one() {
     // The next leader follows the tag as well.
     let newest = format!("sha256:{}", "c".repeat(64));
     registry_has(&all, "web:1", &newest);
-    minutes(125).await;
+    minutes(25).await;
     assert_eq!(spec(&all)["TaskTemplate"]["ContainerSpec"]["Image"], format!("web:1@{newest}"));
     assert_eq!(all.writes(), writes + 2, "{}", all.story());
 
@@ -693,7 +696,7 @@ async fn newer_image_of_the_leader_is_kept_by_the_next_one() {
     assert_eq!(spec(&all)["TaskTemplate"]["ContainerSpec"]["Image"], image, "{}", all.story());
     assert_eq!(platforms(&spec(&all)), Value::Null, "nobody knows them");
     let pinned = all.writes();
-    minutes(125).await;
+    minutes(25).await;
     assert_eq!(all.writes(), pinned, "it stays pinned\n{}", all.story());
     all.agents[1].ask(RequestKind::Resume).await;
     minutes(5).await;
@@ -704,12 +707,12 @@ async fn newer_image_of_the_leader_is_kept_by_the_next_one() {
 
 #[tokio::test(start_paused = true)]
 async fn newer_image_of_services_is_deployed_on_request() {
-    let all = Cluster::of(&following("{mode: report}"), 2);
+    let all = Cluster::of(&following("report"), 2);
     registry_has(&all, "web:1", &digest_of("web:1"));
     all.synced().await;
     let newer = format!("sha256:{}", "b".repeat(64));
     registry_has(&all, "web:1", &newer);
-    minutes(125).await;
+    minutes(25).await;
     let image = |all: &Cluster| {
         let spec = all.service("shop_web")["Spec"]["TaskTemplate"]["ContainerSpec"].clone();
         spec["Image"].as_str().unwrap().to_owned()
@@ -725,7 +728,7 @@ async fn newer_image_of_services_is_deployed_on_request() {
     minutes(5).await;
     assert_eq!(image(&all), resolved, "{}", all.story());
     let writes = all.writes();
-    minutes(200).await;
+    minutes(40).await;
     assert_eq!(all.writes(), writes, "{}", all.story());
     all.check();
 }
@@ -906,7 +909,7 @@ async fn survive(seed: u64) {
     all.synced().await;
     minutes(6).await;
     let writes = all.writes();
-    minutes(30).await;
+    minutes(10).await;
     assert_eq!(all.writes(), writes, "seed {seed}\n{}", all.story());
     assert_eq!(all.images(), wanted_images(version), "seed {seed}\n{}", all.story());
     all.check();

@@ -41,7 +41,7 @@ use crate::{
     draft::{Draft, heal::Difference},
     facts::Facts,
     steps::Plan,
-    wait::{Wait, WaitObject, WaitReason},
+    wait::{Wait, WaitObject, WaitReason, WaitSeverity},
 };
 
 /// Whether a target is for a Swarm.
@@ -67,8 +67,8 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
     // An application that is removed is forgotten once its services are gone.
     let is_leaving = facts.target.stack.workloads.is_empty();
     // The agent on another manager may keep the files of other revisions.
-    let is_done = draft.plan.steps.is_empty() && swarm.is_leader();
-    if draft.plan.waits.is_empty() && (is_leaving || is_done) {
+    let is_done = draft.plan.is_settled() && swarm.is_leader();
+    if is_done || (is_leaving && draft.plan.waits.is_empty()) {
         files::remove_unused(&mut draft, swarm);
         remove_networks(&mut draft);
     }
@@ -78,7 +78,9 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
         cron::look_ahead(&mut draft);
     }
     let (settled, waiting) = (facts.now.after(progress::LOOK_AGAIN), facts.now.after(progress::PROGRESS));
-    draft.look_again(if draft.plan.waits.is_empty() { settled } else { waiting });
+    // A note, or a decision that a person takes with a request, changes nothing in the Swarm.
+    let is_open = |wait: &Wait| matches!(wait.severity(), WaitSeverity::Progress | WaitSeverity::Failure);
+    draft.look_again(if draft.plan.waits.iter().any(is_open) { waiting } else { settled });
     let steps = draft.plan.steps.len();
     if let Some(sentence) = leave_to_others(facts, swarm, steps).filter(|_| steps > 0) {
         draft.plan.steps.clear();

@@ -15,10 +15,10 @@ use std::{
 };
 
 use driftless_model::{
-    Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
+    Actor, Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
     NetworkMode, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, Record, ResolvedImage,
-    SWARM_OWNER, SharedObject, SpecHash, Stack, StackHash, StackHashes, SwarmFile, SwarmMode, SwarmNode,
-    SwarmObject, SwarmService, SwarmTask, SwarmUpdate, Timestamp, Workload,
+    SWARM_OWNER, ScaleOverride, SharedObject, SpecHash, Stack, StackHash, StackHashes, SwarmFile, SwarmMode,
+    SwarmNode, SwarmObject, SwarmService, SwarmTask, SwarmUpdate, Timestamp, Workload,
 };
 use driftless_plan::{
     Action, Plan, StepOutcome, SwarmAction, SwarmResult, Target, note_executed, note_observed, note_planned,
@@ -623,6 +623,28 @@ fn network_that_services_have_outgrown_is_reported() {
     // One without a range yet says nothing about its size.
     cluster.observed.networks.get_mut("shop_net").unwrap().addresses = None;
     assert!(!cluster.waits().contains("addresses"), "{}", cluster.waits());
+}
+
+#[test]
+fn number_that_a_user_sets_costs_no_more_looks() {
+    let mut cluster = shop();
+    cluster.settle();
+    let looks = |cluster: &mut Cluster| {
+        let made = cluster.round();
+        assert!(made.is_settled(), "{made}");
+        made.look_again.unwrap().since(cluster.now)
+    };
+    let quiet = looks(&mut cluster);
+    let until = cluster.now.after(Duration::from_hours(1));
+    let scale = ScaleOverride { replicas: 2, until, at: cluster.now, actor: Actor::agent() };
+    cluster.record.scales.insert("web".into(), scale);
+    cluster.stack.workloads.get_mut(&"web".into()).unwrap().scaled_from = Some(1);
+    assert!(cluster.waits().contains("is scaled to 2"));
+    assert_eq!(looks(&mut cluster), quiet);
+    // Until something is on its way.
+    change(&mut cluster, "web", "web:2");
+    let sooner = cluster.round().look_again.unwrap().since(cluster.now);
+    assert!(sooner < quiet, "{sooner:?} and {quiet:?}");
 }
 
 #[test]

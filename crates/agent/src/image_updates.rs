@@ -101,7 +101,7 @@ impl ImageUpdates {
         record: &mut Record,
         followed: FollowedStack<'_>,
     ) -> bool {
-        let FollowedStack { stack, policy, observed: _ } = followed;
+        let FollowedStack { stack, policy, observed } = followed;
         let images = followed_images(stack, policy);
         self.questions.retain(|image, _| images.contains_key(image));
         self.asked.retain(|image, _| images.contains_key(image));
@@ -140,7 +140,7 @@ impl ImageUpdates {
             }
             if (is_due || is_called) && (is_requested || !self.questions.contains_key(image)) {
                 self.asked.insert(image.clone(), LastQuestion { at: now, call, is_repeated: false });
-                self.ask(context.clock(), docker, record, stack, (image, update));
+                self.ask(context.clock(), docker, record, (stack, observed), (image, update));
                 note_image_check(record, (image, update), now);
             }
         }
@@ -172,17 +172,17 @@ impl ImageUpdates {
         clock: Clock,
         docker: &Arc<D>,
         record: &Record,
-        stack: &Stack,
+        (stack, observed): (&Stack, &Observed),
         (image, update): (&str, &ImageUpdate),
     ) {
-        let (tags, running, platform) = image_check(record, stack, (image, update));
+        let (tags, running, platforms) = image_check(record, (stack, observed), (image, update));
         let of_image = |workload: &&driftless_model::Workload| {
             workload.containers().any(|container| container.image == image)
         };
         let secrets =
             stack.workloads.values().filter(of_image).flat_map(|it| it.pull_secrets.iter().cloned());
         let secrets = secrets.collect();
-        let question = ImageQuestion { image: image.to_owned(), tags, running, platform, secrets };
+        let question = ImageQuestion { image: image.to_owned(), tags, running, platforms, secrets };
         let (docker, wake, answer) = (Arc::clone(docker), Arc::clone(&self.wake), Arc::default());
         let given: Arc<Mutex<Option<Answer>>> = Arc::clone(&answer);
         let known = record.followed_images.get(image);

@@ -38,8 +38,8 @@ impl Platform {
             }
             (Some("i386" | "x86" | "386"), _) => (Some("386"), None),
             (Some("aarch64" | "arm64"), variant) => (Some("arm64"), variant.filter(|it| *it != "v8")),
-            (Some("armhf"), _) => (Some("arm"), Some("v7")),
-            (Some("armel"), _) => (Some("arm"), Some("v6")),
+            (Some("armhf" | "armv7l"), _) => (Some("arm"), Some("v7")),
+            (Some("armel" | "armv6l"), _) => (Some("arm"), Some("v6")),
             other => other,
         };
         let owned = |part: Option<&str>| part.map(str::to_owned);

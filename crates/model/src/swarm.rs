@@ -239,6 +239,8 @@ pub struct SwarmNode {
     pub state: String,
     /// `active`, `pause` or `drain`.
     pub availability: String,
+    /// As `linux/x86_64`. Empty: it has not told yet.
+    pub platform: String,
     pub is_manager: bool,
     pub is_leader: bool,
 }

@@ -331,16 +331,23 @@ pub fn image_update_status(
     status.collect()
 }
 
-/// The settings of a question to the registry about a reference: the tags, the digests that run, the platform.
+/// The settings of a question to the registry about a reference: the tags, the digests that run, and the platforms: that of the
+/// containers, else those of the nodes of a Swarm. None: that of the host.
 pub fn image_check(
     record: &Record,
-    stack: &Stack,
+    (stack, observed): (&Stack, &Observed),
     (image, update): (&str, &ImageUpdate),
-) -> (Option<TagRule>, BTreeSet<String>, Option<String>) {
+) -> (Option<TagRule>, BTreeSet<String>, BTreeSet<String>) {
     let running = record.followed_images.get(image).map(|known| known.running.values().cloned().collect());
     let containers = stack.workloads.values().flat_map(Workload::containers);
-    let platform = containers
+    let asked = containers
         .filter(|container| container.image == image)
         .find_map(|container| container.host.platform.clone());
-    (update.tag_rule(), running.unwrap_or_default(), platform)
+    let nodes = observed.swarm.iter().flat_map(|swarm| swarm.nodes.values());
+    let of_nodes = nodes.map(|node| node.platform.clone()).filter(|platform| !platform.is_empty());
+    let platforms = match asked {
+        Some(platform) => [platform].into(),
+        None => of_nodes.collect(),
+    };
+    (update.tag_rule(), running.unwrap_or_default(), platforms)
 }

@@ -256,21 +256,22 @@ impl RegistryClient {
         };
         let digest = repository.digest(&tag).await?;
         let others: Vec<&String> = question.running.iter().filter(|running| **running != digest).collect();
-        let platform = match (&question.platform, self.connection.info()) {
-            (Some(platform), _) => Some(Platform::parse(platform)),
-            (None, Some(info)) => info.architecture.map(|name| Platform::parse(&format!("linux/{name}"))),
-            (None, None) => None,
-        };
         let mut is_running = true;
         if !others.is_empty() {
-            // Without it, an index that has changed for other platforms only would count as an update.
-            let platform = platform.ok_or_else(|| RegistryError::Unreachable {
-                host: "the engine".to_owned(),
-                problem: "its platform is not known".to_owned(),
-            })?;
-            let newest = repository.images(&digest, &platform).await?.unwrap_or_default();
+            let mut platforms: Vec<Platform> =
+                question.platforms.iter().map(|name| Platform::parse(name)).collect();
+            if platforms.is_empty() {
+                // Without it, an index that has changed for other platforms only would count as an update.
+                let own = self.connection.info().and_then(|info| info.architecture);
+                let own = own.ok_or_else(|| RegistryError::Unreachable {
+                    host: "the engine".to_owned(),
+                    problem: "its platform is not known".to_owned(),
+                })?;
+                platforms.push(Platform::parse(&format!("linux/{own}")));
+            }
+            let newest = repository.images(&digest, &platforms).await?.unwrap_or_default();
             for other in others {
-                let known = repository.images(other, &platform).await?;
+                let known = repository.images(other, &platforms).await?;
                 is_running &= known.is_some_and(|known| !known.is_empty() && known == newest);
             }
         }
@@ -296,12 +297,12 @@ impl Repository<'_> {
         Ok(format!("sha256:{}", digest_hex(&body)))
     }
 
-    /// The digests of the images that a digest stands for on a platform. `None`: the registry does not have it any more.
-    async fn images(
+    /// The images that a digest stands for, by platform and digest. `None`: the registry does not have it any more.
+    async fn images<'a>(
         &mut self,
         digest: &str,
-        platform: &Platform,
-    ) -> Result<Option<BTreeSet<String>>, RegistryError> {
+        platforms: &'a [Platform],
+    ) -> Result<Option<BTreeSet<(&'a Platform, String)>>, RegistryError> {
         let body = match self.get(&format!("manifests/{digest}")).await {
             Ok(body) => body,
             Err(RegistryError::NotFound(_)) => return Ok(None),
@@ -313,7 +314,7 @@ impl Repository<'_> {
         }
         let manifest: Manifest = serde_json::from_slice(&body)
             .map_err(|_| invalid(self.host, "a manifest is not JSON of the expected form"))?;
-        Ok(Some(manifest.images(digest, platform)))
+        Ok(Some(manifest.images(digest, platforms)))
     }
 
     /// The signatures of a digest: those under its tag `.sig`, and the bundles that refer to it.

@@ -30,8 +30,20 @@ struct EntryPlatform {
 }
 
 impl Manifest {
-    /// The digests of the images for a platform. `digest` is that of this manifest.
-    pub(super) fn images(&self, digest: &str, platform: &Platform) -> BTreeSet<String> {
+    /// The digests of the images for these platforms. `digest` is that of this manifest. A platform without an image is left out.
+    pub(super) fn images<'a>(
+        &self,
+        digest: &str,
+        platforms: &'a [Platform],
+    ) -> BTreeSet<(&'a Platform, String)> {
+        let of_each = platforms.iter().flat_map(|platform| {
+            let images = self.images_of(digest, platform);
+            images.into_iter().map(move |image| (platform, image))
+        });
+        of_each.collect()
+    }
+
+    fn images_of(&self, digest: &str, platform: &Platform) -> BTreeSet<String> {
         let Some(entries) = &self.manifests else { return BTreeSet::from([digest.to_owned()]) };
         let fits = |entry: &&IndexEntry| {
             entry.platform.as_ref().is_some_and(|of| {
@@ -56,16 +68,35 @@ mod tests {
             {"digest": "sha256:proof", "platform": {"os": "unknown", "architecture": "unknown"}},
             {"digest": "sha256:none"}]}"#;
         let index: Manifest = serde_json::from_str(index).unwrap();
-        let images = |platform| index.images("sha256:index", &Platform::parse(platform));
+        let images = |platform| index.images_of("sha256:index", &Platform::parse(platform));
         assert_eq!(images("linux/amd64"), BTreeSet::from(["sha256:amd".to_owned()]));
         assert_eq!(images("linux/arm64"), BTreeSet::from(["sha256:arm".to_owned()]));
         assert!(images("linux/s390x").is_empty());
     }
 
     #[test]
+    fn index_changes_for_the_platforms_that_count() {
+        let index = |arm: &str| -> Manifest {
+            let text = format!(
+                r#"{{"manifests": [{{"digest": "sha256:amd", "platform": {{"os": "linux", "architecture": "amd64"}}}},
+                   {{"digest": "{arm}", "platform": {{"os": "linux", "architecture": "arm", "variant": "v7"}}}}]}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let is_same = |platforms: &[&str]| {
+            let platforms: Vec<Platform> = platforms.iter().map(|name| Platform::parse(name)).collect();
+            let (before, after) = (index("sha256:old"), index("sha256:new"));
+            before.images("sha256:1", &platforms) == after.images("sha256:2", &platforms)
+        };
+        assert!(is_same(&["linux/x86_64"]));
+        assert!(is_same(&["linux/x86_64", "linux/s390x"]), "it has no image for one of them");
+        assert!(!is_same(&["linux/x86_64", "linux/armv7l"]));
+    }
+
+    #[test]
     fn manifest_of_one_image_is_that_image() {
         let manifest: Manifest = serde_json::from_str(r#"{"schemaVersion": 2, "config": {}}"#).unwrap();
-        let images = manifest.images("sha256:one", &Platform::parse("linux/amd64"));
+        let images = manifest.images_of("sha256:one", &Platform::parse("linux/amd64"));
         assert_eq!(images, BTreeSet::from(["sha256:one".to_owned()]));
     }
 }

@@ -16,8 +16,9 @@ pub struct ImageQuestion {
     pub tags: Option<TagRule>,
     /// The digests by which the images of running containers were pulled.
     pub running: BTreeSet<String>,
-    /// The platform that the containers ask for, as Docker writes it. `None`: that of the engine.
-    pub platform: Option<String>,
+    /// The platforms that count, as Docker writes them: the one that the containers ask for, or those of the nodes of a Swarm. Empty: that
+    /// of the engine.
+    pub platforms: BTreeSet<String>,
     /// The contents of the application's `imagePullSecrets`.
     pub secrets: Vec<ContentId>,
 }
@@ -51,6 +52,6 @@ pub struct NewestImage {
     pub tag: String,
     /// `sha256:…`: what the tag names, which is an index for an image of several platforms.
     pub digest: String,
-    /// Whether every image of [`ImageQuestion::running`] is the same one on this platform, under this digest or another.
+    /// Whether every image of [`ImageQuestion::running`] is the same one on these platforms, under this digest or another.
     pub is_running: bool,
 }

@@ -141,6 +141,16 @@ struct NodeSpec {
 #[serde(default, rename_all = "PascalCase")]
 struct NodeDescription {
     hostname: String,
+    platform: NodePlatform,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodePlatform {
+    #[serde(rename = "OS")]
+    os: String,
+    #[serde(rename = "Architecture")]
+    architecture: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -202,19 +212,7 @@ pub(crate) async fn observe(
         value.is_some_and(|value| value == app.as_str())
     };
     let mut swarm = ObservedSwarm { node: info.swarm.node_id, ..ObservedSwarm::default() };
-    for node in nodes {
-        let role = node.manager;
-        swarm.nodes.insert(
-            node.id,
-            SwarmNode {
-                name: node.description.hostname,
-                state: node.status.state,
-                availability: node.spec.availability,
-                is_leader: role.as_ref().is_some_and(|role| role.leader),
-                is_manager: role.is_some(),
-            },
-        );
-    }
+    swarm.nodes = nodes.into_iter().map(observed_node).collect();
     let mut specs = BTreeMap::new();
     for service in services {
         let name = service.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -276,6 +274,21 @@ pub(crate) async fn observe(
     swarm.configs = own(configs);
     swarm.secrets = own(secrets);
     Ok(swarm)
+}
+
+/// A node, by its id.
+fn observed_node(node: Node) -> (String, SwarmNode) {
+    let Node { id, spec, description, status, manager } = node;
+    let NodePlatform { os, architecture } = description.platform;
+    let node = SwarmNode {
+        name: description.hostname,
+        state: status.state,
+        availability: spec.availability,
+        platform: if architecture.is_empty() { String::new() } else { format!("{os}/{architecture}") },
+        is_leader: manager.as_ref().is_some_and(|role| role.leader),
+        is_manager: manager.is_some(),
+    };
+    (id, node)
 }
 
 /// A config or secret of the application, by the names that the agent gives to its content.

@@ -70,7 +70,7 @@ impl ClusterNode {
                 "Labels": self.labels, "Availability": self.availability,
                 "Role": if self.is_manager { "manager" } else { "worker" },
             },
-            "Description": {"Hostname": self.name},
+            "Description": {"Hostname": self.name, "Platform": {"OS": "linux", "Architecture": "x86_64"}},
             "Status": {"State": if self.is_down { "down" } else { "ready" }},
         });
         if self.is_manager {

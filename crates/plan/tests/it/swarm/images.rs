@@ -1,7 +1,9 @@
 //! Newer images of services, by the registry or by the agent on another manager, and logins.
 
 use driftless_model::{ContentId, UpdateMode};
-use driftless_plan::{followed_images, note_running_images, service_digests, with_resolved_images};
+use driftless_plan::{
+    followed_images, image_check, note_running_images, service_digests, with_resolved_images,
+};
 
 use super::*;
 
@@ -56,6 +58,23 @@ fn digest_of_a_service_is_the_running_one() {
     assert!(!cluster.note(true));
     assert_eq!(running(&cluster), [format!("sha256:{}", "b".repeat(64))]);
     assert_eq!(cluster.resolved(), Some(image.as_str()));
+}
+
+#[test]
+fn platforms_of_all_nodes_count() {
+    let mut cluster = followed();
+    let node = |platform: &str| SwarmNode { platform: platform.to_owned(), ..SwarmNode::default() };
+    for (id, platform) in [("n2", "linux/x86_64"), ("n3", "linux/aarch64"), ("n4", "")] {
+        cluster.swarm.nodes.insert(id.to_owned(), node(platform));
+    }
+    let update = cluster.policy.image_update.clone();
+    let observed = cluster.seen();
+    let (_, _, platforms) = image_check(&cluster.record, (&cluster.stack, &observed), (WEB, &update));
+    assert_eq!(platforms, ["linux/aarch64".to_owned(), "linux/x86_64".to_owned()].into());
+    // On one host, that of the engine, which the driver knows.
+    let (_, _, platforms) =
+        image_check(&cluster.record, (&cluster.stack, &Observed::default()), (WEB, &update));
+    assert!(platforms.is_empty());
 }
 
 #[test]

@@ -528,7 +528,7 @@ async fn new_leader_with_an_older_fetch_waits_for_git() {
         app.status.waits.iter().any(|wait| wait.message.contains("has not fetched since"))
     };
     all.agents[1].until("it waits for Git", says_why).await;
-    minutes(10).await;
+    minutes(30).await;
     assert_eq!((all.specs(), all.writes()), (specs.clone(), writes), "{}", all.story());
     let waiting = all.agents[1].until("it still waits for Git", says_why).await;
     assert!(waiting.status.health != HealthStatus::Degraded, "{waiting:?}");
@@ -909,7 +909,7 @@ async fn survive(seed: u64) {
     all.synced().await;
     minutes(6).await;
     let writes = all.writes();
-    minutes(10).await;
+    minutes(30).await;
     assert_eq!(all.writes(), writes, "seed {seed}\n{}", all.story());
     assert_eq!(all.images(), wanted_images(version), "seed {seed}\n{}", all.story());
     all.check();

@@ -361,4 +361,9 @@ fn range_that_is_too_small_for_its_services_is_reported() {
     assert!(found[0].starts_with(expected), "{found:?}");
     assert_eq!(warnings(&project(63, 3, &ipam("10.20.0.0/24"))), [""; 0]);
     assert_eq!(warnings(&project(64, 3, &ipam("10.20.0.0/24"))).len(), 1);
+    let found = warnings(&project(20, 1, &ipam("10.20.0.0/27")));
+    assert!(
+        found[0].contains("need 30 addresses of the network `shop_default`, and its `ipam` gives it 28"),
+        "{found:?}"
+    );
 }

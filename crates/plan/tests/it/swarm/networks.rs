@@ -1,0 +1,73 @@
+//! Networks: how many addresses they get, and when services have outgrown them.
+
+use driftless_model::{NetworkMode, SwarmUpdate};
+
+use super::*;
+
+/// An application whose only service is on one network.
+fn on_one_network(replicas: u32) -> Cluster {
+    let mut web = workload("web:1", replicas);
+    let attached = [("shop_net".to_owned(), Box::default())];
+    web.container.network_mode = NetworkMode::Networks(attached.into());
+    let mut cluster = Cluster::new([("web", web)]);
+    let network = Network { driver: Some("overlay".to_owned()), ..Network::default() };
+    cluster.stack.networks.insert("shop_net".to_owned(), network);
+    cluster
+}
+
+/// The number of addresses in the step that creates the network.
+fn wanted_addresses(cluster: &Cluster) -> Option<u64> {
+    let mut found = None;
+    cluster.with_target(|target| {
+        let made = plan(target, &cluster.seen(), &cluster.record, cluster.now);
+        found = made.steps.iter().find_map(|step| match &step.action {
+            Action::CreateNetwork { addresses, .. } => Some(*addresses),
+            _ => None,
+        });
+    });
+    found.expect("the network is created")
+}
+
+#[test]
+fn network_has_addresses_for_all_that_its_services_may_start() {
+    let mut cluster = on_one_network(3);
+    assert_eq!(wanted_addresses(&cluster), Some(1 + 3));
+    let leader = cluster.swarm.nodes["n1"].clone();
+    cluster.swarm.nodes.insert("n2".to_owned(), SwarmNode { is_leader: false, ..leader });
+    let parallelism = Some(2);
+    let update = SwarmUpdate { order: Some("start-first".to_owned()), parallelism, ..SwarmUpdate::default() };
+    cluster.stack.swarm.get_mut(&"web".into()).unwrap().update = Some(update);
+    let each = SwarmService { mode: SwarmMode::Global, ..SwarmService::default() };
+    cluster.stack.swarm.insert("each".into(), each);
+    let web = cluster.stack.workloads[&"web".into()].clone();
+    cluster.stack.workloads.insert("each".into(), Workload { replicas: 1, ..web });
+    // A service and 3 tasks, of which 2 are started before others stop; a service and a task on each node; a load balancer more.
+    assert_eq!(wanted_addresses(&cluster), Some(1 + 3 + 2 + 1 + 2 + 1));
+    // Without a virtual address.
+    cluster.stack.swarm.get_mut(&"web".into()).unwrap().endpoint_mode = Some("dnsrr".to_owned());
+    assert_eq!(wanted_addresses(&cluster), Some(3 + 2 + 1 + 2 + 1));
+    // With its own range, or none of IPv4, nothing is chosen.
+    for change in [
+        |network: &mut Network| network.ipam = vec![(Some("10.9.0.0/24".to_owned()), None, None)],
+        |network: &mut Network| network.ipam_driver = Some("null".to_owned()),
+        |network: &mut Network| network.disable_ipv4 = true,
+    ] {
+        let mut cluster = on_one_network(3);
+        change(cluster.stack.networks.get_mut("shop_net").unwrap());
+        assert_eq!(wanted_addresses(&cluster), None);
+    }
+}
+
+#[test]
+fn network_that_services_have_outgrown_is_reported() {
+    let mut cluster = on_one_network(3);
+    cluster.settle();
+    cluster.observed.networks.get_mut("shop_net").unwrap().addresses = Some(4);
+    assert_eq!(cluster.waits(), "");
+    cluster.stack.workloads.get_mut(&"web".into()).unwrap().replicas = 4;
+    let expected = "network shop_net has 4 addresses, and the services need 5: give it another `name` in Git";
+    assert!(cluster.waits().contains(expected), "{}", cluster.waits());
+    // One without a range yet says nothing about its size.
+    cluster.observed.networks.get_mut("shop_net").unwrap().addresses = None;
+    assert!(!cluster.waits().contains("addresses"), "{}", cluster.waits());
+}

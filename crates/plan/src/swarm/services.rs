@@ -18,7 +18,7 @@ use super::{
     ownership::is_own,
     progress,
     spec::{OWNER, WantedService, wanted},
-    tasks::{desired, digest, has_failed, is_running},
+    tasks::{self, desired, digest, is_running},
 };
 use crate::{
     action::Action,
@@ -164,7 +164,7 @@ fn provide_one(
         let action = SwarmAction::UpdateService { name, id, version, image, secrets, spec };
         draft.push(Action::Swarm(Box::new(action)), cause, after.clone());
     };
-    if let Some(words) = failed_update(facts, &wanted, found) {
+    if let Some(words) = failed_update(facts, swarm, &wanted, found) {
         draft.wait(Wait::swarm(
             WaitObject::Workload(name.clone()),
             WaitReason::UpdateFailed,
@@ -216,7 +216,12 @@ fn is_due(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
 }
 
 /// The words of the Swarm about an update to the wanted specification that it paused or rolled back.
-fn failed_update(facts: &Facts<'_>, wanted: &WantedService, found: &ObservedService) -> Option<String> {
+fn failed_update(
+    facts: &Facts<'_>,
+    swarm: &ObservedSwarm,
+    wanted: &WantedService,
+    found: &ObservedService,
+) -> Option<String> {
     let written = facts.record.swarm.as_ref().and_then(|record| record.services.get(&wanted.name));
     if let Some((hash, words)) = written.and_then(|it| it.failed.as_ref())
         && *hash == wanted.hash
@@ -224,7 +229,7 @@ fn failed_update(facts: &Facts<'_>, wanted: &WantedService, found: &ObservedServ
         return Some(words.clone());
     }
     let is_to_wanted = written.is_some_and(|it| it.wanted == wanted.hash);
-    has_failed(found).filter(|_| is_to_wanted && !facts.is_settled())
+    tasks::failed_update(swarm, found).filter(|_| is_to_wanted && !facts.is_settled())
 }
 
 /// The tasks of a service with its present specification.

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{
     action::{SwarmAction, SwarmResult},
-    job_tasks::{has_ended, is_of_job},
+    job_tasks::{failure, has_ended, is_of_job},
     spec::wanted,
 };
 use crate::{
@@ -26,13 +26,26 @@ pub(super) fn digest(spec: &Value) -> String {
     driftless_model::digest_hex(spec.to_string().as_bytes())
 }
 
-/// The state and words of an update that has failed.
-pub(super) fn has_failed(found: &ObservedService) -> Option<String> {
+/// The state and words of an update that has failed, and why the task failed that they name by its id.
+pub(super) fn failed_update(swarm: &ObservedSwarm, found: &ObservedService) -> Option<String> {
     let is_failed = matches!(
         found.update_state.as_str(),
         "paused" | "rollback_started" | "rollback_paused" | "rollback_completed"
     );
-    is_failed.then(|| format!("{}: {}", found.update_state, found.update_message))
+    if !is_failed {
+        return None;
+    }
+    let words = format!("{}: {}", found.update_state, found.update_message);
+    let is_named = |task: &&SwarmTask| words.split_whitespace().any(|word| word == task.id);
+    let named = swarm.tasks_of(&found.id).find(is_named);
+    Some(match named.map(|task| (task, failure(task))) {
+        Some((task, why)) if !why.is_empty() => {
+            let node = swarm.node_name(task.node.as_deref().unwrap_or_default());
+            format!("{words} on {node}: {why}")
+        }
+        Some((task, _)) if task.state == "complete" => format!("{words}: it ended by itself with code 0"),
+        _ => words,
+    })
 }
 
 /// Whether a task runs. With a health check, Swarm says so once it succeeds.
@@ -85,7 +98,7 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
             && written.failed.is_none()
             && !is_settled
         {
-            written.failed = has_failed(service).map(|words| (hash, words));
+            written.failed = failed_update(&swarm, service).map(|words| (hash, words));
         }
         let name = match (subject, service.label(label::WORKLOAD)) {
             (Some(subject), _) => subject.name.clone(),

@@ -765,6 +765,34 @@ fn paused_update_is_written_again_on_request_only() {
 }
 
 #[test]
+fn failed_update_says_why_its_task_failed() {
+    let mut cluster = shop();
+    cluster.settle();
+    change(&mut cluster, "web", "web@sha256:2");
+    cluster.round();
+    let service = cluster.swarm.services.get_mut("shop_web").unwrap();
+    let id = format!("{}.1", service.id);
+    service.update_state = "paused".to_owned();
+    service.update_message = format!("update paused due to failure or early termination of task {id}");
+    let message = service.update_message.clone();
+    let node = cluster.swarm.node_name("n1").to_owned();
+    let mut says = |state: &str, code: Option<i64>, error: &str| {
+        let task = cluster.swarm.tasks.get_mut(&id).unwrap();
+        (task.state, task.exit_code, task.error) = (state.to_owned(), code, error.to_owned());
+        cluster.record.swarm.as_mut().unwrap().services.get_mut("shop_web").unwrap().failed = None;
+        cluster.waits()
+    };
+    let exit = "a task exited with code 3: task: non-zero exit (3)";
+    for (waits, why) in [
+        (says("failed", Some(3), "task: non-zero exit (3)"), format!(" on {node}: {exit}")),
+        (says("rejected", None, "No such image"), format!(" on {node}: No such image")),
+        (says("complete", Some(0), ""), ": it ended by itself with code 0".to_owned()),
+    ] {
+        assert!(waits.contains(&format!("paused: {message}{why}")), "{waits}");
+    }
+}
+
+#[test]
 fn shared_state_is_removed_with_its_application() {
     let mut cluster = shop();
     cluster.settle();

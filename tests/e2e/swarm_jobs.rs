@@ -1,6 +1,6 @@
 //! Jobs, CronJobs and hooks on a Docker Swarm: each runs as often as Git says. `make e2e-swarm`, as root.
 
-use std::{cell::RefCell, collections::BTreeSet, time::Duration};
+use std::{cell::RefCell, collections::BTreeSet, fs, time::Duration};
 
 use driftless_model::HealthStatus::Degraded;
 use serde_json::json;
@@ -106,6 +106,16 @@ async fn jobs_of_a_swarm_run_as_often_as_git_says() {
     all.agent.settled(&first).await;
     all.passes(2).await;
     assert_eq!((all.versions(), tasks(&all, "migrate")), (versions, ran.clone()));
+
+    // Its service is gone, and so is the agent that saw it complete.
+    let migrate = all.service("migrate");
+    all.docker(&["service", "rm", &migrate]);
+    all.agent.kill9();
+    fs::remove_dir_all(all.agent.state_dir()).unwrap();
+    all.agent.restart().await;
+    all.agent.settled(&first).await;
+    all.passes(IDLE).await;
+    assert!(!all.names("service").contains(&migrate), "it runs again: {:?}", all.names("service"));
 
     // A changed one runs once more, between its hooks.
     let second = commit(&all, "[--once]", "2", false);

@@ -646,6 +646,36 @@ fn following(mode: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
+async fn age_of_a_newer_image_goes_on_with_the_next_leader() {
+    let mut all = Cluster::of(&following("apply, min-age: 2h"), 2);
+    registry_has(&all, "web:1", &digest_of("web:1"));
+    all.synced().await;
+    let newer = format!("sha256:{}", "b".repeat(64));
+    registry_has(&all, "web:1", &newer);
+    minutes(60).await;
+    all.lead("two");
+    let due = |app: &Application| app.status.images.iter().find_map(|image| image.due);
+    let found = all.agents[1].until("the next leader knows it", |app| due(app).is_some()).await;
+    // Its agent has lost what it knew.
+    all.agents[1].crash();
+    all.agents[1].store = Store::in_memory(all.agents[1].clock).unwrap();
+    all.agents[1].begin();
+    let again = all.agents[1].until("it knows it again", |app| due(app).is_some()).await;
+    assert_eq!(due(&again), due(&found), "{}", all.story());
+    let image =
+        |all: &Cluster| all.service("shop_web")["Spec"]["TaskTemplate"]["ContainerSpec"]["Image"].clone();
+    minutes(40).await;
+    assert_ne!(image(&all), format!("web:1@{newer}"), "{}", all.story());
+    minutes(30).await;
+    assert_eq!(image(&all), format!("web:1@{newer}"), "{}", all.story());
+    all.synced().await;
+    minutes(5).await;
+    let shared = all.user("GET", "/configs/driftless.shop", &Value::Null);
+    assert!(!shared.to_string().contains(&newer), "it is deployed: {shared}");
+    all.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn newer_image_of_the_leader_is_kept_by_the_next_one() {
     let mut all = Cluster::of(&following("apply"), 2);
     registry_has(&all, "web:1", &digest_of("web:1"));

@@ -1,6 +1,6 @@
 //! The state of an application that the agents on all managers of a Swarm have in common: its pin, its suspension, the numbers of
-//! tasks that users set, the updates that failed, and the revision that was last applied. It is in the label of a Swarm config, so it outlives each of
-//! the nodes.
+//! tasks that users set, the updates that failed, the Jobs that have completed, the newer images that were found, and the revision
+//! that was last applied. It is in the label of a Swarm config, so it outlives each of the nodes.
 //!
 //! Each agent remembers the state that all last agreed on. A change by its own users since then goes to the Swarm, and a change
 //! in the Swarm becomes its own.
@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    AppName, AppliedRevision, EventKind, Observed, ObservedSwarm, Outcome, Pin, REVISION_ELSEWHERE, Record,
-    ScaleOverride, SharedState, SwarmRecord, WorkloadName, digest_hex,
+    AppName, AppliedRevision, AvailableImage, EventKind, Observed, ObservedSwarm, Outcome, Pin,
+    REVISION_ELSEWHERE, Record, ScaleOverride, SharedState, SwarmRecord, WorkloadName, digest_hex,
 };
 use driftless_plan::SwarmAction;
 use driftless_store as store;
@@ -83,6 +83,7 @@ fn own_state(
     record: &Record,
 ) -> Result<SharedState, store::Error> {
     let kept = record.swarm.as_deref();
+    let agreed = kept.map(|kept| &kept.shared);
     let pin = context.store().pin(context.name())?;
     let services = kept.into_iter().flat_map(|kept| &kept.services);
     Ok(SharedState {
@@ -94,6 +95,9 @@ fn own_state(
             .collect(),
         applied: applied(context, target, swarm, kept),
         scales: scales(context, target, record),
+        completed_jobs: record.completed_jobs.shared(),
+        images: images(swarm, record),
+        unknown: agreed.map(|agreed| agreed.unknown.clone()).unwrap_or_default(),
     })
 }
 
@@ -107,6 +111,20 @@ fn scales(
     let unknown = agreed
         .filter(|(name, scale)| !target.stack.workloads.contains_key(*name) && scale.until > context.now());
     unknown.chain(&record.scales).map(|(name, scale)| (name.clone(), scale.clone())).collect()
+}
+
+/// The newer images that the agent on the leader has found. Only that one asks registries, and only if it knows the newest commit.
+fn images(swarm: &ObservedSwarm, record: &Record) -> BTreeMap<String, AvailableImage> {
+    let kept = record.swarm.as_deref();
+    if !swarm.is_leader() || kept.is_some_and(|kept| kept.unfetched.is_some()) {
+        return kept.map(|kept| kept.shared.images.clone()).unwrap_or_default();
+    }
+    own_images(record)
+}
+
+fn own_images(record: &Record) -> BTreeMap<String, AvailableImage> {
+    let all = record.followed_images.iter();
+    all.filter_map(|(image, known)| Some((image.clone(), known.available.clone()?))).collect()
 }
 
 /// The revision that the agents have applied, including the one that this agent is about to apply.
@@ -165,6 +183,15 @@ fn take(context: &AppContext, shared: &SharedState, record: &mut StoredRecord) -
         record.settled = None;
         record.scales.clone_from(&shared.scales);
         event("Scaled", "the agent on another manager of the Swarm was asked for other numbers of tasks");
+    }
+    if shared.images != own_images(record.get()) {
+        let followed = &mut record.get_mut().followed_images;
+        for known in followed.values_mut() {
+            known.available = None;
+        }
+        for (image, available) in &shared.images {
+            followed.entry(image.clone()).or_default().available = Some(available.clone());
+        }
     }
     let kept = record.get_mut().swarm.get_or_insert_default();
     for (service, written) in &mut kept.services {

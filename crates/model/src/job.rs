@@ -107,15 +107,6 @@ pub struct JobRecord {
     pub run: Option<String>,
 }
 
-/// A Job that completed: one with the same content is not run again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CompletedJob {
-    /// The hash of its template.
-    pub spec: SpecHash,
-    pub at: Timestamp,
-}
-
 /// The outcome of a Job, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

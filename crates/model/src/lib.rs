@@ -39,6 +39,7 @@ mod canary;
 mod check;
 mod cluster_domain;
 mod commit_id;
+mod completed_jobs;
 mod container;
 mod content;
 mod cron;
@@ -121,6 +122,7 @@ pub use build::{Build, Dockerfile};
 pub use canary::{CanaryRecord, CanaryStatus, CanaryStep, InvalidCanary};
 pub use check::{Held, check, conflicts};
 pub use commit_id::{CommitId, InvalidCommitId};
+pub use completed_jobs::CompletedJobs;
 pub use container::{
     Attachment, Container, Healthcheck, NetworkMode, Port, PortRange, Protocol, Resources, RestartPolicy,
 };
@@ -166,7 +168,7 @@ pub use image_update::{
 pub use incident::{
     Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Urgency,
 };
-pub use job::{CompletedJob, Job, JobEnd, JobOutcome, JobRecord};
+pub use job::{Job, JobEnd, JobOutcome, JobRecord};
 pub use lifecycle::{Completion, Probe, ProbeAction, Probes, PullPolicy};
 pub use mask::Mask;
 pub use mount::{InPlace, Mount, MountSource, OnChange, in_place_of, in_place_path};

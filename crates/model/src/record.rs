@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AfterRecord, CanaryRecord, CompletedJob, ContainerId, ContentId, FailedCommit, FollowedImage, HookRecord,
-    Instance, InstanceId, JobRecord, KnownInside, RolloutSizes, ScaleOverride, SpecHash, StackHash,
-    SwarmRecord, SwarmService, Timestamp, UnknownEnd, VerifiedImages, Workload, WorkloadName,
+    AfterRecord, CanaryRecord, CompletedJobs, ContainerId, ContentId, FailedCommit, FollowedImage,
+    HookRecord, Instance, InstanceId, JobRecord, KnownInside, RolloutSizes, ScaleOverride, SpecHash,
+    StackHash, SwarmRecord, SwarmService, Timestamp, UnknownEnd, VerifiedImages, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -90,8 +90,8 @@ pub struct Record {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub jobs: BTreeMap<WorkloadName, JobRecord>,
     /// The contents with which Jobs completed, the newest last: a rollback to one of them does not run it again.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub completed_jobs: BTreeMap<WorkloadName, Vec<CompletedJob>>,
+    #[serde(skip_serializing_if = "CompletedJobs::is_empty")]
+    pub completed_jobs: CompletedJobs,
     /// The hooks of the newest sync.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Box<HookRecord>>,

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    AgentId, AppName, CommitId, ContentId, Pin, Port, ScaleOverride, StackHash, Timestamp, WorkloadName,
+    AgentId, AppName, AvailableImage, CommitId, CompletedJobs, ContentId, Pin, Port, ScaleOverride,
+    StackHash, Timestamp, WorkloadName,
 };
 use crate::{defaults::is_default, label};
 
@@ -374,6 +375,15 @@ pub struct SharedState {
     /// Numbers of tasks that users set for a time.
     #[serde(skip_serializing_if = "is_default")]
     pub scales: BTreeMap<WorkloadName, ScaleOverride>,
+    /// Jobs that have completed. None of them is run again, also if its service and the agents that saw it are gone.
+    #[serde(skip_serializing_if = "CompletedJobs::is_empty")]
+    pub completed_jobs: CompletedJobs,
+    /// The newer images that the agent on the leader has found, by the reference in Git.
+    #[serde(skip_serializing_if = "is_default")]
+    pub images: BTreeMap<String, AvailableImage>,
+    /// Fields of newer agents, which this one leaves as they are.
+    #[serde(flatten)]
+    pub unknown: BTreeMap<String, Value>,
 }
 
 /// A revision that an agent of a Swarm applies or has applied, for the agents on the other managers.
@@ -389,7 +399,7 @@ pub struct AppliedRevision {
 
 impl SharedState {
     /// The state after this agent and others have changed `agreed`, the state that they had in common: what this agent has
-    /// changed, and all else as in `found`.
+    /// changed, and all else as in `found`. Completed Jobs are those of all.
     #[must_use]
     pub fn merged(self, agreed: &Self, found: &Self) -> Self {
         fn pick<T: PartialEq + Clone>(own: T, agreed: &T, found: &T) -> T {
@@ -401,6 +411,9 @@ impl SharedState {
             failed: pick(self.failed, &agreed.failed, &found.failed),
             applied: pick(self.applied, &agreed.applied, &found.applied),
             scales: pick(self.scales, &agreed.scales, &found.scales),
+            completed_jobs: self.completed_jobs.merged(&found.completed_jobs),
+            images: pick(self.images, &agreed.images, &found.images),
+            unknown: found.unknown.clone(),
         }
     }
 }
@@ -503,6 +516,15 @@ mod tests {
             record.keep_files(names(number));
         }
         assert_eq!(record.kept, (3..13).map(names).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn fields_of_newer_agents_stay_as_they_are() {
+        let text = r#"{"failed":{"web":["a","b"]},"quota":{"most":3}}"#;
+        let found: SharedState = serde_json::from_str(text).unwrap();
+        let merged = state(true, &[]).merged(&state(false, &[]), &found);
+        let expected = r#"{"suspended":true,"failed":{"web":["a","b"]},"quota":{"most":3}}"#;
+        assert_eq!(serde_json::to_string(&merged).unwrap(), expected);
     }
 
     #[test]

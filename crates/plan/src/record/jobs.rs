@@ -1,8 +1,7 @@
 //! Counting the ends of Jobs' containers.
 
 use driftless_model::{
-    CompletedJob, Instance, JobEnd, JobOutcome, JobRecord, Observed, Record, SpecHash, Timestamp,
-    WorkloadName,
+    Instance, JobEnd, JobOutcome, JobRecord, Observed, Record, SpecHash, Timestamp, WorkloadName,
 };
 
 use crate::{
@@ -13,10 +12,6 @@ use crate::{
     swarm::{count_swarm_job, swarm_hash_of},
     target::Target,
 };
-
-/// The most Jobs whose completed contents are remembered, and the most contents of each. There are as many revisions.
-const MOST_JOBS: usize = 200;
-const MOST_CONTENTS: usize = 20;
 
 /// Counts what has ended since, and says whether the Job has.
 pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
@@ -56,15 +51,15 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
 }
 
 /// The record of a Job that is new in the stack. Where it completed before with the same content, a rollback has brought
-/// it back, and it is not run again.
+/// it back, or another agent of the Swarm has run it, and it is not run again.
 fn new_job(record: &Record, of: &WorkloadName, spec: SpecHash, parts: &[JobPart<'_>]) -> JobRecord {
-    let before = record.completed_jobs.get(of).and_then(|all| all.iter().find(|done| done.spec == spec));
-    let Some(CompletedJob { at, .. }) = before else { return JobRecord { spec, ..JobRecord::default() } };
+    let before = record.completed_jobs.completed_at(of, &spec);
+    let Some(at) = before else { return JobRecord { spec, ..JobRecord::default() } };
     JobRecord {
         spec,
         begun: true,
         done: parts.iter().map(|part| part.job.ordinal).collect(),
-        ended: Some(JobEnd { at: *at, outcome: JobOutcome::Complete }),
+        ended: Some(JobEnd { at, outcome: JobOutcome::Complete }),
         ..JobRecord::default()
     }
 }
@@ -73,16 +68,7 @@ fn new_job(record: &Record, of: &WorkloadName, spec: SpecHash, parts: &[JobPart<
 fn remember(record: &mut Record, of: &WorkloadName, job: &JobRecord, parts: &[JobPart<'_>]) {
     let end = job.ended.as_ref().filter(|end| end.outcome == JobOutcome::Complete);
     let Some(end) = end.filter(|_| !parts.iter().any(|part| part.job.is_run())) else { return };
-    if !record.completed_jobs.contains_key(of) && record.completed_jobs.len() >= MOST_JOBS {
-        record.completed_jobs.pop_first();
-    }
-    let all = record.completed_jobs.entry(of.clone()).or_default();
-    if all.iter().all(|done| done.spec != job.spec) {
-        all.push(CompletedJob { spec: job.spec.clone(), at: end.at });
-    }
-    if all.len() > MOST_CONTENTS {
-        all.remove(0);
-    }
+    record.completed_jobs.insert(of, &job.spec, end.at);
 }
 
 /// Every end counts once, known by when it was; what somebody or the engine's shutdown brought about does not.

@@ -6,9 +6,9 @@ use std::{
 };
 
 use driftless_model::{
-    Container, ContainerId, EngineKind, Health, Instance, InstanceId, LiveSettings, Observed,
-    ObservedService, ObservedSwarm, Readiness, Record, ResolvedImage, SpecHash, Stack, StackHash, State,
-    Subject, SwarmMode, SwarmTask, Workload, WorkloadName, WrittenService, label, swarm_service_name,
+    CompletedJobs, Container, ContainerId, EngineKind, Health, Instance, InstanceId, JobRecord, LiveSettings,
+    Observed, ObservedService, ObservedSwarm, Readiness, Record, ResolvedImage, SpecHash, Stack, StackHash,
+    State, Subject, SwarmMode, SwarmTask, Workload, WorkloadName, WrittenService, label, swarm_service_name,
 };
 use serde_json::Value;
 
@@ -67,6 +67,9 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
         return;
     }
     let Some(swarm) = observed.swarm.take() else { return };
+    if let Some(state) = swarm.shared.as_ref().and_then(|shared| shared.state.as_ref()) {
+        take_over_jobs(record, &state.completed_jobs);
+    }
     let is_settled = record.settled.as_ref() == Some(&target.hashes.stack);
     let kept = record.swarm.get_or_insert_default();
     let is_pinned = |image: &String| target.images.values().any(|it| it == image);
@@ -122,6 +125,15 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     }
     kept.services.retain(|name, _| swarm.services.contains_key(name));
     observed.swarm = Some(swarm);
+}
+
+/// Remembers the Jobs that other agents saw completed. Those that this one has not begun count as complete as well.
+fn take_over_jobs(record: &mut Record, completed: &CompletedJobs) {
+    record.completed_jobs.take_over(completed);
+    let is_to_run = |name: &WorkloadName, job: &JobRecord| {
+        !job.begun && job.ended.is_none() && completed.completed_at(name, &job.spec).is_some()
+    };
+    record.jobs.retain(|name, job| !is_to_run(name, job));
 }
 
 /// The tasks that a status shows: those that the Swarm wants, and of a Job the last try of each.

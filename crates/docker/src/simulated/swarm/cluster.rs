@@ -26,6 +26,8 @@ pub(super) struct Cluster {
     pub(super) secrets: BTreeMap<String, File>,
     pub(super) networks: BTreeMap<String, ClusterNetwork>,
     pub(super) faults: SwarmFaults,
+    /// Whether nothing is left to do until time passes or somebody changes something.
+    is_settled: bool,
 }
 
 /// A config or secret.
@@ -64,13 +66,19 @@ impl Cluster {
 
     /// Lets time pass until now: all that was due happens in order.
     pub(super) fn advance(&mut self, now: Timestamp) {
-        self.settle();
+        if !self.is_settled {
+            self.settle();
+        }
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             self.now = due;
             self.settle();
         }
         self.now = self.now.max(now);
-        self.settle();
+    }
+
+    /// Somebody changes something, which may give the managers something to do.
+    pub(super) fn disturb(&mut self) {
+        self.is_settled = false;
     }
 
     /// Does all that is due at this time.
@@ -85,6 +93,7 @@ impl Cluster {
                 changed |= self.schedule();
             }
             if !changed {
+                self.is_settled = true;
                 return;
             }
         }

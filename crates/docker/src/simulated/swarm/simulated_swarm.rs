@@ -62,7 +62,7 @@ impl SimulatedSwarm {
 
     /// Adds a worker, with labels.
     pub fn add_worker(&self, name: &str, labels: &[(&str, &str)]) {
-        let mut shared = self.present();
+        let mut shared = self.change();
         let version = shared.cluster.next_index();
         let mut node = ClusterNode::new(name, false, version);
         node.labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -71,27 +71,27 @@ impl SimulatedSwarm {
 
     /// Changes what goes wrong with tasks.
     pub fn faults(&self, change: impl FnOnce(&mut SwarmFaults)) {
-        change(&mut self.present().cluster.faults);
+        change(&mut self.change().cluster.faults);
     }
 
     /// A machine or its link fails.
     pub fn fail(&self, node: &str, outage: Outage) {
-        self.present().cluster.fail(node, outage);
+        self.change().cluster.fail(node, outage);
     }
 
     /// The machine or its link is back.
     pub fn restore(&self, node: &str) {
-        self.present().cluster.restore(node);
+        self.change().cluster.restore(node);
     }
 
     /// A node leaves the Swarm for good.
     pub fn remove_node(&self, node: &str) {
-        self.present().cluster.remove_node(node);
+        self.change().cluster.remove_node(node);
     }
 
     /// Sets the availability of a node: `active`, `pause` or `drain`.
     pub fn set_availability(&self, node: &str, availability: &str) {
-        let mut shared = self.present();
+        let mut shared = self.change();
         let version = shared.cluster.next_index();
         if let Some(found) = shared.cluster.nodes.values_mut().find(|found| found.name == node) {
             availability.clone_into(&mut found.availability);
@@ -101,7 +101,7 @@ impl SimulatedSwarm {
 
     /// Another manager becomes the leader, as after a demotion of the present one.
     pub fn lead(&self, node: &str) {
-        let cluster = &mut self.present().cluster;
+        let cluster = &mut self.change().cluster;
         let found = cluster.nodes.values().find(|found| found.name == node).map(|found| found.id.clone());
         cluster.leader = found.or(cluster.leader.take());
         cluster.services.values_mut().for_each(|service| service.rollout = None);
@@ -162,14 +162,15 @@ impl SimulatedSwarm {
         body: &Value,
     ) -> Result<Value, CallError> {
         let (answer, managers, now) = {
-            let mut shared = self.present();
+            let is_read = method == Method::GET;
+            let mut shared = if is_read { self.present() } else { self.change() };
             let was_leader = {
                 let cluster = &shared.cluster;
                 let leader = cluster.leader().and_then(|leader| cluster.nodes.get(leader));
                 leader.is_some_and(|leader| leader.name == node)
             };
             let answer = shared.cluster.answer(node, method, path, body)?;
-            if method == Method::GET {
+            if is_read {
                 return Ok(answer);
             }
             let now = self.clock.now();
@@ -206,6 +207,13 @@ impl SimulatedSwarm {
     fn present(&self) -> MutexGuard<'_, Shared> {
         let mut shared = self.lock();
         shared.cluster.advance(self.clock.now());
+        shared
+    }
+
+    /// The same for somebody who changes it.
+    fn change(&self) -> MutexGuard<'_, Shared> {
+        let mut shared = self.present();
+        shared.cluster.disturb();
         shared
     }
 }

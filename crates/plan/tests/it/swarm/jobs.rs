@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use driftless_files::{AppSpec, MemoryFiles};
 use driftless_manifest::render;
 use driftless_model::{
-    EngineKind, HealthStatus, HookPhase, Observed, Record, Stack, StackHashes, SwarmNode, SyncStatus,
+    EngineKind, HealthStatus, HookPhase, JobRecord, Observed, Record, SharedObject, SharedState, Stack,
+    StackHashes, SwarmNode, SyncStatus,
 };
 use driftless_plan::{
     Assessment, Plan, Round, assess, begin_attempt, follow_runs, has_post_synced, is_held_by_hooks, schedule,
@@ -154,6 +155,19 @@ fn job_runs_once() {
     all.cluster.swarm.services.clear();
     assert_eq!(all.rounds(5), Vec::<String>::new());
     assert_eq!(all.status().health, HealthStatus::Healthy);
+    // Neither of them is left, but other agents have seen its end. This one has not yet looked.
+    let completed_jobs = all.cluster.record.completed_jobs.shared();
+    all.cluster.record = Record::default();
+    let state = Some(SharedState { completed_jobs, ..SharedState::default() });
+    all.cluster.swarm.shared = Some(SharedObject { state, ..SharedObject::default() });
+    assert_eq!(all.rounds(5), Vec::<String>::new());
+    assert_eq!(all.status().workloads[&"migrate".into()].reason, "Completed");
+    // Nor one that it took for new before it knew of that.
+    let unknown =
+        JobRecord { spec: all.cluster.record.jobs[&"migrate".into()].spec.clone(), ..JobRecord::default() };
+    all.cluster.record = Record { jobs: [("migrate".into(), unknown)].into(), ..Record::default() };
+    assert_eq!(all.rounds(5), Vec::<String>::new());
+    assert_eq!(all.status().workloads[&"migrate".into()].reason, "Completed");
 }
 
 #[test]

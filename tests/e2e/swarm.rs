@@ -323,7 +323,7 @@ async fn overlay_networks_are_large_enough_for_their_services() {
              networks:\n  small: {{}}\n"
         )
     };
-    let all = Deployed::new("addresses", true, |image| compose(image, "small", "")).await;
+    let mut all = Deployed::new("addresses", true, |image| compose(image, "small", "")).await;
     let image = all.image.clone();
     assert_eq!(subnet(&all, "shop_small"), "10.0.1.0/24", "the Swarm's own choice is large enough");
 
@@ -355,7 +355,14 @@ async fn overlay_networks_are_large_enough_for_their_services() {
     let fixed = |range: &str| {
         renamed("").replace("shop_large}", &format!("shop_fixed, ipam: {{config: [{{subnet: {range}}}]}}}}"))
     };
+    // An agent that is killed before it sees that leaves the network.
+    all.agent.kill9();
+    let application = format!("driftless.application={}", all.site.app);
+    let labels = ["--label", "driftless.agent=swarm", "--label", &application];
+    let create = ["network", "create", "-d", "overlay", "--subnet", "10.0.9.0/24"];
+    all.docker(&[&create[..], &labels[..], &["shop_fixed"]].concat());
     all.site.compose(&fixed("10.0.9.0/24"));
+    all.agent.restart().await;
     let overlaps = |app: &Application| app.status.message.contains("the Swarm gives it no addresses");
     let found = all.agent.until("it says why there is no network", overlaps).await;
     assert_eq!(found.status.health, Degraded, "{}", found.status.message);

@@ -37,6 +37,7 @@ struct Repository {
     commits: Vec<(CommitInfo, Arc<dyn Files>)>,
     is_down: bool,
     rewritten: bool,
+    panicking_fetches: u32,
 }
 
 impl Git {
@@ -74,6 +75,14 @@ impl Git {
         self.0.lock().unwrap().is_down = is_down;
     }
 
+    /// Whether this fetch panics, as a defect of the agent would.
+    fn is_defective(&self) -> bool {
+        let mut it = self.0.lock().unwrap();
+        let left = it.panicking_fetches;
+        it.panicking_fetches = left.saturating_sub(1);
+        left > 0
+    }
+
     fn checkout(&self, commit: Option<&CommitId>) -> Result<Checkout, Error> {
         let it = self.0.lock().unwrap();
         let found = match commit {
@@ -98,6 +107,7 @@ impl CommitSource for Git {
             let message = "connection refused".into();
             return Err(failed(git::Cause::ServerFailed, "fetch", message));
         }
+        assert!(!self.is_defective(), "a defect");
         self.checkout(None)
     }
 
@@ -455,6 +465,29 @@ async fn defect_interrupts_an_application_for_a_minute() {
     );
     assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
     it.ask(RequestKind::Suspend).await;
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
+async fn defect_interrupts_a_repository_for_a_minute() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.git.0.lock().unwrap().panicking_fetches = 2;
+    it.git.push(&web("web:2"));
+    let is_interrupted = |app: &Application| {
+        let source = app.status.conditions.iter().find(|it| it.kind == "SourceReady");
+        source.is_some_and(|it| it.reason == "Interrupted" && it.message.starts_with("a defect of the agent"))
+    };
+    it.until("it is interrupted", is_interrupted).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    // It comes twice, and each time there is a pause.
+    let taken = took(it.synced_with_tip()).await;
+    assert!(
+        (Duration::from_secs(115)..Duration::from_secs(200)).contains(&taken),
+        "{taken:?}\n{}",
+        it.story()
+    );
+    assert_eq!(it.images(), ["db:1", "web:2", "web:2"]);
     it.check(&floors());
 }
 

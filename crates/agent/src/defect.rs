@@ -1,7 +1,7 @@
-//! Defects of the agent that end the task of an application: a panic, which the task of no other application notices.
+//! Defects of the agent that end the task of an application or a repository: a panic, which no other task notices.
 //!
-//! The containers run on, and all that the application remembers is in the database. So its task begins again after a pause, as after
-//! a restart of the agent.
+//! The containers run on, and all that the task remembers is in the database. So it begins again after a pause, as after a restart of
+//! the agent.
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -17,10 +17,15 @@ use crate::{
 };
 
 /// The pause after a defect. A defect that comes again and again must not keep the host busy.
-const PAUSE: Duration = Duration::from_mins(1);
+pub(crate) const PAUSE: Duration = Duration::from_mins(1);
 
 const MESSAGE: &str = "a defect of the agent has interrupted the work on the application, which begins again within a minute; what runs, \
                        runs on: please report the lines of the agent's log that begin with `thread`";
+
+/// Runs a task. True: a defect has ended it, and the log has the panic. The task must own all that it changes.
+pub(crate) async fn interrupts(task: impl Future<Output = ()>) -> bool {
+    AssertUnwindSafe(task).catch_unwind().await.is_err()
+}
 
 /// Runs the task of an application. If a defect ends it, status and event say so, and `ended` is cancelled after a pause.
 pub(crate) async fn survive(
@@ -31,8 +36,7 @@ pub(crate) async fn survive(
     stop: CancellationToken,
     ended: CancellationToken,
 ) {
-    // The task owns all that it changes, and is dropped.
-    if AssertUnwindSafe(task).catch_unwind().await.is_ok() {
+    if !interrupts(task).await {
         return;
     }
     // The words of a panic may contain a value. They are in the log already.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,7 @@ use driftless_store as store;
 use driftless_store::{KnownApplication, Store};
 
 use crate::{
+    defect,
     deliveries::{DeliveryTracker, Newness},
     desired::{FetchFailure, Rendered, RepositoryState},
     error::chain,
@@ -35,6 +36,9 @@ use crate::{
 
 /// The shortest time between two fetches that webhooks ask for.
 const BETWEEN_DELIVERIES: Duration = Duration::from_secs(2);
+
+const INTERRUPTED: &str = "a defect of the agent has interrupted the work on the repository, which begins again within a minute; what runs, \
+                           runs on: please report the lines of the agent's log that begin with `thread`";
 
 /// The content of a repository, as of its newest accepted commit.
 #[derive(Clone, Debug, Default)]
@@ -157,8 +161,24 @@ pub(crate) struct RepositoryTask<S> {
 }
 
 impl<S: CommitSource> RepositoryTask<S> {
-    /// Fetches until stopped.
+    /// Fetches until stopped. After a defect of the agent it begins again.
     pub(crate) async fn run(self) {
+        while defect::interrupts(self.follow()).await {
+            tracing::error!(repository = self.settings.name, "{INTERRUPTED}");
+            let next_fetch = self.clock.now().after(defect::PAUSE);
+            let reason = git::Cause::Interrupted.as_str();
+            self.change_state(|state| {
+                state.error = Some(FetchFailure { reason, message: INTERRUPTED.to_owned() });
+                state.next_fetch = Some(next_fetch);
+            });
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = sleep(defect::PAUSE) => {}
+            }
+        }
+    }
+
+    async fn follow(&self) {
         let stop = self.stop.clone();
         let mut last_accepted: Option<CommitId> = None;
         let mut values = ValueReader::new(&self.settings, self.environment.clone(), self.clock);

@@ -23,7 +23,8 @@ use crate::{
     error::Error,
     host_ports::HostPorts,
     inventory::{Inventory, is_reference},
-    peer_names, platforms, swarm,
+    peer_names, platforms,
+    swarm::{self, ranges},
 };
 
 /// The number of containers or images that are inspected at the same time.
@@ -236,6 +237,9 @@ impl Observer {
         }
         for network in networks.values_mut() {
             network.foreign.sort_unstable();
+        }
+        if scope.is_swarm {
+            ranges::note_missing(&*self.connection, &mut networks).await?;
         }
         Ok(networks)
     }

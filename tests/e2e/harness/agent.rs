@@ -408,7 +408,9 @@ impl Agent {
             let last = self.application_named(app).await;
             match last {
                 Some(application) if is_so(&application) => return application,
-                Some(_) | None if began.elapsed() < super::PATIENCE => sleep(LOOK_EVERY).await,
+                Some(_) | None if began.elapsed() < super::PATIENCE => {
+                    sleep(super::pause_after(began.elapsed())).await;
+                }
                 Some(last) => panic!("not within {:?}: {what}\n{last:#?}", super::PATIENCE),
                 None => panic!("not within {:?}: {what}; there is no such application", super::PATIENCE),
             }

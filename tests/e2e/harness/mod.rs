@@ -201,8 +201,14 @@ pub async fn wait_within<T>(patience: Duration, what: &str, look: impl Fn() -> O
             return seen;
         }
         assert!(began.elapsed() < patience, "not within {patience:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(pause_after(began.elapsed())).await;
     }
+}
+
+/// The pause before another look at something that is awaited for this long. Looks take much of the machine's time: the longer
+/// the wait, the fewer.
+fn pause_after(waited: Duration) -> Duration {
+    (waited / 10).clamp(Duration::from_millis(50), Duration::from_millis(200))
 }
 
 /// A port of the loopback device that nobody holds, below those that the kernel hands out by itself.

@@ -75,11 +75,9 @@ impl Manager {
             let networks = networks.iter().filter(|network| {
                 network.app().as_ref() == Some(app) || scope.networks.contains(&network.name)
             });
-            Ok(Observed {
-                swarm: Some(Box::new(swarm)),
-                networks: networks.map(|network| (network.name.clone(), network.observed())).collect(),
-                ..Observed::default()
-            })
+            let mut networks = networks.map(|network| (network.name.clone(), network.observed())).collect();
+            ranges::note_missing(self, &mut networks).await?;
+            Ok(Observed { swarm: Some(Box::new(swarm)), networks, ..Observed::default() })
         };
         observed.await.map_err(|error: CallError| error.classify(&format!("observe {app}")))
     }

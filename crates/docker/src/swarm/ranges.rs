@@ -1,9 +1,9 @@
 //! The ranges of addresses of overlay networks: choosing a free one that is large enough, and waiting until a network has one.
 
-use std::{net::Ipv4Addr, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, ops::RangeInclusive, time::Duration};
 
 use bollard::models as api;
-use driftless_model::addresses_of_subnet;
+use driftless_model::{ObservedNetwork, SWARM_OWNER, addresses_of_subnet};
 use serde::Deserialize;
 
 use super::manager_api::{ManagerApi, get};
@@ -113,6 +113,24 @@ pub(crate) async fn is_allocated(manager: &impl ManagerApi, id: &str) -> Result<
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+/// Finds the networks of agents that have no range and get none: an agent may have ended before it saw that. Such a network has
+/// zero addresses. What a list says may be older than the range of a new network, so it is looked at once more.
+pub(crate) async fn note_missing(
+    manager: &impl ManagerApi,
+    networks: &mut BTreeMap<String, ObservedNetwork>,
+) -> Result<(), CallError> {
+    let is_own = |network: &ObservedNetwork| network.agent.as_ref().is_some_and(|it| it.0 == SWARM_OWNER);
+    for network in networks.values_mut().filter(|network| network.addresses.is_none() && is_own(network)) {
+        match is_allocated(manager, &network.id).await {
+            Ok(true) => {}
+            Ok(false) => network.addresses = Some(0),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The first and the last address of a range.

@@ -31,8 +31,10 @@ pub use tasks::{with_global_tasks, with_tasks};
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    EngineKind, FilesystemDrift, ObservedSwarm, Policy, SpecHash, addresses_at_least, addresses_at_most,
+    EngineKind, FilesystemDrift, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, SpecHash,
+    addresses_at_least, addresses_at_most,
 };
+use serde_json::Value;
 
 use crate::{
     action::Action,
@@ -168,6 +170,10 @@ fn provide_networks(draft: &mut Draft<'_>) -> BTreeMap<String, usize> {
     let mut steps = BTreeMap::new();
     for (name, network) in &stack.networks {
         let object = || WaitObject::Other { kind: "network", name: name.clone() };
+        let create = || {
+            let addresses = at_most.get(name.as_str()).copied();
+            Action::CreateNetwork { name: name.clone(), network: network.clone(), addresses }
+        };
         match facts.observed.networks.get(name) {
             None if network.external => draft.wait(Wait::external_missing("network", name)),
             None => {
@@ -179,16 +185,23 @@ fn provide_networks(draft: &mut Draft<'_>) -> BTreeMap<String, usize> {
                 } else {
                     Cause::Missing
                 };
-                let addresses = at_most.get(name.as_str()).copied();
-                let action =
-                    Action::CreateNetwork { name: name.clone(), network: network.clone(), addresses };
-                steps.insert(name.clone(), draft.push(action, cause, Vec::new()));
+                steps.insert(name.clone(), draft.push(create(), cause, Vec::new()));
             }
             Some(_) if network.external => {}
             Some(found) if found.app.as_ref().is_some_and(|app| *app != stack.app) => {
                 if let Some(app) = &found.app {
                     draft.wait(Wait::of_another_application("network", name, app));
                 }
+            }
+            // An agent has ended before it saw that the Swarm gives this network no addresses.
+            Some(found) if found.addresses == Some(0) && !is_used(facts.observed, found) => {
+                let action = Action::RemoveNetwork { name: name.clone(), id: found.id.clone() };
+                let removed = draft.push(action, Cause::Missing, Vec::new());
+                steps.insert(name.clone(), draft.push(create(), Cause::Missing, vec![removed]));
+            }
+            Some(found) if found.addresses == Some(0) => {
+                let sentence = "has no addresses, so its services wait for ever: its `ipam` overlaps with the range of another network; give it another `name` and another range in Git";
+                draft.wait(Wait::swarm(object(), WaitReason::Blocked, sentence));
             }
             Some(found) if found.spec.as_ref().is_some_and(|spec| *spec != SpecHash::of(network)) => {
                 let sentence = "has changed in Git, and a network of a Swarm cannot be replaced while services use it: give it another name";
@@ -206,6 +219,16 @@ fn provide_networks(draft: &mut Draft<'_>) -> BTreeMap<String, usize> {
         }
     }
     steps
+}
+
+/// Whether a service uses a network.
+fn is_used(observed: &Observed, network: &ObservedNetwork) -> bool {
+    let uses = |service: &ObservedService| {
+        let all = service.spec.pointer("/TaskTemplate/Networks").and_then(Value::as_array);
+        let mut targets = all.into_iter().flatten().map(|it| it.get("Target").and_then(Value::as_str));
+        targets.any(|target| target == Some(network.id.as_str()))
+    };
+    observed.swarm.as_ref().is_some_and(|swarm| swarm.services.values().any(uses))
 }
 
 /// Removes networks of the application that Git does not have any more.

@@ -71,3 +71,22 @@ fn network_that_services_have_outgrown_is_reported() {
     cluster.observed.networks.get_mut("shop_net").unwrap().addresses = None;
     assert!(!cluster.waits().contains("addresses"), "{}", cluster.waits());
 }
+
+#[test]
+fn network_without_addresses_is_made_again() {
+    let mut cluster = on_one_network(3);
+    cluster.settle();
+    let network = cluster.observed.networks.get_mut("shop_net").unwrap();
+    network.addresses = Some(0);
+    let id = network.id.clone();
+    // Its services wait in it, and a Swarm removes no network that is used.
+    let spec = cluster.spec("shop_web");
+    spec["TaskTemplate"]["Networks"] = json!([{"Target": id}]);
+    let plan = cluster.round();
+    assert_eq!(plan.steps.len(), 0, "{plan}");
+    assert!(cluster.waits().contains("network shop_net has no addresses"), "{}", cluster.waits());
+    cluster.swarm.services.clear();
+    let steps = cluster.settle();
+    assert_eq!(steps[..2], ["remove network shop_net", "create network shop_net"], "{steps:?}");
+    assert_eq!(cluster.observed.networks["shop_net"].addresses, Some(252));
+}

@@ -19,8 +19,12 @@ use crate::{
 /// The pause after a defect. A defect that comes again and again must not keep the host busy.
 pub(crate) const PAUSE: Duration = Duration::from_mins(1);
 
-const MESSAGE: &str = "a defect of the agent has interrupted the work on the application, which begins again within a minute; what runs, \
-                       runs on: please report the lines of the agent's log that begin with `thread`";
+/// What status, event and log say about a defect. `what` is `application` or `repository`.
+pub(crate) fn message(what: &str) -> String {
+    format!(
+        "a defect of the agent has interrupted the work on the {what}, which begins again within a minute; what runs, runs on: please report the lines of the agent's log that begin with `thread`"
+    )
+}
 
 /// Runs a task. True: a defect has ended it, and the log has the panic. The task must own all that it changes.
 pub(crate) async fn interrupts(task: impl Future<Output = ()>) -> bool {
@@ -40,18 +44,19 @@ pub(crate) async fn survive(
         return;
     }
     // The words of a panic may contain a value. They are in the log already.
-    tracing::error!(app = %name, "{MESSAGE}");
+    let message = message("application");
+    tracing::error!(app = %name, "{message}");
     AppContext::new(name.clone(), Arc::clone(&services)).event(
         EventKind::Warning,
         "Interrupted",
         name.as_str(),
-        MESSAGE,
+        &message,
     );
     applications.send_modify(|all| {
         let Some(before) = all.get(&name) else { return };
         let mut application = driftless_model::Application::clone(before);
         application.status.health = HealthStatus::Unknown;
-        MESSAGE.clone_into(&mut application.status.message);
+        message.clone_into(&mut application.status.message);
         application.status.operation = None;
         Arc::make_mut(all).insert(name.clone(), Arc::new(application));
     });

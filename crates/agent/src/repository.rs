@@ -37,9 +37,6 @@ use crate::{
 /// The shortest time between two fetches that webhooks ask for.
 const BETWEEN_DELIVERIES: Duration = Duration::from_secs(2);
 
-const INTERRUPTED: &str = "a defect of the agent has interrupted the work on the repository, which begins again within a minute; what runs, \
-                           runs on: please report the lines of the agent's log that begin with `thread`";
-
 /// The content of a repository, as of its newest accepted commit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RepositoryView {
@@ -164,11 +161,12 @@ impl<S: CommitSource> RepositoryTask<S> {
     /// Fetches until stopped. After a defect of the agent it begins again.
     pub(crate) async fn run(self) {
         while defect::interrupts(self.follow()).await {
-            tracing::error!(repository = self.settings.name, "{INTERRUPTED}");
+            let message = defect::message("repository");
+            tracing::error!(repository = self.settings.name, "{message}");
             let next_fetch = self.clock.now().after(defect::PAUSE);
             let reason = git::Cause::Interrupted.as_str();
             self.change_state(|state| {
-                state.error = Some(FetchFailure { reason, message: INTERRUPTED.to_owned() });
+                state.error = Some(FetchFailure { reason, message });
                 state.next_fetch = Some(next_fetch);
             });
             tokio::select! {

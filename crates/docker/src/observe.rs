@@ -220,10 +220,11 @@ impl Observer {
                     network.clone();
                 let compose = network.filter(|_| project == scope.project);
                 let agent = agent.map(|agent| self.agents.owner(agent));
-                (
-                    name.clone(),
-                    ObservedNetwork { id, agent, app, spec, foreign: Vec::new(), compose, addresses },
-                )
+                let foreign = Vec::new();
+                let is_unallocated = false;
+                let network =
+                    ObservedNetwork { id, agent, app, spec, foreign, compose, addresses, is_unallocated };
+                (name.clone(), network)
             })
             .collect();
         // A Swarm keeps the containers of Jobs that have ended, and they hold no network.
@@ -239,7 +240,7 @@ impl Observer {
             network.foreign.sort_unstable();
         }
         if scope.is_swarm {
-            ranges::note_missing(&*self.connection, &mut networks).await?;
+            ranges::note_unallocated(&*self.connection, &mut networks).await?;
         }
         Ok(networks)
     }

@@ -297,9 +297,10 @@ pub struct ObservedNetwork {
     pub foreign: Vec<String>,
     /// Its configuration, if Docker Compose or an agent created it for this project.
     pub compose: Option<Network>,
-    /// The addresses of its subnets of IPv4 for services and tasks: see [`crate::addresses_of_subnet`]. Zero: a Swarm gives it none.
-    /// `None`: nobody knows them yet.
+    /// The addresses of its subnets of IPv4 for services and tasks: see [`crate::addresses_of_subnet`]. `None`: it has none yet.
     pub addresses: Option<u64>,
+    /// A Swarm gives it no range of addresses, ever: its services would wait.
+    pub is_unallocated: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -76,7 +76,7 @@ impl Manager {
                 network.app().as_ref() == Some(app) || scope.networks.contains(&network.name)
             });
             let mut networks = networks.map(|network| (network.name.clone(), network.observed())).collect();
-            ranges::note_missing(self, &mut networks).await?;
+            ranges::note_unallocated(self, &mut networks).await?;
             Ok(Observed { swarm: Some(Box::new(swarm)), networks, ..Observed::default() })
         };
         observed.await.map_err(|error: CallError| error.classify(&format!("observe {app}")))

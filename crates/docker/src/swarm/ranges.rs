@@ -115,17 +115,16 @@ pub(crate) async fn is_allocated(manager: &impl ManagerApi, id: &str) -> Result<
     }
 }
 
-/// Finds the networks of agents that have no range and get none: an agent may have ended before it saw that. Such a network has
-/// zero addresses. What a list says may be older than the range of a new network, so it is looked at once more.
-pub(crate) async fn note_missing(
+/// Finds the networks of agents that have no range and get none: an agent may have ended before it saw that. What a list says may be
+/// older than the range of a new network, so it is looked at once more.
+pub(crate) async fn note_unallocated(
     manager: &impl ManagerApi,
     networks: &mut BTreeMap<String, ObservedNetwork>,
 ) -> Result<(), CallError> {
     let is_own = |network: &ObservedNetwork| network.agent.as_ref().is_some_and(|it| it.0 == SWARM_OWNER);
     for network in networks.values_mut().filter(|network| network.addresses.is_none() && is_own(network)) {
         match is_allocated(manager, &network.id).await {
-            Ok(true) => {}
-            Ok(false) => network.addresses = Some(0),
+            Ok(is_allocated) => network.is_unallocated = !is_allocated,
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }

@@ -194,12 +194,12 @@ fn provide_networks(draft: &mut Draft<'_>) -> BTreeMap<String, usize> {
                 }
             }
             // An agent has ended before it saw that the Swarm gives this network no addresses.
-            Some(found) if found.addresses == Some(0) && !is_used(facts.observed, found) => {
+            Some(found) if found.is_unallocated && !is_used(facts.observed, found) => {
                 let action = Action::RemoveNetwork { name: name.clone(), id: found.id.clone() };
                 let removed = draft.push(action, Cause::Missing, Vec::new());
                 steps.insert(name.clone(), draft.push(create(), Cause::Missing, vec![removed]));
             }
-            Some(found) if found.addresses == Some(0) => {
+            Some(found) if found.is_unallocated => {
                 let sentence = "has no addresses, so its services wait for ever: its `ipam` overlaps with the range of another network; give it another `name` and another range in Git";
                 draft.wait(Wait::swarm(object(), WaitReason::Blocked, sentence));
             }

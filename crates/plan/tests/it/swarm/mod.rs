@@ -5,6 +5,7 @@ mod images;
 mod jobs;
 mod keys;
 mod networks;
+mod updates;
 
 use std::{
     collections::BTreeMap,
@@ -435,30 +436,6 @@ fn restart_by_force_is_no_drift() {
 }
 
 #[test]
-fn update_that_was_rolled_back_is_not_tried_again() {
-    let mut cluster = shop();
-    cluster.settle();
-    let before = cluster.swarm.services["shop_web"].spec.clone();
-    cluster.broken.push("web:2");
-    change(&mut cluster, "web", "web:2");
-    cluster.round();
-    cluster.round();
-    // The Swarm has brought back the former specification.
-    cluster.swarm.services.get_mut("shop_web").unwrap().spec = before.clone();
-    for _ in 0..20 {
-        assert!(cluster.round().steps.is_empty());
-    }
-    let waits = cluster.waits();
-    assert!(waits.contains("rollback_completed: update rolled back due to failure"), "{waits}");
-    assert_eq!(cluster.swarm.services["shop_web"].spec, before);
-    // Another specification is another try.
-    change(&mut cluster, "web", "web:3");
-    cluster.broken.clear();
-    cluster.swarm.services.get_mut("shop_web").unwrap().update_state.clear();
-    assert_eq!(cluster.settle(), ["find the digest of web:3", "update service shop_web"]);
-}
-
-#[test]
 fn many_services_are_removed_after_a_confirmation() {
     let names = ["a", "b", "c", "d", "e"];
     let mut cluster = Cluster::new(names.map(|name| (name, workload("web:1", 1))));
@@ -738,61 +715,6 @@ fn agent_on_standby_soon_looks_whether_it_leads() {
 }
 
 #[test]
-fn paused_update_is_written_again_on_request_only() {
-    let mut cluster = shop();
-    cluster.settle();
-    change(&mut cluster, "web", "web@sha256:2");
-    cluster.round();
-    let paused = |cluster: &mut Cluster| {
-        let service = cluster.swarm.services.get_mut("shop_web").unwrap();
-        service.update_state = "paused".to_owned();
-        service.update_message = "update paused due to failure".to_owned();
-    };
-    paused(&mut cluster);
-    cluster.run();
-    for _ in 0..5 {
-        assert!(cluster.round().steps.is_empty());
-    }
-    assert!(cluster.waits().contains("paused: update paused due to failure"));
-    cluster.record.swarm.as_mut().unwrap().try_again();
-    let made = cluster.round();
-    assert_eq!(made.steps.len(), 1, "{made}");
-    // The same specification would be no update for the Swarm.
-    assert_eq!(cluster.swarm.services["shop_web"].spec["TaskTemplate"]["ForceUpdate"], 1);
-    assert_eq!(cluster.settle(), Vec::<String>::new());
-    paused(&mut cluster);
-    assert!(cluster.round().steps.is_empty());
-}
-
-#[test]
-fn failed_update_says_why_its_task_failed() {
-    let mut cluster = shop();
-    cluster.settle();
-    change(&mut cluster, "web", "web@sha256:2");
-    cluster.round();
-    let service = cluster.swarm.services.get_mut("shop_web").unwrap();
-    let id = format!("{}.1", service.id);
-    service.update_state = "paused".to_owned();
-    service.update_message = format!("update paused due to failure or early termination of task {id}");
-    let message = service.update_message.clone();
-    let node = cluster.swarm.node_name("n1").to_owned();
-    let mut says = |state: &str, code: Option<i64>, error: &str| {
-        let task = cluster.swarm.tasks.get_mut(&id).unwrap();
-        (task.state, task.exit_code, task.error) = (state.to_owned(), code, error.to_owned());
-        cluster.record.swarm.as_mut().unwrap().services.get_mut("shop_web").unwrap().failed = None;
-        cluster.waits()
-    };
-    let exit = "a task exited with code 3: task: non-zero exit (3)";
-    for (waits, why) in [
-        (says("failed", Some(3), "task: non-zero exit (3)"), format!(" on {node}: {exit}")),
-        (says("rejected", None, "No such image"), format!(" on {node}: No such image")),
-        (says("complete", Some(0), ""), ": it ended by itself with code 0".to_owned()),
-    ] {
-        assert!(waits.contains(&format!("paused: {message}{why}")), "{waits}");
-    }
-}
-
-#[test]
 fn shared_state_is_removed_with_its_application() {
     let mut cluster = shop();
     cluster.settle();
@@ -866,45 +788,4 @@ fn revision_does_not_depend_on_the_number_of_nodes() {
         workload.replicas = 3;
     }
     assert_eq!(StackHash::of(&without_runs(&fitted)), given);
-}
-
-#[test]
-fn update_does_not_wait_for_nodes_that_are_down() {
-    let mut cluster = shop();
-    cluster.settle();
-    let service = cluster.swarm.services.get_mut("shop_web").unwrap();
-    service.update_state = "updating".to_owned();
-    // As a Swarm has it: it also wants the task to end, and still waits for it.
-    let pending = SwarmTask {
-        id: "lost".to_owned(),
-        service: service.id.clone(),
-        node: Some("n2".to_owned()),
-        state: "pending".to_owned(),
-        desired_state: "shutdown".to_owned(),
-        error: "1 node not available for new tasks".to_owned(),
-        is_current: true,
-        ..SwarmTask::default()
-    };
-    let ended = SwarmTask { id: "ended".to_owned(), state: "shutdown".to_owned(), ..pending.clone() };
-    for (state, wait) in
-        [("ready", "web has 2 of 2 available: 1 node not available for new tasks"), ("down", "")]
-    {
-        for task in [&pending, &ended] {
-            cluster.swarm.tasks.insert(task.id.clone(), task.clone());
-        }
-        let node = SwarmNode { name: "two".to_owned(), state: state.to_owned(), ..SwarmNode::default() };
-        cluster.swarm.nodes.insert("n2".to_owned(), node);
-        assert_eq!(cluster.waits(), wait);
-    }
-}
-
-#[test]
-fn paused_update_is_left_alone_if_all_its_tasks_run() {
-    let mut cluster = shop();
-    cluster.settle();
-    // The agent of another manager, after a node was lost during the update and is back.
-    cluster.record = Record::default();
-    cluster.swarm.services.get_mut("shop_web").unwrap().update_state = "paused".to_owned();
-    assert_eq!(cluster.round().steps, []);
-    assert_eq!(cluster.waits(), "");
 }

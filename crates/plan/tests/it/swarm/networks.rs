@@ -76,8 +76,15 @@ fn network_that_services_have_outgrown_is_reported() {
 fn network_without_addresses_is_made_again() {
     let mut cluster = on_one_network(3);
     cluster.settle();
+    // A range that is too small is one: services have outgrown it.
+    cluster.observed.networks.get_mut("shop_net").unwrap().addresses = Some(0);
+    cluster.swarm.services.clear();
+    let plan = cluster.round();
+    let steps: Vec<String> = plan.steps.iter().map(|step| step.action.to_string()).collect();
+    assert_eq!(steps, ["create service shop_web from web:1"]);
+    assert!(cluster.waits().contains("network shop_net has 0 addresses"), "{}", cluster.waits());
     let network = cluster.observed.networks.get_mut("shop_net").unwrap();
-    network.addresses = Some(0);
+    (network.addresses, network.is_unallocated) = (None, true);
     let id = network.id.clone();
     // Its services wait in it, and a Swarm removes no network that is used.
     let spec = cluster.spec("shop_web");

@@ -19,7 +19,7 @@ use crate::{
 /// The pause after a defect. A defect that comes again and again must not keep the host busy.
 pub(crate) const PAUSE: Duration = Duration::from_mins(1);
 
-/// What status, event and log say about a defect. `what` is `application` or `repository`.
+/// The sentence about a defect in status, event and log. `what` is `application` or `repository`.
 pub(crate) fn message(what: &str) -> String {
     format!(
         "a defect of the agent has interrupted the work on the {what}, which begins again within a minute; what runs, runs on: please report the lines of the agent's log that begin with `thread`"

@@ -98,6 +98,42 @@ fn config_check_names_the_place_of_each_mistake() {
     assert_eq!(driftless(&["config", "check", "--syntax", path]).0, 0);
 }
 
+/// The agent starts without them, and each is missed only when Git is asked or a message is sent.
+#[test]
+fn config_check_warns_of_each_file_that_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("driftless.yaml");
+    let path = file.to_str().unwrap();
+    let (key, secret) = (folder.path().join("key"), folder.path().join("secret"));
+    let text = format!(
+        "repositories:\n- url: git@example.com:me/infra.git\n  auth: {{sshKeyFile: {}, knownHosts: /no/hosts}}\n  webhook: \
+         {{secretFile: {}}}\n- url: https://example.com/me/site.git\n  auth:\n    tokenFile: /no/token\nregistries:\n- host: \
+         example.com\n  username: me\n  passwordFile: /no/password\n",
+        key.display(),
+        secret.display(),
+    );
+    fs::write(&file, text).unwrap();
+    fs::write(&secret, "s".repeat(40)).unwrap();
+    let (code, text, error) = driftless(&["config", "check", path]);
+    assert!(code == 0 && text.contains("valid, follows infra, site"), "{text}{error}");
+    for (key, missing, place) in [
+        ("repositories[0].auth.sshKeyFile", key.to_str().unwrap(), "3:22"),
+        ("repositories[0].auth.knownHosts", "/no/hosts", "3:"),
+        ("repositories[1].auth.tokenFile", "/no/token", "7:16"),
+        ("registries[0].passwordFile", "/no/password", "11:17"),
+    ] {
+        let message = format!("{key}: could not open {missing}: No such file or directory");
+        assert!(error.contains(&message) && error.contains(&format!("{path}:{place}")), "{key}: {error}");
+    }
+    assert_eq!(error.matches("could not open").count(), 4, "{error}");
+
+    let (code, _, error) = driftless(&["config", "check", "--syntax", path]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    fs::write(&key, "").unwrap();
+    let (_, _, error) = driftless(&["config", "check", path]);
+    assert_eq!(error.matches("could not open").count(), 3, "{error}");
+}
+
 #[test]
 fn config_example_is_the_reference_and_valid() {
     let folder = tempfile::tempdir().unwrap();

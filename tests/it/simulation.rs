@@ -492,6 +492,23 @@ async fn defect_interrupts_a_repository_for_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn agent_without_events_of_the_engine_ends() {
+    let mut it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.docker.end_events();
+    let mut handle = it.handle();
+    let ended = timeout(Duration::from_secs(10), async { while handle.published().await {} }).await;
+    assert!(ended.is_ok(), "a deaf agent lives on\n{}", it.story());
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    // As its supervisor would start it again.
+    it.end().await;
+    it.begin();
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    it.check(&floors());
+}
+
+#[tokio::test(start_paused = true)]
 async fn rollout_does_not_wait_for_the_engines_first_check() {
     // A database is left to the engine.
     let db = "services: {db: {image: 'db:1', restart: always, volumes: ['data:/data'], healthcheck: {test: [CMD, \

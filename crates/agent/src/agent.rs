@@ -31,6 +31,7 @@ use crate::{
     container_memory::{self, start_container_memory},
     context::Services,
     decryption::DecryptedSource,
+    defect::ends_agent,
     engine_state::EngineState,
     enrolments::Enrolments,
     error::chain,
@@ -425,9 +426,11 @@ pub fn launch<D: Docker, S: CommitSource>(
         image_calls: image_calls.clone(),
     });
     let finder = AgentFinder { docker: Arc::clone(&docker), services: Arc::clone(&services), has_new_id };
-    tasks.spawn(finder.clone().run(questions, stop.clone()));
-    tasks.spawn(image_calls.wake(wakes.clone(), stop.clone()));
-    tasks.spawn(wake_on_engine_events(docker, wakes, engine_tx, stop.clone()));
+    tasks.spawn(ends_agent("finder of agents", finder.clone().run(questions, stop.clone()), stop.clone()));
+    let image_wakes = image_calls.wake(wakes.clone(), stop.clone());
+    tasks.spawn(ends_agent("calls of registries", image_wakes, stop.clone()));
+    let engine_events = wake_on_engine_events(docker, wakes, engine_tx, stop.clone());
+    tasks.spawn(ends_agent("events of the engine", engine_events, stop.clone()));
     let mut followed = Vec::new();
     for (settings, source) in sources {
         let (view_tx, view) = watch::channel(RepositoryView::default());
@@ -466,7 +469,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         tasks: tasks.clone(),
         stop: stop.clone(),
     };
-    tasks.spawn(supervisor.run(requests, recoveries));
+    tasks.spawn(ends_agent("supervisor", supervisor.run(requests, recoveries), stop.clone()));
     handle.with_stop(stop.clone())
 }
 

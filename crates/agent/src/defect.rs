@@ -1,7 +1,7 @@
-//! Defects of the agent that end the task of an application or a repository: a panic, which no other task notices.
+//! Defects of the agent that end one of its tasks: a panic, which no other task notices.
 //!
-//! The containers run on, and all that the task remembers is in the database. So it begins again after a pause, as after a restart of
-//! the agent.
+//! The containers run on, and all that a task remembers is in the database. So the task of an application or a repository begins again
+//! after a pause, as after a restart of the agent. A task that all others depend on ends the agent, which is then started again as a whole.
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -29,6 +29,20 @@ pub(crate) fn message(what: &str) -> String {
 /// Runs a task. True: a defect has ended it, and the log has the panic. The task must own all that it changes.
 pub(crate) async fn interrupts(task: impl Future<Output = ()>) -> bool {
     AssertUnwindSafe(task).catch_unwind().await.is_err()
+}
+
+/// Runs a task that the agent cannot work without. If it ends while the agent should run, `stop` is cancelled: the process ends with an
+/// error, and whatever supervises it starts it again. A deaf agent that seems to live is worse.
+pub(crate) async fn ends_agent(name: &'static str, task: impl Future<Output = ()>, stop: CancellationToken) {
+    interrupts(task).await;
+    if stop.is_cancelled() {
+        return;
+    }
+    tracing::error!(
+        task = name,
+        "a defect has ended a task that the agent cannot work without, so the agent ends; what runs, runs on: please report the lines of the agent's log that begin with `thread`"
+    );
+    stop.cancel();
 }
 
 /// Runs the task of an application. If a defect ends it, status and event say so, and `ended` is cancelled after a pause.

@@ -2,8 +2,8 @@
 //! the JSON schema from it.
 
 use Shape::{
-    Address, Boolean, Duration, Integer, List, ListOf, Mapping, Object, OneOrMore, Path, Paths, Strings,
-    Text, TextOr, Word,
+    Address, Boolean, Duration, File, Integer, List, ListOf, Mapping, Object, OneOrMore, Path, Paths,
+    Strings, Text, TextOr, Word,
 };
 use driftless_yaml::{Keys, Support};
 
@@ -29,6 +29,8 @@ pub(super) enum Shape {
     Text,
     /// An absolute path.
     Path,
+    /// The absolute path of a file that the agent reads.
+    File,
     /// `host:port`.
     Address,
     /// A number with a unit: `90s`, `1h30m`.
@@ -77,11 +79,11 @@ pub(super) static ROOT: Table = Table {
     keys: &[
         &[
             key("stateDir", Path, "State directory. Default: /var/lib/driftless"),
-            key("stateKeyFile", Path, "Key that encrypts the database. Default: in the state directory"),
+            key("stateKeyFile", File, "Key that encrypts the database. Default: in the state directory"),
             key("runtimeDir", Path, "Runtime directory, on a memory file system. Default: /run/driftless"),
             key("listen", Address, "Address of the API and the status page. Default: 127.0.0.1:8484"),
             key("tls", Object(&LISTEN_TLS), "Certificate of the API and the page, for https. Default: http"),
-            key("tokenFile", Path, "File with the token of the API. Required beyond loopback"),
+            key("tokenFile", File, "File with the token of the API. Required beyond loopback"),
             key(
                 "socket",
                 TextOr(&SOCKET),
@@ -123,8 +125,8 @@ pub(super) static SOCKET: Table = Table {
 
 pub(super) static LISTEN_TLS: Table = Table {
     keys: &[&[
-        key("certFile", Path, "Certificate with the intermediate ones, as a PEM file"),
-        key("keyFile", Path, "Private key of the certificate, as a PEM file"),
+        key("certFile", File, "Certificate with the intermediate ones, as a PEM file"),
+        key("keyFile", File, "Private key of the certificate, as a PEM file"),
     ]],
     required: &["certFile", "keyFile"],
 };
@@ -137,9 +139,9 @@ pub(super) static REPORT: Table = Table {
             OneOrMore(&FLEET_PLACE),
             "Agent that accepts reports, s3://BUCKET/FOLDER, davs://HOST/FOLDER, or a list of them",
         ),
-        key("tokenFile", Path, "File with a token of the scope report:host/NAME, for agents"),
+        key("tokenFile", File, "File with a token of the scope report:host/NAME, for agents"),
         key("tokenEnv", Text, "Environment variable with the token"),
-        key("caFile", Path, "Certificate authorities of the servers, as a PEM file. Default: the system's"),
+        key("caFile", File, "Certificate authorities of the servers, as a PEM file. Default: the system's"),
         key("every", Duration, "Time between two heartbeats, from 5s to 3m. Default: 30s"),
     ]],
     required: &["to"],
@@ -161,14 +163,14 @@ pub(super) static PLACE_SETTINGS: &[&str] = &[
 pub(super) static FLEET_PLACE: Table = Table {
     keys: &[&[
         key("url", Text, "https://HOST of another agent, s3://BUCKET/FOLDER or davs://HOST/FOLDER"),
-        key("caFile", Path, "Certificate authorities of the server, as a PEM file"),
-        key("tokenFile", Path, "File with the token for another agent"),
+        key("caFile", File, "Certificate authorities of the server, as a PEM file"),
+        key("tokenFile", File, "File with the token for another agent"),
         key("tokenEnv", Text, "Environment variable with the token"),
         key("endpoint", Text, "URL of the S3-compatible server. Default: AWS_ENDPOINT_URL_S3, or Amazon's"),
         key("region", Text, "Region of the bucket. Default: AWS_REGION, or us-east-1"),
-        key("credentialsFile", Path, "Keys of the bucket, in the form of Amazon's tools"),
+        key("credentialsFile", File, "Keys of the bucket, in the form of Amazon's tools"),
         key("user", Text, "User of the WebDAV server. Default: WEBDAV_USER"),
-        key("passwordFile", Path, "File with the password of the user"),
+        key("passwordFile", File, "File with the password of the user"),
         key("passwordEnv", Text, "Environment variable with the password. Default: WEBDAV_PASSWORD"),
     ]],
     required: &["url"],
@@ -250,7 +252,7 @@ pub(super) static OIDC: Table = Table {
     keys: &[&[
         key("issuer", Text, "URL of the provider, as it names itself"),
         key("clientId", Text, "Name of this agent at the provider"),
-        key("clientSecretFile", Path, "File with the password of this agent at the provider"),
+        key("clientSecretFile", File, "File with the password of this agent at the provider"),
         key("clientSecretEnv", Text, "Environment variable with that password"),
         key(
             "url",
@@ -266,7 +268,7 @@ pub(super) static OIDC: Table = Table {
         key("groupsClaim", Text, "Claim with the groups; dots lead into objects. Default: groups"),
         key("groups", ListOf(&PROXY_GROUP), "Groups and their scopes"),
         key("users", ListOf(&OIDC_USER), "Persons and their scopes"),
-        key("caFile", Path, "PEM file of further certificate authorities"),
+        key("caFile", File, "PEM file of further certificate authorities"),
     ]],
     required: &["issuer", "clientId", "url"],
 };
@@ -372,9 +374,9 @@ pub(super) static DOCKER: Table = Table {
 
 pub(super) static DOCKER_TLS: Table = Table {
     keys: &[&[
-        key("ca", Path, "Certificate authorities of the engine, as a PEM file"),
-        key("cert", Path, "Certificate of the agent, as a PEM file"),
-        key("key", Path, "Private key of that certificate, as a PEM file"),
+        key("ca", File, "Certificate authorities of the engine, as a PEM file"),
+        key("cert", File, "Certificate of the agent, as a PEM file"),
+        key("key", File, "Private key of that certificate, as a PEM file"),
     ]],
     required: &["ca"],
 };
@@ -401,7 +403,7 @@ pub(super) static CREDENTIALS: Table = Table {
     keys: &[&[
         key("host", Text, "Host, with its port if it has one; * matches anything"),
         key("auth", Object(&AUTH), "Credentials"),
-        key("caFile", Path, "Additional certificate authorities, as a PEM file"),
+        key("caFile", File, "Additional certificate authorities, as a PEM file"),
         key("proxy", Text, "http://host:port, or direct for none"),
     ]],
     required: &["host"],
@@ -411,16 +413,16 @@ pub(super) static AUTH: Table = Table {
     keys: &[&[
         key("username", Text, "User. Default with a token: git"),
         key("usernameEnv", Text, "Environment variable with the user"),
-        key("usernameFile", Path, "File with the user"),
+        key("usernameFile", File, "File with the user"),
         key("passwordEnv", Text, "Environment variable with the password"),
-        key("passwordFile", Path, "File with the password"),
+        key("passwordFile", File, "File with the password"),
         key("tokenEnv", Text, "Environment variable with the token"),
-        key("tokenFile", Path, "File with the token"),
+        key("tokenFile", File, "File with the token"),
         key("githubApp", Object(&GITHUB_APP), "A GitHub App, instead of user and password"),
-        key("sshKeyFile", Path, "Private SSH key"),
+        key("sshKeyFile", File, "Private SSH key"),
         key("sshPassphraseEnv", Text, "Environment variable with the passphrase of the key"),
-        key("sshPassphraseFile", Path, "File with the passphrase of the key"),
-        key("knownHosts", Path, "File of known hosts; others are refused"),
+        key("sshPassphraseFile", File, "File with the passphrase of the key"),
+        key("knownHosts", File, "File of known hosts; others are refused"),
         key(
             "hostKeys",
             List("^SHA256:"),
@@ -434,7 +436,7 @@ pub(super) static GITHUB_APP: Table = Table {
     keys: &[&[
         key("appId", Text, "Id or client id of the App"),
         key("installationId", Text, "Id of the installation"),
-        key("privateKeyFile", Path, "Private key, as GitHub provides it"),
+        key("privateKeyFile", File, "Private key, as GitHub provides it"),
         key("apiUrl", Text, "Default: https://api.github.com"),
     ]],
     required: &["appId", "installationId"],
@@ -445,9 +447,9 @@ pub(super) static REGISTRY: Table = Table {
         key("host", Text, "Host with its port, and a path if the login is for images below it"),
         key("username", Text, "User"),
         key("usernameEnv", Text, "Environment variable with the user"),
-        key("usernameFile", Path, "File with the user"),
+        key("usernameFile", File, "File with the user"),
         key("passwordEnv", Text, "Environment variable with the password or token"),
-        key("passwordFile", Path, "File with the password or token"),
+        key("passwordFile", File, "File with the password or token"),
     ]],
     required: &["host"],
 };
@@ -488,18 +490,18 @@ pub(super) static RECEIVER: Table = Table {
         key("type", Word(RECEIVER_TYPES), "The service"),
         key("url", Text, "URL of the server; for ntfy with the topic"),
         key("urlEnv", Text, "Environment variable with a secret URL"),
-        key("urlFile", Path, "File with a secret URL"),
+        key("urlFile", File, "File with a secret URL"),
         key("tokenEnv", Text, "Environment variable with the token"),
-        key("tokenFile", Path, "File with the token"),
+        key("tokenFile", File, "File with the token"),
         key("username", Text, "User"),
         key("passwordEnv", Text, "Environment variable with the password"),
-        key("passwordFile", Path, "File with the password"),
+        key("passwordFile", File, "File with the password"),
         key("secretEnv", Text, "Environment variable with the secret that signs (webhook)"),
-        key("secretFile", Path, "File with the secret that signs (webhook)"),
+        key("secretFile", File, "File with the secret that signs (webhook)"),
         key("userEnv", Text, "Environment variable with the key of the user (pushover)"),
-        key("userFile", Path, "File with the key of the user (pushover)"),
+        key("userFile", File, "File with the key of the user (pushover)"),
         key("urlsEnv", Text, "Environment variable with the URLs of the services (apprise)"),
-        key("urlsFile", Path, "File with the URLs of the services (apprise)"),
+        key("urlsFile", File, "File with the URLs of the services (apprise)"),
         key("tag", Text, "Tag of a stored configuration (apprise)"),
         key("chat", Text, "Id of the chat, or @channel (telegram)"),
         key("room", Text, "Id of the room (matrix)"),
@@ -510,7 +512,7 @@ pub(super) static RECEIVER: Table = Table {
         key("tls", Word(&["starttls", "tls", "none"]), "Encryption of the connection. Default: starttls"),
         key("from", Text, "Sender (email)"),
         key("to", Strings, "Recipients (email)"),
-        key("caFile", Path, "Additional certificate authorities, as a PEM file"),
+        key("caFile", File, "Additional certificate authorities, as a PEM file"),
         key("title", Text, "Template of the title"),
         key("body", Text, "Template of the text"),
         key("quietHours", Object(&QUIET_HOURS), "Times at which only critical incidents are sent"),
@@ -578,7 +580,7 @@ pub(super) static REPOSITORY: Table = Table {
             key("timeout", Duration, "Maximum time of one fetch. Default: 10m"),
             key("idleTimeout", Duration, "Maximum silence of the server during a fetch. Default: 30s"),
             key("auth", Object(&AUTH), "Credentials, from files or environment variables"),
-            key("caFile", Path, "Additional certificate authorities, as a PEM file"),
+            key("caFile", File, "Additional certificate authorities, as a PEM file"),
             key("proxy", Text, "http://host:port, or direct for none. Default: that of the environment"),
             key("submodules", Boolean, "Read submodules, from the same host only. Default: false"),
             key("submodulePaths", Paths, "Folders of this machine that submodules may be in"),
@@ -768,7 +770,7 @@ pub(super) static ADMISSION: Table = Table {
 pub(super) static VERIFY_IMAGES: Table = Table {
     keys: &[&[
         key("match", Text, "Images, such as ghcr.io/team/*; * is any text"),
-        key("cosignKey", Path, "File with public keys in PEM, one of which must have signed"),
+        key("cosignKey", File, "File with public keys in PEM, one of which must have signed"),
     ]],
     required: &["match", "cosignKey"],
 };
@@ -784,23 +786,23 @@ pub(super) static VERIFY: Table = Table {
 
 pub(super) static SSH_SIGNERS: Table = Table {
     keys: &[&[
-        key("allowedSignersFile", Path, "File in the format of allowed_signers (ssh-keygen(1))"),
+        key("allowedSignersFile", File, "File in the format of allowed_signers (ssh-keygen(1))"),
         key("allowedSigners", Strings, "Lines in the same format"),
-        key("revokedKeysFile", Path, "File of revoked keys or fingerprints"),
+        key("revokedKeysFile", File, "File of revoked keys or fingerprints"),
     ]],
     required: &[],
 };
 
 pub(super) static OPENPGP_SIGNERS: Table =
-    Table { keys: &[&[key("keyringFile", Path, "File of OpenPGP public keys")]], required: &[] };
+    Table { keys: &[&[key("keyringFile", File, "File of OpenPGP public keys")]], required: &[] };
 
 pub(super) static WEBHOOK: Table = Table {
     keys: &[&[
         key("provider", Word(WEBHOOK_PROVIDERS), "The forge that sends it. Default: auto"),
         key("secretEnv", Text, "Environment variable with the secret"),
-        key("secretFile", Path, "File with the secret, of 32 characters or more"),
+        key("secretFile", File, "File with the secret, of 32 characters or more"),
         key("previousSecretEnv", Text, "Environment variable with the secret before, during a rotation"),
-        key("previousSecretFile", Path, "File with the secret before, during a rotation"),
+        key("previousSecretFile", File, "File with the secret before, during a rotation"),
         key("id", Text, "End of the webhook's path. Default: derived from the secret"),
     ]],
     required: &[],
@@ -825,7 +827,7 @@ pub(super) static STATUS: Table = Table {
     keys: &[&[
         key("provider", Word(&["github", "gitlab", "gitea", "forgejo"]), "Type of the forge"),
         key("tokenEnv", Text, "Environment variable with the token"),
-        key("tokenFile", Path, "File with the token"),
+        key("tokenFile", File, "File with the token"),
         key("url", Text, "Address of the forge's API. Default: derived from the repository's URL"),
         key("project", Text, "owner/name. Default: derived from the repository's URL"),
         key("context", Text, "Name of the status; a different one on each host. Default: driftless"),

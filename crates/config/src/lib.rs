@@ -34,6 +34,7 @@ mod identify;
 mod in_git;
 mod keys;
 mod listen_tls;
+mod named_files;
 mod notifications;
 mod oidc;
 mod origins;
@@ -60,6 +61,7 @@ pub use fleet::{Enrolment, Fleet, FleetReports};
 pub use fleet_place::{FleetBucket, FleetFolder, FleetPlace, PlaceKind};
 pub use in_git::{AtCommit, SETTINGS_FILE};
 pub use listen_tls::ListenTls;
+pub use named_files::{NamedFile, named_files};
 pub use notifications::{
     Email, Login, MailTls, NotificationReceiver, NotificationRoute, Notifications, Target,
 };

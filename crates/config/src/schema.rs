@@ -41,7 +41,7 @@ fn shape(shape: &Shape) -> Value {
     match shape {
         // `tag: 1.10` is read as the text `1.10`. A key without a value counts as not given.
         Shape::Text => json!({ "type": ["string", "number", "boolean", "null"] }),
-        Shape::Path => json!({ "type": ["string", "null"], "pattern": "^/" }),
+        Shape::Path | Shape::File => json!({ "type": ["string", "null"], "pattern": "^/" }),
         Shape::Address => json!({ "type": ["string", "null"], "pattern": "^.+:[0-9]+$" }),
         Shape::Duration => json!({ "type": ["string", "null"], "pattern": "^([0-9]+[a-z]+)+$" }),
         Shape::Boolean => json!({ "type": ["boolean", "null"] }),

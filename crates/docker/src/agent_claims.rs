@@ -72,7 +72,8 @@ impl OwnAgents {
 /// The claims of this process.
 pub(crate) struct AgentClaims {
     connection: Arc<Connection>,
-    events: broadcast::Sender<EngineEvent>,
+    /// Weak, so that receivers notice the end of the watcher.
+    events: broadcast::WeakSender<EngineEvent>,
     numbers: Numbers,
 }
 
@@ -135,7 +136,7 @@ fn parse(volume: &str) -> Option<(AgentId, &str)> {
 
 impl AgentClaims {
     pub(crate) fn new(connection: &Arc<Connection>, events: &broadcast::Sender<EngineEvent>) -> Self {
-        Self { connection: Arc::clone(connection), events: events.clone(), numbers: Numbers::new() }
+        Self { connection: Arc::clone(connection), events: events.downgrade(), numbers: Numbers::new() }
     }
 
     /// Takes note of a volume's event if the volume is a claim. False: it is not.
@@ -230,7 +231,7 @@ impl AgentClaims {
                 // Its time was over before this answer: it may hold the id as well.
                 Ok(false) if standing == Standing::Held => {
                     self.numbers.ids().remove(&agent);
-                    let _ = self.events.send(EngineEvent::ClaimLost { agent });
+                    let _ = self.events.upgrade().map(|events| events.send(EngineEvent::ClaimLost { agent }));
                 }
                 Ok(false) => {}
                 Err(error) => warn!(%error, "could not refuse the claim of another agent"),

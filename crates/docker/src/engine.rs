@@ -72,7 +72,8 @@ pub struct Engine {
     agents: Arc<OwnAgents>,
     claims: Arc<AgentClaims>,
     exec: Arc<Exec>,
-    events: broadcast::Sender<EngineEvent>,
+    /// The watcher holds the sender: with its end, receivers are closed.
+    events: broadcast::WeakSender<EngineEvent>,
     _watcher: AbortOnDropHandle<()>,
 }
 
@@ -141,12 +142,13 @@ impl Engine {
         let exec = Arc::new(Exec::new(&connection, &attribution));
         let agents = Arc::new(OwnAgents::new(agent));
         let claims = Arc::new(AgentClaims::new(&connection, &events));
+        let weak_events = events.downgrade();
         let watcher = EventWatcher {
             claims: Arc::clone(&claims),
             connection: Arc::clone(&connection),
             cache: Arc::clone(&cache),
             attribution: Arc::clone(&attribution),
-            events: events.clone(),
+            events,
             missed_event,
             remembered,
             clock,
@@ -169,7 +171,7 @@ impl Engine {
             claims,
             cache,
             exec,
-            events,
+            events: weak_events,
         })
     }
 
@@ -298,10 +300,13 @@ impl Docker for Engine {
     }
 
     fn events(&self) -> broadcast::Receiver<EngineEvent> {
-        let receiver = self.events.subscribe();
+        let Some(events) = self.events.upgrade() else {
+            return broadcast::channel(1).1;
+        };
+        let receiver = events.subscribe();
         // Earlier receivers get it too, which costs them one observation without changes.
         if self.cache.is_trusted() {
-            let _ = self.events.send(EngineEvent::Connected);
+            let _ = events.send(EngineEvent::Connected);
         }
         receiver
     }

@@ -9,7 +9,7 @@ use crate::cli::{
     error::Error as CliError,
     findings::render_findings,
     output::{self, print},
-    run::{check_access, read_config},
+    run::{check_access, read_config, unreadable_files},
 };
 
 /// The reference of all keys.
@@ -17,8 +17,8 @@ const EXAMPLE: &str = include_str!("../../../config/driftless.yaml");
 
 /// Check a configuration file of the agent.
 ///
-/// Reports every mistake in keys and values with file, line and column, and files with keys or certificates that cannot be
-/// read. Exits with 0 if the agent would start with the file, also with warnings, with 1 if not. It asks neither Git nor Docker: that is
+/// Reports every mistake in keys and values with file, line and column, and files with keys, passwords or certificates that cannot
+/// be read. Exits with 0 if the agent would start with the file, also with warnings, with 1 if not. It asks neither Git nor Docker: that is
 /// `driftless doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -52,7 +52,10 @@ pub(super) fn check(args: &CheckArgs, context: &Context<'_>) -> Result<Verdict, 
     });
     match found {
         Ok(settings) => {
-            let warnings = settings.warnings(&args.file.display().to_string());
+            let mut warnings = settings.warnings(&args.file.display().to_string());
+            if !args.syntax {
+                warnings.extend(unreadable_files(&args.file));
+            }
             if !warnings.is_empty() {
                 context.screen.say(render_findings(&warnings, context.screen.colours()).trim_end());
             }

@@ -36,7 +36,9 @@ use service_manager::ServiceManager;
 
 pub use args::LogFormat;
 pub(super) use args::{DEFAULT_CONFIG, RunArgs};
-pub(super) use settings::{check_access, hostname, provider, read as read_config, settings as run_settings};
+pub(super) use settings::{
+    check_access, hostname, provider, read as read_config, settings as run_settings, unreadable_files,
+};
 use settings::{default_config, settings};
 use socket::OpenSocket;
 use tls::Certificates;

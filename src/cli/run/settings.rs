@@ -16,9 +16,9 @@ use super::{
 };
 use crate::cli::{context::Environment, error::Error as CliError};
 use driftless_clock::Clock;
-use driftless_config::{Auth, DockerHost, ListenTls, Reference, Secret, Settings};
+use driftless_config::{Auth, DockerHost, ListenTls, NamedFile, Reference, Secret, Settings, named_files};
 use driftless_git::read_secret;
-use driftless_model::HostIdentity;
+use driftless_model::{Finding, HostIdentity};
 use driftless_oidc::Provider;
 use driftless_web::{Access, Token};
 
@@ -35,6 +35,19 @@ pub(in crate::cli) fn default_config(args: &RunArgs) -> Option<PathBuf> {
 pub(in crate::cli) fn read(path: &Path) -> Result<Settings, CliError> {
     let text = read_text(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     Settings::parse(&path.display().to_string(), &text).map_err(CliError::Findings)
+}
+
+/// A warning for each file of a configuration that cannot be read, such as the key for a Git server: what needs it fails
+/// until the file is there, and the agent starts without it.
+pub(in crate::cli) fn unreadable_files(path: &Path) -> Vec<Finding> {
+    let Ok(text) = read_text(path) else { return Vec::new() };
+    let unreadable = |file: NamedFile| {
+        let error = fs::File::open(&file.path).err()?;
+        let message = format!("could not open {}: {error}", file.path.display());
+        let help = "create it, readable for the agent, or correct the path; the agent starts without it, and tries again";
+        Some(Finding::warning(file.location, file.key, message).help(help))
+    };
+    named_files(&path.display().to_string(), &text).into_iter().filter_map(unreadable).collect()
 }
 
 fn read_text(path: &Path) -> io::Result<String> {

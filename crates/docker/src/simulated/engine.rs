@@ -108,6 +108,11 @@ impl SimulatedEngine {
         self.host.send(EngineEvent::Disconnected { error: "connection refused".to_owned() });
     }
 
+    /// The agent's own task that follows the engine's events ends, as after a defect of it.
+    pub fn end_events(&self) {
+        self.host.end_events();
+    }
+
     /// The engine stops answering without ending a connection, as a process does that gets a SIGSTOP.
     pub fn hang(&self) {
         self.host.state().is_hanging = true;

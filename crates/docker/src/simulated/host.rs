@@ -35,7 +35,7 @@ const LONGEST_RESTART: Duration = Duration::from_mins(1);
 pub(super) struct Host {
     agent: AgentId,
     clock: Clock,
-    events: broadcast::Sender<EngineEvent>,
+    events: Mutex<broadcast::Sender<EngineEvent>>,
     state: Mutex<HostState>,
     /// The later actions of containers by themselves.
     scheduled: Mutex<JoinSet<()>>,
@@ -114,7 +114,7 @@ impl HostState {
 
 impl Host {
     pub(super) fn new(agent: AgentId, clock: Clock) -> Self {
-        let (events, _) = broadcast::channel(256);
+        let events = Mutex::new(broadcast::channel(256).0);
         Self { agent, clock, events, state: Mutex::default(), scheduled: Mutex::default() }
     }
 
@@ -123,11 +123,16 @@ impl Host {
     }
 
     pub(super) fn events(&self) -> broadcast::Sender<EngineEvent> {
-        self.events.clone()
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Closes the receivers that there are.
+    pub(super) fn end_events(&self) {
+        *self.events.lock().unwrap_or_else(PoisonError::into_inner) = broadcast::channel(256).0;
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<EngineEvent> {
-        self.events.subscribe()
+        self.events().subscribe()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, HostState> {
@@ -136,7 +141,7 @@ impl Host {
 
     pub(super) fn send(&self, event: EngineEvent) {
         // It fails if there is no receiver, which is no fault.
-        let _ = self.events.send(event);
+        let _ = self.events().send(event);
     }
 
     fn object_changed(&self, app: &AppName, kind: &str, name: &str, action: &str) {

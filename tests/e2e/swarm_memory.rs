@@ -24,6 +24,8 @@ use crate::harness::Swarm;
 
 /// The time for both to come to rest in the same state.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The time that a Job takes.
+const SHORT: Duration = Duration::from_millis(200);
 const CONTENT: &str = "1111";
 const SECRET: &str = "2222";
 
@@ -37,6 +39,9 @@ struct Pair {
     image: String,
     /// Its command does not exist.
     broken: String,
+    /// Its command ends: with success, and without.
+    once: String,
+    failing: String,
     /// The differences, and after which step. All of them are reported at the end.
     differences: Mutex<Vec<String>>,
     _directory: tempfile::TempDir,
@@ -73,13 +78,17 @@ fn seen(observed: &Observed) -> Seen {
     let mut tasks: Vec<String> = swarm
         .tasks
         .values()
-        .filter(|task| task.desired_state == "running")
-        .map(|task| {
-            let service = swarm.services.iter().find(|(_, service)| service.id == task.service).unwrap().0;
+        .filter_map(|task| {
+            let (name, service) = swarm.services.iter().find(|(_, it)| it.id == task.service)?;
+            // Of a Job, those that have ended count.
+            let is_seen = task.desired_state == "running" || (service.is_job() && task.is_current);
             let error = task.error.split(": ").next().unwrap();
             // Any of the tasks that wait may get a node that is free.
             let (has_slot, state) = (task.slot.is_some(), &task.state);
-            format!("{service} {has_slot} {state} {error} {} {}", task.is_current, task.node.is_some())
+            let job = if service.is_job() { &*format!(" {:?} {:?}", task.slot, task.exit_code) } else { "" };
+            let line =
+                format!("{name} {has_slot} {state} {error} {} {}{job}", task.is_current, task.node.is_some());
+            is_seen.then_some(line)
         })
         .collect();
     tasks.sort();
@@ -159,8 +168,11 @@ impl Pair {
         memory.join(&in_memory, "one", &folder("content"), &folder("secret"));
         let image = swarm.publish("server", "1.0").await;
         let broken = swarm.publish("broken", "1.0").await;
+        let (once, failing) = (swarm.publish("once", "1.0").await, swarm.publish("failing", "1.0").await);
         in_memory.faults(|faults| {
             faults.broken.insert(broken.clone());
+            faults.exits.insert(once.clone(), (SHORT, 0));
+            faults.exits.insert(failing.clone(), (SHORT, 1));
         });
         Self {
             app: "shop".into(),
@@ -170,6 +182,8 @@ impl Pair {
             swarm,
             image,
             broken,
+            once,
+            failing,
             differences: Mutex::default(),
             _directory: directory,
         }
@@ -296,7 +310,8 @@ fn different_lines(real: &Seen, memory: &Seen) -> String {
 /// Whether no update is under way, and no task on its way.
 fn at_rest(seen: &Seen) -> bool {
     let is_over = |state: &str| !matches!(state, "updating" | "rollback_started");
-    let stays = |task: &String| task.contains(" running ") || task.contains(" pending ");
+    let lasting = ["running", "pending", "complete", "failed", "shutdown"];
+    let stays = |task: &String| task.split(' ').nth(2).is_some_and(|state| lasting.contains(&state));
     seen.services.values().all(|(_, state, ..)| is_over(state)) && seen.tasks.iter().all(stays)
 }
 
@@ -368,6 +383,7 @@ async fn swarm_in_memory_behaves_as_a_real_one() {
     services(&both).await;
     updates(&both).await;
     placement(&both).await;
+    jobs(&both).await;
     shared_state(&both).await;
     adoption(&both).await;
     removal(&both).await;
@@ -503,6 +519,51 @@ async fn placement(both: &Pair) {
     for availability in ["drain", "active", "pause", "active"] {
         both.set_availability(availability).await;
     }
+}
+
+/// Jobs that complete, that fail, that are run again, and that are stopped.
+async fn jobs(both: &Pair) {
+    const SECOND: u64 = 1_000_000_000;
+    let job = |image: &str, args: Value, mode: Value, restart: Value| {
+        let image = image.to_owned();
+        move |spec: &mut Value| {
+            let container = &mut spec["TaskTemplate"]["ContainerSpec"];
+            (container["Image"], container["Args"]) = (image.as_str().into(), args.clone());
+            (spec["Mode"], spec["TaskTemplate"]["RestartPolicy"]) = (mode.clone(), restart.clone());
+            spec.as_object_mut().unwrap().remove("UpdateConfig");
+        }
+    };
+    let (ends, fails) = (json!(["--once"]), json!(["--healthcheck", "http://127.0.0.1:1/"]));
+    let some = |concurrent: u64, total: u64| json!({"ReplicatedJob": {"MaxConcurrent": concurrent, "TotalCompletions": total}});
+    let each = || json!({"GlobalJob": {}});
+    let once = || json!({"Condition": "none"});
+    let tries = |most: u64| json!({"Condition": "on-failure", "Delay": SECOND, "MaxAttempts": most});
+    both.create("written", "three", job(&both.once, ends.clone(), some(2, 3), once())).await;
+    both.create("written", "node", job(&both.once, ends.clone(), each(), once())).await;
+    both.create("written", "again", job(&both.failing, fails.clone(), some(1, 1), tries(2))).await;
+    both.create("written", "never", job(&both.failing, fails.clone(), some(1, 2), once())).await;
+    both.create("written", "default", job(&both.once, ends, json!({"ReplicatedJob": {}}), tries(1))).await;
+    both.create("rejected", "updated", |spec| spec["Mode"] = some(1, 1)).await;
+    // Each write is another run of all its tasks, also of those that have failed.
+    for name in ["three", "node", "never"] {
+        both.update("written", name, false, |spec| spec["Labels"]["team"] = "shop".into()).await;
+    }
+    both.update("written", "three", false, |spec| spec["Mode"] = some(1, 4)).await;
+    both.update("rejected", "three", false, |spec| spec["Mode"] = each()).await;
+    // As the agent stops one.
+    both.create("written", "long", job(&both.image, json!(null), some(2, 2), once())).await;
+    both.update("written", "long", false, |spec| spec["TaskTemplate"]["ForceUpdate"] = 1.into()).await;
+    both.update("written", "long", false, |spec| spec["Mode"] = some(0, 0)).await;
+    both.create("written", "everywhere", job(&both.image, json!(null), each(), once())).await;
+    both.update("written", "everywhere", false, |spec| {
+        spec["TaskTemplate"]["Placement"] = json!({"Constraints": ["node.labels.none == 1"]});
+    })
+    .await;
+    both.create("written", "placeless", |spec| {
+        job(&both.image, json!(null), some(1, 1), once())(spec);
+        spec["TaskTemplate"]["Placement"] = json!({"Constraints": ["node.labels.none == 1"]});
+    })
+    .await;
 }
 
 /// The config that agents of several managers share.

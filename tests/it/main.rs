@@ -115,6 +115,7 @@ mod crash_loops;
 mod simulation;
 mod socket;
 // The agents of several managers on a Swarm in memory.
+mod swarm_jobs;
 mod swarm_simulation;
 // Images that nothing needs any more.
 mod image_cleanup;

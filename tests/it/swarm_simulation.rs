@@ -40,17 +40,17 @@ configs: {{motd: {{content: 'version {version}'}}}}
 }
 
 /// A Swarm of three managers, with agents on the first of them.
-struct Cluster {
-    swarm: SimulatedSwarm,
-    agents: Vec<Simulation>,
+pub(crate) struct Cluster {
+    pub(crate) swarm: SimulatedSwarm,
+    pub(crate) agents: Vec<Simulation>,
     /// When the leader has changed.
     changes: Vec<Timestamp>,
 }
 
-const NODES: [&str; 3] = ["one", "two", "three"];
+pub(crate) const NODES: [&str; 3] = ["one", "two", "three"];
 
 impl Cluster {
-    fn of(compose: &str, agents: usize) -> Self {
+    pub(crate) fn of(compose: &str, agents: usize) -> Self {
         Self::begun(compose, agents, true)
     }
 
@@ -80,12 +80,12 @@ impl Cluster {
         all
     }
 
-    fn first(&self) -> &Simulation {
+    pub(crate) fn first(&self) -> &Simulation {
         &self.agents[0]
     }
 
     /// Waits until all agents see the newest commit in place.
-    async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         for agent in &self.agents {
             agent.synced_with_tip().await;
         }
@@ -102,7 +102,7 @@ impl Cluster {
         panic!("{:#?} run\n{}", self.images(), self.story());
     }
 
-    fn lead(&mut self, node: &str) {
+    pub(crate) fn lead(&mut self, node: &str) {
         self.swarm.lead(node);
         self.changes.push(self.first().clock.now());
     }
@@ -148,7 +148,7 @@ impl Cluster {
         images
     }
 
-    fn names(&self, kind: &str) -> Vec<String> {
+    pub(crate) fn names(&self, kind: &str) -> Vec<String> {
         let all = self.list(&format!("/{kind}"));
         all.iter().map(|object| object["Spec"]["Name"].as_str().unwrap().to_owned()).collect()
     }
@@ -158,7 +158,7 @@ impl Cluster {
         self.names("configs").into_iter().filter(|name| !name.starts_with("driftless.")).collect()
     }
 
-    fn story(&self) -> String {
+    pub(crate) fn story(&self) -> String {
         let all = self.swarm.writes();
         let line = |write: &SwarmWrite| {
             let by = write.by.as_deref().unwrap_or("user");
@@ -167,14 +167,26 @@ impl Cluster {
         all.iter().map(line).collect()
     }
 
+    /// Ends all faults.
+    pub(crate) fn repair(&self) {
+        for node in NODES {
+            self.swarm.restore(node);
+            self.swarm.set_availability(node, "active");
+        }
+        for agent in &self.agents {
+            agent.docker.reconnect();
+            agent.docker.faults(|faults| *faults = Default::default());
+        }
+    }
+
     /// The writes of agents, but for what they share.
-    fn writes(&self) -> usize {
+    pub(crate) fn writes(&self) -> usize {
         self.swarm.writes().iter().filter(|write| write.by.is_some() && !is_shared(write)).count()
     }
 
     /// Invariants of every history: only the agent on the leader writes, but for what agents share; and no agent writes a
     /// service as it is already.
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         let mut specs: BTreeMap<String, Value> = BTreeMap::new();
         for write in self.swarm.writes() {
             let changed_now = |at: &Timestamp| write.at.since(*at) < IN_FLIGHT && *at <= write.at;
@@ -208,7 +220,7 @@ fn wanted_images(version: u32) -> BTreeMap<String, usize> {
     images.into_iter().collect()
 }
 
-fn is_settled(app: &Application) -> bool {
+pub(crate) fn is_settled(app: &Application) -> bool {
     app.status.sync == SyncStatus::Synced && app.status.health == HealthStatus::Healthy
 }
 
@@ -860,14 +872,18 @@ async fn removal_from_git_leaves_nothing_in_the_swarm() {
 }
 
 /// One thing that goes wrong, or a push. Returns the version of a push.
-async fn mishap(all: &mut Cluster, dice: &mut Dice) -> Option<u32> {
+pub(crate) async fn mishap(
+    all: &mut Cluster,
+    dice: &mut Dice,
+    manifest: fn(u32, &str) -> String,
+) -> Option<u32> {
     let node = NODES[dice.roll(3) as usize];
     let agent = dice.roll(3) as usize;
     match dice.roll(14) {
         0..=3 => {
             let version = dice.roll(4) as u32;
             let action = if dice.roll(2) == 0 { "pause" } else { "rollback" };
-            all.first().git.push(&shop(version, action));
+            all.first().git.push(&manifest(version, action));
             return Some(version);
         }
         4 => all.lead(node),
@@ -924,17 +940,10 @@ async fn survive(seed: u64) {
     let mut all = Cluster::of(&shop(0, "pause"), NODES.len());
     let mut version = 0;
     for _ in 0..25 {
-        version = mishap(&mut all, &mut dice).await.unwrap_or(version);
+        version = mishap(&mut all, &mut dice, shop).await.unwrap_or(version);
         sleep(Duration::from_millis(dice.roll(40_000))).await;
     }
-    for node in NODES {
-        all.swarm.restore(node);
-        all.swarm.set_availability(node, "active");
-    }
-    for agent in &all.agents {
-        agent.docker.reconnect();
-        agent.docker.faults(|faults| *faults = Default::default());
-    }
+    all.repair();
     all.whole(version).await;
     all.synced().await;
     minutes(6).await;

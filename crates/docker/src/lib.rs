@@ -118,8 +118,8 @@ pub use registry_logins::{ReadSecret, RegistryLogins};
 pub use remembered::{KnownContainers, Remembered, RememberedChange};
 #[cfg(feature = "simulated")]
 pub use simulated::{
-    ChangedBy, EventDelivery, Faults, IMAGE_BYTES, Outage, SimulatedEngine, SimulatedSwarm, SwarmFaults,
-    SwarmWrite, TranscriptEntry, UserAction,
+    ChangedBy, EndedTask, EventDelivery, Faults, IMAGE_BYTES, Outage, SimulatedEngine, SimulatedSwarm,
+    SwarmFaults, SwarmWrite, TranscriptEntry, UserAction,
 };
 pub use stray_processes::StrayProcesses;
 pub use transport::ApiVersion;

@@ -16,5 +16,5 @@ mod user_action;
 
 pub use engine::SimulatedEngine;
 pub use faults::{ChangedBy, EventDelivery, Faults, IMAGE_BYTES, TranscriptEntry};
-pub use swarm::{Outage, SimulatedSwarm, SwarmFaults, SwarmWrite};
+pub use swarm::{EndedTask, Outage, SimulatedSwarm, SwarmFaults, SwarmWrite};
 pub use user_action::UserAction;

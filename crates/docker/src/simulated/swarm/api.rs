@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     cluster::{Cluster, ClusterNetwork, File},
     normal_form::normal_form,
-    service::ClusterService,
+    service::{ClusterService, JobRuns},
     task::ClusterTask,
 };
 use crate::{
@@ -202,6 +202,7 @@ impl Cluster {
             previous: None,
             update: None,
             rollout: None,
+            runs: JobRuns::beginning(created),
         };
         self.services.insert(id.clone(), service);
         Ok(json!({"ID": id}))
@@ -231,6 +232,7 @@ impl Cluster {
         }
         service.previous = Some(std::mem::replace(&mut service.spec, spec));
         (service.version, service.update, service.rollout) = (index, None, None);
+        service.run_again(self.now);
         Ok(json!({"Warnings": null}))
     }
 
@@ -256,6 +258,10 @@ impl Cluster {
             }
         }
         let spec = normal_form(&body);
+        let is_job = ["ReplicatedJob", "GlobalJob"].iter().any(|mode| spec["Mode"].get(mode).is_some());
+        if is_job && spec.get("UpdateConfig").is_some() {
+            return Err(invalid("Jobs may not have an update config"));
+        }
         self.check_ports(&spec, own)?;
         Ok(spec)
     }

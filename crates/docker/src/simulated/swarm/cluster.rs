@@ -6,8 +6,11 @@ use driftless_model::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    node::ClusterNode, rollout::Rollout, service::ClusterService, swarm_faults::SwarmFaults,
-    task::ClusterTask,
+    node::ClusterNode,
+    rollout::Rollout,
+    service::{ClusterService, JobMode, JobRuns},
+    swarm_faults::SwarmFaults,
+    task::{ClusterTask, TaskState},
 };
 
 /// Everything that the managers of a Swarm agree on. All objects are kept by id.
@@ -26,8 +29,20 @@ pub(super) struct Cluster {
     pub(super) secrets: BTreeMap<String, File>,
     pub(super) networks: BTreeMap<String, ClusterNetwork>,
     pub(super) faults: SwarmFaults,
+    /// The tasks that have ended by themselves, in order.
+    pub(super) ended: Vec<EndedTask>,
     /// Whether nothing is left to do until time passes or somebody changes something.
     is_settled: bool,
+}
+
+/// A task that has ended by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedTask {
+    /// The name of its service.
+    pub service: String,
+    /// Its image, without the digest.
+    pub image: String,
+    pub exit_code: i64,
 }
 
 /// A config or secret.
@@ -129,11 +144,17 @@ impl Cluster {
             }
             json["UpdateStatus"] = status;
         }
+        if service.job().is_some() {
+            let JobRuns { iteration, began, .. } = &service.runs;
+            json["JobStatus"] = json!({"JobIteration": {"Index": iteration}, "LastExecution": began});
+        }
         if with_status {
-            let own = self.tasks.values().filter(|task| task.service == service.id);
-            let desired = match service.replicas() {
-                Some(replicas) => replicas,
-                None => own.clone().filter(|task| task.is_wanted()).count() as u64,
+            let own =
+                self.tasks.values().filter(|task| task.service == service.id && service.is_of_run(task));
+            let unended = own.clone().filter(|task| task.is_wanted() && task.state != TaskState::Complete);
+            let desired = match (service.replicas(), service.job()) {
+                (Some(number), _) | (None, Some(JobMode::Replicated { concurrent: number, .. })) => number,
+                (None, Some(JobMode::Global) | None) => unended.count() as u64,
             };
             json["ServiceStatus"] = json!({"RunningTasks": own.filter(|task| task.is_running()).count(), "DesiredTasks": desired});
         }

@@ -11,13 +11,14 @@
 //! | `node`, `service`, `task`, `rollout` | one object each |
 //! | `nodes` | nodes that fail and leave, and their leader |
 //! | `normal_form` | specifications as an engine returns them |
-//! | `orchestrator` | which tasks there are |
+//! | `orchestrator`, `jobs` | which tasks there are |
 //! | `scheduler` | on which node a task runs |
 //! | `task_runner` | what nodes do with their tasks |
 //! | `updater` | updates of services |
 
 mod api;
 mod cluster;
+mod jobs;
 mod node;
 mod nodes;
 mod normal_form;
@@ -31,6 +32,7 @@ mod task;
 mod task_runner;
 mod updater;
 
+pub use cluster::EndedTask;
 pub use node::Outage;
 pub use simulated_swarm::{SimulatedSwarm, SwarmWrite};
 pub use swarm_faults::SwarmFaults;

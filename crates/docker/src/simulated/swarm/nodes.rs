@@ -41,11 +41,18 @@ impl Cluster {
         if !has_leader && self.has_quorum() && self.election().is_none_or(|at| at <= now) {
             let next = self.nodes.values().find(|node| node.is_manager && node.is_reachable());
             self.leader = next.map(|node| node.id.clone());
-            // Another manager begins each rollout again where it is.
-            self.services.values_mut().for_each(|service| service.rollout = None);
+            self.begin_to_lead();
             changed = true;
         }
         changed
+    }
+
+    /// Another manager begins each rollout again where it is, and counts the tasks of Jobs.
+    pub(super) fn begin_to_lead(&mut self) {
+        for service in self.services.values_mut() {
+            service.rollout = None;
+            service.runs.is_uncounted = true;
+        }
     }
 
     /// When the managers choose another leader.

@@ -3,8 +3,16 @@
 use serde_json::{Value, json};
 
 /// Numbers that an engine returns although they are zero, by the last part of their paths.
-const KEPT_ZEROS: &[&str] =
-    &["Replicas", "Parallelism", "MaxFailureRatio", "ForceUpdate", "MaxAttempts", "Mode"];
+const KEPT_ZEROS: &[&str] = &[
+    "Replicas",
+    "MaxConcurrent",
+    "TotalCompletions",
+    "Parallelism",
+    "MaxFailureRatio",
+    "ForceUpdate",
+    "MaxAttempts",
+    "Mode",
+];
 /// Values that are kept although they say nothing, because no value says something else.
 const KEPT: &[&str] = &["Init", "Delay", "StopGracePeriod"];
 /// Maps with names and values of users.
@@ -41,6 +49,11 @@ pub(super) fn normal_form(spec: &Value) -> Value {
     let mode = map.entry("Mode").or_insert_with(|| json!({"Replicated": {}}));
     if let Some(replicated) = mode.get_mut("Replicated") {
         default(replicated, "Replicas", json!(1));
+    }
+    if let Some(job) = mode.get_mut("ReplicatedJob") {
+        default(job, "MaxConcurrent", json!(1));
+        let concurrent = job["MaxConcurrent"].clone();
+        default(job, "TotalCompletions", concurrent);
     }
     if let Some(endpoint) = map.get_mut("EndpointSpec") {
         default(endpoint, "Mode", json!("vip"));
@@ -83,7 +96,9 @@ fn is_empty(name: &str, value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         // A mode is named by a key that may have no value.
-        Value::Object(map) => map.is_empty() && !matches!(name, "Global" | "Replicated"),
+        Value::Object(map) => {
+            map.is_empty() && !matches!(name, "Global" | "Replicated" | "GlobalJob" | "ReplicatedJob")
+        }
         Value::Bool(true) => false,
     }
 }

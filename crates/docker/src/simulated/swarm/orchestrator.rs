@@ -26,10 +26,16 @@ impl Cluster {
         let mut changed = false;
         for id in self.services.keys().cloned().collect::<Vec<_>>() {
             let Some(service) = self.services.get(&id).cloned() else { continue };
-            changed |= self.replace_ended(&service);
-            changed |= match service.replicas() {
-                Some(replicas) => self.orchestrate_replicas(&service, replicas),
-                None => self.orchestrate_global(&service),
+            changed |= match (service.job(), service.replicas()) {
+                (Some(mode), _) => self.orchestrate_job(&service, mode),
+                (None, replicas) => {
+                    let has_replaced = self.replace_ended(&service);
+                    has_replaced
+                        | match replicas {
+                            Some(replicas) => self.orchestrate_replicas(&service, replicas),
+                            None => self.orchestrate_global(&service),
+                        }
+                }
             };
             changed |= self.drop_old(&service);
         }
@@ -40,7 +46,9 @@ impl Cluster {
         self.tasks.retain(|_, task| {
             !(is_over(task) && (task.desired == TaskState::Remove || !services.contains_key(&task.service)))
         });
-        for task in self.tasks.values_mut().filter(|task| !services.contains_key(&task.service)) {
+        // Engine 20.10 leaves the tasks of a Job to themselves.
+        let is_left = |task: &&mut ClusterTask| task.run.is_none() && !services.contains_key(&task.service);
+        for task in self.tasks.values_mut().filter(is_left) {
             changed |= task.is_wanted();
             task.desired = TaskState::Remove;
         }
@@ -78,7 +86,7 @@ impl Cluster {
         changed
     }
 
-    fn may_restart(&self, service: &ClusterService, task: &ClusterTask) -> bool {
+    pub(super) fn may_restart(&self, service: &ClusterService, task: &ClusterTask) -> bool {
         let policy = service.spec.pointer("/TaskTemplate/RestartPolicy");
         let text = |key: &str| policy.and_then(|policy| policy.get(key)?.as_str());
         let number = |key: &str| policy.and_then(|policy| policy.get(key)?.as_u64());
@@ -88,7 +96,10 @@ impl Cluster {
             _ => true,
         };
         let same = |other: &&ClusterTask| {
-            other.service == service.id && Place::of(other) == Place::of(task) && !service.is_outdated(other)
+            other.service == service.id
+                && Place::of(other) == Place::of(task)
+                && other.run == task.run
+                && !service.is_outdated(other)
         };
         let restarts = self.tasks.values().filter(same).count().saturating_sub(1) as u64;
         is_allowed && number("MaxAttempts").is_none_or(|most| most == 0 || restarts < most)
@@ -169,6 +180,8 @@ impl Cluster {
             after: Vec::new(),
             not_before: None,
             is_last: false,
+            run: service.job().map(|_| service.runs.iteration),
+            is_counted: false,
         };
         task.enter(TaskState::Pending, "created", self.now);
         self.tasks.insert(id.clone(), task);
@@ -193,7 +206,7 @@ impl Cluster {
     }
 }
 
-fn restart_delay(service: &ClusterService) -> Duration {
+pub(super) fn restart_delay(service: &ClusterService) -> Duration {
     let delay = service.spec.pointer("/TaskTemplate/RestartPolicy/Delay").and_then(Value::as_u64);
     delay.map_or(RESTART_DELAY, Duration::from_nanos)
 }

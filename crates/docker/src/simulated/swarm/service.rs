@@ -16,6 +16,27 @@ pub(super) struct ClusterService {
     pub(super) update: Option<RolloutStatus>,
     /// The update that is under way.
     pub(super) rollout: Option<Rollout>,
+    /// Of a Job: its runs.
+    pub(super) runs: JobRuns,
+}
+
+/// The work of a service that has an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JobMode {
+    /// So many tasks have to complete, and so many of them run at the same time.
+    Replicated { total: u64, concurrent: u64 },
+    /// One task on each node has to complete.
+    Global,
+}
+
+/// The runs of a Job: each write of its service begins another one.
+#[derive(Clone, Debug)]
+pub(super) struct JobRuns {
+    /// The number of the present run, from 0.
+    pub(super) iteration: u64,
+    pub(super) began: Timestamp,
+    /// Something has happened after which managers count its tasks.
+    pub(super) is_uncounted: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -49,6 +70,12 @@ impl UpdateState {
     }
 }
 
+impl JobRuns {
+    pub(super) fn beginning(now: Timestamp) -> Self {
+        Self { iteration: 0, began: now, is_uncounted: true }
+    }
+}
+
 impl ClusterService {
     pub(super) fn name(&self) -> &str {
         self.spec.get("Name").and_then(Value::as_str).unwrap_or_default()
@@ -62,9 +89,34 @@ impl ClusterService {
         self.spec.get("EndpointSpec").cloned().unwrap_or_default()
     }
 
+    /// `None`: it is no Job.
+    pub(super) fn job(&self) -> Option<JobMode> {
+        let mode = self.spec.get("Mode")?;
+        let number = |key: &str| mode.pointer(&format!("/ReplicatedJob/{key}")).and_then(Value::as_u64);
+        match mode.get("ReplicatedJob") {
+            Some(_) => Some(JobMode::Replicated {
+                total: number("TotalCompletions").unwrap_or_default(),
+                concurrent: number("MaxConcurrent").unwrap_or_default(),
+            }),
+            None => mode.get("GlobalJob").map(|_| JobMode::Global),
+        }
+    }
+
+    /// Begins another run, if it is a Job.
+    pub(super) fn run_again(&mut self, now: Timestamp) {
+        if self.job().is_some() {
+            self.runs = JobRuns { iteration: self.runs.iteration + 1, ..JobRuns::beginning(now) };
+        }
+    }
+
     /// `None`: one task on each node.
     pub(super) fn replicas(&self) -> Option<u64> {
         self.spec.pointer("/Mode/Replicated/Replicas")?.as_u64()
+    }
+
+    /// Whether a task is of the present run of a Job. Those of others have no runs.
+    pub(super) fn is_of_run(&self, task: &ClusterTask) -> bool {
+        task.run.is_none_or(|run| run == self.runs.iteration)
     }
 
     /// Whether a task has another specification than it would get now.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 
 use super::{
-    cluster::Cluster,
+    cluster::{Cluster, EndedTask},
     node::{ClusterNode, Outage},
     swarm_faults::SwarmFaults,
 };
@@ -104,7 +104,7 @@ impl SimulatedSwarm {
         let cluster = &mut self.change().cluster;
         let found = cluster.nodes.values().find(|found| found.name == node).map(|found| found.id.clone());
         cluster.leader = found.or(cluster.leader.take());
-        cluster.services.values_mut().for_each(|service| service.rollout = None);
+        cluster.begin_to_lead();
     }
 
     /// The name of the leader.
@@ -130,6 +130,11 @@ impl SimulatedSwarm {
     /// All calls that have changed something, in order.
     pub fn writes(&self) -> Vec<SwarmWrite> {
         self.lock().writes.clone()
+    }
+
+    /// The tasks that have ended by themselves, in order.
+    pub fn ended(&self) -> Vec<EndedTask> {
+        self.present().cluster.ended.clone()
     }
 
     /// An agent's call to the node of its engine.

@@ -68,6 +68,10 @@ pub(super) struct ClusterTask {
     pub(super) after: Vec<String>,
     /// A delayed restart: it is wanted to run from then on.
     pub(super) not_before: Option<Timestamp>,
+    /// The run of a Job that it is for.
+    pub(super) run: Option<u64>,
+    /// Managers have counted its end.
+    pub(super) is_counted: bool,
     /// It has ended, and its restart policy allows no other in its place.
     pub(super) is_last: bool,
 }
@@ -93,13 +97,18 @@ impl ClusterTask {
         self.state > TaskState::Running
     }
 
-    /// Whether managers want it to run.
+    /// Whether managers want it to run, or to complete.
     pub(super) fn is_wanted(&self) -> bool {
-        self.desired <= TaskState::Running
+        self.desired <= TaskState::Complete
     }
 
     pub(super) fn is_running(&self) -> bool {
-        self.state == TaskState::Running && self.desired == TaskState::Running
+        self.state == TaskState::Running && self.is_wanted()
+    }
+
+    /// The state that managers want of it once it may start.
+    pub(super) fn goal(&self) -> TaskState {
+        if self.run.is_some() { TaskState::Complete } else { TaskState::Running }
     }
 
     /// The image as the service names it, without the digest.
@@ -140,8 +149,12 @@ impl ClusterTask {
             "ID": self.id, "CreatedAt": self.created, "Spec": self.template, "ServiceID": self.service,
             "Status": status, "DesiredState": self.desired.name(),
         });
-        if let Some(slot) = self.slot {
+        // The slots of Jobs begin with 0, which says nothing.
+        if let Some(slot) = self.slot.filter(|slot| *slot > 0) {
             task["Slot"] = slot.into();
+        }
+        if let Some(run) = self.run {
+            task["JobIteration"] = json!({"Index": run});
         }
         if let Some(node) = &self.node {
             task["NodeID"] = node.as_str().into();
@@ -179,7 +192,7 @@ impl ClusterTask {
                 self.enter(TaskState::Ready, "prepared", now);
                 true
             }
-            TaskState::Ready if self.desired == TaskState::Running => {
+            TaskState::Ready if self.desired == self.goal() => {
                 self.enter(TaskState::Starting, "starting", now);
                 let check = if self.has_health_check() { faults.warm_up } else { Duration::ZERO };
                 self.due = Some(now.after(STEP.saturating_add(check)));

@@ -58,6 +58,9 @@ impl Cluster {
     }
 
     fn roll_out_one(&mut self, service: &mut ClusterService) -> bool {
+        if service.job().is_some() {
+            return false;
+        }
         let state = service.update.as_ref().map(|update| update.state);
         if matches!(state, Some(UpdateState::Paused | UpdateState::RollbackPaused)) {
             return false;

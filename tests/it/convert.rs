@@ -467,6 +467,56 @@ fn the_values_of_secrets_are_only_written_when_asked_for() {
     assert_eq!(json!(stack.workloads[&"web".into()].secret_env), json!(["PW"]));
 }
 
+/// A command, a probe or a file may contain the value of a variable; a name that is the same word is no secret.
+#[test]
+fn values_of_secrets_are_written_in_no_field() {
+    let manifests = "apiVersion: v1
+kind: Secret
+metadata: {name: login}
+stringData: {pw: hunter2}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {team: hunter2}}
+spec:
+  initContainers:
+  - name: first
+    image: hunter2/first:1
+    env: [{name: PW, valueFrom: {secretKeyRef: {name: login, key: pw}}}]
+    command: [first, $(PW)]
+  containers:
+  - name: web
+    image: hunter2/web:1
+    env:
+    - {name: PW, valueFrom: {secretKeyRef: {name: login, key: pw}}}
+    - {name: DSN, value: 'postgres://app:$(PW)@db/shop'}
+    command: [app, $(PW)]
+    args: [--dsn, 'postgres://app:$(PW)@db/shop']
+    lifecycle: {preStop: {exec: {command: [stop, hunter2]}}}
+    readinessProbe: {httpGet: {path: '/health?key=hunter2', port: 80, httpHeaders: [{name: Key, value: hunter2}]}}
+    livenessProbe: {exec: {command: [check, hunter2]}}
+";
+    let first = rendered(Format::Kubernetes, manifests, &[]);
+    let stack = first.stack.unwrap_or_else(|| panic!("{}", told(&first.findings)));
+    let shown = text(&to_compose(&stack, &first.contents, SecretValues::Shown).documents);
+    assert!(shown.matches("hunter2").count() > 6, "{shown}");
+    let hidden = to_compose(&stack, &first.contents, SecretValues::Hidden);
+    let compose = text(&hidden.documents).replace("hunter2/web", "").replace("hunter2/first", "");
+    assert!(!compose.contains("hunter2") && compose.contains("CHANGE-ME"), "{compose}");
+    for field in ["entrypoint", "command", "env"] {
+        let line = format!("web.{field}: the value of a secret is not written");
+        assert!(told(&hidden.lost).contains(&line), "{field}: {}", told(&hidden.lost));
+    }
+    let files = "services: {web: {image: a:1, environment: {PLAIN: word}, configs: [app]}}
+configs: {app: {content: 'pw=hunter2 word'}}";
+    let second = rendered(Format::Compose, files, &[]);
+    let mut stack = second.stack.unwrap();
+    // As from an encrypted file.
+    stack.secret_values.insert("hunter2".to_owned());
+    let converted = text(&to_kubernetes(&stack, &second.contents, SecretValues::Hidden).documents);
+    assert!(converted.contains("pw=CHANGE-ME word") && converted.contains("PLAIN"), "{converted}");
+}
+
 #[test]
 fn the_program_writes_manifests_that_it_takes_itself() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     compose_values::{depends_on, escaped, expose, host_settings, limits_of, ports, tmpfs, volumes_from},
     extension,
-    output::{Converted, HIDDEN, Lost, SecretValues, flag, object, seconds},
+    output::{Converted, HIDDEN, Lost, NOT_WRITTEN, SecretValues, flag, object, seconds},
     pods,
 };
 use driftless_model::{
@@ -190,7 +190,7 @@ impl ComposeWriter<'_> {
             }
             let is_hidden = at.workload.secret_env.contains(name) && self.secrets == SecretValues::Hidden;
             if is_hidden {
-                self.lost.field(at, "env", "the value of a secret is not written; `--show-secrets` does");
+                self.lost.field(at, "env", NOT_WRITTEN);
             }
             all.insert(name.clone(), json!(if is_hidden { HIDDEN.to_owned() } else { escaped(value) }));
         }

@@ -277,10 +277,21 @@ fn ports(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Vec<Value> {
     for published in &it.ports {
         let number = published.container;
         let host = published.host.filter(|it| it.len() == 1).map(|it| it.first);
-        if host.is_none() || is_on_host {
-            let message = format!("port {number} is not published: give it one port of the host");
+        // One instance can hold a port of the host.
+        let is_shared = at.workload.replicas > 1;
+        let message = match (host, is_on_host || is_shared) {
+            (Some(host), true) if is_shared && !is_on_host => Some(format!(
+                "port {number} is not published: several instances share port {host} of the host, which takes a Service of type LoadBalancer"
+            )),
+            (None, _) | (_, true) => {
+                Some(format!("port {number} is not published: give it one port of the host"))
+            }
+            (Some(_), false) => None,
+        };
+        if let Some(message) = message {
             writer.lost.field(at, "ports", message);
         }
+        let host = host.filter(|_| !is_shared);
         port(
             number,
             published.protocol,
@@ -296,7 +307,7 @@ fn ports(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Vec<Value> {
 
 /// Converts the health check to a readiness probe.
 fn healthcheck(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Option<Value> {
-    let Healthcheck { test, interval, timeout, retries, start_period: _, start_interval } =
+    let Healthcheck { test, interval, timeout, retries, start_period, start_interval } =
         at.workload.container.healthcheck.as_ref()?;
     let (first, words) = test.split_first().map(|(first, rest)| (first.as_str(), rest))?;
     let command = match first {
@@ -309,6 +320,14 @@ fn healthcheck(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Option<Val
     };
     if start_interval.is_some() {
         writer.lost.field(at, "healthcheck", "the interval during the start");
+    }
+    if start_period.is_some() {
+        // A readiness probe ends nothing, so a failure during the start has no consequence either.
+        writer.lost.field(
+            at,
+            "healthcheck",
+            "`start_period`, in which failures do not count; a readiness probe restarts nothing",
+        );
     }
     let time = |it: &Option<Duration>, default| it.map_or(default, |it| seconds(it).max(1));
     Some(json!({

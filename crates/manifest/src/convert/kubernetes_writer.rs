@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::output::{HIDDEN, Lost, SecretValues, object};
+use super::output::{HIDDEN, Lost, NOT_WRITTEN, SecretValues, object};
 use driftless_model::{Contents, Subject, WorkloadName};
 
 /// The objects of one stack that are already written.
@@ -37,7 +37,7 @@ impl<'a> KubernetesWriter<'a> {
         if self.secrets == SecretValues::Shown {
             return value.to_owned();
         }
-        self.lost.field(at, field, "the value of a secret is not written; `--show-secrets` does");
+        self.lost.field(at, field, NOT_WRITTEN);
         HIDDEN.to_owned()
     }
 

@@ -24,6 +24,9 @@ pub struct Converted {
 /// The placeholder for the value of a secret.
 pub(super) const HIDDEN: &str = "CHANGE-ME";
 
+/// Why a value is not converted that the placeholder stands for.
+pub(super) const NOT_WRITTEN: &str = "the value of a secret is not written; `--show-secrets` does";
+
 /// Findings about fields that are not converted.
 #[derive(Debug, Default)]
 pub(super) struct Lost(Vec<Finding>);

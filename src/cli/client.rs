@@ -124,6 +124,12 @@ impl Error {
             {
                 Some(help.clone())
             }
+            // An agent that is no collector says what to set.
+            Self::Answer { status: StatusCode::NOT_FOUND, help: Some(help), .. }
+                if help.contains("accept: true") =>
+            {
+                Some(help.clone())
+            }
             Self::Answer { status: StatusCode::NOT_FOUND, help: Some(help), .. }
                 if help.contains("/fleet/keys") =>
             {

@@ -160,7 +160,8 @@ async fn at_engine(
     };
     let to = format!("git@{}", commit.short());
     let mut report = compare_with_engine(engine, applications, &to, deadline).await?;
-    report.errors = rendering.errors.iter().map(ToString::to_string).collect();
+    let errors = rendering.errors.iter().chain(&rendering.missing_folder);
+    report.errors = errors.map(ToString::to_string).collect();
     report.head = Some(commit);
     Ok(report)
 }

@@ -163,6 +163,11 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
     report.known_errors.extend(known);
     let only_on_base = new_errors(&before.errors, &after.errors);
     report.known_errors.extend(only_on_base.iter().map(|error| format!("base: {error}")));
+    if let (Some(missing), Some(_)) = (&after.missing_folder, &before.missing_folder) {
+        report.errors.push(format!("head: {missing}"));
+    }
+    // An application that the base does not show may be there.
+    let is_base_unknown = before.applications.is_empty() && !before.errors.is_empty();
     let by_name = |it: Rendering| -> BTreeMap<AppName, RenderedApp> {
         it.applications.into_iter().map(|it| (it.spec.name.clone(), it)).collect()
     };
@@ -184,6 +189,10 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
             (Some(base), None) => {
                 let base = base.replace('\n', "; ");
                 app.note = Some(format!("the base cannot be rendered, so the changes are unknown: {base}"));
+                report::errors_mended(&mut app);
+            }
+            (None, None) if from.is_none() && is_base_unknown => {
+                app.note = Some("the base cannot be rendered, so the changes are unknown".to_owned());
                 report::errors_mended(&mut app);
             }
             // The head's rendering reused the one of the base.

@@ -46,7 +46,11 @@ pub(super) async fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<V
         (true, true) => "/remove?volumes=true&force=true",
     };
     let _: Accepted = client.post(&application_path(&args.app, path)?, None::<&()>).await?;
-    let what = if args.volumes { "containers, networks and volumes" } else { "containers and networks" };
+    let what = if args.volumes {
+        "containers, and the networks and volumes that the agent created,"
+    } else {
+        "containers, and the networks that the agent created,"
+    };
     let (app, names) = (&args.app, hooks.join(", "));
     let leaves = "the application leaves `driftless status` when that is done";
     print(&context.fold(&match (hooks.is_empty(), args.force) {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{
     client::{Client, application_path, query},
@@ -17,6 +17,12 @@ use super::{
 use driftless_agent::DryRun;
 use driftless_model::{AppName, Application, HealthStatus};
 use driftless_web::Accepted;
+
+/// The time in which a new application is looked for.
+const APPEARANCE: Duration = Duration::from_secs(10);
+
+/// The interval at which it is.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Sync now: fetch from Git, observe Docker, and end all backoff pauses.
 #[derive(Debug, Args)]
@@ -75,7 +81,7 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
         print(&context.fold(&render_plan(&plans, context.colours)))?;
         return Ok(Verdict::Yes);
     }
-    let before: Application = client.get(&application_path(app, "")?).await?;
+    let before = known(&client, app, context).await?;
     let what = match args {
         SyncArgs { accept_rewrite: true, .. } => "/accept-rewrite",
         SyncArgs { prune: true, .. } => "/prune",
@@ -90,6 +96,34 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
         return Ok(Verdict::Yes);
     }
     wait_for(&client, &before, &accepted, args.timeout, context).await
+}
+
+/// The application. One that the agent does not know may be new in Git: then everything is fetched, and it is looked for.
+async fn known(client: &Client, app: &str, context: &Context<'_>) -> Result<Application, Error> {
+    let path = application_path(app, "")?;
+    let missing = match client.get(&path).await {
+        Err(error) if error.is_not_found() => error,
+        known => return Ok(known?),
+    };
+    let mut has_asked = false;
+    let all: Vec<Application> = client.get("/api/v1/applications?view=summary").await?;
+    for other in &all {
+        // A token may be for some applications only.
+        let path = application_path(other.name.as_str(), "/sync")?;
+        has_asked |= client.post::<Accepted>(&path, None::<&()>).await.is_ok();
+    }
+    if has_asked {
+        context.screen.say(format!("{app} is not known yet: looking for it in the newest commits"));
+    }
+    let started = Instant::now();
+    while has_asked && started.elapsed() < APPEARANCE {
+        sleep(LOOK_AGAIN).await;
+        match client.get(&path).await {
+            Err(error) if error.is_not_found() => {}
+            known => return Ok(known?),
+        }
+    }
+    Err(missing.into())
 }
 
 /// Syncs all applications of the agent, and waits for one after the other.

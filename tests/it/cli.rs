@@ -443,7 +443,10 @@ async fn diff_with_differences_exits_with_1() {
     let (code, _, error) = run(server, &["diff", "nothing"]).await;
     assert_eq!((code, error.lines().next()), (2, Some("error: there is no application `nothing`")));
     let (_, _, error) = run(server, &["sync", "shpo"]).await;
-    assert_eq!(error, "error: there is no application `shpo`\nhelp: did you mean `shop`?\n");
+    assert_eq!(
+        error,
+        "shpo is not known yet: looking for it in the newest commits\nerror: there is no application `shpo`\nhelp: did you mean `shop`?\n"
+    );
     let (code, out, _) = run(server, &["plan", "blog"]).await;
     assert_eq!(code, 0);
     assert!(out.starts_with("blog: 3 steps in 2 rounds\n"), "{out}");

@@ -47,6 +47,62 @@ fn folders_to_depth_two_are_applications_named_after_them() {
     );
 }
 
+/// The usual layout of kustomize, with the overlays a folder deeper than the base.
+#[test]
+fn base_of_a_deeper_overlay_is_no_application() {
+    const BASE: &str = "resources: [web.yaml]\n";
+    let layout = |top: &str, resources: &str| {
+        let at = |path: &str| format!("{top}{path}");
+        [
+            (at("base/kustomization.yaml"), BASE.to_owned()),
+            (at("base/web.yaml"), DEPLOYMENT.to_owned()),
+            (at("overlays/prod/kustomization.yaml"), format!("resources: [{resources}]\n")),
+            ("db/compose.yaml".to_owned(), COMPOSE.to_owned()),
+        ]
+    };
+    let files = |all: &[(String, String)]| {
+        MemoryFiles::new(all.iter().map(|(path, text)| (path.as_str(), text.as_str())))
+    };
+    let found = discover(&files(&layout("shop/", "../../base")), "", "infra", &[]);
+    assert_eq!(apps(&found), [("db".into(), "db/compose.yaml".into(), Format::Compose)]);
+    let deep = "has a kustomization, but lies more than 2 folders below the path, so it is not read";
+    assert!(
+        findings(&found).iter().any(|it| it.contains(&format!("`shop/overlays/prod` {deep}"))),
+        "{found:#?}"
+    );
+    // With that folder as the path it is near enough.
+    let found = discover(&files(&layout("shop/", "../../base")), "shop", "infra", &[]);
+    assert_eq!(
+        apps(&found),
+        [("prod".into(), "shop/overlays/prod/kustomization.yaml".into(), Format::Kubernetes)]
+    );
+    assert_eq!(findings(&found), Vec::<String>::new());
+    // Nothing is found at all.
+    let found = discover(&files(&layout("apps/shop/", "../../base")[..3]), "", "infra", &[]);
+    assert!(apps(&found).is_empty() && findings(&found).iter().any(|it| it.contains(deep)), "{found:#?}");
+    // One that uses no application is not meant.
+    let found = discover(&files(&layout("shop/", "other.yaml")), "", "infra", &[]);
+    assert_eq!(apps(&found).len(), 2, "{found:#?}");
+    assert_eq!(findings(&found), Vec::<String>::new());
+}
+
+#[test]
+fn manifests_in_json_are_read_with_the_others() {
+    let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "once"}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}}"#;
+    let files = MemoryFiles::new([
+        ("a/web.yaml", pod.replace("once", "web").as_str()),
+        ("a/pod.json", pod),
+        ("a/package.json", "{\"name\": \"shop\"}"),
+        ("a/broken.json", "{"),
+    ]);
+    let found = discover(&files, "", "infra", &[]);
+    assert_eq!(found.apps[0].files, ["a/pod.json", "a/web.yaml"]);
+    let rendered = render(&files, &found.apps[0]);
+    let stack = rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings));
+    assert!(stack.workloads.keys().any(|it| it.as_str() == "once"));
+    assert_eq!(findings(&found), Vec::<String>::new());
+}
+
 #[test]
 fn root_application_is_named_after_the_repository() {
     let files = MemoryFiles::new([

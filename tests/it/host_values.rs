@@ -2,9 +2,10 @@
 
 use std::{fs, path::Path, process::Command, sync::Arc};
 
+use driftless_agent::{Against, RequestKind, Rollback, Supposed};
 use driftless_clock::Clock;
 use driftless_config::Settings;
-use driftless_model::{Mask, SyncStatus};
+use driftless_model::{Mask, SyncStatus, Until};
 
 use crate::sample::NOON;
 use crate::simulation::{Simulation, app, minutes};
@@ -162,4 +163,62 @@ fn mistakes_in_sources_are_reported_at_their_location() {
         assert!(all.iter().any(|finding| finding.contains(expected)), "{source}: {all:?}");
         assert!(all[0].starts_with("driftless.yaml:1:"), "{all:?}");
     }
+}
+
+/// The live containers may be of any revision, so all answers hide the values of all of them.
+#[tokio::test(start_paused = true)]
+async fn no_answer_shows_a_value_of_another_revision() {
+    const MANIFEST: &str = "services:
+  web:
+    image: 'web:1'
+    command: [serve, --dsn, x, '${DB_PASSWORD}']
+    environment: {GREETING: 'hi ${DB_PASSWORD}', ONCE: '${DB_PASSWORD}'}
+  job: {image: 'job:1', restart: 'no', command: [run, '${DB_PASSWORD}']}
+";
+    let folder = tempfile::tempdir().unwrap();
+    let value = |text: &str| file(folder.path(), &format!("DB_PASSWORD={text}-value\n"));
+    let all = prepared(&format!("[{{file: {}}}]", value("first")));
+    all.git.push(MANIFEST);
+    let all = all.begun();
+    all.synced_with_tip().await;
+    let check = async |when: &str| {
+        let mut texts = vec![format!("{:?}", all.handle().applications())];
+        texts.push(format!("{:?}", all.store.newest_events(500, None).unwrap()));
+        let mut kinds = vec![RequestKind::Plan, RequestKind::PlanAfter(Supposed::Rollback(None))];
+        let against = ["1", "2", "3"].map(|number| Against::Revision(number.to_owned()));
+        kinds.extend([Against::Pin, Against::Head].into_iter().chain(against).map(RequestKind::Drift));
+        for kind in kinds {
+            texts.push(format!("{:?}", all.handle().request(app(), kind).await));
+        }
+        for text in &texts {
+            assert!(!text.contains("-value"), "{when}: {text}");
+        }
+        texts.concat()
+    };
+    let shown = check("at first").await;
+    assert!(shown.contains("hi ••••"), "{shown}");
+
+    // It fails, so it is not the last one that succeeded.
+    all.docker.faults(|faults| faults.unhealthy.extend(["web:2".to_owned()]));
+    let failing = MANIFEST.replace("web:1'", "web:2'\n    healthcheck: {test: check, retries: 1}");
+    value("second");
+    all.push(&failing).await;
+    minutes(15).await;
+    check("while it fails").await;
+    value("third");
+    minutes(15).await;
+    check("after a rotation").await;
+    all.ask(RequestKind::Suspend).await;
+    value("fourth");
+    all.push(&MANIFEST.replace(", ONCE: '${DB_PASSWORD}'", "")).await;
+    minutes(5).await;
+    let shown = check("while suspended").await;
+    assert!(shown.contains("env.ONCE"), "{shown}");
+    all.ask(RequestKind::Resume).await;
+    all.synced_with_tip().await;
+    check("at the end").await;
+    let rollback = Rollback { to: Some("1".into()), reason: "slow".into(), until: Until::Manual };
+    all.ask(RequestKind::Rollback(rollback)).await;
+    minutes(5).await;
+    check("after a rollback").await;
 }

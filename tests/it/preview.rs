@@ -210,10 +210,7 @@ fn errors_that_the_base_has_too_do_not_fail_the_preview() {
     clone.commit(&[("sites/shop/compose.yaml", Some(&moved)), ("sites/new/compose.yaml", Some(SHOP))]);
     let (code, out, _) = clone.run(&["preview", "--base", "broken", "--exit-zero"]);
     assert_eq!(code, 0, "{out}");
-    assert!(
-        out.contains("shop: error on the base too") && out.contains("1 error that the base has too"),
-        "{out}"
-    );
+    assert!(out.contains("shop: error on the base too") && out.contains("1 error of the base"), "{out}");
     assert!(out.contains("compose.yaml:2:18"), "its place is that of the head: {out}");
     assert_eq!(clone.run(&["preview", "--base", "broken", "--exit-zero", "--fail-on", "any"]).0, 2);
     assert_eq!(clone.run(&["preview", "--base", "broken", "--exit-zero", "--fail-on", "new"]).0, 0);
@@ -222,6 +219,39 @@ fn errors_that_the_base_has_too_do_not_fail_the_preview() {
     clone.commit(&[("sites/shop/compose.yaml", Some(&worse))]);
     let (code, out, _) = clone.run(&["preview", "--base", "broken", "--exit-zero"]);
     assert!(code == 2 && out.contains("prots") && !out.contains("imag`"), "{code}: {out}");
+}
+
+#[test]
+fn mended_settings_of_the_repository_create_nothing() {
+    let clone = Clone::new();
+    let settings = |key: &str| format!("applications: [{{path: sites/shop, {key}: false}}]\n");
+    clone.commit(&[("driftless.yaml", Some(&settings("selfheal")))]);
+    clone.git(&["branch", "-q", "broken"]);
+    clone.commit(&[("driftless.yaml", Some(&settings("selfHeal")))]);
+    let (_, out, _) = clone.run(&["preview", "--base", "broken"]);
+    assert!(out.contains("only the base has this error: base: driftless.yaml"), "{out}");
+    assert!(out.contains("the base cannot be rendered, so the changes are unknown"), "{out}");
+    assert!(!out.contains("added") && !out.contains("too"), "{out}");
+}
+
+#[test]
+fn path_that_is_in_neither_commit_is_an_error() {
+    let clone = Clone::new();
+    let (code, out, _) = clone.run(&["preview", "--base", "main", "--path", "nope"]);
+    assert!(code == 2 && out.contains("`nope` does not exist in the repository"), "{code}: {out}");
+    // The last application of a folder may be removed.
+    clone.commit(&[("sites/shop/compose.yaml", None), ("sites/blog/compose.yaml", None)]);
+    let (code, out, _) = clone.run(&["preview", "--base", "main", "--path", "sites"]);
+    assert!(code == 1 && out.contains("removed"), "{code}: {out}");
+}
+
+#[test]
+fn external_network_is_not_said_to_be_added() {
+    let clone = Clone::new();
+    let networks = "networks: {default: {external: true, name: shared}}\n";
+    clone.commit(&[("sites/shop/compose.yaml", Some(&format!("{SHOP}{networks}")))]);
+    let (_, out, _) = clone.run(&["preview", "--base", "main"]);
+    assert!(out.contains("networks.shared") && !out.contains("network shared"), "{out}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Applications that leave Git: when they are removed, by which request, and what the status says until then.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use driftless_agent::RequestKind;
 use driftless_clock::Clock;
@@ -270,4 +270,34 @@ async fn released_agent_manages_nothing_until_the_undo() {
     assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1), "{}", it.story());
     assert_eq!(it.docker.observed(&app()).instances, before.instances, "without a restart");
     assert!(it.handle().agent_status().problems.is_empty());
+}
+
+/// It is a new application then: nothing of the former one is remembered.
+#[tokio::test(start_paused = true)]
+async fn removed_application_that_comes_back_runs_its_jobs() {
+    const WITH_JOB: &str = "services:
+  web: {image: 'web:1', depends_on: {migrate: {condition: service_completed_successfully}}}
+  migrate: {image: 'migrate:1', restart: 'no'}
+";
+    let it = Simulation::idle();
+    it.docker.faults(|faults| {
+        faults.exits.insert("migrate:1".to_owned(), (Duration::from_secs(2), 0));
+    });
+    let both = [("shop/compose.yaml", WITH_JOB), ("blog/compose.yaml", BLOG)];
+    it.git.push_files("Ada", &both);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let created = || it.docker.transcript().iter().filter(|entry| entry.what.contains("migrate")).count();
+    let first = created();
+    assert!(first > 0, "{}", it.story());
+    it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+    minutes(3).await;
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(3).await;
+    assert!(it.listed(&app()).is_none() && it.containers(&app()) == 0, "{}", it.story());
+    it.git.push_files("Ada", &both);
+    minutes(3).await;
+    it.synced_with_tip().await;
+    assert!(created() > first, "the Job does not run\n{}", it.story());
+    assert_eq!(it.containers(&app()), 2);
 }

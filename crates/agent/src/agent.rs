@@ -51,7 +51,7 @@ use crate::{
     own_update::{remember_failure, start_own_update},
     ownership::Ownership,
     peers::{PeerSources, READ_EVERY, start_peers},
-    probe::{Changed, Prober},
+    probe::Prober,
     probe_targets::EngineExec,
     proxy_counters::{EngineProxyCounters, Proxies},
     random::random_key,
@@ -393,8 +393,7 @@ pub fn launch<D: Docker, S: CommitSource>(
     let proxies = Arc::<Proxies>::default();
     let handle = with_engine(handle, &docker, &store, clock, &proxies);
     let wakes: Wakes = Wakes::default();
-    let wakes_of_prober = wakes.clone();
-    let changed: Changed = Arc::new(move |app| wakes_of_prober.wake(app));
+    let changed = wakes.waker();
     docker.take_over(&other_agents(&store, OtherAgent::Former));
     let (ownership, questions) = Ownership::new(other_agents(&store, OtherAgent::Living));
     let services = Arc::new(Services {
@@ -426,11 +425,10 @@ pub fn launch<D: Docker, S: CommitSource>(
         image_calls: image_calls.clone(),
     });
     let finder = AgentFinder { docker: Arc::clone(&docker), services: Arc::clone(&services), has_new_id };
-    tasks.spawn(ends_agent("finder of agents", finder.clone().run(questions, stop.clone()), stop.clone()));
-    let image_wakes = image_calls.wake(wakes.clone(), stop.clone());
-    tasks.spawn(ends_agent("calls of registries", image_wakes, stop.clone()));
-    let engine_events = wake_on_engine_events(docker, wakes, engine_tx, stop.clone());
-    tasks.spawn(ends_agent("events of the engine", engine_events, stop.clone()));
+    let start = |name, task: BoxFuture<'static, ()>| tasks.spawn(ends_agent(name, task, stop.clone()));
+    start("finder of agents", Box::pin(finder.clone().run(questions, stop.clone())));
+    start("calls of registries", Box::pin(image_calls.wake(wakes.clone(), stop.clone())));
+    start("events of the engine", Box::pin(wake_on_engine_events(docker, wakes, engine_tx, stop.clone())));
     let mut followed = Vec::new();
     for (settings, source) in sources {
         let (view_tx, view) = watch::channel(RepositoryView::default());
@@ -469,7 +467,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         tasks: tasks.clone(),
         stop: stop.clone(),
     };
-    tasks.spawn(ends_agent("supervisor", supervisor.run(requests, recoveries), stop.clone()));
+    start("supervisor", Box::pin(supervisor.run(requests, recoveries)));
     handle.with_stop(stop.clone())
 }
 

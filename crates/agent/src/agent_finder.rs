@@ -61,8 +61,11 @@ impl<D: Docker> AgentFinder<D> {
             tokio::select! {
                 Some(agent) = questions.recv() => self.settle(&agent).await,
                 event = events.recv() => match event {
-                    Ok(EngineEvent::ClaimLost { .. }) => self.claim_own(OWN_CLAIM).await,
-                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    // The loss of a claim may be among those that were missed.
+                    Ok(EngineEvent::ClaimLost { .. }) | Err(RecvError::Lagged(_)) => {
+                        self.claim_own(OWN_CLAIM).await;
+                    }
+                    Ok(_) => {}
                     Err(RecvError::Closed) => return,
                 },
             }

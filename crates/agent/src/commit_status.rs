@@ -70,7 +70,8 @@ pub(crate) fn commit_status(facts: &StatusFacts<'_>) -> Option<(State, String)> 
         return Some((State::Failure, format!("not applied: {error}")));
     }
     if let Some(pin) = pin.filter(|pin| pin.commit != newest.id) {
-        return Some((State::Pending, format!("pinned to revision {}: {}", pin.revision, pin.reason)));
+        let reason = if pin.reason.is_empty() { String::new() } else { format!(": {}", pin.reason) };
+        return Some((State::Pending, format!("pinned to revision {}{reason}", pin.revision)));
     }
     if *health == HealthStatus::Suspended {
         return Some((State::Pending, "the application is suspended".to_owned()));

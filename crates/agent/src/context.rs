@@ -133,6 +133,19 @@ impl AppContext {
         self.services.mask.with_stacks(stacks)
     }
 
+    /// The stacks of all kept revisions. What runs may be of any of them.
+    pub(crate) fn kept_stacks(&self) -> Vec<Stack> {
+        self.store().stacks(self.name()).unwrap_or_else(|error| {
+            tracing::warn!(error = chain(&error), "could not read the revisions whose secrets are hidden");
+            Vec::new()
+        })
+    }
+
+    /// A mask that hides the secrets of this stack and of all kept revisions.
+    pub(crate) fn mask_with_kept(&self, stack: &Stack) -> Mask {
+        self.mask_of(self.kept_stacks().iter().chain([stack]))
+    }
+
     /// From now on, events and statuses hide what this mask hides.
     pub(crate) fn set_mask(&mut self, mask: Mask) {
         self.mask = mask;

@@ -32,7 +32,7 @@ pub(crate) async fn interrupts(task: impl Future<Output = ()>) -> bool {
 }
 
 /// Runs a task that the agent cannot work without. If it ends while the agent should run, `stop` is cancelled: the process ends with an
-/// error, and whatever supervises it starts it again. A deaf agent that seems to live is worse.
+/// error, and systemd or Docker starts it again. A deaf agent that seems to live is worse.
 pub(crate) async fn ends_agent(name: &'static str, task: impl Future<Output = ()>, stop: CancellationToken) {
     interrupts(task).await;
     if stop.is_cancelled() {

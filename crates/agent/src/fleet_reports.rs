@@ -252,7 +252,7 @@ impl FleetReporter {
                     tracing::warn!(to, error, "could not report to the fleet; trying again");
                 }
                 self.sender = None;
-                TargetStatus { error, blocked, ..before }
+                TargetStatus { error, blocked, signed: self.is_signed(), ..before }
             }
         };
         self.targets.update(self.index, |target| *target = after);

@@ -11,7 +11,7 @@ use std::{
 use futures_util::{StreamExt, stream};
 use tokio::{
     sync::{Notify, Semaphore},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
@@ -161,7 +161,8 @@ impl ContainerScans {
         now: Timestamp,
     ) -> Option<Timestamp> {
         let is_due = if let Some(last) = &self.last_attempt {
-            now >= last.began.after(last.pause)
+            // A clock that was set back must not keep scans away.
+            now < last.began || now >= last.began.after(last.pause)
         } else {
             let is_young = container.started.is_none_or(|started| now.since(started) < MIN_AGE);
             record.inside.contains_key(&container.id) || !is_young
@@ -199,8 +200,9 @@ impl<D: Docker> Scan<D> {
         let task = async move {
             let Ok(_slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
             let began = self.clock.now();
+            let start = Instant::now();
             let scanned = timeout(TIMEOUT, self.changed_files(began)).await;
-            let took = self.clock.now().since(began);
+            let took = start.elapsed();
             let files = match scanned {
                 Ok(Ok(files)) => Some(files),
                 Ok(Err(error)) => {

@@ -2,22 +2,26 @@
 //! so they are made once for each stack.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
 
-use driftless_model::{Mask, Stack, WorkloadName, WorkloadSpec};
+use driftless_model::{
+    FormerTemplate, Instance, Mask, Observed, SpecHash, Stack, Workload, WorkloadName, WorkloadSpec, label,
+};
 use driftless_plan::{canonical_yaml, pod_spec};
 
-use crate::context::AppContext;
+use crate::{context::AppContext, target_revision::TargetRevision};
 
 /// The mask of a target, and the masked parts of its workloads' specifications.
 pub(crate) struct MaskedTarget {
     stack: Arc<Stack>,
-    /// Whether the mask also hides the secrets of a fallback.
-    has_fallback: bool,
+    /// Whether the mask also hides the secrets of all kept revisions.
+    knows_kept: bool,
     mask: Mask,
     workloads: BTreeMap<WorkloadName, MaskedWorkload>,
+    /// The pod templates of older specifications that run, by workload and by the beginning of the hash.
+    former: BTreeMap<WorkloadName, BTreeMap<String, FormerTemplate>>,
 }
 
 /// The masked part of a workload's specification.
@@ -29,21 +33,29 @@ struct MaskedWorkload {
 }
 
 impl MaskedTarget {
-    /// The mask of a target. What is known of it is kept as long as its stack is the same one in memory and there is no
-    /// fallback: a stack is never changed, and each round reads its fallback again.
+    /// The mask of a target. It hides the secrets of all kept revisions once something else than the target runs, or will
+    /// while an image is missing. What is known of it is kept as long as its stack is the same one in memory: a stack is
+    /// never changed.
     pub(crate) fn of(
         before: Option<Self>,
         context: &AppContext,
-        stack: &Arc<Stack>,
-        fallback: Option<&Stack>,
+        target: &TargetRevision,
+        observed: &Observed,
+        has_fallback: bool,
     ) -> Self {
-        let is_same =
-            |known: &Self| Arc::ptr_eq(&known.stack, stack) && !known.has_fallback && fallback.is_none();
-        before.filter(is_same).unwrap_or_else(|| Self {
-            stack: Arc::clone(stack),
-            has_fallback: fallback.is_some(),
-            mask: context.mask_of([stack.as_ref()].into_iter().chain(fallback)),
-            workloads: BTreeMap::new(),
+        let stack = &target.stack;
+        let needs_kept = has_fallback || runs_something_else(target, observed);
+        let is_same = |known: &Self| Arc::ptr_eq(&known.stack, stack) && (known.knows_kept || !needs_kept);
+        before.filter(is_same).unwrap_or_else(|| {
+            let kept = if needs_kept { context.kept_stacks() } else { Vec::new() };
+            let mask = context.mask_of(kept.iter().chain([stack.as_ref()]));
+            Self {
+                former: former_templates(target, &kept, observed, &mask),
+                stack: Arc::clone(stack),
+                knows_kept: needs_kept,
+                mask,
+                workloads: BTreeMap::new(),
+            }
         })
     }
 
@@ -64,15 +76,58 @@ impl MaskedTarget {
         spec.pod = Arc::clone(&known.pod);
         spec.labels.clone_from(&known.labels);
         spec.selector.clone_from(&known.selector);
+        spec.former = self.former.get(name).cloned().unwrap_or_default();
     }
+}
+
+/// The pod templates of the kept revisions that instances of the target's workloads still run with.
+fn former_templates(
+    target: &TargetRevision,
+    kept: &[Stack],
+    observed: &Observed,
+    mask: &Mask,
+) -> BTreeMap<WorkloadName, BTreeMap<String, FormerTemplate>> {
+    let mut old: BTreeMap<&WorkloadName, BTreeSet<&SpecHash>> = BTreeMap::new();
+    for Instance { instance, spec, .. } in observed.instances.values() {
+        if target.hashes.specs.get(&instance.workload).is_some_and(|wanted| wanted != spec) {
+            old.entry(&instance.workload).or_default().insert(spec);
+        }
+    }
+    let mut all = BTreeMap::new();
+    for (name, specs) in old {
+        let Some(current) = target.stack.workloads.get(name) else { continue };
+        let template = |former: &Stack| {
+            let workload = former.workloads.get(name)?;
+            let spec = Some(workload.spec()).filter(|spec| specs.contains(spec))?;
+            // The names in the manifest are not stored.
+            let workload = Workload { manifest: current.manifest.clone(), ..workload.clone() };
+            let template = FormerTemplate {
+                labels: masked(&workload.container.labels, mask),
+                pod: pod_spec(former, &name.to_string(), &workload, mask).to_string().into(),
+            };
+            Some((spec.short().to_owned(), template))
+        };
+        all.insert(name.clone(), kept.iter().filter_map(template).collect());
+    }
+    all
+}
+
+fn masked(values: &BTreeMap<String, String>, mask: &Mask) -> BTreeMap<String, String> {
+    values.iter().map(|(name, value)| (name.clone(), mask.value(name, value))).collect()
+}
+
+/// Whether a container or service has another specification than the target gives it.
+fn runs_something_else(target: &TargetRevision, observed: &Observed) -> bool {
+    let wanted: BTreeSet<&str> = target.hashes.specs.values().map(|spec| spec.0.as_str()).collect();
+    let services = observed.swarm.iter().flat_map(|swarm| swarm.services.values());
+    let running = observed.containers().map(|it| Some(it.spec.0.as_str()));
+    let all = running.chain(services.map(|it| it.label(label::SPEC)));
+    all.into_iter().any(|spec| spec.is_none_or(|spec| !wanted.contains(spec)))
 }
 
 impl MaskedWorkload {
     fn new(stack: &Stack, mask: &Mask, name: &WorkloadName, spec: &WorkloadSpec) -> Self {
         let workload = stack.workloads.get(name);
-        let masked = |values: &BTreeMap<String, String>| {
-            values.iter().map(|(name, value)| (name.clone(), mask.value(name, value))).collect()
-        };
         Self {
             template: workload
                 .map(|workload| canonical_yaml(&workload.container, mask).into())
@@ -80,8 +135,8 @@ impl MaskedWorkload {
             pod: workload
                 .map(|workload| pod_spec(stack, &spec.object.name, workload, mask).to_string().into())
                 .unwrap_or_default(),
-            labels: masked(&spec.labels),
-            selector: masked(&spec.selector),
+            labels: masked(&spec.labels, mask),
+            selector: masked(&spec.selector, mask),
         }
     }
 }

@@ -15,7 +15,7 @@ use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
 use driftless_model::{
     Actor, AppName, Attempt, EngineKind, EventKind, Health, Mask, Observed, ObservedSwarm, Readiness, Record,
-    Stack, State, Timestamp, VerifiedImage, WorkloadName,
+    State, Timestamp, VerifiedImage, WorkloadName,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
@@ -287,7 +287,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return next;
         }
         let fallback = fallback(&self.context, &target, self.record.get());
-        let masked = self.hide_secrets(&target, fallback.as_ref());
+        let masked = self.hide_secrets(&target, &observed, fallback.is_some());
         let mask = masked.mask().clone();
         let agent = self.context.agent().clone();
         let planned = target.for_planner(fallback.as_ref(), &agent, &mask);
@@ -374,8 +374,13 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     }
 
     /// Hides the secrets of the target from now on.
-    fn hide_secrets(&mut self, target: &TargetRevision, fallback: Option<&Stack>) -> MaskedTarget {
-        let masked = MaskedTarget::of(self.masked.take(), &self.context, &target.stack, fallback);
+    fn hide_secrets(
+        &mut self,
+        target: &TargetRevision,
+        observed: &Observed,
+        has_fallback: bool,
+    ) -> MaskedTarget {
+        let masked = MaskedTarget::of(self.masked.take(), &self.context, target, observed, has_fallback);
         self.context.set_mask(masked.mask().clone());
         masked
     }
@@ -460,8 +465,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let sync = hooks::Sync { current: self.revisions.current(), target };
         let awaits_hooks = hooks::awaits_post_sync(self.record.get(), &sync);
         if plan.is_settled() && !awaits_hooks {
-            self.settle(target, planned, observed);
-            return false;
+            return self.settle(target, planned, observed);
         }
         if plan.is_waiting_for_adoption() {
             return false;
@@ -595,8 +599,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         (plan, now)
     }
 
-    /// Nothing is left to do: the revision is reached, and from now on each difference is drift.
-    fn settle(&mut self, target: &TargetRevision, planned: &Target<'_>, observed: &Observed) {
+    /// Nothing is left to do: the revision is reached, and from now on each difference is drift. True: the application was removed.
+    fn settle(&mut self, target: &TargetRevision, planned: &Target<'_>, observed: &Observed) -> bool {
         let record = self.record.get_mut();
         plan::note_settled(record, planned, observed);
         record.failures.clear();
@@ -605,6 +609,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             tracing::warn!(error = chain(&error), "could not remove the files of former containers");
         }
         self.revisions.reach(&self.context, &self.desired, target, observed, self.record.get_mut());
+        let is_removed = self.revisions.forget_removed(&self.context, &self.desired, target, observed);
+        if is_removed {
+            *self.record.get_mut() = Record::default();
+        }
+        is_removed
     }
 
     /// Performs the steps of a plan.

@@ -370,7 +370,7 @@ impl Revisions {
 
     /// Whether nothing of the application is in Git, on the engine or in the database, so that it can be forgotten.
     pub(crate) fn is_unknown(&self, desired: &Desired) -> bool {
-        desired.is_gone() && self.current.is_none() && self.loss.lost().is_none()
+        desired.may_be_removed() && self.current.is_none() && self.loss.lost().is_none()
     }
 
     /// The loss of state, until a user has confirmed it.
@@ -584,12 +584,27 @@ impl Revisions {
         if target.back_to.is_none() && !has_lost_health {
             record.failed = record.failed.take().filter(|failed| failed.stack != target.hash);
         }
+        outcome(self) != before && outcome(self) == Some(Outcome::Succeeded)
+    }
+
+    /// Whether an application that Git does not have any more is removed, and nothing of it is left on the engine. It is then
+    /// forgotten: if it comes back, it is a new one, with Jobs that have not run.
+    pub(crate) fn forget_removed(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        target: &TargetRevision,
+        observed: &Observed,
+    ) -> bool {
         let is_left = observed.containers().any(|container| container.agent == *context.agent())
             || has_services(context, observed);
-        if desired.may_be_removed() && target.stack.is_empty() && !is_left {
-            forget(context);
+        let is_removed = desired.may_be_removed() && target.stack.is_empty() && !is_left;
+        if target.policy.suspended || !is_removed {
+            return false;
         }
-        outcome(self) != before && outcome(self) == Some(Outcome::Succeeded)
+        forget(context);
+        self.forget_current();
+        true
     }
 
     /// Detects that the commit has failed: its rollout does not get on, or it lost its health soon after it was reached.

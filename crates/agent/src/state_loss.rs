@@ -28,7 +28,8 @@ impl StateLoss {
         match (&self.lost, &lost) {
             (None, Some(what)) => {
                 tracing::warn!(app = %name, what, "state was lost; no new commit is applied until `driftless recover`");
-                let message = format!("{}: {what}", loss_advice(name));
+                let has_revisions = context.store().current(name)?.is_some();
+                let message = format!("{}: {what}", loss_advice(name, has_revisions));
                 context.event(EventKind::Warning, "StateLost", name.as_str(), &message);
             }
             (Some(_), None) => {
@@ -72,9 +73,11 @@ impl StateLoss {
     }
 }
 
-/// The behaviour of an application after a loss of state, and how a user ends it.
-pub(crate) fn loss_advice(app: &AppName) -> String {
+/// The behaviour of an application after a loss of state, and how a user ends it. Without a revision there is nothing to roll
+/// back to.
+pub(crate) fn loss_advice(app: &AppName, has_revisions: bool) -> String {
+    let rollback = if has_revisions { format!("`driftless rollback {app}` or ") } else { String::new() };
     format!(
-        "pins and suspensions may be lost, so no new commit is applied: set them again with `driftless rollback {app}` or `driftless suspend {app}`, then run `driftless recover`"
+        "pins and suspensions may be lost, so no new commit is applied: set them again with {rollback}`driftless suspend {app}`, then run `driftless recover`"
     )
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use driftless_model::{
     ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, FailedCommit, Finding, HealthStatus,
-    ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, Record, StatusCondition, SyncStatus,
-    Timestamp, WaitStatus,
+    ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus, Record, StatusCondition,
+    SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::{Plan, followed_images, image_update_status};
 
@@ -93,7 +93,7 @@ impl StatusInputs<'_> {
             .status_error()
             .map(|error| Statement::new(ConditionStatus::False, "Refused", error.to_owned()));
         let lost = self.revisions.lost().map(|what| {
-            let message = format!("{}: {what}", loss_advice(self.context.name()));
+            let message = format!("{}: {what}", self.loss_advice());
             Statement::new(ConditionStatus::True, "RecoverRequired", message)
         });
         let other_owner =
@@ -167,6 +167,10 @@ impl StatusInputs<'_> {
         let held = self.revisions.held()?;
         let sentence = held.sentence(self.context.name());
         Some(Statement::new(ConditionStatus::False, held.reason(), sentence))
+    }
+
+    fn loss_advice(&self) -> String {
+        loss_advice(self.context.name(), self.revisions.current().is_some())
     }
 
     fn failure_note(&self, failed: &FailedCommit) -> String {
@@ -263,9 +267,7 @@ impl StatusInputs<'_> {
     /// Adds to the planner's view what it does not know of Git and of the database.
     fn overrule_by_git(&self, target: &TargetRevision, status: &mut ApplicationStatus) {
         if let Some(pin) = &status.pin {
-            let behind = pin.behind.map(|commits| format!(", {commits} behind")).unwrap_or_default();
-            let note = format!("pinned to revision {}{behind}: {}", pin.revision, pin.reason);
-            status.message = join(&note, &status.message);
+            status.message = join(&pin_note(pin), &status.message);
         }
         let is_followed = status.pin.is_none() && !target.is_leaving;
         if let Some(failed) = self.record.failed.as_ref().filter(|_| is_followed) {
@@ -293,7 +295,7 @@ impl StatusInputs<'_> {
             if newest.is_some_and(|hashes| hashes.stack != target.hash) {
                 status.sync = status.sync.max(SyncStatus::OutOfSync);
             }
-            status.message = join(&loss_advice(self.context.name()), &status.message);
+            status.message = join(&self.loss_advice(), &status.message);
         }
         if let Some(rejected) = self.desired.rejected() {
             status.sync = SyncStatus::OutOfSync;
@@ -323,6 +325,33 @@ impl StatusInputs<'_> {
                 join(&status.message, &format!("the last good commit is kept: {}", error.message));
         }
     }
+}
+
+/// Conditions that keep the newest commit from being applied, with the status that does.
+const KEPT_BACK: &[(&str, ConditionStatus)] = &[
+    ("Rendered", ConditionStatus::False),
+    ("OwnedByAnotherAgent", ConditionStatus::True),
+    ("InGit", ConditionStatus::False),
+    ("StateLost", ConditionStatus::True),
+    ("Trusted", ConditionStatus::False),
+    ("CommitFailed", ConditionStatus::True),
+    ("SyncAllowed", ConditionStatus::False),
+];
+
+/// Why an application is kept at something else than the newest commit, as its status says.
+pub(crate) fn why_not_newest(status: &ApplicationStatus) -> Vec<String> {
+    let pin = status.pin.as_ref().map(pin_note);
+    let keeps_back =
+        |it: &&StatusCondition| KEPT_BACK.iter().any(|(kind, is)| it.kind == *kind && it.status == *is);
+    let conditions = status.conditions.iter().filter(keeps_back).map(|it| it.message.clone());
+    pin.into_iter().chain(conditions).collect()
+}
+
+fn pin_note(pin: &PinStatus) -> String {
+    let PinStatus { revision, behind, reason, .. } = pin;
+    let behind = behind.map(|commits| format!(", {commits} behind")).unwrap_or_default();
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    format!("pinned to revision {revision}{behind}{reason}")
 }
 
 /// Hides secrets in the sentences of a status: an error of the engine may quote a command.

@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use driftless_docker::{Docker, EngineEvent};
 use driftless_model::AppName;
 
+use crate::probe::Changed;
+
 /// The interval of full passes: every application makes a round, whether or not something happened.
 const FULL_PASS: Duration = Duration::from_mins(5);
 
@@ -51,6 +53,14 @@ impl<K: Ord + Clone> Wakes<K> {
     }
 }
 
+impl Wakes {
+    /// Wakes an application of which there is news.
+    pub(crate) fn waker(&self) -> Changed {
+        let wakes = self.clone();
+        Arc::new(move |app| wakes.wake(app))
+    }
+}
+
 /// Turns engine events into wakes, until stopped. `engine` gets whether the engine answers, or why not.
 pub(crate) async fn wake_on_engine_events<D: Docker>(
     docker: Arc<D>,
@@ -67,7 +77,12 @@ pub(crate) async fn wake_on_engine_events<D: Docker>(
             _ = full_pass.tick() => wakes.wake_all(),
             event = events.recv() => match event {
                 Ok(EngineEvent::ObjectChanged { app: Some(app), .. }) => wakes.wake(&app),
-                Ok(EngineEvent::ObjectChanged { app: None, .. }) | Err(RecvError::Lagged(_)) => wakes.wake_all(),
+                Ok(EngineEvent::ObjectChanged { app: None, .. }) => wakes.wake_all(),
+                // They may have said that the engine answers again, as the first one of a new receiver does.
+                Err(RecvError::Lagged(_)) => {
+                    events = docker.events();
+                    wakes.wake_all();
+                }
                 Ok(EngineEvent::ClaimLost { .. }) => {}
                 Ok(EngineEvent::Connected) => {
                     drop(engine.send_replace(Ok(())));

@@ -454,9 +454,29 @@ impl Check<'_> {
                 "name a file that holds a secret token in `tokenFile`, or listen on 127.0.0.1".to_owned(),
             );
         }
+        self.unique_addresses(settings);
         self.unique_repositories(settings);
         self.unique_applications(settings);
         self.unique_webhooks(settings);
+    }
+
+    /// One listener has an address. With port 0 the kernel chooses another one for each.
+    fn unique_addresses(&mut self, settings: &Settings) {
+        let all = [
+            ("listen", Some(settings.listen)),
+            ("webhooks.listen", settings.webhooks.listen),
+            ("metrics.listen", settings.metrics.listen),
+        ];
+        let mut first = BTreeMap::new();
+        for (key, address) in all {
+            let Some(address) = address.filter(|address| address.port() != 0) else { continue };
+            if let Some(other) = first.get(&address) {
+                let message = format!("`{other}` has the address {address} already");
+                self.error(key, message).help = Some("choose another port".to_owned());
+            } else {
+                first.insert(address, key);
+            }
+        }
     }
 
     fn unique_repositories(&mut self, settings: &Settings) {

@@ -226,7 +226,10 @@ impl AgentClaims {
             let Some((agent, standing)) = self.numbers.refused(&name) else { continue };
             match self.remove_claim(&name).await {
                 Ok(true) => {
-                    warn!(%agent, "another agent with this id was started on this engine and is refused");
+                    warn!(
+                        %agent,
+                        "another agent on this engine asked for this id and was refused: it has found containers with it, or it runs with a copy of the state directory"
+                    );
                 }
                 // Its time was over before this answer: it may hold the id as well.
                 Ok(false) if standing == Standing::Held => {

@@ -3,7 +3,7 @@
 //! Manifests are read only to recognise their format; rendering reads them again. Kustomizations are read completely,
 //! because a base that an overlay uses is not an application.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_files::{AppSpec, Bounded, Entry, Files, paths};
 use driftless_kubernetes::{self as kubernetes, kustomize};
@@ -22,6 +22,12 @@ const SETTINGS_FILE: &str = "driftless.yaml";
 
 /// The search depth below the given path, in folders.
 const DEEPEST: usize = 2;
+
+/// Kustomizations are looked for so many folders deeper: they are no applications, but their bases are none either.
+const DEEPER: usize = 2;
+
+/// The most kustomizations below the search depth that are reported.
+const MOST_DEEPER: usize = 5;
 
 /// The most files and folders that the search may list.
 const MOST_ENTRIES: usize = 200_000;
@@ -89,7 +95,7 @@ pub fn discover_for(
             empty_folder = Some(top);
         } else {
             search.below(&top, DEEPEST);
-            search.leave_out_bases();
+            search.leave_out_bases_below(&top);
             if search.found.is_empty() && search.findings.is_empty() {
                 search.report(&top, NO_APPLICATION);
                 empty_folder = Some(top);
@@ -202,8 +208,13 @@ impl Search<'_> {
             };
         }
         let mut kubernetes: Vec<String> = kustomization.into_iter().collect();
+        let mut json = Vec::new();
         for (name, entry) in entries {
-            let is_yaml = matches!(name.rsplit_once('.'), Some((_, "yaml" | "yml")));
+            let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+            let is_yaml = matches!(extension, "yaml" | "yml");
+            if extension == "json" && matches!(entry, Entry::File { .. }) {
+                json.push(join(folder, name));
+            }
             let is_ours = compose.is_some_and(|it| name == it || is_override(name))
                 || COMPOSE_FILES.contains(&name.as_str());
             if !is_yaml
@@ -229,6 +240,12 @@ impl Search<'_> {
             if kubernetes.is_empty() {
                 return FolderContent::Nothing;
             }
+            // As `kubectl apply -f FOLDER` reads them.
+            let is_manifest = |path: &String| {
+                self.documents(path).is_some_and(|documents| kubernetes::is_kubernetes(&documents))
+            };
+            kubernetes.extend(json.into_iter().filter(is_manifest));
+            kubernetes.sort();
             return FolderContent::Application(Format::Kubernetes, kubernetes, Vec::new());
         };
         let compose_path = join(folder, compose);
@@ -245,6 +262,64 @@ impl Search<'_> {
         let more = more.filter(|name| is_file(name)).map(|name| join(folder, &name));
         files.extend(more.filter(|path| !files.contains(path)).collect::<Vec<_>>());
         FolderContent::Application(Format::Compose, files, findings)
+    }
+
+    /// Removes the bases, also those of kustomizations that lie too deep to be applications. These are reported then, and if there
+    /// is no application otherwise, because somebody expects to see them.
+    fn leave_out_bases_below(&mut self, top: &str) {
+        let (all, findings) = (self.found.clone(), self.findings.clone());
+        self.leave_out_bases();
+        let is_kustomized = |it: &AppSpec| it.files.iter().any(|it| kustomize::is_kustomization(it));
+        if !self.found.is_empty() && !self.found.iter().any(is_kustomized) {
+            return;
+        }
+        let mut deeper = Vec::new();
+        self.find_deeper(top, 0, &mut deeper);
+        if deeper.is_empty() {
+            return;
+        }
+        let paths: BTreeSet<String> = deeper.iter().map(|it| it.path.clone()).collect();
+        let alone = std::mem::replace(&mut self.found, [all, deeper].concat());
+        let findings_alone = std::mem::replace(&mut self.findings, findings);
+        self.leave_out_bases();
+        let (deeper, kept): (Vec<AppSpec>, Vec<AppSpec>) =
+            std::mem::take(&mut self.found).into_iter().partition(|it| paths.contains(&it.path));
+        if kept.len() == alone.len() && !alone.is_empty() {
+            (self.found, self.findings) = (alone, findings_alone);
+            return;
+        }
+        self.found = kept;
+        for app in deeper.iter().take(MOST_DEEPER) {
+            let message = format!(
+                "has a kustomization, but lies more than {DEEPEST} folders below the path, so it is not read"
+            );
+            let help = "name it in `applications`, or set `path` to a folder that is nearer to it";
+            self.findings.push(error(&app.path, &message).help(help));
+        }
+    }
+
+    /// Kustomizations of folders below the search depth.
+    fn find_deeper(&self, folder: &str, depth: usize, deeper: &mut Vec<AppSpec>) {
+        let is_application = |folder: &str| self.found.iter().any(|it| it.path == folder);
+        let Ok(Some(entries)) = self.folder(folder) else { return };
+        let is_file =
+            |name: &str| entries.iter().any(|(it, entry)| it == name && matches!(entry, Entry::File { .. }));
+        let kustomization = kustomize::FILES.iter().find(|it| is_file(it)).map(|it| join(folder, it));
+        if let Some(path) = kustomization.filter(|_| depth > DEEPEST) {
+            deeper.extend(self.spec(
+                folder,
+                Format::Kubernetes,
+                vec![path],
+                Vec::new(),
+                &Configured::default(),
+            ));
+        } else if depth < DEEPEST + DEEPER && !is_application(folder) {
+            for (name, _) in entries.iter().filter(|(_, entry)| *entry == Entry::Folder) {
+                if !name.starts_with('.') {
+                    self.find_deeper(&join(folder, name), depth + 1, deeper);
+                }
+            }
+        }
     }
 
     /// Removes applications that a kustomization of another application uses.

@@ -181,7 +181,10 @@ impl Claimant<'_> {
             return Finding::error(location, path, message);
         }
         let location = Location::file(self.stack.manifests.first().map_or("", String::as_str));
-        Finding::error(location, "name", message).help("give one of them another `name:`")
+        let app = &holder.stack.app;
+        Finding::error(location, "name", message).help(format!(
+            "if {app} has left Git, `driftless remove {app}` frees the name; another `name:` begins with empty volumes"
+        ))
     }
 }
 

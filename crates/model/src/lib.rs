@@ -201,9 +201,9 @@ pub use stack_hashes::StackHashes;
 pub use stateful_set::{Member, Update};
 pub use status::{
     Answered, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, CronStatus,
-    Drift, DriftAction, ExitStatus, HealthStatus, InstanceStatus, JobStatus, Operation, OperationPhase,
-    PartSpec, PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition, SyncStatus,
-    TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
+    Drift, DriftAction, ExitStatus, FormerTemplate, HealthStatus, InstanceStatus, JobStatus, Operation,
+    OperationPhase, PartSpec, PartStatus, PinStatus, RepositoryStatus, ResourceStatus, StatusCondition,
+    SyncStatus, TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
 };
 pub use swarm::{
     AppliedRevision, EngineKind, LARGEST_SWARM_FILE, LONGEST_SWARM_NAME, ObservedService, ObservedSwarm,

@@ -116,15 +116,19 @@ impl Kind {
         if group.is_empty() { name } else { format!("{name}.{group}") }
     }
 
-    /// Reads any name of a kind: `deployments`, `deployment`, `deploy`, `Deployment`, `deployments.apps`.
+    /// Reads any name of a kind: `deployments`, `deployment`, `deploy`, `Deployment`, each also with its group:
+    /// `deployments.apps`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
+        let (name, asked) = match text.split_once('.') {
+            Some((name, group)) => (name, Some(group)),
+            None => (text.as_str(), None),
+        };
         Self::ALL.into_iter().find(|kind| {
-            let Names { plural, short, .. } = kind.names();
-            text == plural
-                || text == kind.as_str().to_ascii_lowercase()
-                || short.contains(&text.as_str())
-                || (text.contains('.') && (text == kind.qualified() || text == kind.qualified_plural()))
+            let Names { plural, short, group, .. } = kind.names();
+            let is_named =
+                name == plural || name == kind.as_str().to_ascii_lowercase() || short.contains(&name);
+            is_named && asked.is_none_or(|asked| !group.is_empty() && asked == group)
         })
     }
 

@@ -345,6 +345,18 @@ pub struct WorkloadSpec {
     /// The name of a pod's only container.
     #[serde(skip_serializing_if = "is_default")]
     pub container: Option<String>,
+    /// The pod templates of instances that run with an older specification, by the beginning of its hash.
+    #[serde(skip_serializing_if = "is_default")]
+    pub former: BTreeMap<String, FormerTemplate>,
+}
+
+/// The pod template of an older specification, as far as its revision is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FormerTemplate {
+    pub labels: BTreeMap<String, String>,
+    /// As [`WorkloadSpec::pod`].
+    pub pod: Arc<str>,
 }
 
 /// An instance that is wanted and has no container yet.

@@ -67,6 +67,14 @@ pub fn output(lines: &str, mask: &Mask) -> String {
     if cut == 0 { text } else { format!("…{}", text.chars().skip(cut).collect::<String>()) }
 }
 
+/// The code of a run that did not end by itself: the agent stops it, because a probe has failed for good.
+pub(crate) const DEAD: i64 = -1;
+
+/// The way in which a container ended.
+pub(crate) fn ended(code: i64) -> String {
+    if code == DEAD { "failed its probe".to_owned() } else { format!("exited with code {code}") }
+}
+
 /// Why a container ended, as far as the engine, a probe and its output tell.
 pub(crate) fn crash_reason(error: &str, output: Option<&String>) -> String {
     match (error, output) {

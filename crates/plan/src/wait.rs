@@ -11,7 +11,7 @@ use driftless_model::{
 };
 
 use crate::facts::canary::CurrentStep;
-use crate::text::{one_line, time_of_day};
+use crate::text::{ended, one_line, time_of_day};
 
 /// Something that is not done in this round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -270,7 +270,7 @@ impl Wait {
         until: Timestamp,
     ) -> Self {
         let object = WaitObject::Instance(instance.clone());
-        let sentence = format!("exited with code {code}{}", colon(why));
+        let sentence = format!("{}{}", ended(code), colon(why));
         Self::new(object, WaitReason::CrashLoopBackOff, sentence).retry(attempt, until)
     }
 

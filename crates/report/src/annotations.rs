@@ -16,7 +16,7 @@ pub fn annotations(report: &Report) -> String {
         errors.push(("", 0, "driftless".to_owned(), text::one_line(error)));
     }
     for error in &report.known_errors {
-        notices.push(("", 0, KNOWN.to_owned(), text::one_line(error)));
+        notices.push(("", 0, text::whose(error).to_owned(), text::one_line(error)));
     }
     for app in &report.apps {
         for error in app.error.iter().flat_map(|error| error.lines()) {

@@ -112,7 +112,7 @@ fn failed(element: &str, kind: &str, message: &str, text: &str) -> String {
 
 /// An error that the base has too.
 fn known(error: &str) -> String {
-    let message = format!("the base has this error too: {}", text::one_line(error));
+    let message = format!("{}: {}", text::whose(error), text::one_line(error));
     format!("      <skipped message=\"{}\"/>\n", escaped(&message))
 }
 

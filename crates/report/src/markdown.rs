@@ -99,7 +99,7 @@ fn head(report: &Report) -> String {
         let _ = writeln!(out, "**Error**: {}\n", escaped(&text::one_line(error)));
     }
     for error in &report.known_errors {
-        let _ = writeln!(out, "Error that the base has too: {}\n", escaped(&text::one_line(error)));
+        let _ = writeln!(out, "{}: {}\n", text::whose(error), escaped(&text::one_line(error)));
     }
     out
 }

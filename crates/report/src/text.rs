@@ -11,7 +11,7 @@ pub fn text(report: &Report) -> String {
         line(&mut out, format_args!("error: {error}"));
     }
     for error in &report.known_errors {
-        line(&mut out, format_args!("the base has this error too: {error}"));
+        line(&mut out, format_args!("{}: {error}", whose(error)));
     }
     for app in report.apps.iter().filter(|it| is_listed(it)) {
         application(&mut out, app, report.kind);
@@ -35,7 +35,7 @@ pub fn diff(report: &Report) -> String {
         line(&mut out, format_args!("# error: {}", one_line(error)));
     }
     for error in &report.known_errors {
-        line(&mut out, format_args!("# the base has this error too: {}", one_line(error)));
+        line(&mut out, format_args!("# {}: {}", whose(error), one_line(error)));
     }
     for app in &report.apps {
         if let Some(error) = &app.error {
@@ -97,7 +97,7 @@ pub fn headline(report: &Report) -> String {
     let known = summary.apps_with_known_errors + report.known_errors.len();
     if known > 0 {
         let noun = if known == 1 { "error" } else { "errors" };
-        let _ = write!(out, "; {known} {noun} that the base has too");
+        let _ = write!(out, "; {known} {noun} of the base");
     }
     out
 }
@@ -219,6 +219,11 @@ fn aside(item: &Item) -> String {
 
 pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether an error of the base is one of the head as well. It says so itself.
+pub(super) fn whose(known: &str) -> &'static str {
+    if known.starts_with("base: ") { "only the base has this error" } else { "the base has this error too" }
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {

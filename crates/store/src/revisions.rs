@@ -91,6 +91,15 @@ impl Store {
         })
     }
 
+    /// The stacks of all kept revisions of an application, each once. Those that were encrypted with a key that is lost are
+    /// left out.
+    pub fn stacks(&self, app: &AppName) -> Result<Vec<Stack>, Error> {
+        let mut seen = BTreeSet::new();
+        let revisions = self.revisions(app)?.into_iter();
+        let new = revisions.filter(|revision| seen.insert(revision.stack.clone()));
+        new.filter_map(|revision| self.stack(app, revision.number).transpose()).collect()
+    }
+
     /// Replaces the stored copy of a stack, which was encrypted with a key that is lost.
     pub fn store_stack_again(&self, stack: &Stack) -> Result<(), Error> {
         let hash = StackHash::of(stack);

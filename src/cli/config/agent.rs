@@ -9,7 +9,7 @@ use crate::cli::{
     error::Error as CliError,
     findings::render_findings,
     output::{self, print},
-    run::{check_access, read_config, unreadable_files},
+    run::{check_access, check_certificates, read_config, unreadable_files},
 };
 
 /// The reference of all keys.
@@ -46,6 +46,7 @@ pub(super) fn check(args: &CheckArgs, context: &Context<'_>) -> Result<Verdict, 
     let found = read_config(&args.file).and_then(|settings| {
         if !args.syntax {
             check_access(&settings, context.environment)?;
+            check_certificates(&settings)?;
             driftless_agent::Agent::check(&settings, context.environment).map_err(Error::Use)?;
         }
         Ok(settings)

@@ -9,6 +9,7 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     sys::{
         statfs::{FsType, TMPFS_MAGIC, statfs},
         statvfs::statvfs,
@@ -52,23 +53,31 @@ fn state_directory(path: &Path) -> Check {
     let shown = path.display();
     let Ok(metadata) = fs::metadata(path) else {
         let parent = existing_parent(path);
-        return if may_write(&parent) {
-            Check::ok(name, format!("{shown} will be created"))
-        } else {
-            let help = format!("run as root, or create {shown} for the agent's user with mode 0700");
-            Check::fail(
-                name,
-                format!("{shown} is missing and cannot be created in {}", parent.display()),
-                help,
-            )
+        let Err(error) = access(&parent, AccessFlags::W_OK | AccessFlags::X_OK) else {
+            return Check::ok(name, format!("{shown} will be created"));
         };
+        let help = match error {
+            Errno::EROFS => {
+                "mount the file system writable, or choose another folder with --state-dir".to_owned()
+            }
+            _ => format!("run as root, or create {shown} for the agent's user with mode 0700"),
+        };
+        let parent = parent.display();
+        return Check::fail(
+            name,
+            format!("{shown} is missing and cannot be created in {parent}: {}", error.desc()),
+            help,
+        );
     };
     if !metadata.is_dir() {
         return Check::fail(name, format!("{shown} is no folder"), "choose another one with --state-dir");
     }
-    if !may_write(path) {
-        let help = "run as the agent's user, or give this user the folder";
-        return Check::fail(name, format!("{shown} cannot be written"), help);
+    if let Err(error) = access(path, AccessFlags::W_OK | AccessFlags::X_OK) {
+        let help = match error {
+            Errno::EROFS => "mount the file system writable, or choose another folder with --state-dir",
+            _ => "run as the agent's user, or give this user the folder",
+        };
+        return Check::fail(name, format!("{shown} cannot be written: {}", error.desc()), help);
     }
     if metadata.permissions().mode() & 0o077 != 0 {
         let help = format!("chmod 0700 {shown}; the agent does so itself if the folder is empty or its own");

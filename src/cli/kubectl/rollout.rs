@@ -203,13 +203,18 @@ fn sentence(kind: Kind, it: &Value) -> Progress {
                 (number("/status/updatedReplicas"), number("/status/availableReplicas"));
             let waiting = format!("Waiting for deployment \"{name}\" rollout to finish:");
             let conditions = it.pointer("/status/conditions").and_then(Value::as_array);
-            let is_late = conditions.is_some_and(|all| {
-                all.iter().any(|it| it["type"] == "Progressing" && it["reason"] == "ProgressDeadlineExceeded")
-            });
+            let stopped = conditions
+                .and_then(|all| all.iter().find(|it| it["type"] == "Progressing" && it["status"] == "False"));
             if is_unseen {
                 Progress::UnderWay("Waiting for deployment spec update to be observed...".to_owned())
-            } else if is_late {
-                Progress::Failed(format!("deployment \"{name}\" exceeded its progress deadline"))
+            } else if let Some(stopped) = stopped {
+                let why = stopped["message"].as_str().unwrap_or_default();
+                Progress::Failed(match stopped["reason"].as_str() {
+                    Some("ProgressDeadlineExceeded") => {
+                        format!("deployment \"{name}\" exceeded its progress deadline")
+                    }
+                    _ => format!("the rollout of deployment \"{name}\" is stopped: {why}"),
+                })
             } else if updated < wanted {
                 let text = format!("{waiting} {updated} out of {wanted} new replicas have been updated...");
                 Progress::UnderWay(text)
@@ -329,12 +334,17 @@ mod tests {
     #[test]
     fn rollout_status_uses_the_sentences_of_kubectl() {
         let deployment = |generation: u64, all: u64, updated: u64, available: u64, reason: &str| {
+            let is_stopped = matches!(reason, "ProgressDeadlineExceeded" | "CommitFailed");
+            let progressing = json!({
+                "type": "Progressing", "reason": reason, "message": "web made no progress",
+                "status": if is_stopped { "False" } else { "True" },
+            });
             let item = json!({
                 "metadata": { "name": "web", "generation": generation },
                 "spec": { "replicas": 3 },
                 "status": {
                     "observedGeneration": 1, "replicas": all, "updatedReplicas": updated, "availableReplicas": available,
-                    "conditions": [{ "type": "Progressing", "reason": reason }],
+                    "conditions": [progressing],
                 },
             });
             said(Kind::Deployment, &item)
@@ -348,6 +358,10 @@ mod tests {
             (
                 deployment(1, 3, 1, 2, "ProgressDeadlineExceeded"),
                 "error: deployment \"web\" exceeded its progress deadline".to_owned(),
+            ),
+            (
+                deployment(1, 4, 1, 3, "CommitFailed"),
+                "error: the rollout of deployment \"web\" is stopped: web made no progress".to_owned(),
             ),
             (
                 deployment(1, 3, 3, 3, "NewReplicaSetAvailable"),

@@ -9,7 +9,7 @@ use std::{
 use super::{error::Error, options::GitArgs};
 use crate::{cli::Context, cli::Error as CliError, cli::hosts::discover_for_host, cli::sops_keys::decrypted};
 use driftless_config::{Reference, Secret, Settings};
-use driftless_files::{AppSpec, Files, Reads, Recorder, Rendered};
+use driftless_files::{AppSpec, Entry, Files, Reads, Recorder, Rendered};
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
 use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
@@ -149,6 +149,8 @@ pub(in crate::cli) struct Rendering {
     pub(in crate::cli) applications: Vec<RenderedApp>,
     /// Errors that concern no single application.
     pub(in crate::cli) errors: Vec<Finding>,
+    /// The folder of the applications, if it is not there. It may be new, or removed with the last application.
+    pub(in crate::cli) missing_folder: Option<Finding>,
 }
 
 /// One rendered application. Two commits share equal ones.
@@ -174,7 +176,13 @@ pub(in crate::cli) fn render(
     let found = discover_for_host(files, folder, (name, host), &[]).discovery;
     let Discovery { apps, findings, empty_folder } = found;
     let is_empty = apps.is_empty() && empty_folder.is_some();
-    let errors = findings.into_iter().filter(|finding| finding.is_error() && !is_empty).collect();
+    let is_missing =
+        is_empty && !folder.is_empty() && !matches!(files.entry(folder), Ok(Some(Entry::Folder)));
+    let (missing_folder, errors) = match findings.into_iter().filter(Finding::is_error) {
+        mut findings if is_missing => (findings.next(), Vec::new()),
+        _ if is_empty => (None, Vec::new()),
+        findings => (None, findings.collect()),
+    };
     let before: BTreeMap<&AppName, &RenderedApp> =
         before.applications.iter().map(|it| (&it.spec.name, it)).collect();
     let one = |mut spec: AppSpec| {
@@ -189,7 +197,7 @@ pub(in crate::cli) fn render(
     if let Some(policy) = policy {
         forbid_foreign_objects(files, policy, &mut applications);
     }
-    Rendering { applications, errors }
+    Rendering { applications, errors, missing_folder }
 }
 
 /// Makes it an error that an application uses networks or volumes of another one, where the policy forbids that.

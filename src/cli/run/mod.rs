@@ -42,6 +42,7 @@ pub(super) use settings::{
 use settings::{default_config, settings};
 use socket::OpenSocket;
 use tls::Certificates;
+pub(super) use tls::check_certificates;
 use watched_files::WatchedFiles;
 
 /// The hostname of a container is its id, which another container will not have.

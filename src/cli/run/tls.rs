@@ -7,6 +7,7 @@ use driftless_web::{Listener, ListenerTls, is_key_exposed};
 use tokio::net::TcpListener;
 
 use super::{error::Error, watched_files::WatchedFiles};
+use crate::cli::error::Error as CliError;
 
 /// The certificates of all listeners.
 pub(super) struct Certificates {
@@ -46,6 +47,15 @@ impl Certificates {
             () = metrics.files.changed() => metrics,
         }
     }
+}
+
+/// Reads the certificates of all listeners once.
+///
+/// # Errors
+///
+/// If one of them cannot be used.
+pub(in crate::cli) fn check_certificates(settings: &Settings) -> Result<(), CliError> {
+    Ok(Certificates::load(settings).map(drop)?)
 }
 
 impl Certificate {

@@ -79,7 +79,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let mut record = self.record.get().clone();
         let (record, agent) = (&mut record, self.context.agent());
         plan::merge_adopted(&mut observed, record, agent);
-        let mask = self.context.mask_of([stack.as_ref()]);
+        let mask = self.context.mask_with_kept(stack);
         let hashes = &StackHashes::of(stack);
         let fitted = plan::with_global_tasks(stack, &observed);
         let stack = fitted.as_ref().unwrap_or(stack);

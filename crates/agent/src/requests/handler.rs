@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use driftless_model::{Actor, AppName, EventKind, Mask, Record, Stack};
+use driftless_model::{Actor, AppName, EventKind, Record};
 
 use crate::{
     context::AppContext, desired::Desired, mounts::Mounts, observe::Observer, publish::Publisher,
@@ -52,16 +52,15 @@ impl<D, S> RequestHandler<'_, D, S> {
         }
         if target.policy.suspended {
             let name = self.context.name();
-            return Err(RequestError::Refused(format!(
-                "{name} is suspended, so nothing is changed; `driftless resume {name}` ends that"
-            )));
+            return Err(RequestError::Refused(if self.desired.rendered().policy.suspended {
+                format!(
+                    "{name} is suspended by its settings, so nothing is changed: set `suspend: false` there"
+                )
+            } else {
+                format!("{name} is suspended, so nothing is changed; `driftless resume {name}` ends that")
+            }));
         }
         Ok(target)
-    }
-
-    /// A mask for the stacks of a target.
-    pub(super) fn mask_of(&self, target: &TargetRevision, fallback: Option<&Stack>) -> Mask {
-        self.context.mask_of([target.stack.as_ref()].into_iter().chain(fallback))
     }
 
     /// Stores a changed record. What the rounds then change is no drift.

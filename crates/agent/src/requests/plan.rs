@@ -16,6 +16,7 @@ use crate::{
     random::random_key,
     request::{DryRun, RequestError, Supposed},
     revisions::{fallback, policy_now, read_revision},
+    status::why_not_newest,
     swarm,
     target_revision::TargetRevision,
 };
@@ -25,7 +26,10 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     pub(super) async fn plan(&mut self) -> Result<DryRun, RequestError> {
         let target = self.target()?;
         let record = self.record.get().clone();
-        self.plan_of(target, &record).await
+        let mut planned = self.plan_of(target, &record).await?;
+        let mut waits = why_not_newest(self.publisher.status());
+        waits.append(&mut planned.waits);
+        Ok(DryRun { waits, ..planned })
     }
 
     /// The same, as if a request had been accepted. It changes nothing.
@@ -60,7 +64,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         swarm::complete(&mut target, &mut observed, &mut record, self.context.agent(), now);
         let record = &record;
         let fallback = fallback(self.context, &target, record);
-        let mask = self.mask_of(&target, fallback.as_ref());
+        let mask = self.context.mask_with_kept(&target.stack);
         let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
         Ok(DryRun { suspended, ..dry_run(&planned, &observed, record, self.context.clock()) })
     }

@@ -174,12 +174,22 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 format!("{name} is neither pinned nor suspended, and no commit of it failed; it follows Git")
             }));
         }
+        let (pin, was_suspended) = (self.context.store().pin(name)?, self.context.store().suspended(name)?);
         self.context.store().clear_pin(name)?;
         self.context.store().set_suspended(name, Suspension::Active)?;
-        self.revisions.note_resume(self.actor);
-        if let Some(failed) = failed {
-            self.release_failed(&failed).await?;
+        if let Some(failed) = failed
+            && let Err(error) = self.release_failed(&failed).await
+        {
+            // A request that fails changes nothing.
+            if let Some(pin) = pin {
+                self.context.store().set_pin(name, &pin)?;
+            }
+            if was_suspended {
+                self.context.store().set_suspended(name, Suspension::Suspended)?;
+            }
+            return Err(error);
         }
+        self.revisions.note_resume(self.actor);
         self.event("Resumed", self.context.name().as_str(), "following Git again");
         Ok(Answer::Accepted)
     }

@@ -41,6 +41,14 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             return self.restart_service(&target, name).await;
         }
         self.refuse_if_paused(&found, name, "restart")?;
+        if let Some(failed) = self.record.get().failed.as_ref().filter(|it| it.back_to.is_none()) {
+            let app = self.context.name();
+            return Err(RequestError::Refused(format!(
+                "the rollouts of {app} are paused, because {} failed: {}; fix it in Git, or `driftless sync {app} --retry` tries it again",
+                failed.commit.short(),
+                failed.reason
+            )));
+        }
         let workloads = workloads_of(&target.stack, name);
         let mut instances = self.replaceable(&target).await?;
         instances.retain(|replaceable| workloads.contains(&replaceable.instance.workload));

@@ -156,6 +156,10 @@ impl Hooks {
         match self.exec.run_with(id, options, limit).await {
             Ok((0, _)) => Ok(()),
             Ok((code, output)) => {
+                // The end of a pre_stop hook is logged here, where nobody knows the secrets of the application.
+                if kind == "pre_stop" {
+                    return Err(format!("its {kind} command ended with code {code}"));
+                }
                 let start = output.char_indices().rev().nth(SHOWN_OUTPUT).map_or(0, |(at, _)| at);
                 let output = output.get(start..).unwrap_or_default().split_whitespace();
                 let output = output.collect::<Vec<_>>().join(" ");

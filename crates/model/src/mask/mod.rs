@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, fmt, ops::Range};
 use sha2::{Digest, Sha256};
 
 use self::{
-    names::{Telling, is_no_secret, is_path, telling},
+    names::{MARK, Telling, is_no_secret, is_path, telling},
     patterns::{Spans, TextKind},
     texts::Texts,
 };
@@ -217,9 +217,6 @@ impl Mask {
         shown
     }
 }
-
-/// The beginning of every hidden value.
-const MARK: &str = "••••";
 
 /// Whether a text is a hidden value already.
 fn is_mark(text: &str) -> bool {

@@ -1,5 +1,8 @@
 //! Names of variables, options, labels and keys that say that their value is a secret.
 
+/// The beginning of every hidden value.
+pub(super) const MARK: &str = "••••";
+
 /// The certainty with which a name says that its value is a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Telling {

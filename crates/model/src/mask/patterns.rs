@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::names::{Telling, is_no_secret, is_path, telling};
+use super::names::{MARK, Telling, is_no_secret, is_path, telling};
 
 /// Places in a text, in bytes, at boundaries of letters.
 pub(super) type Spans = Vec<Range<usize>>;
@@ -122,6 +122,10 @@ fn entries(text: &str, kind: TextKind, spans: &mut Spans) {
         }
         // `a == b`, `a := b` and `a = b` are code, not an entry, except that the last one is also a line of INI.
         if value.starts_with(['=', '>']) || (is_equals && begins_with_space && kind == TextKind::Sentence) {
+            continue;
+        }
+        // Hidden already, in a text that is a part of this one.
+        if value.starts_with(MARK) {
             continue;
         }
         let begin = from + (after.len() - value.len());

@@ -157,7 +157,7 @@ pub(crate) fn rename(draft: &mut Draft<'_>, name: &WorkloadName, wanted: String,
     }
     let difference = Difference::container(&wanted, "name", wanted.clone(), instance.name.clone());
     let difference = difference.of(name).ignorable("name");
-    let Some(cause) = draft.heal(difference) else { return };
+    let Some(cause) = apply_or_heal(draft, difference) else { return };
     let container = ContainerRef::from(instance);
     let renamed = match draft.free_name(&wanted) {
         Ok(after) => draft.push(Action::RenameInstance { container, to: wanted }, cause, after),
@@ -221,7 +221,7 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
             let part = if want.is_some() && found.is_some() { "aliases" } else { "attached" };
             let path = format!("{field}.{part}");
             let difference = Difference::container(&instance.name, field, text_want, text_found);
-            let Some(cause) = draft.heal(difference.of(name).ignorable(path)) else { continue };
+            let Some(cause) = apply_or_heal(draft, difference.of(name).ignorable(path)) else { continue };
             cause
         };
         let mut after: Vec<usize> = draft.provided.get(network).copied().into_iter().collect();
@@ -241,6 +241,15 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
         }
     }
     connected
+}
+
+/// The cause to undo a difference, if it is undone. Without self-heal, one that is found while a newer commit is being applied is
+/// the work of that commit: another name, or a network that the agent has not made again yet.
+fn apply_or_heal(draft: &mut Draft<'_>, difference: Difference) -> Option<Cause> {
+    let (facts, policy) = (draft.facts, &draft.facts.target.policy);
+    let was_reached_before = !facts.record.slots.is_empty();
+    let is_applied_now = !policy.self_heal && !policy.suspended && !facts.is_settled() && was_reached_before;
+    if is_applied_now { Some(Cause::SpecChanged) } else { draft.heal(difference) }
 }
 
 /// Whether the last step on an instance failed, such as a start in which the engine died: what it lacks since then, nobody
@@ -367,7 +376,7 @@ fn limits_that_differ(want: &LiveSettings, found: &LiveSettings) -> Vec<(&'stati
 
 /// `64 MiB`, `1.5`: in the units in which a manifest is written.
 fn limit_text(field: &str, limit: Option<i128>) -> String {
-    let Some(limit) = limit else { return "none".to_owned() };
+    let Some(limit) = limit else { return "no limit".to_owned() };
     match (field, u64::try_from(limit)) {
         ("resources.nanoCpus", Ok(limit)) => text::cpus(limit),
         (field, Ok(limit)) if field.starts_with("resources.memory") => text::bytes(limit),

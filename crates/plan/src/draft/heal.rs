@@ -103,7 +103,10 @@ impl Draft<'_> {
         let action = self.heal_action(&difference);
         let drift = difference.drift(action);
         let Drift { field, found, want, .. } = drift.clone();
-        self.plan.drifts.push(drift);
+        // A limit that is reported may be one that only another container can lose.
+        if !self.plan.drifts.contains(&drift) {
+            self.plan.drifts.push(drift);
+        }
         match action {
             DriftAction::Heal => Some(Cause::Drift { field, found, want }),
             DriftAction::BackOff | DriftAction::Ineffective => None,

@@ -11,7 +11,7 @@ use driftless_model::{
 use crate::{
     decide::plan,
     facts::hooks::is_held_by_hooks,
-    record::{executed::note_executed, observed::note_observed, outcome::StepOutcome},
+    record::{executed::note_executed, observed::note_observed, outcome::StepOutcome, planned::note_planned},
     steps::Plan,
     target::Target,
     world::World,
@@ -55,6 +55,7 @@ pub fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, now: T
     while rounds.len() < ROUNDS {
         note_observed(&mut record, target, &world.observed, now);
         let plan = plan(target, &world.observed, &record, now);
+        note_planned(&mut record, &plan, now);
         if plan.is_settled()
             || (plan.steps.is_empty() && rounds.last().is_some_and(|it: &Plan| it.steps.is_empty()))
         {

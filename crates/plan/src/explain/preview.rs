@@ -75,12 +75,13 @@ fn outline(stack: Option<&Stack>) -> BTreeMap<Key, Side> {
         };
         all.insert(("workload", name.to_string()), side);
     }
-    for (name, network) in &stack.networks {
+    // The agent neither creates nor removes what is external.
+    for (name, network) in stack.networks.iter().filter(|(_, it)| !it.external) {
         let mut side = plain_side(stack, network, &network.labels);
         or_else(&mut side.fields, "driver", "bridge");
         all.insert(("network", name.clone()), side);
     }
-    for (name, volume) in &stack.volumes {
+    for (name, volume) in stack.volumes.iter().filter(|(_, it)| !it.external) {
         let mut side = plain_side(stack, volume, &volume.labels);
         or_else(&mut side.fields, "driver", "local");
         all.insert(("volume", name.clone()), side);

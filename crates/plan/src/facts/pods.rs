@@ -167,7 +167,9 @@ pub(crate) fn parts_of<'a>(observed: &'a Observed, pod: &ContainerId) -> Vec<&'a
 
 /// Whether what comes after a sidecar may start.
 pub(crate) fn has_started(part: &Part, found: &Instance) -> bool {
-    let is_awaited = part.probes.startup.is_some() && matches!(found.readiness, Readiness::Starting { .. });
+    // A probe that has failed for good has not succeeded either: the sidecar is about to be restarted.
+    let has_not_succeeded = matches!(found.readiness, Readiness::Starting { .. } | Readiness::Dead { .. });
+    let is_awaited = part.probes.startup.is_some() && has_not_succeeded;
     found.is_running() && !is_awaited
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn instance_config(instance: &Instance, want: &Container) -> Containe
 
 /// The differences between any two sides.
 pub(crate) fn between(want: &Fields, found: &Fields, mask: &Mask) -> Vec<FieldDifference> {
-    let mask = knowing(mask, [want, found]);
+    let mask = knowing_both(mask, want, found);
     let paths: BTreeSet<&Vec<String>> = want.keys().chain(found.keys()).collect();
     let show = |side: &Fields, path: &Vec<String>| match side.get(path) {
         Some(value) => value.shown(path, &mask),
@@ -97,7 +97,7 @@ pub(crate) fn extra_yaml(container: &Container, format: Format, mask: &Mask) -> 
 
 /// Both sides as canonical YAML, masked, and what is hidden on one side hidden on the other too.
 pub(crate) fn both_as_yaml(want: &Fields, found: &Fields, mask: &Mask) -> (String, String) {
-    let mask = knowing(mask, [want, found]);
+    let mask = knowing_both(mask, want, found);
     (yaml(want, &mask), yaml(found, &mask))
 }
 
@@ -182,6 +182,20 @@ pub(crate) fn knowing<'a>(mask: &Mask, sides: impl IntoIterator<Item = &'a Field
     let (names, entries): (Vec<_>, Vec<_>) = texts.partition(|(path, _)| path.len() == 1);
     mask.with_public_names(names.into_iter().map(|(_, text)| text))
         .with_variables(entries.into_iter().filter_map(|(path, text)| Some((path.last()?.as_str(), text))))
+}
+
+/// The same for two sides that are shown together: what is hidden on one side is hidden on the other. The other value of a
+/// secret is a secret as well, such as the one before a rotation, and nothing else tells so.
+fn knowing_both(mask: &Mask, want: &Fields, found: &Fields) -> Mask {
+    let mask = knowing(mask, [want, found]);
+    let common = want.iter().filter_map(|(path, value)| Some((path, [value, found.get(path)?])));
+    let differing = common.filter(|(_, [one, other])| one != other);
+    let others: BTreeSet<&str> = differing
+        .flat_map(|(path, [one, other])| {
+            [one.counterparts(other, path, &mask), other.counterparts(one, path, &mask)].concat()
+        })
+        .collect();
+    mask.with_secret_values(others)
 }
 
 fn yaml(fields: &Fields, mask: &Mask) -> String {

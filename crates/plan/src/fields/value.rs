@@ -41,6 +41,22 @@ impl Value {
         }
     }
 
+    /// The texts of the other side that stand for a hidden one of this side. None if nothing of this side is hidden.
+    pub(crate) fn counterparts<'a>(&self, other: &'a Self, path: &[String], mask: &Mask) -> Vec<&'a str> {
+        let own = self.texts();
+        let is_hidden = self.parts(own, path, mask).iter().zip(own).any(|(shown, text)| shown != text);
+        let others = other.texts().iter().filter(|text| is_hidden && !own.contains(text));
+        others.map(String::as_str).collect()
+    }
+
+    fn texts(&self) -> &[String] {
+        match self {
+            Self::Text(text) => std::slice::from_ref(text),
+            Self::Flag => &[],
+            Self::List(all) | Self::Words(all) => all,
+        }
+    }
+
     fn parts(&self, all: &[String], path: &[String], mask: &Mask) -> Vec<String> {
         let is_free = is_free_text(path);
         match self {

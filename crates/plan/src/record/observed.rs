@@ -15,6 +15,7 @@ use crate::{
     facts::{canary::current_step, classify, heals::TRIES, objects, pods, standing},
     record::{canary, executed::FIGHT, fs_changes, hooks, jobs},
     target::Target,
+    text::DEAD,
 };
 
 /// Longer than any pause of ours. A registry may ask for more; it is then asked again a little early.
@@ -204,7 +205,7 @@ fn count_crash(record: &mut Record, observed: &Observed, instance: &Instance, no
         State::Running { since, .. } => match &instance.readiness {
             // It ends here and now, once: the run that began after the last end is over.
             Readiness::Dead { .. } if before.is_some_and(|it| it.dead_run == Some(*since)) => return,
-            Readiness::Dead { reason } => (now, -1, false, reason.clone()),
+            Readiness::Dead { reason } => (now, DEAD, false, reason.clone()),
             Readiness::Ready { .. } | Readiness::Starting { .. } | Readiness::NotReady { .. } => {
                 if now.since(*since) >= CRASH_RESET {
                     record.crashes.remove(&instance.instance);

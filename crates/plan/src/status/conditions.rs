@@ -93,6 +93,8 @@ fn progressing(workload: &Workload, counts: &Counts<'_>, reason: &str, message: 
         of(ConditionStatus::Unknown, "DeploymentPaused", "paused")
     } else if reason == "ProgressDeadlineExceeded" {
         of(ConditionStatus::False, "ProgressDeadlineExceeded", message)
+    } else if reason == "CommitFailed" && !counts.is_rolled_out(workload) {
+        of(ConditionStatus::False, "CommitFailed", message)
     } else if counts.is_rolled_out(workload) && counts.good() >= workload.replicas {
         of(ConditionStatus::True, "NewReplicaSetAvailable", &updated)
     } else if counts.updated.is_empty() {

@@ -184,12 +184,8 @@ fn retry(what: &str, attempt: u32, next: Timestamp) -> String {
 }
 
 fn crashed(instance: &str, code: i64, error: &str) -> String {
-    let error = text::one_line(error);
-    if error.is_empty() {
-        format!("{instance} exited with code {code}")
-    } else {
-        format!("{instance} exited with code {code}: {error}")
-    }
+    let (ended, error) = (text::ended(code), text::one_line(error));
+    if error.is_empty() { format!("{instance} {ended}") } else { format!("{instance} {ended}: {error}") }
 }
 
 /// Why a running instance is unhealthy.

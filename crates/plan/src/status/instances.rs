@@ -2,12 +2,13 @@
 
 use driftless_model::{
     CanaryStatus, HealthStatus, Instance, InstanceStatus, Part, PartOf, PartSpec, PartStatus, Port, Record,
-    State, StatusCondition, Subject, Workload, WorkloadStatus,
+    Role, State, StatusCondition, Subject, Workload, WorkloadStatus,
 };
 
 use crate::{
     facts::{
         canary::current_step,
+        jobs::is_over,
         objects,
         standing::{crash_of, is_completed, is_crash_looping},
     },
@@ -89,16 +90,19 @@ fn instance_status(
     counts: &Counts<'_>,
 ) -> InstanceStatus {
     let Inputs { observed, record, now, .. } = inputs;
-    let is_completed = instance.spec == counts.spec && is_completed(record, observed, workload, instance);
+    // An init container of an older pod has ended as it should.
+    let has_prepared = instance.part.as_ref().is_some_and(|it| it.role == Role::Init)
+        && matches!(instance.state, State::Exited { code: 0, .. });
+    let is_completed =
+        has_prepared || (instance.spec == counts.spec && is_completed(record, observed, workload, instance));
+    let is_crashing = is_crash_looping(record, instance, now) && !is_over(record, inputs.stack, workload);
     let (state, since) = match &instance.state {
         State::Created => ("Created".to_owned(), Some(instance.created)),
         State::Running { since, health: _ } => ("Running".to_owned(), Some(*since)),
         State::Paused => ("Paused".to_owned(), None),
         State::Restarting { finished, .. } => ("Restarting".to_owned(), Some(*finished)),
         State::Exited { finished, .. } if is_completed => ("Completed".to_owned(), Some(*finished)),
-        State::Exited { finished, .. } if is_crash_looping(record, instance, now) => {
-            ("CrashLoopBackOff".to_owned(), Some(*finished))
-        }
+        State::Exited { finished, .. } if is_crashing => ("CrashLoopBackOff".to_owned(), Some(*finished)),
         State::Exited { code, finished, .. } => (format!("Exited ({code})"), Some(*finished)),
         State::Removing => ("Removing".to_owned(), None),
         State::Dead => ("Dead".to_owned(), None),

@@ -1,6 +1,9 @@
 //! Status in Kubernetes' terms: names, specifications, missing instances, and the progress of Jobs and CronJobs.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use driftless_model::{
     AwaitedInstance, CronStatus, ExitStatus, Instance, JobOutcome, JobStatus, Observed, Part, PartSpec,
@@ -48,6 +51,7 @@ pub(crate) fn spec(
         pod: Arc::default(),
         selector: workload.manifest.selector.clone(),
         container: workload.manifest.container.clone(),
+        former: BTreeMap::new(),
     }
 }
 

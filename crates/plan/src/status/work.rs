@@ -42,7 +42,11 @@ pub(crate) fn health(inputs: Inputs<'_>, workload: &Workload, counts: &Counts<'_
     let is_done = jobs::is_over(record, stack, workload);
     Some(match job.reason {
         Some(reason) if job.is_over => {
-            let message = format!("{} failed after {} failures", wanted.of, job.failed);
+            let message = match (reason.as_str(), job.failed) {
+                ("DeadlineExceeded", _) => format!("{} did not end within its active deadline", wanted.of),
+                (_, 1) => format!("{} failed after 1 failure", wanted.of),
+                (_, failures) => format!("{} failed after {failures} failures", wanted.of),
+            };
             WorkloadHealth::new(health(HealthStatus::Degraded), &reason, message)
         }
         Some(_) => WorkloadHealth::new(HealthStatus::Healthy, "Completed", ""),

@@ -74,13 +74,22 @@ pub(crate) fn differences(
             let value = all.get(*field);
             value.map_or_else(|| "unset".to_owned(), |value| mask.value(variable(field), value))
         };
-        Some(FieldOfService {
-            field: (*field).clone(),
-            want: shown(&masked_want),
-            found: shown(&masked_found),
-        })
+        let shown = [shown(&masked_want), shown(&masked_found)];
+        let [want, found] = hidden_alike(mask, [wanted.get(*field), seen.get(*field)], shown);
+        Some(FieldOfService { field: (*field).clone(), want, found })
     };
     fields.iter().filter_map(one).collect()
+}
+
+/// Hides on both sides what is hidden on one: the other value of a secret is a secret as well, and nothing else tells so.
+/// `shown` are the two values as the mask alone shows them.
+pub(super) fn hidden_alike(mask: &Mask, values: [Option<&String>; 2], shown: [String; 2]) -> [String; 2] {
+    let hides_any = values.into_iter().zip(&shown).any(|(value, shown)| value.is_some_and(|it| it != shown));
+    let mut sides = values.into_iter().zip(shown).map(|(value, shown)| match value {
+        Some(value) if hides_any && *value == shown => mask.hide(value),
+        Some(_) | None => shown,
+    });
+    std::array::from_fn(|_| sides.next().unwrap_or_default())
 }
 
 /// The specification without the secrets in commands, such as the word after `--password`.

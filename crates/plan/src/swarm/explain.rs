@@ -9,7 +9,7 @@ use driftless_model::{
 use serde_json::Value;
 
 use super::{
-    compare::{meaning, network_names, variable, with_masked_commands},
+    compare::{hidden_alike, meaning, network_names, variable, with_masked_commands},
     files::name_as_present,
     images::known_image,
     job_tasks::is_of_job,
@@ -106,7 +106,8 @@ impl Comparison<'_> {
         if fields.is_empty() {
             return None;
         }
-        let (want, found) = (self.text(&wanted.spec), self.text(&found.spec));
+        let (want, found) = self.both(&wanted.spec, &found.spec);
+        let (want, found) = (text(want), text(found));
         Some(ObjectDifference { fields, want, found, ..make(Change::Modified) })
     }
 
@@ -114,7 +115,7 @@ impl Comparison<'_> {
     fn fields(&self, want: &Value, found: &Value) -> Vec<FieldDifference> {
         let ids = network_names(self.observed);
         let (wanted, seen) = (meaning(want, &ids), meaning(found, &ids));
-        let (shown_wanted, shown_seen) = (self.shown(want), self.shown(found));
+        let (shown_wanted, shown_seen) = self.both(want, found);
         let names: BTreeSet<&String> = wanted.keys().chain(seen.keys()).collect();
         let value = |all: &BTreeMap<String, String>, field: &String| {
             all.get(field).cloned().unwrap_or_else(|| "unset".to_owned())
@@ -135,9 +136,23 @@ impl Comparison<'_> {
 
     /// All fields of a specification, one a line.
     fn text(&self, spec: &Value) -> String {
-        let mut shown = self.shown(spec);
-        shown.remove(HASH);
-        serde_yaml::to_string(&shown).expect("a map of text is YAML")
+        text(self.shown(spec))
+    }
+
+    /// The fields of both specifications, masked. What is hidden on one side is hidden on the other: the other value of a
+    /// secret is a secret as well, and nothing else tells so.
+    fn both(&self, want: &Value, found: &Value) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+        let ids = network_names(self.observed);
+        let (wanted, seen) = (meaning(want, &ids), meaning(found, &ids));
+        let (mut shown_wanted, mut shown_seen) = (self.shown(want), self.shown(found));
+        for (field, value) in &wanted {
+            let Some(other) = seen.get(field).filter(|other| *other != value) else { continue };
+            if let (Some(want), Some(found)) = (shown_wanted.get_mut(field), shown_seen.get_mut(field)) {
+                let shown = [std::mem::take(want), std::mem::take(found)];
+                [*want, *found] = hidden_alike(self.target.mask, [Some(value), Some(other)], shown);
+            }
+        }
+        (shown_wanted, shown_seen)
     }
 
     /// The fields of a specification, masked.
@@ -176,6 +191,12 @@ impl Comparison<'_> {
             }
         }
     }
+}
+
+/// The fields of a specification without the hash that follows from them, one a line.
+fn text(mut shown: BTreeMap<String, String>) -> String {
+    shown.remove(HASH);
+    serde_yaml::to_string(&shown).expect("a map of text is YAML")
 }
 
 fn masked(mask: &Mask, field: &str, value: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_model::{State, Timestamp};
+use driftless_model::{Attachment, Network, NetworkMode, State, Timestamp};
 
 use crate::stage::{Stage, stack, workload};
 
@@ -103,4 +103,60 @@ fn fight_over_one_container_is_slowed_down() {
     let at: Vec<u64> = heals.keys().map(|at| at.since(*heals.keys().next().unwrap()).as_secs()).collect();
     let pauses: Vec<u64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(pauses, [1, 2, 6, 18, 54, 162, 300, 300, 300]);
+}
+
+/// A commit is applied without self-heal too, also if only the name of a container changes.
+#[test]
+fn new_container_name_is_given_without_self_heal() {
+    let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+    stage.policy.self_heal = false;
+    while !stage.round().is_settled() {
+        stage.tick(SECOND);
+    }
+    let name = |stage: &Stage| stage.world.observed.instances.values().next().unwrap().name.clone();
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().container_name = Some("the-web".to_owned());
+    for _ in 0..20 {
+        rounds(&mut stage);
+    }
+    assert_eq!(name(&stage), "the-web");
+    assert!(stage.round().is_settled());
+    // The same by hand is only reported.
+    stage.named("the-web").name = "another".to_owned();
+    for _ in 0..5 {
+        rounds(&mut stage);
+    }
+    assert_eq!(name(&stage), "another");
+    assert_eq!(stage.round().drifts.len(), 1);
+}
+
+/// The engine cannot make the network again at once, and the next commit mends that.
+#[test]
+fn network_of_a_commit_is_connected_without_self_heal() {
+    let mut web = workload("web:1", 1);
+    let attachment = Box::new(Attachment::default());
+    web.container.network_mode = NetworkMode::Networks([("shop_default".to_owned(), attachment)].into());
+    let mut wanted = stack([("web", web)]);
+    wanted.networks.insert("shop_default".to_owned(), Network::default());
+    let mut stage = Stage::new(wanted);
+    stage.policy.self_heal = false;
+    while !stage.round().is_settled() {
+        stage.tick(SECOND);
+    }
+    let connected = |stage: &Stage| {
+        stage.world.observed.instances.values().all(|it| it.networks.contains_key("shop_default"))
+    };
+    assert!(connected(&stage));
+    // As an agent that was killed after the disconnection of what was attached.
+    stage.named("shop-web-1").networks.clear();
+    stage.record.settled = None;
+    for _ in 0..10 {
+        rounds(&mut stage);
+    }
+    assert!(connected(&stage), "{}", stage.round());
+    // The same by hand is only reported.
+    stage.named("shop-web-1").networks.clear();
+    for _ in 0..5 {
+        rounds(&mut stage);
+    }
+    assert!(!connected(&stage));
 }

@@ -12,10 +12,15 @@ use driftless_plan::{Action, Target, dry_run};
 use crate::stage::{NOON, Stage, stack, workload};
 
 fn foretold(stack: &Stack, observed: &Observed, record: &Record) -> String {
+    foretold_after(None, stack, observed, record)
+}
+
+/// The same for an update of what was reached last.
+fn foretold_after(fallback: Option<&Stack>, stack: &Stack, observed: &Observed, record: &Record) -> String {
     let (mask, images) = (Mask::new([7; 32]), BTreeMap::new());
     let (agent, policy) = (AgentId("ours".to_owned()), Policy::default());
     let (agent, policy, hashes) = (&agent, &policy, &StackHashes::of(stack));
-    let target = Target { stack, hashes, fallback: None, agent, policy, images: &images, mask: &mask };
+    let target = Target { stack, hashes, fallback, agent, policy, images: &images, mask: &mask };
     let rounds = dry_run(&target, observed, record, NOON.after(Duration::from_secs(60)));
     rounds.iter().map(ToString::to_string).collect::<Vec<_>>().join("--\n")
 }
@@ -200,5 +205,24 @@ fn ended_container_on_an_engine_network_is_not_disconnected() {
         instance.state = State::Exited { code: 0, finished: now, out_of_memory: false, error: String::new() };
         let plan = stage.round();
         assert!(plan.is_settled(), "{network}: {plan}");
+    }
+}
+
+/// While an application is suspended, its record has the size of the rollout that waits.
+#[test]
+fn update_of_a_suspended_application_is_foretold_to_its_end() {
+    for replicas in [1, 2] {
+        let before = stack([("web", workload("web:1", replicas))]);
+        let mut stage = reached(before.clone());
+        stage.policy.suspended = true;
+        stage.stack = stack([("web", workload("web:2", replicas))]);
+        for _ in 0..3 {
+            stage.round();
+            stage.tick(Duration::from_secs(10));
+        }
+        let foretold = foretold_after(Some(&before), &stage.stack, &stage.world.observed, &stage.record);
+        let rounds: Vec<&str> = foretold.split("--\n").collect();
+        assert!(rounds.len() <= 4, "{foretold}");
+        assert!(!foretold.contains("from web:1"), "{foretold}");
     }
 }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    Completion, Container, Downward, DownwardValues, Endpoint, HELPER_IMAGE, NetworkMode, Part, Peer, Probes,
-    PullPolicy, Readiness, RestartPolicy, Role, State, Strategy, Workload,
+    Completion, Container, Downward, DownwardValues, Endpoint, HELPER_IMAGE, NetworkMode, Part, Peer, Probe,
+    ProbeAction, Probes, PullPolicy, Readiness, RestartPolicy, Role, State, Strategy, Workload,
 };
 use driftless_plan::{Plan, WaitReason, whole};
 
@@ -186,6 +186,40 @@ fn failing_init_container_backs_off_and_blocks_the_others() {
     stage.crashing.clear();
     stage.finishing.insert("init:1".to_owned());
     stage.tick(Duration::from_secs(300));
+    settle(&mut stage);
+    assert_eq!(stage.available(&"web".into()), 1);
+}
+
+/// The startup probe of the sidecar fails for good, each time that it runs.
+#[test]
+fn failing_startup_probe_of_a_sidecar_blocks_the_others() {
+    let mut workload = pod("1", 1);
+    let second = Duration::from_secs(1);
+    workload.parts[1].probes.startup = Some(Probe {
+        action: ProbeAction::TcpSocket { port: 9999, host: None },
+        initial_delay: Duration::ZERO,
+        period: second,
+        timeout: second,
+        success_threshold: 1,
+        failure_threshold: 5,
+    });
+    let mut stage = stage(workload);
+    stage.sick.insert("beside:1".to_owned());
+    for _ in 0..60 {
+        stage.round();
+        stage.tick(Duration::from_secs(5));
+        let parts = stage.world.observed.parts.values_mut();
+        for sidecar in parts.filter(|it| it.config.image == "beside:1" && it.is_running()) {
+            sidecar.readiness = Readiness::Dead { reason: "startup probe: refused".to_owned() };
+        }
+        let names: Vec<String> =
+            stage.world.observed.parts.values().map(|it| it.instance.to_string()).collect();
+        assert!(names.iter().all(|name| name == "web/first.1" || name == "web/beside.1"), "{names:?}");
+    }
+    let crash = stage.record.crashes.values().next().map(|crash| crash.count);
+    assert!(crash.is_some_and(|count| count >= 2), "{crash:?}");
+    stage.sick.clear();
+    stage.tick(Duration::from_secs(600));
     settle(&mut stage);
     assert_eq!(stage.available(&"web".into()), 1);
 }

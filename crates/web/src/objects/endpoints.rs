@@ -8,7 +8,7 @@ use driftless_model::{
 };
 use serde_json::{Value, json};
 
-use super::object::{Object, pod_spec};
+use super::object::{Object, pod_labels, pod_spec};
 
 /// The Endpoints of a Service, one subset for each workload. `None` for another object, and for a Service without a
 /// selector.
@@ -18,15 +18,13 @@ pub(super) fn endpoints(application: &Application, service: &ResourceStatus) -> 
         return None;
     }
     let ObjectRef { kind: _, namespace, name } = &service.resource.object;
-    let is_selected = |found: &WorkloadStatus| {
-        let labels = &found.spec.labels;
-        found.spec.object.namespace == *namespace
-            && found.spec.object.kind != Kind::Service
-            && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    let is_near = |found: &WorkloadStatus| {
+        found.spec.object.namespace == *namespace && found.spec.object.kind != Kind::Service
     };
-    let workloads = application.status.workloads.iter().filter(|(_, found)| is_selected(found));
-    let subsets: Vec<Value> =
-        workloads.filter_map(|(workload, found)| subset(namespace, workload, found, ports)).collect();
+    let workloads = application.status.workloads.iter().filter(|(_, found)| is_near(found));
+    let subsets: Vec<Value> = workloads
+        .filter_map(|(workload, found)| subset(namespace, workload, found, (selector, ports)))
+        .collect();
     Some(Object {
         of: ObjectRef { kind: Kind::Endpoints, namespace: namespace.clone(), name: name.clone() },
         labels: BTreeMap::from([(label::APPLICATION.to_owned(), application.name.to_string())]),
@@ -92,14 +90,20 @@ fn subset(
     namespace: &str,
     workload: &WorkloadName,
     found: &WorkloadStatus,
-    ports: &[ServicePort],
+    (selector, ports): (&BTreeMap<String, String>, &[ServicePort]),
 ) -> Option<Value> {
+    // Pods of an older specification may have other labels.
+    let is_selected = |instance: &&InstanceStatus| {
+        let labels = pod_labels(found, &instance.spec);
+        selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    };
     let with_address = found.instances.iter().filter(|instance| instance.ip.is_some());
-    let (ready, others): (Vec<_>, Vec<_>) = with_address.partition(|instance| instance.ready);
+    let selected = with_address.filter(is_selected);
+    let (ready, others): (Vec<_>, Vec<_>) = selected.partition(|instance| instance.ready);
     if ready.is_empty() && others.is_empty() {
         return None;
     }
-    let template = pod_spec(found, &found.image);
+    let template = pod_spec(found, &found.spec.hash, &found.image);
     let ports: Vec<Value> = ports.iter().map(|port| endpoint_port(port, &template)).collect();
     let address = |instance: &&InstanceStatus| {
         let pod = instance.pod.as_ref().unwrap_or(&instance.name);

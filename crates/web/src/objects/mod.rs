@@ -27,7 +27,7 @@ mod pods;
 mod wholes;
 
 use object::{Object, annotations, moment, owner, pod_spec};
-use pods::pods;
+use pods::{of_specification, pods};
 
 /// The query of `GET /api/v1/objects`. Each parameter narrows the answer.
 #[derive(Debug, Default, Deserialize)]
@@ -230,7 +230,7 @@ fn management(it: &WorkloadStatus) -> &'static str {
 }
 
 fn template(it: &WorkloadStatus) -> Value {
-    json!({ "metadata": { "labels": it.spec.labels }, "spec": pod_spec(it, &it.image) })
+    json!({ "metadata": { "labels": it.spec.labels }, "spec": pod_spec(it, &it.spec.hash, &it.image) })
 }
 
 /// The status with the fields of its kind.
@@ -323,7 +323,7 @@ fn replica_sets(
         let current = mine().count();
         let wanted = if hash == it.spec.hash { it.replicas as usize } else { current };
         let image = mine().map(|it| it.image.as_str()).find(|it| !it.is_empty()).unwrap_or(&it.image);
-        let mut labels = labels.clone();
+        let mut labels = of_specification(it, hash, labels);
         labels.insert("pod-template-hash".to_owned(), hash.to_owned());
         let oldest = mine().filter_map(|it| it.created).min();
         Object {
@@ -338,7 +338,7 @@ fn replica_sets(
             rest: json!({
                 "spec": {
                     "replicas": wanted, "selector": { "matchLabels": labels },
-                    "template": { "metadata": { "labels": labels }, "spec": pod_spec(it, image) },
+                    "template": { "metadata": { "labels": labels }, "spec": pod_spec(it, hash, image) },
                 },
                 "status": {
                     "replicas": current, "fullyLabeledReplicas": current,

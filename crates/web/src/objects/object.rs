@@ -62,9 +62,21 @@ pub(super) fn annotations(application: &Application, origin: &str) -> BTreeMap<S
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// The pod of the workload as it was published, or what is known without it. `image` is the image of a pod with one container.
-pub(super) fn pod_spec(it: &WorkloadStatus, image: &str) -> Value {
-    if let Ok(mut spec @ Value::Object(_)) = serde_json::from_str::<Value>(&it.spec.pod) {
+/// The labels of the pods of a specification, by the beginning of its hash. Those of an older one that is not kept are taken to be
+/// the present ones.
+pub(super) fn pod_labels<'a>(it: &'a WorkloadStatus, hash: &str) -> &'a BTreeMap<String, String> {
+    it.spec.former.get(hash).map_or(&it.spec.labels, |former| &former.labels)
+}
+
+/// The pod of a specification as it was published, or what is known without it. `hash` is the beginning of its hash, `image` the
+/// image of a pod with one container.
+pub(super) fn pod_spec(it: &WorkloadStatus, hash: &str, image: &str) -> Value {
+    let published = match it.spec.former.get(hash) {
+        Some(former) => &*former.pod,
+        None if hash == it.spec.hash || hash.is_empty() => &*it.spec.pod,
+        None => "",
+    };
+    if let Ok(mut spec @ Value::Object(_)) = serde_json::from_str::<Value>(published) {
         if it.spec.containers.is_empty()
             && let Some(first) = spec.pointer_mut("/containers/0")
         {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::object::{Object, annotations, container_name, moment, owner, pod_spec};
+use super::object::{Object, annotations, container_name, moment, owner, pod_labels, pod_spec};
 use driftless_model::{
     Application, AwaitedInstance, InstanceStatus, Kind, ObjectRef, PartStatus, Role, Timestamp,
     WorkloadStatus,
@@ -62,7 +62,7 @@ fn pod(
         metadata.insert("deletionTimestamp".into(), it.since.or(it.created).map_or(Value::Null, moment));
     }
     let name = it.pod.as_ref().unwrap_or(&it.name);
-    let mut labels = labels.clone();
+    let mut labels = of_specification(workload, &it.spec, labels);
     if it.pod.is_some() && workload.spec.object.kind == Kind::StatefulSet {
         labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), name.clone());
     }
@@ -72,6 +72,18 @@ fn pod(
         object.annotations.insert("driftless.ports".to_owned(), it.ports.join(", "));
     }
     object
+}
+
+/// The labels of pods of an older specification in the place of those that the workload asks for now.
+pub(super) fn of_specification(
+    workload: &WorkloadStatus,
+    hash: &str,
+    labels: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut all = labels.clone();
+    all.retain(|key, _| !workload.spec.labels.contains_key(key));
+    all.extend(pod_labels(workload, hash).clone());
+    all
 }
 
 /// The status of one container.
@@ -157,7 +169,7 @@ fn object(
         annotations: annotations(application, &workload.origin),
         created,
         metadata: Value::Object(metadata),
-        rest: json!({ "spec": on_node(pod_spec(workload, image), application), "status": status }),
+        rest: json!({ "spec": on_node(pod_spec(workload, hash, image), application), "status": status }),
     }
 }
 

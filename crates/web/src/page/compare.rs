@@ -92,7 +92,13 @@ pub(super) fn plan_markup(plan: &DryRun) -> Markup {
             ul { @for line in adoption { li { (Text(line)) } } }
         }
         @for obstacle in adoption_obstacles { p.note.warn { "Not adopted: " (Text(obstacle)) } }
-        @if rounds.is_empty() && adoption.is_empty() { p.note.good { "Nothing to do: everything is as Git says." } }
+        @if rounds.is_empty() && adoption.is_empty() {
+            @if waits.is_empty() && adoption_obstacles.is_empty() {
+                p.note.good { "Nothing to do: everything is as Git says." }
+            } @else {
+                p.note.warn { "Nothing is done now." }
+            }
+        }
         @if !rounds.is_empty() {
             h2 { "Steps" }
             ol.steps {
@@ -102,7 +108,7 @@ pub(super) fn plan_markup(plan: &DryRun) -> Markup {
             }
         }
         @if !waits.is_empty() {
-            h2 { "Not done now" }
+            h2 { "Why something is not done" }
             ul { @for wait in waits { li { (Text(wait)) } } }
         }
     }

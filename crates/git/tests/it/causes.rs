@@ -5,6 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use driftless_config::{Auth, Reference};
 use driftless_git::{Cause, CommitSource, Credentials, Repository, RepositoryOptions};
+use tokio::net::TcpSocket;
 
 use crate::{
     fetch::{open, options, with_auth},
@@ -24,9 +25,10 @@ async fn cause(repository: Repository) -> Cause {
 #[tokio::test]
 async fn server_that_cannot_be_reached_has_its_cause() {
     let origin = Origin::new();
-    let server = Server::start(&origin).await;
-    let port = server.port;
-    drop(server);
+    // Nobody listens, and no other test gets the port.
+    let reserved = TcpSocket::new_v4().unwrap();
+    reserved.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let port = reserved.local_addr().unwrap().port();
     for (url, expected) in [
         (format!("http://127.0.0.1:{port}/infra.git"), Cause::ConnectionRefused),
         (format!("https://127.0.0.1:{port}/infra.git"), Cause::ConnectionRefused),

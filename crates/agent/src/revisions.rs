@@ -603,6 +603,10 @@ impl Revisions {
             return false;
         }
         forget(context);
+        // A Swarm lets a network go only after the tasks that used it: the rounds go on until then.
+        if observed.swarm.is_some() {
+            return false;
+        }
         self.forget_current();
         true
     }

@@ -175,6 +175,22 @@ async fn failed_job_stays_failed_with_the_next_leader() {
     all.check();
 }
 
+/// It is a new application then, also to the agents of the other managers.
+#[tokio::test(start_paused = true)]
+async fn removed_application_of_a_swarm_runs_its_job_when_it_returns() {
+    let all = cluster(&job(1), 2);
+    all.synced().await;
+    minutes(2).await;
+    all.first().git.push_files("Ada", &[("README.md", "empty")]);
+    minutes(10).await;
+    assert_eq!(all.names("services"), Vec::<String>::new(), "{}", all.story());
+    assert_eq!(completed(&all), once([1]));
+    all.first().git.push(&job(1));
+    minutes(10).await;
+    all.synced().await;
+    assert_eq!(completed(&all), BTreeMap::from([("migrate:1".to_owned(), 2)]), "{}", all.story());
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_minute_has_one_run_on_all_managers() {
     let mut all = cluster(&cron(), 3);

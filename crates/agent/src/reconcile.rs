@@ -14,8 +14,8 @@ use driftless_docker::{Docker, key_contents};
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
 use driftless_model::{
-    Actor, AppName, Attempt, EngineKind, EventKind, Health, Mask, Observed, ObservedSwarm, Readiness, Record,
-    State, Timestamp, VerifiedImage, WorkloadName,
+    Actor, AppName, Attempt, CompletedJobs, EngineKind, EventKind, Health, Mask, Observed, ObservedSwarm,
+    Readiness, Record, State, Timestamp, VerifiedImage, WorkloadName,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
@@ -415,6 +415,12 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if !self.desired.may_be_removed() {
             self.record.get_mut().removal = None;
             hooks::cancel_removal(self.record.get_mut());
+            if self.revisions.comes_back() {
+                // Its Jobs and hooks have not run.
+                let record = self.record.get_mut();
+                (record.completed_jobs, record.hooks) = (CompletedJobs::default(), None);
+                record.jobs.clear();
+            }
         }
         hooks::begin_sync_fail(&self.context, &mut self.record, self.revisions.current());
     }
@@ -465,7 +471,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let sync = hooks::Sync { current: self.revisions.current(), target };
         let awaits_hooks = hooks::awaits_post_sync(self.record.get(), &sync);
         if plan.is_settled() && !awaits_hooks {
-            return self.settle(target, planned, observed);
+            self.settle(target, planned, observed);
+            return false;
         }
         if plan.is_waiting_for_adoption() {
             return false;
@@ -599,8 +606,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         (plan, now)
     }
 
-    /// Nothing is left to do: the revision is reached, and from now on each difference is drift. True: the application was removed.
-    fn settle(&mut self, target: &TargetRevision, planned: &Target<'_>, observed: &Observed) -> bool {
+    /// Nothing is left to do: the revision is reached, and from now on each difference is drift.
+    fn settle(&mut self, target: &TargetRevision, planned: &Target<'_>, observed: &Observed) {
         let record = self.record.get_mut();
         plan::note_settled(record, planned, observed);
         record.failures.clear();
@@ -609,11 +616,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             tracing::warn!(error = chain(&error), "could not remove the files of former containers");
         }
         self.revisions.reach(&self.context, &self.desired, target, observed, self.record.get_mut());
-        let is_removed = self.revisions.forget_removed(&self.context, &self.desired, target, observed);
-        if is_removed {
-            *self.record.get_mut() = Record::default();
-        }
-        is_removed
+        self.revisions.forget_removed(&self.context, &self.desired, target, observed);
     }
 
     /// Performs the steps of a plan.

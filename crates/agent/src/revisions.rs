@@ -45,6 +45,8 @@ pub(crate) struct Revisions {
     behind: Option<Behind>,
     /// Git does not have the application any more, and no container of it is left.
     has_vanished: bool,
+    /// The application was removed, and is not in the database any more.
+    is_forgotten: bool,
     loss: StateLoss,
     /// The newest commit, if it waits for a sync window, another application or the first hosts.
     held: Option<HeldCommit>,
@@ -91,6 +93,7 @@ impl Revisions {
             resumed_by: None,
             behind: None,
             has_vanished: false,
+            is_forgotten: false,
             loss,
             held: None,
             after: None,
@@ -370,7 +373,7 @@ impl Revisions {
 
     /// Whether nothing of the application is in Git, on the engine or in the database, so that it can be forgotten.
     pub(crate) fn is_unknown(&self, desired: &Desired) -> bool {
-        desired.may_be_removed() && self.current.is_none() && self.loss.lost().is_none()
+        desired.is_gone() && self.current.is_none() && self.loss.lost().is_none()
     }
 
     /// The loss of state, until a user has confirmed it.
@@ -587,28 +590,28 @@ impl Revisions {
         outcome(self) != before && outcome(self) == Some(Outcome::Succeeded)
     }
 
-    /// Whether an application that Git does not have any more is removed, and nothing of it is left on the engine. It is then
-    /// forgotten: if it comes back, it is a new one, with Jobs that have not run.
+    /// Forgets an application that Git does not have any more once none of its containers and services is left. Its networks may
+    /// be in use for longer, so the rounds go on.
     pub(crate) fn forget_removed(
         &mut self,
         context: &AppContext,
         desired: &Desired,
         target: &TargetRevision,
         observed: &Observed,
-    ) -> bool {
+    ) {
         let is_left = observed.containers().any(|container| container.agent == *context.agent())
             || has_services(context, observed);
         let is_removed = desired.may_be_removed() && target.stack.is_empty() && !is_left;
         if target.policy.suspended || !is_removed {
-            return false;
+            return;
         }
         forget(context);
-        // A Swarm lets a network go only after the tasks that used it: the rounds go on until then.
-        if observed.swarm.is_some() {
-            return false;
-        }
-        self.forget_current();
-        true
+        self.is_forgotten = true;
+    }
+
+    /// Whether an application that was removed and forgotten comes back. It is a new one.
+    pub(crate) fn comes_back(&mut self) -> bool {
+        std::mem::take(&mut self.is_forgotten)
     }
 
     /// Detects that the commit has failed: its rollout does not get on, or it lost its health soon after it was reached.

@@ -209,11 +209,11 @@ fn failing_startup_probe_of_a_sidecar_blocks_the_others() {
         stage.round();
         stage.tick(Duration::from_secs(5));
         let parts = stage.world.observed.parts.values_mut();
-        for sidecar in parts.filter(|it| it.config.image == "beside:1" && it.is_running()) {
+        for sidecar in parts.filter(|part| part.config.image == "beside:1" && part.is_running()) {
             sidecar.readiness = Readiness::Dead { reason: "startup probe: refused".to_owned() };
         }
         let names: Vec<String> =
-            stage.world.observed.parts.values().map(|it| it.instance.to_string()).collect();
+            stage.world.observed.parts.values().map(|part| part.instance.to_string()).collect();
         assert!(names.iter().all(|name| name == "web/first.1" || name == "web/beside.1"), "{names:?}");
     }
     let crash = stage.record.crashes.values().next().map(|crash| crash.count);

@@ -268,6 +268,11 @@ spec:
     for shown in [&yaml, &described, &agent.said("get pods -o json")] {
         assert!(!shown.contains("hunter2") && !shown.contains("correct-horse"), "{shown}");
     }
+    let template = agent.said("describe deploy web");
+    for part in ["Init Containers:\n  first:\n", "Containers:\n  server:\n", "echo served; exec sleep 10000"]
+    {
+        assert!(template.contains(part) && !template.contains("driftless/helper"), "{part}: {template}");
+    }
     let labels = agent.said("get deploy web -o jsonpath={.spec.selector.matchLabels}");
     assert_eq!(labels.trim(), "{\"app\":\"web\"}");
     let all = agent.said("logs deploy/web --all-containers");

@@ -94,8 +94,12 @@ fn manifests_in_json_are_read_with_the_others() {
         ("a/pod.json", pod),
         ("a/package.json", "{\"name\": \"shop\"}"),
         ("a/broken.json", "{"),
+        ("alone/pod.json", pod.replace("once", "alone").as_str()),
+        ("none/package.json", "{\"name\": \"shop\", \"apiVersion\": \"1\"}"),
     ]);
     let found = discover(&files, "", "infra", &[]);
+    assert_eq!(apps(&found).len(), 2, "{found:#?}");
+    assert_eq!(found.apps[1].files, ["alone/pod.json"]);
     assert_eq!(found.apps[0].files, ["a/pod.json", "a/web.yaml"]);
     let rendered = render(&files, &found.apps[0]);
     let stack = rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings));

@@ -131,6 +131,9 @@ impl CollectorClient {
                 .body(body);
         }
         let response = request.send().await.map_err(|error| unreachable(&error))?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.token.is_none() && turn.is_none() {
+            return Err(ReportError::NotJoined { url: self.url.clone() });
+        }
         let signed = turn.map(|turn| (turn.signature, turn.collector));
         Ok(SentMessage { response, signed })
     }

@@ -30,6 +30,15 @@ pub enum ReportError {
         /// Its words.
         message: String,
     },
+    /// The collector wants a key or a token, and this host sends neither.
+    #[error(
+        "it answered 401 Unauthorized: this host has no key there, and sends no token. Run `driftless fleet invite` on the collector \
+         and `driftless fleet join {url}` with its token here"
+    )]
+    NotJoined {
+        /// The URL of the collector.
+        url: String,
+    },
     /// The answer is not that of a collector.
     #[error("the answer cannot be read: {0}")]
     Foreign(String),
@@ -56,7 +65,11 @@ impl ReportError {
     /// Whether it stays until somebody does something.
     pub fn is_lasting(&self) -> bool {
         match self {
-            Self::Token(_) | Self::CaFile(_) | Self::Foreign(_) | Self::Taken { .. } => true,
+            Self::Token(_)
+            | Self::CaFile(_)
+            | Self::Foreign(_)
+            | Self::NotJoined { .. }
+            | Self::Taken { .. } => true,
             Self::Refused { status, .. } => {
                 status.is_client_error() || *status == StatusCode::INSUFFICIENT_STORAGE
             }

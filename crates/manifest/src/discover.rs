@@ -237,14 +237,11 @@ impl Search<'_> {
             }
         }
         let Some(compose) = compose else {
+            // As `kubectl apply -f FOLDER` reads them.
+            kubernetes.extend(json.into_iter().filter(|path| self.is_manifest_in_json(path)));
             if kubernetes.is_empty() {
                 return FolderContent::Nothing;
             }
-            // As `kubectl apply -f FOLDER` reads them.
-            let is_manifest = |path: &String| {
-                self.documents(path).is_some_and(|documents| kubernetes::is_kubernetes(&documents))
-            };
-            kubernetes.extend(json.into_iter().filter(is_manifest));
             kubernetes.sort();
             return FolderContent::Application(Format::Kubernetes, kubernetes, Vec::new());
         };
@@ -378,6 +375,15 @@ impl Search<'_> {
     }
 
     /// The documents of a file. `None`: it cannot be read.
+    /// Other JSON, as the large files of a dashboard, is not parsed.
+    fn is_manifest_in_json(&self, path: &str) -> bool {
+        const KEY: &[u8] = b"\"apiVersion\"";
+        let bytes = self.files.read(path, LARGEST_MANIFEST).unwrap_or_default();
+        bytes.windows(KEY.len()).any(|part| part == KEY)
+            && yaml::parse(path, &bytes, &Limits::default())
+                .is_ok_and(|documents| kubernetes::is_kubernetes(&documents))
+    }
+
     fn documents(&self, path: &str) -> Option<Vec<Node>> {
         let bytes = self.files.read(path, LARGEST_MANIFEST).ok()?;
         yaml::parse(path, &bytes, &Limits::default()).ok()

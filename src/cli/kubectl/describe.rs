@@ -54,7 +54,6 @@ async fn text(target: &Target, client: &Client, context: &Context<'_>) -> Result
     let now = context.clock.now();
     let mut page = Description::default();
     page.head(target);
-    let template = template(target, client).await?;
     match target.kind {
         Kind::Pod => page.pod(&target.item),
         Kind::Deployment
@@ -64,7 +63,9 @@ async fn text(target: &Target, client: &Client, context: &Context<'_>) -> Result
         | Kind::Job
         | Kind::CronJob => {
             page.workload(target);
-            page.block("Pod Template", &template);
+            if !page.pod_template(&target.item) {
+                page.block("Pod Template", &template(target, client).await?);
+            }
         }
         Kind::Service => page.service(&target.item, &endpoints_of(target, client).await?),
         Kind::Endpoints => page.endpoints(&target.item),
@@ -85,7 +86,7 @@ async fn text(target: &Target, client: &Client, context: &Context<'_>) -> Result
 
 /// The container in full, masked, as it is published.
 async fn template(target: &Target, client: &Client) -> Result<String, Error> {
-    if target.workload.is_empty() || target.kind == Kind::Pod {
+    if target.workload.is_empty() {
         return Ok(String::new());
     }
     let application: Application = client.get(&target.route("")?).await?;
@@ -106,6 +107,14 @@ async fn endpoints_of(target: &Target, client: &Client) -> Result<Value, Error> 
 fn addresses(endpoints: &Value, which: &str) -> Vec<Value> {
     let subsets = endpoints["subsets"].as_array().into_iter().flatten();
     subsets.flat_map(|subset| subset[which].as_array().cloned().unwrap_or_default()).collect()
+}
+
+/// The ports of a container's specification.
+fn ports(spec: &Value) -> String {
+    let ports = spec["ports"].as_array().into_iter().flatten();
+    let ports: Vec<String> =
+        ports.map(|it| format!("{}/{}", at(it, "/containerPort"), at(it, "/protocol"))).collect();
+    ports.join(", ")
 }
 
 #[derive(Default)]
@@ -248,6 +257,32 @@ impl Description {
         }
     }
 
+    /// The pod template of a workload whose pods have several containers. `false`: they have one, which [`template`] tells with
+    /// more detail.
+    fn pod_template(&mut self, it: &Value) -> bool {
+        let pointers = ["/spec/template/spec", "/spec/jobTemplate/spec/template/spec"];
+        let Some(pod) = pointers.into_iter().find_map(|pointer| it.pointer(pointer)) else { return false };
+        let of = |kind: &str| pod[kind].as_array().map_or(&[][..], Vec::as_slice);
+        if of("containers").len() + of("initContainers").len() < 2 {
+            return false;
+        }
+        self.0.push_str("Pod Template:\n");
+        for (title, kind) in [("Init Containers", "initContainers"), ("Containers", "containers")] {
+            let all = of(kind);
+            if !all.is_empty() {
+                let _ = writeln!(self.0, "{title}:");
+            }
+            for spec in all {
+                let _ = writeln!(self.0, "  {}:", plain(&at(spec, "/name")));
+                self.field("    Image", at(spec, "/image"));
+                self.field("    Ports", ports(spec));
+                self.container_spec(spec);
+            }
+        }
+        self.volumes(pod);
+        true
+    }
+
     fn pod(&mut self, it: &Value) {
         self.field("Node", at(it, "/spec/nodeName"));
         self.field("Start Time", at(it, "/status/startTime"));
@@ -263,12 +298,12 @@ impl Description {
         }
         self.0.push_str("Containers:\n");
         self.containers(it, "container");
-        self.volumes(it);
+        self.volumes(&it["spec"]);
     }
 
-    /// The volumes of a pod, each with its kind and the fields of it.
-    fn volumes(&mut self, it: &Value) {
-        let volumes = it.pointer("/spec/volumes").and_then(Value::as_array);
+    /// The volumes of a pod's specification, each with its kind and the fields of it.
+    fn volumes(&mut self, pod: &Value) {
+        let volumes = pod["volumes"].as_array();
         let Some(volumes) = volumes.filter(|volumes| !volumes.is_empty()) else { return };
         self.0.push_str("Volumes:\n");
         for volume in volumes {
@@ -297,13 +332,7 @@ impl Description {
             };
             field("Container ID", at(container, "/containerID"));
             field("Image", at(container, "/image"));
-            let ports = spec.and_then(|it| it["ports"].as_array());
-            let ports: Vec<String> = ports
-                .into_iter()
-                .flatten()
-                .map(|it| format!("{}/{}", at(it, "/containerPort"), at(it, "/protocol")))
-                .collect();
-            field("Ports", ports.join(", "));
+            field("Ports", spec.map(ports).unwrap_or_default());
             for (title, pointer) in [("State", "/state"), ("Last State", "/lastState")] {
                 for (name, value) in state(container.pointer(pointer)) {
                     field(if name.is_empty() { title } else { name }, value);

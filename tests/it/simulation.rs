@@ -509,6 +509,26 @@ async fn agent_without_events_of_the_engine_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn end_of_the_engine_is_noticed_among_more_events_than_fit() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    let is_ready = || it.handle().readiness().docker;
+    assert!(is_ready());
+    it.docker.disconnect();
+    // None of them is read before the last.
+    for _ in 0..150 {
+        let name = || "shop-web-1".to_owned();
+        it.docker.user_action(&app(), &UserAction::Stop { name: name() }).unwrap();
+        it.docker.user_action(&app(), &UserAction::Start { name: name() }).unwrap();
+    }
+    sleep(Duration::from_secs(3)).await;
+    assert!(!is_ready(), "{:?}", it.handle().readiness());
+    it.docker.reconnect();
+    sleep(Duration::from_secs(3)).await;
+    assert!(is_ready(), "{:?}", it.handle().readiness());
+}
+
+#[tokio::test(start_paused = true)]
 async fn rollout_does_not_wait_for_the_engines_first_check() {
     // A database is left to the engine.
     let db = "services: {db: {image: 'db:1', restart: always, volumes: ['data:/data'], healthcheck: {test: [CMD, \

@@ -78,8 +78,9 @@ pub(crate) async fn wake_on_engine_events<D: Docker>(
             event = events.recv() => match event {
                 Ok(EngineEvent::ObjectChanged { app: Some(app), .. }) => wakes.wake(&app),
                 Ok(EngineEvent::ObjectChanged { app: None, .. }) => wakes.wake_all(),
-                // They may have said that the engine answers again, as the first one of a new receiver does.
+                // They may have said that the engine answers no more, or again, as the first one of a new receiver does.
                 Err(RecvError::Lagged(_)) => {
+                    drop(engine.send_replace(Err("the event stream of the Docker Engine has ended".to_owned())));
                     events = docker.events();
                     wakes.wake_all();
                 }

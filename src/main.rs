@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         return pause();
     }
     let environment: Environment = Arc::new(|name| env::var(name).ok());
-    let screen = Screen::stderr(environment("NO_COLOR").as_deref());
+    let screen = Screen::stderr(environment("NO_COLOR").as_deref(), environment("COLUMNS").as_deref());
     let in_containers = [
         ("proxy", proxy as fn(Vec<String>) -> ExitCode),
         ("proxy-ready", proxy_ready),

@@ -12,6 +12,7 @@ use super::{
     error::Error,
     output::print,
     progress::TURN_EVERY,
+    screen::plain,
     status::headline,
 };
 use driftless_model::InvalidName;
@@ -153,10 +154,17 @@ pub(super) async fn wait_until(
         if started.elapsed() >= timeout {
             spinner.end();
             let why = last.as_ref().map_or_else(String::new, |application| {
-                let (sync, health) = (application.status.sync, application.status.health);
-                format!(": {sync:?}, {health:?}: {}", headline(application))
+                let status = &application.status;
+                let (sync, health) = (status.sync, status.health);
+                // The step that is under way says less than why the last one failed.
+                let reason = match status.message.as_str() {
+                    "" => headline(application),
+                    message => plain(message).replace('\n', " "),
+                };
+                format!(": {sync:?}, {health:?}: {reason}")
             });
             context.screen.say(format!("{app}: not {goal} within {timeout:?}{why}"));
+            context.screen.say(format!("help: `driftless status {app}` says more"));
             return Ok(Verdict::No);
         }
     }

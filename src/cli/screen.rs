@@ -15,6 +15,8 @@ pub struct Screen {
     line: Arc<Mutex<String>>,
     is_terminal: bool,
     colours: Colours,
+    /// The width where the terminal does not know it.
+    columns: Option<usize>,
 }
 
 /// Whether text is coloured.
@@ -39,11 +41,13 @@ pub(super) enum Paint {
 pub struct LogWriter(Screen);
 
 impl Screen {
-    /// Standard error as it is: a terminal or not, and with colours unless `NO_COLOR` is set to anything.
-    pub fn stderr(no_color: Option<&str>) -> Self {
+    /// Standard error as it is: a terminal or not, and with colours unless `NO_COLOR` is set to anything. `COLUMNS` is the
+    /// width where there is no other.
+    pub fn stderr(no_color: Option<&str>, columns: Option<&str>) -> Self {
         let is_terminal = io::stderr().is_terminal();
         let colours = Colours::on(is_terminal, no_color);
-        Self { line: Arc::default(), is_terminal, colours }
+        let columns = columns.and_then(|columns| columns.parse().ok());
+        Self { line: Arc::default(), is_terminal, colours, columns }
     }
 
     pub fn colours(&self) -> Colours {
@@ -59,10 +63,12 @@ impl Screen {
         LogWriter(self.clone())
     }
 
-    /// Text with lines that are folded where the terminal would break words. It is as it was if standard error is no terminal.
+    /// Text with lines that are folded where the terminal would break words. It is as it was if the width is not known.
     pub(super) fn fold(&self, text: &str) -> String {
         let terminal = terminal_size::terminal_size_of(io::stderr()).filter(|_| self.is_terminal);
-        let width = terminal.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0);
+        let known = |width: &usize| *width > 0;
+        let width = terminal.map(|(width, _)| usize::from(width.0)).filter(known);
+        let width = width.or(self.columns.filter(known));
         width.map_or_else(|| text.to_owned(), |width| fold(text, width))
     }
 

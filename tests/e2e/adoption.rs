@@ -255,6 +255,24 @@ async fn auto_adopts_at_once_and_again_after_database_loss() {
 }
 
 #[tokio::test]
+async fn adopted_project_that_leaves_git_keeps_running() {
+    let scene = Scene::start("adoptleaves", Compose::v2(), "auto");
+    let before = scene.ids();
+    let agent = scene.site.agent().await;
+    agent.settled(&scene.site.repository.head()).await;
+    scene.site.repository.remove(&[&format!("sites/{}", scene.site.app)]);
+    agent.sync().await;
+    let gone = agent.until("it is reported", |it| it.status.health == HealthStatus::Suspended).await;
+    assert!(gone.status.message.contains("not in Git any more"), "{}", gone.status.message);
+    // The round of another wake does not take it for gone either.
+    scene.site.docker.run(&["kill", &format!("{}-worker-2", scene.site.app)]);
+    agent.until("a container is missing", |it| it.status.sync == SyncStatus::OutOfSync).await;
+    let running = |all: &[(String, String)]| all.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
+    assert_eq!(running(&scene.ids()), running(&before));
+    assert!(agent.application().await.is_some());
+}
+
+#[tokio::test]
 async fn adopt_never_leaves_a_project_and_names_the_reason() {
     let compose = Compose::v2();
     let scene = Scene::start("adoptnever", compose, "never");

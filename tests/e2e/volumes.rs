@@ -1,6 +1,6 @@
-//! Volumes of Kubernetes pods: owner, mode, and lifetime.
+//! Volumes: owner and mode in Kubernetes pods, and lifetime of those without a name.
 
-use crate::harness::{Site, images, manifests};
+use crate::harness::{Container, Site, images, manifests};
 
 fn all(site: &Site, image: &str) -> String {
     let host = site.directory().display().to_string();
@@ -160,4 +160,46 @@ async fn empty_dir_is_writable_and_fs_group_is_applied() {
     let application = agent.settled(&commit).await;
     assert_eq!(site.container("plain").id(), plain.id());
     assert!(application.status.findings.iter().all(|it| !it.is_error()), "{:?}", application.status.findings);
+
+    // It goes with the container, also if somebody else removes that.
+    let empty = volumes_of(&plain);
+    assert!(!empty.is_empty());
+    site.docker.run(&["rm", "-f", &plain.id()]);
+    site.until("its volumes are gone", |docker| {
+        let is_there = |volume: &String| docker.attempt(&["volume", "inspect", volume]).is_ok();
+        (!empty.iter().any(is_there)).then_some(())
+    })
+    .await;
+    agent.settled(&commit).await;
+    assert!(volumes_of(&site.container("plain")).iter().all(|volume| !empty.contains(volume)));
+}
+
+#[tokio::test]
+async fn anonymous_volume_ends_with_its_place_in_git() {
+    let site = Site::new("volumeends");
+    let image = images::server("1.0");
+    let text = |volumes: &str| {
+        format!(
+            "services:\n  web:\n    image: {image}\n    stop_grace_period: 1s\n    volumes: [{volumes}]\n"
+        )
+    };
+    let agent = site.running(&text("/srv, /kept")).await;
+    let before = volumes_of(&site.container("web"));
+    assert_eq!(before.len(), 2);
+    let commit = site.compose(&text("/kept"));
+    agent.sync().await;
+    agent.settled(&commit).await;
+    let web = site.container("web");
+    let after = volumes_of(&web);
+    assert!(after.len() == 1 && before.contains(&after[0]), "{before:?} and {after:?}");
+    assert_eq!(web.0["Mounts"][0]["Destination"], "/kept");
+    let said = agent.said(&format!("diff {}", site.app));
+    assert!(!said.contains("/srv"), "{said}");
+}
+
+/// The names of the volumes that a container mounts.
+fn volumes_of(container: &Container) -> Vec<String> {
+    let mounts = container.0["Mounts"].as_array().unwrap();
+    let volumes = mounts.iter().filter(|mount| mount["Type"] == "volume");
+    volumes.map(|mount| mount["Name"].as_str().unwrap().to_owned()).collect()
 }

@@ -1,19 +1,23 @@
 //! Access to the API: named tokens and their scopes, the cookie of a browser, the trusted proxy, and the audit.
 
 use std::{
+    future::ready,
     net::SocketAddr,
+    pin::Pin,
     sync::{Arc, Mutex},
 };
 
 use axum::{Router, body::Body};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use driftless_agent::{Answer, RequestKind};
+use driftless_agent::{Answer, Logs, RequestKind};
 use driftless_config::{Audit, Settings, TrustedProxy};
+use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{
     Actor, ActorKind, ApiToken, AppName, AuditEntry, AuditResult, Channel, Scope, Timestamp,
 };
 use driftless_store::Store;
 use driftless_web::{Access, Token, router, serve};
+use futures_util::{FutureExt, stream};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -28,17 +32,33 @@ use crate::{
     webhooks::{hex, hmac_of},
 };
 
+/// Containers that print nothing and do not end.
+struct Silent;
+
+impl Logs for Silent {
+    fn open<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a LogOptions,
+    ) -> Pin<Box<dyn Future<Output = Result<LogStream, String>> + Send + 'a>> {
+        Box::pin(ready(Ok(Box::pin(stream::pending()) as LogStream)))
+    }
+}
+
 const CONFIGURED: &str = "correct-horse-battery";
 
 /// An agent that accepts every request and lists them with their actors.
 struct Fixture {
     router: Router,
+    /// The routes as after a restart of the agent.
+    restarted: Box<dyn Fn() -> Router + Send + Sync>,
     store: Store,
     asked: Arc<Mutex<Vec<(AppName, RequestKind, Actor)>>>,
 }
 
 fn fixture(access: Access) -> Fixture {
     let sample::Agent { handle, store, mut inbox } = agent([shop(), blog()]);
+    let handle = handle.with_logs(Arc::new(Silent));
     let asked = Arc::<Mutex<Vec<_>>>::default();
     let seen = Arc::clone(&asked);
     tokio::spawn(async move {
@@ -47,7 +67,9 @@ fn fixture(access: Access) -> Fixture {
             let _ = request.reply.send(Ok(Answer::Accepted));
         }
     });
-    Fixture { router: router(handle, store.clone(), access), store, asked }
+    let kept = store.clone();
+    let restarted = Box::new(move || router(handle.clone(), kept.clone(), access.clone()));
+    Fixture { router: restarted(), restarted, store, asked }
 }
 
 fn with_token() -> Fixture {
@@ -145,7 +167,7 @@ async fn revoked_and_expired_tokens_are_refused() {
     let secret = it.store.create_token(&expired).unwrap().unwrap();
     let sample::Agent { handle, .. } = agent([shop()]);
     let router = router(handle, it.store.clone(), Access::closed());
-    let old = Fixture { router, store: it.store.clone(), asked: Arc::default() };
+    let old = Fixture { router, ..it };
     let refused = old.send("GET", "/api/v1/applications", &secret, "").await;
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(json(refused).await["error"]["message"], "the token old has expired");
@@ -299,6 +321,94 @@ async fn session_ends_with_its_token() {
     assert!(raw(address, "GET /", &[host, cookie], "").await.starts_with("HTTP/1.1 200"));
     it.send("DELETE", "/api/v1/tokens/ada", CONFIGURED, "").await;
     assert!(raw(address, "GET /", &[host, cookie], "").await.starts_with("HTTP/1.1 401"));
+}
+
+/// Streams that are open with these credentials.
+async fn open_streams(router: &Router, (name, value): (&str, &str)) -> Vec<Body> {
+    let mut streams = Vec::new();
+    for path in ["/api/v1/events", "/?v=0", "/api/v1/applications/shop/instances/shop-web-1/logs?follow=true"]
+    {
+        let request = Request::get(path).header("host", "driftless.example");
+        let request = request.header("accept", "text/event-stream").header(name, value);
+        let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        streams.push(response.into_body());
+    }
+    streams
+}
+
+/// Whether a stream has ended, once all that it had to send was read.
+fn has_ended(stream: &mut Body) -> bool {
+    loop {
+        match stream.frame().now_or_never() {
+            Some(Some(_)) => {}
+            Some(None) => return true,
+            None => return false,
+        }
+    }
+}
+
+#[tokio::test]
+async fn streams_end_with_their_token_and_session() {
+    let it = with_token();
+    let secret = it.create(r#"{"name": "ada", "scopes": ["read"]}"#).await;
+    it.create(r#"{"name": "eve", "scopes": ["read"]}"#).await;
+    let address = served(it.router.clone()).await;
+    let welcome =
+        raw(address, "POST /login", &[("host", "driftless.example")], &format!("token={secret}")).await;
+    let cookie = welcome.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    let bearer = format!("Bearer {secret}");
+    let mut streams = open_streams(&it.router, ("authorization", &bearer)).await;
+    streams.extend(open_streams(&it.router, ("cookie", cookie.split(';').next().unwrap())).await);
+    let mut others = open_streams(&it.router, ("authorization", &format!("Bearer {CONFIGURED}"))).await;
+    assert_eq!(it.status("DELETE", "/api/v1/tokens/eve", CONFIGURED).await, StatusCode::NO_CONTENT);
+    for stream in streams.iter_mut().chain(&mut others) {
+        assert!(!has_ended(stream), "another token was revoked");
+    }
+    assert_eq!(it.status("DELETE", "/api/v1/tokens/ada", CONFIGURED).await, StatusCode::NO_CONTENT);
+    assert!(streams.iter_mut().all(has_ended), "their token was revoked");
+    assert!(!others.iter_mut().any(has_ended), "the token of the configuration is valid");
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_end_when_their_token_expires() {
+    let it = with_token();
+    let secret = it.create(r#"{"name": "ada", "scopes": ["read"], "expiresIn": "1s"}"#).await;
+    let mut streams = open_streams(&it.router, ("authorization", &format!("Bearer {secret}"))).await;
+    for stream in &mut streams {
+        while let Some(frame) = stream.frame().await {
+            frame.unwrap();
+        }
+    }
+    assert_eq!(it.status("GET", "/api/v1/agent", &secret).await, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn log_out_ends_the_session_on_the_server() {
+    let it = with_token();
+    let address = served(it.router.clone()).await;
+    let host = ("host", "driftless.example");
+    let log_in = async || {
+        let welcome = raw(address, "POST /login", &[host], &format!("token={CONFIGURED}")).await;
+        let cookie = welcome.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap().to_owned();
+        cookie.split(';').next().unwrap().to_owned()
+    };
+    let ended = log_in().await;
+    let mut other = log_in().await;
+    while other == ended {
+        other = log_in().await;
+    }
+    let mut streams = open_streams(&it.router, ("cookie", &ended)).await;
+    let origin = ("origin", "http://driftless.example");
+    let bye = raw(address, "POST /logout", &[host, ("cookie", &ended), origin], "").await;
+    assert!(bye.starts_with("HTTP/1.1 303"), "{bye}");
+    assert!(streams.iter_mut().all(has_ended));
+    let restarted = served((it.restarted)()).await;
+    for address in [address, restarted] {
+        let get = async |cookie| raw(address, "GET /api/v1/agent", &[host, ("cookie", cookie)], "").await;
+        assert!(get(&ended).await.starts_with("HTTP/1.1 401"), "the session has ended");
+        assert!(get(&other).await.starts_with("HTTP/1.1 200"), "another session goes on");
+    }
 }
 
 #[tokio::test]

@@ -187,6 +187,111 @@ fn exposed_ports_are_bounded_together() {
     assert!(repeated[0].contains("expose more than 65536"), "{}", repeated[0]);
 }
 
+/// `count` Kubernetes objects after a ConfigMap `c` with one large value.
+fn of_config_map(kilobytes: usize, count: usize, object: impl Fn(usize) -> String) -> String {
+    let value = "x".repeat(kilobytes * 1000);
+    let all: String = (0..count).map(|number| format!("---\n{}\n", object(number))).collect();
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata: {{a: {value}}}\n{all}")
+}
+
+fn errors_of_objects(text: &str) -> Vec<String> {
+    errors(&MemoryFiles::new([("all.yaml", text)]), &manifests("", &["all.yaml"]))
+}
+
+fn pod(number: usize, container: &str, more: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}}}\nspec:\n  {more}\n  containers: [{{name: a, image: 'a:1', {container}}}]"
+    )
+}
+
+#[test]
+fn texts_of_pods_are_bounded_together() {
+    let of_map = "{configMapRef: {name: c}}";
+    let of_key = "env: [{name: A, valueFrom: {configMapKeyRef: {name: c, key: a}}}]";
+    let one = |container: String| move |number: usize| pod(number, &container, "");
+    let prefixes: Vec<String> =
+        (0..60).map(|number| format!("{{prefix: P{number}_, configMapRef: {{name: c}}}}")).collect();
+    let long = "y".repeat(70_000);
+    let set = |spec: &str, annotation: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: s}}\nspec: {{replicas: 500, selector: {{matchLabels: {{a: a}}}}, \
+             template: {{metadata: {{labels: {{a: a}}, annotations: {{n: {annotation}}}}}, spec: {{containers: [{{name: a, image: 'a:1', {spec}}}]}}}}}}"
+        )
+    };
+    let all = [
+        of_config_map(900, 40, one(format!("envFrom: [{of_map}]"))),
+        of_config_map(900, 40, one(of_key.to_owned())),
+        of_config_map(900, 1, one(format!("envFrom: [{}]", prefixes.join(", ")))),
+        set(&format!("args: [{long}]"), "b"),
+        set("tty: true", &long),
+    ];
+    for text in all {
+        let told = errors_of_objects(&text);
+        assert_eq!(told.len(), 1, "{told:#?}");
+        assert!(told[0].contains("the texts of the pods of this application exceed 32 MiB"), "{}", told[0]);
+        assert!(told[0].starts_with("all.yaml:") && told[0].contains("KiB"), "{}", told[0]);
+    }
+    let usual = of_config_map(20, 400, one(format!("envFrom: [{of_map}]")));
+    assert_eq!(errors_of_objects(&usual), [""; 0]);
+}
+
+#[test]
+fn mounted_files_are_bounded_together() {
+    let mounts = "volumeMounts: [{name: v, mountPath: /v}]";
+    for source in ["configMap: {name: c}", "projected: {sources: [{configMap: {name: c}}]}"] {
+        let one = |number: usize| pod(number, mounts, &format!("volumes: [{{name: v, {source}}}]"));
+        let told = errors_of_objects(&of_config_map(900, 100, one));
+        assert_eq!(told.len(), 1, "{told:#?}");
+        assert!(
+            told[0].contains("with these 879 KiB, the application mounts more than 64 MiB"),
+            "{}",
+            told[0]
+        );
+        assert!(told[0].starts_with("all.yaml:"), "{}", told[0]);
+        assert_eq!(errors_of_objects(&of_config_map(900, 60, one)), [""; 0]);
+    }
+    let services: String =
+        (0..100).map(|number| format!("  s{number}: {{image: a, configs: [c]}}\n")).collect();
+    let text = format!("services:\n{services}configs: {{c: {{content: {}}}}}", "x".repeat(900_000));
+    let told = errors(&MemoryFiles::new([("compose.yaml", text.as_str())]), &compose());
+    assert!(told[0].contains("with `c` the application mounts more than 64 MiB"), "{}", told[0]);
+}
+
+#[test]
+fn variables_of_services_are_bounded_together() {
+    let services = |count: usize, keys: &str| {
+        let all: String = (0..count).map(|number| format!("  s{number}: {{image: a, {keys}}}\n")).collect();
+        format!("services:\n{all}")
+    };
+    let told = |compose_file: &str, variables: &str| {
+        let files = [("compose.yaml", compose_file), ("e.env", variables), (".env", variables)];
+        errors(&MemoryFiles::new(files), &compose())
+    };
+    let long = format!("A={}\n", "x".repeat(900_000));
+    let repeated = format!("{long}{}", "B=$A\n".repeat(100));
+    let hook = "post_start: [{command: [a], environment: [A]}]";
+    for (keys, count, variables) in [
+        ("env_file: e.env", 60, &long),
+        ("label_file: e.env", 60, &long),
+        ("environment: [A]", 60, &long),
+        ("environment: {A: }", 60, &long),
+        (hook, 60, &long),
+        ("command: $A", 60, &long),
+        ("env_file: e.env", 1, &repeated),
+    ] {
+        let told = told(&services(count, keys), variables);
+        assert_eq!(told.len(), 1, "{keys}: {told:#?}");
+        let message = "the variables and interpolated values of this application exceed 32 MiB";
+        assert!(told[0].contains(message) && told[0].contains("KiB"), "{keys}: {}", told[0]);
+    }
+    let usual = format!("A={}\n", "x".repeat(5000)).repeat(4);
+    assert_eq!(told(&services(400, "env_file: e.env, environment: [A]"), &usual), [""; 0]);
+    let base = format!("services:\n  base: {{image: a, environment: {{A: {}}}}}\n", "x".repeat(900_000));
+    let extending: String = (0..2000).map(|number| format!("  s{number}: {{extends: base}}\n")).collect();
+    let told = told(&format!("{base}{extending}"), "");
+    assert!(told[0].contains("too many keys and values together"), "{}", told[0]);
+}
+
 /// A folder of a thousand folders. The first reader of one of them waits until it may go on.
 #[derive(Debug)]
 struct Slow {

@@ -442,6 +442,26 @@ async fn changes_and_output_appear_without_a_reload() {
     browser.console_is_clean("").await;
 }
 
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn silence_of_the_agent_is_shown_and_ends() {
+    let served = served(vec![shop()], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/")).await;
+    browser.shows("live").await;
+    // A connection over which nothing comes, and a minute that has passed.
+    let silent = "window.real = window.EventSource; const now = Date.now; \
+        window.EventSource = class { addEventListener() {} close() {} }; \
+        Date.now = () => now() + 60000";
+    browser.run(silent).await;
+    browser.shows("no answer since").await;
+    browser
+        .run("window.EventSource = window.real; const now = Date.now; Date.now = () => now() + 60000")
+        .await;
+    browser.shows("live").await;
+    browser.console_is_clean("").await;
+}
+
 /// Waits until somebody follows the output.
 async fn wait_for_reader(output: &LiveOutput) {
     let end = Instant::now() + WITHIN;

@@ -157,7 +157,11 @@ pub(crate) fn host_report() -> HostReport {
         host: LONG_HOST.to_owned(),
         instance: "a1".to_owned(),
         every: 30,
-        repositories: vec![RepositoryReport { name: "infra".to_owned(), ..RepositoryReport::default() }],
+        repositories: vec![RepositoryReport {
+            name: "infra".to_owned(),
+            commit: Some(CommitId::from_stored("a".repeat(40))),
+            ..RepositoryReport::default()
+        }],
         applications: vec![application],
         ..HostReport::default()
     }
@@ -244,6 +248,17 @@ async fn lines_stay_whole_in_a_pipe() {
         let text = output(server, words, None).await;
         assert_eq!(text.lines().count(), lines, "{text}");
         assert!(text.lines().any(|line| line.chars().count() > 120), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn error_is_folded_to_the_columns_of_the_environment() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+    command.args(["config", "check", "/not/here/driftless.yaml"]).env_clear().env("COLUMNS", "40");
+    let shown = String::from_utf8(command.output().await.unwrap().stderr).unwrap();
+    assert!(shown.starts_with("error: ") && shown.lines().count() > 2, "{shown}");
+    for line in shown.lines().filter(|line| !line.starts_with("explained in ")) {
+        assert!(line.chars().count() <= 40, "{shown}");
     }
 }
 

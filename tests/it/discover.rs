@@ -262,6 +262,10 @@ fn running_application_keeps_project_name_and_port() {
         let found = conflicts_with(wanted, &[("shop", running)], absent);
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(
+            found[0].contains("compose.yaml:1:7: error: name: the project name `tshop` is taken"),
+            "{found:?}"
+        );
+        assert!(
             found.iter().all(|it| it.starts_with("aaa: ") && it.contains("application `shop`")),
             "{found:?}"
         );
@@ -324,4 +328,24 @@ fn settings_of_a_repository_are_no_manifest() {
     let files = MemoryFiles::new([("driftless.yaml", "{ broken"), ("shop/compose.yaml", COMPOSE)]);
     let found = discover(&files, "", "repository", &[]);
     assert_eq!(apps(&found).len(), 1, "{found:?}");
+}
+
+#[test]
+fn env_file_names_the_files_of_a_folder_without_others() {
+    let files = MemoryFiles::new([
+        ("sites/one/.env", "COMPOSE_FILE=x/c.yaml\n"),
+        ("sites/one/x/c.yaml", COMPOSE),
+        ("sites/two/.env", "COMPOSE_FILE=a/compose.yaml:b/compose.yaml\n"),
+        ("sites/two/a/compose.yaml", COMPOSE),
+        ("sites/two/b/compose.yaml", COMPOSE),
+        ("sites/three/.env", "TAG=1\n"),
+    ]);
+    let found = discover(&files, "sites", "repository", &[]);
+    assert_eq!(findings(&found), Vec::<String>::new());
+    let names: Vec<&str> = found.apps.iter().map(|app| app.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "one"]);
+    assert!(found.apps.iter().all(|app| render(&files, app).stack.is_some()));
+    // The folder itself, as `driftless validate one` searches it.
+    let found = discover(&files, "sites/one", "repository", &[]);
+    assert_eq!((found.apps.len(), findings(&found)), (1, Vec::new()));
 }

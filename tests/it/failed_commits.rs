@@ -2,8 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering,
     time::Duration,
 };
+
+use tokio::time::sleep;
 
 use driftless_agent::{RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
@@ -26,7 +29,11 @@ fn web(image: &str) -> String {
 }
 
 fn prepared(compose: &str, on_failure: OnFailure) -> Simulation {
-    let mut it = Simulation::prepared(compose, Clock::starting_at(NOON));
+    prepared_at(compose, on_failure, Clock::starting_at(NOON))
+}
+
+fn prepared_at(compose: &str, on_failure: OnFailure, clock: Clock) -> Simulation {
+    let mut it = Simulation::prepared(compose, clock);
     it.settings.policy.on_failure = on_failure;
     it.settings.policy.progress_deadline = Some(Duration::from_mins(1));
     it
@@ -223,6 +230,77 @@ async fn health_lost_after_monitor_is_no_failure_of_a_commit() {
     });
     minutes(60).await;
     assert!(events(&it, "CommitFailed").is_empty(), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn monitor_ends_although_the_clock_was_set_back() {
+    let compose = |image: &str| format!("services:\n  web:\n    image: {image}\n    restart: always\n");
+    let clock = Clock::jumping(NOON);
+    let Clock::Jumping { epoch, .. } = clock else { panic!() };
+    let it = prepared_at(&compose("web:1"), OnFailure::Rollback, clock).begun();
+    it.synced_with_tip().await;
+    it.push(&compose("web:2")).await;
+    it.synced_with_tip().await;
+    epoch.fetch_sub(24 * 3_600_000, Ordering::SeqCst);
+    minutes(60).await;
+    it.docker.faults(|faults| {
+        faults.exits.insert("web:2".to_owned(), (Duration::from_secs(15), 3));
+    });
+    minutes(60).await;
+    assert!(events(&it, "RolledBack").is_empty(), "{}", it.story());
+    assert_eq!(it.store.revisions(&app()).unwrap()[0].outcome, Outcome::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_without_the_agent_is_no_time_of_a_rollout() {
+    for sleeps in [false, true] {
+        let clock = Clock::jumping(NOON);
+        let Clock::Jumping { epoch, .. } = clock else { panic!() };
+        let mut it = prepared_at(&web("web:1"), OnFailure::Rollback, clock).begun();
+        it.synced_with_tip().await;
+        make_unhealthy(&it, &["web:2"]);
+        it.push(&web("web:2")).await;
+        sleep(Duration::from_secs(20)).await;
+        if sleeps {
+            epoch.fetch_add(15 * 60_000, Ordering::SeqCst);
+        } else {
+            it.crash();
+            minutes(15).await;
+            it.begin();
+        }
+        sleep(Duration::from_secs(40)).await;
+        assert!(events(&it, "RolledBack").is_empty(), "sleeps: {sleeps}\n{}", it.story());
+        // Then the deadline runs.
+        minutes(10).await;
+        assert_eq!(events(&it, "RolledBack").len(), 1, "sleeps: {sleeps}\n{}", it.story());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_image_is_no_failure_of_a_first_commit() {
+    let it = prepared(&web("web:1"), OnFailure::Pause);
+    it.docker.faults(|faults| faults.registry = Some(["db:1".to_owned()].into()));
+    let it = it.begun();
+    minutes(60).await;
+    let found = it.until("it is published", |_| true).await;
+    assert!(failed(&found).is_none(), "{:#?}", found.status);
+    assert!(found.status.message.contains("cannot pull"), "{}", found.status.message);
+    assert_eq!(it.store.revisions(&app()).unwrap()[0].outcome, Outcome::InProgress);
+    it.docker.faults(|faults| faults.registry = None);
+    it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_commit_is_that_of_its_revision() {
+    let it = prepared(&web("web:1"), OnFailure::Pause);
+    make_unhealthy(&it, &["web:1"]);
+    let it = it.begun();
+    let first = it.tip();
+    sleep(Duration::from_secs(20)).await;
+    it.git.push_files("Ada <a@b.c>", &[("shop/compose.yaml", &web("web:1")), ("README.md", "more")]);
+    it.ask(RequestKind::Sync).await;
+    let found = it.until("it has failed", |found| failed(found).is_some()).await;
+    assert!(failed(&found).unwrap().message.starts_with(&first[..12]), "{:#?}", failed(&found));
 }
 
 #[tokio::test(start_paused = true)]

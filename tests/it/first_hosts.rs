@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use driftless_agent::{FleetPicture, PlaceRead};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_fleet::{ApplicationReport, HostReport, LastReport, RepositoryReport};
+use driftless_fleet::{ApplicationReport, HostReport, LastReport, RepositoryReport, view};
 use driftless_model::{
     After, Application, CommitId, ConditionStatus, EventKind, HealthStatus, Otherwise, SyncStatus,
 };
@@ -52,8 +53,12 @@ impl Simulation {
             message: String::new(),
             drift: 0,
         };
-        let repository =
-            RepositoryReport { name: "infra".to_owned(), applications: 1, ..RepositoryReport::default() };
+        let repository = RepositoryReport {
+            name: "infra".to_owned(),
+            commit: Some(CommitId::from_stored(commit)),
+            applications: 1,
+            ..RepositoryReport::default()
+        };
         let report = HostReport {
             host: "canary".to_owned(),
             instance: "a1".to_owned(),
@@ -64,7 +69,8 @@ impl Simulation {
         };
         let now = self.clock.now();
         let last = LastReport { report: std::sync::Arc::new(report), received: now, conflict: None };
-        self.handle().peers().publish(Ok(vec![last]), &[app()], now);
+        let hosts = view(vec![last], &[], now);
+        self.peers_read(Ok(FleetPicture { hosts, ..FleetPicture::default() }));
     }
 
     /// The first host is healthy with this commit for so many minutes.
@@ -76,8 +82,13 @@ impl Simulation {
     }
 
     fn no_answer(&self) {
-        let error = Err("no collector answers".to_owned());
-        self.handle().peers().publish(error, &[app()], self.clock.now());
+        self.peers_read(Err("no collector answers".to_owned()));
+    }
+
+    fn peers_read(&self, read: Result<FleetPicture, String>) {
+        let at = self.clock.now();
+        let read = PlaceRead { place: "http://hub".to_owned(), read, at };
+        self.handle().peers().publish(vec![read], &[app()], at);
     }
 
     fn shown(&self) -> Application {

@@ -19,8 +19,9 @@ use driftless_web::{Access, Token, router, serve};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
@@ -151,7 +152,7 @@ pub(crate) fn followed() -> RepositoryStatus {
         name: "infra".to_owned(),
         url: "https://git.example.com/me/infra.git".to_owned(),
         reference: "main".to_owned(),
-        commit: None,
+        commit: Some(commit('a', "First")),
         history_length: None,
         applications: 1,
         message: String::new(),
@@ -164,7 +165,8 @@ pub(crate) fn followed() -> RepositoryStatus {
 }
 
 fn report(host: &str, instance: &str) -> HostReport {
-    let repository = RepositoryReport { name: "infra".to_owned(), ..RepositoryReport::default() };
+    let commit = Some(commit('a', "First").id);
+    let repository = RepositoryReport { name: "infra".to_owned(), commit, ..RepositoryReport::default() };
     HostReport {
         host: host.to_owned(),
         instance: instance.to_owned(),
@@ -230,6 +232,23 @@ async fn change_is_reported_before_the_next_heartbeat() {
     publish(&host.inbox, [changed]);
     until("the change arrives", || collector.states()[0].1 == HostState::Degraded).await;
     assert_eq!(collector.hosts()[0].reason, "shop: web is not ready");
+}
+
+#[tokio::test]
+async fn heartbeat_uses_no_connection_that_was_idle() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = Host::start("nas", "a1", &[&format!("http://{}", listener.local_addr().unwrap())], None);
+    // The server may close such a connection at any moment, also while the next heartbeat arrives.
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let (mut connection, _) = timeout(Duration::from_secs(20), listener.accept()).await.unwrap().unwrap();
+        let mut part = vec![0; 64 * 1024];
+        assert!(connection.read(&mut part).await.unwrap() > 0);
+        connection.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        open.push(connection);
+    }
+    assert_eq!(host.error(0), "");
+    host.stop.cancel();
 }
 
 #[tokio::test]
@@ -488,6 +507,17 @@ async fn history_of_the_fleet_has_each_revision_once() {
     assert_eq!(entries[0].event, driftless_fleet::FleetHistoryEvent::Revision);
     let (_, answer) = collector.get("/api/v1/fleet/history?host=other").await;
     assert_eq!(answer, "[]");
+
+    // The agent is started again: at first it has read no repository, and nothing is removed.
+    host.stop.cancel();
+    let running = HostReport::clone(collector.hosts()[0].report.as_ref().unwrap());
+    let mut started = HostReport { applications: Vec::new(), ..running.clone() };
+    (started.repositories[0].commit, started.repositories[0].applications) = (None, 0);
+    for report in [&started, &running, &started, &running] {
+        let (status, answer) = collector.put("nas", &[], serde_json::to_string(report).unwrap()).await;
+        assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
+    }
+    assert_eq!(store.fleet_history(Some("nas"), None, 10).unwrap().len(), 2);
 }
 
 #[tokio::test]

@@ -478,6 +478,35 @@ async fn keys_and_counters_survive_restarts_of_both_sides() {
 }
 
 #[tokio::test]
+async fn damaged_key_is_named_and_nothing_is_sent_without_it() {
+    let (hub, own) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Required).await;
+    let nas = Host::start(own.path(), "nas", &collector.url);
+    let token = collector.invite(json!({ "host": "nas" })).await;
+    join_fleet(&nas.enrolments, &collector.url, &token).await.unwrap();
+    nas.reports().await;
+    nas.end().await;
+    let key = own.path().join("fleet.key");
+    let good = std::fs::read(&key).unwrap();
+    std::fs::write(&key, "short\n").unwrap();
+    let refused = collector.audit().len();
+    let nas = Host::start(own.path(), "nas", &collector.url);
+    nas.is_refused("fleet.key").await;
+    let error = nas.target().error;
+    assert!(error.contains("it has 6 bytes") && error.contains("remove it and join again"), "{error}");
+    assert!(nas.target().signed, "it is enrolled");
+    assert_eq!(collector.audit().len(), refused, "the collector is not asked");
+    let token = collector.invite(json!({})).await;
+    let joined = join_fleet(&nas.enrolments, &collector.url, &token).await.unwrap_err();
+    assert!(matches!(joined, JoinError::Key(_)), "{joined:?}");
+    nas.end().await;
+    std::fs::write(&key, good).unwrap();
+    let nas = Host::start(own.path(), "nas", &collector.url);
+    nas.reports().await;
+    nas.end().await;
+}
+
+#[tokio::test]
 async fn revoked_host_is_refused_until_it_joins_again() {
     let (hub, one, two) = (folder(), folder(), folder());
     let collector = Collector::start(hub.path(), Enrolment::Optional).await;

@@ -8,7 +8,9 @@ use driftless_agent::{
 };
 use driftless_clock::Clock;
 use driftless_config::{Fleet, FleetPlace, FleetReports, PlaceKind, Secret, Settings};
-use driftless_fleet::{FleetDrift, FleetGoal, HostState, HostView, fleet_drift, unreached, view};
+use driftless_fleet::{
+    FleetDrift, FleetGoal, FleetStatus, HostState, HostView, fleet_drift, merge, unreached,
+};
 use driftless_model::{
     After, AgentId, Application, CommitId, HealthStatus, HostIdentity, Otherwise, RepositoryStatus,
     SyncStatus, Timestamp,
@@ -109,7 +111,7 @@ fn reader(place: &FleetPlace) -> FleetReader {
 
 async fn seen(reader: &mut FleetReader) -> Vec<HostView> {
     let picture = reader.read().await.unwrap_or_else(|error| panic!("{error}"));
-    view(picture.reports, &[], Clock::System.now())
+    merge(picture.hosts, &[])
 }
 
 fn states(hosts: &[HostView]) -> Vec<(&str, HostState)> {
@@ -214,14 +216,23 @@ async fn report_that_somebody_overwrote_is_written_again() {
     let host = Host::start("nas", "a1", std::slice::from_ref(&bucket), Clock::System);
     until("the host reports", || host.has_sent()).await;
     let good = server.body("bucket/prod/nas.json.gz");
-    let mut reader = reader(&bucket);
+    let (mut reader, mut new) = (reader(&bucket), reader(&bucket));
+    assert_eq!(states(&seen(&mut reader).await), [("nas", HostState::Healthy)]);
     host.stop.cancel();
     server.set("bucket/prod/nas.json.gz", b"no gzip");
     server.set("bucket/prod/readme.txt", b"no report");
     let picture = reader.read().await.unwrap();
-    assert!(picture.reports.is_empty());
+    assert_eq!(states(&picture.hosts), [("nas", HostState::Stale)], "it is not forgotten");
     assert_eq!(picture.unreadable.len(), 1);
     assert!(picture.unreadable[0].starts_with("nas: it is no gzip"), "{:?}", picture.unreadable);
+    assert!(picture.hosts[0].report.is_some(), "with its last report");
+    for reader in [&mut reader, &mut new] {
+        let hosts = seen(reader).await;
+        assert!(hosts[0].reason.starts_with("its report cannot be read: it is no gzip"), "{hosts:?}");
+        assert_eq!(fleet_drift(&hosts, &[]).unknown.len(), 1, "drift that is not known is no drift");
+        let goal = FleetGoal { commit: "a".repeat(40), ..FleetGoal::default() };
+        assert_eq!(unreached(&hosts, &goal), [format!("nas: {}", hosts[0].reason)]);
+    }
     let again = Host::start("nas", "a1", std::slice::from_ref(&bucket), Clock::System);
     until("the host reports again", || again.has_sent()).await;
     assert_eq!(server.body("bucket/prod/nas.json.gz"), good);
@@ -267,10 +278,13 @@ async fn hosts_are_stale_and_not_lost_while_their_bucket_is_down() {
     until("the bucket is read", || source.status().unwrap().last_read.is_some()).await;
     let now = clock.now();
     assert_eq!(states(&hosts(&store, now)), [("tv", HostState::NeverReported), ("nas", HostState::Healthy)]);
+    // The reports are as old as at the last look, which is not long ago: heartbeats come every second.
+    let soon = hosts(&store, now.after(Duration::from_secs(30)));
+    assert_eq!(states(&soon), [("tv", HostState::NeverReported), ("nas", HostState::Healthy)]);
     // An hour later, without another look.
     let later = hosts(&store, now.after(Duration::from_hours(1)));
     assert_eq!(states(&later), [("tv", HostState::NeverReported), ("nas", HostState::Stale)]);
-    assert!(later[1].reason.starts_with("the reports at s3://bucket/prod cannot be read"), "{later:?}");
+    assert_eq!(later[1].reason, "the reports at s3://bucket/prod have not been read yet");
 
     server.set_down(true);
     until("the host notices", || !host.error(0).is_empty()).await;
@@ -278,6 +292,28 @@ async fn hosts_are_stale_and_not_lost_while_their_bucket_is_down() {
     assert!(host.handle.problems().list().is_empty(), "nobody has to do anything");
     server.set_down(false);
     until("the host reports again", || host.error(0).is_empty()).await;
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn hosts_are_unknown_until_their_bucket_is_read() {
+    let server = ObjectServer::start().await;
+    server.set_down(true);
+    let [bucket, _] = places(&server);
+    let sample::Agent { handle, store, inbox: _inbox } = agent([]);
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let clock = Clock::System;
+    let source = start_fleet_source(&bucket, &(Arc::new(environment) as _), clock, &stop, &tasks);
+    let expected = vec!["ghost".to_owned()];
+    let fleet = Fleet { accept: true, from: Some(bucket), expected, ..Fleet::default() };
+    let handle = handle.with_fleet(fleet).with_fleet_source(source.clone());
+    let hosts = || fleet_hosts(&handle, &store, clock.now()).unwrap();
+    assert_eq!(states(&hosts()), [("ghost", HostState::Stale)]);
+    assert!(hosts()[0].reason.contains("have not been read yet") && hosts()[0].expected, "{:?}", hosts());
+    until("it fails", || !source.status().unwrap().error.is_empty()).await;
+    assert!(hosts()[0].reason.contains("cannot be read: the server answered 502"), "{:?}", hosts());
+    let status = FleetStatus { hosts: hosts(), source: source.status(), ..FleetStatus::default() };
+    assert!(status.unread(&[]).is_some());
     stop.cancel();
 }
 

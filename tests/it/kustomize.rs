@@ -724,3 +724,26 @@ fn printed_kustomization_hides_secrets() {
     let settings = documents.iter().find(|(id, _)| id.contains("web-settings")).unwrap().1;
     assert_eq!(settings["data"]["MODE"], "base");
 }
+
+#[test]
+fn last_of_two_equal_keys_of_a_kustomization_counts() {
+    let more = [("app/over/more.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: more}\n")];
+    let twice = "resources: [more.yaml]\nnamespace: one\nresources: [../base]\nlabels:\n- {pairs: {a: b}, pairs: {c: d}}\nnamespace: two";
+    let found = rendered(twice, &more);
+    let stack = found.stack.unwrap();
+    let names: Vec<&str> = stack.workloads.keys().map(|name| name.as_str()).collect();
+    assert_eq!(names, ["web.two"]);
+    let warnings = lines(&found.findings);
+    let expected = [
+        "app/over/kustomization.yaml:1:1: warning: resources: has no effect: `resources` is defined again at line 3",
+        "app/over/kustomization.yaml:2:1: warning: namespace: has no effect: `namespace` is defined again at line 6",
+        "app/over/kustomization.yaml:5:4: warning: pairs: has no effect: `pairs` is defined again at line 5",
+    ];
+    for warning in expected {
+        assert!(warnings.iter().any(|line| line.starts_with(warning)), "{warnings:#?}");
+    }
+    // Manifests are read strictly, as kustomize reads them.
+    let strict = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: more}\nmetadata: {name: less}\n";
+    let told = told("resources: [more.yaml]", &[("app/over/more.yaml", strict)]);
+    assert!(told[0].contains("`metadata` is already defined at line 3"), "{told:#?}");
+}

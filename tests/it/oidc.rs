@@ -341,8 +341,14 @@ async fn log_out_ends_the_session_at_the_provider_too() {
     assert_eq!(query["post_logout_redirect_uri"], "https://driftless.example/agents/nas/login");
     assert_eq!(query["id_token_hint"], *it.idp.issued.lock().unwrap());
     assert!(page.contains("You are logged out here"), "{page}");
+    let who = it.get("/api/v1/whoami", &session).await;
+    assert_eq!(who.status(), StatusCode::UNAUTHORIZED, "a copy of the cookie is refused");
     // A session of before a restart has no identity token any more, so the provider asks the person.
-    let (query, _) = it.log_out(&session).await;
+    let (session, _) = it.log_in().await.session().unwrap();
+    let provider = it.idp.provider("https://driftless.example/agents/nas");
+    let sample::Agent { handle, store: _, inbox: _inbox } = agent([shop()]);
+    let router = router(handle, it.store.clone(), Access::closed().with_provider(Some(provider)));
+    let (query, _) = Fixture { router, ..it }.log_out(&session).await;
     let query = query.unwrap();
     assert!(!query.contains_key("id_token_hint") && query["client_id"] == "driftless", "{query:?}");
 }

@@ -1,12 +1,13 @@
 //! The page through the router: what it shows, what it never executes, its filters, actions and stream of changes.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
-use driftless_agent::{RequestKind, Rollback};
+use driftless_agent::{Logs, RequestKind, Rollback, Supposed};
+use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{
-    Actor, ApiToken, AppName, Application, Finding, HealthStatus, RepositoryStatus, Scope, Severity,
-    SyncStatus, Timestamp, Until, WaitStatus,
+    Actor, ApiToken, AppName, Application, ConditionStatus, Finding, HealthStatus, RepositoryStatus, Scope,
+    Severity, StatusCondition, SyncStatus, Timestamp, Until, WaitStatus,
 };
 use driftless_web::{Access, Token, router};
 use http::{Request, Response, StatusCode};
@@ -89,6 +90,9 @@ async fn overview_shows_failures_first_and_filters() {
         let shown = page(&router, &format!("/{query}")).await;
         assert_eq!(shown.contains("href=\"applications/shop\""), has_shop, "{query}");
         assert_eq!(shown.contains("href=\"applications/blog\""), has_blog, "{query}");
+        assert!(!shown.contains("Nothing needs attention"), "{query}: blog does");
+        assert_eq!(shown.contains("No application matches the filter"), !has_shop && !has_blog, "{query}");
+        assert_eq!(shown.contains("1 other application needs attention"), !has_blog, "{query}");
         assert!(!shown.contains("<script>"), "{query}");
     }
 }
@@ -187,6 +191,83 @@ async fn action_is_asked_for_and_then_performed() {
         (entries[1].action.as_str(), entries[1].channel),
         ("rollback", driftless_model::Channel::Page)
     );
+}
+
+#[tokio::test]
+async fn resume_and_heal_are_foreseen_as_accepted() {
+    let (router, seen, _) = answering();
+    for (action, supposed) in [("resume", Supposed::Resume), ("heal", Supposed::Heal)] {
+        let asked = page(&router, &format!("/applications/blog/{action}")).await;
+        assert_shown(&asked, &["pull image blog:2.0.0"]);
+        assert_eq!(seen.lock().unwrap().pop().unwrap().1, RequestKind::PlanAfter(supposed));
+    }
+}
+
+/// The page of an application that is the only one.
+async fn page_of(application: Application, path: &str) -> String {
+    let sample::Agent { handle, store, inbox } = agent([application]);
+    tokio::spawn(answer(inbox, Seen::default()));
+    page(&router(handle, store, Access::loopback()), path).await
+}
+
+#[tokio::test]
+async fn retry_is_offered_for_every_failed_commit() {
+    for (status, is_offered) in [(ConditionStatus::True, true), (ConditionStatus::False, false)] {
+        let mut failed = shop();
+        failed.status.conditions.push(StatusCondition {
+            kind: "CommitFailed".to_owned(),
+            status,
+            reason: "RolledBack".to_owned(),
+            ..not_in_git()
+        });
+        let shown = page_of(failed, "/applications/shop").await;
+        assert_eq!(shown.contains("shop/retry"), is_offered, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn suspended_application_offers_nothing_that_is_refused() {
+    let mut suspended = blog();
+    suspended.spec.policy.suspended = true;
+    suspended.spec.policy.self_heal = false;
+    let active = Application { spec: blog().spec, ..suspended.clone() };
+    let shown = page_of(active, "/applications/blog").await;
+    assert_shown(&shown, &["blog/restart?", "blog/scale?"]);
+    let shown = page_of(suspended.clone(), "/applications/blog").await;
+    assert_shown(&shown, &["blog/resume", "blog/sync"]);
+    for action in ["restart", "scale", "heal"] {
+        assert!(!shown.contains(&format!("blog/{action}")), "{action}");
+        let path = format!("/applications/blog/{action}?workload=web");
+        let asked = page_of(suspended.clone(), &path).await;
+        assert_shown(&asked, &["blog is suspended, so nothing is changed", ">Back</a>"]);
+        assert!(!asked.contains("<form class=\"confirm\""), "{action}");
+    }
+}
+
+#[tokio::test]
+async fn newest_commit_is_shown_beyond_a_pin() {
+    let sample::Agent { handle, store, inbox } = agent([blog(), shop()]);
+    let newest = sample::commit('e', "The newest subject");
+    let repository = many(1).1.remove(0);
+    let repository = RepositoryStatus { name: "infra".to_owned(), commit: Some(newest), ..repository };
+    inbox.repositories.send_replace(Arc::new(vec![repository]));
+    tokio::spawn(answer(inbox, Seen::default()));
+    let router = router(handle, store, Access::loopback());
+    let pinned = page(&router, "/applications/blog").await;
+    let (git, runs) = pinned.split_once("<h2>Runs</h2>").unwrap();
+    let git = git.split_once("<h2>Git says</h2>").unwrap().1;
+    assert!(git.contains("The newest subject") && !git.contains("alert("), "{git}");
+    assert!(runs.contains("alert("), "the pinned commit runs");
+    assert_shown(&pinned, &["<th scope=\"col\">Revision 1</th>"]);
+    for (path, heading) in [
+        ("blog/diff", "Revision 1"),
+        ("blog/diff?against=head", "Git says"),
+        ("blog/diff?against=3", "Revision 3"),
+        ("blog/diff?against=abcdef0", "Commit abcdef0"),
+    ] {
+        let shown = page(&router, &format!("/applications/{path}")).await;
+        assert_shown(&shown, &[&format!("<th scope=\"col\">{heading}</th>")]);
+    }
 }
 
 #[tokio::test]
@@ -386,6 +467,23 @@ async fn stream_sends_only_changed_parts() {
     assert_shown(&first.await.unwrap(), &["\"head\"", "\"events\"", "ImagePullBackOff"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn open_page_hears_from_the_agent_without_a_change() {
+    let (router, ..) = answering();
+    let loaded = page(&router, "/").await;
+    let path = format!("/?v={}", version_of(&loaded));
+    let request = Request::get(path).header("host", "localhost").header("accept", "text/event-stream");
+    let mut stream = ask(&router, request.body(Body::empty()).unwrap()).await.into_body();
+    let mut text = String::new();
+    while text.matches("event: alive\n").count() < 3 {
+        let frame = stream.frame().await.unwrap().unwrap().into_data().unwrap();
+        text.push_str(std::str::from_utf8(&frame).unwrap());
+    }
+    assert!(!text.contains("event: change"), "{text}");
+    let script = include_str!("../../crates/web/src/page/script.js");
+    assert!(script.contains("addEventListener(\"alive\""), "a comment is not seen by the script");
+}
+
 #[tokio::test]
 async fn repository_page_sends_its_changes() {
     let sample::Agent { handle, store, inbox } = agent([shop()]);
@@ -483,6 +581,34 @@ async fn last_output_of_a_crash_is_on_the_page() {
     );
     let calm = page(&router, "/applications/shop").await;
     assert!(!calm.contains("fatal: password"), "nothing crashes there");
+}
+
+/// An engine that does not answer.
+struct NoEngine;
+
+impl Logs for NoEngine {
+    fn open<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a LogOptions,
+    ) -> Pin<Box<dyn Future<Output = Result<LogStream, String>> + Send + 'a>> {
+        Box::pin(ready(Err("nothing listens on the socket".to_owned())))
+    }
+}
+
+#[tokio::test]
+async fn output_that_cannot_be_read_is_not_called_empty() {
+    let sample::Agent { handle, store, inbox } = agent([crashing()]);
+    tokio::spawn(answer(inbox, Seen::default()));
+    let router = router(handle.with_logs(Arc::new(NoEngine)), store, Access::loopback());
+    let crash = page(&router, "/applications/crash").await;
+    assert_shown(&crash, &["Its output could not be read: ", "nothing listens on the socket"]);
+    assert!(!crash.contains("It printed nothing"));
+    let logs = ask(&router, request("GET", "/applications/crash/logs/shop-web-1", "")).await;
+    assert_eq!(logs.status(), StatusCode::BAD_GATEWAY);
+    assert_shown(&text(logs).await, &["<h1>Failed</h1>", "nothing listens on the socket"]);
+    let logs = request("GET", "/api/v1/applications/crash/instances/shop-web-1/logs", "");
+    assert_shown(&text(ask(&router, logs).await).await, &["\"code\":\"engine\""]);
 }
 
 #[tokio::test]

@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use driftless_agent::RequestKind;
+use driftless_agent::{Answer, RequestKind, Supposed};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_model::{AppName, Application, Removal};
+use driftless_store::Store;
 
 use crate::sample::NOON;
 use crate::simulation::{Simulation, app, minutes};
@@ -185,6 +186,68 @@ async fn application_dropped_before_it_ran_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn application_that_never_ran_and_left_git_is_forgotten() {
+    let with_error = BLOG.replace("image", "imagee");
+    let with_taken_port = "services: {web: {image: 'blog:1', ports: ['80:80']}}";
+    let shop = "services: {web: {image: 'web:1', ports: ['80:80']}}";
+    for prune in [true, false] {
+        for never_runs in [with_error.as_str(), with_taken_port] {
+            let files = [("shop/compose.yaml", shop), ("wiki/compose.yaml", BLOG)];
+            let it = deployed(prune, "", &files).await;
+            it.git.push_files("Ada", &[files[0], files[1], ("blog/compose.yaml", never_runs)]);
+            minutes(5).await;
+            let found = it.listed(&blog()).unwrap();
+            assert!(found.status.findings.iter().any(driftless_model::Finding::is_error), "{found:#?}");
+            it.git.push_files("Ada", &files);
+            minutes(5).await;
+            assert!(it.listed(&blog()).is_none(), "{:#?}", it.listed(&blog()));
+            assert_eq!((it.containers(&app()), it.containers(&"wiki".into())), (1, 1));
+            // In Git again, without the error, it is deployed.
+            it.git.push_files("Ada", &[files[0], files[1], ("blog/compose.yaml", BLOG)]);
+            minutes(5).await;
+            assert_eq!(it.containers(&blog()), 1, "{}", it.story());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_kept_after_a_loss_of_state_says_so() {
+    let files = [("blog/compose.yaml", BLOG), ("shop/compose.yaml", SHOP)];
+    let mut it = deployed(true, "", &files).await;
+    it.crash();
+    it.store = Store::in_memory(it.clock).unwrap();
+    it.begin();
+    minutes(5).await;
+    it.git.push_files("Ada", &files[..1]);
+    minutes(5).await;
+    let message = it.listed(&app()).unwrap().status.message.clone();
+    assert!(message.contains("because state was lost"), "{message}");
+    assert!(message.contains("driftless recover") && !message.contains("`prune`"), "{message}");
+    assert_eq!(it.containers(&app()), 1);
+    it.handle().recover().await.unwrap();
+    minutes(5).await;
+    assert_eq!(it.containers(&app()), 0, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn removed_application_stays_away_while_the_engine_is_down() {
+    let it = kept_shop().await;
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(1).await;
+    assert!(it.listed(&app()).is_none());
+    it.docker.disconnect();
+    minutes(10).await;
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    let readiness = it.handle().readiness().message.clone();
+    assert!(readiness.starts_with("the Docker Engine does not answer: connection refused"), "{readiness}");
+    let messages: Vec<String> =
+        it.store.events(0, 1000, Some(&app())).unwrap().into_iter().map(|event| event.message).collect();
+    for message in ["removing the application", "the application is removed"] {
+        assert!(messages.iter().any(|found| found == message), "{messages:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn repair_on_request_happens_once() {
     let mut it = Simulation::idle();
     it.settings.policy.self_heal = false;
@@ -195,6 +258,11 @@ async fn repair_on_request_happens_once() {
     it.docker.user_action(&app(), &remove).unwrap();
     minutes(6).await;
     assert_eq!(it.containers(&app()), 0);
+    let supposed = RequestKind::PlanAfter(Supposed::Heal);
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), supposed).await else { panic!("no plan") };
+    assert!(plan.rounds.iter().flatten().any(|step| step.contains("create")), "{plan:?}");
+    minutes(6).await;
+    assert_eq!(it.containers(&app()), 0, "the dry run changes nothing");
     it.ask(RequestKind::Heal).await;
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["web:1"]);

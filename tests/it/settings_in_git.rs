@@ -244,6 +244,16 @@ async fn host_that_loses_all_applications_keeps_them() {
     assert_eq!((containers(&it, "shop"), containers(&it, "blog")), (1, 1));
     let message = it.handle().applications()[&app()].status.message.clone();
     assert!(message.contains("removes all 2 applications"), "{message}");
-    let repositories = it.handle().repositories();
-    assert!(repositories[0].message.contains("no application is for this host (`nas`)"), "{repositories:?}");
+    let found = at(&it.settings, "applications: [{path: shop, hosts: {names: [web]}}]\n").unwrap();
+    let warning = found.findings[0].to_string();
+    assert!(warning.contains("warning: applications: no application is for this host (`nas`)"), "{warning}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn host_without_applications_has_no_error() {
+    let it = deployed(true, "applications: [{path: shop}]\n").await;
+    push(&it, "applications: [{path: shop, hosts: {names: [web]}}]\n");
+    minutes(3).await;
+    assert_eq!(containers(&it, "shop"), 0, "{}", it.story());
+    assert_eq!(it.handle().repositories()[0].message, "");
 }

@@ -907,6 +907,41 @@ async fn dry_run_of_a_rollback_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn dry_run_of_a_resume_shows_its_steps() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    let supposed = || RequestKind::PlanAfter(Supposed::Resume);
+    let none = it.handle().request(app(), supposed()).await.unwrap_err().to_string();
+    assert!(none.contains("neither pinned nor suspended"), "{none}");
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    let back = Rollback { to: None, reason: String::new(), until: Until::Manual };
+    let is_held: [(RequestKind, fn(&Application) -> bool); 2] = [
+        (RequestKind::Rollback(back), |it| it.status.pin.is_some() && it.status.sync == SyncStatus::Synced),
+        (RequestKind::Suspend, |it| it.status.health == HealthStatus::Suspended),
+    ];
+    for (hold, is_held) in is_held {
+        it.ask(hold).await;
+        it.until("it is held", is_held).await;
+        if it.images().contains(&"web:2".to_owned()) {
+            it.push(&web("web:3")).await;
+            minutes(1).await;
+        }
+        let writes = it.writes();
+        let newest = if it.status().unwrap().status.pin.is_some() { "web:2" } else { "web:3" };
+        let Ok(Answer::Plan(plan)) = it.handle().request(app(), supposed()).await else { panic!("no plan") };
+        let steps: Vec<&String> = plan.rounds.iter().flatten().collect();
+        assert!(!plan.suspended && steps.iter().any(|step| step.contains(newest)), "{plan:?}");
+        assert!(!plan.waits.iter().any(|wait| wait.contains("pinned")), "{plan:?}");
+        minutes(10).await;
+        assert_eq!(it.writes(), writes, "{}", it.story());
+        it.ask(RequestKind::Resume).await;
+        it.synced_with_tip().await;
+        assert_eq!(it.images(), ["db:1", newest, newest]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn sync_without_news_fetches_and_observes_at_once() {
     let it = Simulation::of(&web("web:1"));
     let mut before = it.synced_with_tip().await;

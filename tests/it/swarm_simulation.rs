@@ -853,6 +853,35 @@ async fn paused_update_is_degraded_and_stays_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn other_engine_waits_for_all_objects_of_the_swarm() {
+    let mut all =
+        Cluster::of("services: {web: {image: 'web:1', configs: [c]}}\nconfigs: {c: {content: hi}}\n", 1);
+    all.synced().await;
+    let agent = &mut all.agents[0];
+    agent.crash();
+    agent.settings.policy.engine = EngineKind::Docker;
+    agent.begin();
+    let waits_for = async |command: String| {
+        let has_wait = |app: &Application| app.status.waits.iter().any(|it| it.message.contains(&command));
+        all.first().until(&command, has_wait).await;
+    };
+    let configs = all.names("configs").join(" ");
+    let left = format!("docker config rm {configs} && docker network rm shop_default`");
+    waits_for(format!("`docker service rm shop_web && {left}")).await;
+    all.user("DELETE", "/services/shop_web", &Value::Null);
+    waits_for(format!("`{left}")).await;
+    for name in all.names("configs") {
+        all.user("DELETE", &format!("/configs/{name}"), &Value::Null);
+    }
+    waits_for("`docker network rm shop_default`".to_owned()).await;
+    assert_eq!(all.first().docker.observed(&"shop".into()).instances.len(), 0);
+    all.user("DELETE", "/networks/shop_default", &Value::Null);
+    all.synced().await;
+    let observed = all.first().docker.observed(&"shop".into());
+    assert_eq!((observed.instances.len(), observed.networks.len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn removal_from_git_leaves_nothing_in_the_swarm() {
     let all = Cluster::of(&shop(1, "pause"), 2);
     all.synced().await;

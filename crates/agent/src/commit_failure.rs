@@ -1,19 +1,14 @@
 //! A commit that fails: how it is found out, which revision the application goes back to, and how it is reported.
 
 use driftless_model::{
-    AdmissionPolicy, CommitId, EventKind, FailedCommit, Mask, OnFailure, Outcome, Revision, Stack, StackHash,
+    AdmissionPolicy, EventKind, FailedCommit, Mask, OnFailure, Outcome, Revision, Stack, StackHash,
 };
 use driftless_plan::Round;
 
 use crate::context::AppContext;
 
 /// The failure of a revision, if it has failed. The reason is masked.
-pub(crate) fn failed_now(
-    revision: &Revision,
-    commit: &CommitId,
-    round: &Round<'_>,
-    mask: &Mask,
-) -> Option<FailedCommit> {
+pub(crate) fn failed_now(revision: &Revision, round: &Round<'_>, mask: &Mask) -> Option<FailedCommit> {
     let (failure, was_reached) = match &revision.outcome {
         Outcome::InProgress | Outcome::Failed { .. } => {
             let failure = round.rollout_failure(revision.started).or_else(|| round.canary_failure());
@@ -21,7 +16,8 @@ pub(crate) fn failed_now(
         }
         Outcome::Succeeded => {
             let monitor = round.policy.monitor;
-            let is_monitored = revision.finished.is_some_and(|finished| round.now.since(finished) < monitor);
+            let is_monitored =
+                revision.finished.is_some_and(|finished| finished.is_recent(monitor, round.now));
             let lost = || round.lost_health().filter(|_| is_monitored);
             // A Job may take long, and the revision does not wait for it.
             (round.failed_job(revision.started).or_else(lost)?, true)
@@ -29,7 +25,8 @@ pub(crate) fn failed_now(
         Outcome::Superseded => return None,
     };
     Some(FailedCommit {
-        commit: commit.clone(),
+        // Later commits changed nothing for this application.
+        commit: revision.commit.id.clone(),
         stack: revision.stack.clone(),
         revision: revision.number,
         reason: mask.message(&failure.reason),

@@ -36,7 +36,7 @@ struct EnrolledAgent {
     instance: String,
     /// The places of the configuration.
     places: Vec<FleetPlace>,
-    signers: Mutex<BTreeMap<String, Signer>>,
+    signers: Mutex<Signers>,
     /// Sent when a collector is joined or left.
     changes: watch::Sender<()>,
 }
@@ -49,6 +49,9 @@ impl fmt::Debug for EnrolledAgent {
 
 /// Waits for collectors that are joined or left.
 pub(crate) struct EnrolmentChanges(Option<watch::Receiver<()>>);
+
+/// The joined collectors by URL, each with the reason if requests to it cannot be signed.
+type Signers = BTreeMap<String, Result<Signer, String>>;
 
 /// Signs the requests to one collector.
 #[derive(Clone)]
@@ -115,8 +118,8 @@ impl Enrolments {
         clock: Clock,
     ) -> Self {
         let signers = load_signers(store).unwrap_or_else(|error| {
-            tracing::error!(error, "could not read the enrolments; reports are not signed");
-            BTreeMap::new()
+            tracing::error!(error, "could not read the enrolments; nothing is reported to collectors");
+            settings.to.iter().map(|place| (place.url.clone(), Err(error.clone()))).collect()
         });
         Self(Some(Arc::new(EnrolledAgent {
             store: store.clone(),
@@ -145,7 +148,7 @@ impl Enrolments {
         EnrolmentChanges(self.0.as_ref().map(|shared| shared.changes.subscribe()))
     }
 
-    fn signer(&self, url: &str) -> Option<Signer> {
+    fn signer(&self, url: &str) -> Option<Result<Signer, String>> {
         let signers = self.0.as_ref()?.signers.lock().unwrap_or_else(PoisonError::into_inner);
         signers.get(url).cloned()
     }
@@ -157,6 +160,7 @@ impl Enrolments {
         request: &Unsigned<'_>,
     ) -> Result<Option<SigningTurn>, ReportError> {
         let (Some(shared), Some(signer)) = (&self.0, self.signer(url)) else { return Ok(None) };
+        let signer = signer.map_err(ReportError::Key)?;
         let mut counters = signer.counters.lock_owned().await;
         if counters.left == 0 {
             let (store, url, now) = (shared.store.clone(), url.to_owned(), shared.clock.now());
@@ -211,8 +215,9 @@ impl Enrolments {
         stored.map_err(|_| KeyError::NoState)??;
         let mut signers = shared.signers.lock().unwrap_or_else(PoisonError::into_inner);
         // Counters that are reserved already stay in use.
-        let counters = signers.get(url).map(|signer| Arc::clone(&signer.counters)).unwrap_or_default();
-        signers.insert(url.to_owned(), Signer { key: Arc::new(key), collector, counters });
+        let known = signers.get(url).and_then(|signer| signer.as_ref().ok());
+        let counters = known.map(|signer| Arc::clone(&signer.counters)).unwrap_or_default();
+        signers.insert(url.to_owned(), Ok(Signer { key: Arc::new(key), collector, counters }));
         drop(signers);
         shared.changes.send_replace(());
         Ok(())
@@ -255,21 +260,27 @@ fn own_key(store: &Store) -> Result<AgentKey, KeyError> {
     Ok(AgentKey::from_seed(&store.fleet_key_seed()?)?)
 }
 
-fn load_signers(store: &Store) -> Result<BTreeMap<String, Signer>, String> {
+/// One key or enrolment that cannot be used is an error of its collectors alone: a bucket needs no key.
+fn load_signers(store: &Store) -> Result<Signers, String> {
     let stored = store.enrolments().map_err(|error| chain(&error))?;
     if stored.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(Signers::new());
     }
-    let key = Arc::new(own_key(store).map_err(|error| chain(&error))?);
-    let mut signers = BTreeMap::new();
-    for StoredEnrolment { url, collector, host: _, joined: _ } in stored {
-        match collector.parse() {
-            Ok(collector) => {
-                let (key, counters) = (Arc::clone(&key), Arc::default());
-                signers.insert(url, Signer { key, collector, counters });
+    let key = own_key(store).map(Arc::new).map_err(|error| chain(&error));
+    let signers = stored.into_iter().map(|StoredEnrolment { url, collector, host: _, joined: _ }| {
+        let signer = match (&key, collector.parse()) {
+            (Ok(key), Ok(collector)) => {
+                Ok(Signer { key: Arc::clone(key), collector, counters: Arc::default() })
             }
-            Err(error) => tracing::error!(url, %error, "the stored key of a collector cannot be used"),
+            (Err(error), _) => Err(error.clone()),
+            (Ok(_), Err(error)) => {
+                Err(format!("the stored key of the collector cannot be used ({error}): join it again"))
+            }
+        };
+        if let Err(error) = &signer {
+            tracing::error!(url, error, "could not sign reports to a collector");
         }
-    }
-    Ok(signers)
+        (url, signer)
+    });
+    Ok(signers.collect())
 }

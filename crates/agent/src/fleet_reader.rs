@@ -1,12 +1,12 @@
 //! Reads the reports of all hosts where they are kept: in a bucket, in a folder, or at another agent.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
 use driftless_config::{FleetPlace, PlaceKind};
-use driftless_fleet::{FleetStatus, HostReport, LastReport};
+use driftless_fleet::{FleetStatus, HostReport, HostView, LastReport, view};
 use driftless_git::{Lookup, read_secret};
-use driftless_model::{AppName, HostIdentity, Timestamp};
+use driftless_model::{AppName, HostIdentity, Timestamp, printable};
 use driftless_objects::{Listed, Listing, Objects, SecretSource};
 use futures_util::{StreamExt as _, stream};
 
@@ -18,6 +18,9 @@ use crate::{
     },
     report_error::ReportError,
 };
+
+/// Hosts of a place that could not be read for this long are stale.
+pub(crate) const UNREAD_AFTER: Duration = Duration::from_mins(1);
 
 /// The most hosts that are read.
 const MOST_HOSTS: usize = 1000;
@@ -31,10 +34,13 @@ const LARGEST_ANSWER: usize = 64 << 20;
 /// The reports of a fleet, as they were read.
 #[derive(Clone, Debug, Default)]
 pub struct FleetPicture {
-    /// The last report of each host. Times are by the clock of this machine.
-    pub reports: Vec<LastReport>,
+    /// The hosts as the place judged them when it was read. Times are by the clock of this machine. A host whose report cannot
+    /// be read is stale.
+    pub hosts: Vec<HostView>,
     /// One sentence for each report that cannot be read.
     pub unreadable: Vec<String>,
+    /// A sentence if the place may have other hosts, such as a collector that cannot read its own place.
+    pub missing: Option<String>,
 }
 
 /// Reads the reports of one place. An object that has not changed is not read again.
@@ -56,6 +62,8 @@ enum Source {
 struct Known {
     tag: Option<String>,
     report: Result<Arc<HostReport>, String>,
+    /// The last report that could be read, with the time at which it was written by the clock of the server.
+    good: Option<(Arc<HostReport>, Timestamp)>,
 }
 
 impl FleetReader {
@@ -138,19 +146,37 @@ fn here(at: Timestamp, there: Timestamp, now: Timestamp) -> Timestamp {
 
 fn of_collector(status: FleetStatus, there: Timestamp, now: Timestamp) -> FleetPicture {
     let mut picture = FleetPicture::default();
+    if status.source.is_some_and(|source| source.last_read.is_none()) {
+        picture.missing = Some("it has not read the reports of its own place yet".to_owned());
+    }
+    if status.hosts.len() > MOST_HOSTS {
+        picture.missing = Some(format!("it has more than {MOST_HOSTS} hosts"));
+    }
     for host in status.hosts.into_iter().take(MOST_HOSTS) {
-        let (Some(report), Some(heard)) = (host.report, host.last_heard) else { continue };
-        if let Err(error) = report.check(&report.host) {
-            picture.unreadable.push(format!("{}: {error}", host.name));
-            continue;
-        }
-        picture.reports.push(LastReport {
-            report,
-            received: here(heard, there, now),
-            conflict: host.conflict,
+        let checked = match &host.report {
+            Some(report) => report.check(&host.name).map_err(|error| error.to_string()),
+            None if HostIdentity::is_name(&host.name) => Ok(()),
+            None => Err("it is no name of a host".to_owned()),
+        };
+        let name = printable(&host.name);
+        picture.hosts.push(match checked {
+            // The collector has judged the age of the report, with its own clock.
+            Ok(()) => HostView {
+                reason: printable(&host.reason),
+                last_heard: host.last_heard.map(|heard| here(heard, there, now)),
+                ..host
+            },
+            Err(error) => unreadable(&mut picture.unreadable, &name, &error, None),
         });
     }
     picture
+}
+
+/// A host whose report cannot be read, with the last one that could be. Adds the sentence.
+fn unreadable(sentences: &mut Vec<String>, name: &str, why: &str, good: Option<LastReport>) -> HostView {
+    sentences.push(format!("{name}: {why}"));
+    let (report, heard) = good.map(|last| (last.report, last.received)).unzip();
+    HostView::unknown(name, format!("its report cannot be read: {why}"), report, heard)
 }
 
 /// The host that an object of this name is about.
@@ -185,21 +211,26 @@ async fn read_objects(
     }
     let read: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
     let (mut picture, mut kept) = (FleetPicture::default(), BTreeMap::new());
-    for ((host, listed), one) in reports.into_iter().zip(read) {
+    let mut last_reports = Vec::new();
+    for ((host, _), one) in reports.into_iter().zip(read) {
         let Some(one) = one? else { continue };
-        match (&one.report, listed.modified) {
-            (Ok(report), Some(modified)) => picture.reports.push(LastReport {
-                report: Arc::clone(report),
-                received: here(modified, there, now),
-                conflict: conflicts.remove(host),
-            }),
-            (Ok(_), None) => {
-                picture.unreadable.push(format!("{host}: the server does not say when it was written"));
-            }
-            (Err(error), _) => picture.unreadable.push(format!("{host}: {error}")),
+        let conflict = conflicts.remove(host);
+        let good = one.good.clone().map(|(report, written)| LastReport {
+            report,
+            received: here(written, there, now),
+            conflict,
+        });
+        let why = match &one.report {
+            Ok(_) => "the server does not say when it was written",
+            Err(error) => error,
+        };
+        match good {
+            Some(last) if one.report.is_ok() => last_reports.push(last),
+            good => picture.hosts.push(unreadable(&mut picture.unreadable, host, why, good)),
         }
         kept.insert(host.to_owned(), one);
     }
+    picture.hosts.extend(view(last_reports, &[], now));
     Ok((picture, kept))
 }
 
@@ -210,15 +241,22 @@ async fn read_one(
     listed: &Listed,
     known: Option<&Known>,
 ) -> Result<Option<Known>, ReportError> {
-    if let Some(known) = known.filter(|known| known.tag.is_some() && known.tag == listed.tag) {
-        return Ok(Some(known.clone()));
-    }
-    let Some(object) = objects.get(&listed.name, LARGEST_COMPRESSED).await? else { return Ok(None) };
-    Ok(Some(Known { tag: object.tag, report: read_report(&object.body, host).map(Arc::new) }))
+    let good = known.and_then(|known| known.good.clone());
+    let (tag, report) = match known.filter(|known| known.tag.is_some() && known.tag == listed.tag) {
+        Some(known) => (known.tag.clone(), known.report.clone()),
+        None => match objects.get(&listed.name, LARGEST_COMPRESSED).await? {
+            Some(object) => (object.tag, read_report(&object.body, host).map(Arc::new)),
+            None => return Ok(None),
+        },
+    };
+    let written = report.as_ref().ok().cloned().zip(listed.modified);
+    Ok(Some(Known { tag, report, good: written.or(good) }))
 }
 
 #[cfg(test)]
 mod tests {
+    use driftless_fleet::{HostState, SourceStatus, mark_unread};
+
     use super::*;
 
     #[test]
@@ -228,6 +266,55 @@ mod tests {
         assert_eq!(here(Timestamp(9_970_000), there, now), Timestamp(6_370_000));
         assert_eq!(here(Timestamp(10_000_500), there, now), now, "from its future");
         assert_eq!(here(Timestamp(0), Timestamp(u64::MAX), now), Timestamp(0));
+    }
+
+    #[test]
+    fn collector_judges_its_hosts() {
+        let now = Timestamp(10_000_000);
+        let report = |host: &str| HostReport {
+            host: host.to_owned(),
+            instance: "a1".to_owned(),
+            every: 180,
+            ..HostReport::default()
+        };
+        let last = |host| LastReport { report: Arc::new(report(host)), received: now, conflict: None };
+        let mut hosts = view(vec![last("nas"), last("web")], &["tv".to_owned()], now);
+        hosts
+            .iter_mut()
+            .filter(|host| host.name == "web")
+            .for_each(|web| mark_unread(std::slice::from_mut(web), "x"));
+        hosts.push(HostView::unknown("pi", "it is no gzip".to_owned(), None, None));
+        hosts.push(HostView::unknown("../pi", String::new(), None, None));
+        let later = HostReport { schema: 2, ..report("old") };
+        let later = LastReport { report: Arc::new(later), received: now, conflict: None };
+        hosts.extend(view(vec![later], &[], now));
+        let states = |picture: &FleetPicture| -> Vec<(String, HostState)> {
+            picture.hosts.iter().map(|host| (host.name.clone(), host.state)).collect()
+        };
+        let listed = FleetStatus { hosts, ..FleetStatus::default() };
+        let picture = of_collector(listed.clone(), now, now);
+        let expected = [
+            ("tv", HostState::NeverReported),
+            ("web", HostState::Stale),
+            ("nas", HostState::Progressing),
+            ("pi", HostState::Stale),
+            ("../pi", HostState::Stale),
+            ("old", HostState::Stale),
+        ];
+        let mut found = states(&picture);
+        found.sort();
+        let mut expected = expected.map(|(name, state)| (name.to_owned(), state));
+        expected.sort();
+        assert_eq!(found, expected);
+        assert_eq!(
+            (picture.unreadable.len(), picture.missing.as_deref()),
+            (2, None),
+            "{:?}",
+            picture.unreadable
+        );
+        let source = Some(SourceStatus::default());
+        let picture = of_collector(FleetStatus { source, ..listed }, now, now);
+        assert_eq!(picture.missing.as_deref(), Some("it has not read the reports of its own place yet"));
     }
 
     #[test]

@@ -109,15 +109,20 @@ async fn look(
     let before = source.status().unwrap_or_default();
     match read {
         Ok(picture) => {
-            let error = picture.unreadable.join("; ");
+            let error =
+                picture.missing.iter().chain(&picture.unreadable).cloned().collect::<Vec<_>>().join("; ");
             if error != before.error && !error.is_empty() {
                 tracing::warn!(from = place.url, error, "reports of the fleet cannot be read");
             } else if before.last_read.is_none() || !before.error.is_empty() && error.is_empty() {
-                tracing::info!(from = place.url, hosts = picture.reports.len(), "reading the fleet");
+                tracing::info!(from = place.url, hosts = picture.hosts.len(), "reading the fleet");
             }
             let now = clock.now();
             source.update(|state| {
-                (state.status.last_read, state.status.error) = (Some(now), error);
+                state.status.error = error;
+                // Hosts that are missing are unknown, as if the place did not answer.
+                if picture.missing.is_none() {
+                    state.status.last_read = Some(now);
+                }
                 state.picture = Arc::new(picture);
             });
         }

@@ -437,7 +437,7 @@ impl Handle {
     /// If the engine does not have the container or does not answer.
     pub async fn logs(&self, container: &str, options: &LogOptions) -> Result<LogStream, RequestError> {
         let Some(logs) = &self.logs else { return Err(RequestError::Stopping) };
-        logs.open(container, options).await.map_err(RequestError::Refused)
+        logs.open(container, options).await.map_err(RequestError::Engine)
     }
 
     pub(crate) fn commit_statuses(&self) -> watch::Receiver<CommitStatuses> {

@@ -97,7 +97,7 @@ impl ValueReader {
         let mut due = Vec::new();
         for (source, last) in &mut self.sources {
             let is_program = matches!(source.origin, ValueOrigin::Exec(_));
-            let is_due = last.is_none_or(|last| now >= last.after(source.interval));
+            let is_due = last.is_none_or(|last| !last.is_recent(source.interval, now));
             if !is_program || is_due || is_requested {
                 *last = Some(now);
                 due.push(source as &ValueSource);

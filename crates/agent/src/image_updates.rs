@@ -129,7 +129,7 @@ impl ImageUpdates {
             let is_called = call > last.as_ref().map_or(0, |last| last.call);
             // A sync made it due. The answer of a question before it may be older than that sync.
             let is_requested = known.next == Timestamp(0);
-            if let Some(last) = last.filter(|last| last.at.after(SYNC_PAUSE) > now)
+            if let Some(last) = last.filter(|last| last.at.is_recent(SYNC_PAUSE, now))
                 && is_requested
                 && !is_called
                 && update.mode == UpdateMode::Report

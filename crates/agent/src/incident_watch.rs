@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -10,13 +11,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_config::Notifications as Settings;
 use driftless_fleet::HostState;
-use driftless_model::{AppName, Event, IncidentPhase, Timestamp};
+use driftless_model::{AppName, Application, Event, HealthStatus, IncidentPhase, OperationPhase, Timestamp};
 use driftless_notify::receivers;
 use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 use driftless_store as store;
 use driftless_store::{IncidentUpdate, Store};
 
-use crate::{Handle, error::chain, fleet_hosts::fleet_hosts, notifications::Notifications};
+use crate::{
+    Applications, Handle, error::chain, fleet_hosts::fleet_hosts, notifications::Notifications,
+    requests::older_success,
+};
 
 /// Changes of the status within this time are judged together.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -64,7 +68,7 @@ struct Watcher {
     handle: Handle,
     /// The newest drift of each application, and when it was seen.
     drift: BTreeMap<AppName, (Timestamp, String)>,
-    /// When the agent started, or when its clock last jumped ahead, as after a sleep of the machine.
+    /// When the agent started, or when its clock last jumped: after a sleep of the machine, or because it was set.
     started: Timestamp,
     /// When incidents were last judged.
     judged: Timestamp,
@@ -77,8 +81,8 @@ impl Watcher {
         loop {
             let now = self.notifications.clock().now();
             // The agent has not lived through that time, so silence in it says nothing about others.
-            if now.since(self.judged) > JUMP {
-                tracing::info!("the clock has jumped ahead; waiting before missing reports count");
+            if now.since(self.judged).max(self.judged.since(now)) > JUMP {
+                tracing::info!("the clock has jumped; waiting before missing reports count");
                 self.started = now;
             }
             self.judged = now;
@@ -106,7 +110,7 @@ impl Watcher {
         let known = self.notifications.names();
         let open = store.open_incidents()?;
         let handled_event = read_events(store, &mut self.drift, now)?;
-        self.drift.retain(|_, (seen, _)| now.since(*seen) < DRIFT_LASTS);
+        self.drift.retain(|_, (seen, _)| seen.is_recent(DRIFT_LASTS, now));
         let drift = self.drift.iter().map(|(app, (_, message))| (app.clone(), message.clone())).collect();
         let readiness = self.handle.readiness();
         let engine_error = (!readiness.docker).then_some(match readiness.message.as_str() {
@@ -116,6 +120,7 @@ impl Watcher {
         let (applications, repositories) = (self.handle.applications(), self.handle.repositories());
         let lost_hosts = lost_hosts(&self.handle, store, now)?;
         let expiries = self.handle.expiries().list();
+        let with_older = with_older(&applications, store)?;
         let facts = IncidentFacts {
             expiries: &expiries,
             lost_hosts: &lost_hosts,
@@ -124,6 +129,7 @@ impl Watcher {
             engine_error,
             is_ready: readiness.is_ready(),
             drift: &drift,
+            with_older: &with_older,
             started: self.started,
             now,
         };
@@ -159,6 +165,19 @@ impl Watcher {
         let drift_ends = self.drift.values().map(|(seen, _)| seen.after(DRIFT_LASTS)).min();
         Ok([next, drift_ends].into_iter().flatten().min())
     }
+}
+
+/// The applications that are not well and have an older revision to go back to.
+fn with_older(applications: &Applications, store: &Store) -> Result<BTreeSet<AppName>, store::Error> {
+    let mut found = BTreeSet::new();
+    for Application { name, status, .. } in applications.values().map(Arc::as_ref) {
+        let is_unwell = matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing)
+            || status.operation.as_ref().is_some_and(|operation| operation.phase == OperationPhase::Failed);
+        if is_unwell && older_success(&store.revisions(name)?).is_some() {
+            found.insert(name.clone());
+        }
+    }
+    Ok(found)
 }
 
 /// The lost hosts of a collector, each with a sentence.

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless_docker as docker;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_model::{ContentId, EngineKind, Observed, Policy, Record, Stack, Timestamp};
+use driftless_plan::merge_adopted;
 
 use crate::{
     context::AppContext, fs_scan::FsScans, probe::Prober, probe_targets::add_readiness, revisions::fallback,
@@ -39,7 +40,7 @@ impl<D: Docker> Observer<D> {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Asks the engine about a target, and the prober about what runs of it.
+    /// Asks the engine about a target, and the prober about what runs of it. Adopted containers are among the agent's own.
     pub(crate) async fn observe(
         &mut self,
         context: &AppContext,
@@ -55,7 +56,10 @@ impl<D: Docker> Observer<D> {
         if target.policy.engine == EngineKind::Swarm {
             return self.observe_services(context, &target.stack).await;
         }
-        self.observe_stack(context, &target.stack, &images, record).await
+        let mut observed = self.observe_stack(context, &target.stack, &images, record).await?;
+        // They carry no label of the agent, and nobody may take the application for gone.
+        merge_adopted(&mut observed, record, context.agent());
+        Ok(observed)
     }
 
     /// Asks a manager about a stack of a Swarm.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{Attempt, EventKind, Observed, Record, Timestamp, is_helper_image};
-use driftless_plan::{Action, Cause, Plan, Step, StepOutcome, sync_delay};
+use driftless_plan::{Action, Cause, Plan, Step, StepOutcome, SwarmResult, sync_delay};
 
 use crate::{context::AppContext, execute::Executed, image_tasks::EndedTask};
 
@@ -86,6 +86,14 @@ pub(crate) fn log_step(step: &Step, outcome: &StepOutcome) {
 
 /// Writes one event about a step that was performed at `at`.
 pub(crate) fn report_step(context: &AppContext, step: &Step, outcome: &StepOutcome, at: Timestamp) {
+    if let StepOutcome::Swarm(result) = outcome
+        && let SwarmResult::Adopted { name, secret } = result.as_ref()
+    {
+        let kind = if *secret { "secret" } else { "config" };
+        let message = format!("adopted {kind} {name} from `docker stack deploy`");
+        context.event_at(at, EventKind::Normal, "Adopted", name, &message);
+        return;
+    }
     let (kind, reason, message) = match outcome {
         // It may have been a one-shot that a user must not find run twice unannounced.
         StepOutcome::Done if step.cause == Cause::EndedWithEngine => {

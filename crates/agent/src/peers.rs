@@ -11,18 +11,20 @@ use std::{
 
 use driftless_clock::Clock;
 use driftless_config::{FleetPlace, FleetReports};
-use driftless_fleet::{HostView, KnownHosts, LastReport, view};
+use driftless_fleet::{HostView, KnownHosts, mark_unread, merge, view};
 use driftless_git::Lookup;
 use driftless_model::{AppName, Timestamp};
 use driftless_store::Store;
+use futures_util::future::join_all;
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     enrolments::Enrolments,
     error::chain,
-    fleet_reader::FleetReader,
-    stored_reports::{last_report, latest},
+    fleet_reader::{FleetPicture, FleetReader, UNREAD_AFTER},
+    report_error::ReportError,
+    stored_reports::last_report,
 };
 
 /// The time between two reads of an agent.
@@ -31,8 +33,8 @@ pub(crate) const READ_EVERY: Duration = Duration::from_secs(15);
 /// Reports are read for this long after an application last asked for them.
 const WANTED_FOR: Duration = Duration::from_mins(1);
 
-/// Reports that could not be read again for this long are unknown.
-const UNREAD_AFTER: Duration = Duration::from_mins(1);
+/// The name of the reports that this agent accepts, in messages.
+const ACCEPTED: &str = "this agent";
 
 /// The reports of the other hosts. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -50,9 +52,30 @@ struct PeersState {
     has_source: bool,
     /// The applications that ask.
     asked: BTreeMap<AppName, Asked>,
+    /// The places, in the order in which they are read.
+    places: Vec<PlaceState>,
+}
+
+/// One place of reports.
+#[derive(Debug)]
+struct PlaceState {
+    name: String,
     last_read: Option<Timestamp>,
-    reports: Vec<LastReport>,
+    /// As it was read last.
+    picture: FleetPicture,
+    /// Why it could not be read since then.
     error: String,
+}
+
+/// The result of reading one place.
+#[derive(Debug)]
+pub struct PlaceRead {
+    /// Its URL.
+    pub place: String,
+    /// The hosts there, or why they could not be read.
+    pub read: Result<FleetPicture, String>,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// An application that asks for the reports.
@@ -66,7 +89,8 @@ struct Asked {
 
 /// The answer to an application.
 pub(crate) enum PeerHosts {
-    Read(Vec<HostView>),
+    /// With one sentence for each place that may have other hosts.
+    Read(Vec<HostView>, Vec<String>),
     Unknown(String),
     Pending,
 }
@@ -74,7 +98,7 @@ pub(crate) enum PeerHosts {
 impl PeerHosts {
     pub(crate) fn as_known(&self) -> KnownHosts<'_> {
         match self {
-            Self::Read(hosts) => KnownHosts::Read(hosts),
+            Self::Read(hosts, missing) => KnownHosts::Read { hosts, missing },
             Self::Unknown(why) => KnownHosts::Unknown(why),
             Self::Pending => KnownHosts::Pending,
         }
@@ -93,13 +117,7 @@ impl Peers {
         asked.last = now;
         let is_answered = asked.is_answered;
         self.0.wanted.notify_one();
-        match state.last_read {
-            _ if !is_answered => PeerHosts::Pending,
-            Some(read) if now.since(read) < UNREAD_AFTER => {
-                PeerHosts::Read(view(state.reports.clone(), &[], now))
-            }
-            Some(_) | None => PeerHosts::Unknown(format!("their reports cannot be read: {}", state.error)),
-        }
+        if is_answered { known_hosts(&state.places, now) } else { PeerHosts::Pending }
     }
 
     /// The applications that ask.
@@ -114,30 +132,91 @@ impl Peers {
         self.state().has_source = true;
     }
 
-    /// Replaces the reports, which were read at `now` for these applications.
-    pub fn publish(&self, read: Result<Vec<LastReport>, String>, apps: &[AppName], now: Timestamp) {
+    /// Notes what all places had for these applications. A place that could not be read keeps the hosts of its last read.
+    pub fn publish(&self, reads: Vec<PlaceRead>, apps: &[AppName], now: Timestamp) {
         let mut state = self.state();
         for app in apps {
             let asked = state.asked.entry(app.clone()).or_insert(Asked { last: now, is_answered: true });
             asked.is_answered = true;
         }
-        match read {
-            Ok(reports) => {
-                (state.reports, state.last_read) = (reports, Some(now));
-                state.error.clear();
+        for PlaceRead { place, read, at } in reads {
+            let known = state.places.iter().position(|known| known.name == place);
+            let index = known.unwrap_or(state.places.len());
+            if known.is_none() {
+                state.places.push(PlaceState::new(place));
             }
-            Err(error) => {
-                if state.error != error {
-                    tracing::warn!(error, "could not read the reports of the first hosts; trying again");
-                }
-                state.error = error;
-            }
+            state.places[index].note(read, at);
         }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, PeersState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl PlaceState {
+    fn new(name: String) -> Self {
+        Self { name, last_read: None, picture: FleetPicture::default(), error: String::new() }
+    }
+
+    fn note(&mut self, read: Result<FleetPicture, String>, at: Timestamp) {
+        match read {
+            Ok(picture) => {
+                (self.picture, self.last_read) = (picture, Some(at));
+                self.error.clear();
+            }
+            Err(error) => {
+                if self.error != error {
+                    let from = self.name.as_str();
+                    tracing::warn!(
+                        from,
+                        error,
+                        "could not read the reports of the first hosts; trying again"
+                    );
+                }
+                self.error = error;
+            }
+        }
+    }
+
+    fn is_read(&self, now: Timestamp) -> bool {
+        self.last_read.is_some_and(|at| now.since(at) < UNREAD_AFTER)
+    }
+
+    fn problem(&self) -> String {
+        format!("the reports at {} cannot be read: {}", self.name, self.error)
+    }
+
+    /// A sentence if it may have hosts that this agent does not know.
+    fn missing(&self) -> Option<String> {
+        match (self.last_read, &self.picture.missing) {
+            (None, _) => Some(self.problem()),
+            (Some(_), Some(missing)) => {
+                Some(format!("the hosts at {} are not all known: {missing}", self.name))
+            }
+            (Some(_), None) => None,
+        }
+    }
+
+    /// The hosts as they were when it was read. If that is too long ago, those that were fresh are stale.
+    fn hosts(&self, now: Timestamp) -> Vec<HostView> {
+        let mut hosts = self.picture.hosts.clone();
+        if !self.is_read(now) {
+            mark_unread(&mut hosts, &self.problem());
+        }
+        hosts
+    }
+}
+
+/// The hosts of all places. A place that does not answer adds only hosts that no other place has heard since.
+fn known_hosts(places: &[PlaceState], now: Timestamp) -> PeerHosts {
+    if !places.iter().any(|place| place.is_read(now)) {
+        let errors: Vec<String> =
+            places.iter().map(|place| format!("{}: {}", place.name, place.error)).collect();
+        return PeerHosts::Unknown(format!("their reports cannot be read: {}", errors.join("; ")));
+    }
+    let hosts = merge(places.iter().flat_map(|place| place.hosts(now)), &[]);
+    PeerHosts::Read(hosts, places.iter().filter_map(PlaceState::missing).collect())
 }
 
 /// The places of the reports.
@@ -164,7 +243,9 @@ pub fn start_peers(
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) {
-    let places: Vec<FleetPlace> = settings.to.iter().chain(&sources.from).cloned().collect();
+    let is_other = |from: &&FleetPlace| settings.to.iter().all(|to| to.url != from.url);
+    let from = sources.from.iter().filter(is_other);
+    let places: Vec<FleetPlace> = settings.to.iter().chain(from).cloned().collect();
     if places.is_empty() && sources.accepted.is_none() {
         return;
     }
@@ -181,11 +262,11 @@ pub fn start_peers(
                     () = peers.0.wanted.notified() => continue,
                 }
             }
-            let read = tokio::select! {
+            let reads = tokio::select! {
                 () = stop.cancelled() => return,
-                read = read_all(&sources, &mut places, &wanted) => read,
+                reads = read_all(&sources, &mut places, &wanted) => reads,
             };
-            peers.publish(read, &wanted, sources.clock.now());
+            peers.publish(reads, &wanted, sources.clock.now());
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep(sources.every) => {}
@@ -194,45 +275,164 @@ pub fn start_peers(
     });
 }
 
-/// The reports of all places that answer. An error if none does.
+/// Reads all places at the same time, so that one that hangs makes no other one old.
 async fn read_all(
     sources: &PeerSources,
     places: &mut [(FleetPlace, Option<FleetReader>)],
     wanted: &[AppName],
-) -> Result<Vec<LastReport>, String> {
-    let (mut reports, mut errors, mut has_answer) = (Vec::new(), Vec::new(), false);
+) -> Vec<PlaceRead> {
+    let mut reads = Vec::new();
     if let Some(store) = sources.accepted.clone() {
-        match tokio::task::spawn_blocking(move || store.fleet_hosts()).await {
-            Ok(Ok(hosts)) => {
-                has_answer = true;
-                reports.extend(hosts.into_iter().filter_map(last_report));
-            }
-            Ok(Err(error)) => errors.push(chain(&error)),
-            Err(error) => errors.push(error.to_string()),
-        }
-    }
-    for (place, reader) in places {
-        let ready = match reader.take() {
-            Some(reader) => Ok(reader),
-            None => FleetReader::of_peers(place, &sources.environment, sources.clock, &sources.enrolments),
+        let now = sources.clock.now();
+        let read = match tokio::task::spawn_blocking(move || accepted_hosts(&store, now)).await {
+            Ok(read) => read,
+            Err(error) => Err(error.to_string()),
         };
-        let read = match ready {
-            Ok(mut ready) => {
-                let read = ready.read_of(wanted).await;
-                if read.is_ok() {
-                    *reader = Some(ready);
+        reads.push(PlaceRead { place: ACCEPTED.to_owned(), read, at: now });
+    }
+    let all = places.iter_mut().map(|(place, reader)| async {
+        let read = read_place(sources, place, reader, wanted).await.map_err(|error| chain(&error));
+        PlaceRead { place: place.url.clone(), read, at: sources.clock.now() }
+    });
+    reads.extend(join_all(all).await);
+    reads
+}
+
+/// After a failure there is a new reader, so that another CA file takes effect. It does not know the last reports.
+async fn read_place(
+    sources: &PeerSources,
+    place: &FleetPlace,
+    reader: &mut Option<FleetReader>,
+    wanted: &[AppName],
+) -> Result<FleetPicture, ReportError> {
+    let mut ready = match reader.take() {
+        Some(reader) => reader,
+        None => FleetReader::of_peers(place, &sources.environment, sources.clock, &sources.enrolments)?,
+    };
+    let picture = ready.read_of(wanted).await?;
+    *reader = Some(ready);
+    Ok(picture)
+}
+
+/// The hosts whose reports this agent accepts. Reads the store, so it blocks.
+fn accepted_hosts(store: &Store, now: Timestamp) -> Result<FleetPicture, String> {
+    let rows = store.fleet_hosts().map_err(|error| chain(&error))?;
+    let hosts = view(rows.into_iter().filter_map(last_report).collect(), &[], now);
+    Ok(FleetPicture { hosts, ..FleetPicture::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_fleet::{HostReport, HostState, LastReport, RepositoryReport};
+    use driftless_model::CommitId;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(100_000_000);
+
+    fn at(seconds: u64) -> Timestamp {
+        NOW.after(Duration::from_secs(seconds))
+    }
+
+    /// A healthy or degraded host that a place heard `age` seconds before it was read.
+    fn host(name: &str, message: &str, age: u64, read: Timestamp) -> HostView {
+        let repository = RepositoryReport {
+            name: "infra".to_owned(),
+            commit: Some(CommitId::from_stored("a".repeat(40))),
+            message: message.to_owned(),
+            ..RepositoryReport::default()
+        };
+        let report = HostReport {
+            host: name.to_owned(),
+            every: 5,
+            repositories: vec![repository],
+            ..Default::default()
+        };
+        let received = Timestamp(read.0 - age * 1000);
+        view(vec![LastReport { report: Arc::new(report), received, conflict: None }], &[], read).remove(0)
+    }
+
+    /// The hosts that an application knows after places were read at this time.
+    struct Reading(Peers);
+
+    impl Reading {
+        fn new() -> Self {
+            let peers = Peers::default();
+            peers.set_readable();
+            Self(peers)
+        }
+
+        fn read(&self, place: &str, read: Result<Vec<HostView>, &str>, at: Timestamp) {
+            let picture = |hosts| FleetPicture { hosts, ..FleetPicture::default() };
+            let read = read.map(picture).map_err(str::to_owned);
+            let read = PlaceRead { place: place.to_owned(), read, at };
+            self.0.publish(vec![read], &[AppName::from("shop")], at);
+        }
+
+        fn known(&self, at: Timestamp) -> (Vec<(String, HostState)>, Vec<String>) {
+            match self.0.hosts(&AppName::from("shop"), at) {
+                PeerHosts::Read(hosts, missing) => {
+                    (hosts.into_iter().map(|host| (host.name, host.state)).collect(), missing)
                 }
-                read
+                PeerHosts::Unknown(why) => (Vec::new(), vec![why]),
+                PeerHosts::Pending => panic!("it was read"),
             }
-            Err(error) => Err(error),
-        };
-        match read {
-            Ok(picture) => {
-                has_answer = true;
-                reports.extend(picture.reports);
-            }
-            Err(error) => errors.push(format!("{}: {}", place.url, chain(&error))),
         }
     }
-    if has_answer { Ok(latest(reports)) } else { Err(errors.join("; ")) }
+
+    #[test]
+    fn host_of_a_place_that_is_down_stays_in_the_picture() {
+        let peers = Reading::new();
+        let can = |read| host("can", "", 1, read);
+        peers.read("hub", Ok(vec![can(NOW)]), NOW);
+        peers.read("dav", Ok(vec![host("can2", "it has a problem", 1, NOW), can(NOW)]), NOW);
+        let names = |first: HostState, second: HostState| {
+            let mut both = vec![("can2".to_owned(), first), ("can".to_owned(), second)];
+            both.sort_by_key(|(name, state)| (*state, name.clone()));
+            both
+        };
+        for (second, state) in [(30, HostState::OutOfSync), (61, HostState::Stale), (9000, HostState::Stale)]
+        {
+            peers.read("dav", Err("it does not answer"), at(second));
+            peers.read("hub", Ok(vec![can(at(second))]), at(second));
+            let expected = names(state, HostState::Healthy);
+            assert_eq!(peers.known(at(second)), (expected, Vec::new()), "the other one is known at the hub");
+        }
+        peers.read("dav", Ok(vec![host("can2", "", 1, at(9010))]), at(9010));
+        assert_eq!(peers.known(at(9010)).0, names(HostState::Healthy, HostState::Healthy));
+        // Nobody answers.
+        for place in ["hub", "dav"] {
+            peers.read(place, Err("it does not answer"), at(9100));
+        }
+        let why = "their reports cannot be read: hub: it does not answer; dav: it does not answer";
+        assert_eq!(peers.known(at(9100)), (Vec::new(), vec![why.to_owned()]));
+    }
+
+    #[test]
+    fn place_that_was_never_read_may_have_other_hosts() {
+        let peers = Reading::new();
+        peers.read("hub", Ok(Vec::new()), NOW);
+        peers.read("dav", Err("it does not answer"), NOW);
+        let missing = "the reports at dav cannot be read: it does not answer".to_owned();
+        assert_eq!(peers.known(NOW), (Vec::new(), vec![missing]));
+        peers.read("dav", Ok(Vec::new()), at(1));
+        assert_eq!(peers.known(at(1)), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn host_is_fresh_until_the_next_read() {
+        let peers = Reading::new();
+        for round in 0..8 {
+            let read = at(round * READ_EVERY.as_secs());
+            // Its last heartbeat came five seconds before, and three of them are as long as the time between two reads.
+            peers.read("hub", Ok(vec![host("can", "", 5, read)]), read);
+            for later in 0..READ_EVERY.as_secs() {
+                let now = read.after(Duration::from_secs(later));
+                assert_eq!(peers.known(now).0, [("can".to_owned(), HostState::Healthy)], "{later}");
+            }
+        }
+        let read = at(120);
+        peers.read("hub", Ok(vec![host("can", "", 20, read)]), read);
+        assert_eq!(peers.known(read).0, [("can".to_owned(), HostState::Stale)]);
+    }
 }

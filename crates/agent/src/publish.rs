@@ -178,6 +178,7 @@ impl Publisher {
         let reason = first_error
             .or(rejected)
             .or(held)
+            .or_else(|| inputs.revisions.lost().map(|_| inputs.loss_advice()))
             .or_else(|| desired.repository().error.as_ref().map(|error| error.message.clone()));
         self.status = ApplicationStatus {
             observed_generation: self.generation,
@@ -209,6 +210,11 @@ impl Publisher {
         engine_failures: u32,
     ) {
         let error = inputs.context.mask().message(error);
+        let is_published = self.applications.borrow().contains_key(inputs.context.name());
+        // An application that was removed does not come back with it.
+        if inputs.revisions.is_forgotten() && !is_published {
+            return;
+        }
         self.status.sync = SyncStatus::Unknown;
         self.status.health = HealthStatus::Unknown;
         self.status.message.clone_from(&error);

@@ -15,7 +15,7 @@ use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
 use driftless_model::{
     Actor, AppName, Attempt, CompletedJobs, EngineKind, EventKind, Health, Mask, Observed, ObservedSwarm,
-    Readiness, Record, State, Timestamp, VerifiedImage, WorkloadName,
+    Outcome, Readiness, Record, State, Timestamp, VerifiedImage, WorkloadName,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
@@ -38,6 +38,7 @@ use crate::{
     image_calls::ImageCalls,
     image_tasks::{BuildLimits, ImageTasks},
     image_updates::{FollowedStack, ImageUpdates},
+    last_observation::LastObservation,
     log_span,
     masked_target::MaskedTarget,
     mounts::Mounts,
@@ -93,6 +94,7 @@ pub(crate) struct Reconciler<D, S> {
     record: StoredRecord,
     publisher: Publisher,
     observer: Observer<D>,
+    last_observation: LastObservation,
     swarm_fetch: SwarmFetch,
     mounts: Mounts,
     /// The mask and the masked texts of the last target.
@@ -153,6 +155,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             ),
             swarm_fetch: SwarmFetch::new(shared.tickets.clone()),
             observer: Observer::new(Arc::clone(&shared.docker), Arc::clone(&shared.prober), scans),
+            last_observation: LastObservation::default(),
             mounts: Mounts::default(),
             image_updates: ImageUpdates::new(Arc::clone(&wake), shared.image_calls.clone()),
             masked: None,
@@ -588,9 +591,14 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     ) -> (Plan, Timestamp) {
         let now = self.context.now();
         adopt::adopt_by_policy(&self.context, &mut self.record, target, observed);
+        let current = self.revisions.current();
+        let is_under_way = current.is_some_and(|revision| revision.outcome == Outcome::InProgress);
         let record = self.record.get_mut();
+        if self.last_observation.note(now) && is_under_way {
+            record.resumed = Some(now);
+        }
+        // Those that the policy has just adopted, too.
         plan::merge_adopted(observed, record, target.agent);
-        // Adopted containers are among the agent's own from here on.
         self.observer.add_scans(observed);
         plan::note_observed(record, target, observed, now);
         canary_events::report(&self.context, target.stack, &remembered.canaries, &record.canaries);
@@ -707,6 +715,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     fn fail_to_observe(&mut self, error: &str) -> Next {
         let now = self.context.now();
         let failures = self.observer.failures();
+        self.last_observation.note_failure();
         self.context.metrics().round_failed(RoundFailure::Engine);
         if failures == 1 {
             tracing::warn!(error, "could not observe the engine");

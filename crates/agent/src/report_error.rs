@@ -56,6 +56,9 @@ pub enum ReportError {
     /// The request cannot be signed.
     #[error("could not sign the report: {0}")]
     Counter(String),
+    /// The host has joined the collector, and its key or that of the collector cannot be used. An unsigned report would be refused.
+    #[error("could not sign the report: {0}")]
+    Key(String),
     /// The bucket or folder failed.
     #[error(transparent)]
     Objects(#[from] objects::Error),
@@ -69,6 +72,7 @@ impl ReportError {
             | Self::CaFile(_)
             | Self::Foreign(_)
             | Self::NotJoined { .. }
+            | Self::Key(_)
             | Self::Taken { .. } => true,
             Self::Refused { status, .. } => {
                 status.is_client_error() || *status == StatusCode::INSUFFICIENT_STORAGE

@@ -58,9 +58,10 @@ pub(crate) struct RepositoryView {
 }
 
 impl RepositoryView {
-    /// Whether the whole repository was read, so that an application that is not in it has left Git.
+    /// Whether the whole repository was read and has applications, so that one that is not in it has left Git.
     pub(crate) fn is_complete(&self) -> bool {
-        self.commit.is_some() && !self.findings.iter().any(Finding::is_error)
+        let is_empty = self.empty_folder.is_some();
+        self.commit.is_some() && !is_empty && !self.findings.iter().any(Finding::is_error)
     }
 
     /// Whether an application that is not in the view has left Git.

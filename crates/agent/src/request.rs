@@ -93,6 +93,10 @@ pub enum Supposed {
     Prune,
     /// A rollback to this revision or commit. `None`: the newest revision that succeeded and is not the current one.
     Rollback(Option<String>),
+    /// The end of a pin and a suspension.
+    Resume,
+    /// One repair of the live state.
+    Heal,
 }
 
 /// The number of instances of one workload until a time.

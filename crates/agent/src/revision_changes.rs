@@ -1,10 +1,28 @@
-//! The changes of a revision against the one before, one sentence each, for the history.
+//! The changes of a revision against the one before, one sentence each, for the history, and the messages of its events.
 
-use driftless_model::{Container, Mask, Stack};
+use driftless_model::{CommitInfo, Container, Mask, Stack};
 use driftless_plan::differences;
+
+use crate::context::AppContext;
 
 /// Maximum number of listed changes. Further ones are counted.
 const MAX_LISTED: usize = 20;
+
+/// The message about a revision that begins.
+pub(crate) fn begun(stack: &Stack, commit: &CommitInfo) -> String {
+    if stack.is_empty() {
+        return "removing the application".to_owned();
+    }
+    format!("applying {} ({})", commit.short(), commit.subject)
+}
+
+/// The message about a revision that has succeeded.
+pub(crate) fn done(context: &AppContext, number: u64) -> &'static str {
+    match context.store().stack(context.name(), number) {
+        Ok(Some(stack)) if stack.is_empty() => "the application is removed",
+        Ok(_) | Err(_) => "everything is as Git says",
+    }
+}
 
 /// The changes from one stack to the next, with secrets masked.
 pub(crate) fn describe(before: Option<&Stack>, after: &Stack, mask: &Mask) -> Vec<String> {

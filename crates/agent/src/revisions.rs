@@ -8,7 +8,7 @@ use driftless_git::CommitSource;
 use driftless_model::{
     Actor, AdmissionPolicy, AfterRecord, Cause, CommitId, EngineKind, EventKind, FailedCommit, Image, Mask,
     Observed, ObservedService, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record,
-    Revision, Stack, StackHash, Timestamp, Until, label,
+    Revision, Stack, StackHash, Timestamp, label,
 };
 use driftless_plan::{
     Round, closed_window, differ_in_images_only, is_in_force, may_be_deleted, service_digests, with_scales,
@@ -24,6 +24,7 @@ use crate::{
     error::chain,
     held::{HeldCommit, Hold, unmet_dependency},
     log_span,
+    pins::{current_pin, end_unreadable_pin},
     record::StoredRecord,
     resolved_stack::ResolvedStack,
     revision_changes,
@@ -50,6 +51,8 @@ pub(crate) struct Revisions {
     loss: StateLoss,
     /// The newest commit, if it waits for a sync window, another application or the first hosts.
     held: Option<HeldCommit>,
+    /// Why the first hosts let the newest commit pass, until that is reported.
+    passed: Option<String>,
     /// The wait for the first hosts, as of the last choice of a target.
     after: Option<AfterRecord>,
     /// When a user last asked for a sync that has applied no commit yet.
@@ -96,6 +99,7 @@ impl Revisions {
             is_forgotten: false,
             loss,
             held: None,
+            passed: None,
             after: None,
             manual: None,
             resolved: ResolvedStack::default(),
@@ -154,8 +158,54 @@ impl Revisions {
         record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
         let held_before = self.held.take();
+        let (policy, pin) = (policy_now(context, desired)?, current_pin(context, desired)?);
+        let target = self.choose_with(context, desired, record, policy, pin)?;
+        let commit = desired.commit().id.short();
+        if let Some(why) = self.passed.take() {
+            let message = format!("{commit} may be applied (`after`): {why}");
+            context.event(EventKind::Normal, "FirstHostsReady", commit, &message);
+        }
+        let is_known = |held: &HeldCommit| {
+            let before = held_before.as_ref();
+            before.is_some_and(|before| before.commit == held.commit && before.event() == held.event())
+        };
+        if let Some(held) = self.held.as_ref().filter(|held| !is_known(held)) {
+            let message = held.sentence(context.name());
+            context.event(held.kind(), held.event(), held.commit.short(), &message);
+        }
+        Ok(target)
+    }
+
+    /// The target once a user has ended the pin and the suspension, and the newest commit if it is held back then. It changes
+    /// nothing. The record has no failed commit any more.
+    pub(crate) fn target_after_resume(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        record: &Record,
+    ) -> Result<(Option<TargetRevision>, Option<HeldCommit>), store::Error> {
+        let before = (self.held.take(), self.after.clone(), self.manual);
+        let policy = desired.rendered().policy.clone();
+        let target = self.choose_with(context, desired, record, policy, None);
+        self.passed = None;
+        let held = self.held.take();
+        (self.held, self.after, self.manual) = before;
+        let mut target = target?;
+        if let Some(target) = &mut target {
+            target.add_runs(record);
+        }
+        Ok((target, held))
+    }
+
+    fn choose_with(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        record: &Record,
+        mut policy: Policy,
+        pin: Option<Pin>,
+    ) -> Result<Option<TargetRevision>, store::Error> {
         self.after.clone_from(&record.after);
-        let mut policy = policy_now(context, desired)?;
         // The key may have left Git in the same commit.
         if desired.may_be_removed() && record.swarm.is_some() {
             policy.engine = EngineKind::Swarm;
@@ -163,7 +213,6 @@ impl Revisions {
         if record.removal.is_some() && desired.may_be_removed() {
             return self.target_of_removal(context, policy, record);
         }
-        let pin = current_pin(context, desired)?;
         // Nothing is known of the revision, so what runs of it stays.
         let is_elsewhere = pin.as_ref().is_some_and(|pin| pin.revision == REVISION_ELSEWHERE);
         policy.suspended |= is_elsewhere;
@@ -194,11 +243,8 @@ impl Revisions {
             if self.held.is_none() {
                 self.held = self.held_by_dependency(context, desired, &newest, record).or(by_hosts);
             }
-            let Some(held) = &self.held else { return Ok(Some(newest)) };
-            if held_before.is_none_or(|before| before.commit != held.commit || before.event() != held.event())
-            {
-                let message = held.sentence(context.name());
-                context.event(held.kind(), held.event(), held.commit.short(), &message);
+            if self.held.is_none() {
+                return Ok(Some(newest));
             }
         }
         self.last_target_stack(context, policy)
@@ -280,11 +326,7 @@ impl Revisions {
         self.after = record;
         match decision {
             AfterDecision::Apply(why) => {
-                if !why.is_empty() && !newest.policy.suspended {
-                    let commit = newest.commit.id.short();
-                    let message = format!("{commit} may be applied (`after`): {why}");
-                    context.event(EventKind::Normal, "FirstHostsReady", commit, &message);
-                }
+                self.passed = Some(why).filter(|why| !why.is_empty() && !newest.policy.suspended);
                 None
             }
             AfterDecision::Hold(hold) => {
@@ -528,7 +570,7 @@ impl Revisions {
                 self.requested = None;
                 self.resumed_by = None;
                 let commit = target.commit.short();
-                let message = format!("applying {commit} ({})", target.commit.subject);
+                let message = revision_changes::begun(&target.stack, &target.commit);
                 log_span::note_revision(&revision);
                 tracing::info!(commit, "revision begun");
                 let object = format!("revision {}", revision.number);
@@ -609,6 +651,11 @@ impl Revisions {
         self.is_forgotten = true;
     }
 
+    /// Whether the application was removed, and is not in the database any more.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.is_forgotten
+    }
+
     /// Whether an application that was removed and forgotten comes back. It is a new one.
     pub(crate) fn comes_back(&mut self) -> bool {
         std::mem::take(&mut self.is_forgotten)
@@ -626,6 +673,10 @@ impl Revisions {
         mask: &Mask,
         admission: &AdmissionPolicy,
     ) -> bool {
+        if let Some(current) = &mut self.current {
+            // The clock may have been set back: what ended since then ended in this revision.
+            current.started = current.started.min(round.now);
+        }
         let Some(current) = self.current.as_ref().filter(|current| current.stack == target.hash) else {
             return false;
         };
@@ -634,7 +685,7 @@ impl Revisions {
         }
         let known = record.get().failed.clone().filter(|failed| failed.stack == target.hash);
         let is_known = known.is_some();
-        let found = || failed_now(current, &target.commit.id, round, mask);
+        let found = || failed_now(current, round, mask);
         let Some(failed) = known.or_else(found) else { return false };
         let on_failure = failed.on_failure(target.policy.on_failure);
         // An older revision that fails too is kept.
@@ -721,7 +772,12 @@ impl Revisions {
         match outcome {
             Outcome::Succeeded => {
                 tracing::info!("revision synced");
-                context.event(EventKind::Normal, SYNC_SUCCEEDED, &object, "everything is as Git says");
+                context.event(
+                    EventKind::Normal,
+                    SYNC_SUCCEEDED,
+                    &object,
+                    revision_changes::done(context, number),
+                );
             }
             Outcome::Failed { reason } => {
                 let shown = context.mask().message(&reason);
@@ -819,35 +875,6 @@ fn has_services(context: &AppContext, observed: &Observed) -> bool {
     let is_of_it =
         |service: &ObservedService| service.label(label::APPLICATION) == Some(context.name().as_str());
     observed.swarm.as_ref().is_some_and(|swarm| swarm.services.values().any(is_of_it))
-}
-
-/// The pin, unless it has ended.
-fn current_pin(context: &AppContext, desired: &Desired) -> Result<Option<Pin>, store::Error> {
-    let Some(pin) = context.store().pin(context.name())? else { return Ok(None) };
-    let newest = &desired.commit().id;
-    let is_new = !newest.is_empty() && *newest != pin.commit && pin.skip.as_ref() != Some(newest);
-    let has_ended = match pin.until {
-        Until::Manual => false,
-        Until::NextCommit => is_new && desired.rendered().stack.is_some(),
-        // A pin that runs out does not return to the commit that the rollback left.
-        Until::Time(end) => context.now() >= end && is_new,
-    };
-    if has_ended {
-        context.store().clear_pin(context.name())?;
-        let object = format!("revision {}", pin.revision);
-        context.event(EventKind::Normal, "PinReleased", &object, "the pin ended");
-        return Ok(None);
-    }
-    Ok(Some(pin))
-}
-
-/// A user has confirmed the loss of state, and the stack of the pinned revision cannot be read: the pin has no effect any more.
-fn end_unreadable_pin(context: &AppContext, pin: &Pin) -> Result<(), store::Error> {
-    context.store().clear_pin(context.name())?;
-    let object = format!("revision {}", pin.revision);
-    let message = "the pin ended, because the stored revision cannot be read; following the newest commit";
-    context.event(EventKind::Warning, "PinReleased", &object, message);
-    Ok(())
 }
 
 /// Removes an application of which nothing is left from the database.

@@ -169,8 +169,27 @@ impl StatusInputs<'_> {
         Some(Statement::new(ConditionStatus::False, held.reason(), sentence))
     }
 
-    fn loss_advice(&self) -> String {
+    /// The next step after a loss of state.
+    pub(crate) fn loss_advice(&self) -> String {
         loss_advice(self.context.name(), self.revisions.current().is_some())
+    }
+
+    /// Why an application that has left Git keeps running, and what ends that.
+    fn note_of_gone(&self, target: &TargetRevision, is_pinned: bool) -> String {
+        let name = self.context.name();
+        let remove = format!("remove it with `driftless remove {name}`, or restore it in Git");
+        let keeps = "the application is not in Git any more; it keeps running, because";
+        if self.revisions.lost().is_some() {
+            return format!("{keeps} state was lost; {}", self.loss_advice());
+        }
+        let why = if is_pinned {
+            "it is pinned"
+        } else if target.policy.prune {
+            "it is suspended"
+        } else {
+            "`prune` is off"
+        };
+        format!("{keeps} {why}: {remove}")
     }
 
     fn failure_note(&self, failed: &FailedCommit) -> String {
@@ -309,15 +328,11 @@ impl StatusInputs<'_> {
             status.message = join(note, &status.message);
         } else if self.desired.is_gone() && !target.stack.is_empty() {
             status.sync = SyncStatus::OutOfSync;
-            let name = self.context.name();
-            let why = if status.pin.is_some() { "it is pinned" } else { "`prune` is off" };
-            status.message = format!(
-                "the application is not in Git any more; it keeps running, because {why}: remove it with `driftless remove {name}`, or restore it in Git"
-            );
+            status.message = self.note_of_gone(target, status.pin.is_some());
         }
         if let Some(error) = &self.desired.repository().error {
             let fetched_at = self.desired.repository().fetched_at;
-            let is_stale = fetched_at.is_some_and(|at| self.now.since(at) > FETCH_GRACE);
+            let is_stale = fetched_at.is_some_and(|at| !at.is_recent(FETCH_GRACE, self.now));
             if is_stale && status.pin.is_none() {
                 status.sync = status.sync.max(SyncStatus::Unknown);
             }
@@ -340,11 +355,21 @@ const KEPT_BACK: &[(&str, ConditionStatus)] = &[
 
 /// Why an application is kept at something else than the newest commit, as its status says.
 pub(crate) fn why_not_newest(status: &ApplicationStatus) -> Vec<String> {
-    let pin = status.pin.as_ref().map(pin_note);
-    let keeps_back =
-        |it: &&StatusCondition| KEPT_BACK.iter().any(|(kind, is)| it.kind == *kind && it.status == *is);
-    let conditions = status.conditions.iter().filter(keeps_back).map(|it| it.message.clone());
-    pin.into_iter().chain(conditions).collect()
+    status.pin.as_ref().map(pin_note).into_iter().chain(kept_back(status, &[])).collect()
+}
+
+/// The same once the application is resumed: a pin and a failure end then, and sync windows count again.
+pub(crate) fn why_not_newest_after_resume(status: &ApplicationStatus) -> Vec<String> {
+    kept_back(status, &["CommitFailed", "SyncAllowed"]).collect()
+}
+
+/// The sentences of the conditions that keep the newest commit back, without some kinds.
+fn kept_back<'a>(status: &'a ApplicationStatus, without: &'a [&str]) -> impl Iterator<Item = String> + 'a {
+    let keeps_back = |it: &&StatusCondition| {
+        !without.contains(&it.kind.as_str())
+            && KEPT_BACK.iter().any(|(kind, is)| it.kind == *kind && it.status == *is)
+    };
+    status.conditions.iter().filter(keeps_back).map(|it| it.message.clone())
 }
 
 fn pin_note(pin: &PinStatus) -> String {

@@ -5,13 +5,6 @@ use std::sync::Arc;
 use driftless_fleet::{LastReport, NameConflict};
 use driftless_store::{StoredConflict, StoredHost};
 
-/// The last report of each host that has reported to several places.
-pub(crate) fn latest(mut reports: Vec<LastReport>) -> Vec<LastReport> {
-    reports.sort_by(|a, b| (&a.report.host, b.received).cmp(&(&b.report.host, a.received)));
-    reports.dedup_by(|a, b| a.report.host == b.report.host);
-    reports
-}
-
 /// The report in a row. `None`: another release has written the row, which the next report replaces.
 pub fn last_report(host: StoredHost) -> Option<LastReport> {
     let report = serde_json::from_str(&host.report).ok()?;

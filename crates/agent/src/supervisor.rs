@@ -215,8 +215,8 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         (claimants, conflicts)
     }
 
-    /// Applications that were deployed before and are in no repository now: gone if their repository was read
-    /// completely, else kept as they are.
+    /// Applications that were deployed before, or that have a task, and are in no repository now: gone if their repository was
+    /// read completely, else kept as they are.
     ///
     /// If the newest commit has no application any more, the last one is gone. Of several, each waits for the
     /// user, if it would be removed.
@@ -226,7 +226,8 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         seen: &BTreeSet<AppName>,
         all: &[KnownApplication],
     ) {
-        for known in all.iter().filter(|known| !seen.contains(&known.app)) {
+        let undeployed = self.undeployed(all);
+        for known in all.iter().chain(&undeployed).filter(|known| !seen.contains(&known.app)) {
             let index = self.followed.iter().position(|followed| followed.settings.name == known.repository);
             let view = index.and_then(|index| views.get(index));
             let settings = index.and_then(|index| self.followed.get(index));
@@ -257,7 +258,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             let errors = || view.map(|view| view.errors().cloned().collect()).unwrap_or_default();
             let desired = match absence {
                 // The last one is not removed unasked either, after a user has removed the others.
-                Absence::Emptied { count } if policy.prune && count > 1 => {
+                Absence::Emptied { count } if policy.prune && count > 1 && all.contains(known) => {
                     kept(state).emptied(count).with_objections(vec![emptied(&known.app, count)])
                 }
                 Absence::Gone | Absence::Emptied { .. } => Desired::gone(nothing(), state),
@@ -266,6 +267,20 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             let status_error = index.and_then(|index| self.status_error(index));
             self.set_desired(known.app.clone(), desired.with_status_error(status_error), index);
         }
+    }
+
+    /// The applications with a task that the database does not have, and that have not left Git: they could never be applied.
+    fn undeployed(&self, known: &[KnownApplication]) -> Vec<KnownApplication> {
+        let is_known = |app: &AppName| known.iter().any(|known| known.app == *app);
+        let is_gone = |task: &AppTask| task.desired.borrow().is_gone();
+        let tasks = self.applications.iter().filter(|(app, task)| !is_known(app) && !is_gone(task));
+        let undeployed = tasks.map(|(app, task)| {
+            let desired = task.desired.borrow();
+            let rendered = desired.rendered();
+            let spec = serde_json::json!({ "path": rendered.spec.path });
+            KnownApplication { app: app.clone(), repository: rendered.repository.clone(), spec }
+        });
+        undeployed.collect()
     }
 
     /// The number of applications that a commit removed together with this one. 0: it has not been kept for that reason.

@@ -17,7 +17,7 @@ pub(crate) fn complete(
     now: Timestamp,
 ) {
     if observed.swarm.is_none() {
-        if record.swarm.is_some() && observed.left_services.is_empty() {
+        if record.swarm.is_some() && observed.left_in_swarm.is_empty() {
             record.swarm = None;
         }
         return;

@@ -91,7 +91,7 @@ pub(crate) async fn wake_on_engine_events<D: Docker>(
                 }
                 Ok(EngineEvent::Disconnected { error }) => {
                     tracing::warn!(error, "the engine does not answer");
-                    drop(engine.send_replace(Err(error)));
+                    drop(engine.send_replace(Err(format!("the Docker Engine does not answer: {error}"))));
                     wakes.wake_all();
                 }
                 Err(RecvError::Closed) => return,

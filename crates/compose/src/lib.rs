@@ -108,9 +108,12 @@ fn port_places(root: &Node, stack: &Stack) -> BTreeMap<(WorkloadName, u16, Proto
         .collect();
     for Subject { name, workload } in stack.subjects() {
         let Some(service) = services.get(name.as_str()) else { continue };
+        let items = published_items(service);
         for port in &workload.container.ports {
             let Some(host) = port.host.filter(|range| range.len() == 1) else { continue };
-            if let Some(place) = port_place(name.as_str(), service, host.first, port.protocol) {
+            if let Some((index, item)) = items.get(&(host.first, port.protocol.as_str())) {
+                let path = format!("services.{name}.ports[{index}]");
+                let place = PortPlace { location: item.place.location(), path };
                 places.insert((name.clone(), host.first, port.protocol), place);
             }
         }
@@ -118,16 +121,15 @@ fn port_places(root: &Node, stack: &Stack) -> BTreeMap<(WorkloadName, u16, Proto
     places
 }
 
-/// The place of a published port. The last one counts, since the second of two equal ports is one too many.
-fn port_place(name: &str, service: &Node, port: u16, protocol: Protocol) -> Option<PortPlace> {
-    let ports = service.get("ports")?.items();
-    let is_it = |(_, item): &(usize, &Node)| {
-        let text = |key: &str| item.get(key).and_then(Node::as_scalar);
-        text("published").and_then(|it| it.parse().ok()) == Some(port)
-            && text("protocol").unwrap_or("tcp") == protocol.as_str()
+/// The items of `ports` with a single host port, by port and protocol. The last one counts, since the second of two equal
+/// ports is one too many.
+fn published_items(service: &Node) -> BTreeMap<(u16, &str), (usize, &Node)> {
+    let items = service.get("ports").map(Node::items).unwrap_or_default().iter().enumerate();
+    let key = |item| {
+        let text = |key| Node::get(item, key).and_then(Node::as_scalar);
+        Some((text("published")?.parse().ok()?, text("protocol").unwrap_or("tcp")))
     };
-    let (index, item) = ports.iter().enumerate().rev().find(is_it)?;
-    Some(PortPlace { location: item.place.location(), path: format!("services.{name}.ports[{index}]") })
+    items.filter_map(|(index, item)| Some((key(item)?, (index, item)))).collect()
 }
 
 /// Whether a project has a service.

@@ -40,7 +40,7 @@ pub struct AtCommit {
     pub discover: bool,
     /// The hosts that the file lists or names.
     pub hosts: Vec<HostIdentity>,
-    /// Warnings, and an error if the file lists applications and none is for this host.
+    /// Warnings, such as that the file lists applications and none is for this host.
     pub findings: Vec<Finding>,
 }
 
@@ -140,7 +140,7 @@ impl Repository {
         let mut findings = Vec::new();
         if chosen.is_empty() {
             let message = format!("no application is for this host (`{}`)", host.name);
-            let finding = Finding::error(Location::file(path), "applications", message);
+            let finding = Finding::warning(Location::file(path), "applications", message);
             findings.push(finding.help("name the host, or labels that it has, in `hosts` of an application"));
         }
         // Of two entries with one name, one for this host and one for others, this host has the first.

@@ -60,6 +60,8 @@ pub(crate) struct NamedObject {
     pub network: Option<Network>,
     /// The addresses that services and tasks can have on a network.
     pub addresses: Option<u64>,
+    /// Whether a network is one of this host alone.
+    pub is_local: bool,
     /// The specification of a volume of a Compose project.
     pub volume: Option<Volume>,
     /// The creation time of a network.

@@ -59,6 +59,11 @@ impl CallError {
         Self::Unreachable(connect.map_or_else(|| error_chain(error), ToString::to_string))
     }
 
+    /// Of an event stream that broke off.
+    pub(crate) fn interrupted(error: &(dyn StdError + 'static)) -> Self {
+        Self::Unreachable(format!("the event stream broke off: {}", error_chain(error)))
+    }
+
     /// Of an answer that is no success. Its body is `{"message": "…"}`.
     pub(crate) fn status(code: u16, body: &[u8]) -> Self {
         #[derive(serde::Deserialize)]

@@ -80,15 +80,15 @@ impl EventWatcher {
     /// Runs until it is aborted.
     pub(crate) async fn run(mut self) {
         let mut attempt = 0;
-        let mut was_reachable = true;
+        // Why the engine does not answer, as it was last reported.
+        let mut reported: Option<CallError> = None;
         loop {
             let end = match self.subscribe().await {
                 Ok(stream) => {
                     attempt = 0;
-                    if !was_reachable {
+                    if reported.take().is_some() {
                         info!("the Docker Engine answers again");
                     }
-                    was_reachable = true;
                     self.recall(stream.opened).await;
                     self.begin();
                     self.claims.hear_open_claims().await;
@@ -104,10 +104,10 @@ impl EventWatcher {
                 }
                 StreamEnd::Failed(error) => {
                     self.connection.forget_version();
-                    if was_reachable {
+                    if reported.as_ref() != Some(&error) {
                         warn!(%error, "the Docker Engine does not answer; trying again");
                         self.send(EngineEvent::Disconnected { error: error.to_string() });
-                        was_reachable = false;
+                        reported = Some(error);
                     }
                 }
             }
@@ -195,7 +195,8 @@ impl EventWatcher {
         let Some(frame) = frame else {
             return Err(CallError::Unreachable("the engine ended the event stream".to_owned()));
         };
-        let Ok(data) = frame.map_err(|error| CallError::unreachable(&error))?.into_data() else {
+        let frame = frame.map_err(|error| CallError::interrupted(&error))?;
+        let Ok(data) = frame.into_data() else {
             return Ok(());
         };
         stream.pending.extend_from_slice(&data);

@@ -311,6 +311,7 @@ fn network_entry(network: api::Network) -> (String, NamedObject) {
         created: network.created.as_deref().and_then(Timestamp::parse),
         network: is_compose(&labels).then(|| from_engine::network(&network, &labels)),
         addresses: from_engine::addresses(network.ipam.as_ref()),
+        is_local: network.scope.as_deref() == Some("local"),
         ..named_object(network.id.unwrap_or_default(), &labels)
     };
     (network.name.unwrap_or_default(), object)
@@ -332,6 +333,7 @@ fn named_object(id: String, labels: &BTreeMap<String, String>) -> NamedObject {
         project: labels.get(label::compose::PROJECT).cloned(),
         network: None,
         addresses: None,
+        is_local: false,
         volume: None,
         created: None,
     }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    AppName, Candidate, Claims, ContainerId, HeldPort, Image, Inside, Instance, Observed, ObservedNetwork,
-    ObservedVolume, Other, OwnUpdate, Platform, Timestamp,
+    AppName, Candidate, Claims, ContainerId, HeldPort, Image, Inside, Instance, LeftInSwarm, Observed,
+    ObservedNetwork, ObservedVolume, Other, OwnUpdate, Platform, Timestamp,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -90,7 +90,7 @@ impl Observer {
                 } else {
                     None
                 },
-                left_services: self.left_services(app, scope).await?,
+                left_in_swarm: self.left_in_swarm(app, scope).await?,
                 engine_architecture: self.connection.info().and_then(|info| info.architecture),
                 engine_api: self.connection.known_api_version().map(|api| (api.major, api.minor)),
             };
@@ -103,13 +103,13 @@ impl Observer {
         observed.await.map_err(|error: CallError| error.classify(&format!("observe {app}")))
     }
 
-    /// The services that the application has in a Swarm, although it is to run on this host.
-    async fn left_services(&self, app: &AppName, scope: &ObserveScope) -> Result<Vec<String>, CallError> {
+    /// The objects that the application has in a Swarm, although it runs on this host.
+    async fn left_in_swarm(&self, app: &AppName, scope: &ObserveScope) -> Result<LeftInSwarm, CallError> {
         let may_have_some = scope.had_services || self.connection.defaults().is_swarm_manager;
         if !may_have_some || scope.is_swarm {
-            return Ok(Vec::new());
+            return Ok(LeftInSwarm::default());
         }
-        swarm::services_of(&*self.connection, app).await
+        swarm::objects_of(&*self.connection, app).await
     }
 
     /// The helper container that replaces the agent's own one, if there is one.
@@ -216,14 +216,33 @@ impl Observer {
             .iter()
             .filter(|(name, network)| network.app.as_ref() == Some(app) || scope.networks.contains(*name))
             .map(|(name, network)| {
-                let NamedObject { id, app, agent, spec, project, network, addresses, volume: _, created: _ } =
-                    network.clone();
+                let NamedObject {
+                    id,
+                    app,
+                    agent,
+                    spec,
+                    project,
+                    network,
+                    addresses,
+                    is_local,
+                    volume: _,
+                    created: _,
+                } = network.clone();
                 let compose = network.filter(|_| project == scope.project);
                 let agent = agent.map(|agent| self.agents.owner(agent));
                 let foreign = Vec::new();
                 let is_unallocated = false;
-                let network =
-                    ObservedNetwork { id, agent, app, spec, foreign, compose, addresses, is_unallocated };
+                let network = ObservedNetwork {
+                    id,
+                    agent,
+                    app,
+                    spec,
+                    foreign,
+                    compose,
+                    addresses,
+                    is_unallocated,
+                    is_local,
+                };
                 (name.clone(), network)
             })
             .collect();
@@ -264,6 +283,7 @@ impl Observer {
                     network: _,
                     volume,
                     addresses: _,
+                    is_local: _,
                     created: _,
                 } = volume.clone();
                 let compose = volume.filter(|_| project == scope.project);

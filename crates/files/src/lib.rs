@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use driftless_model::{AppName, Contents, EngineKind, Finding, Format, Stack};
 
 mod bounded;
+mod budget;
 pub mod context;
 pub mod files;
 mod host_values;
@@ -29,6 +30,7 @@ mod reads;
 mod swarm_files;
 
 pub use bounded::Bounded;
+pub use budget::{Budget, Exceeded};
 pub use context::{Context, ContextEntry};
 pub use files::{Entry, Files, MemoryFiles, ReadError};
 pub use host_values::HostValues;

@@ -117,8 +117,12 @@ mod tests {
             message: String::new(),
             drift,
         };
-        let repository =
-            RepositoryReport { name: "infra".to_owned(), applications: 1, ..RepositoryReport::default() };
+        let repository = RepositoryReport {
+            name: "infra".to_owned(),
+            commit: Some(CommitId::from_stored("a".repeat(40))),
+            applications: 1,
+            ..RepositoryReport::default()
+        };
         let report = HostReport {
             host: name.to_owned(),
             repositories: vec![repository],
@@ -148,5 +152,16 @@ mod tests {
         assert_eq!(unknown, ["new", "quiet"]);
         let only = fleet_drift(&hosts, &["good".to_owned(), "gone".to_owned()]);
         assert_eq!((only.applications.len(), only.unknown.len(), only.hosts), (0, 1, 1));
+    }
+
+    #[test]
+    fn host_that_has_not_read_its_repository_is_unknown() {
+        let mut last = host("nas", SyncStatus::Synced, 0, 1);
+        let report = std::sync::Arc::make_mut(&mut last.report);
+        report.applications.clear();
+        report.repositories[0] = RepositoryReport { name: "infra".to_owned(), ..RepositoryReport::default() };
+        let found = fleet_drift(&view(vec![last], &[], NOW), &[]);
+        assert_eq!(found.unknown.len(), 1, "{found:?}");
+        assert_eq!(found.unknown[0].reason, "infra has not been read yet");
     }
 }

@@ -4,7 +4,7 @@
 //! healthy, so a wrong clock elsewhere changes nothing. Only a state that is unknown or unfinished has a longest wait: a
 //! commit that failed on a first host is held until there is another one.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use driftless_model::{
     After, AfterRecord, AppName, CommitId, HealthStatus, HostIdentity, HostSelector, Otherwise, StackHash,
@@ -43,7 +43,12 @@ pub struct WaitingCommit<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum KnownHosts<'a> {
     /// Their reports.
-    Read(&'a [HostView]),
+    Read {
+        /// All hosts that are known.
+        hosts: &'a [HostView],
+        /// One sentence for each place that may have other hosts and could not be read.
+        missing: &'a [String],
+    },
     /// They could not be read, with the reason.
     Unknown(&'a str),
     /// They are being read for the first time, as after a start of the agent.
@@ -121,7 +126,7 @@ pub fn decide_after(
     hosts: KnownHosts<'_>,
     now: Timestamp,
 ) -> (Option<AfterRecord>, AfterDecision) {
-    let WaitingCommit { app, after, host, listed, commit, stack } = *waiting;
+    let WaitingCommit { app, after, host, listed: _, commit, stack } = *waiting;
     let selector = HostSelector { names: Vec::new(), labels: after.labels.clone() };
     if selector.selects(host) {
         return (None, AfterDecision::Apply(String::new()));
@@ -145,8 +150,9 @@ pub fn decide_after(
     record.since = record.since.min(now);
     record.healthy_since = record.healthy_since.map(|since| since.min(now));
     let first = match hosts {
-        KnownHosts::Read(hosts) => first_hosts(&selector, listed, hosts)
+        KnownHosts::Read { hosts, missing } => first_hosts(&selector, waiting, hosts)
             .filter_map(|host| judge(host, app, &record.commits))
+            .chain(missing.iter().cloned().map(FirstHost::Unknown))
             .collect(),
         KnownHosts::Unknown(why) => vec![FirstHost::Unknown(why.to_owned())],
         // Nothing is decided by what is known a moment later.
@@ -161,23 +167,27 @@ pub fn decide_after(
     (Some(record), decision)
 }
 
-/// The hosts with the labels.
+/// The other hosts with the labels, and those whose labels are not known.
 fn first_hosts<'a>(
     selector: &'a HostSelector,
-    listed: &'a [HostIdentity],
+    waiting: &WaitingCommit<'a>,
     hosts: &'a [HostView],
 ) -> impl Iterator<Item = HostOrName<'a>> {
+    let WaitingCommit { host: own, listed, .. } = *waiting;
     let listed_labels = |name: &str| listed.iter().find(|host| host.name == name).map(|host| &host.labels);
     let seen = hosts.iter().filter(move |host| {
-        let mut labels: BTreeMap<String, String> =
-            host.report.as_ref().map(|report| report.labels.clone()).unwrap_or_default();
-        labels.extend(listed_labels(&host.name).into_iter().flatten().map(|(a, b)| (a.clone(), b.clone())));
-        selector.selects(&HostIdentity { name: host.name.clone(), labels })
+        let reported = host.report.as_ref().map(|report| &report.labels);
+        let is_unknown = reported.is_none() && host.state != HostState::NeverReported;
+        // As on the host itself, labels in Git are added, and its own win.
+        let mut labels = listed_labels(&host.name).cloned().unwrap_or_default();
+        labels.extend(reported.into_iter().flatten().map(|(label, value)| (label.clone(), value.clone())));
+        is_unknown || selector.selects(&HostIdentity { name: host.name.clone(), labels })
     });
     let unseen = listed
         .iter()
         .filter(move |listed| selector.selects(listed) && !hosts.iter().any(|host| host.name == listed.name));
-    seen.map(HostOrName::Seen).chain(unseen.map(|host| HostOrName::Unseen(&host.name)))
+    let all = seen.map(HostOrName::Seen).chain(unseen.map(|host| HostOrName::Unseen(&host.name)));
+    all.filter(|host| host.name() != own.name)
 }
 
 /// A first host that was seen, or that only Git names.
@@ -185,6 +195,15 @@ fn first_hosts<'a>(
 enum HostOrName<'a> {
     Seen(&'a HostView),
     Unseen(&'a str),
+}
+
+impl HostOrName<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Self::Seen(host) => &host.name,
+            Self::Unseen(name) => name,
+        }
+    }
 }
 
 /// `None`: the host does not have the application.
@@ -203,7 +222,10 @@ fn judge(host: HostOrName<'_>, app: &AppName, commits: &[CommitId]) -> Option<Fi
         | HostState::Healthy => host.report.as_ref(),
     };
     let Some(report) = known else {
-        return Some(FirstHost::Unknown(format!("{name} is {}", host.state)));
+        return Some(FirstHost::Unknown(match host.reason.as_str() {
+            "" => format!("{name} is {}", host.state),
+            reason => format!("{name} is {}: {reason}", host.state),
+        }));
     };
     match report.applications.iter().find(|application| application.name == *app) {
         Some(application) => Some(judge_application(name, application, commits)),
@@ -311,7 +333,7 @@ fn list(sentences: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{collections::BTreeMap, time::Duration};
 
     use super::*;
     use crate::{
@@ -336,8 +358,12 @@ mod tests {
             message: String::new(),
             drift: 0,
         };
-        let repository =
-            RepositoryReport { name: "infra".to_owned(), applications: 1, ..RepositoryReport::default() };
+        let repository = RepositoryReport {
+            name: "infra".to_owned(),
+            commit: Some(id(commit)),
+            applications: 1,
+            ..RepositoryReport::default()
+        };
         let report = HostReport {
             host: name.to_owned(),
             instance: name.to_owned(),
@@ -359,6 +385,7 @@ mod tests {
         after: After,
         labels: BTreeMap<String, String>,
         listed: Vec<HostIdentity>,
+        missing: Vec<String>,
         commit: &'static str,
         stack: &'static str,
         record: Option<AfterRecord>,
@@ -374,6 +401,7 @@ mod tests {
                 after,
                 labels: BTreeMap::new(),
                 listed: Vec::new(),
+                missing: Vec::new(),
                 commit: "b",
                 stack: "2",
                 record: None,
@@ -384,7 +412,10 @@ mod tests {
         /// The word and the end of the decision after so many minutes. `Apply` and nothing: it goes on.
         fn at(&mut self, minute: u64, reports: Option<Vec<LastReport>>) -> (String, Option<u64>) {
             let now = NOW.after(Duration::from_mins(minute));
-            let hosts = reports.map(|reports| view(reports, &[], now));
+            self.judge(now, reports.map(|reports| view(reports, &[], now)))
+        }
+
+        fn judge(&mut self, now: Timestamp, hosts: Option<Vec<HostView>>) -> (String, Option<u64>) {
             let host = HostIdentity { name: "web-1".to_owned(), labels: self.labels.clone() };
             let commit = CommitId::from_stored(self.commit.repeat(40));
             let waiting = WaitingCommit {
@@ -397,7 +428,7 @@ mod tests {
             };
             let hosts = match (&hosts, self.is_pending) {
                 (_, true) => KnownHosts::Pending,
-                (Some(hosts), false) => KnownHosts::Read(hosts),
+                (Some(hosts), false) => KnownHosts::Read { hosts, missing: &self.missing },
                 (None, false) => KnownHosts::Unknown("the collector does not answer"),
             };
             let (record, decision) = decide_after(&waiting, self.record.as_ref(), hosts, now);
@@ -546,6 +577,49 @@ mod tests {
             it.at(1, Some(vec![shop("a", "b", GOOD, at), elsewhere])),
             said("FirstHostsNotReady", None)
         );
+    }
+
+    #[test]
+    fn own_labels_of_a_host_win_over_those_in_git() {
+        let ring = |name: &str, ring: &str| HostIdentity {
+            name: name.to_owned(),
+            labels: BTreeMap::from([("ring".to_owned(), ring.to_owned())]),
+        };
+        // Git says that the canary is none, and that another host is one.
+        let mut it = Waiting::new(Otherwise::Hold);
+        it.listed = vec![ring("a", "prod"), ring("d", "canary")];
+        let mut other = shop("d", "a", SICK, NOW);
+        std::sync::Arc::make_mut(&mut other.report).labels = ring("d", "prod").labels;
+        let reports = vec![shop("a", "b", GOOD, NOW), other];
+        assert_eq!(it.at(0, Some(reports.clone())), said("FirstHostsNew", Some(10)));
+        // Nor does a host wait for itself, whether it reports or not.
+        (it.labels, it.listed) = (ring("web-1", "prod").labels, vec![ring("web-1", "canary")]);
+        assert_eq!(it.at(0, Some(reports.clone())), said("FirstHostsNew", Some(10)));
+        let own = shop("web-1", "a", SICK, NOW);
+        assert_eq!(it.at(0, Some([reports, vec![own]].concat())), said("FirstHostsNew", Some(10)));
+    }
+
+    #[test]
+    fn hosts_that_cannot_be_read_are_unknown_first_hosts() {
+        let good = || view(vec![shop("a", "b", GOOD, NOW)], &[], NOW);
+        let unreadable = |report| HostView::unknown("c", "it is no gzip".to_owned(), report, None);
+        let mut plain = shop("c", "b", GOOD, NOW);
+        std::sync::Arc::make_mut(&mut plain.report).labels.clear();
+        let canary = shop("c", "b", GOOD, NOW).report;
+        for (report, word) in [
+            (None, "FirstHostsUnknown"),
+            (Some(canary), "FirstHostsUnknown"),
+            (Some(plain.report), "FirstHostsNew"),
+        ] {
+            let mut it = Waiting::new(Otherwise::Hold);
+            let hosts = [good(), vec![unreadable(report)]].concat();
+            assert_eq!(it.judge(NOW, Some(hosts)).0, word);
+        }
+        // A place that was never read may have other ones; a first host that is degraded counts more.
+        let mut it = Waiting::new(Otherwise::Proceed);
+        it.missing = vec!["the reports at s3://fleet cannot be read".to_owned()];
+        assert_eq!(it.seen(0, &[("a", "b", GOOD)]), said("FirstHostsUnknown", Some(120)));
+        assert_eq!(it.seen(121, &[("a", "b", SICK)]), said("FirstHostsNotReady", None));
     }
 
     #[test]

@@ -97,8 +97,12 @@ mod tests {
             message: String::new(),
             drift: 0,
         };
-        let repository =
-            RepositoryReport { name: "infra".to_owned(), applications: 1, ..RepositoryReport::default() };
+        let repository = RepositoryReport {
+            name: "infra".to_owned(),
+            commit: Some(CommitId::from_stored("a".repeat(40))),
+            applications: 1,
+            ..RepositoryReport::default()
+        };
         HostReport {
             host: "nas".to_owned(),
             repositories: vec![repository],
@@ -127,5 +131,8 @@ mod tests {
         assert_eq!(events(Some(&first), &next), []);
         next.repositories[0].applications = 0;
         assert_eq!(events(Some(&first), &next), [FleetHistoryEvent::Removed]);
+        // Nor is anything removed by an agent that has not read its repository since it was started.
+        next.repositories[0].commit = None;
+        assert_eq!(events(Some(&first), &next), []);
     }
 }

@@ -8,10 +8,11 @@
 //! use std::{sync::Arc, time::Duration};
 //!
 //! use driftless_fleet::{HostReport, HostState, LastReport, RepositoryReport, view};
-//! use driftless_model::Timestamp;
+//! use driftless_model::{CommitId, Timestamp};
 //!
 //! // A repository without applications for this host.
-//! let repositories = vec![RepositoryReport { name: "infra".to_owned(), ..RepositoryReport::default() }];
+//! let commit = Some(CommitId::parse("3f2a9c1d0b7e3f2a9c1d0b7e3f2a9c1d0b7e3f2a").unwrap());
+//! let repositories = vec![RepositoryReport { name: "infra".to_owned(), commit, ..RepositoryReport::default() }];
 //! let (host, instance) = ("nas".to_owned(), "a1".to_owned());
 //! let report = HostReport { host, instance, repositories, ..HostReport::default() };
 //! let heard = Timestamp(1_000_000);
@@ -52,4 +53,4 @@ pub use keys::{AgentKey, InvalidKey, PublicKey};
 pub use report::{ApplicationReport, HostReport, InvalidReport, RepositoryReport, SCHEMA};
 pub use signed::{HostSignature, SIGNATURE_HEADER, SignedParts};
 pub use status::{FleetStatus, SourceStatus, TargetStatus};
-pub use view::{HostState, HostView, LastReport, NameConflict, mark_unread, view};
+pub use view::{HostState, HostView, LastReport, NameConflict, mark_unread, merge, view};

@@ -211,8 +211,12 @@ impl HostReport {
         Self { requests: Vec::new(), ..self.without_times() }
     }
 
-    /// A sentence if not all applications of the repository are in the report, as just after a start of the agent.
+    /// A sentence if not all applications of the repository are in the report, as just after a start of the agent. A
+    /// repository that was not read yet may have any.
     pub fn unobserved(&self, repository: &RepositoryReport) -> Option<String> {
+        if repository.commit.is_none() {
+            return Some(format!("{} has not been read yet", repository.name));
+        }
         let is_of_it = |application: &&ApplicationReport| application.repository == repository.name;
         let observed = self.applications.iter().filter(is_of_it).count();
         let (all, name) = (repository.applications, &repository.name);

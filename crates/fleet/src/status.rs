@@ -20,6 +20,16 @@ pub struct FleetStatus {
     pub source: Option<SourceStatus>,
 }
 
+impl FleetStatus {
+    /// A sentence if hosts may be missing, since the place of their reports was not read yet. With names: only if one of these
+    /// hosts is missing.
+    pub fn unread(&self, only: &[String]) -> Option<String> {
+        let source = self.source.as_ref().filter(|source| source.last_read.is_none())?;
+        let is_seen = |name: &String| self.hosts.iter().any(|host| host.name == *name);
+        (only.is_empty() || !only.iter().all(is_seen)).then(|| source.problem())
+    }
+}
+
 /// The place where an agent reads the reports of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -32,6 +42,16 @@ pub struct SourceStatus {
     /// Why it, or a report in it, could not be read; empty after a success.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+}
+
+impl SourceStatus {
+    /// A sentence that the place cannot be read now.
+    pub fn problem(&self) -> String {
+        match self.error.as_str() {
+            "" => format!("the reports at {} have not been read yet", self.from),
+            error => format!("the reports at {} cannot be read: {error}", self.from),
+        }
+    }
 }
 
 /// One place that the agent reports to: another agent, a bucket or a folder.
@@ -55,4 +75,22 @@ pub struct TargetStatus {
     /// Whether it fails until somebody does something, as when the collector is full or refuses the token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub blocked: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_may_be_missing_until_the_source_is_read() {
+        let nas = HostView::unknown("nas", String::new(), None, None);
+        let source = SourceStatus { from: "s3://fleet".to_owned(), ..SourceStatus::default() };
+        let mut status = FleetStatus { hosts: vec![nas], source: Some(source), ..FleetStatus::default() };
+        let unread = Some("the reports at s3://fleet have not been read yet".to_owned());
+        assert_eq!(status.unread(&[]), unread);
+        assert_eq!(status.unread(&["nas".to_owned(), "web".to_owned()]), unread);
+        assert_eq!(status.unread(&["nas".to_owned()]), None);
+        status.source.as_mut().unwrap().last_read = Some(Timestamp(1));
+        assert_eq!(status.unread(&[]), None);
+    }
 }

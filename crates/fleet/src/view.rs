@@ -1,6 +1,10 @@
 //! The view of a fleet: hosts with their state, worst first.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+    sync::Arc,
+};
 
 use driftless_model::{HealthStatus, SyncStatus, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -101,6 +105,26 @@ pub struct HostView {
 }
 
 impl HostView {
+    /// A host of which nothing is known now, for this reason, with the last report that could be read and its time.
+    pub fn unknown(
+        name: &str,
+        reason: String,
+        report: Option<Arc<HostReport>>,
+        last_heard: Option<Timestamp>,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            state: HostState::Stale,
+            reason,
+            freshness: Some(Freshness::Stale),
+            last_heard,
+            expected: false,
+            conflict: None,
+            report,
+            behind: Vec::new(),
+        }
+    }
+
     /// Whether the last report is recent enough to be believed.
     pub fn is_known(&self) -> bool {
         !matches!(self.state, HostState::Lost | HostState::Stale | HostState::NeverReported)
@@ -129,10 +153,26 @@ impl HostState {
 
 /// All hosts that have reported or are expected, worst first and then by name.
 pub fn view(reports: Vec<LastReport>, expected: &[String], now: Timestamp) -> Vec<HostView> {
+    merge(reports.into_iter().map(|last| host_view(last, now)), expected)
+}
+
+/// The hosts of several places, worst first and then by name. A host of several places is as the place says that heard it
+/// last. Each place has judged the age of its reports when it was read: the time since then is no silence of a host.
+pub fn merge(seen: impl IntoIterator<Item = HostView>, expected: &[String]) -> Vec<HostView> {
     let mut hosts: BTreeMap<String, HostView> = BTreeMap::new();
-    for last in reports {
-        let host = host_view(last, expected, now);
-        hosts.insert(host.name.clone(), host);
+    for host in seen {
+        match hosts.entry(host.name.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(host);
+            }
+            Entry::Occupied(mut entry) if precedence(&host) > precedence(entry.get()) => {
+                entry.insert(host);
+            }
+            Entry::Occupied(_) => {}
+        }
+    }
+    for host in hosts.values_mut() {
+        host.expected |= expected.contains(&host.name);
     }
     for name in expected {
         hosts.entry(name.clone()).or_insert_with(|| HostView {
@@ -157,6 +197,11 @@ pub fn view(reports: Vec<LastReport>, expected: &[String], now: Timestamp) -> Ve
     hosts
 }
 
+/// The order of two views of one host, of which the greater one counts.
+fn precedence(host: &HostView) -> impl Ord {
+    (host.last_heard, host.is_known(), host.report.is_some(), host.state != HostState::NeverReported)
+}
+
 /// Makes the fresh hosts of a place stale that could not be read for a while, and keeps the others.
 pub fn mark_unread(hosts: &mut [HostView], reason: &str) {
     for host in hosts.iter_mut().filter(|host| host.freshness == Some(Freshness::Fresh)) {
@@ -171,7 +216,7 @@ fn sort(hosts: &mut [HostView]) {
     hosts.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
 }
 
-fn host_view(last: LastReport, expected: &[String], now: Timestamp) -> HostView {
+fn host_view(last: LastReport, now: Timestamp) -> HostView {
     let LastReport { report, received, conflict } = last;
     let freshness = freshness(received, report.heartbeat(), now);
     let (state, reason) = match freshness {
@@ -191,7 +236,7 @@ fn host_view(last: LastReport, expected: &[String], now: Timestamp) -> HostView 
         reason,
         freshness: Some(freshness),
         last_heard: Some(received),
-        expected: expected.contains(&report.host),
+        expected: false,
         conflict,
         report: Some(report),
         behind: Vec::new(),
@@ -235,7 +280,7 @@ mod tests {
 
     use super::*;
     use crate::report::RepositoryReport;
-    use driftless_model::AppName;
+    use driftless_model::{AppName, CommitId};
 
     const NOW: Timestamp = Timestamp(100_000_000);
 
@@ -258,6 +303,7 @@ mod tests {
             applications: vec![application],
             repositories: vec![RepositoryReport {
                 name: "infra".to_owned(),
+                commit: Some(CommitId::from_stored("a".repeat(40))),
                 applications: 1,
                 ..RepositoryReport::default()
             }],
@@ -314,6 +360,25 @@ mod tests {
     }
 
     #[test]
+    fn place_that_heard_a_host_last_counts() {
+        let seen = |age, health| view(vec![host("nas", SyncStatus::Synced, health, age)], &[], NOW);
+        let (old, new) = (seen(20, HealthStatus::Healthy), seen(10, HealthStatus::Degraded));
+        let unreadable = HostView::unknown("nas", "it is no gzip".to_owned(), None, None);
+        let mut unread = new.clone();
+        mark_unread(&mut unread, "the bucket is gone");
+        for (places, state) in [
+            (vec![old.clone(), new.clone()], HostState::Degraded),
+            (vec![new, old.clone()], HostState::Degraded),
+            (vec![old.clone(), unread], HostState::Stale),
+            (vec![old, vec![unreadable.clone()]], HostState::Healthy),
+            (vec![vec![unreadable], view(Vec::new(), &["nas".to_owned()], NOW)], HostState::Stale),
+        ] {
+            let merged = merge(places.concat(), &["nas".to_owned()]);
+            assert_eq!((merged.len(), merged[0].state, merged[0].expected), (1, state, true));
+        }
+    }
+
+    #[test]
     fn host_that_has_not_observed_all_is_not_healthy() {
         let mut last = host("nas", SyncStatus::Synced, HealthStatus::Healthy, 1);
         Arc::make_mut(&mut last.report).repositories[0].applications = 3;
@@ -321,6 +386,10 @@ mod tests {
         let state = |seen: &[HostView]| (seen[0].state, seen[0].reason.clone());
         let reason = "1 of 3 applications of infra are observed".to_owned();
         assert_eq!(state(&seen), (HostState::Progressing, reason));
+        let repository = &mut Arc::make_mut(&mut last.report).repositories[0];
+        (repository.commit, repository.applications) = (None, 0);
+        let reason = "infra has not been read yet".to_owned();
+        assert_eq!(state(&view(vec![last.clone()], &[], NOW)), (HostState::Progressing, reason));
         Arc::make_mut(&mut last.report).repositories.clear();
         Arc::make_mut(&mut last.report).applications.clear();
         let reason = "the agent has just started".to_owned();

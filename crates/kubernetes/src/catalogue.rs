@@ -18,7 +18,11 @@ use super::{
     reader::{Object, Report, Value},
     storage::{Claim, Mounted, Storage},
 };
+use driftless_files::{Budget, Exceeded};
 use driftless_model::{Content, ContentId, Contents, Location, Volume};
+
+/// The bytes that the mounted files of one application may have together, each as often as it is mounted.
+const MOST_MOUNTED: usize = 64 << 20;
 
 /// The entries of a ConfigMap or Secret.
 pub(super) struct Data {
@@ -51,7 +55,8 @@ pub(super) struct Catalogue {
     contents: RefCell<Contents>,
     volumes: RefCell<BTreeMap<String, Volume>>,
     mounted: Mounted,
-    /// Limits the growth of expanded texts.
+    mounted_bytes: Budget,
+    /// Limits the texts of pods.
     pub(super) room: Room,
 }
 
@@ -65,6 +70,7 @@ impl Catalogue {
             contents: RefCell::default(),
             volumes: RefCell::default(),
             mounted: Mounted::default(),
+            mounted_bytes: Budget::new(MOST_MOUNTED),
             room: Room::default(),
         }
     }
@@ -94,11 +100,21 @@ impl Catalogue {
         docker
     }
 
-    /// Adds a mounted content to the stack.
-    pub(super) fn keep(&self, content: Content) -> ContentId {
+    /// Adds a mounted content to the stack. `None`: the application mounts too much, which is reported once, at `place`.
+    pub(super) fn keep(&self, content: Content, place: &Value<'_>) -> Option<ContentId> {
+        if let Err(Exceeded { is_first }) = self.mounted_bytes.take(content.size()) {
+            if is_first {
+                let (size, most) = (content.size().div_ceil(1024), self.mounted_bytes.mebibytes());
+                place.error_help(
+                    format!("with these {size} KiB, the application mounts more than {most} MiB of files"),
+                    "mount only the `items` that a container needs, or put large files into an image or a volume",
+                );
+            }
+            return None;
+        }
         let id = content.id();
         self.contents.borrow_mut().insert(id.clone(), content);
-        id
+        Some(id)
     }
 
     /// All contents so far.

@@ -16,6 +16,9 @@ use super::{
 use driftless_model::Downward;
 use driftless_yaml::Node;
 
+/// The bytes that a variable takes in addition to its name and value.
+const ENTRY: usize = 64;
+
 /// The fields of a pod that its containers can refer to.
 pub(super) struct About<'a> {
     pub(super) catalogue: &'a Catalogue,
@@ -48,6 +51,14 @@ pub(super) struct Variables {
 }
 
 impl Variables {
+    /// Sets a variable whose value is a copy of a text.
+    fn copy(&mut self, name: &str, text: &str, is_secret: bool, place: &Value<'_>, about: &About<'_>) {
+        let report = |message, help| place.error_help(message, help);
+        if about.catalogue.room.take(name.len() + text.len() + ENTRY, report) {
+            self.set(name, text.to_owned(), is_secret);
+        }
+    }
+
     fn set(&mut self, name: &str, value: String, is_secret: bool) {
         self.values.insert(name.to_owned(), value);
         if is_secret {
@@ -89,7 +100,12 @@ pub(super) fn read(object: &Object<'_>, about: &About<'_>) -> Variables {
                 from.error_help("is set together with `value`", "remove one of the two");
                 None
             }
-            Some(from) => value_from(from, object, about),
+            Some(from) => {
+                if let Some((value, is_secret)) = value_from(from.clone(), object, about) {
+                    variables.copy(text, &value, is_secret, &from, about);
+                }
+                None
+            }
         };
         if let Some((value, is_secret)) = value {
             variables.set(text, value, is_secret);
@@ -113,7 +129,7 @@ fn read_all(source: &Object<'_>, about: &About<'_>, variables: &mut Variables) {
             let name = format!("{prefix}{name}");
             match std::str::from_utf8(bytes) {
                 Ok(text) if names::is_variable(&name) => {
-                    variables.set(&name, text.to_owned(), kind == DataKind::Secret);
+                    variables.copy(&name, text, kind == DataKind::Secret, &reference.value, about);
                 }
                 // The kubelet skips them as well, with an event.
                 Ok(_) => {

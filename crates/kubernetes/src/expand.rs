@@ -2,79 +2,75 @@
 //!
 //! Undefined names stay as they are, and `$$` is a dollar sign, so that `$$(NAME)` is not expanded.
 
-use std::{cell::Cell, collections::BTreeMap};
+use std::collections::BTreeMap;
+
+use driftless_files::{Budget, Exceeded};
 
 use super::reader::Value;
 
-/// The bytes by which all texts of an application may grow by expansion. Without a limit, forty lines of which each uses
-/// the previous one twice become terabytes.
+/// The bytes that the texts of all pods of an application may have together: templates, variables and expanded references.
+/// Without a limit, forty lines of which each uses the previous one twice become terabytes, and so does a ConfigMap that
+/// many pods take their variables from.
 const MOST: usize = 32 << 20;
 
-/// The growth that is left.
-pub(super) struct Room(Cell<usize>);
+/// The bytes that are left for the texts of pods.
+pub(super) struct Room(Budget);
 
 impl Default for Room {
     fn default() -> Self {
-        Self(Cell::new(MOST))
+        Self(Budget::new(MOST))
     }
 }
 
 impl Room {
-    fn take(&self, length: usize) -> Option<()> {
-        self.0.set(self.0.get().checked_sub(length)?);
-        Some(())
+    /// Takes bytes for copies of texts. False: too few are left, which is reported once.
+    pub(super) fn take(&self, bytes: usize, report: impl FnOnce(String, &'static str)) -> bool {
+        let taken = self.0.take(bytes);
+        if taken == Err(Exceeded { is_first: true }) {
+            let (size, most) = (bytes.div_ceil(1024), self.0.mebibytes());
+            report(
+                format!("with these {size} KiB, the texts of the pods of this application exceed {most} MiB"),
+                "mount large values as files, or give each container only the variables that it needs",
+            );
+        }
+        taken.is_ok()
     }
 
-    /// Expands the text of a value. A text that exceeds the limit is reported and stays as it is.
+    /// Expands the text of a value. A text that exceeds the limit becomes empty.
     pub(super) fn expand(&self, value: &Value<'_>, text: &str, known: &BTreeMap<String, String>) -> String {
-        expand(text, known, self).unwrap_or_else(|| {
-            value.error_help(
-                format!(
-                    "the texts of this application grow by more than {} MiB when their variables are put in",
-                    MOST >> 20
-                ),
-                "let the program read a file instead",
-            );
-            text.to_owned()
-        })
+        let size = expanded(text, known).map(str::len).sum();
+        let has_room = self.take(size, |message, help| value.error_help(message, help));
+        expanded(text, known).filter(|_| has_room).collect()
     }
 }
 
-/// Expands a text with the variables known so far; `None` if it exceeds the limit.
-fn expand(text: &str, known: &BTreeMap<String, String>, room: &Room) -> Option<String> {
-    let mut out = String::with_capacity(text.len());
+/// The parts of a text, with the variables known so far in the place of their references.
+fn expanded<'t>(text: &'t str, known: &'t BTreeMap<String, String>) -> impl Iterator<Item = &'t str> {
     let mut rest = text;
     let mut is_closed = true;
-    while let Some(at) = rest.find('$') {
-        let (before, after) = rest.split_at(at);
-        out.push_str(before);
-        let after = after.strip_prefix('$').unwrap_or(after);
+    std::iter::from_fn(move || {
+        let at = rest.find('$').unwrap_or(rest.len());
+        if at > 0 {
+            let (before, after) = rest.split_at(at);
+            rest = after;
+            return Some(before);
+        }
+        let after = rest.strip_prefix('$')?;
         if let Some(escaped) = after.strip_prefix('$') {
-            out.push('$');
             rest = escaped;
-            continue;
+            return Some("$");
         }
         let reference = after.strip_prefix('(').filter(|_| is_closed).map(|it| it.split_once(')'));
         // Searched once, not again for each of a million unclosed references.
         is_closed = is_closed && reference != Some(None);
-        if let Some((name, behind)) = reference.flatten() {
-            match known.get(name) {
-                Some(value) => {
-                    room.take(value.len())?;
-                    out.push_str(value);
-                }
-                None => {
-                    out.extend(["$(", name, ")"]);
-                }
-            }
-            rest = behind;
-        } else {
-            out.push('$');
+        let Some((name, behind)) = reference.flatten() else {
             rest = after;
-        }
-    }
-    out.push_str(rest);
-    Some(out)
+            return Some("$");
+        };
+        let whole = rest.get(..rest.len() - behind.len()).unwrap_or_default();
+        rest = behind;
+        Some(known.get(name).map_or(whole, String::as_str))
+    })
 }
 
 #[cfg(test)]
@@ -103,10 +99,7 @@ mod tests {
             ("é$(A)", "é1"),
         ];
         for (text, expected) in cases {
-            assert_eq!(expand(text, &known, &Room::default()).as_deref(), Some(expected), "{text}");
+            assert_eq!(expanded(text, &known).collect::<String>(), expected, "{text}");
         }
-        let room = Room(Cell::new(2));
-        assert_eq!(expand("a longer text$(A)$(A)", &known, &room).as_deref(), Some("a longer text11"));
-        assert_eq!(expand("$(A)", &known, &room), None);
     }
 }

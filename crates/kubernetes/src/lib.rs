@@ -140,7 +140,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     node_ports::assign(spec.name.as_str(), &mut services, &workloads);
     let namespaces: BTreeSet<&str> = workloads.iter().map(|it| it.key.namespace.as_str()).collect();
     let networks = AppNetworks::new(spec.name.as_str(), &namespaces);
-    service_links::add(&services, &mut workloads, &report);
+    service_links::add(&services, &mut workloads, &catalogue.room, &report);
     let is_swarm = spec.engine == EngineKind::Swarm;
     if is_swarm {
         swarm::services::refuse_fields(&objects);
@@ -194,6 +194,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
         swarm,
         given: None,
         port_places,
+        project_place: None,
     };
     Rendered { stack: Some(stack), findings, contents }
 }

@@ -19,10 +19,15 @@ use driftless_model::{
     Completion, Container, HELPER_IMAGE, Namespace, NetworkMode, Part, Peer, Probes, PullPolicy,
     RestartPolicy, Role, WorkloadName,
 };
+use driftless_yaml::edit;
 
 /// Reads the pod of a workload. `None` if it has no readable container.
 pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Option<Pod> {
     let Template { spec, labels, annotations } = template;
+    let report = |message, help| spec.value.error_help(message, help);
+    if !owner.catalogue.room.take(text_size(template), report) {
+        return None;
+    }
     let annotated = annotations.iter().map(|(key, text)| (format!("{ANNOTATION}{key}"), text.clone()));
     let labels_of_container = labels.clone().into_iter().chain(annotated).collect();
     let (restart, completion) = container::restarts(spec, owner);
@@ -88,6 +93,15 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
     pod.service_links = spec.boolean("enableServiceLinks").unwrap_or(false);
     pod.architecture = node::architecture(spec);
     Some(pod)
+}
+
+/// The bytes of text that a pod copies from its template. Each container has the labels and annotations of the pod.
+fn text_size(template: &Template<'_>) -> usize {
+    let Template { spec, labels, annotations } = template;
+    let lists = ["initContainers", "containers"].into_iter().filter_map(|key| spec.value.node.get(key));
+    let containers = lists.map(|list| list.items().len()).sum::<usize>();
+    let labels = labels.iter().chain(annotations).map(|(key, value)| key.len() + value.len()).sum::<usize>();
+    edit::length(spec.value.node) + labels * (containers + 1)
 }
 
 fn check_restart(object: &Object<'_>, owner: &Owner<'_>) {

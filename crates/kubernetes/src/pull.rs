@@ -42,7 +42,7 @@ pub(super) fn secrets(spec: &Object<'_>, about: &About<'_>) -> BTreeSet<ContentI
             reference.value.error(format!("the Secret `{name}` is not a file as `docker login` writes it"));
             continue;
         }
-        found.insert(about.catalogue.keep(Content::file(Arc::clone(bytes))));
+        found.extend(about.catalogue.keep(Content::file(Arc::clone(bytes)), &reference.value));
     }
     found
 }

@@ -5,6 +5,7 @@
 //! new Service; a pod whose manifest refers to one without asking for them is an error.
 
 use super::{
+    expand::Room,
     reader::Report,
     service::{Answer, Service},
     workload::ReadWorkload,
@@ -12,7 +13,7 @@ use super::{
 use driftless_model::{Container, Finding};
 
 /// Sets the variables, and reports references to those that are not set.
-pub(super) fn add(services: &[Service<'_>], workloads: &mut [ReadWorkload], report: &Report) {
+pub(super) fn add(services: &[Service<'_>], workloads: &mut [ReadWorkload], room: &Room, report: &Report) {
     for found in workloads {
         let is_near = |service: &&Service<'_>| {
             let has_address = matches!(service.answer, Answer::Pods(..)) && !service.is_headless();
@@ -20,8 +21,15 @@ pub(super) fn add(services: &[Service<'_>], workloads: &mut [ReadWorkload], repo
         };
         let variables: Vec<(String, String)> = services.iter().filter(is_near).flat_map(variables).collect();
         if found.service_links {
-            for container in programs(found) {
-                set(container, &variables);
+            let origin = found.workload.origin.clone();
+            let exceeds =
+                |message, help: &str| report.say(Finding::error(origin, "spec", message).help(help));
+            let containers = programs(found);
+            let size = variables.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+            if room.take(size * containers.len(), exceeds) {
+                for container in containers {
+                    set(container, &variables);
+                }
             }
         } else {
             let referred = variables.iter().find(|(name, _)| {

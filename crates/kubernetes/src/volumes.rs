@@ -336,7 +336,7 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
                 item.value.error(format!("the volume holds no `{said}`"));
                 return;
             };
-            let id = catalogue.keep(content);
+            let Some(id) = catalogue.keep(content, &item.value) else { return };
             if *is_secret { MountSource::Secret(id) } else { MountSource::Content(id) }
         }
         Source::Host { path, create } => {

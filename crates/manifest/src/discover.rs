@@ -145,14 +145,19 @@ impl Search<'_> {
             FolderContent::Component(files) if depth == DEEPEST => {
                 self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
             }
-            FolderContent::Nothing if depth > 0 => {
-                for (name, entry) in entries {
+            FolderContent::Nothing => {
+                let before = self.found.len();
+                for (name, entry) in entries.iter().filter(|_| depth > 0) {
                     if *entry == Entry::Folder && !name.starts_with('.') {
                         self.below(&join(folder, name), depth - 1);
                     }
                 }
+                // The applications below are what the file of variables names, or they come first.
+                if self.found.len() == before && entries.iter().any(|(name, _)| name.starts_with(".env")) {
+                    self.found.extend(self.named_by_variables(folder, &Configured::default()));
+                }
             }
-            FolderContent::Component(_) | FolderContent::Nothing => {}
+            FolderContent::Component(_) => {}
         }
     }
 
@@ -170,14 +175,10 @@ impl Search<'_> {
                 FolderContent::Component(files) => {
                     self.add(&path, Format::Kubernetes, files, Vec::new(), one);
                 }
-                FolderContent::Nothing => {
-                    // `COMPOSE_FILE` may name files elsewhere.
-                    let spec = self.spec(&path, Format::Compose, Vec::new(), Vec::new(), one);
-                    match spec.filter(|spec| driftless_compose::names_files(self.files, spec)) {
-                        Some(spec) => self.found.push(spec),
-                        None => self.report(&path, NO_APPLICATION),
-                    }
-                }
+                FolderContent::Nothing => match self.named_by_variables(&path, one) {
+                    Some(spec) => self.found.push(spec),
+                    None => self.report(&path, NO_APPLICATION),
+                },
             },
             Ok(None) => self.report(&path, NO_FOLDER),
             Err(message) => self.report(&path, &message),
@@ -401,6 +402,12 @@ impl Search<'_> {
             Some(spec) => self.found.push(spec),
             None => self.report(folder, "has no letter or digit in its name, so the application has no name"),
         }
+    }
+
+    /// The application of a folder whose variables name its Compose files elsewhere (`COMPOSE_FILE`).
+    fn named_by_variables(&self, folder: &str, settings: &Configured) -> Option<AppSpec> {
+        let spec = self.spec(folder, Format::Compose, Vec::new(), Vec::new(), settings)?;
+        driftless_compose::names_files(self.files, &spec).then_some(spec)
     }
 
     /// The application of a folder. `None`: neither the settings nor the folder give it a name.

@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    AppName, CanaryStep, Finding, ImageUpdate, Location, MountSource, NetworkMode, Port, PortPlace, Protocol,
-    Stack, Strategy, Subject, Workload, WorkloadName, network_size,
+    AppName, CanaryStep, Finding, ImageUpdate, MountSource, NetworkMode, Port, PortPlace, Protocol, Stack,
+    Strategy, Subject, Workload, WorkloadName, network_size,
 };
 
 /// Findings about one stack by itself. Conflicts of host ports are reported at the port, if its place is known.
@@ -158,7 +158,7 @@ impl Claimant<'_> {
         let place = match (self.workload, &self.port) {
             (Some(subject), Some(claim)) => place_of(self.stack, subject, claim).location.to_string(),
             (Some(subject), None) => subject.workload.origin.to_string(),
-            (None, _) => self.stack.manifests.first().cloned().unwrap_or_default(),
+            (None, _) => self.stack.project_location().to_string(),
         };
         format!("application `{}` ({place})", self.stack.app)
     }
@@ -180,7 +180,7 @@ impl Claimant<'_> {
             };
             return Finding::error(location, path, message);
         }
-        let location = Location::file(self.stack.manifests.first().map_or("", String::as_str));
+        let location = self.stack.project_location();
         let app = &holder.stack.app;
         Finding::error(location, "name", message).help(format!(
             "if {app} has left Git, `driftless remove {app}` frees the name; another `name:` begins with empty volumes"

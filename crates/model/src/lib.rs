@@ -100,6 +100,7 @@ mod stack_hashes;
 mod stateful_set;
 mod status;
 mod swarm;
+mod swarm_name;
 mod sync_window;
 mod time;
 mod unknown_end;
@@ -178,8 +179,8 @@ pub use network::{Network, Volume};
 pub use network_size::{addresses_at_least, addresses_at_most, addresses_of_subnet};
 pub use object::{Facts, Inventory, Kind, ObjectRef, Resource, ServicePort};
 pub use observed::{
-    Candidate, Claims, Endpoint, Health, HeldNames, HeldPort, Image, Instance, LiveSettings, NameHolder,
-    Observed, ObservedNetwork, ObservedVolume, Other, OwnUpdate, Readiness, State,
+    Candidate, Claims, Endpoint, Health, HeldNames, HeldPort, Image, Instance, LeftInSwarm, LiveSettings,
+    NameHolder, Observed, ObservedNetwork, ObservedVolume, Other, OwnUpdate, Readiness, State,
 };
 pub use platform::Platform;
 pub use pod::{Part, PartOf, Role};
@@ -206,11 +207,12 @@ pub use status::{
     SyncStatus, TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
 };
 pub use swarm::{
-    AppliedRevision, EngineKind, LARGEST_SWARM_FILE, LONGEST_SWARM_NAME, ObservedService, ObservedSwarm,
-    ResolvedImage, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedObject, SharedState, SwarmFile,
-    SwarmMode, SwarmNode, SwarmObject, SwarmRecord, SwarmRestart, SwarmService, SwarmTask, SwarmUpdate,
-    WrittenService, swarm_service_name,
+    AppliedRevision, EngineKind, LARGEST_SWARM_FILE, ObservedService, ObservedSwarm, ResolvedImage,
+    SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedObject, SharedState, SwarmFile, SwarmMode, SwarmNode,
+    SwarmObject, SwarmRecord, SwarmRestart, SwarmService, SwarmTask, SwarmUpdate, WrittenService,
+    swarm_service_name,
 };
+pub use swarm_name::{LONGEST_SWARM_NAME, refused_swarm_name};
 pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;
 pub use unknown_end::UnknownEnd;

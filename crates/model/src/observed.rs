@@ -53,8 +53,24 @@ pub struct Observed {
     pub engine_platforms: Option<BTreeSet<Platform>>,
     /// The Swarm, for an application with `engine: swarm`.
     pub swarm: Option<Box<ObservedSwarm>>,
-    /// The services that an application with `engine: docker` still has in a Swarm.
-    pub left_services: Vec<String>,
+    /// The objects that an application with `engine: docker` still has in a Swarm.
+    pub left_in_swarm: LeftInSwarm,
+}
+
+/// The objects of one application in a Swarm, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftInSwarm {
+    pub services: Vec<String>,
+    pub configs: Vec<String>,
+    pub secrets: Vec<String>,
+    pub networks: Vec<String>,
+}
+
+impl LeftInSwarm {
+    pub fn is_empty(&self) -> bool {
+        let Self { services, configs, secrets, networks } = self;
+        [services, configs, secrets, networks].into_iter().all(Vec::is_empty)
+    }
 }
 
 /// The helper container that replaces the agent's own one.
@@ -301,6 +317,8 @@ pub struct ObservedNetwork {
     pub addresses: Option<u64>,
     /// A Swarm gives it no range of addresses, ever: its services would wait.
     pub is_unallocated: bool,
+    /// It is one of this host alone, so no service of a Swarm can use it.
+    pub is_local: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

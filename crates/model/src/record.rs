@@ -65,6 +65,10 @@ pub struct Record {
     /// By resource and field, such as `web.1 state`.
     pub heals: BTreeMap<String, Heal>,
     pub progress: BTreeMap<WorkloadName, Progress>,
+    /// When the agent observed again, in the middle of a rollout, after it was down or its machine slept. The time before does
+    /// not count into deadlines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<Timestamp>,
     /// Containers that somebody asked to be replaced, although Git may ask for no other.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub replaced: BTreeMap<ContainerId, Replacement>,
@@ -172,6 +176,11 @@ impl Record {
         } = self;
         let instances = (stopped, leaving, volumes_to_inherit, pending_post_start, unknown_ends);
         (instances, jobs, crons, hooks, canaries, rollouts)
+    }
+
+    /// When the time of something begins that was noted at this moment and has a deadline.
+    pub fn deadline_start(&self, noted: Timestamp) -> Timestamp {
+        self.resumed.map_or(noted, |resumed| resumed.max(noted))
     }
 
     /// Whether the agent stopped a container, and it was not seen running since.

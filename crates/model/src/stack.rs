@@ -47,6 +47,9 @@ pub struct Stack {
     /// The places of all host ports in the manifests, for findings. They are no part of the desired state, so they are not stored.
     #[serde(skip)]
     pub port_places: BTreeMap<(WorkloadName, u16, Protocol), PortPlace>,
+    /// The place of the project's name, if the manifests give it one. Not stored either.
+    #[serde(skip)]
+    pub project_place: Option<Location>,
 }
 
 /// The place of a published host port in the manifests.
@@ -61,6 +64,12 @@ impl Stack {
     /// All workloads with their names, in the order of their names.
     pub fn subjects(&self) -> impl Iterator<Item = Subject<'_>> {
         self.workloads.iter().map(|(name, workload)| Subject { name, workload })
+    }
+
+    /// The place of the project's name, or the first manifest if it has no place.
+    pub fn project_location(&self) -> Location {
+        let first = || Location::file(self.manifests.first().map_or("", String::as_str));
+        self.project_place.clone().unwrap_or_else(first)
     }
 
     /// The stack as it is rolled out when the application goes back to it: with the settings of `rollback_config`.
@@ -87,6 +96,7 @@ impl Stack {
             swarm: BTreeMap::new(),
             given: None,
             port_places: BTreeMap::new(),
+            project_place: None,
         }
     }
 

@@ -37,9 +37,6 @@ pub const STACK_NAMESPACE: &str = "com.docker.stack.namespace";
 /// The largest content of a Swarm config or secret, in bytes.
 pub const LARGEST_SWARM_FILE: usize = 500_000;
 
-/// The most letters of the name of a service in a Swarm.
-pub const LONGEST_SWARM_NAME: usize = 63;
-
 /// The name of a service in a Swarm, as `docker stack deploy` gives it. A Swarm allows no dot, which names of Kubernetes have
 /// between name and namespace.
 pub fn swarm_service_name(project: &str, workload: &WorkloadName) -> String {
@@ -252,6 +249,7 @@ pub struct ObservedService {
     pub id: String,
     /// The index of its version. An update of another version than the present one is refused.
     pub version: u64,
+    pub created: Timestamp,
     /// Its specification as the engine writes it. May contain secrets in variables.
     pub spec: Value,
     /// The state of its last update: `updating`, `paused`, `completed`, `rollback_started`, `rollback_paused` or

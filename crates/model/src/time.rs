@@ -14,6 +14,12 @@ impl Timestamp {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
+    /// Whether this moment lies in the last `span` before `now`. A moment in the future does not: the clock was set back since
+    /// it was noted, and nobody waits until the clock has caught up.
+    pub fn is_recent(self, span: Duration, now: Self) -> bool {
+        self <= now && now.since(self) < span
+    }
+
     /// This moment, `delay` later.
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
@@ -69,6 +75,14 @@ impl<'de> Deserialize<'de> for Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moment_of_a_clock_that_was_set_back_is_not_recent() {
+        let (minute, noon) = (Duration::from_mins(1), Timestamp(1_800_000_000_000));
+        assert!(noon.is_recent(minute, noon) && noon.is_recent(minute, Timestamp(noon.0 + 59_999)));
+        assert!(!noon.is_recent(minute, noon.after(minute)));
+        assert!(!noon.is_recent(minute, Timestamp(noon.0 - 1)));
+    }
 
     #[test]
     fn every_moment_that_is_written_can_be_read_again() {

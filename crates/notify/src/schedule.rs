@@ -41,7 +41,7 @@ pub fn due(
     if ready.is_empty() {
         return next.map_or(Due::Nothing, Due::At);
     }
-    let recent: Vec<Timestamp> = sent.iter().copied().filter(|at| now.since(*at) < RATE_TIME).collect();
+    let recent: Vec<Timestamp> = sent.iter().copied().filter(|at| at.is_recent(RATE_TIME, now)).collect();
     if let Some(index) = recent.len().checked_sub(receiver.rate_limit)
         && let Some(oldest) = recent.get(index)
     {
@@ -65,8 +65,7 @@ fn held_until(
     let quiet = receiver.quiet_hours.as_ref().and_then(|hours| hours.end(now));
     let digest = receiver.digest.and_then(|interval| {
         let oldest = waiting.iter().map(|other| other.at).min().unwrap_or(notification.at);
-        let end = oldest.after(interval);
-        (end > now).then_some(end)
+        oldest.is_recent(interval, now).then(|| oldest.after(interval))
     });
     quiet.max(digest)
 }
@@ -144,5 +143,14 @@ mod tests {
         assert_eq!(held, Due::At(NOW.after(Duration::from_mins(10))));
         assert_eq!(sent_now(&due(&waiting, &[at(70), at(20), at(2)], &receiver(), NOW)), [1, 2]);
         assert_eq!(due(&[], &[], &receiver(), NOW), Due::Nothing);
+    }
+
+    #[test]
+    fn clock_that_was_set_back_holds_no_message() {
+        let ahead = NOW.after(Duration::from_hours(24));
+        let waiting = [Notification { at: ahead, ..opened(1, IncidentKind::PruneHeld) }];
+        assert_eq!(sent_now(&due(&waiting, &[ahead; 5], &receiver(), NOW)), [1]);
+        let digest = NotificationReceiver { digest: Some(Duration::from_hours(1)), ..receiver() };
+        assert_eq!(sent_now(&due(&waiting, &[], &digest, NOW)), [1]);
     }
 }

@@ -4,7 +4,11 @@
 //! not been seen for a while. A status that says nothing, because the engine does not answer or the agent has just started,
 //! neither begins nor ends an incident.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use driftless_model::{
     AppName, Application, ConditionStatus, DriftAction, Expiry, HealthStatus, ImageUpdateStatus, Incident,
@@ -54,10 +58,18 @@ pub struct IncidentFacts<'a> {
     pub lost_hosts: &'a BTreeMap<String, String>,
     /// The ends of certificates, keys and tokens.
     pub expiries: &'a [Expiry],
-    /// When the agent started.
+    /// The applications that have an older revision which succeeded.
+    pub with_older: &'a BTreeSet<AppName>,
+    /// When the agent started, or when its clock last jumped.
     pub started: Timestamp,
     /// This moment.
     pub now: Timestamp,
+}
+
+impl IncidentFacts<'_> {
+    fn has_just_started(&self) -> bool {
+        self.started.is_recent(START_GRACE, self.now)
+    }
 }
 
 /// One problem at this moment.
@@ -102,11 +114,14 @@ pub fn incidents(
                 && (before.app.is_some() || problem.repository == before.repository)
         };
         let found = problems.iter().position(is_same).map(|index| problems.remove(index));
-        match found {
-            Some(problem) => changes.extend(go_on(before, problem, facts.now, times, &mut look_at)),
-            None if is_unclear(before, facts) => {}
-            None => changes.extend(end(before, facts.now, &mut look_at)),
-        }
+        let known = without_future(before, facts.now);
+        let change = match found {
+            Some(problem) => go_on(&known, problem, facts.now, times, &mut look_at),
+            None if is_unclear(&known, facts) => None,
+            None => end(&known, facts.now, &mut look_at),
+        };
+        // The times that were corrected are stored, so that they go on from there.
+        changes.extend(change.or_else(|| (known != *before).then_some(IncidentChange::Keep(known))));
     }
     for problem in problems {
         let Problem { kind, urgency, app, repository, host, message, advice, grace } = problem;
@@ -123,11 +138,23 @@ pub fn incidents(
             opened: None,
             notified: None,
             ended: None,
-            receivers: std::collections::BTreeSet::new(),
+            receivers: BTreeSet::new(),
         };
         changes.push(open_after(incident, grace, facts.now, &mut look_at));
     }
     (changes, next)
+}
+
+/// An incident without times in the future. The clock may have been set back, and nobody waits until it has caught up.
+fn without_future(incident: &Incident, now: Timestamp) -> Incident {
+    let past = |at: Option<Timestamp>| at.map(|at| at.min(now));
+    Incident {
+        since: incident.since.min(now),
+        opened: past(incident.opened),
+        notified: past(incident.notified),
+        ended: past(incident.ended),
+        ..incident.clone()
+    }
 }
 
 /// Reports an incident whose grace time is over.
@@ -200,7 +227,7 @@ fn end(before: &Incident, now: Timestamp, look_at: &mut impl FnMut(Timestamp)) -
 
 /// Whether the status does not tell if the problem of an incident is gone.
 fn is_unclear(incident: &Incident, facts: &IncidentFacts<'_>) -> bool {
-    let has_just_started = facts.now.since(facts.started) < START_GRACE;
+    let has_just_started = facts.has_just_started();
     if incident.host.is_some() {
         // The hosts have not had the time to report to a collector that was down.
         return has_just_started;
@@ -249,8 +276,8 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
         });
     }
     for repository in facts.repositories {
-        let last = repository.fetched_at.unwrap_or(facts.started);
-        if repository.message.is_empty() || facts.now.since(last) < times.git {
+        let last = repository.fetched_at.filter(|at| *at <= facts.now).unwrap_or(facts.started);
+        if repository.message.is_empty() || last.is_recent(times.git, facts.now) {
             continue;
         }
         problems.push(Problem {
@@ -264,7 +291,7 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
             grace: Duration::ZERO,
         });
     }
-    if facts.now.since(facts.started) >= START_GRACE {
+    if !facts.has_just_started() {
         problems.extend(facts.lost_hosts.iter().map(|(host, message)| Problem {
             kind: IncidentKind::HostLost,
             urgency: Urgency::Critical,
@@ -322,16 +349,20 @@ fn of_application(
         advice,
         grace,
     };
-    let sync_failure = sync_failure(application, times);
+    let has_older = facts.with_older.contains(name);
+    let sync_failure = sync_failure(application, has_older, times);
     let has_failed = sync_failure.is_some();
     if let Some((message, advice, grace)) = sync_failure {
         problems.push(problem(IncidentKind::SyncFailed, Urgency::Critical, message, advice, grace));
     }
     if !has_failed && matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing) {
         let message = if status.message.is_empty() { "it does not run" } else { &status.message };
-        let advice = format!(
-            "`driftless status {name}` names the containers, `driftless rollback {name}` goes back to the last good revision"
-        );
+        let rollback = if has_older {
+            format!(", `driftless rollback {name}` goes back to the last good revision")
+        } else {
+            String::new()
+        };
+        let advice = format!("`driftless status {name}` names the containers{rollback}");
         problems.push(problem(
             IncidentKind::Degraded,
             Urgency::Critical,
@@ -404,8 +435,12 @@ fn of_application(
     }
 }
 
-/// Why the newest commit is not applied, what to do, and the grace time.
-fn sync_failure(application: &Application, times: &IncidentTimes) -> Option<(String, String, Duration)> {
+/// Why the newest commit is not applied, what to do, and the grace time. With `has_older`, a user can go back.
+fn sync_failure(
+    application: &Application,
+    has_older: bool,
+    times: &IncidentTimes,
+) -> Option<(String, String, Duration)> {
     let Application { name, status, .. } = application;
     let failed = |kind: &str| {
         let mut conditions = status.conditions.iter();
@@ -426,7 +461,9 @@ fn sync_failure(application: &Application, times: &IncidentTimes) -> Option<(Str
             _ => operation.message.clone(),
         };
         let number = operation.revision.map(|number| format!("revision {number}: ")).unwrap_or_default();
-        let advice = format!("correct it in Git, or go back with `driftless rollback {name}`");
+        let rollback =
+            if has_older { format!(", or go back with `driftless rollback {name}`") } else { String::new() };
+        let advice = format!("correct it in Git{rollback}");
         return Some((format!("{number}{reason}"), advice, Duration::ZERO));
     }
     // A step that failed is tried again, and often succeeds then.
@@ -447,8 +484,117 @@ fn several(sentences: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use driftless_model::{ApplicationSpec, ApplicationStatus, Operation, Policy};
 
     const DAY: Duration = Duration::from_hours(24);
+
+    const TIMES: IncidentTimes =
+        IncidentTimes { degraded: Duration::from_mins(5), git: DAY, update: Duration::from_hours(1) };
+
+    fn shop(health: HealthStatus) -> BTreeMap<AppName, Arc<Application>> {
+        let status = ApplicationStatus { health, observed_at: Some(Timestamp(1)), ..Default::default() };
+        let spec = ApplicationSpec {
+            repository: "infra".to_owned(),
+            url: String::new(),
+            reference: String::new(),
+            path: String::new(),
+            format: None,
+            policy: Policy::default(),
+            commit: None,
+        };
+        let application = Application { name: "shop".into(), spec, status, generation: 1 };
+        BTreeMap::from([("shop".into(), Arc::new(application))])
+    }
+
+    /// Decides a minute after the clock was set back by a day, in the middle of the life of the agent.
+    fn judge_after_setting_back(
+        open: &[Incident],
+        applications: &BTreeMap<AppName, Arc<Application>>,
+        now: Timestamp,
+    ) -> Vec<IncidentChange> {
+        let facts = IncidentFacts {
+            applications,
+            repositories: &[],
+            engine_error: None,
+            is_ready: true,
+            drift: &BTreeMap::new(),
+            lost_hosts: &BTreeMap::new(),
+            expiries: &[],
+            with_older: &BTreeSet::new(),
+            started: now,
+            now,
+        };
+        incidents(open, &facts, &TIMES).0
+    }
+
+    fn kept(changes: Vec<IncidentChange>) -> Vec<Incident> {
+        let incident = |change| match change {
+            IncidentChange::Keep(incident) | IncidentChange::Notify(_, incident) => incident,
+            IncidentChange::Drop(_) => panic!("nothing is dropped"),
+        };
+        changes.into_iter().map(incident).collect()
+    }
+
+    #[test]
+    fn incidents_go_on_after_the_clock_was_set_back() {
+        let (unwell, well) = (shop(HealthStatus::Degraded), shop(HealthStatus::Healthy));
+        let before = Timestamp(1_800_000_000_000);
+        let now = Timestamp(before.0 - 86_400_000);
+        let minutes = |count| now.after(Duration::from_mins(count));
+        let seen = kept(judge_after_setting_back(&[], &unwell, before));
+        // Its grace time begins again.
+        let seen = kept(judge_after_setting_back(&seen, &unwell, now));
+        let opened = judge_after_setting_back(&seen, &unwell, minutes(5));
+        assert!(matches!(opened[..], [IncidentChange::Notify(IncidentPhase::Opened, _)]), "{opened:?}");
+        // It seems to be over since a time that is in the future now.
+        let open = kept(opened).into_iter().map(|incident| Incident { ended: Some(before), ..incident });
+        let open: Vec<Incident> = open.collect();
+        let over = kept(judge_after_setting_back(&open, &well, minutes(6)));
+        let over = judge_after_setting_back(&over, &well, minutes(7));
+        assert!(matches!(over[..], [IncidentChange::Notify(IncidentPhase::Recovered, _)]), "{over:?}");
+    }
+
+    #[test]
+    fn rollback_is_advised_only_where_there_is_an_older_revision() {
+        let with_failed_sync = |application: &mut Application| {
+            application.status.operation = Some(Operation {
+                phase: OperationPhase::Failed,
+                revision: Some(1),
+                message: "failed".to_owned(),
+                started: Timestamp(1),
+                finished: None,
+                outcome: None,
+                attempt: 1,
+                next_retry_at: None,
+            });
+        };
+        for is_failed in [false, true] {
+            let mut applications = shop(HealthStatus::Degraded);
+            if is_failed {
+                for application in applications.values_mut() {
+                    with_failed_sync(Arc::make_mut(application));
+                }
+            }
+            for has_older in [false, true] {
+                let with_older: BTreeSet<AppName> = has_older.then(|| "shop".into()).into_iter().collect();
+                let facts = IncidentFacts {
+                    applications: &applications,
+                    repositories: &[],
+                    engine_error: None,
+                    is_ready: true,
+                    drift: &BTreeMap::new(),
+                    lost_hosts: &BTreeMap::new(),
+                    expiries: &[],
+                    with_older: &with_older,
+                    started: Timestamp(1),
+                    now: Timestamp(1_800_000_000_000),
+                };
+                let found = problems(&facts, &TIMES);
+                assert_eq!(found.len(), 1, "{found:?}");
+                assert_eq!(found[0].advice.contains("driftless rollback shop"), has_older, "{found:?}");
+            }
+        }
+    }
 
     #[test]
     fn ends_that_are_near_are_one_incident_that_gets_urgent() {
@@ -470,6 +616,7 @@ mod tests {
                 engine_error: None,
                 is_ready: true,
                 drift: &BTreeMap::new(),
+                with_older: &BTreeSet::new(),
                 lost_hosts: &BTreeMap::new(),
                 expiries,
                 started: begins,

@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use driftless_model::{Drift, InstanceId, RolloutSizes, Timestamp, WorkloadName};
+use driftless_model::{Drift, DriftAction, InstanceId, RolloutSizes, Timestamp, WorkloadName};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -52,9 +52,21 @@ impl Plan {
         self.steps.is_empty() && self.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted))
     }
 
+    /// Whether a person has to decide before a workload gets on.
+    pub(crate) fn awaits_decision(&self, workload: &WorkloadName) -> bool {
+        let is_decision = |wait: &Wait| wait.severity() == WaitSeverity::Decision && wait.concerns(workload);
+        self.waits.iter().any(is_decision)
+    }
+
     /// Nothing to do and nothing to wait for: the live state equals the target.
     pub fn is_settled(&self) -> bool {
         self.steps.is_empty() && self.waits.iter().all(|it| it.severity() == WaitSeverity::Note)
+    }
+
+    /// Whether an instance of a workload does not run, and nobody starts it because self-heal is off.
+    pub(crate) fn leaves_down(&self, name: &WorkloadName) -> bool {
+        let is_left = |drift: &&Drift| drift.action == DriftAction::Report && is_outage(drift);
+        self.drifts.iter().filter(is_left).any(|drift| drift.workload.as_ref() == Some(name))
     }
 
     /// Everything of the target is applied, except for instances that failed and whose failure is tolerated.
@@ -69,6 +81,11 @@ impl Plan {
         self.steps.is_empty()
             && self.waits.iter().all(|wait| wait.severity() == WaitSeverity::Note || is_tolerated(wait))
     }
+}
+
+/// Whether a difference says that something does not run or is not there, which says more than a changed setting.
+pub(crate) fn is_outage(drift: &Drift) -> bool {
+    matches!((drift.field.as_str(), drift.want.as_str()), ("state", "running") | ("exists", _))
 }
 
 /// Steps with their numbers, then waits, each on a line of its own.

@@ -70,9 +70,16 @@ pub fn output(lines: &str, mask: &Mask) -> String {
 /// The code of a run that did not end by itself: the agent stops it, because a probe has failed for good.
 pub(crate) const DEAD: i64 = -1;
 
+/// The code of a task of a Swarm that failed without one: it was rejected before it started, or its node was lost.
+pub(crate) const NO_CODE: i64 = -2;
+
 /// The way in which a container ended.
 pub(crate) fn ended(code: i64) -> String {
-    if code == DEAD { "failed its probe".to_owned() } else { format!("exited with code {code}") }
+    match code {
+        DEAD => "failed its probe".to_owned(),
+        NO_CODE => "failed".to_owned(),
+        code => format!("exited with code {code}"),
+    }
 }
 
 /// Why a container ended, as far as the engine, a probe and its output tell.

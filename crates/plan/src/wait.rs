@@ -133,6 +133,8 @@ reasons! {
     PruneHeld: Decision, None;
     /// The change is about the agent's own container.
     Own: Decision, None;
+    /// A container that is not in Git any more, and that stays for now, writes to the data of the workload.
+    DataInUse: Decision, Some("Pending");
     /// The agent's own container is being replaced.
     OwnUpdate: Progress, None;
     /// The container that was to take the place of the agent's own one failed.
@@ -305,6 +307,14 @@ impl Wait {
             None => format!("needs {what}, which {by} holds and this agent does not own"),
         };
         Self::new(object, WaitReason::Blocked, sentence)
+    }
+
+    /// The container `by`, which Git does not have any more and which stays for now, writes to `place`.
+    pub fn data_in_use(workload: &WorkloadName, place: &str, by: &str) -> Self {
+        let sentence = format!(
+            "needs {place}, and {by}, which is not in Git any more, still writes to it: it starts when {by} is removed"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
     /// The network must be replaced, and `container`, which the agent does not own, is connected to it.
@@ -584,6 +594,7 @@ impl Wait {
             label::PRUNE,
             match kind {
                 "network" => "network rm",
+                "service" => "service rm",
                 "volume" => "volume rm",
                 _ => "rm -f",
             }

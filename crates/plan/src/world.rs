@@ -283,7 +283,9 @@ impl World {
             return Err(wrong_state(&wanted));
         }
         for (network, endpoint) in &wanted.networks {
-            if self.network(network)? != endpoint.network_id {
+            // A container that was never started is connected to no network yet.
+            let found = self.network(network)?;
+            if !endpoint.network_id.is_empty() && found != endpoint.network_id {
                 return Err(Refusal::NoSuchNetwork(network.clone()));
             }
         }

@@ -218,13 +218,20 @@ impl Store {
     }
 }
 
+/// Appends an entry, unless it says the same as the last one. An agent that was started again reports its applications again.
+/// A revision that runs is no news after a failed commit either.
+const APPEND: &str = "
+    INSERT INTO fleet_history (host, app, entry) SELECT ?1, ?2, ?3 WHERE json_remove(?3, '$.at') IS NOT (
+        SELECT json_remove(entry, '$.at') FROM fleet_history WHERE host = ?1 AND app = ?2
+        AND (json_extract(entry, '$.event') IS NOT 'failed' OR json_extract(?3, '$.event') IS 'failed')
+        ORDER BY sequence DESC LIMIT 1)";
+
 /// Appends entries, and removes the oldest beyond the bound.
 fn append_history(transaction: &Transaction<'_>, news: &[StoredFleetEntry]) -> Result<(), rusqlite::Error> {
     if news.is_empty() {
         return Ok(());
     }
-    let mut insert =
-        transaction.prepare_cached("INSERT INTO fleet_history (host, app, entry) VALUES (?1, ?2, ?3)")?;
+    let mut insert = transaction.prepare_cached(APPEND)?;
     for StoredFleetEntry { host, app, entry } in news {
         insert.execute(params![host, app, entry])?;
     }
@@ -427,5 +434,35 @@ mod tests {
         assert_eq!(newest, [(HISTORY_MOST + 1).to_string(), (HISTORY_MOST - 1).to_string()]);
         assert_eq!(store.fleet_history(None, None, u64::from(u32::MAX)).unwrap().len() as u64, HISTORY_MOST);
         assert!(store.fleet_history(None, Some("mail"), 10).unwrap().is_empty());
+    }
+
+    #[test]
+    fn entry_that_is_no_news_is_not_stored_again() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let add = |at: u64, event: &str, commit: &str| {
+            let (report, app) = (FleetChange::Report(host("nas", "a1", "1")), "shop".to_owned());
+            let entry = format!(r#"{{"at":{at},"event":"{event}","commit":"{commit}"}}"#);
+            let news = vec![StoredFleetEntry { host: "nas".to_owned(), app, entry }];
+            store.change_fleet_host("nas", TWO, |_| (report, news, ())).unwrap().unwrap();
+        };
+        // The agent is started again after each of the first three events.
+        for (at, event, commit) in [
+            (1, "revision", "a"),
+            (2, "revision", "a"),
+            (3, "failed", "b"),
+            (4, "revision", "a"),
+            (5, "failed", "b"),
+            (6, "revision", "c"),
+            (7, "revision", "c"),
+            (8, "failed", "b"),
+            (9, "removed", "c"),
+            (10, "revision", "c"),
+        ] {
+            add(at, event, commit);
+        }
+        let entries = store.fleet_history(Some("nas"), Some("shop"), 20).unwrap();
+        let times = entries.iter().map(|entry| serde_json::from_str::<serde_json::Value>(entry).unwrap());
+        let times: Vec<u64> = times.map(|entry| entry["at"].as_u64().unwrap()).collect();
+        assert_eq!(times, [10, 9, 8, 6, 3, 1]);
     }
 }

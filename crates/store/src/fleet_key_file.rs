@@ -49,13 +49,16 @@ fn random_seed() -> Result<[u8; KEY_LENGTH], BoxError> {
 }
 
 fn load_or_create(path: &Path) -> io::Result<[u8; KEY_LENGTH]> {
+    let damaged = |problem: &str| {
+        let message = format!("{problem}. Restore the file, or remove it and join again");
+        io::Error::new(io::ErrorKind::InvalidData, message)
+    };
     let bytes = match read_key(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => create_key(path)?,
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(damaged(&error.to_string())),
         read => read?,
     };
-    bytes.try_into().map_err(|_| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("it does not have {KEY_LENGTH} bytes"))
-    })
+    bytes.try_into().map_err(|_| damaged(&format!("it does not have {KEY_LENGTH} bytes")))
 }
 
 #[cfg(test)]
@@ -72,7 +75,8 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(file().seed().unwrap(), seed);
         std::fs::write(&path, "short").unwrap();
-        assert!(file().seed().is_err(), "a damaged key is not replaced");
+        let error = std::error::Error::source(&file().seed().unwrap_err()).unwrap().to_string();
+        assert!(error.contains("or remove it and join again"), "a damaged key stays: {error}");
         let memory = FleetKeyFile::at(None);
         assert_eq!(memory.seed().unwrap(), memory.seed().unwrap());
         assert_ne!(memory.seed().unwrap(), FleetKeyFile::at(None).seed().unwrap());

@@ -190,17 +190,21 @@ impl Store {
     }
 }
 
-/// Ends all requests to a host that have no result, because its key goes: another machine may get its name. Returns their number.
+/// Ends the requests to a host that it may still get or has got, and that have no result, because its key goes: another machine
+/// may get its name. A request that expired before it was sent has ended already. Returns their number.
 pub(crate) fn drop_requests(
     transaction: &Transaction<'_>,
     host: &str,
     why: &str,
     now: Timestamp,
 ) -> Result<u64, BoxError> {
-    let mut query = transaction
-        .prepare_cached("SELECT id, sent FROM fleet_requests WHERE host = ?1 AND ended IS NULL")?;
-    let waiting: Vec<(String, Option<i64>)> =
-        query.query_map(params![host], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    let mut query = transaction.prepare_cached(
+        "SELECT id, sent FROM fleet_requests
+         WHERE host = ?1 AND ended IS NULL AND (sent IS NOT NULL OR expires > ?2)",
+    )?;
+    let waiting: Vec<(String, Option<i64>)> = query
+        .query_map(params![host, to_sql(now.0)], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
     let mut update =
         transaction.prepare_cached("UPDATE fleet_requests SET ended = ?2, result = ?3 WHERE id = ?1")?;
     for (id, sent) in &waiting {
@@ -316,6 +320,27 @@ mod tests {
         let renamed = store.fleet_requests(Some("web"), 9).unwrap().remove(0).result.unwrap();
         assert_eq!(renamed.message, "the host joined as `attic` before it was sent");
         assert_eq!(store.due_fleet_requests("attic", 9, Timestamp(21)).unwrap(), []);
+    }
+
+    #[test]
+    fn expired_request_keeps_its_end_when_the_key_goes() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        enrol(&store, "nas", "n");
+        for (id, expires) in [("sent", 15), ("expired", 20), ("waits", 100)] {
+            store.create_fleet_request("nas", &request(id, expires), 9, Timestamp(10)).unwrap();
+            if id == "sent" {
+                assert_eq!(store.due_fleet_requests("nas", 9, Timestamp(11)).unwrap().len(), 1);
+            }
+        }
+        assert_eq!(store.revoke_fleet_key("nas", Timestamp(20)).unwrap(), Some(2));
+        let all = store.fleet_requests(Some("nas"), 9).unwrap().into_iter();
+        let all: Vec<_> = all.map(|it| (it.request.id, it.result.map(|it| it.outcome))).collect();
+        let expected = [
+            ("waits", Some(HostRequestOutcome::Refused)),
+            ("expired", None),
+            ("sent", Some(HostRequestOutcome::Unknown)),
+        ];
+        assert_eq!(all, expected.map(|(id, outcome)| (id.to_owned(), outcome)));
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod containers;
 mod contents;
 mod database;
 mod deliveries;
+mod ended_sessions;
 mod error;
 mod events;
 mod fleet;

@@ -103,7 +103,7 @@ pub(crate) async fn revoke_token(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Error> {
     let (authenticator, wanted) = (shared.authenticator.clone(), name.clone());
-    let found = read(&shared.store, move |_| authenticator.tokens().revoke(&wanted)).await?;
+    let found = read(&shared.store, move |_| authenticator.revoke(&wanted)).await?;
     if found { Ok(StatusCode::NO_CONTENT) } else { Err(Error::NoSuchToken(name)) }
 }
 

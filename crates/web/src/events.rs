@@ -14,12 +14,13 @@ use axum::{
     },
 };
 use futures_util::{Stream, StreamExt, stream};
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use serde::Deserialize;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::{
     error::Error,
+    guard::is_stream,
     parameters::Parameters,
     serve::Stopping,
     shared::{Shared, read},
@@ -58,7 +59,7 @@ pub(super) async fn events(
     Parameters(query): Parameters<EventQuery>,
 ) -> Result<Response, Error> {
     let app = query.app.filter(|it| !it.is_empty()).map(AppName);
-    if wants_stream(&headers) {
+    if is_stream(&headers) {
         let after = last_event_id(&headers).or(query.after);
         let stopping = stopping.map(|Extension(it)| it).unwrap_or_default();
         return follow(&shared, after, app, stopping).await;
@@ -159,11 +160,6 @@ fn message(event: &Event) -> Message {
     let json = serde_json::to_string(event).expect("the model's types serialise without fail");
     let message = Message::default().event("event").data(json);
     if event.sequence == 0 { message } else { message.id(event.sequence.to_string()) }
-}
-
-fn wants_stream(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
-    accept.split(',').any(|it| it.trim().split(';').next() == Some("text/event-stream"))
 }
 
 /// The header that a reconnecting browser sends.

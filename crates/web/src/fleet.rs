@@ -25,7 +25,7 @@ use super::{
 use driftless_agent::{INSTANCE_HEADER, fleet_hosts, last_report};
 use driftless_config::Enrolment;
 use driftless_fleet::{
-    FleetHistoryEntry, FleetStatus, Freshness, HostReport, HostSignature, freshness, history_of,
+    FleetHistoryEntry, FleetStatus, Freshness, HostReport, HostSignature, SourceStatus, freshness, history_of,
 };
 use driftless_model::{HostIdentity, Timestamp, digest_hex};
 use driftless_store as store;
@@ -97,7 +97,11 @@ pub(super) async fn peers(
             Arc::new(report.for_peers(wanted.as_deref()))
         });
     }
-    Ok(Json(FleetStatus { accepts: true, hosts, ..FleetStatus::default() }))
+    // Hosts are missing before the first read. The place itself is nobody's business.
+    let source = shared.handle.fleet_source().status();
+    let source =
+        source.map(|SourceStatus { last_read, .. }| SourceStatus { last_read, ..Default::default() });
+    Ok(Json(FleetStatus { accepts: true, hosts, source, ..FleetStatus::default() }))
 }
 
 /// The parameters of [`history`].

@@ -1,15 +1,18 @@
 //! The door of all guarded routes: identifies the actor, checks what the request needs, limits how many requests are
 //! answered at the same time, and writes the audit.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
+    body::Body,
     extract::{Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
-use tokio::sync::Semaphore;
+use hyper::body::Body as _;
+use tokio::{sync::Semaphore, time::sleep};
 
 use super::{
     access::{
@@ -27,6 +30,9 @@ use super::{
 use driftless_agent::{Auditor, Handle};
 use driftless_fleet::SIGNATURE_HEADER;
 use driftless_model::{Actor, ActorKind, AuditResult, Channel};
+
+/// The longest time that a stream goes on after its token or session has expired.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// The state of [`guard`].
 #[derive(Clone)]
@@ -108,12 +114,37 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
     let Ok(permit) = guard.requests.clone().try_acquire_owned() else {
         return Error::Busy("the agent answers too many requests: try again".to_owned()).into_response();
     };
+    let credential = identity.credential;
     request.extensions_mut().insert(identity);
     request.extensions_mut().insert(note.clone());
-    let mut response = next.run(request).await;
+    let response = next.run(request).await;
     guard.auditor.store(completed(record, &note, &response)).await;
+    let mut response = end_with_credentials(response, &guard.authenticator, headers, credential);
     response.extensions_mut().insert(Seat::new(permit));
     response
+}
+
+/// Ends a stream when the token or session of its request is not valid any more.
+fn end_with_credentials(
+    response: Response,
+    authenticator: &Arc<Authenticator>,
+    headers: HeaderMap,
+    credential: Credential,
+) -> Response {
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    let authenticator = Arc::clone(authenticator);
+    let refused = async move {
+        let mut withdrawals = authenticator.withdrawals();
+        while authenticator.still_admits(&headers, credential) {
+            tokio::select! {
+                changed = withdrawals.changed() => if changed.is_err() { return },
+                () = sleep(LOOK_EVERY) => {}
+            }
+        }
+    };
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(refused)))
 }
 
 /// Whether an actor may do what a request needs.
@@ -156,6 +187,10 @@ fn refuse(error: Error, request: &Request, provider: Option<&ProviderLogin>) -> 
             return login::ask(request.uri().path(), provider);
         }
         let mut response = error.into_response();
+        // The browser would ask for a password in the middle of an open page.
+        if is_stream(request.headers()) {
+            return response;
+        }
         let challenge = HeaderValue::from_static(r#"Basic realm="Driftless: the token is the password""#);
         response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         return response;
@@ -164,8 +199,17 @@ fn refuse(error: Error, request: &Request, provider: Option<&ProviderLogin>) -> 
 }
 
 pub(super) fn accepts_html(headers: &HeaderMap) -> bool {
+    accepts(headers, "text/html")
+}
+
+/// Whether a request is for a stream of events.
+pub(super) fn is_stream(headers: &HeaderMap) -> bool {
+    accepts(headers, "text/event-stream")
+}
+
+fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    accept.split(',').any(|part| part.trim().split(';').next() == Some("text/html"))
+    accept.split(',').any(|part| part.trim().split(';').next() == Some(kind))
 }
 
 /// Whether a browser opens a page because somebody followed a link. Opening a page changes nothing.

@@ -104,6 +104,18 @@ pub fn size(node: &Node) -> usize {
     }
 }
 
+/// The number of keys and values, of which a long one counts as several: one more for each 128 bytes.
+pub fn weight(node: &Node) -> usize {
+    let text = |text: &str| 1 + text.len() / 128;
+    match &node.kind {
+        Kind::Scalar { text: value, .. } => text(value),
+        Kind::Sequence(items) => 1 + items.iter().map(weight).sum::<usize>(),
+        Kind::Mapping(entries) => {
+            1 + entries.iter().map(|it| text(&it.key) + weight(&it.value)).sum::<usize>()
+        }
+    }
+}
+
 /// The bytes of text in all values.
 pub fn length(node: &Node) -> usize {
     match &node.kind {

@@ -56,7 +56,7 @@ mod tree;
 
 pub use closest::closest;
 pub use excerpt::with_excerpt;
-pub use parse::parse;
+pub use parse::{parse, parse_last_wins};
 pub use reader::{Dialect, Keys, Object, Report, Support, Value};
 pub use scalar::Scalar;
 pub use tree::{Entry, Kind, Limits, Node, Place, join};

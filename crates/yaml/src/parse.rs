@@ -18,12 +18,35 @@ use driftless_model::{Finding, Location};
 /// The first error of syntax, or the first limit that is exceeded. The rest of the file is not read after an error,
 /// because its meaning is unknown.
 pub fn parse(file: &str, bytes: &[u8], limits: &Limits) -> Result<Vec<Node>, Finding> {
+    parse_with(file, bytes, limits, None)
+}
+
+/// As [`parse`], but of two equal keys of a map the last one counts, as in go-yaml when it is not strict. `replaced`
+/// receives a warning for each key that has no effect.
+///
+/// # Errors
+/// As [`parse`], without those for equal keys.
+pub fn parse_last_wins(
+    file: &str,
+    bytes: &[u8],
+    limits: &Limits,
+    replaced: &mut Vec<Finding>,
+) -> Result<Vec<Node>, Finding> {
+    parse_with(file, bytes, limits, Some(replaced))
+}
+
+fn parse_with(
+    file: &str,
+    bytes: &[u8],
+    limits: &Limits,
+    replaced: Option<&mut Vec<Finding>>,
+) -> Result<Vec<Node>, Finding> {
     if bytes.len() > limits.bytes {
         let message = format!("the file has {} bytes; the limit is {}", bytes.len(), limits.bytes);
         return Err(Finding::error(Location::file(file), "", message).help("split it into smaller files"));
     }
     let text = decode(file, bytes)?;
-    Builder::new(file, text, limits).read().map_err(|it| with_excerpt(it, text.as_bytes()))
+    Builder::new(file, text, limits, replaced).read().map_err(|it| with_excerpt(it, text.as_bytes()))
 }
 
 /// The text of a file: UTF-8, with or without a byte order mark, without control characters.
@@ -53,6 +76,8 @@ struct Builder<'a> {
     /// The content of the file.
     source: &'a str,
     limits: &'a Limits,
+    /// Warnings about keys that a later one replaces. `None`: equal keys are an error.
+    replaced: Option<&'a mut Vec<Finding>>,
     /// The open maps and lists, outermost first.
     open: Vec<Frame>,
     /// Finished values that have an anchor, by its number.
@@ -95,9 +120,9 @@ enum IsMerge {
 }
 
 impl<'a> Builder<'a> {
-    fn new(file: &str, source: &'a str, limits: &'a Limits) -> Self {
+    fn new(file: &str, source: &'a str, limits: &'a Limits, replaced: Option<&'a mut Vec<Finding>>) -> Self {
         let (open, anchors, documents) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Self { file: Arc::from(file), source, limits, open, anchors, documents, nodes: 0, bytes: 0 }
+        Self { file: Arc::from(file), source, limits, replaced, open, anchors, documents, nodes: 0, bytes: 0 }
     }
 
     fn read(mut self) -> Result<Vec<Node>, Finding> {
@@ -187,7 +212,7 @@ impl<'a> Builder<'a> {
         }
         match self.open.last_mut().map(|it| &mut it.content) {
             Some(Content::Sequence(items)) => items.push(node),
-            Some(Content::Mapping(mapping)) => return mapping.take(node),
+            Some(Content::Mapping(mapping)) => return mapping.take(node, self.replaced.as_deref_mut()),
             None if node.is_null() => {}
             None => self.documents.push(node),
         }
@@ -251,9 +276,9 @@ impl<'a> Builder<'a> {
 }
 
 impl Mapping {
-    fn take(&mut self, node: Node) -> Result<(), Finding> {
+    fn take(&mut self, node: Node, replaced: Option<&mut Vec<Finding>>) -> Result<(), Finding> {
         match self.key.take() {
-            None => self.take_key(node),
+            None => self.take_key(node, replaced),
             Some((_, place, IsMerge::Yes)) => {
                 if let Some((first, _)) = &self.merged {
                     return Err(defined_twice("<<", &place, first)
@@ -264,13 +289,17 @@ impl Mapping {
                 Ok(())
             }
             Some((key, key_place, IsMerge::No)) => {
-                self.entries.push(Entry { key, key_place, value: node });
+                let entry = Entry { key, key_place, value: node };
+                match self.find(&entry.key) {
+                    Some(first) => *first = entry,
+                    None => self.entries.push(entry),
+                }
                 Ok(())
             }
         }
     }
 
-    fn take_key(&mut self, node: Node) -> Result<(), Finding> {
+    fn take_key(&mut self, node: Node, replaced: Option<&mut Vec<Finding>>) -> Result<(), Finding> {
         let Kind::Scalar { text, plain } = node.kind else { return Err(complex_key(&node.place)) };
         if text.is_empty() && plain {
             return Err(error(&node.place, "a key is missing before the `:`"));
@@ -279,22 +308,27 @@ impl Mapping {
         if is_merge == IsMerge::No
             && let Some(first) = self.find(&text)
         {
-            return Err(defined_twice(&text, &node.place, &first.key_place).help("remove one of the two"));
+            let Some(replaced) = replaced else {
+                return Err(defined_twice(&text, &node.place, &first.key_place).help("remove one of the two"));
+            };
+            let message = format!("has no effect: `{text}` is defined again at line {}", node.place.line);
+            let warning = Finding::warning(first.key_place.location(), text.clone(), message);
+            replaced.push(warning.help("join the two"));
         }
         self.key = Some((text, node.place, is_merge));
         Ok(())
     }
 
-    fn find(&mut self, key: &str) -> Option<&Entry> {
+    fn find(&mut self, key: &str) -> Option<&mut Entry> {
         /// Below this many keys a linear search is faster than an index.
         const MANY: usize = 16;
         if self.entries.len() < MANY {
-            return self.entries.iter().find(|it| it.key == key);
+            return self.entries.iter_mut().find(|it| it.key == key);
         }
         for (index, entry) in self.entries.iter().enumerate().skip(self.keys.len()) {
             self.keys.insert(entry.key.clone(), index);
         }
-        self.keys.get(key).and_then(|it| self.entries.get(*it))
+        self.keys.get(key).and_then(|it| self.entries.get_mut(*it))
     }
 
     /// The entries of the complete map. Own keys win over merged ones; of several merged maps, the first wins.

@@ -58,6 +58,17 @@ impl CommandError for UnknownHosts {
     }
 }
 
+/// Reports that the agent has not read yet, so that hosts may be missing.
+#[derive(Debug, thiserror::Error)]
+#[error("the hosts are not all known: {0}")]
+struct UnreadSource(String);
+
+impl CommandError for UnreadSource {
+    fn help(&self) -> Option<String> {
+        Some("the agent reads them again every 15 seconds; `driftless fleet status` says when".to_owned())
+    }
+}
+
 pub(super) async fn drift(args: &FleetDriftArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let mut picture = Picture::new(&args.picture, context)?;
     let status = picture.look(context).await?;
@@ -71,6 +82,9 @@ pub(super) async fn drift(args: &FleetDriftArgs, context: &Context<'_>) -> Resul
         Output::Table => context.fold(&text(&found, Some(context.list_width()), context.colours)),
         Output::Wide => text(&found, None, context.colours),
     })?;
+    if let Some(problem) = status.unread(&args.only) {
+        return Err(UnreadSource(problem).into());
+    }
     if let Some(unknown) = unknown(&found.unknown) {
         return Err(UnknownHosts(unknown).into());
     }

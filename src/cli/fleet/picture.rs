@@ -4,7 +4,7 @@ use clap::Args;
 
 use driftless_agent::{FleetReader, ReportError};
 use driftless_config::{FleetPlace, PlaceKind};
-use driftless_fleet::{FleetStatus, SourceStatus, view};
+use driftless_fleet::{FleetStatus, SourceStatus, merge};
 
 use crate::cli::{
     client::{self, Client},
@@ -90,9 +90,9 @@ impl Picture {
             error: Unread { url: url.clone(), source }.into(),
         })?;
         let now = context.clock.now();
-        let error = picture.unreadable.join("; ");
+        let error = picture.missing.into_iter().chain(picture.unreadable).collect::<Vec<_>>().join("; ");
         let source = SourceStatus { from: url.clone(), last_read: Some(now), error };
-        let hosts = view(picture.reports, &[], now);
+        let hosts = merge(picture.hosts, &[]);
         Ok(FleetStatus { accepts: false, hosts, targets: Vec::new(), source: Some(source) })
     }
 }

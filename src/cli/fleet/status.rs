@@ -175,7 +175,7 @@ fn table(hosts: &[HostView], width: Option<usize>, now: Timestamp, colours: Colo
         let mut cells: Vec<Cell> = vec![
             Cell::painted(Paint::Strong, plain(&host.name)),
             Cell::painted(paint(host.state), host.state.to_string()),
-            host.last_heard.map_or_else(|| "never".to_owned(), |at| span(now.since(at))).into(),
+            heard(host, now).into(),
             report.map(|report| commits(report)).unwrap_or_default().into(),
         ];
         if has_behind {
@@ -195,6 +195,15 @@ fn table(hosts: &[HostView], width: Option<usize>, now: Timestamp, colours: Colo
         table.fit(width);
     }
     table.render(colours)
+}
+
+/// The time since the host was last heard.
+fn heard(host: &HostView, now: Timestamp) -> String {
+    match host.last_heard {
+        Some(at) => span(now.since(at)),
+        None if host.state == HostState::NeverReported => "never".to_owned(),
+        None => "unknown".to_owned(),
+    }
 }
 
 /// The commit of the only repository, or the number of repositories.

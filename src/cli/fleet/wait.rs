@@ -132,5 +132,7 @@ async fn look(
     if !status.accepts && status.source.is_none() {
         return Err(LookError { error: NoCollector(picture.address()).into(), is_passing: false });
     }
-    Ok(unreached(&status.hosts, goal))
+    let mut missing = unreached(&status.hosts, goal);
+    missing.extend(status.unread(&goal.hosts));
+    Ok(missing)
 }

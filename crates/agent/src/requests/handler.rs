@@ -38,10 +38,12 @@ impl<D, S> RequestHandler<'_, D, S> {
     /// The target, if there is one.
     pub(super) fn target(&mut self) -> Result<TargetRevision, RequestError> {
         let target = self.revisions.target(self.context, self.desired, self.record.get())?;
+        target.ok_or_else(|| self.nothing_to_apply())
+    }
+
+    pub(super) fn nothing_to_apply(&self) -> RequestError {
         let name = self.context.name();
-        target.ok_or_else(|| {
-            RequestError::Refused(format!("{name} has nothing to apply: {}", self.desired.why_nothing(name)))
-        })
+        RequestError::Refused(format!("{name} has nothing to apply: {}", self.desired.why_nothing(name)))
     }
 
     /// The target, unless the application is suspended.

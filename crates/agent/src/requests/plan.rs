@@ -10,13 +10,15 @@ use driftless_model::{AgentId, Cause, EngineKind, Mask, Observed, Record, Stack,
 use driftless_plan as plan;
 use driftless_plan::Target;
 
-use super::{adopt::adopt_in_dry_run, handler::RequestHandler, swarm::adopt_services_in_dry_run};
+use super::{
+    adopt::adopt_in_dry_run, handler::RequestHandler, swarm::adopt_services_in_dry_run, sync::end_pauses,
+};
 use crate::{
     Error,
     random::random_key,
     request::{DryRun, RequestError, Supposed},
     revisions::{fallback, policy_now, read_revision},
-    status::why_not_newest,
+    status::{why_not_newest, why_not_newest_after_resume},
     swarm,
     target_revision::TargetRevision,
 };
@@ -36,9 +38,17 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     pub(super) async fn plan_after(&mut self, supposed: &Supposed) -> Result<DryRun, RequestError> {
         let mut record = self.record.get().clone();
         let target = match supposed {
+            Supposed::Resume => return self.plan_after_resume().await,
+            Supposed::Heal => {
+                let (target, healing) = self.healing()?;
+                record = healing;
+                end_pauses(&mut record);
+                target
+            }
             Supposed::Prune => {
                 let (target, _) = self.held_prune()?;
                 record.prune = Some(target.hash.clone());
+                end_pauses(&mut record);
                 target
             }
             Supposed::Rollback(to) => {
@@ -54,6 +64,22 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             }
         };
         self.plan_of(target, &record).await
+    }
+
+    async fn plan_after_resume(&mut self) -> Result<DryRun, RequestError> {
+        self.refuse_to_resume()?;
+        let mut record = self.record.get().clone();
+        let failed = record.failed.take();
+        let (target, held) = self.revisions.target_after_resume(self.context, self.desired, &record)?;
+        let target = target.ok_or_else(|| self.nothing_to_apply())?;
+        if let Some(failed) = failed {
+            record = self.released_record(failed.back_to.is_none().then_some(&target)).await?;
+        }
+        let mut planned = self.plan_of(target, &record).await?;
+        let mut waits = why_not_newest_after_resume(self.publisher.status());
+        waits.extend(held.map(|held| held.sentence(self.context.name())));
+        waits.append(&mut planned.waits);
+        Ok(DryRun { waits, ..planned })
     }
 
     async fn plan_of(&mut self, mut target: TargetRevision, record: &Record) -> Result<DryRun, RequestError> {

@@ -55,13 +55,13 @@ impl<D, S> RequestHandler<'_, D, S> {
         let admission = &self.desired.rendered().admission;
         let back = current.and_then(|current| {
             let back = last_healthy(context, &target.hash, current.number, admission)?;
-            Some((current.number, back))
+            Some((current.number, current.commit.id.clone(), back))
         });
-        let Some((revision, back)) = back.filter(|_| target.is_newest()) else {
+        let Some((revision, commit, back)) = back.filter(|_| target.is_newest()) else {
             return Err(RequestError::Refused(format!("{app} has no older revision to go back to")));
         };
         let failed = FailedCommit {
-            commit: target.commit.id.clone(),
+            commit,
             stack: target.hash.clone(),
             revision,
             reason: format!("its canary was aborted by {}", self.actor),

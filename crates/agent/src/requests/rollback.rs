@@ -39,9 +39,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let current = history.first().map(|newest| newest.stack.clone());
         let found = match to {
             Some(to) => find_revision(&history, to),
-            None => history.iter().find(|revision| {
-                revision.outcome == Outcome::Succeeded && Some(&revision.stack) != current.as_ref()
-            }),
+            None => older_success(&history),
         };
         let Some(revision) = found else {
             return Err(RequestError::Refused(match to {
@@ -75,6 +73,14 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         Ok(revision.clone())
     }
+}
+
+/// The last revision that succeeded with another stack than the newest one. `history` has the newest revision first.
+pub(crate) fn older_success(history: &[Revision]) -> Option<&Revision> {
+    let current = history.first()?;
+    let is_older =
+        |revision: &&Revision| revision.outcome == Outcome::Succeeded && revision.stack != current.stack;
+    history.iter().find(is_older)
 }
 
 /// Finds a revision by its number or by the beginning of its commit's id. Of several revisions of one commit, the

@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{EngineKind, FailedCommit, Replacement, Timestamp};
+use driftless_model::{EngineKind, FailedCommit, Record, Replacement, Timestamp};
 use driftless_plan::{WaitReason, resolve_available_images};
 use driftless_store::Suspension;
 
@@ -16,13 +16,7 @@ use crate::{
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Forgets all backoffs and fetches.
     pub(super) fn sync(&mut self) -> Answer {
-        let record = self.record.get_mut();
-        record.pulls.clear();
-        record.failures.clear();
-        record.crashes.clear();
-        record.heals.clear();
-        record.sync = None;
-        record.followed_images.values_mut().for_each(|image| image.next = Timestamp(0));
+        end_pauses(self.record.get_mut());
         self.record.save(self.context);
         self.mounts.forget();
         self.revisions.request_sync(self.context, self.desired, self.actor);
@@ -100,10 +94,22 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
 
     /// Forgets a failed commit, so that the next round moves towards it again.
     async fn release_failed(&mut self, failed: &FailedCommit) -> Result<(), RequestError> {
+        let target = if failed.back_to.is_none() { Some(self.active_target()?) } else { None };
+        let record = self.released_record(target.as_ref()).await?;
+        self.accept(record)?;
+        self.revisions.reopen(self.context, failed);
+        Ok(())
+    }
+
+    /// The record without the failed commit. With a target, whose rollouts the failure has paused, what failed of it for good
+    /// starts again.
+    pub(super) async fn released_record(
+        &mut self,
+        paused: Option<&TargetRevision>,
+    ) -> Result<Record, RequestError> {
         let mut record = self.record.get().clone();
-        if failed.back_to.is_none() {
-            let target = self.active_target()?;
-            for id in self.failed_containers(&target).await? {
+        if let Some(target) = paused {
+            for id in self.failed_containers(target).await? {
                 record.replaced.insert(id, Replacement::Delete);
             }
             record.jobs.retain(|_, job| !job.has_failed());
@@ -114,21 +120,24 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         hooks::try_again(&mut record);
         record.progress.clear();
-        self.accept(record)?;
-        self.revisions.reopen(self.context, failed);
-        Ok(())
+        Ok(record)
     }
 
     /// Syncs, and repairs the live state once, although self-heal is off. A later change by a user is reported again.
     pub(super) fn heal(&mut self) -> Result<Answer, RequestError> {
-        let target = self.active_target()?;
-        let mut record = self.record.get().clone();
-        record.heal_once = Some(target.hash);
+        let (_, record) = self.healing()?;
         self.record.replace(self.context, record)?;
         self.publisher.publish_request(self.context);
         let message = "the live state is repaired once";
         self.event("RepairRequested", self.context.name().as_str(), message);
         Ok(self.sync())
+    }
+
+    /// The target, and the record with the permission to repair its live state once.
+    pub(super) fn healing(&mut self) -> Result<(TargetRevision, Record), RequestError> {
+        let target = self.active_target()?;
+        let heal_once = Some(target.hash.clone());
+        Ok((target, Record { heal_once, ..self.record.get().clone() }))
     }
 
     /// Deploys the newer images that the agent knows of and only reports, or whose age it awaits.
@@ -161,19 +170,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// If there is none of these.
     pub(super) async fn resume(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
-        let is_pinned = self.context.store().pin(name)?.is_some();
-        if self.desired.is_gone() && !is_pinned {
-            return Err(RequestError::Refused(not_in_git(name)));
-        }
+        self.refuse_to_resume()?;
         let failed = self.record.get().failed.clone();
-        if !is_pinned && failed.is_none() && !self.context.store().suspended(name)? {
-            let is_suspended_in_settings = self.desired.rendered().policy.suspended;
-            return Err(RequestError::Refused(if is_suspended_in_settings {
-                format!("{name} is suspended by its settings: set `suspend: false` there")
-            } else {
-                format!("{name} is neither pinned nor suspended, and no commit of it failed; it follows Git")
-            }));
-        }
         let (pin, was_suspended) = (self.context.store().pin(name)?, self.context.store().suspended(name)?);
         self.context.store().clear_pin(name)?;
         self.context.store().set_suspended(name, Suspension::Active)?;
@@ -194,6 +192,24 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(Answer::Accepted)
     }
 
+    /// Refuses to resume an application that nothing holds.
+    pub(super) fn refuse_to_resume(&self) -> Result<(), RequestError> {
+        let name = self.context.name();
+        let is_pinned = self.context.store().pin(name)?.is_some();
+        if self.desired.is_gone() && !is_pinned {
+            return Err(RequestError::Refused(not_in_git(name)));
+        }
+        if !is_pinned && self.record.get().failed.is_none() && !self.context.store().suspended(name)? {
+            let is_suspended_in_settings = self.desired.rendered().policy.suspended;
+            return Err(RequestError::Refused(if is_suspended_in_settings {
+                format!("{name} is suspended by its settings: set `suspend: false` there")
+            } else {
+                format!("{name} is neither pinned nor suspended, and no commit of it failed; it follows Git")
+            }));
+        }
+        Ok(())
+    }
+
     /// Stops all changes until `resume`.
     pub(super) fn suspend(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
@@ -201,4 +217,14 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.event("Suspended", name.as_str(), "observed and not changed");
         Ok(Answer::Accepted)
     }
+}
+
+/// Ends the pauses after failures.
+pub(super) fn end_pauses(record: &mut Record) {
+    record.pulls.clear();
+    record.failures.clear();
+    record.crashes.clear();
+    record.heals.clear();
+    record.sync = None;
+    record.followed_images.values_mut().for_each(|image| image.next = Timestamp(0));
 }

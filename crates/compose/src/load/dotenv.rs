@@ -3,7 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::load::interpolate::{Error as InterpolateError, Lookup, interpolate};
+use driftless_model::{Finding, Location};
+
+use crate::load::{
+    interpolate::{Error as InterpolateError, Lookup, interpolate},
+    texts::{Texts, TooLarge},
+};
 
 /// One assignment. `value` is `None` for a bare name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +27,17 @@ pub(crate) struct Error {
     pub(crate) cause: Cause,
 }
 
+impl Error {
+    /// The finding about a file.
+    pub(crate) fn at(&self, file: &str) -> Finding {
+        let location = Location::new(file, self.line, 0);
+        match &self.cause {
+            Cause::TooLarge(error) => error.at(location, ""),
+            cause => Finding::error(location, "", cause.to_string()),
+        }
+    }
+}
+
 /// The kind of a syntax error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Cause {
@@ -37,16 +53,27 @@ pub(crate) enum Cause {
     Interpolate(InterpolateError),
     #[error("the file is not UTF-8 text")]
     NotText,
+    #[error(transparent)]
+    TooLarge(TooLarge),
 }
 
 /// Parses a file with interpolation: `$NAME` in unquoted and double-quoted values is looked up with `lookup`, then in the
-/// earlier lines of the file. Names that are not set become empty.
-pub(crate) fn parse(bytes: &[u8], lookup: Lookup<'_>) -> Result<Vec<Assignment>, Error> {
+/// earlier lines of the file. Names that are not set become empty. The file ends early if `texts` were exceeded before.
+pub(crate) fn parse(bytes: &[u8], lookup: Lookup<'_>, texts: &Texts) -> Result<Vec<Assignment>, Error> {
     let text = decode(bytes)?;
+    if has_ended(texts.take(bytes.len()), 1)? {
+        return Ok(Vec::new());
+    }
     let mut parser = Parser { rest: &text, line: 1, known: BTreeMap::new(), lookup };
     let mut found = Vec::new();
     while parser.skip_to_statement() {
+        let (line, before) = (parser.line, parser.rest.len());
         let assignment = parser.statement()?;
+        let growth =
+            assignment.value.as_ref().map_or(0, String::len).saturating_sub(before - parser.rest.len());
+        if has_ended(texts.take_variable(growth), line)? {
+            break;
+        }
         if let Some(value) = &assignment.value {
             parser.known.insert(assignment.name.clone(), value.clone());
         }
@@ -55,10 +82,22 @@ pub(crate) fn parse(bytes: &[u8], lookup: Lookup<'_>) -> Result<Vec<Assignment>,
     Ok(found)
 }
 
+/// Whether the limit was exceeded before. An error if it is exceeded now.
+fn has_ended(taken: Result<(), Option<TooLarge>>, line: u32) -> Result<bool, Error> {
+    match taken {
+        Ok(()) => Ok(false),
+        Err(None) => Ok(true),
+        Err(Some(error)) => Err(Error { line, cause: Cause::TooLarge(error) }),
+    }
+}
+
 /// Parses `format: raw`: the value is the rest of the line.
-pub(crate) fn parse_raw(bytes: &[u8]) -> Result<Vec<Assignment>, Error> {
+pub(crate) fn parse_raw(bytes: &[u8], texts: &Texts) -> Result<Vec<Assignment>, Error> {
     let text = decode(bytes)?;
     let mut found = Vec::new();
+    if has_ended(texts.take(bytes.len()), 1)? {
+        return Ok(found);
+    }
     for (line, number) in text.lines().zip(1_u32..) {
         let line = line.trim_start();
         if line.is_empty() || line.starts_with('#') {
@@ -73,6 +112,9 @@ pub(crate) fn parse_raw(bytes: &[u8]) -> Result<Vec<Assignment>, Error> {
         }
         if name.contains(char::is_whitespace) {
             return Err(Error { line: number, cause: Cause::Space });
+        }
+        if has_ended(texts.take_variable(0), number)? {
+            break;
         }
         found.push(Assignment { name: name.to_owned(), value });
     }
@@ -221,7 +263,11 @@ mod tests {
 
     fn read(text: &str) -> Vec<(String, Option<String>)> {
         let lookup = |name: &str| (name == "OUTER").then(|| "outer".to_owned());
-        parse(text.as_bytes(), &lookup).unwrap().into_iter().map(|it| (it.name, it.value)).collect()
+        parse(text.as_bytes(), &lookup, &Texts::default())
+            .unwrap()
+            .into_iter()
+            .map(|it| (it.name, it.value))
+            .collect()
     }
 
     #[test]
@@ -248,19 +294,22 @@ mod tests {
 
     #[test]
     fn syntax_errors_have_a_line_and_show_no_value() {
-        let error = |text: &str| parse(text.as_bytes(), &|_| None).unwrap_err();
+        let error = |text: &str| parse(text.as_bytes(), &|_| None, &Texts::default()).unwrap_err();
         assert_eq!(error("A=1\n\nB!=2"), Error { line: 3, cause: Cause::Name('!') });
         assert_eq!(error("A=1\nB='x\ny"), Error { line: 2, cause: Cause::Unterminated });
         assert_eq!(error("A B=1"), Error { line: 1, cause: Cause::Space });
         assert_eq!(error("=1"), Error { line: 1, cause: Cause::NoName });
-        assert!(parse(&[0xff], &|_| None).is_err());
+        assert!(parse(&[0xff], &|_| None, &Texts::default()).is_err());
         let doubling = format!("A={}\n{}", "x".repeat(64), "A=$A$A$A$A\n".repeat(40));
         assert!(matches!(error(&doubling).cause, Cause::Interpolate(InterpolateError::TooLong)));
+        let repeated = format!("A={}\n{}", "x".repeat(1 << 20), "B=$A\n".repeat(100));
+        let error = error(&repeated);
+        assert!(matches!(error, Error { line: 32, cause: Cause::TooLarge(_) }), "{error:?}");
     }
 
     #[test]
     fn raw_files_keep_values_as_written() {
-        let found = parse_raw(b"# c\nA='x' # $B\n\nB\n").unwrap();
+        let found = parse_raw(b"# c\nA='x' # $B\n\nB\n", &Texts::default()).unwrap();
         assert_eq!(found[0], Assignment { name: "A".to_owned(), value: Some("'x' # $B".to_owned()) });
         assert_eq!(found[1], Assignment { name: "B".to_owned(), value: None });
     }

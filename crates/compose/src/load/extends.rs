@@ -69,7 +69,7 @@ impl Loader<'_> {
         };
         trail.pop();
         let Some(mut base) = base.filter(tree::is_mapping) else { return };
-        if !self.charge(tree::size(&base), &extends.place.location()) {
+        if !self.charge(tree::weight(&base), &extends.place.location()) {
             return;
         }
         origin.resets.apply_below(&mut base, &["services", name]);

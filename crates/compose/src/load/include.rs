@@ -61,7 +61,12 @@ impl Loader<'_> {
                     .push(node.finding(at, format!("includes are nested deeper than {DEEPEST} levels")));
                 continue;
             }
-            let variables = scope.variables.below(self.files, &included.env_files, &mut self.findings);
+            let variables = scope.variables.below(
+                self.files,
+                &included.env_files,
+                &self.progress.texts,
+                &mut self.findings,
+            );
             self.secret_values.extend(variables.secret_values().cloned());
             let inner = Scope { folder: &included.folder, variables: &variables };
             let manifests: Vec<String> = included.paths.iter().map(|(_, path)| path.clone()).collect();

@@ -7,13 +7,22 @@ const DEEPEST: usize = 32;
 /// The longest result in bytes. Without a limit a megabyte of `$A` could become a terabyte.
 const LONGEST: usize = 4 << 20;
 
-pub(crate) use crate::spec::normalise::Lookup;
+/// Finds the value of a variable.
+pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The result, and the variables that were not set and became empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interpolated {
     pub(crate) text: String,
-    pub(crate) unset: Vec<String>,
+    pub(crate) unset: Vec<UnsetVariable>,
+}
+
+/// A variable that was not set and became empty.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct UnsetVariable {
+    pub(crate) name: String,
+    /// The place of its value in the result, in bytes.
+    pub(crate) at: usize,
 }
 
 /// An invalid template.
@@ -101,7 +110,7 @@ fn plain(name: &str, lookup: Lookup<'_>, out: &mut Interpolated) -> Result<(), E
     if let Some(value) = lookup(name) {
         return out.push(&value);
     }
-    out.unset.push(name.to_owned());
+    out.unset.push(UnsetVariable { name: name.to_owned(), at: out.text.len() });
     Ok(())
 }
 
@@ -189,7 +198,8 @@ mod tests {
     #[test]
     fn unset_variables_are_named_and_length_is_bounded() {
         let done = interpolate("$ONE ${TWO} ${SET}", &lookup).unwrap();
-        assert_eq!((done.text.as_str(), done.unset), ("  value", vec!["ONE".to_owned(), "TWO".to_owned()]));
+        let unset: Vec<_> = done.unset.iter().map(|it| (it.name.as_str(), it.at)).collect();
+        assert_eq!((done.text.as_str(), unset), ("  value", vec![("ONE", 0), ("TWO", 1)]));
         assert_eq!(interpolate(&"$LONG".repeat(9), &lookup), Err(Error::TooLong));
         assert_eq!(interpolate(&"${A:-".repeat(99), &lookup), Err(Error::Invalid));
         let deep = "${A:-".repeat(99) + &"}".repeat(99);

@@ -63,7 +63,7 @@ pub(crate) struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    pub(crate) fn new(files: &'a dyn Files, findings: Vec<Finding>) -> Self {
+    pub(crate) fn new(files: &'a dyn Files, progress: Progress, findings: Vec<Finding>) -> Self {
         Self {
             files,
             findings,
@@ -71,7 +71,7 @@ impl<'a> Loader<'a> {
             secret_values: BTreeSet::new(),
             parsed: BTreeMap::new(),
             used: BTreeSet::new(),
-            progress: Progress::default(),
+            progress,
             nodes_left: Some(MOST_NODES),
             true_findings: None,
             ports_left: MOST_PORTS,
@@ -132,7 +132,7 @@ impl<'a> Loader<'a> {
         // Most files are used once, so only further uses make a copy.
         let documents = if is_first { self.parsed.remove(path) } else { self.parsed.get(path).cloned() };
         let documents = documents.flatten().unwrap_or_default();
-        let size = documents.iter().map(tree::size).sum();
+        let size = documents.iter().map(tree::weight).sum();
         if self.charge(size, &Location::file(path)) { documents } else { Vec::new() }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Loader<'a> {
         self.true_findings.is_some()
     }
 
-    /// Counts keys and values. False: there are too many, which is reported.
+    /// Counts keys and values; a long text counts as several. False: there are too many, which is reported.
     pub(crate) fn charge(&mut self, nodes: usize, location: &Location) -> bool {
         let Some(before) = self.nodes_left else { return false };
         self.nodes_left = before.checked_sub(nodes);
@@ -175,7 +175,7 @@ mod tests {
     fn exceeded_budget_is_reported_once_at_any_remainder() {
         for remainder in [0, 1, 5] {
             let files = MemoryFiles::default();
-            let mut loader = Loader::new(&files, Vec::new());
+            let mut loader = Loader::new(&files, Progress::default(), Vec::new());
             let location = Location::file("a.yaml");
             assert!(loader.charge(MOST_NODES - remainder, &location) && loader.charge(0, &location));
             assert!(loader.findings.is_empty());

@@ -1,4 +1,5 @@
-//! Passwords without a value: variables that are not set, have no default, and have the name of a password.
+//! Passwords without a value: variables that are not set, have no default, and have the name of a password or stand in the
+//! place of one.
 //!
 //! Compose lets them become empty with a warning, and so does the loader. The agent refuses them: a service that starts
 //! with an empty password is open to everybody, or has stored that password for good.
@@ -25,11 +26,9 @@ const KEYS: &[&str] = &["SECRET_KEY", "SECRETKEY", "ENCRYPTION_KEY", "SECRET_KEY
 pub(crate) struct UnsetPasswords(BTreeMap<Location, BTreeSet<String>>);
 
 impl UnsetPasswords {
-    /// Records a variable that is not set and became empty, if it is a password.
+    /// Records a password that is not set and became empty.
     pub(crate) fn record(&mut self, location: &Location, variable: &str) {
-        if is_password(variable) {
-            self.0.entry(location.clone()).or_default().insert(variable.to_owned());
-        }
+        self.0.entry(location.clone()).or_default().insert(variable.to_owned());
     }
 
     /// Reports each variable at the first value that is used: an error, or a warning for a bare name. Services for which
@@ -138,7 +137,7 @@ fn not_passed(location: Location, path: &str, variable: &str) -> Finding {
 }
 
 /// Whether a variable has the name of a password. `PWD` alone is the working directory of a shell.
-fn is_password(name: &str) -> bool {
+pub(crate) fn is_password(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let name = name.trim_end_matches(|letter: char| letter.is_ascii_digit()).trim_end_matches('_');
     let ends_with_word = |word: &str| name.strip_suffix(word).is_some_and(|before| before.ends_with('_'));

@@ -21,8 +21,10 @@ mod interpolate;
 mod loader;
 mod merge;
 mod missing_passwords;
+mod password_place;
 pub(crate) mod profiles;
 mod resets;
+pub(crate) mod texts;
 mod unique;
 pub(crate) mod variables;
 
@@ -33,7 +35,8 @@ use crate::{
         missing_passwords::UnsetPasswords,
         profiles::{active_profiles, is_active},
         resets::Resets,
-        variables::Variables,
+        texts::Texts,
+        variables::{Progress, Variables},
     },
     spec::{
         canonical, consistency, masked, normalise, paths, print, print::Printer, scalar::Compose, strict,
@@ -49,6 +52,8 @@ pub(crate) struct Loaded {
     /// The whole project in the canonical form. `None`: the files are empty or cannot be read.
     pub(crate) root: Option<Node>,
     pub(crate) name: String,
+    /// The place of the name, if it is that of a file.
+    pub(crate) name_place: Option<Location>,
     /// The folder of relative paths, from the repository's root: that of the application, or of the first file that
     /// `COMPOSE_FILE` names.
     pub(crate) folder: String,
@@ -62,6 +67,8 @@ pub(crate) struct Loaded {
     sources: BTreeMap<String, Arc<[u8]>>,
     profiles: Vec<String>,
     unset_passwords: UnsetPasswords,
+    /// The bytes that texts of services may still have.
+    pub(crate) texts: Texts,
 }
 
 impl Loaded {
@@ -148,14 +155,15 @@ fn no_place() -> Place {
 /// Loads an application's files.
 pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     let mut findings = Vec::new();
-    let mut variables = Variables::load(files, spec, &mut findings);
+    let progress = Progress::default();
+    let mut variables = Variables::load(files, spec, &progress.texts, &mut findings);
     let (manifests, folder) = manifests(spec, &variables, &mut findings);
     if folder != spec.path && spec.env_files.is_empty() {
-        variables = variables.with_dotenv(files, &folder, &mut findings);
+        variables = variables.with_dotenv(files, &folder, &progress.texts, &mut findings);
     }
-    let mut loader = Loader::new(files, findings);
+    let mut loader = Loader::new(files, progress, findings);
     let given = loader.given_name(&manifests);
-    let name = project_name(spec, &variables, given.as_ref(), &mut loader.findings);
+    let (name, name_place) = project_name(spec, &variables, given.as_ref(), &mut loader.findings);
     variables.set("COMPOSE_PROJECT_NAME", &name);
     let scope = Scope { folder: &folder, variables: &variables };
     let mut root = loader.model(&manifests, &scope, &[]);
@@ -168,7 +176,10 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
             loader.findings.push(Finding::error(location, "", "the file is empty"));
         }
     } else {
-        normalise::normalise(&mut root, &name, &|name| variables.get(name).map(str::to_owned));
+        let Loader { progress, findings, .. } = &mut loader;
+        normalise::normalise(&mut root, &name, &mut |name, place| {
+            variables.take(name, || place.location(), &progress.texts, findings)
+        });
         let active = |service: &Node| is_active(service, &profiles);
         consistency::check(&root, &active, &mut loader.findings);
     }
@@ -177,11 +188,12 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     }
     let Loader { findings, sources, progress, mut secret_values, .. } = loader;
     secret_values.extend(variables.secret_values().cloned());
-    let unset_passwords = progress.unset_passwords;
+    let Progress { unset_passwords, texts, .. } = progress;
     let root = (!root.entries().is_empty()).then_some(root);
     Loaded {
         root,
         name,
+        name_place,
         folder,
         variables,
         secret_values,
@@ -190,13 +202,14 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
         sources,
         profiles,
         unset_passwords,
+        texts,
     }
 }
 
 /// Whether the variables of an application name its Compose files, so that none need be found by name.
 pub(crate) fn names_files(files: &dyn Files, spec: &AppSpec) -> bool {
     // The rendering reports what is wrong with the files of variables.
-    let variables = Variables::load(files, spec, &mut Vec::new());
+    let variables = Variables::load(files, spec, &Texts::default(), &mut Vec::new());
     variables.get(FILES_VARIABLE).is_some_and(|listed| !listed.is_empty())
 }
 
@@ -218,27 +231,28 @@ fn manifests(spec: &AppSpec, variables: &Variables, findings: &mut Vec<Finding>)
     (manifests, folder)
 }
 
-/// `COMPOSE_PROJECT_NAME`, or `name` of the last file that has one, or the name of the application.
+/// `COMPOSE_PROJECT_NAME`, or `name` of the last file that has one, or the name of the application; with its place in a
+/// file.
 fn project_name(
     spec: &AppSpec,
     variables: &Variables,
     given: Option<&Node>,
     findings: &mut Vec<Finding>,
-) -> String {
+) -> (String, Option<Location>) {
     let given = given.and_then(|node| Some((node, node.as_scalar()?)));
     let from_file = given.map(|(node, text)| (variables.interpolate_text(text), Some(node)));
     let from_variable = variables.get("COMPOSE_PROJECT_NAME").map(|it| (it.to_owned(), None));
     let chosen = from_variable.or(from_file).filter(|(text, _)| !text.is_empty());
-    let Some((text, node)) = chosen else { return spec.name.0.clone() };
+    let Some((text, node)) = chosen else { return (spec.name.0.clone(), None) };
     if let Some(name) = AppName::normalise(&text) {
-        return name.0;
+        return (name.0, node.map(|node| node.place.location()));
     }
     let message = format!("`{text}` is not a project name: it needs a letter or digit");
     findings.push(match node {
         Some(node) => node.finding("name", message),
         None => Finding::error(Location::file(&spec.path), "COMPOSE_PROJECT_NAME", message),
     });
-    spec.name.0.clone()
+    (spec.name.0.clone(), None)
 }
 
 impl Loader<'_> {
@@ -252,7 +266,9 @@ impl Loader<'_> {
         }
         canonical::set_defaults(&mut root);
         consistency::validate(&root, &mut self.findings);
-        normalise::resolve_environment(&mut root, &|name| scope.variables.get(name).map(str::to_owned));
+        normalise::resolve_environment(&mut root, &mut |name, place| {
+            scope.variables.take(name, || place.location(), &self.progress.texts, &mut self.findings)
+        });
         root
     }
 
@@ -284,7 +300,7 @@ impl Loader<'_> {
             }
             root = merge::document(root, document, &mut self.findings);
             // Each document processes the whole again, so the whole counts each time.
-            if !self.charge(tree::size(&root), &Location::file(path)) {
+            if !self.charge(tree::weight(&root), &Location::file(path)) {
                 break;
             }
             unique::remove_duplicates(&mut root);

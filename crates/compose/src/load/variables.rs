@@ -10,17 +10,16 @@ use driftless_yaml::{Kind, Node};
 use crate::{
     load::{
         dotenv::{self, Assignment},
-        interpolate::{self, interpolate},
-        missing_passwords::{UnsetPasswords, becomes_empty},
+        interpolate::{self, UnsetVariable, interpolate},
+        missing_passwords::{UnsetPasswords, becomes_empty, is_password},
+        password_place,
+        texts::Texts,
     },
     spec::{cast::Cast, env_format::EnvFormat, path::Path, paths, tree},
 };
 
 /// The largest `.env` or `env_file`, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
-
-/// The bytes that all values of an application may have after interpolation.
-const LARGEST_DOCUMENT: usize = 16 << 20;
 
 /// The variables of one application, or of a project that it includes.
 #[derive(Clone, Default)]
@@ -31,38 +30,33 @@ pub(crate) struct Variables {
 }
 
 /// The state of the interpolation of one application.
+#[derive(Default)]
 pub(crate) struct Progress {
     /// Unset variables that were reported: each one once.
     warned: BTreeSet<String>,
     /// The unset variables that are passwords.
     pub(crate) unset_passwords: UnsetPasswords,
-    /// The bytes that values may still have. `None`: they had too many, which was reported.
-    left: Option<usize>,
-}
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self {
-            warned: BTreeSet::new(),
-            unset_passwords: UnsetPasswords::default(),
-            left: Some(LARGEST_DOCUMENT),
-        }
-    }
+    pub(crate) texts: Texts,
 }
 
 impl Variables {
     /// The variables of the settings, then those of the host, then those of `envFiles`, or else of `.env`.
-    pub(crate) fn load(files: &dyn Files, spec: &AppSpec, findings: &mut Vec<Finding>) -> Self {
+    pub(crate) fn load(
+        files: &dyn Files,
+        spec: &AppSpec,
+        texts: &Texts,
+        findings: &mut Vec<Finding>,
+    ) -> Self {
         let mut settings = Self { values: spec.variables.clone(), secret: BTreeSet::new() };
-        settings.add_host_values(&spec.host_values, findings);
+        settings.add_host_values(&spec.host_values, texts, findings);
         if !spec.env_files.is_empty() {
-            return settings.below(files, &spec.env_files, findings);
+            return settings.below(files, &spec.env_files, texts, findings);
         }
-        settings.with_dotenv(files, &spec.path, findings)
+        settings.with_dotenv(files, &spec.path, texts, findings)
     }
 
     /// Sets the variables that lie on the host and are not set yet. Of several sources the later one counts.
-    fn add_host_values(&mut self, all: &[HostValues], findings: &mut Vec<Finding>) {
+    fn add_host_values(&mut self, all: &[HostValues], texts: &Texts, findings: &mut Vec<Finding>) {
         let mut found: BTreeMap<String, (String, bool)> = BTreeMap::new();
         for HostValues { source, name, text, is_secret } in all {
             if let Some(name) = name {
@@ -73,15 +67,14 @@ impl Variables {
                 let before = || found.get(name).map(|(value, _)| value.clone());
                 self.values.get(name).cloned().or_else(before)
             };
-            match dotenv::parse(text.as_bytes(), &known) {
+            match dotenv::parse(text.as_bytes(), &known, texts) {
                 Ok(assignments) => {
                     let set =
                         assignments.into_iter().filter_map(|it| Some((it.name, (it.value?, *is_secret))));
                     found.extend(set.collect::<Vec<_>>());
                 }
                 Err(error) => {
-                    let place = Location::new(source, error.line, 0);
-                    findings.push(Finding::error(place, "", error.cause.to_string()));
+                    findings.push(error.at(source));
                 }
             }
         }
@@ -97,10 +90,16 @@ impl Variables {
     }
 
     /// These variables, and those of the `.env` in a folder that are not set yet.
-    pub(crate) fn with_dotenv(&self, files: &dyn Files, folder: &str, findings: &mut Vec<Finding>) -> Self {
+    pub(crate) fn with_dotenv(
+        &self,
+        files: &dyn Files,
+        folder: &str,
+        texts: &Texts,
+        findings: &mut Vec<Finding>,
+    ) -> Self {
         let path = paths::join(folder, ".env").unwrap_or_else(|| ".env".to_owned());
         match files.entry(&path) {
-            Ok(Some(Entry::File { .. })) => self.below(files, &[path], findings),
+            Ok(Some(Entry::File { .. })) => self.below(files, &[path], texts, findings),
             Ok(Some(Entry::Folder | Entry::Submodule) | None) => self.clone(),
             Err(error) => {
                 findings.push(Finding::error(Location::file(path), "", error.to_string()));
@@ -110,12 +109,18 @@ impl Variables {
     }
 
     /// These variables, and those of some files that are not set yet. Of several files the later one counts.
-    pub(crate) fn below(&self, files: &dyn Files, paths: &[String], findings: &mut Vec<Finding>) -> Self {
+    pub(crate) fn below(
+        &self,
+        files: &dyn Files,
+        paths: &[String],
+        texts: &Texts,
+        findings: &mut Vec<Finding>,
+    ) -> Self {
         let mut found = BTreeMap::new();
         let mut secret = self.secret.clone();
         for path in paths {
             let lookup = |name: &str| self.values.get(name).or_else(|| found.get(name)).cloned();
-            match read_assignments(files, path, EnvFormat::Compose, &lookup) {
+            match read_assignments(files, path, EnvFormat::Compose, &lookup, texts) {
                 Ok(Some(assignments)) => {
                     let set = assignments.into_iter().filter_map(|it| Some((it.name, it.value?)));
                     let set: Vec<(String, String)> = set.collect();
@@ -150,13 +155,31 @@ impl Variables {
         self.values.get(name).map(String::as_str)
     }
 
+    /// The value that a service takes by the bare name of a variable.
+    pub(crate) fn take(
+        &self,
+        name: &str,
+        place: impl FnOnce() -> Location,
+        texts: &Texts,
+        findings: &mut Vec<Finding>,
+    ) -> Option<String> {
+        let value = self.get(name)?;
+        match texts.take_variable(name.len() + value.len()) {
+            Ok(()) => Some(value.to_owned()),
+            Err(error) => {
+                findings.extend(error.map(|error| error.at(place(), "")));
+                None
+            }
+        }
+    }
+
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.values.insert(name.to_owned(), value.to_owned());
     }
 
     /// Interpolates every value of a document. Keys stay as they are.
     pub(crate) fn interpolate(&self, root: &mut Node, progress: &mut Progress, findings: &mut Vec<Finding>) {
-        Pass { variables: self, findings, progress }.node(root, &Path::Root);
+        Pass { variables: self, findings, progress }.node(root, &Path::Root, None);
     }
 
     /// Interpolates one string. An invalid template stays as it is; interpolating the document reports it.
@@ -173,6 +196,7 @@ pub(crate) fn read_assignments(
     path: &str,
     format: EnvFormat,
     lookup: interpolate::Lookup<'_>,
+    texts: &Texts,
 ) -> Result<Option<Vec<Assignment>>, Finding> {
     let in_file = |message: String| Finding::error(Location::file(path), "", message);
     match files.entry(path).map_err(|error| in_file(error.to_string()))? {
@@ -182,13 +206,10 @@ pub(crate) fn read_assignments(
     }
     let bytes = files.read(path, LARGEST_FILE).map_err(|error| in_file(error.to_string()))?;
     let read = match format {
-        EnvFormat::Compose => dotenv::parse(&bytes, lookup),
-        EnvFormat::Raw => dotenv::parse_raw(&bytes),
+        EnvFormat::Compose => dotenv::parse(&bytes, lookup, texts),
+        EnvFormat::Raw => dotenv::parse_raw(&bytes, texts),
     };
-    let at_line = |error: dotenv::Error| {
-        Finding::error(Location::new(path, error.line, 0), "", error.cause.to_string())
-    };
-    read.map(Some).map_err(at_line)
+    read.map(Some).map_err(|error| error.at(path))
 }
 
 /// One pass over a document.
@@ -199,20 +220,24 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn node(&mut self, node: &mut Node, path: &Path<'_>) {
+    /// `before` is the value before this one in its list.
+    fn node(&mut self, node: &mut Node, path: &Path<'_>, before: Option<&Node>) {
         match &mut node.kind {
             Kind::Mapping(entries) => {
                 for entry in entries {
-                    self.node(&mut entry.value, &path.key(&entry.key));
+                    self.node(&mut entry.value, &path.key(&entry.key), None);
                 }
             }
             Kind::Sequence(items) => {
-                for (index, item) in items.iter_mut().enumerate() {
-                    self.node(item, &path.index(index));
+                for index in 0..items.len() {
+                    let (done, rest) = items.split_at_mut(index);
+                    if let Some(item) = rest.first_mut() {
+                        self.node(item, &path.index(index), done.last());
+                    }
                 }
             }
             Kind::Scalar { .. } => {
-                if tree::as_text(node).is_some() && self.substitute(node, path) {
+                if tree::as_text(node).is_some() && self.substitute(node, path, before) {
                     self.cast(node, path);
                 }
             }
@@ -220,7 +245,7 @@ impl Pass<'_> {
     }
 
     /// Interpolates a value. False: it has an error, which was reported.
-    fn substitute(&mut self, node: &mut Node, path: &Path<'_>) -> bool {
+    fn substitute(&mut self, node: &mut Node, path: &Path<'_>, before: Option<&Node>) -> bool {
         let Kind::Scalar { text, plain } = &mut node.kind else { return true };
         if !text.contains('$') {
             return true;
@@ -234,16 +259,18 @@ impl Pass<'_> {
             Ok(done) => done,
             Err(cause) => return error(cause.to_string()),
         };
-        let Some(left) = self.progress.left else { return false };
-        self.progress.left = left.checked_sub(done.text.len());
-        if self.progress.left.is_none() {
-            return error("the values of the application are too large after interpolation".to_owned());
+        if let Err(error) = self.progress.texts.take(done.text.len()) {
+            self.findings.extend(error.map(|error| error.at(location, path.to_string())));
+            return false;
         }
         // The result is a string, even if it looks like a number.
         *plain = false;
         *text = done.text;
-        for name in done.unset {
-            self.progress.unset_passwords.record(&location, &name);
+        for UnsetVariable { name, at } in done.unset {
+            let before = before.and_then(Node::as_scalar);
+            if is_password(&name) || password_place::is_password(path, before, text, at) {
+                self.progress.unset_passwords.record(&location, &name);
+            }
             if self.progress.warned.insert(name.clone()) {
                 let warning = Finding::warning(location.clone(), path.to_string(), becomes_empty(&name));
                 self.findings.push(warning);

@@ -6,7 +6,7 @@ use driftless_files::Files;
 use driftless_model::{EngineKind, Finding, Network};
 
 use crate::{
-    load::variables::Variables,
+    load::{texts::Texts, variables::Variables},
     lower::{build::Builds, mounts::MountedFiles},
     read::types::{FileSource, Sections, Service, Source},
 };
@@ -22,6 +22,7 @@ pub(crate) struct Lowering<'a> {
     /// The folder of relative paths, from the repository's root.
     pub(crate) folder: &'a str,
     pub(crate) variables: &'a Variables,
+    pub(crate) texts: &'a Texts,
     pub(crate) project: &'a Sections,
     pub(crate) profiles: Vec<String>,
     pub(crate) files_to_mount: MountedFiles<'a>,

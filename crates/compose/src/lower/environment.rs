@@ -8,6 +8,7 @@ use driftless_model::Finding;
 use crate::{
     load::{
         dotenv::Assignment,
+        texts::Texts,
         variables::{Variables, read_assignments},
     },
     read::types::{EnvFile, Service},
@@ -30,11 +31,12 @@ pub(crate) fn environment(
     files: &dyn Files,
     folder: &str,
     service: &Service,
+    texts: &Texts,
     findings: &mut Vec<Finding>,
 ) -> Environment {
     let mut environment = Environment::default();
     for env_file in &service.env_files {
-        match read_env_file(variables, files, folder, env_file, service, &environment.values) {
+        match read_env_file(variables, files, folder, env_file, service, texts, &environment.values) {
             Ok(found) => {
                 let path = paths::join(folder, &env_file.value.path);
                 if path.is_some_and(|path| files.is_encrypted(&path)) {
@@ -46,7 +48,8 @@ pub(crate) fn environment(
         }
     }
     for pair in &service.environment {
-        let value = pair.value.clone().or_else(|| variables.get(&pair.name).map(str::to_owned));
+        let place = || service.origin.clone();
+        let value = pair.value.clone().or_else(|| variables.take(&pair.name, place, texts, findings));
         environment.encrypted.remove(&pair.name);
         environment.values.insert(pair.name.clone(), value);
     }
@@ -60,6 +63,7 @@ pub(crate) fn label_file(
     files: &dyn Files,
     folder: &str,
     file: &Placed<EnvFile>,
+    texts: &Texts,
 ) -> Result<BTreeMap<String, String>, Finding> {
     let path = &file.value.path;
     let inside = paths::join(folder, path).filter(|_| !path.starts_with(['/', '~']));
@@ -67,7 +71,7 @@ pub(crate) fn label_file(
         return Err(file.error(format!("`{path}` is outside of the repository")));
     };
     let lookup = |name: &str| variables.get(name).map(str::to_owned);
-    let found = read_assignments(files, &resolved, EnvFormat::Compose, &lookup)?
+    let found = read_assignments(files, &resolved, EnvFormat::Compose, &lookup, texts)?
         .ok_or_else(|| file.error(format!("`{resolved}` does not exist in the repository")))?;
     Ok(found.into_iter().map(|it| (it.name, it.value.unwrap_or_default())).collect())
 }
@@ -79,6 +83,7 @@ fn read_env_file(
     folder: &str,
     env_file: &Placed<EnvFile>,
     service: &Service,
+    texts: &Texts,
     before: &BTreeMap<String, Option<String>>,
 ) -> Result<BTreeMap<String, Option<String>>, Finding> {
     let EnvFile { path, required, format } = &env_file.value;
@@ -95,7 +100,7 @@ fn read_env_file(
         let before = || before.get(name).cloned().flatten();
         variables.get(name).map(str::to_owned).or_else(own).or_else(before)
     };
-    match read_assignments(files, &resolved, *format, &lookup)? {
+    match read_assignments(files, &resolved, *format, &lookup, texts)? {
         Some(found) => {
             let set = |Assignment { name, value }| {
                 let value = value.or_else(|| variables.get(&name).map(str::to_owned));

@@ -60,6 +60,7 @@ pub(crate) fn lower(
         name,
         folder: &loaded.folder,
         variables,
+        texts: &loaded.texts,
         project,
         profiles,
         files_to_mount: MountedFiles::new(files, spec, &loaded.folder),
@@ -98,6 +99,7 @@ pub(crate) fn lower(
         secret_values: BTreeSet::new(),
         given: None,
         port_places: BTreeMap::new(),
+        project_place: loaded.name_place.clone(),
     };
     stack.secret_values = used_values(&stack, &loaded.secret_values);
     (stack, contents)
@@ -134,7 +136,8 @@ impl Lowering<'_> {
         self.agree(limit, memory.as_ref(), "mem_limit");
         self.agree(reserved, memory_reservation.as_ref(), "mem_reservation");
         self.agree(most, pids.as_ref(), "pids_limit");
-        let environment = environment(self.variables, self.files, self.folder, service, self.findings);
+        let environment =
+            environment(self.variables, self.files, self.folder, service, self.texts, self.findings);
         container.env = environment.values;
         container.network_mode = self.network_mode(key, service);
         let (mounts, in_place) = self.mounts(service, &mut container.host.mount_options);

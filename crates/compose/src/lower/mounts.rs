@@ -4,9 +4,12 @@
 //! mounted read-write, or not tracked, is in the application's own folder. Nothing is written here; the files are only
 //! collected.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use driftless_files::{AppSpec, Files, files::Entry};
+use driftless_files::{AppSpec, Budget, Files, ReadError, files::Entry};
 use driftless_model::{Access, Content, ContentId, ContentTree, Contents, Finding, Mount, MountSource};
 
 use crate::{
@@ -39,7 +42,7 @@ pub(crate) struct MountedFiles<'a> {
     encrypted: BTreeSet<ContentId>,
     /// Whether the content that is being read has such a file.
     met_encrypted: bool,
-    size: usize,
+    bytes: Budget,
     /// Warnings about mounts that may not be intended.
     pub(crate) warnings: Vec<Finding>,
 }
@@ -56,7 +59,7 @@ impl<'a> MountedFiles<'a> {
             listed: BTreeSet::new(),
             encrypted: BTreeSet::new(),
             met_encrypted: false,
-            size: 0,
+            bytes: Budget::new(LARGEST_SUM),
             warnings: Vec::new(),
         }
     }
@@ -123,9 +126,9 @@ impl<'a> MountedFiles<'a> {
                 return Ok(Mount { target, source, read_only: true });
             }
             Source::File(path) => self.tracked(path).map_err(|message| source.origin.error(message))?,
-            Source::Content(text) => Content::File { bytes: text.as_bytes().into(), executable },
+            Source::Content(text) => self.text_file(key, text, executable).map_err(|it| mount.error(it))?,
             Source::Environment(name) => match variables.get(name) {
-                Some(value) => Content::File { bytes: value.as_bytes().into(), executable },
+                Some(value) => self.text_file(key, value, executable).map_err(|it| mount.error(it))?,
                 None => return Err(source.origin.error(format!("the variable `{name}` is not set"))),
             },
             Source::External(_) => {
@@ -254,6 +257,12 @@ impl<'a> MountedFiles<'a> {
         paths::join(self.folder, path).ok_or_else(|| format!("`{path}` is outside of the repository"))
     }
 
+    /// A file with a text from the Compose file or from a variable.
+    fn text_file(&mut self, key: &str, text: &str, executable: bool) -> Result<Content, String> {
+        self.bytes.take(text.len()).map_err(|_| too_large(key))?;
+        Ok(Content::File { bytes: text.as_bytes().into(), executable })
+    }
+
     fn keep(&mut self, content: Content) -> ContentId {
         let id = content.id();
         if std::mem::take(&mut self.met_encrypted) {
@@ -305,18 +314,21 @@ impl<'a> MountedFiles<'a> {
         Ok(())
     }
 
-    fn read(&mut self, path: &str) -> Result<std::sync::Arc<[u8]>, String> {
-        let left = LARGEST_SUM.saturating_sub(self.size);
-        let bytes = self.files.read(path, left as u64).map_err(|error| match error {
-            driftless_files::ReadError::TooLarge { .. } => {
-                format!("with `{path}` the application mounts more than {} MiB of files", LARGEST_SUM >> 20)
-            }
+    fn read(&mut self, path: &str) -> Result<Arc<[u8]>, String> {
+        let left = self.bytes.left() as u64;
+        let bytes = self.files.read(path, left).map_err(|error| match error {
+            ReadError::TooLarge { .. } => too_large(path),
             other => other.to_string(),
         })?;
-        self.size = self.size.saturating_add(bytes.len());
+        self.bytes.take(bytes.len()).map_err(|_| too_large(path))?;
         self.met_encrypted |= self.files.is_encrypted(path);
         Ok(bytes)
     }
+}
+
+/// The message about a file with which the limit is exceeded.
+fn too_large(name: &str) -> String {
+    format!("with `{name}` the application mounts more than {} MiB of files", LARGEST_SUM >> 20)
 }
 
 /// The path of a config or secret in the containers of a service.

@@ -70,7 +70,7 @@ impl Lowering<'_> {
     fn label_files(&mut self, service: &Service, container: &mut Container) {
         let mut labels = BTreeMap::new();
         for file in &service.label_files {
-            match label_file(self.variables, self.files, self.folder, file) {
+            match label_file(self.variables, self.files, self.folder, file, self.texts) {
                 Ok(found) => labels.extend(found),
                 Err(finding) => self.findings.push(finding),
             }
@@ -79,17 +79,17 @@ impl Lowering<'_> {
         container.labels = labels;
     }
 
-    fn hook_variables(&self, service: &Service, container: &mut Container) {
+    fn hook_variables(&mut self, service: &Service, container: &mut Container) {
         for variable in &service.hook_variables {
             let settings = &mut container.host;
             let hooks = match variable.hook {
                 HookKind::PostStart => &mut settings.post_start,
                 HookKind::PreStop => &mut settings.pre_stop,
             };
-            if let (Some(hook), Some(value)) =
-                (hooks.get_mut(variable.index), self.variables.get(&variable.name))
-            {
-                hook.env.insert(variable.name.clone(), value.to_owned());
+            let place = || service.origin.clone();
+            let value = self.variables.take(&variable.name, place, self.texts, self.findings);
+            if let (Some(hook), Some(value)) = (hooks.get_mut(variable.index), value) {
+                hook.env.insert(variable.name.clone(), value);
             }
         }
     }

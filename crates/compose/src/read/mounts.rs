@@ -12,6 +12,7 @@ use crate::{
     },
     spec::{
         keys::{MOUNT, MOUNT_BIND, MOUNT_IMAGE, MOUNT_TMPFS, MOUNT_VOLUME},
+        paths,
         scalar::{self, Plain},
         short,
         value::{Placed, Read as _, Value},
@@ -43,6 +44,13 @@ fn short_volume(value: &Value<'_>) -> Option<VolumeMount> {
     let short::ShortVolume { source, target, read_only, no_copy, propagation, selinux, ignored } = volume;
     for mode in ignored {
         value.warning(format!("`{mode}` is ignored: it has no meaning on Linux"));
+    }
+    if source.is_none() && paths::is_windows(&target) {
+        value.error_help(
+            format!("`{text}` is read as a path on a Windows drive, because one letter is before the `:`"),
+            "give the volume a name of two or more letters",
+        );
+        return None;
     }
     let source = match source {
         None => VolumeSource::Anonymous,

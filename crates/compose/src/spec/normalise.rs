@@ -7,13 +7,13 @@ use crate::spec::{
 };
 use driftless_yaml::{Entry, Kind, Node, Place};
 
-/// Finds the value of a variable.
-pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// Finds the value of a variable that is named at a place.
+pub(crate) type Values<'a> = &'a mut dyn FnMut(&str, &Place) -> Option<String>;
 
 const DEFAULT_NETWORK: &str = "default";
 
 /// Writes all implied values into a whole project.
-pub(crate) fn normalise(root: &mut Node, project: &str, variables: Lookup<'_>) {
+pub(crate) fn normalise(root: &mut Node, project: &str, variables: Values<'_>) {
     default_network(root);
     for (_, service) in tree::children_mut(root, "services") {
         if !tree::is_mapping(service) {
@@ -52,7 +52,7 @@ pub(crate) fn normalise(root: &mut Node, project: &str, variables: Lookup<'_>) {
 }
 
 /// Gives bare names in lists the values of variables. Called for each file with its own variables.
-pub(crate) fn resolve_environment(root: &mut Node, variables: Lookup<'_>) {
+pub(crate) fn resolve_environment(root: &mut Node, variables: Values<'_>) {
     for (_, service) in tree::children_mut(root, "services") {
         if let Some(environment) = tree::get_mut(service, "environment")
             && matches!(environment.kind, Kind::Sequence(_))
@@ -92,7 +92,7 @@ fn is_list(node: &Node) -> bool {
     matches!(&node.kind, Kind::Sequence(items) if !items.is_empty())
 }
 
-fn build(build: &mut Node, variables: Lookup<'_>) {
+fn build(build: &mut Node, variables: Values<'_>) {
     tree::set_missing(build, "context", |it| tree::text(it, "."));
     if build.get("dockerfile_inline").is_none() {
         tree::set_missing(build, "dockerfile", |it| tree::text(it, "Dockerfile"));
@@ -110,13 +110,13 @@ enum Unset {
 }
 
 /// Gives bare names the value of their variable, if it is set.
-fn resolve(node: &mut Node, variables: Lookup<'_>, unset: Unset) {
+fn resolve(node: &mut Node, variables: Values<'_>, unset: Unset) {
     match &mut node.kind {
-        Kind::Mapping(entries) => entries.retain_mut(|Entry { key, key_place: _, value }| {
+        Kind::Mapping(entries) => entries.retain_mut(|Entry { key, key_place, value }| {
             if !value.is_null() {
                 return true;
             }
-            if let Some(found) = variables(key) {
+            if let Some(found) = variables(key, key_place) {
                 *value = tree::text(&value.place, found);
                 return true;
             }
@@ -124,7 +124,7 @@ fn resolve(node: &mut Node, variables: Lookup<'_>, unset: Unset) {
         }),
         Kind::Sequence(items) => items.retain_mut(|item| {
             let Some(name) = as_text(item).filter(|it| !it.contains('=')) else { return true };
-            if let Some(found) = variables(name) {
+            if let Some(found) = variables(name, &item.place) {
                 *item = tree::text(&item.place, format!("{name}={found}"));
                 return true;
             }

@@ -3,7 +3,7 @@
 pub(crate) use driftless_yaml::{
     edit::children, edit::children_mut, edit::entries_mut, edit::entry, edit::get_mut, edit::is_mapping,
     edit::items_mut, edit::mapping, edit::null, edit::plain, edit::remove, edit::sequence, edit::set,
-    edit::set_missing, edit::size, edit::text,
+    edit::set_missing, edit::text, edit::weight,
 };
 
 use driftless_yaml::Node;

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 
 use driftless_files::{UnfitFile, swarm_files};
 use driftless_model::{
-    Condition, Contents, Finding, Kind, Mount, MountSource, NetworkMode, ObjectRef, Port, SWARM_OWNER, Stack,
-    SwarmFile, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, Workload, WorkloadName, digest_hex, label,
+    Condition, Contents, Finding, Kind, LONGEST_SWARM_NAME, Mount, MountSource, NetworkMode, ObjectRef, Port,
+    SWARM_OWNER, Stack, SwarmFile, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, Workload,
+    WorkloadName, digest_hex, label, refused_swarm_name,
 };
 use driftless_yaml::{Node, Report};
 
@@ -23,7 +24,7 @@ use crate::{
     spec::{
         keys::ONLY_IN_A_SWARM,
         scalar,
-        value::{Read as _, Value},
+        value::{Placed, Read as _, Value},
     },
 };
 
@@ -168,6 +169,7 @@ pub(crate) fn complete(
         if name.as_str().contains('.') {
             value.error_help("the name of a service of Docker Swarm has no `.`", "use `-` instead");
         }
+        check_length(&value, &stack.project, (&name, workload));
         refuse(&value);
         let mut service = value.node.get("deploy").map(|node| deploy(&value.key("deploy", node)));
         let mut service = service.take().unwrap_or_default();
@@ -184,8 +186,9 @@ pub(crate) fn complete(
                 "`deploy.replicas` and the modes `global` and `global-job` exclude each other: there is one task on each node",
             );
         }
-        service.files = files(&value, &stack.project, workload, contents);
-        if let Some(read) = sections.services.get(name.as_str()) {
+        let read = sections.services.get(name.as_str());
+        service.files = files(&value, read, (&stack.project, workload), contents);
+        if let Some(read) = read {
             templates(&root, read, &mut service.files);
             external_files(&value, sections, read, &mut service.files);
         }
@@ -202,6 +205,15 @@ pub(crate) fn complete(
         stack.swarm.insert(name, service);
     }
     findings.extend(report.into_findings());
+}
+
+fn check_length(service: &Value<'_>, project: &str, (name, workload): (&WorkloadName, &Workload)) {
+    let Some(refused) = refused_swarm_name(project, name, &workload.kind) else { return };
+    let length = refused.len();
+    service.error_help(
+        format!("the service `{refused}` of the Swarm has {length} letters, and at most {LONGEST_SWARM_NAME} are allowed"),
+        "shorten the name of the service or of the project",
+    );
 }
 
 /// The services whose completion others wait for, each with one that does.
@@ -359,20 +371,31 @@ fn is_on_each_node(path: &str) -> bool {
 }
 
 /// The files of a service as configs and secrets. Those that a Swarm would refuse are errors.
-fn files(service: &Value<'_>, project: &str, workload: &Workload, contents: &Contents) -> Vec<SwarmFile> {
+fn files(
+    value: &Value<'_>,
+    read: Option<&Service>,
+    (project, workload): (&str, &Workload),
+    contents: &Contents,
+) -> Vec<SwarmFile> {
     let (files, unfit) = swarm_files(project, &workload.container, contents);
     for UnfitFile { mount, message, help } in unfit {
-        let section = ["volumes", "configs", "secrets"].iter().find_map(|key| {
-            let list = service.node.get(key)?;
-            let names = |item: &&Node| {
-                item.get("target").and_then(Node::as_scalar).is_some_and(|it| mount.ends_with(it))
-            };
-            list.items().iter().find(names).map(|item| service.key(key, item))
-        });
-        let place = section.unwrap_or_else(|| service.key("volumes", service.node));
-        place.error_help(message, help);
+        let is_it = |(file, kind): &(&Placed<FileMount>, FileKind)| target_of(&file.value, *kind) == mount;
+        if let Some((file, _)) = read.and_then(|read| file_mounts(read).find(is_it)) {
+            value.report().say(file.error(message).help(help));
+            continue;
+        }
+        let volumes = value.node.get("volumes").unwrap_or(value.node);
+        let target = |item: &&Node| item.get("target").and_then(Node::as_scalar) == Some(mount.as_str());
+        let item = volumes.items().iter().find(target).unwrap_or(volumes);
+        value.key("volumes", item).error_help(message, help);
     }
     files
+}
+
+/// The configs and secrets of a service.
+fn file_mounts(service: &Service) -> impl Iterator<Item = (&Placed<FileMount>, FileKind)> {
+    let configs = service.configs.iter().map(|file| (file, FileKind::Config));
+    configs.chain(service.secrets.iter().map(|file| (file, FileKind::Secret)))
 }
 
 /// Marks the configs and secrets of a service that are templates. Another language gives the same content another name.

@@ -5,7 +5,7 @@ use driftless_compose as compose;
 use driftless_compose::Project;
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::{Configured, discover, render};
-use driftless_model::{MountSource, Stack, WorkloadName};
+use driftless_model::{MountSource, Protocol, Stack, WorkloadName};
 use serde_json::{Value, json};
 
 fn app(files: &MemoryFiles, configured: Configured) -> AppSpec {
@@ -325,6 +325,41 @@ fn passwords_without_value_are_errors_where_they_are_used() {
 }
 
 #[test]
+fn unset_passwords_are_recognised_by_their_place() {
+    let messages = |service: &str, variables: &str| {
+        let compose = format!("services: {{a: {{image: a, {service}}}}}");
+        let files = MemoryFiles::new([("app/compose.yaml", compose.as_str()), ("app/.env", variables)]);
+        let findings = render(&files, &app(&files, at("app"))).findings;
+        findings.iter().map(|finding| (finding.is_error(), finding.message.clone())).collect::<Vec<_>>()
+    };
+    let refused = (true, "the variable `X` is not set, so an empty password would be used".to_owned());
+    let empty = (false, "the variable `X` is not set and becomes empty".to_owned());
+    for service in [
+        "environment: {DB_PASSWORD: '${X}'}",
+        "environment: ['MYSQL_ROOT_PASSWORD=${X}']",
+        "environment: {URL: 'postgres://u:${X}@h/d'}",
+        "command: [--requirepass, '${X}']",
+        "command: [app, '--password=${X}']",
+        "command: redis-server --requirepass $X --port 1",
+        "healthcheck: {test: [CMD, app, --db-password, '$X']}",
+    ] {
+        assert_eq!(messages(service, ""), std::slice::from_ref(&refused), "{service}");
+        assert_eq!(messages(service, "X=\n"), [], "{service}: empty on purpose");
+        let with_default = service.replace("${X}", "${X:-}").replace("$X", "${X-}");
+        assert_eq!(messages(&with_default, ""), [], "{with_default}");
+    }
+    for service in [
+        "environment: {DB_USER: '${X}', PASSWORD_FILE: '${X}'}",
+        "environment: {DB_PASSWORD: 'a${X}'}",
+        "environment: {API_TOKEN: '${X}'}",
+        "command: [--user, '${X}', '--prefix=${X}']",
+        "labels: {db.password: '${X}'}",
+    ] {
+        assert_eq!(messages(service, ""), std::slice::from_ref(&empty), "{service}");
+    }
+}
+
+#[test]
 fn unset_passwords_are_found_through_extends_and_include() {
     let files = MemoryFiles::new([
         (
@@ -483,7 +518,9 @@ fn values_that_are_too_large_are_one_error() {
     let variables = [("A".to_owned(), "x".repeat(1 << 19))].into();
     let findings = load(&files, Configured { variables, ..at("") }).findings;
     let errors: Vec<&str> = findings.iter().map(|it| it.message.as_str()).collect();
-    assert_eq!(errors, ["the values of the application are too large after interpolation"]);
+    let expected =
+        "with these 2048 KiB, the variables and interpolated values of this application exceed 32 MiB";
+    assert_eq!(errors, [expected]);
 }
 
 #[test]
@@ -500,4 +537,36 @@ fn conflicts_of_host_ports_point_at_the_port() {
             "app/compose.yaml:16:9: error: services.c.ports[1]: the host port 90/tcp is published twice",
         ]
     );
+}
+
+#[test]
+fn every_port_of_a_large_range_has_its_place() {
+    let compose =
+        "services:\n  sip:\n    image: a\n    ports:\n      - 10000-20000:10000-20000/udp\n      - 10000:1\n";
+    let stack = stack(&[("app/compose.yaml", compose)], at("app"));
+    assert_eq!(stack.port_places.len(), 10_002);
+    let place = |port, protocol| stack.port_places[&(WorkloadName::from("sip"), port, protocol)].clone();
+    assert_eq!(place(20_000, Protocol::Udp).location.line, 5);
+    assert_eq!(place(10_000, Protocol::Tcp).location.line, 6);
+    assert!(place(10_000, Protocol::Udp).path.starts_with("services.sip.ports["));
+}
+
+#[test]
+fn project_name_has_the_place_that_gives_it() {
+    let text = "services: {web: {image: a}}\nname: tshop\n";
+    let given = stack(&[("app/compose.yaml", text)], at("app"));
+    assert_eq!(given.project_location().to_string(), "app/compose.yaml:2:7");
+    let from_folder = stack(&[("app/compose.yaml", "services: {web: {image: a}}\n")], at("app"));
+    assert_eq!(from_folder.project_location().to_string(), "app/compose.yaml");
+}
+
+#[test]
+fn volume_of_one_letter_is_explained_at_its_place() {
+    let text = "services:\n  web:\n    image: a\n    volumes: [\"v:/data\"]\nvolumes: {v: }\n";
+    let files = MemoryFiles::new([("app/compose.yaml", text)]);
+    let findings = render(&files, &app(&files, at("app"))).findings;
+    let errors: Vec<String> = findings.iter().filter(|it| it.is_error()).map(ToString::to_string).collect();
+    let expected = "app/compose.yaml:4:15: error: services.web.volumes[0]: `v:/data` is read as a path on a Windows \
+                    drive, because one letter is before the `:` (give the volume a name of two or more letters)";
+    assert_eq!(errors, [expected]);
 }

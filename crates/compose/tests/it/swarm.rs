@@ -185,6 +185,40 @@ fn files_too_large_for_a_config_are_refused() {
 }
 
 #[test]
+fn unfit_configs_and_secrets_are_located_in_both_forms() {
+    let big = "x".repeat(500_001);
+    for (key, mount, expected) in [
+        ("configs", "big", "shop/compose.yaml:4:15: error: services.web.configs[0]: /big has 500001 bytes"),
+        ("configs", "{source: big}", "services.web.configs[0]: /big has 500001 bytes"),
+        ("secrets", "big", "services.web.secrets[0]: /run/secrets/big has 500001 bytes"),
+        ("secrets", "{source: big, target: /b}", "services.web.secrets[0]: /b has 500001 bytes"),
+    ] {
+        let text = format!(
+            "services:\n  web:\n    image: a\n    {key}: [{mount}]\n{key}: {{big: {{file: ./big}}}}\n"
+        );
+        let findings = rendered(&text, &[("shop/big", big.clone())]).findings;
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].to_string().contains(expected), "{findings:?}");
+    }
+}
+
+#[test]
+fn names_that_a_swarm_would_refuse_are_too_long() {
+    // With `shop_` before it, and for a run the minute or the start of a hash and a number after it.
+    let hook = "x-driftless: {hook: PreSync}";
+    for (most, more) in [(58, ""), (49, "x-driftless: {schedule: '@daily'}"), (46, hook)] {
+        let text = |letters: usize| {
+            format!("services:\n  {}:\n    image: a\n    {more}\n  b: {{image: a}}\n", "a".repeat(letters))
+        };
+        assert_eq!(errors(&text(most)), [""; 0]);
+        let found = errors(&text(most + 1));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("shop/compose.yaml:"), "{found:?}");
+        assert!(found[0].contains("of the Swarm has 64 letters, and at most 63 are allowed"), "{found:?}");
+    }
+}
+
+#[test]
 fn empty_files_are_refused_where_they_are_mounted() {
     let text = "
 services:
@@ -200,7 +234,7 @@ secrets: {key: {file: ./key}}
     let findings: Vec<String> = rendered(text, &files).findings.iter().map(Finding::to_string).collect();
     let expected = [
         "shop/compose.yaml:6:9: error: services.web.volumes: /conf/b is empty",
-        "shop/compose.yaml:7:15: error: services.web.secrets: /run/secrets/key is empty",
+        "shop/compose.yaml:7:15: error: services.web.secrets[0]: /run/secrets/key is empty",
     ];
     for (finding, expected) in findings.iter().zip(expected) {
         assert!(finding.starts_with(expected), "{finding}");

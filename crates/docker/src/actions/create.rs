@@ -1,9 +1,9 @@
 //! Creating a container.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use bollard::{models as api, query_parameters as query};
-use driftless_model::{ContainerId, Format, label};
+use driftless_model::{ContainerId, Format, Mount, label};
 use driftless_plan::{Creation, RequiredSignature};
 use http::Method;
 
@@ -54,6 +54,8 @@ impl Creator {
             self.keep_name(&creation.container.image, made).await.map_err(classify)?;
         }
         self.check_signature(creation).await?;
+        let inheriting = self.with_lasting_volumes(creation).await.map_err(classify)?;
+        let creation = &*inheriting;
         let values = downward::values(&self.connection, creation).await.map_err(classify)?;
         let paths = self.connection.host_paths();
         let to_engine::CreateCall { mut body, connect_after, mac_address } =
@@ -96,6 +98,22 @@ impl Creator {
             })?;
         }
         Ok(id)
+    }
+
+    /// Without the volumes of the container that it replaces for which neither the manifest nor the image has a place any more.
+    async fn with_lasting_volumes<'a>(&self, creation: &'a Creation) -> Result<Cow<'a, Creation>, CallError> {
+        let has = |mounts: &[Mount], target: &String| mounts.iter().any(|mount| mount.target == *target);
+        let is_mounted = |target: &String| has(&creation.container.mounts, target);
+        if creation.inherit.keys().all(is_mounted) {
+            return Ok(Cow::Borrowed(creation));
+        }
+        let name = creation.image.as_ref().unwrap_or(&creation.container.image);
+        let image = self.inventory.image(name).await?;
+        let is_declared =
+            |target: &String| image.as_ref().is_some_and(|image| has(&image.defaults.mounts, target));
+        let mut lasting = creation.clone();
+        lasting.inherit.retain(|target, _| is_mounted(target) || is_declared(target));
+        Ok(Cow::Owned(lasting))
     }
 
     /// Gives the name of an image that the agent made back to that image, if another one has it by now. The name contains

@@ -29,8 +29,8 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ImageRef, ListedImage, Observed, State,
-    Timestamp,
+    AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ImageRef, LeftInSwarm, ListedImage,
+    Observed, State, Timestamp,
 };
 use driftless_plan::{Action, Refusal};
 
@@ -191,10 +191,10 @@ impl SimulatedEngine {
 impl Docker for SimulatedEngine {
     async fn observe(&self, app: &AppName, scope: &ObserveScope) -> Result<Observed, Error> {
         let manager = self.manager();
-        let left_services = match &manager {
+        let left_in_swarm = match &manager {
             Some(manager) if scope.is_swarm => return manager.observe(app, scope).await,
-            Some(manager) => manager.services_of(app).await?,
-            None => Vec::new(),
+            Some(manager) => manager.objects_of(app).await?,
+            None => LeftInSwarm::default(),
         };
         self.client.call(&format!("observe {app}")).await?;
         let mut state = self.host.state();
@@ -205,7 +205,7 @@ impl Docker for SimulatedEngine {
         app.last_observed = count;
         let mut observed = app.world.observed.clone();
         observed.claims = claims;
-        observed.left_services = left_services;
+        observed.left_in_swarm = left_in_swarm;
         observed.images = images;
         observed.images.retain(|name, _| scope.images.contains(name));
         // Changed files are only known after a scan.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, future::pending, sync::Arc};
 
-use driftless_model::{AgentId, AppName, Observed, ObservedNetwork, SpecHash, label};
+use driftless_model::{AgentId, AppName, LeftInSwarm, Observed, ObservedNetwork, SpecHash, label};
 use driftless_plan::Action;
 use http::Method;
 use serde::Deserialize;
@@ -82,9 +82,9 @@ impl Manager {
         observed.await.map_err(|error: CallError| error.classify(&format!("observe {app}")))
     }
 
-    /// The services of an application that is to run on the host itself.
-    pub(super) async fn services_of(&self, app: &AppName) -> Result<Vec<String>, Error> {
-        let found = swarm::services_of(self, app).await;
+    /// The objects in the Swarm of an application that runs on the host itself.
+    pub(super) async fn objects_of(&self, app: &AppName) -> Result<LeftInSwarm, Error> {
+        let found = swarm::objects_of(self, app).await;
         found.map_err(|error| error.classify(&format!("observe {app}")))
     }
 

@@ -98,8 +98,7 @@ impl<M: ManagerApi> SwarmActions<M> {
         match action {
             SwarmAction::ResolveImage { image, secrets } => self.resolve(image, secrets).await,
             SwarmAction::CreateFile { project, file, present } => {
-                self.create_file(app, project, file, present.as_ref(), &doing).await?;
-                Ok(Effect::Done)
+                self.create_file(app, project, file, present.as_ref(), &doing).await
             }
             SwarmAction::RemoveFile { name: _, id, secret } => {
                 self.check_owner(&format!("/{}/{id}", kind(*secret)), app, &doing).await?;
@@ -184,7 +183,7 @@ impl<M: ManagerApi> SwarmActions<M> {
         file: &SwarmFile,
         present: Option<&PresentFile>,
         doing: &str,
-    ) -> Result<(), Error> {
+    ) -> Result<Effect, Error> {
         let paths = self.manager.paths();
         let folder = if file.secret { &paths.secret } else { &paths.content };
         let content = file.content.as_ref().map(|id| id.0.as_str()).unwrap_or_default();
@@ -196,7 +195,8 @@ impl<M: ManagerApi> SwarmActions<M> {
         if let Some(present) = present
             && self.adopt_file(app, project, file, (&present.id, &data), doing).await?
         {
-            return Ok(());
+            let adopted = SwarmResult::Adopted { name: present.name.clone(), secret: file.secret };
+            return Ok(Effect::Swarm(Box::new(adopted)));
         }
         let mut body = json!({
             "Name": file.name,
@@ -210,13 +210,14 @@ impl<M: ManagerApi> SwarmActions<M> {
         }
         let path = format!("/{}/create", kind(file.secret));
         match self.manager.send(Method::POST, &path, &[], body.to_string().into_bytes()).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {}
             // It is named by its content, so it has the same content if it is our own.
             Err(error) if error.code() == Some(409) => {
-                self.check_owner(&format!("/{}/{}", kind(file.secret), file.name), app, doing).await
+                self.check_owner(&format!("/{}/{}", kind(file.secret), file.name), app, doing).await?;
             }
-            Err(error) => Err(error.classify(doing)),
+            Err(error) => return Err(error.classify(doing)),
         }
+        Ok(Effect::Done)
     }
 
     /// Gives a config or secret of `docker stack deploy` the labels of the application. `false`: it has another content, or is

@@ -11,4 +11,4 @@ pub(crate) mod ranges;
 pub(crate) use actions::SwarmActions;
 #[cfg(feature = "simulated")]
 pub(crate) use manager_api::ManagerApi;
-pub(crate) use observe::{observe, services_of};
+pub(crate) use observe::{objects_of, observe};

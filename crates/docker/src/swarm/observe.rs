@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    AppName, ObservedService, ObservedSwarm, SHARED_LABEL, SWARM_OWNER, SharedObject, SharedState, SwarmNode,
-    SwarmObject, SwarmTask, Timestamp, label,
+    AppName, LeftInSwarm, ObservedService, ObservedSwarm, SHARED_LABEL, SWARM_OWNER, SharedObject,
+    SharedState, SwarmNode, SwarmObject, SwarmTask, Timestamp, label,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -38,6 +38,8 @@ struct Service {
     id: String,
     #[serde(rename = "Version")]
     version: Version,
+    #[serde(rename = "CreatedAt")]
+    created: String,
     #[serde(rename = "Spec")]
     spec: Value,
     #[serde(rename = "UpdateStatus")]
@@ -227,6 +229,7 @@ pub(crate) async fn observe(
         let observed = ObservedService {
             id: service.id,
             version: service.version.index,
+            created: Timestamp::parse(&service.created).unwrap_or_default(),
             update_state: update.state,
             update_message: update.message,
             update_started: update.started_at.as_deref().and_then(Timestamp::parse),
@@ -321,16 +324,34 @@ fn shared_state(app: &AppName, config: &Object) -> Option<SharedObject> {
     })
 }
 
-/// The names of the services with the labels of an application. None where the engine manages no Swarm.
-pub(crate) async fn services_of(manager: &impl ManagerApi, app: &AppName) -> Result<Vec<String>, CallError> {
-    let labels = [format!("{}={SWARM_OWNER}", label::AGENT), format!("{}={app}", label::APPLICATION)];
-    let filter = json!({"label": labels}).to_string();
-    let found: Vec<Object> = match get(manager, &format!("/services?filters={}", encode(&filter))).await {
+/// The objects with the labels of an application. None where the engine manages no Swarm.
+pub(crate) async fn objects_of(manager: &impl ManagerApi, app: &AppName) -> Result<LeftInSwarm, CallError> {
+    let services = match names(manager, "services", app).await {
         // The engine is no manager of a Swarm.
-        Err(error) if matches!(error.code(), Some(404 | 406 | 503)) => return Ok(Vec::new()),
+        Err(error) if matches!(error.code(), Some(404 | 406 | 503)) => return Ok(LeftInSwarm::default()),
         other => other?,
     };
-    Ok(found.into_iter().map(|service| service.spec.name).collect())
+    Ok(LeftInSwarm {
+        services,
+        configs: names(manager, "configs", app).await?,
+        secrets: names(manager, "secrets", app).await?,
+        networks: names(manager, "networks", app).await?,
+    })
+}
+
+/// The names of the objects of one kind with the labels of an application.
+async fn names(manager: &impl ManagerApi, kind: &str, app: &AppName) -> Result<Vec<String>, CallError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Named {
+        /// That of a network.
+        name: Option<String>,
+        spec: Option<ObjectSpec>,
+    }
+    let labels = [format!("{}={SWARM_OWNER}", label::AGENT), format!("{}={app}", label::APPLICATION)];
+    let filter = json!({"label": labels}).to_string();
+    let found: Vec<Named> = get(manager, &format!("/{kind}?filters={}", encode(&filter))).await?;
+    Ok(found.into_iter().filter_map(|object| object.name.or_else(|| Some(object.spec?.name))).collect())
 }
 
 /// Whether a task has the specification of its service. Swarm gives a task the networks by id and drops a runtime.

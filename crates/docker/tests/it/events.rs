@@ -86,6 +86,27 @@ async fn hanging_engine_is_reported_within_10_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_reason_of_an_outage_is_reported_once() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    fake.hang();
+    let mut reasons = Vec::new();
+    let listen = async {
+        loop {
+            if let EngineEvent::Disconnected { error } = events.recv().await.unwrap() {
+                reasons.push(error);
+            }
+        }
+    };
+    assert!(timeout(Duration::from_mins(5), listen).await.is_err());
+    let [first, second] = reasons.as_slice() else { panic!("{reasons:?}") };
+    assert_eq!(first, "no answer within 5 s");
+    assert!(second.contains("a new connection was not answered within 5 s"), "{second}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn engine_that_answers_no_new_connection_is_reported() {
     let fake = FakeEngine::new();
     let id = fake.run("web", "no");

@@ -160,7 +160,7 @@ impl<'a> Loader<'a> {
                 return None;
             }
         };
-        let documents = self.sources.parse(path, &bytes)?;
+        let documents = self.sources.parse_kustomization(path, &bytes)?;
         let document = match documents.as_slice() {
             [document] => document,
             [] => {

@@ -73,8 +73,27 @@ impl<'a> SourceFiles<'a> {
     }
 
     pub(super) fn parse(&mut self, path: &str, bytes: &Arc<[u8]>) -> Option<Vec<Node>> {
+        self.take_parsed(path, bytes, yaml::parse(path, bytes, &Limits::default()))
+    }
+
+    /// Parses a kustomization. kustomize lets the last of two equal keys count, and only there.
+    pub(super) fn parse_kustomization(&mut self, path: &str, bytes: &Arc<[u8]>) -> Option<Vec<Node>> {
+        let mut replaced = Vec::new();
+        let parsed = yaml::parse_last_wins(path, bytes, &Limits::default(), &mut replaced);
+        for finding in replaced {
+            self.report.say(finding);
+        }
+        self.take_parsed(path, bytes, parsed)
+    }
+
+    fn take_parsed(
+        &mut self,
+        path: &str,
+        bytes: &Arc<[u8]>,
+        parsed: Result<Vec<Node>, Finding>,
+    ) -> Option<Vec<Node>> {
         self.read.insert(path.to_owned(), crate::quoting::quotable(self.files, path, bytes));
-        match yaml::parse(path, bytes, &Limits::default()) {
+        match parsed {
             Ok(documents) => {
                 self.nodes += documents.iter().map(edit::size).sum::<usize>();
                 if self.nodes <= MOST_NODES {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use driftless_files::swarm_files;
 use driftless_model::{
     AppName, Container, Downward, Finding, HostSettings, Job, LONGEST_SWARM_NAME, Mount, MountSource,
-    PullPolicy, Strategy, SwarmMode, SwarmRestart, SwarmUpdate, WorkloadKind, WorkloadName, downward,
-    swarm_service_name,
+    PullPolicy, Strategy, SwarmMode, SwarmRestart, SwarmUpdate, WorkloadName, downward, refused_swarm_name,
 };
 
 use super::{
@@ -134,16 +133,10 @@ impl<'a> Fitting<'_, 'a> {
     }
 
     fn check_name(&self, found: &ReadWorkload) {
-        let run = match found.workload.kind {
-            WorkloadKind::CronJob { .. } => RUN,
-            WorkloadKind::Hook { .. } => HOOK_RUN,
-            WorkloadKind::Replicas | WorkloadKind::StatefulSetPod(_) | WorkloadKind::Job(_) => "",
-        };
-        let name = swarm_service_name(self.app.as_str(), &WorkloadName(format!("{}{run}", found.name)));
-        let length = name.len();
-        if length > LONGEST_SWARM_NAME
+        if let Some(name) = refused_swarm_name(self.app.as_str(), &found.name, &found.workload.kind)
             && let Some(value) = at(self.object, "metadata.name")
         {
+            let length = name.len();
             value.error_help(
                 format!("the service `{name}` of the Swarm has {length} letters, and at most {LONGEST_SWARM_NAME} are allowed"),
                 "shorten the name of the object or of the application",
@@ -389,10 +382,6 @@ impl<'a> Fitting<'_, 'a> {
         }
     }
 }
-
-/// The ends of the names of runs.
-const RUN: &str = "-29384756";
-const HOOK_RUN: &str = "-1a2b3c4d-10";
 
 /// The pause before another try of a Job: the first one of Kubernetes. In a Swarm it does not grow.
 const RETRY: Duration = Duration::from_secs(10);

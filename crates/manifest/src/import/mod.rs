@@ -117,6 +117,7 @@ impl<'a> App<'a> {
             swarm: BTreeMap::new(),
             given: None,
             port_places: BTreeMap::new(),
+            project_place: None,
         };
         // Compose gives a project a name of lower case.
         if AppName::normalise(self.project).is_none_or(|name| name.as_str() != self.project) {

@@ -56,6 +56,7 @@ fn stack_of(app: &str, container: Container, build: Option<Build>) -> Stack {
         swarm: BTreeMap::new(),
         given: None,
         port_places: BTreeMap::new(),
+        project_place: None,
     }
 }
 

@@ -28,6 +28,9 @@ pub(super) fn secrets(text: &str, kind: TextKind) -> Spans {
     if text.contains(['=', ':']) {
         entries(text, kind, &mut spans);
     }
+    if text.contains("</") {
+        elements(text, &mut spans);
+    }
     if text.len() >= SHORTEST_TOKEN {
         tokens(text, &mut spans);
         private_keys(text, &mut spans);
@@ -110,7 +113,10 @@ fn entries(text: &str, kind: TextKind, spans: &mut Spans) {
             before.len() > bare.len() && !before.ends_with(' ') || before.trim_end().ends_with(['"', '\'']);
         let is_of_name = |letter: char| letter.is_alphanumeric() || "_-.".contains(letter);
         let name = bare.rsplit(|letter: char| !is_of_name(letter)).next().unwrap_or_default();
-        if name.is_empty() || telling(name) == Telling::No {
+        // `?sig=…` of a URL signs it.
+        let signs =
+            name == "sig" && bare.strip_suffix("sig").is_some_and(|front| front.ends_with(['?', '&']));
+        if name.is_empty() || (telling(name) == Telling::No && !signs) {
             continue;
         }
         let after = text.get(from..).unwrap_or_default();
@@ -147,6 +153,19 @@ fn entries(text: &str, kind: TextKind, spans: &mut Spans) {
         if !is_no_secret(hidden) && !is_path(name, hidden) {
             from = place.end;
             spans.push(place);
+        }
+    }
+}
+
+/// Elements of XML whose names tell: `<password>value</password>`.
+fn elements(text: &str, spans: &mut Spans) {
+    for (end, _) in text.match_indices("</") {
+        let (before, after) = (text.get(..end).unwrap_or_default(), text.get(end + 2..).unwrap_or_default());
+        let name = after.split('>').next().unwrap_or_default().trim_end();
+        let begin = before.rfind('>').map_or(end, |at| at + 1);
+        let value = text.get(begin..end).unwrap_or_default();
+        if telling(name) != Telling::No && !is_no_secret(value) && !value.starts_with(MARK) {
+            spans.push(begin..end);
         }
     }
 }
@@ -202,6 +221,10 @@ const TOKENS: &[(&str, usize)] = &[
     ("dckr_pat_", 16),
     ("tskey-", 16),
     ("whsec_", 20),
+    ("hvs.", 20),
+    ("hvb.", 20),
+    ("SG.", 40),
+    ("api.telegram.org/bot", 30),
     ("AGE-SECRET-KEY-1", 16),
     ("hooks.slack.com/services/", 8),
     ("discord.com/api/webhooks/", 8),
@@ -212,7 +235,9 @@ const TOKENS: &[(&str, usize)] = &[
 const SHORTEST_TOKEN: usize = 15;
 
 fn tokens(text: &str, spans: &mut Spans) {
-    let is_of_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./".contains(byte);
+    bearers(text, spans);
+    // The colon is in tokens of Telegram.
+    let is_of_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:".contains(byte);
     for (prefix, least) in TOKENS {
         for (at, _) in text.match_indices(prefix) {
             let begins = at == 0 || !text.as_bytes().get(at - 1).is_some_and(u8::is_ascii_alphanumeric);
@@ -231,6 +256,25 @@ fn tokens(text: &str, spans: &mut Spans) {
         let dots = tail.iter().take(length).filter(|byte| **byte == b'.').count();
         if begins && dots >= 2 && length >= 30 {
             spans.push(at..at + length);
+        }
+    }
+}
+
+/// Values of the header `Authorization` without its name: `Bearer …`, `Basic …`.
+fn bearers(text: &str, spans: &mut Spans) {
+    const SHORTEST: usize = 12;
+    let is_of_token = |letter: &char| letter.is_ascii_alphanumeric() || "-._~+/=".contains(*letter);
+    for scheme in ["Bearer ", "bearer ", "Basic "] {
+        for (at, _) in text.match_indices(scheme) {
+            let begin = at + scheme.len();
+            let length = text.get(begin..).unwrap_or_default().chars().take_while(is_of_token).count();
+            let token = text.get(begin..begin + length).unwrap_or_default();
+            // A sentence goes on with words.
+            let is_token =
+                token.contains(|letter: char| letter.is_ascii_digit() || letter.is_ascii_uppercase());
+            if length >= SHORTEST && is_token {
+                spans.push(begin..begin + length);
+            }
         }
     }
 }

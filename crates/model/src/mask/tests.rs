@@ -48,6 +48,10 @@ const TEXTS: &[&str] = &[
     "CREATE USER a IDENTIFIED BY '§'",
     "app -p§",
     "mkdir -p /data && mysql -p§",
+    "https://x.blob.core.windows.net/c?sv=2024&sig=§&se=1",
+    "<server><user>a</user><password>§</password></server>",
+    "ENCRYPTIONKEY=§",
+    "masterkey: '§'",
 ];
 
 /// Argument lists in which `§` is a secret.
@@ -177,6 +181,10 @@ fn tokens_and_keys_are_known_by_their_form() {
         "ghp_0123456789abcdefghijABCDEFGHIJ012345",
         "glpat-abcdefghij0123456789",
         "AKIAIOSFODNN7EXAMPLE",
+        "hvs.CAESIJabcdefghij0123456789",
+        "SG.abcdefghij0123456789AB.abcdefghij0123456789abcdefghij01234567",
+        "https://api.telegram.org/bot123456789:AAabcdefghij0123456789abcdefghijk/sendMessage",
+        "Bearer abcdefghij0123456789",
         "xoxb-1234567890-abcdefgh",
         "https://hooks.slack.com/services/T000/B000/XXXXXXXX",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",

@@ -37,6 +37,7 @@ mod teardown;
 mod unknown_ends;
 pub(crate) mod waves;
 mod workloads;
+mod writers;
 
 /// Plans the next round: the steps that are safe now, given the target, the observed state, the record and the time.
 /// The same inputs give the same plan.
@@ -47,7 +48,7 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
         return swarm::plan(&facts);
     }
     let mut draft = Draft::new(&facts);
-    if swarm::hold_for_services(&mut draft) {
+    if swarm::hold_for_swarm(&mut draft) {
         return draft.finish();
     }
     if adopt::hold_unadopted(&mut draft) {

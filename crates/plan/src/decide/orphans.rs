@@ -4,7 +4,7 @@ use driftless_model::Instance;
 
 use crate::{
     cause::Cause,
-    decide::{prune, stateful_order, teardown},
+    decide::{prune, stateful_order, teardown, writers},
     draft::{Draft, heal::Difference},
     facts::{Facts, cron, hooks::was_hook, namespaces, ownership::is_prune_protected},
     wait::Wait,
@@ -35,8 +35,9 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
             draft.wait(Wait::prune_protected("container", &orphan.name));
             continue;
         }
-        // A desired container uses its namespaces. It is removed when that container has another one.
-        if namespaces::is_needed(draft.facts, orphan) {
+        // A desired container uses its namespaces. It is removed when that container has another one, unless the one with these
+        // namespaces waits for it.
+        if namespaces::is_needed(draft.facts, orphan) && !writers::is_in_the_way(draft, orphan) {
             continue;
         }
         if let Some(wait) = stateful_order::stays(draft, orphan) {

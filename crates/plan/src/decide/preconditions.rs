@@ -10,7 +10,7 @@ use driftless_model::{
 };
 
 use crate::{
-    decide::{images, namespaces, platform, stateful_order},
+    decide::{images, namespaces, platform, stateful_order, writers},
     draft::Draft,
     facts::{
         ownership::{is_usable_network, is_usable_volume},
@@ -99,6 +99,10 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
             draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by, owner.as_ref()));
             Preconditions::Unmet
         }
+        Contest::Written { by, place } => {
+            draft.wait(Wait::data_in_use(name, &place, &by));
+            Preconditions::Unmet
+        }
     }
 }
 
@@ -176,32 +180,27 @@ enum Contest {
         by: String,
         what: String,
     },
+    /// A container that Git does not have any more, and that stays for now, writes to the same data.
+    Written {
+        by: String,
+        place: String,
+    },
 }
 
-/// A container of another agent for the same workload that may write to a volume of it: its name and the volume.
+/// A container of another agent for the same workload that may write to the same data: its name and the place.
 fn writer_of_another_agent(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(String, String)> {
-    let written = |container: &Container| {
-        let volumes =
-            container.mounts.iter().filter(|mount| !mount.read_only).filter_map(|mount| {
-                match &mount.source {
-                    MountSource::Volume { name, no_copy: _ } => Some(name.clone()),
-                    _ => None,
-                }
-            });
-        volumes.collect::<BTreeSet<String>>()
-    };
-    let own: BTreeSet<String> = subject.workload.containers().flat_map(written).collect();
+    let own: BTreeSet<String> = subject.workload.containers().flat_map(writers::places).collect();
     let facts = &draft.facts;
     let is_foreign = |instance: &&Instance| {
         instance.instance.workload == *subject.name && instance.agent != *facts.target.agent
     };
     facts.observed.instances.values().filter(is_foreign).find_map(|instance| {
-        let volume = written(&instance.config).intersection(&own).next().cloned()?;
-        Some((instance.name.clone(), volume))
+        let place = writers::places(&instance.config).into_iter().find(|place| own.contains(place))?;
+        Some((instance.name.clone(), place))
     })
 }
 
-/// Looks for others who hold the fixed name or host ports of a workload. Its own instances are not others: they make way
+/// Looks for others who hold the fixed name, the data or the host ports of a workload. Its own instances are not others: they make way
 /// for each other by the limits of its rollout.
 fn contest(draft: &Draft<'_>, subject: Subject<'_>) -> Contest {
     let Subject { name, workload } = subject;
@@ -210,10 +209,16 @@ fn contest(draft: &Draft<'_>, subject: Subject<'_>) -> Contest {
     {
         return Contest::Taken { by: fixed.clone(), what: format!("the name `{fixed}`") };
     }
-    if let Some((by, volume)) = writer_of_another_agent(draft, subject) {
-        return Contest::Taken { by, what: format!("the volume `{volume}`") };
+    if let Some((by, what)) = writer_of_another_agent(draft, subject) {
+        return Contest::Taken { by, what };
     }
     let mut steps = Vec::new();
+    for (writer, place) in writers::in_the_way(draft, subject) {
+        match draft.removed.get(&writer.id) {
+            Some(step) => steps.push(*step),
+            None => return Contest::Written { by: writer.name.clone(), place },
+        }
+    }
     for port in &workload.container.ports {
         let Some(host) = port.host.filter(|it| it.first == it.last) else { continue };
         let what = || format!("host port {}/{}", host.first, port.protocol.as_str());

@@ -357,12 +357,18 @@ pub(super) fn remark(
     if is_waiting {
         draft.wait(Wait::readiness(name, good, workload.replicas, &reason.unwrap_or_default()));
     }
-    if let Some(progress) =
-        draft.facts.record.progress.get(name).filter(|it| it.spec == draft.facts.spec(subject))
-    {
-        let deadline = progress.at.after(progress_deadline(draft.facts.target.policy, workload));
+    // Nothing gets on where nobody repairs it.
+    let is_left = draft.plan.leaves_down(name);
+    let progress = draft.facts.record.progress.get(name).filter(|_| !is_left);
+    if let Some(progress) = progress.filter(|it| it.spec == draft.facts.spec(subject)) {
+        let start = draft.facts.record.deadline_start(progress.at);
+        let deadline = start.after(progress_deadline(draft.facts.target.policy, workload));
+        // The time that a person takes to decide is not that of the rollout.
+        if draft.plan.awaits_decision(name) {
+            return;
+        }
         if now >= deadline {
-            draft.wait(Wait::progress_deadline_exceeded(name, progress.at));
+            draft.wait(Wait::progress_deadline_exceeded(name, start));
         } else {
             draft.look_again(deadline);
         }

@@ -71,6 +71,11 @@ pub fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, now: T
             };
             outcomes.push(outcome);
         }
+        // The same steps fail for ever.
+        let is_vain = outcomes.iter().all(|outcome| matches!(outcome, StepOutcome::Failed { .. }));
+        if is_vain && rounds.last().is_some_and(|last| !last.steps.is_empty() && last.steps == plan.steps) {
+            break;
+        }
         note_executed(&mut record, target, &plan, &outcomes, now);
         now = now.after(ROUND);
         world.thrive(now, |it| match it.part.as_ref().map(|it| it.role) {

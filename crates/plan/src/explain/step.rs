@@ -6,7 +6,7 @@ use driftless_model::{Observed, Record};
 
 use crate::{
     action::Action, cause::Cause, explain::live::compare_live, fields::diff::FieldDifference, steps::Step,
-    target::Target,
+    swarm::changed_fields, target::Target,
 };
 
 /// The largest number of fields that a step names.
@@ -35,6 +35,10 @@ pub fn describe_steps(
                 let of_workload = instances.filter(|it| it.instance.workload == creation.instance.workload);
                 let mut names = std::iter::once(&creation.name).chain(of_workload.map(|it| &it.name));
                 names.find_map(|name| summary(differences.get(name)?))
+            }
+            // The services as they are in this round, in which its configs and secrets may have been adopted.
+            (Cause::SpecChanged, Action::Swarm(action)) => {
+                changed_fields(target, observed, record, action).and_then(|fields| summary(&fields))
             }
             (Cause::SpecChanged, action) => differences.get(action.object()).and_then(|it| summary(it)),
             _ => None,

@@ -107,7 +107,7 @@ pub(crate) fn why(
         _ => {}
     }
     let deadline = progress_deadline(policy, workload);
-    (now >= instance.created.after(deadline))
+    (now >= record.deadline_start(instance.created).after(deadline))
         .then(|| format!("not available {} s after its creation", deadline.as_secs()))
 }
 

@@ -5,8 +5,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Completion, Condition, ContainerId, Crash, Dependency, Format, Instance, InstanceId, Observed, Progress,
-    Readiness, Record, SpecHash, Stack, State, Subject, Timestamp, UnknownEnd, Update, Workload,
+    Completion, Condition, Container, ContainerId, Crash, Dependency, Format, Instance, InstanceId, Observed,
+    Progress, Readiness, Record, SpecHash, Stack, State, Subject, Timestamp, UnknownEnd, Update, Workload,
     WorkloadName,
 };
 
@@ -90,9 +90,44 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.heals.retain(|_, heal| now.since(heal.ended) < FIGHT || heal.ineffective + 1 >= TRIES);
     note_objects(record, target.stack, now);
     let instances = observed.by_workload();
+    let awaiting_images = awaiting_images(record, target, observed);
     for subject in target.stack.subjects() {
         let members = instances.get(subject.name).map_or(&[][..], Vec::as_slice);
-        measure(record, target, observed, subject, members, now);
+        measure(record, target, members, subject, awaiting_images.contains(subject.name), now);
+    }
+}
+
+/// The workloads with an image that is not here or could not be pulled, built or verified, and those that depend on them. The
+/// nodes of a Swarm have images of their own.
+fn awaiting_images<'a>(
+    record: &Record,
+    target: &Target<'a>,
+    observed: &Observed,
+) -> BTreeSet<&'a WorkloadName> {
+    if observed.swarm.is_some() {
+        return BTreeSet::new();
+    }
+    // A rollback goes back to digests.
+    let names = |image: &'a String| [Some(image), target.images.get(image)].into_iter().flatten();
+    let is_lacking = |image: &'a String| {
+        names(image).any(|name| record.pulls.contains_key(name))
+            || !names(image).any(|name| observed.images.contains_key(name))
+    };
+    let workloads = &target.stack.workloads;
+    let lacks_image = |workload: &'a Workload| {
+        let images = workload.containers().map(|container| &container.image);
+        images.chain(workload.containers().flat_map(Container::mounted_images)).any(is_lacking)
+    };
+    let lacking = workloads.iter().filter(|(_, workload)| lacks_image(workload));
+    let mut awaiting: BTreeSet<&WorkloadName> = lacking.map(|(name, _)| name).collect();
+    loop {
+        let depends = |workload: &Workload| workload.after.iter().any(|it| awaiting.contains(&it.workload));
+        let more = workloads.iter().filter(|(name, workload)| !awaiting.contains(name) && depends(workload));
+        let more: Vec<&WorkloadName> = more.map(|(name, _)| name).collect();
+        if more.is_empty() {
+            return awaiting;
+        }
+        awaiting.extend(more);
     }
 }
 
@@ -161,6 +196,7 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     record.sync = None;
     record.prune = None;
     record.heal_once = None;
+    record.resumed = None;
     record.canaries.clear();
     record.rollouts.retain(|_, sizes| sizes.paused);
     record.pulls.clear();
@@ -225,8 +261,7 @@ fn count_crash(record: &mut Record, observed: &Observed, instance: &Instance, no
         State::Running { since, .. } => Some(since),
         _ => None,
     };
-    let is_new =
-        before.is_none_or(|it| dead_run.is_some() || (finished > it.finished && !is_held(it, finished)));
+    let is_new = before.is_none_or(|it| dead_run.is_some() || is_another_end(it, finished, now));
     if !is_ours_to_count || !is_new || record.is_stopped_by_agent(&instance.id) {
         return;
     }
@@ -271,20 +306,36 @@ fn forget_the_future(record: &mut Record, now: Timestamp) {
     for progress in record.progress.values_mut() {
         progress.at = progress.at.min(now);
     }
+    record.resumed = record.resumed.map(|at| at.min(now));
+    for job in record.jobs.values_mut() {
+        job.started = job.started.map(|at| at.min(now));
+    }
+    for known in record.followed_images.values_mut() {
+        if known.checked.is_some_and(|checked| checked > now) {
+            (known.checked, known.next) = (Some(now), now);
+        }
+        if let Some(available) = &mut known.available {
+            available.since = available.since.min(now);
+        }
+    }
 }
 
-/// While a container is held back, the engine's own restarts do not count as further tries of ours.
-fn is_held(crash: &Crash, finished: Timestamp) -> bool {
-    finished < crash.finished.after(crash_delay(crash.count))
+/// Whether an end is another one than that of a crash. While a container is held back, the engine's own restarts do not count
+/// as further tries of ours.
+fn is_another_end(crash: &Crash, finished: Timestamp, now: Timestamp) -> bool {
+    // The clock was set back after the crash, and before this end.
+    let is_of_new_clock = crash.finished > now && finished <= now;
+    let is_held = finished < crash.finished.after(crash_delay(crash.count));
+    is_of_new_clock || (finished > crash.finished && !is_held)
 }
 
-/// Measures the progress of a workload. `instances` are all of it.
+/// Measures the progress of a workload. `instances` are all of it. While it waits for an image, the clock stands.
 fn measure(
     record: &mut Record,
     target: &Target<'_>,
-    observed: &Observed,
-    subject: Subject<'_>,
     instances: &[&Instance],
+    subject: Subject<'_>,
+    awaits_image: bool,
     now: Timestamp,
 ) {
     let Subject { name, workload } = subject;
@@ -302,10 +353,9 @@ fn measure(
     let wanted = step.map_or(workload.replicas, |step| step.instances);
     let was_complete = before.is_some_and(|it| (it.old == 0 || step.is_some()) && it.available >= wanted);
     let is_complete = (old == 0 || step.is_some()) && available >= wanted;
-    // A build has a deadline of its own.
-    let is_unbuilt = workload.build.is_some() && !observed.images.contains_key(&workload.container.image);
+    let awaits_image = awaits_image && updated < wanted;
     let is_paused = workload.paused || record.paused.contains(name);
-    let is_standing = !is_further && !is_paused && !is_unbuilt && (!was_complete || is_complete);
+    let is_standing = !is_further && !is_paused && !awaits_image && (!was_complete || is_complete);
     let at = before.filter(|_| is_standing).map_or(now, |it| it.at);
     record.progress.insert(name.clone(), Progress { spec, updated, old, available, at });
 }

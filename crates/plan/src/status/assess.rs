@@ -13,7 +13,7 @@ use crate::{
         conditions, counts::Counts, failure::Round, inputs::Inputs, instances::workload_status,
         traffic::Proxies,
     },
-    steps::Plan,
+    steps::{Plan, is_outage},
     wait::{Wait, WaitReason, WaitSeverity},
 };
 
@@ -28,6 +28,7 @@ pub struct Assessment {
     /// `DriftFight` and `HealIneffective`.
     pub conditions: Vec<StatusCondition>,
     pub waits: Vec<WaitStatus>,
+    /// A container that does not run or is not there comes first.
     pub drift: Vec<Drift>,
 }
 
@@ -59,6 +60,7 @@ pub fn assess(
     let is_synced = is_complete
         && plan.steps.is_empty()
         && plan.drifts.is_empty()
+        && !plan.waits.iter().any(|it| it.is(WaitReason::Blocked))
         && has_all_and_no_more(stack, observed);
     let sync = if is_synced { SyncStatus::Synced } else { SyncStatus::OutOfSync };
     let worst = workloads.values().map(|it| it.health).max().unwrap_or(HealthStatus::Healthy);
@@ -69,14 +71,16 @@ pub fn assess(
             plan.waits.iter().any(|it| it.severity() == WaitSeverity::Failure),
         ))
         .max(at_least(HealthStatus::Suspended, plan.is_suspended()));
+    let mut drift = plan.drifts.clone();
+    drift.sort_by_key(|drift| !is_outage(drift));
     Assessment {
         sync,
         health,
-        message: message(sync, health, &workloads, plan),
+        message: message(sync, health, &workloads, plan, &drift),
         workloads,
         conditions: conditions::of_application(record, plan, now, before),
         waits: plan.waits.iter().map(Wait::status).collect(),
-        drift: plan.drifts.clone(),
+        drift,
     }
 }
 
@@ -106,13 +110,16 @@ fn message(
     health: HealthStatus,
     workloads: &BTreeMap<WorkloadName, WorkloadStatus>,
     plan: &Plan,
+    drift: &[Drift],
 ) -> String {
     let worst = workloads.iter().rev().max_by_key(|(_, it)| it.health);
     let worst = worst.filter(|(_, it)| it.health == health && health > HealthStatus::Suspended);
     // Drift says more than its consequences, unless something fails.
-    if let Some(drift) = plan.drifts.first().filter(|_| health < HealthStatus::Degraded) {
-        let Drift { object, field, want, found, .. } = drift;
-        let others = match plan.drifts.len() {
+    let is_consequence =
+        worst.is_some_and(|(_, it)| matches!(it.reason.as_str(), "Missing" | "MinimumReplicasUnavailable"));
+    let says_most = |drift: &&Drift| health < HealthStatus::Degraded || (is_consequence && is_outage(drift));
+    if let Some(Drift { object, field, want, found, .. }) = drift.first().filter(says_most) {
+        let others = match drift.len() {
             0 | 1 => String::new(),
             all => format!(", and {} more", all - 1),
         };

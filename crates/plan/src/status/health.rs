@@ -49,10 +49,9 @@ pub(crate) fn health(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'
     if let Some(wait) = held.filter(|_| counts.available >= wanted) {
         return with(HealthStatus::Healthy, wait);
     }
-    // Nothing is on its way where nothing runs and nobody starts anything.
-    let is_left_gone =
-        counts.all.is_empty() && inputs.plan.waits.iter().any(|it| it.is(WaitReason::SelfHealOff));
-    if let Some(wait) = waits.iter().find(|it| !is_left_gone || !it.is(WaitReason::Readiness)) {
+    // Nothing is on its way where nobody repairs anything.
+    let is_left = inputs.plan.leaves_down(name) && !inputs.plan.is_suspended();
+    if let Some(wait) = waits.iter().find(|it| !is_left || !it.is(WaitReason::Readiness)) {
         return with(HealthStatus::Progressing, wait);
     }
     let counted = format!("{} of {wanted} available", counts.good());
@@ -131,10 +130,11 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
         counts.is_rolled_out(workload) && counts.good() >= workload.replicas
     };
     let progress = record.progress.get(name).filter(|it| it.spec == counts.spec)?;
-    if is_whole || counts.paused || now.since(progress.at) <= workload.progress_deadline {
+    let start = record.deadline_start(progress.at);
+    if is_whole || plan.leaves_down(name) || counts.paused || now.since(start) <= workload.progress_deadline {
         return None;
     }
-    let since = text::time_of_day(progress.at);
+    let since = text::time_of_day(start);
     degraded("ProgressDeadlineExceeded", format!("no progress since {since}{cause}"))
 }
 

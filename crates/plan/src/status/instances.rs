@@ -21,6 +21,7 @@ use crate::{
         remark::remark,
         work::WorkloadHealth,
     },
+    text::NO_CODE,
     wait::WaitReason,
 };
 
@@ -103,6 +104,7 @@ fn instance_status(
         State::Restarting { finished, .. } => ("Restarting".to_owned(), Some(*finished)),
         State::Exited { finished, .. } if is_completed => ("Completed".to_owned(), Some(*finished)),
         State::Exited { finished, .. } if is_crashing => ("CrashLoopBackOff".to_owned(), Some(*finished)),
+        State::Exited { code: NO_CODE, finished, .. } => ("Failed".to_owned(), Some(*finished)),
         State::Exited { code, finished, .. } => (format!("Exited ({code})"), Some(*finished)),
         State::Removing => ("Removing".to_owned(), None),
         State::Dead => ("Dead".to_owned(), None),

@@ -19,6 +19,7 @@ use crate::{
     names::container_name,
     status::counts::Counts,
     steps::Plan,
+    text::NO_CODE,
 };
 
 /// The specification of a workload. The caller adds the template, masked.
@@ -145,9 +146,8 @@ fn pending_reason(subject: Subject<'_>, plan: &Plan) -> Option<(&'static str, St
 /// The end of the last run of a container that does not run.
 pub(crate) fn exit(instance: &Instance) -> Option<ExitStatus> {
     match &instance.state {
-        State::Exited { code, finished, out_of_memory, error: _ } => {
-            Some(ExitStatus { code: *code, finished: *finished, out_of_memory: *out_of_memory })
-        }
+        State::Exited { code, finished, out_of_memory, error: _ } => (*code != NO_CODE)
+            .then_some(ExitStatus { code: *code, finished: *finished, out_of_memory: *out_of_memory }),
         State::Restarting { code, finished } => {
             Some(ExitStatus { code: *code, finished: *finished, out_of_memory: false })
         }

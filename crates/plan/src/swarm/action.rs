@@ -82,6 +82,11 @@ pub struct PresentFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwarmResult {
     Resolved(ResolvedImage),
+    /// A config or secret of `docker stack deploy` was adopted, which has this name.
+    Adopted {
+        name: String,
+        secret: bool,
+    },
     /// A service was written, and this is its specification now.
     Written {
         id: String,

@@ -2,7 +2,7 @@
 
 use driftless_model::{Condition, Dependency, ObservedSwarm, Subject, SwarmTask, swarm_service_name};
 
-use super::tasks::{desired, is_running};
+use super::tasks::{desired, is_running, wants_none};
 use crate::{
     draft::Draft,
     facts::jobs::{JobPart, record_of},
@@ -31,15 +31,18 @@ pub(super) fn is_ready_for(draft: &mut Draft<'_>, swarm: &ObservedSwarm, subject
             continue;
         };
         let tasks: Vec<&SwarmTask> = swarm.tasks_of(&service.id).collect();
-        let running = tasks.iter().filter(|task| is_running(task)).count();
+        let running = tasks.iter().filter(|task| is_running(task)).count() as u64;
+        let workload = stack.workloads.get(on);
+        let wants_none = wants_none(service, workload, draft.facts.now);
         let (is_met, why) = match dependency.condition {
-            Condition::Started => (running > 0, "no task of it runs"),
+            Condition::Started => (running > 0 || wants_none, "no task of it runs"),
             Condition::CompletedSuccessfully => (
                 tasks.iter().any(|task| task.is_current && task.state == "complete"),
                 "no task of it has completed",
             ),
             Condition::Healthy => {
-                (running as u64 >= desired(service, stack.workloads.get(on)), "not all of its tasks run")
+                let has_all = running > 0 && running >= desired(service, workload);
+                (has_all || wants_none, "not all of its tasks run")
             }
         };
         if !is_met {

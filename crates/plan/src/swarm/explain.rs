@@ -9,6 +9,7 @@ use driftless_model::{
 use serde_json::Value;
 
 use super::{
+    action::SwarmAction,
     compare::{hidden_alike, meaning, network_names, variable, with_masked_commands},
     files::name_as_present,
     images::known_image,
@@ -46,6 +47,19 @@ pub(crate) fn compare_swarm(
     let owner = AgentId(OWNER.to_owned());
     named::networks(target, observed, &Owner { agent: &owner, driver: "overlay" }, &mut all);
     sorted(all)
+}
+
+/// The fields that an update changes in a service. `None`: the step updates none.
+pub(crate) fn changed_fields(
+    target: &Target<'_>,
+    observed: &Observed,
+    record: &Record,
+    action: &SwarmAction,
+) -> Option<Vec<FieldDifference>> {
+    let SwarmAction::UpdateService { name, spec, .. } = action else { return None };
+    let swarm = observed.swarm.as_deref()?;
+    let found = swarm.services.get(name)?;
+    Some(Comparison { target, observed, record, swarm }.fields(spec, &found.spec))
 }
 
 struct Comparison<'a> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     action::{PresentFile, SwarmAction},
-    ownership::objection,
+    ownership::{objection, staying},
 };
 use crate::{
     action::Action,
@@ -180,12 +180,12 @@ pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
         draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.clone());
     }
     for (all, secret) in [(&swarm.configs, false), (&swarm.secrets, true)] {
-        // The run of a CronJob keeps the files with which it was begun.
-        let used: BTreeSet<&str> =
-            swarm.services.values().flat_map(|service| service.files(secret)).collect();
+        // The run of a CronJob keeps the files with which it was begun, and so does a service that is protected from removal.
+        let used: BTreeSet<&str> = staying(draft, swarm).flat_map(|service| service.files(secret)).collect();
         let is_needed = |name: &String, object: &SwarmObject| {
-            let may_be = used.contains(object.name.as_str()) || kept.contains(name);
-            wanted.contains(&(name.as_str(), secret)) || (may_be && !is_leaving)
+            used.contains(object.name.as_str())
+                || kept.contains(name)
+                || wanted.contains(&(name.as_str(), secret))
         };
         // An adopted one may have several names.
         let needed: BTreeSet<&str> = all

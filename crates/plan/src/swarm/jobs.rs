@@ -54,7 +54,7 @@ pub(super) fn tend<'a>(draft: &mut Draft<'_>, swarm: &'a ObservedSwarm, subject:
     };
     if found.label(label::AGENT).is_none() {
         let sentence = format!(
-            "has a service `{name}` that the agent did not create, and to adopt a Job would run it again: remove it with `docker service rm {name}`; the Job then runs once"
+            "has a service `{name}` without the label `driftless.agent`, and to adopt a Job would run it again: remove it with `docker service rm {name}`; the Job then runs once"
         );
         draft.wait(Wait::swarm(WaitObject::Workload(subject.name.clone()), WaitReason::Blocked, sentence));
         return Need::Nothing;

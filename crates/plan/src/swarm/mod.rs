@@ -6,11 +6,13 @@
 mod action;
 mod compare;
 mod dependencies;
+mod engine_change;
 mod explain;
 mod files;
 pub(crate) mod images;
 mod job_tasks;
 mod jobs;
+mod networks;
 mod ownership;
 mod progress;
 mod runs;
@@ -19,7 +21,8 @@ mod spec;
 mod tasks;
 
 pub use action::{PresentFile, SwarmAction, SwarmResult};
-pub(crate) use explain::compare_swarm;
+pub(crate) use engine_change::hold_for_swarm;
+pub(crate) use explain::{changed_fields, compare_swarm};
 pub use images::service_digests;
 pub(crate) use job_tasks::count as count_swarm_job;
 pub use ownership::adoptable_services;
@@ -28,19 +31,11 @@ pub(crate) use spec::hash_of as swarm_hash_of;
 pub(crate) use tasks::note_executed as note_swarm_executed;
 pub use tasks::{with_global_tasks, with_tasks};
 
-use std::collections::BTreeMap;
-
-use driftless_model::{
-    EngineKind, FilesystemDrift, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, SpecHash,
-    addresses_at_least, addresses_at_most,
-};
-use serde_json::Value;
+use driftless_model::{EngineKind, FilesystemDrift, ObservedSwarm, Policy};
 
 use crate::{
-    action::Action,
-    cause::Cause,
     decide::{cron, scaled, waves},
-    draft::{Draft, heal::Difference},
+    draft::Draft,
     facts::Facts,
     steps::Plan,
     wait::{Wait, WaitObject, WaitReason, WaitSeverity},
@@ -63,7 +58,7 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
         draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Blocked, reason));
         return draft.finish();
     }
-    let networks = provide_networks(&mut draft);
+    let networks = networks::provide(&mut draft, swarm);
     let files = files::provide(&mut draft, swarm);
     services::provide(&mut draft, swarm, &networks, &files);
     // An application that is removed is forgotten once its services are gone.
@@ -72,7 +67,7 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
     let is_done = draft.plan.is_settled() && swarm.is_leader();
     if is_done || (is_leaving && draft.plan.waits.is_empty()) {
         files::remove_unused(&mut draft, swarm);
-        remove_networks(&mut draft);
+        networks::remove_unused(&mut draft, swarm);
     }
     waves::remark(&mut draft);
     scaled::remark(&mut draft);
@@ -109,21 +104,6 @@ fn leave_to_others(facts: &Facts<'_>, swarm: &ObservedSwarm, steps: usize) -> Op
     ))
 }
 
-/// Holds an application of this host whose services still run in a Swarm. Both at once would do the work twice.
-pub(crate) fn hold_for_services(draft: &mut Draft<'_>) -> bool {
-    let services = &draft.facts.observed.left_services;
-    if services.is_empty() {
-        return false;
-    }
-    let sentence = format!(
-        "has services of `engine: swarm`: remove them with `docker service rm {}`, or set `engine: swarm` again",
-        services.join(" ")
-    );
-    draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Blocked, sentence));
-    draft.look_again(draft.facts.now.after(progress::LOOK_AGAIN));
-    true
-}
-
 /// A setting that a Swarm does not have yet, with advice.
 fn unsupported_setting(policy: &Policy) -> Option<&'static str> {
     if !policy.ignore_differences.is_empty() {
@@ -148,99 +128,5 @@ fn obstacle(facts: &Facts<'_>) -> Option<String> {
             "has a rule for signatures ({images}), and images of a Swarm are not verified: remove the rule, or use `engine: docker`"
         ));
     }
-    // Tasks have no image on this host.
-    let containers = facts.observed.instances.values().filter(|container| !container.image_id.is_empty());
-    let names: Vec<&str> = containers.map(|container| container.name.as_str()).collect();
-    if !names.is_empty() {
-        return Some(format!(
-            "has containers of `engine: docker` on this host ({}): remove them with `docker rm -f`, or set `engine: docker` again",
-            names.join(", ")
-        ));
-    }
-    None
-}
-
-/// Creates missing networks. Returns the steps, by name.
-fn provide_networks(draft: &mut Draft<'_>) -> BTreeMap<String, usize> {
-    let facts = draft.facts;
-    let stack = facts.target.stack;
-    let nodes = facts.observed.swarm.as_ref().map_or(1, |swarm| swarm.nodes.len());
-    let (at_least, at_most) =
-        (addresses_at_least(stack), addresses_at_most(stack, u64::try_from(nodes).unwrap_or(u64::MAX)));
-    let mut steps = BTreeMap::new();
-    for (name, network) in &stack.networks {
-        let object = || WaitObject::Other { kind: "network", name: name.clone() };
-        let create = || {
-            let addresses = at_most.get(name.as_str()).copied();
-            Action::CreateNetwork { name: name.clone(), network: network.clone(), addresses }
-        };
-        match facts.observed.networks.get(name) {
-            None if network.external => draft.wait(Wait::external_missing("network", name)),
-            None => {
-                let cause = if facts.is_settled() {
-                    match draft.heal(Difference::missing_network(name)) {
-                        Some(cause) => cause,
-                        None => continue,
-                    }
-                } else {
-                    Cause::Missing
-                };
-                steps.insert(name.clone(), draft.push(create(), cause, Vec::new()));
-            }
-            Some(_) if network.external => {}
-            Some(found) if found.app.as_ref().is_some_and(|app| *app != stack.app) => {
-                if let Some(app) = &found.app {
-                    draft.wait(Wait::of_another_application("network", name, app));
-                }
-            }
-            // An agent has ended before it saw that the Swarm gives this network no addresses.
-            Some(found) if found.is_unallocated && !is_used(facts.observed, found) => {
-                let action = Action::RemoveNetwork { name: name.clone(), id: found.id.clone() };
-                let removed = draft.push(action, Cause::Missing, Vec::new());
-                steps.insert(name.clone(), draft.push(create(), Cause::Missing, vec![removed]));
-            }
-            Some(found) if found.is_unallocated => {
-                let sentence = "has no addresses, so its services wait for ever: its `ipam` overlaps with the range of another network; give it another `name` and another range in Git";
-                draft.wait(Wait::swarm(object(), WaitReason::Blocked, sentence));
-            }
-            Some(found) if found.spec.as_ref().is_some_and(|spec| *spec != SpecHash::of(network)) => {
-                let sentence = "has changed in Git, and a network of a Swarm cannot be replaced while services use it: give it another name";
-                draft.wait(Wait::swarm(object(), WaitReason::Blocked, sentence));
-            }
-            Some(found) => {
-                let needed = at_least.get(name.as_str()).copied().unwrap_or_default();
-                if let Some(room) = found.addresses.filter(|room| *room < needed) {
-                    let sentence = format!(
-                        "has {room} addresses, and the services need {needed}: give it another `name` in Git, then a larger one takes its place"
-                    );
-                    draft.wait(Wait::swarm(object(), WaitReason::Blocked, sentence));
-                }
-            }
-        }
-    }
-    steps
-}
-
-/// Whether a service uses a network.
-fn is_used(observed: &Observed, network: &ObservedNetwork) -> bool {
-    let uses = |service: &ObservedService| {
-        let all = service.spec.pointer("/TaskTemplate/Networks").and_then(Value::as_array);
-        let mut targets = all.into_iter().flatten().map(|it| it.get("Target").and_then(Value::as_str));
-        targets.any(|target| target == Some(network.id.as_str()))
-    };
-    observed.swarm.as_ref().is_some_and(|swarm| swarm.services.values().any(uses))
-}
-
-/// Removes networks of the application that Git does not have any more.
-fn remove_networks(draft: &mut Draft<'_>) {
-    let facts = draft.facts;
-    let stack = facts.target.stack;
-    let before: Vec<usize> = (0..draft.plan.steps.len()).collect();
-    for (name, found) in &facts.observed.networks {
-        let is_own = found.app.as_ref() == Some(&stack.app);
-        if is_own && !stack.networks.contains_key(name) && found.foreign.is_empty() {
-            let action = Action::RemoveNetwork { name: name.clone(), id: found.id.clone() };
-            draft.push(action, Cause::NotInGit, before.clone());
-        }
-    }
+    engine_change::left_on_host(facts)
 }

@@ -1,15 +1,17 @@
 //! Services that the agent may change: its own, and those of a stack that it may adopt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Adopt, ObservedService, ObservedSwarm, Stack, WorkloadName, label, swarm_service_name,
+    Adopt, ObservedService, ObservedSwarm, STACK_NAMESPACE, Stack, WorkloadName, label, swarm_service_name,
 };
 
-use super::spec::OWNER;
+use super::{action::SwarmAction, spec::OWNER};
 use crate::{
+    action::Action,
     draft::Draft,
     facts::Facts,
+    steps::Step,
     wait::{Wait, WaitObject, WaitReason},
 };
 
@@ -33,9 +35,12 @@ pub(super) fn is_own(draft: &mut Draft<'_>, name: &WorkloadName, found: &Observe
 /// Why the agent may not change a service.
 pub(super) fn objection(facts: &Facts<'_>, name: &WorkloadName, found: &ObservedService) -> Option<Wait> {
     let target = facts.target;
-    let is_ours = found.label(label::AGENT) == Some(OWNER);
+    // One of the two labels is enough: the other was removed by hand, and is written again.
+    let is_labelled = found.label(label::AGENT) == Some(OWNER)
+        && found.label(STACK_NAMESPACE) == Some(target.stack.project.as_str());
     match found.label(label::APPLICATION) {
-        Some(app) if is_ours && app == target.stack.app.as_str() => return None,
+        Some(app) if app == target.stack.app.as_str() => return None,
+        None if is_labelled => return None,
         Some(app) => {
             let sentence = format!(
                 "needs a service that belongs to the application `{app}`: give the project another `name`"
@@ -61,4 +66,20 @@ pub(super) fn objection(facts: &Facts<'_>, name: &WorkloadName, found: &Observed
         }
     };
     Some(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::NotAdopted, sentence))
+}
+
+/// The services that this round does not remove.
+pub(super) fn staying<'a>(
+    draft: &Draft<'_>,
+    swarm: &'a ObservedSwarm,
+) -> impl Iterator<Item = &'a ObservedService> + use<'a> {
+    let removed = |step: &Step| match &step.action {
+        Action::Swarm(action) => match action.as_ref() {
+            SwarmAction::RemoveService { name, .. } => Some(name.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let removed: BTreeSet<String> = draft.plan.steps.iter().filter_map(removed).collect();
+    swarm.services.iter().filter(move |(name, _)| !removed.contains(*name)).map(|(_, service)| service)
 }

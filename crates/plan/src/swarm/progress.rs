@@ -20,9 +20,10 @@ pub(super) fn watch(draft: &mut Draft<'_>, Subject { name, workload }: Subject<'
         .policy
         .progress_deadline
         .map_or(workload.progress_deadline, |limit| limit.min(workload.progress_deadline));
-    let end = progress.at.after(limit);
+    let start = facts.record.deadline_start(progress.at);
+    let end = start.after(limit);
     if facts.now > end {
-        draft.wait(Wait::progress_deadline_exceeded(name, progress.at));
+        draft.wait(Wait::progress_deadline_exceeded(name, start));
     } else {
         draft.look_again(end.after(Duration::from_millis(1)));
     }

@@ -15,6 +15,7 @@ use super::{
     images::{known_image, pull_secrets, without_platforms},
     job_tasks::{failure, has_ended},
     jobs,
+    networks::NetworkSteps,
     ownership::is_own,
     progress,
     spec::{OWNER, WantedService, wanted},
@@ -36,7 +37,7 @@ const FEW: usize = 3;
 pub(super) fn provide(
     draft: &mut Draft<'_>,
     swarm: &ObservedSwarm,
-    networks: &BTreeMap<String, usize>,
+    networks: &NetworkSteps,
     files: &FileSteps,
 ) {
     let stack = draft.facts.target.stack;
@@ -52,14 +53,14 @@ pub(super) fn provide(
         if !has_external_files(draft, swarm, subject.name) {
             continue;
         }
+        let Some(mut after) = networks.of(draft, subject.name) else { continue };
         let own_files = stack.swarm.get(subject.name).map_or(&[][..], |service| &service.files);
         if files.adopts_one_of(own_files) {
             continue;
         }
         let mut wanted = wanted(draft.facts.target, subject, &image);
         name_as_present(&mut wanted.spec, swarm);
-        let used = subject.workload.container.networks().keys().filter_map(|name| networks.get(name));
-        let after = used.copied().chain(files.of(own_files)).collect();
+        after.extend(files.of(own_files));
         if is_job {
             jobs::create(draft, swarm, subject, former, wanted, after);
         } else {
@@ -134,7 +135,8 @@ fn provide_one(
     }
     // A Swarm changes the mode of no service. The next round creates it.
     let mode = facts.target.stack.swarm.get(name).map(|service| service.mode).unwrap_or_default();
-    if found.mode().is_some_and(|found| found != mode) && found.label(label::AGENT).is_some() {
+    let is_adopted = found.is_of_stack(&facts.target.stack.project);
+    if found.mode().is_some_and(|found| found != mode) && !is_adopted {
         if is_due(draft, subject) && is_ready_for(draft, swarm, subject) {
             jobs::end(draft, swarm, name, found, &Cause::SpecChanged);
         }

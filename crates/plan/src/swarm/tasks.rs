@@ -3,12 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use driftless_model::{
-    CompletedJobs, Container, ContainerId, EngineKind, Health, Instance, InstanceId, JobRecord, LiveSettings,
-    Observed, ObservedService, ObservedSwarm, Readiness, Record, ResolvedImage, SpecHash, Stack, StackHash,
-    State, Subject, SwarmMode, SwarmTask, Workload, WorkloadName, WrittenService, label, swarm_service_name,
+    CompletedJobs, Container, ContainerId, EngineKind, Health, Healthcheck, Instance, InstanceId, JobRecord,
+    LiveSettings, Observed, ObservedService, ObservedSwarm, Readiness, Record, ResolvedImage, SpecHash,
+    Stack, StackHash, State, Subject, SwarmMode, SwarmTask, Timestamp, Workload, WorkloadName,
+    WrittenService, label, swarm_service_name,
 };
 use serde_json::Value;
 
@@ -19,6 +21,7 @@ use super::{
 };
 use crate::{
     action::Action, facts::jobs::JobPart, record::outcome::StepOutcome, steps::Plan, target::Target,
+    text::NO_CODE,
 };
 
 /// The digest of a specification.
@@ -59,6 +62,15 @@ pub(super) fn desired(service: &ObservedService, workload: Option<&Workload>) ->
         Some(replicas) => workload.map_or(replicas, |workload| u64::from(workload.replicas)),
         None => service.desired_tasks.unwrap_or(1),
     }
+}
+
+/// The time in which a Swarm counts the nodes that fit a new service.
+const COUNTED: Duration = Duration::from_secs(10);
+
+/// Whether a service should have no tasks: it has 0 replicas, or no node fits.
+pub(super) fn wants_none(service: &ObservedService, workload: Option<&Workload>, now: Timestamp) -> bool {
+    let is_by_node = matches!(service.mode(), Some(SwarmMode::Global | SwarmMode::GlobalJob));
+    desired(service, workload) == 0 && (!is_by_node || now.since(service.created) >= COUNTED)
 }
 
 /// Adds the tasks of a Swarm to the instances, and notes updates that the Swarm has paused or rolled back.
@@ -173,13 +185,10 @@ fn instance_of(
             State::Running { since: task.since, health: Health::Healthy },
             Readiness::Ready { since: task.since },
         ),
-        "starting" => (
-            State::Running { since: task.since, health: Health::Starting },
-            Readiness::Starting { reason: "its health check has not succeeded yet".to_owned() },
-        ),
+        "starting" => starting(task, config.healthcheck.as_ref()),
         "failed" | "rejected" | "orphaned" => (
             State::Exited {
-                code: task.exit_code.unwrap_or(1),
+                code: task.exit_code.unwrap_or(NO_CODE),
                 finished: task.since,
                 out_of_memory: false,
                 error: task.error.clone(),
@@ -222,6 +231,17 @@ fn instance_of(
         last_output: String::new(),
         check_output: String::new(),
     }
+}
+
+/// A task whose container is being started. With a health check, it stays so until that succeeds.
+fn starting(task: &SwarmTask, check: Option<&Healthcheck>) -> (State, Readiness) {
+    let running = |health| State::Running { since: task.since, health };
+    let (state, reason) = match check.map(|check| check.test.first().map(String::as_str)) {
+        Some(Some("NONE")) => (State::Created, "it is starting"),
+        Some(_) => (running(Health::Starting), "its health check has not succeeded yet"),
+        None => (running(Health::Healthy), "it is starting, or waits for the health check of its image"),
+    };
+    (state, Readiness::Starting { reason: reason.to_owned() })
 }
 
 /// The stack with the number of tasks that the Swarm wants of each global service. `None`: it is as it was.

@@ -395,6 +395,7 @@ fn stack() -> Stack {
         swarm: BTreeMap::new(),
         given: None,
         port_places: BTreeMap::new(),
+        project_place: None,
     }
 }
 

@@ -13,6 +13,8 @@ mod canaries;
 mod convergence;
 // CronJobs, over days that take milliseconds.
 mod cron;
+// Deadlines and counts while the time or the work stands.
+mod deadlines;
 // Fields of containers that differ from Git.
 mod diff;
 // Endpoints of proxies.

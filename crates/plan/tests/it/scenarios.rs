@@ -186,6 +186,7 @@ fn by_request(stage: &mut Stage, words: &[&str]) -> bool {
             });
         }
         ["retry"] => record.failed = None,
+        ["prune"] => record.prune = Some(StackHash::of(&stage.stack)),
         _ => return false,
     }
     record.settled = None;
@@ -257,6 +258,7 @@ fn set(it: &mut Workload, option: &str) {
             *(if key == "surge" { max_surge } else { max_unavailable }) = number();
         }
         "recreate" => it.strategy = Strategy::Recreate,
+        "protected" => drop(it.container.labels.insert("driftless.prune".to_owned(), "false".to_owned())),
         "paused" => it.paused = true,
         "name" => it.container_name = Some(value.to_owned()),
         "on-failure" => {

@@ -116,6 +116,7 @@ pub(crate) fn stack(workloads: impl IntoIterator<Item = (&'static str, Workload)
         swarm: BTreeMap::new(),
         given: None,
         port_places: BTreeMap::new(),
+        project_place: None,
     }
 }
 
@@ -182,6 +183,7 @@ impl Stage {
             open.retain(|it| *it != next);
             let action = &made.steps[next].action;
             self.check_guests(action, &made);
+            self.check_writers(action, &made);
             // An instance that is unpaused only to be stopped does not serve, and a restarted one existed before.
             let mut before = self.scene();
             for (name, (available, live)) in &mut before.workloads {
@@ -353,6 +355,31 @@ impl Stage {
         let is_cut_off = |it: &&Instance| it.is_running() && it.hosts.contains(&host.id);
         let guest = all().filter(|it| it.agent == self.agent).find(is_cut_off);
         assert_eq!(guest.map(|it| &it.name), None, "{action} pulls the rug from under it\n{plan}");
+    }
+
+    /// Nothing new starts on a volume to which a container that Git does not have any more writes.
+    fn check_writers(&self, action: &Action, plan: &Plan) {
+        let Action::StartInstance { container } = action else { return };
+        let ours = || self.world.observed.instances.values().filter(|it| it.agent == self.agent);
+        let Some(started) = ours().find(|it| it.name == container.reference()) else { return };
+        let name = &started.instance.workload;
+        let is_new = self.reached.as_ref().is_none_or(|it| !it.workloads.contains_key(name))
+            && self.stack.workloads.get(name).is_some_and(|it| it.job_or_template().is_none());
+        let volumes = |it: &Instance| -> BTreeSet<String> {
+            let written = it.config.mounts.iter().filter(|mount| !mount.read_only);
+            let volume = |source: &MountSource| match source {
+                MountSource::Volume { name, .. } => Some(name.clone()),
+                _ => None,
+            };
+            written.filter_map(|mount| volume(&mount.source)).collect()
+        };
+        let is_left = |it: &&Instance| {
+            it.is_running()
+                && !self.stack.workloads.contains_key(&it.instance.workload)
+                && !volumes(it).is_disjoint(&volumes(started))
+        };
+        let writer = ours().find(is_left).filter(|_| is_new);
+        assert_eq!(writer.map(|it| &it.name), None, "{action} has not waited for it\n{plan}");
     }
 
     /// The least number of available instances and the largest number of running ones. A workload may be kept as it was before.

@@ -85,6 +85,7 @@ impl Case {
             swarm: BTreeMap::new(),
             given: None,
             port_places: BTreeMap::new(),
+            project_place: None,
         };
         Self { stack, observed: Observed::default(), record: Record::default(), plan: Plan::default() }
     }
@@ -321,6 +322,9 @@ fn rollout_is_degraded_only_after_its_progress_deadline() {
     assert_eq!(case.condition("Progressing"), Some((ConditionStatus::True, "ReplicaSetUpdated".into())));
     case.record.progress.insert("web".into(), progress(600_001));
     assert_eq!(case.health(), is(HealthStatus::Degraded, "ProgressDeadlineExceeded"));
+    case.record.resumed = Some(Timestamp(NOW.0 - 1));
+    assert_eq!(case.health(), is(HealthStatus::Progressing, "RollingUpdate"), "the agent was down");
+    case.record.resumed = None;
     let exceeded = Some((ConditionStatus::False, "ProgressDeadlineExceeded".into()));
     assert_eq!(case.condition("Progressing"), exceeded);
     assert!(case.assess().message.ends_with("; version 1.0.0 keeps running"), "{}", case.assess().message);
@@ -375,6 +379,7 @@ fn waiting_is_progressing_with_a_reason() {
 fn removed_workload_that_nobody_starts_is_missing() {
     let mut case = Case::new(1);
     case.plan.waits.push(Wait::self_heal_off(1));
+    case.plan.drifts.push(down("missing"));
     assert_eq!(case.health(), is(HealthStatus::Missing, "Missing"));
     case.plan.waits.push(Wait::readiness(&"web".into(), 0, 1, ""));
     assert_eq!(case.health(), is(HealthStatus::Missing, "Missing"), "nothing will make it ready");
@@ -390,6 +395,46 @@ fn half_of_it_gone_and_left_so_is_degraded() {
     case.new_one(1, running());
     case.plan.waits.push(Wait::self_heal_off(1));
     assert_eq!(case.health(), is(HealthStatus::Degraded, "MinimumReplicasUnavailable"));
+    case.plan.drifts.push(Drift { object: "shop-web-2".to_owned(), ..down("exited (0)") });
+    case.new_one(2, exited(0));
+    case.plan.waits.push(Wait::readiness(&"web".into(), 1, 2, ""));
+    assert_eq!(case.health(), is(HealthStatus::Degraded, "MinimumReplicasUnavailable"));
+}
+
+/// A container that does not run, and that nobody starts.
+fn down(found: &str) -> Drift {
+    Drift {
+        field: "state".to_owned(),
+        want: "running".to_owned(),
+        found: found.to_owned(),
+        action: DriftAction::Report,
+        ..drift()
+    }
+}
+
+#[test]
+fn stopped_container_says_more_than_another_difference() {
+    let mut case = Case::new(1);
+    case.new_one(1, exited(0));
+    let limit = Drift { action: DriftAction::Report, ..drift() };
+    case.plan.drifts = vec![limit.clone(), down("exited (0)")];
+    case.plan.waits = vec![Wait::readiness(&"web".into(), 0, 1, ""), Wait::self_heal_off(2)];
+    let it = case.assess();
+    assert_eq!(it.message, "shop-web-1: state is exited (0), not running, and 1 more");
+    assert_eq!(it.drift, [down("exited (0)"), limit]);
+    assert_eq!(case.health(), is(HealthStatus::Missing, "Missing"), "nothing is on its way");
+    let progress = Progress {
+        spec: container("web:1.0.1").spec(),
+        updated: 1,
+        old: 0,
+        available: 0,
+        at: Timestamp(NOW.0 - 3_600_000),
+    };
+    case.record.progress.insert("web".into(), progress);
+    assert_eq!(case.health(), is(HealthStatus::Missing, "Missing"), "no deadline runs");
+    // A suspended application is left as it is on purpose.
+    case.plan.waits.push(Wait::suspended());
+    assert_eq!(case.health().0, HealthStatus::Suspended);
 }
 
 #[test]

@@ -91,6 +91,7 @@ pub(crate) fn stack(image: &str, mounts: Vec<MountSource>) -> Stack {
         swarm: BTreeMap::new(),
         given: None,
         port_places: BTreeMap::new(),
+        project_place: None,
     }
 }
 

@@ -4,9 +4,11 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use axum::extract::FromRequestParts;
 use http::{HeaderMap, request::Parts};
+use tokio::sync::watch;
 
 use super::{
     credentials::{cookie, forwarded_for, given_token, only_value},
+    ended_sessions::EndedSessions,
     origin::names_loopback,
     provider_login::ProviderLogin,
     session::{self, Holder, SESSION_COOKIE, Session},
@@ -24,6 +26,7 @@ use driftless_config::TrustedProxy;
 use driftless_fleet::HostSignature;
 use driftless_model::{Actor, ActorKind, AppName, Scope};
 use driftless_oidc::{Answer, LoggedIn};
+use driftless_store as store;
 use driftless_store::{Store, TOKEN_PREFIX, is_token};
 
 /// The longest name of a user that is taken from a header, in characters.
@@ -122,6 +125,9 @@ pub(crate) struct Authenticator {
     access: Access,
     provider_login: Option<ProviderLogin>,
     tokens: TokenRegistry,
+    ended: EndedSessions,
+    /// Changes when a token is revoked or a session ends.
+    withdrawals: watch::Sender<()>,
     session_key: [u8; 32],
     /// Wrong credentials that may be guesses of the configured token or of a log-in.
     failures: FailureRates,
@@ -135,15 +141,68 @@ pub(crate) struct Authenticator {
 impl Authenticator {
     pub(crate) fn new(access: Access, store: Store, clock: Clock) -> Self {
         let session_key = store.session_key();
-        let tokens = TokenRegistry::load(store.clone());
+        let (tokens, ended) = (TokenRegistry::load(store.clone()), EndedSessions::load(store.clone()));
         let provider_login =
             access.provider.clone().map(|provider| ProviderLogin::new(provider, session_key, clock));
         let (failures, random_failures) = (FailureRates::default(), FailureRates::default());
-        Self { access, provider_login, tokens, session_key, failures, random_failures, store, clock }
+        Self {
+            access,
+            provider_login,
+            tokens,
+            ended,
+            withdrawals: watch::Sender::default(),
+            session_key,
+            failures,
+            random_failures,
+            store,
+            clock,
+        }
     }
 
     pub(crate) fn tokens(&self) -> &TokenRegistry {
         &self.tokens
+    }
+
+    /// Refuses a token from now on, and ends its sessions and open streams. False: there is none of this name. It blocks.
+    pub(crate) fn revoke(&self, name: &str) -> Result<bool, store::Error> {
+        let revoked = self.tokens.revoke(name);
+        self.withdrawals.send_replace(());
+        revoked
+    }
+
+    /// Ends the session of a cookie and its open streams. It blocks.
+    pub(crate) fn end_session(&self, headers: &HeaderMap) -> Result<(), store::Error> {
+        let Some(text) = cookie(headers, SESSION_COOKIE).filter(|text| self.session(text).is_some()) else {
+            return Ok(());
+        };
+        let now = self.clock.now();
+        let Some((session, mac)) = session::parse(text, now) else { return Ok(()) };
+        let ended = self.ended.add(&mac, session.end, now);
+        self.withdrawals.send_replace(());
+        ended
+    }
+
+    /// Notices each time that a token is revoked or a session ends.
+    pub(crate) fn withdrawals(&self) -> watch::Receiver<()> {
+        self.withdrawals.subscribe()
+    }
+
+    /// Whether the credentials of an actor that was identified before are still valid.
+    pub(crate) fn still_admits(&self, headers: &HeaderMap, credential: Credential) -> bool {
+        match credential {
+            Credential::Header => given_token(headers).is_some_and(|secret| {
+                matches!(self.tokens.find(&secret, self.clock.now()), Some(Found::Valid(_)))
+                    || self.access.token.as_ref().is_some_and(|token| token.admits(&secret))
+            }),
+            Credential::Cookie => {
+                cookie(headers, SESSION_COOKIE).is_some_and(|text| self.session(text).is_some())
+            }
+            // These are of the connection, of the proxy or of one request.
+            Credential::Proxy
+            | Credential::Signature
+            | Credential::LocalUser
+            | Credential::OtherLocalUser => true,
+        }
     }
 
     /// The log-in with the OpenID provider, if there is one.
@@ -293,11 +352,11 @@ impl Authenticator {
         }
     }
 
-    /// The actor and scopes of a cookie. A session ends with its token.
+    /// The actor and scopes of a cookie. A session ends with its token and with a log-out.
     fn session(&self, text: &str) -> Option<(Actor, Vec<Scope>)> {
         let now = self.clock.now();
         let (session, mac) = session::parse(text, now)?;
-        if !session.has_mac(&self.signing_key(&session.holder)?, &mac) {
+        if !session.has_mac(&self.signing_key(&session.holder)?, &mac) || self.ended.contains(&mac) {
             return None;
         }
         match session.holder {

@@ -7,6 +7,7 @@
 
 pub(super) mod audit;
 mod credentials;
+mod ended_sessions;
 mod identify;
 mod origin;
 mod permission;

@@ -1,7 +1,8 @@
 //! The session of a browser: a cookie that names a token or a person and an end, with a code from the agent's session key and
 //! the token's digest.
 //!
-//! Nothing is stored, so sessions outlive a restart, and revoking a token ends them. The session key is not in the database: a
+//! No open session is stored, so sessions outlive a restart, and revoking a token ends them. Those that a log-out has ended are
+//! stored until their time is over. The session key is not in the database: a
 //! copy of it, such as a backup, has the digests of tokens and still opens no session.
 
 use std::time::Duration;

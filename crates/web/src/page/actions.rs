@@ -8,7 +8,8 @@ use axum::{
 };
 use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
 use driftless_model::{
-    AppName, Application, HealthStatus, Kind, Outcome, Removal, Revision, Until, WorkloadName,
+    AppName, Application, ConditionStatus, HealthStatus, Kind, Outcome, Removal, Revision, Until,
+    WorkloadName,
 };
 use driftless_store::Store;
 use http::{StatusCode, header};
@@ -124,6 +125,20 @@ impl Action {
     /// Whether it is an action on one workload. Then its link is in the row of the workload, and it has no key.
     fn is_of_workload(self) -> bool {
         matches!(self, Self::Restart | Self::Scale | Self::ResetScale)
+    }
+
+    /// Whether it changes what runs now, so that it is refused for a suspended application.
+    fn changes_what_runs(self) -> bool {
+        matches!(
+            self,
+            Self::Restart
+                | Self::Scale
+                | Self::Heal
+                | Self::UpdateImages
+                | Self::Prune
+                | Self::Promote
+                | Self::Abort
+        )
     }
 
     /// The key that opens it. Empty: none.
@@ -263,23 +278,35 @@ pub(super) fn action_bar(application: &Application, revisions: &[Revision], may_
     }
 }
 
+/// Whether an application is suspended, so that nothing of it is changed.
+fn is_suspended(application: &Application) -> bool {
+    application.spec.policy.suspended || application.status.health == HealthStatus::Suspended
+}
+
 /// Whether an action makes sense for an application in its present state.
 fn is_offered(action: Action, application: &Application, revisions: &[Revision]) -> bool {
     let status = &application.status;
-    let is_suspended = application.spec.policy.suspended || status.health == HealthStatus::Suspended;
+    let is_suspended = is_suspended(application);
+    if is_suspended && action.changes_what_runs() {
+        return false;
+    }
     let waits_for = |reason: &str| status.waits.iter().any(|wait| wait.reason == reason);
     let has_condition = |reason: &str| status.conditions.iter().any(|condition| condition.reason == reason);
+    let has_failed = status
+        .conditions
+        .iter()
+        .any(|condition| condition.kind == "CommitFailed" && condition.status == ConditionStatus::True);
     match action {
         Action::Sync => true,
         Action::Rollback => wanted(revisions, "").is_some(),
         Action::Heal => !application.spec.policy.self_heal && !status.drift.is_empty(),
         Action::UpdateImages => status.images.iter().any(|image| image.available.is_some()),
-        Action::Resume => status.pin.is_some() || is_suspended,
+        Action::Resume => status.pin.is_some() || is_suspended && !has_condition("NotInGit"),
         Action::Suspend => !is_suspended,
         Action::Adopt => waits_for("NotAdopted"),
         Action::Prune => waits_for("PruneHeld"),
         Action::AcceptRewrite => has_condition("HistoryRewritten"),
-        Action::Retry => waits_for("CommitFailed"),
+        Action::Retry => has_failed || waits_for("OwnUpdateFailed"),
         Action::Promote => waits_for("Canary"),
         Action::Abort => status.workloads.values().any(|workload| workload.canary.is_some()),
         Action::Remove | Action::Forget => has_condition("NotInGit"),
@@ -290,7 +317,9 @@ fn is_offered(action: Action, application: &Application, revisions: &[Revision])
 /// Links to what can be done about one workload.
 pub(super) fn workload_actions(application: &Application, workload: &WorkloadName) -> Markup {
     let Some(status) = application.status.workloads.get(workload) else { return Markup::default() };
+    let is_suspended = is_suspended(application);
     let is_offered = |action: &Action| match action {
+        _ if is_suspended && action.changes_what_runs() => false,
         Action::Restart => status.health != HealthStatus::Suspended,
         // A pod of a StatefulSet has an object of another name.
         Action::Scale => {
@@ -450,15 +479,26 @@ async fn foresee(
     query: &ActionQuery,
 ) -> Result<Foreseen, Error> {
     let name = application.name.clone();
+    if action.changes_what_runs() && is_suspended(application) {
+        return Ok(Foreseen::Impossible(format!(
+            "{name} is suspended, so nothing is changed; resume it first."
+        )));
+    }
     Ok(Foreseen::Possible(match action {
         Action::Sync | Action::Heal | Action::Prune | Action::Adopt | Action::Resume => {
-            let kind = match action {
-                Action::Prune => RequestKind::PlanAfter(Supposed::Prune),
-                _ => RequestKind::Plan,
+            let supposed = match action {
+                Action::Prune => Some(Supposed::Prune),
+                Action::Resume => Some(Supposed::Resume),
+                Action::Heal => Some(Supposed::Heal),
+                _ => None,
             };
+            let is_supposed = supposed.is_some();
+            let kind = supposed.map_or(RequestKind::Plan, RequestKind::PlanAfter);
             match request(shared, caller, name, kind).await {
                 Ok((Answer::Plan(plan), _)) => plan_markup(&plan),
                 Ok(_) => Markup::default(),
+                // The request itself would be refused too.
+                Err(Error::Refused(why)) if is_supposed => return Ok(Foreseen::Impossible(why)),
                 Err(error) => unknown(&error),
             }
         }
@@ -548,7 +588,7 @@ async fn rollback_preview(
             (Text(&revision.commit.subject))
         }
         @match &answer {
-            Ok((Answer::Drift(inspection), _)) => (diff_markup(inspection)),
+            Ok((Answer::Drift(inspection), _)) => (diff_markup(inspection, &format!("Revision {}", revision.number))),
             Ok(_) => {}
             Err(error) => (unknown(error)),
         }

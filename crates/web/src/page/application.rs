@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use driftless_model::{
-    Actor, AppName, Application, ApplicationStatus, CommitInfo, ConditionStatus, Drift, DriftAction, Event,
+    AppName, Application, ApplicationStatus, CommitInfo, ConditionStatus, Drift, DriftAction, Event,
     EventKind, Finding, HealthStatus, ImageUpdateStatus, Operation, OperationPhase, Outcome, PinStatus,
     Revision, Severity, Timestamp, Until, UpdateMode, WaitStatus,
 };
@@ -19,6 +19,7 @@ use serde::Deserialize;
 use super::{
     actions::{action_bar, done_text},
     badge::{health_badge, health_word, outcome_badge, sync_badge},
+    compare::wanted_heading,
     crashes::{CrashCache, CrashOutput, crash_outputs, crash_section},
     failure::PageError,
     forge_link::ForgeLinks,
@@ -56,6 +57,8 @@ pub(crate) struct ApplicationQuery {
 /// The data of one rendering.
 struct ApplicationData {
     application: Arc<Application>,
+    /// The newest commit of its repository. The application may be kept at an older one.
+    newest: Option<CommitInfo>,
     /// Newest first; `None` when the database cannot be read.
     events: Option<Vec<Event>>,
     revisions: Vec<Revision>,
@@ -97,10 +100,10 @@ pub(crate) async fn show(
         (why(&shown, now))
         (crash_section(&name, &shown.crashes))
         (workloads(&shown.application, &shown.revisions, &shown.host, shown.may_act, shown.may_read_logs, now))
-        (drift(&shown.application.status.drift, now))
+        (drift(&shown.application.status, now))
         (images(&shown.application.status.images, now))
         (resources(&shown.application))
-        (findings(&shown.application))
+        (findings(&shown))
         (last_plan(&shown.application, now))
         (history(&shown, now))
         (events(&shown, now))
@@ -117,6 +120,10 @@ async fn shown(
     cache: &CrashCache,
 ) -> Option<ApplicationData> {
     let application = shared.handle.applications().get(name).cloned()?;
+    let repositories = shared.handle.repositories();
+    let repository = repositories.iter().find(|repository| repository.name == application.spec.repository);
+    let newest =
+        repository.and_then(|repository| repository.commit.clone()).or(application.spec.commit.clone());
     let app = name.clone();
     let stored = read(&shared.store, move |store: &Store| {
         Ok::<_, store::Error>((store.newest_events(EVENTS, Some(&app))?, store.revisions(&app)?))
@@ -130,7 +137,7 @@ async fn shown(
     let may_read_logs = caller.may_read_logs();
     let crashes = if may_read_logs { crash_outputs(shared, &application, cache).await } else { Vec::new() };
     let may_act = caller.may_act(name, Some(&application.spec.repository));
-    Some(ApplicationData { application, events, revisions, may_act, may_read_logs, crashes, host })
+    Some(ApplicationData { application, newest, events, revisions, may_act, may_read_logs, crashes, host })
 }
 
 fn parts(shown: &ApplicationData) -> Parts {
@@ -142,10 +149,10 @@ fn parts(shown: &ApplicationData) -> Parts {
     let tree =
         workloads(application, &shown.revisions, &shown.host, shown.may_act, shown.may_read_logs, LIVE);
     parts.add("workloads", tree);
-    parts.add("drift", drift(&application.status.drift, LIVE));
+    parts.add("drift", drift(&application.status, LIVE));
     parts.add("images", images(&application.status.images, LIVE));
     parts.add("resources", resources(application));
-    parts.add("findings", findings(application));
+    parts.add("findings", findings(shown));
     parts.add("last-plan", last_plan(application, LIVE));
     parts.add("history", history(shown, LIVE));
     parts.add("events", events(shown, LIVE));
@@ -228,7 +235,7 @@ fn why(shown: &ApplicationData, now: Timestamp) -> Markup {
     let links = ForgeLinks::of(&spec.url);
     // The newest commit may have changed only other applications.
     let running = status.revision_commit.as_ref().or(status.commit.as_ref());
-    let wanted = spec.commit.as_ref().or(status.commit.as_ref());
+    let wanted = shown.newest.as_ref().or(status.commit.as_ref());
     html! {
         section #why aria-label="Git and the host" {
             div.sides {
@@ -378,7 +385,8 @@ fn image_row(image: &ImageUpdateStatus, now: Timestamp) -> Markup {
     }
 }
 
-fn drift(drift: &[Drift], now: Timestamp) -> Markup {
+fn drift(status: &ApplicationStatus, now: Timestamp) -> Markup {
+    let (drift, wanted) = (&status.drift, wanted_heading(status));
     html! {
         section #drift aria-label="Drift" {
             @if !drift.is_empty() {
@@ -389,13 +397,13 @@ fn drift(drift: &[Drift], now: Timestamp) -> Markup {
                             tr {
                                 th scope="col" { "Object" }
                                 th scope="col" { "Field" }
-                                th scope="col" { "Git says" }
+                                th scope="col" { (wanted) }
                                 th scope="col" { "Found" }
                                 th scope="col" { "When" }
                                 th scope="col" { "Action" }
                             }
                         }
-                        tbody { @for difference in drift { (drift_row(difference, now)) } }
+                        tbody { @for difference in drift { (drift_row(difference, &wanted, now)) } }
                     }
                 }
             }
@@ -403,7 +411,7 @@ fn drift(drift: &[Drift], now: Timestamp) -> Markup {
     }
 }
 
-fn drift_row(drift: &Drift, now: Timestamp) -> Markup {
+fn drift_row(drift: &Drift, wanted: &str, now: Timestamp) -> Markup {
     let Drift { kind, object, workload: _, field, want, found, at, action } = drift;
     let (class, word) = match action {
         DriftAction::Heal => ("busy", "being healed"),
@@ -415,7 +423,7 @@ fn drift_row(drift: &Drift, now: Timestamp) -> Markup {
         tr {
             td { (Text(kind)) " " span.mono { (Text(object)) } }
             td.mono { (Text(field)) }
-            td.mono data-label="Git says" { (Folded(want)) }
+            td.mono data-label=(wanted) { (Folded(want)) }
             td.mono data-label="found" { (Folded(found)) }
             td { @if let Some(at) = at { (RelativeTime { at: *at, now }) } }
             td { span.badge.(class) { (word) } }
@@ -442,10 +450,10 @@ fn resources(application: &Application) -> Markup {
     }
 }
 
-fn findings(application: &Application) -> Markup {
-    let Application { spec, status, .. } = application;
+fn findings(shown: &ApplicationData) -> Markup {
+    let Application { spec, status, .. } = shown.application.as_ref();
     let links = ForgeLinks::of(&spec.url);
-    let commit = spec.commit.as_ref().or(status.commit.as_ref()).map(|commit| commit.id.as_str());
+    let commit = shown.newest.as_ref().or(status.commit.as_ref()).map(|commit| commit.id.as_str());
     let (errors, warnings): (Vec<_>, Vec<_>) =
         status.findings.iter().partition(|finding| finding.severity == Severity::Error);
     let found: Vec<&Finding> = errors.into_iter().chain(warnings).collect();
@@ -595,9 +603,10 @@ struct EventRow<'a> {
 /// between them, as in a crash loop.
 fn merged(events: &[Event]) -> Vec<EventRow<'_>> {
     let mut rows: Vec<EventRow<'_>> = Vec::new();
-    let mut places: BTreeMap<(&str, &str, Option<&Actor>), usize> = BTreeMap::new();
+    let mut places: BTreeMap<_, usize> = BTreeMap::new();
     for event in events {
-        let key = (event.reason.as_str(), event.object.as_str(), event.actor.as_ref());
+        let key =
+            (event.reason.as_str(), event.object.as_str(), event.actor.as_ref(), wording(&event.message));
         if let Some(row) = places.get(&key).and_then(|index| rows.get_mut(*index)) {
             row.count += 1;
             row.first = row.first.min(event.at);
@@ -607,6 +616,12 @@ fn merged(events: &[Event]) -> Vec<EventRow<'_>> {
         }
     }
     rows
+}
+
+/// The words of a message without those that have numbers, such as times, counts and ids.
+fn wording(message: &str) -> Vec<&str> {
+    let has_digit = |word: &&str| word.bytes().any(|letter| letter.is_ascii_digit());
+    message.split_whitespace().filter(|word| !has_digit(word)).collect()
 }
 
 fn events(shown: &ApplicationData, now: Timestamp) -> Markup {
@@ -684,6 +699,19 @@ mod tests {
         let rows = merged(&events);
         let shown: Vec<_> = rows.iter().map(|row| (row.event.at.0, row.count, row.first.0)).collect();
         assert_eq!(shown, [(6, 2, 4), (5, 2, 3), (2, 1, 2)]);
+    }
+
+    #[test]
+    fn differences_of_one_object_have_rows_of_their_own() {
+        let drift =
+            |at, message: &str| Event { message: message.to_owned(), ..event(at, "DriftDetected", "web.1") };
+        let events = [
+            drift(4, "state: found exited, wants running since 2026-01-01T00:00:09Z"),
+            drift(3, "resources.memory: found 128 MiB, wants 64 MiB"),
+            drift(2, "state: found exited, wants running since 2026-01-01T00:00:01Z"),
+        ];
+        let shown: Vec<_> = merged(&events).iter().map(|row| (row.event.at.0, row.count)).collect();
+        assert_eq!(shown, [(4, 2), (3, 1)], "times differ, fields do too");
     }
 
     #[test]

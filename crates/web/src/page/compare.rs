@@ -5,6 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use driftless_agent::{Against, Answer, DryRun, Inspection, RequestKind};
+use driftless_model::ApplicationStatus;
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -65,6 +66,15 @@ pub(crate) async fn diff(
     let answer = request(&shared, &caller, name.clone(), RequestKind::Drift(against)).await;
     let (answer, _) = answer.map_err(|error| PageError::new(&caller, &shared, &path, error))?;
     let page = Page::new(&caller, &shared, &path).title(&format!("Diff of {name}"));
+    let applications = shared.handle.applications();
+    let wanted = match query.against.as_str() {
+        "" | "pin" => {
+            applications.get(&name).map_or(GIT_SAYS.to_owned(), |found| wanted_heading(&found.status))
+        }
+        "head" => GIT_SAYS.to_owned(),
+        number if number.parse::<u64>().is_ok() => format!("Revision {number}"),
+        commit => format!("Commit {commit}"),
+    };
     let body = html! {
         p.crumbs { a href="../../" { "Applications" } " / " a href={ "../" (Text(&name)) } data-key="Escape" data-name="back" { (Text(&name)) } }
         h1 { "Diff of " (Text(&name)) }
@@ -77,9 +87,17 @@ pub(crate) async fn diff(
             }
             ". " a href="?against=pin" { "target" } " · " a href="?against=head" { "newest commit" }
         }
-        @if let Answer::Drift(inspection) = &answer { (diff_markup(inspection)) }
+        @if let Answer::Drift(inspection) = &answer { (diff_markup(inspection, &wanted)) }
     };
     Ok(respond(&page, &body).into_response())
+}
+
+/// The heading of desired values, which are Git's.
+const GIT_SAYS: &str = "Git says";
+
+/// The heading of desired values: they are Git's, unless the application is pinned.
+pub(super) fn wanted_heading(status: &ApplicationStatus) -> String {
+    status.pin.as_ref().map_or(GIT_SAYS.to_owned(), |pin| format!("Revision {}", pin.revision))
 }
 
 /// The steps of a plan.
@@ -114,8 +132,8 @@ pub(super) fn plan_markup(plan: &DryRun) -> Markup {
     }
 }
 
-/// The differences field by field, and as a unified diff of each object.
-pub(super) fn diff_markup(inspection: &Inspection) -> Markup {
+/// The differences field by field, and as a unified diff of each object. `wanted` is the heading of the desired values.
+pub(super) fn diff_markup(inspection: &Inspection, wanted: &str) -> Markup {
     let app = &inspection.app;
     html! {
         @if let Some(error) = &app.error { p.note.bad { (Text(error)) } }
@@ -130,7 +148,7 @@ pub(super) fn diff_markup(inspection: &Inspection) -> Markup {
                         tr {
                             th scope="col" { "Object" }
                             th scope="col" { "Field" }
-                            th scope="col" { "Git says" }
+                            th scope="col" { (Text(wanted)) }
                             th scope="col" { "Runs" }
                         }
                     }
@@ -139,7 +157,7 @@ pub(super) fn diff_markup(inspection: &Inspection) -> Markup {
                             tr {
                                 td { (Text(&item.kind)) " " span.mono { (Text(&item.name)) } }
                                 td.mono { (Text(&item.path)) }
-                                td.mono data-label="Git says" { (Folded(&item.want)) }
+                                td.mono data-label=(Text(wanted)) { (Folded(&item.want)) }
                                 td.mono data-label="runs" { (Folded(&item.got)) }
                             }
                         }

@@ -9,7 +9,10 @@ use std::{
 use driftless_model::{AppName, Application, InstanceStatus};
 use maud::{Markup, html};
 
-use super::{logs::read_output, text::Text};
+use super::{
+    logs::{Output, missing_lines, read_output},
+    text::Text,
+};
 use crate::{
     shared::Shared,
     workloads::{LogQuery, open_logs},
@@ -34,12 +37,12 @@ pub(super) struct CrashOutput {
     /// One of several containers of a pod.
     container: Option<String>,
     message: String,
-    lines: String,
+    output: Output,
 }
 
 /// Output that was read for an open page, so that a crash is read once.
 #[derive(Clone, Default)]
-pub(super) struct CrashCache(Arc<Mutex<BTreeMap<String, String>>>);
+pub(super) struct CrashCache(Arc<Mutex<BTreeMap<String, Output>>>);
 
 /// A container that crashes.
 struct Crash<'a> {
@@ -64,13 +67,16 @@ pub(super) async fn crash_outputs(
         let end = instance.exit.as_ref().map(|exit| exit.finished.0).unwrap_or_default();
         let key = format!("{} {} {end} {}", instance.container, instance.restarts, instance.state);
         let known = cache.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        let lines = match known {
-            Some(lines) => lines,
+        let output = match known {
+            Some(output) => output,
             None => last_lines(shared, &application.name, name, container.as_deref(), instance).await,
         };
-        read.insert(key, lines.clone());
+        // An output that could not be read is asked for again.
+        if output.problem.is_none() {
+            read.insert(key, output.clone());
+        }
         let message = instance.message.clone();
-        outputs.push(CrashOutput { instance: name.to_owned(), container, message, lines });
+        outputs.push(CrashOutput { instance: name.to_owned(), container, message, output });
     }
     // Only what is shown now is kept.
     *cache.0.lock().unwrap_or_else(PoisonError::into_inner) = read;
@@ -100,30 +106,35 @@ fn crashes_again(instance: &InstanceStatus) -> bool {
     !instance.ready && (has_failed || instance.restarts > 0)
 }
 
-/// The last lines of the run that failed. Empty: there are none, or the engine does not answer.
+/// The last lines of the run that failed.
 async fn last_lines(
     shared: &Shared,
     app: &AppName,
     name: &str,
     container: Option<&str>,
     instance: &InstanceStatus,
-) -> String {
+) -> Output {
     let mut query =
         LogQuery { tail: Some(LINES), container: container.map(str::to_owned), ..LogQuery::default() };
     // A run that has just begun has not said anything yet.
     query.previous = instance.state == "Running" && instance.restarts > 0;
-    let reading = async {
+    let opening = async {
         let mut opened = open_logs(shared, app, name, &query).await;
         if opened.is_err() && query.previous {
             query.previous = false;
             opened = open_logs(shared, app, name, &query).await;
         }
-        match opened {
-            Ok(stream) => read_output(stream, LONGEST, WITHIN).await.0,
-            Err(_) => String::new(),
-        }
+        opened
     };
-    tokio::time::timeout(WITHIN, reading).await.unwrap_or_default()
+    match tokio::time::timeout(WITHIN, opening).await {
+        Ok(Ok(stream)) => read_output(stream, LONGEST, WITHIN).await,
+        Ok(Err(error)) => unread(error.to_string()),
+        Err(_) => unread("the engine did not answer in time".to_owned()),
+    }
+}
+
+fn unread(why: String) -> Output {
+    Output { problem: Some(why), ..Output::default() }
 }
 
 /// The section of the page.
@@ -131,7 +142,7 @@ pub(super) fn crash_section(app: &AppName, outputs: &[CrashOutput]) -> Markup {
     html! {
         section #crashes aria-label="Last output" {
             @if !outputs.is_empty() { h2 { "Last output" } }
-            @for CrashOutput { instance, container, message, lines } in outputs {
+            @for CrashOutput { instance, container, message, output } in outputs {
                 @let name = container.as_ref().map_or_else(|| instance.clone(), |part| format!("{instance} {part}"));
                 p {
                     b.mono { (Text(&name)) } " " (Text(message)) " "
@@ -140,8 +151,14 @@ pub(super) fn crash_section(app: &AppName, outputs: &[CrashOutput]) -> Markup {
                         @if let Some(container) = container { "?container=" (Text(container)) }
                     } { "All logs" span.hidden { " of " (Text(&name)) } }
                 }
-                @if lines.is_empty() { p.soft { "It printed nothing." } }
-                @else { pre tabindex="0" aria-label={ "Last output of " (Text(&name)) } { (Text(lines)) } }
+                @if *output == Output::default() { p.soft { "It printed nothing." } }
+                @else if output.lines.is_empty() {
+                    p.note.warn { "Its output could not be read: " (Text(output.problem.as_deref().unwrap_or_default())) }
+                }
+                @else {
+                    pre tabindex="0" aria-label={ "Last output of " (Text(&name)) } { (Text(&output.lines)) }
+                    (missing_lines(output))
+                }
             }
         }
     }

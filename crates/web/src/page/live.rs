@@ -16,7 +16,7 @@ use axum::{
 use driftless_agent::Handle;
 use driftless_model::{Event, digest_hex};
 use futures_util::{StreamExt, stream};
-use http::{header, request::Parts as RequestParts};
+use http::request::Parts as RequestParts;
 use maud::Markup;
 use serde::Serialize;
 use tokio::{
@@ -27,7 +27,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{error::Error, serve::Stopping, shared::Shared};
+use crate::{error::Error, guard::is_stream, serve::Stopping, shared::Shared};
 
 /// Changes within this time are sent together.
 const TOGETHER: Duration = Duration::from_millis(250);
@@ -35,7 +35,8 @@ const TOGETHER: Duration = Duration::from_millis(250);
 /// The longest time between two looks for changes that nobody announces, such as one of another host.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Interval of the comments that keep proxies from closing an idle stream.
+/// Interval of the events that keep proxies from closing an idle stream, and show the page that the agent answers. The script
+/// of the page waits for longer than twice this time.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Pause of a browser before it connects again.
@@ -114,9 +115,7 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Streaming {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut RequestParts, _: &S) -> Result<Option<Self>, Infallible> {
-        let accept =
-            parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if !accept.split(',').any(|it| it.trim().split(';').next() == Some("text/event-stream")) {
+        if !is_stream(&parts.headers) {
             return Ok(None);
         }
         Ok(Some(Self(parts.extensions.get::<Stopping>().cloned().unwrap_or_default())))
@@ -148,9 +147,10 @@ where
         let message = follower.next().await?;
         Some((Ok::<_, Infallible>(message), follower))
     });
+    let alive = Message::default().event("alive").data("");
     let opening = stream::once(async { Ok(Message::default().comment("connected").retry(RECONNECT)) });
     let messages = opening.chain(messages).take_until(stopping.0.cancelled_owned());
-    Ok(Sse::new(messages).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    Ok(Sse::new(messages).keep_alive(KeepAlive::new().interval(KEEP_ALIVE).event(alive)).into_response())
 }
 
 /// The state of one stream.

@@ -1,5 +1,7 @@
 //! The form to log in with a token, for browsers. The token becomes a cookie that no script can read.
 
+use std::sync::Arc;
+
 use axum::{
     Extension,
     body::Body,
@@ -20,7 +22,7 @@ use crate::{
     api::read_body,
     error::Error,
     peer::Peer,
-    shared::Shared,
+    shared::{Shared, read},
 };
 use driftless_model::{AuditEntry, Channel};
 
@@ -78,9 +80,15 @@ pub(crate) async fn log_in(
     Ok(redirect(&place, &session::set_cookie(&cookie, None, is_secure)))
 }
 
-/// Removes the cookie. A person who has logged in with the OpenID provider is led there, to end the session there too.
+/// Ends the session and removes the cookie. A person who has logged in with the OpenID provider is led there, to end the session there too.
 pub(crate) async fn log_out(Caller(_): Caller, State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let authenticator = &shared.authenticator;
+    let (ending, of) = (Arc::clone(authenticator), headers.clone());
+    if read(&shared.store, move |_| ending.end_session(&of)).await.is_err() {
+        tracing::warn!(
+            "a log-out could not be stored: the cookie is valid again after a restart of the agent"
+        );
+    }
     let host = authenticator.provider_login().map(ProviderLogin::host).unwrap_or_default();
     let (text, refresh) = match authenticator.log_out_url(&headers).await {
         Ok(None) => return redirect("./", &session::remove_cookie()),

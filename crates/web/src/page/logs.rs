@@ -6,9 +6,10 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Response},
 };
-use driftless_model::AppName;
+use driftless_docker::LogStream;
+use driftless_model::{AppName, error_chain};
 use futures_util::StreamExt;
-use maud::html;
+use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::{
@@ -62,7 +63,7 @@ pub(crate) async fn show(
         ..LogQuery::default()
     };
     let stream = open_logs(&shared, &name, &instance, &wanted).await.map_err(frame)?;
-    let (lines, is_cut) = read_output(stream, LONGEST, WITHIN).await;
+    let output = read_output(stream, LONGEST, WITHIN).await;
     let page = Page::new(&caller, &shared, &path).title(&format!("Logs of {instance}"));
     let mut follow =
         format!("../../../api/v1/applications/{name}/instances/{instance}/logs?follow=true&tail=0");
@@ -86,32 +87,92 @@ pub(crate) async fn show(
             span #log-state .soft role="status" {}
         }
         pre #log .log tabindex="0" aria-label="Output" data-follow=(Text(&follow)) {
-            @for line in lines.lines() { span { (Text(line)) "\n" } }
+            @for line in output.lines.lines() { span { (Text(line)) "\n" } }
         }
-        @if lines.is_empty() { p.soft { "No output in this time." } }
-        @if is_cut { p.soft { "There is more; `driftless logs` prints all." } }
+        @if output == Output::default() { p.soft { "No output in this time." } }
+        (missing_lines(&output))
     };
     Ok(respond(&page, &body).into_response())
 }
 
-/// The output that arrives in time, up to a number of bytes, and whether it was cut.
-pub(super) async fn read_output(
-    mut stream: driftless_docker::LogStream,
-    longest: usize,
-    within: Duration,
-) -> (String, bool) {
-    let mut bytes: Vec<u8> = Vec::new();
+/// The end of the output of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Output {
+    pub(super) lines: String,
+    /// Older lines are left out.
+    pub(super) is_cut: bool,
+    /// Why newer lines may be missing, if they may.
+    pub(super) problem: Option<String>,
+}
+
+/// Reads the output that arrives in time, and keeps the end of it, up to a number of bytes.
+pub(super) async fn read_output(mut stream: LogStream, longest: usize, within: Duration) -> Output {
+    let (mut bytes, mut is_cut): (Vec<u8>, bool) = (Vec::new(), false);
     let reading = async {
         while let Some(part) = stream.next().await {
-            let Ok(part) = part else { return false };
-            bytes.extend_from_slice(&part);
-            if bytes.len() > longest {
-                return true;
+            bytes.extend_from_slice(&part?);
+            // Moved seldom, so that each byte is moved about once.
+            if bytes.len() > 2 * longest {
+                is_cut |= keep_end(&mut bytes, longest);
             }
         }
-        false
+        Ok::<(), std::io::Error>(())
     };
-    let is_cut = tokio::time::timeout(within, reading).await.unwrap_or(true);
-    bytes.truncate(longest);
-    (String::from_utf8_lossy(&bytes).into_owned(), is_cut)
+    let problem = match tokio::time::timeout(within, reading).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error_chain(&error)),
+        Err(_) => Some("the engine did not send all of it in time".to_owned()),
+    };
+    is_cut |= keep_end(&mut bytes, longest);
+    Output { lines: String::from_utf8_lossy(&bytes).into_owned(), is_cut, problem }
+}
+
+/// Keeps the last bytes, from the beginning of a line on if there is one. True: there were more.
+fn keep_end(bytes: &mut Vec<u8>, longest: usize) -> bool {
+    let Some(surplus) = bytes.len().checked_sub(longest).filter(|surplus| *surplus > 0) else { return false };
+    let rest = bytes.get(surplus - 1..bytes.len().saturating_sub(1)).unwrap_or_default();
+    let line = rest.iter().position(|byte| *byte == b'\n').unwrap_or(0);
+    bytes.drain(..surplus + line);
+    true
+}
+
+/// Says that lines are missing.
+pub(super) fn missing_lines(output: &Output) -> Markup {
+    html! {
+        @if output.is_cut { p.soft { "Older lines are left out; `driftless logs` prints all." } }
+        @if let Some(problem) = &output.problem { p.note.warn { "The newest lines may be missing: " (Text(problem)) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::body::Bytes;
+
+    use super::*;
+
+    async fn read(parts: Vec<std::io::Result<Bytes>>, longest: usize) -> Output {
+        read_output(Box::pin(futures_util::stream::iter(parts)), longest, WITHIN).await
+    }
+
+    #[tokio::test]
+    async fn end_of_a_long_output_is_kept() {
+        let lines = (1..=500).map(|number| Ok(Bytes::from(format!("line {number}\n"))));
+        let output = read(lines.collect(), 40).await;
+        assert_eq!(output.lines, "line 497\nline 498\nline 499\nline 500\n");
+        assert!(output.is_cut && output.problem.is_none());
+        let exact = read(vec![Ok("a\nbc\n".into())], 3).await;
+        assert_eq!((exact.lines.as_str(), exact.is_cut), ("bc\n", true));
+        let long = read(vec![Ok("a long line".into())], 4).await;
+        assert_eq!((long.lines.as_str(), long.is_cut), ("line", true));
+        let whole = read(vec![Ok("a\n".into()), Ok("b".into())], 3).await;
+        assert_eq!(whole, Output { lines: "a\nb".to_owned(), ..Output::default() });
+    }
+
+    #[tokio::test]
+    async fn output_that_breaks_off_has_a_reason() {
+        let output =
+            read(vec![Ok("a\n".into()), Err(std::io::Error::other("the engine has gone"))], 40).await;
+        assert_eq!(output.lines, "a\n");
+        assert_eq!(output.problem.as_deref(), Some("the engine has gone"));
+    }
 }

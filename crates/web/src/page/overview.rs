@@ -222,10 +222,11 @@ fn groups(shown: &OverviewData, now: Timestamp) -> Vec<Group<'_>> {
         let rank = |it: &Listed| (it.health != HealthStatus::Progressing, it.health);
         rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
     });
+    let matches = urgent.len() + calm.values().map(Vec::len).sum::<usize>();
     let mut groups = vec![Group {
         id: "attention".to_owned(),
         head_id: "attention-head".to_owned(),
-        head: attention_head(urgent.len(), shown),
+        head: attention_head(urgent.len(), matches, shown),
         applications: urgent,
     }];
     groups.extend(calm.into_iter().map(|(name, applications)| Group {
@@ -242,13 +243,24 @@ fn groups(shown: &OverviewData, now: Timestamp) -> Vec<Group<'_>> {
     groups
 }
 
-fn attention_head(count: usize, shown: &OverviewData) -> Markup {
+/// The head of the applications that match the filters and need attention: `count` of all `matches`. Applications that do not
+/// match may need it too.
+fn attention_head(count: usize, matches: usize, shown: &OverviewData) -> Markup {
+    let others = match shown.attention_count().saturating_sub(count) {
+        0 => String::new(),
+        1 => "1 other application needs attention".to_owned(),
+        others => format!("{others} other applications need attention"),
+    };
     // The last report of a host that is not heard may be old.
     let is_known = shown.other_host().is_none_or(HostView::is_known);
     html! {
         tr #attention-head.group {
             th colspan="6" scope="rowgroup" {
                 @if count > 0 { span.bad-text { "Needs attention" } " " span.count { (count) } }
+                @else if matches == 0 && !shown.all.is_empty() {
+                    span.count { "No application matches the filter" @if !others.is_empty() { "; " (others) } }
+                }
+                @else if !others.is_empty() { span.count { "None of these needs attention; " (others) } }
                 @else if is_known { span.good-text { "Nothing needs attention" } }
                 @else { span.count { "Nothing needed attention" } }
             }

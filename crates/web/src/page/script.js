@@ -94,19 +94,33 @@
     const url = new URL(location.href);
     url.searchParams.set("v", version);
     url.hash = "";
-    let since = null;
-    const open = () => {
-      const source = new EventSource(url);
-      source.addEventListener("open", () => { since = null; say("live", "good"); });
-      source.addEventListener("change", (message) => apply(JSON.parse(message.data)));
-      source.addEventListener("error", () => {
-        since = since || new Date().toLocaleTimeString();
-        say(`no answer since ${since}`, "bad");
-        // A refusal ends the stream for good, for example while the agent restarts behind a proxy.
-        if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(open, 5000); }
-      });
-      window.addEventListener("pagehide", () => source.close(), { once: true });
+    // The agent sends something every 15 seconds; a stopped agent and a cut network end nothing.
+    const overdue = 40000;
+    let source = null, heard = Date.now(), opened = 0;
+    const hear = () => { heard = Date.now(); say("live", "good"); };
+    const lose = () => say(`no answer since ${new Date(heard).toLocaleTimeString()}`, "bad");
+    const refused = async () => {
+      const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+      // The session has ended: the form to log in.
+      if (answer && answer.status === 401) location.reload(); else setTimeout(open, 5000);
     };
+    const open = () => {
+      if (source) source.close();
+      opened = Date.now();
+      source = new EventSource(url);
+      source.addEventListener("open", hear);
+      source.addEventListener("alive", hear);
+      source.addEventListener("change", (message) => { hear(); apply(JSON.parse(message.data)); });
+      source.addEventListener("error", () => {
+        lose();
+        // A refusal ends the stream for good, for example while the agent restarts behind a proxy.
+        if (source.readyState === EventSource.CLOSED) refused();
+      });
+    };
+    setInterval(() => {
+      if (Date.now() - Math.max(heard, opened) > overdue) { lose(); open(); }
+    }, 1000);
+    window.addEventListener("pagehide", () => source.close());
     open();
     // A page from the browser's history has closed its stream.
     window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });

@@ -42,6 +42,16 @@ impl<'a> Path<'a> {
         let filters: BTreeMap<String, Vec<String>> = serde_json::from_str(&text).unwrap_or_default();
         filters.get(name).cloned().unwrap_or_default()
     }
+
+    /// The objects with the labels of the filter. `labels` is where they are in an object.
+    fn labelled(&self, objects: impl Iterator<Item = Value>, labels: &str) -> Value {
+        let wanted = self.filter("label");
+        let has = |object: &Value, label: &String| {
+            let (name, value) = label.split_once('=').unwrap_or((label, ""));
+            object.pointer(labels).is_some_and(|labels| text(labels, name) == value)
+        };
+        objects.filter(|object| wanted.iter().all(|label| has(object, label))).collect()
+    }
 }
 
 fn decode(text: &str) -> String {
@@ -123,7 +133,7 @@ impl Cluster {
                 let all = self.tasks.values().filter(|task| of.is_empty() || of.contains(&task.service));
                 Ok(all.map(ClusterTask::to_json).collect())
             }
-            ("GET", ["networks"]) => Ok(self.networks.values().map(network_json).collect()),
+            ("GET", ["networks"]) => Ok(path.labelled(self.networks.values().map(network_json), "/Labels")),
             ("GET", ["networks", id]) => {
                 let found = self.networks.values().find(|network| network.id == *id || network.name == *id);
                 Ok(network_json(found.ok_or_else(|| missing("network", id))?))
@@ -134,7 +144,8 @@ impl Cluster {
             ("POST", ["networks", "create"]) => self.create_network(body),
             ("DELETE", ["networks", id]) => self.remove_network(id),
             ("GET", [kind @ ("configs" | "secrets")]) => {
-                Ok(self.files(kind).values().map(|file| file_json(kind, file)).collect())
+                let all = self.files(kind).values().map(|file| file_json(kind, file));
+                Ok(path.labelled(all, "/Spec/Labels"))
             }
             ("POST", [kind @ ("configs" | "secrets"), "create"]) => self.create_file(kind, body),
             ("GET", [kind @ ("configs" | "secrets"), id]) => Ok(file_json(kind, self.find_file(kind, id)?)),
@@ -170,13 +181,9 @@ impl Cluster {
     }
 
     fn list_services(&self, path: &Path<'_>) -> Value {
-        let labels = path.filter("label");
-        let has = |service: &ClusterService, label: &String| {
-            let (name, value) = label.split_once('=').unwrap_or((label, ""));
-            text(&service.spec["Labels"], name) == value
-        };
-        let all = self.services.values().filter(|service| labels.iter().all(|label| has(service, label)));
-        all.map(|service| self.service_json(service, path.query.contains("status=true"))).collect()
+        let with_status = path.query.contains("status=true");
+        let all = self.services.values().map(|service| self.service_json(service, with_status));
+        path.labelled(all, "/Spec/Labels")
     }
 
     fn find_service(&self, id: &str) -> Result<&ClusterService, CallError> {

@@ -4,7 +4,7 @@ use driftless_model::{Network, Record, SwarmFile};
 use driftless_plan::{compare_live, describe_steps, dry_run};
 use serde_json::json;
 
-use super::{Cluster, change, shop};
+use super::{Adopt, Cluster, SAME, change, shop, stack_with_files};
 
 /// `kind name: change`, then the fields from the live value to that of Git.
 pub(super) fn differences(cluster: &Cluster) -> Vec<String> {
@@ -75,6 +75,16 @@ fn dry_run_names_the_fields_of_an_update() {
     let standby = cluster.swarm.nodes.get_mut("n1").unwrap();
     standby.is_leader = false;
     assert_eq!(rounds(&cluster).len(), 2, "a manager that does not lead shows the same steps");
+}
+
+#[test]
+fn dry_run_of_an_adoption_names_the_changed_fields_only() {
+    let mut cluster = stack_with_files(SAME);
+    cluster.policy.adopt = Adopt::Auto;
+    let shown = rounds(&cluster);
+    let update = shown.last().and_then(|round| round.last()).unwrap();
+    let expected = "update service shop_web (spec changed: Labels.driftless.agent, Labels.driftless.application, Labels.driftless.workload)";
+    assert_eq!(update, expected, "{shown:?}");
 }
 
 #[test]

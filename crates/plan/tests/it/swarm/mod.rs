@@ -1,10 +1,12 @@
 //! Applications of a Docker Swarm: services that are created, updated, healed, removed, and left alone.
 
+mod engine_change;
 mod explain;
 mod images;
 mod jobs;
 mod keys;
 mod networks;
+mod tasks;
 mod updates;
 
 use std::{
@@ -18,13 +20,13 @@ use std::{
 
 use driftless_model::{
     Actor, Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
-    Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, Record, ResolvedImage, SWARM_OWNER,
-    ScaleOverride, SharedObject, SpecHash, Stack, StackHash, StackHashes, SwarmFile, SwarmMode, SwarmNode,
-    SwarmObject, SwarmService, SwarmTask, Timestamp, Workload,
+    NetworkMode, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, Record, ResolvedImage,
+    SWARM_OWNER, ScaleOverride, SharedObject, SpecHash, Stack, StackHash, StackHashes, SwarmFile, SwarmMode,
+    SwarmNode, SwarmObject, SwarmService, SwarmTask, SyncStatus, Timestamp, Workload,
 };
 use driftless_plan::{
-    Action, Plan, StepOutcome, SwarmAction, SwarmResult, Target, note_executed, note_observed, note_planned,
-    note_settled, plan, with_tasks, without_runs,
+    Action, Assessment, Plan, Round, StepOutcome, SwarmAction, SwarmResult, Target, assess, note_executed,
+    note_observed, note_planned, note_settled, plan, with_tasks, without_runs,
 };
 use serde_json::{Value, json};
 
@@ -148,7 +150,8 @@ impl Cluster {
                 service.update_state = "rollback_completed".to_owned();
                 service.update_message = "update rolled back due to failure".to_owned();
             }
-            let replicas = service.spec.pointer("/Mode/Replicated/Replicas").and_then(Value::as_u64).unwrap();
+            let replicas = service.spec.pointer("/Mode/Replicated/Replicas").and_then(Value::as_u64);
+            let replicas = replicas.or(service.desired_tasks).unwrap_or(1);
             for slot in 1..=u32::try_from(replicas).unwrap() {
                 let task = SwarmTask {
                     id: format!("{}.{slot}", service.id),
@@ -207,6 +210,28 @@ impl Cluster {
         let service = self.swarm.services.get_mut(service).unwrap();
         service.version += 1;
         &mut service.spec
+    }
+
+    /// The status of the application now, without a round.
+    fn assess(&self) -> Assessment {
+        let mut assessed = None;
+        self.with_target(|target| {
+            let (mut observed, mut record) = (self.seen(), self.record.clone());
+            with_tasks(target, &mut observed, &mut record);
+            note_observed(&mut record, target, &observed, self.now);
+            let plan = plan(target, &observed, &record, self.now);
+            let round = Round {
+                stack: target.stack,
+                hashes: target.hashes,
+                policy: target.policy,
+                observed: &observed,
+                record: &record,
+                plan: &plan,
+                now: self.now,
+            };
+            assessed = Some(assess(&round, &[], &BTreeMap::new()));
+        });
+        assessed.unwrap()
     }
 
     fn waits(&mut self) -> String {
@@ -457,8 +482,54 @@ fn protected_services_are_kept() {
     let name = "shop_web";
     let labels = cluster.swarm.services[name].spec["Labels"].clone();
     cluster.stack.workloads.retain(|name, _| name.as_str() == "db");
-    cluster.round();
+    let waits = cluster.waits();
+    assert!(waits.contains("remove it with `docker service rm shop_web`"), "{waits}");
     assert!(cluster.swarm.services.contains_key(name), "{labels}");
+}
+
+#[test]
+fn protected_service_keeps_its_files_and_networks() {
+    let mut web = workload("web:1", 1);
+    let attached = [("shop_net".to_owned(), Box::default())];
+    web.container.network_mode = NetworkMode::Networks(attached.into());
+    let mut cluster = Cluster::new([("web", web), ("db", workload("db:1", 1))]);
+    for name in ["shop_net", "shop_back"] {
+        let network = Network { driver: Some("overlay".to_owned()), ..Network::default() };
+        cluster.stack.networks.insert(name.to_owned(), network);
+    }
+    let file = |name: &str, secret: bool| SwarmFile {
+        name: name.to_owned(),
+        target: format!("/{name}"),
+        secret,
+        ..SwarmFile::default()
+    };
+    cluster.stack.swarm.get_mut(&"web".into()).unwrap().files =
+        vec![file("shop_a", false), file("shop_key", true)];
+    cluster.stack.swarm.get_mut(&"db".into()).unwrap().files = vec![file("shop_b", false)];
+    cluster.settle();
+    cluster.spec("shop_web")["Labels"]["driftless.prune"] = json!("false");
+    cluster.stack = cluster.stack.emptied();
+    let steps = cluster.settle();
+    assert_eq!(steps, ["remove service shop_db", "remove config shop_b", "remove network shop_back"]);
+    // Without the service, the rest goes as well.
+    cluster.swarm.services.clear();
+    let steps = cluster.settle();
+    assert_eq!(steps, ["remove config shop_a", "remove secret shop_key", "remove network shop_net"]);
+}
+
+#[test]
+fn labels_of_the_agent_removed_by_hand_are_written_again() {
+    for label in ["driftless.agent", "driftless.application"] {
+        let mut cluster = shop();
+        cluster.settle();
+        let before = cluster.swarm.services["shop_web"].spec.clone();
+        cluster.spec("shop_web")["Labels"].as_object_mut().unwrap().remove(label).unwrap();
+        let made = cluster.round();
+        assert_eq!(made.drifts[0].field, format!("Labels.{label}"), "{made}");
+        assert_eq!(made.steps[0].action.to_string(), "update service shop_web");
+        assert_eq!(cluster.settle(), [""; 0]);
+        assert_eq!(cluster.swarm.services["shop_web"].spec, before);
+    }
 }
 
 #[test]
@@ -747,33 +818,6 @@ fn settings_without_a_meaning_in_a_swarm_are_refused() {
         cluster.round();
         assert!(cluster.swarm.services.is_empty());
     }
-}
-
-#[test]
-fn containers_are_not_started_while_services_are_left() {
-    let mut cluster = shop();
-    cluster.policy.engine = EngineKind::Docker;
-    cluster.observed.left_services = vec!["shop_db".to_owned(), "shop_web".to_owned()];
-    let waits = cluster.waits();
-    assert!(waits.contains("docker service rm shop_db shop_web"), "{waits}");
-    assert!(cluster.round().steps.is_empty());
-}
-
-#[test]
-fn services_are_not_created_while_containers_are_left() {
-    let mut stage = crate::stage::Stage::new(stack([("web", workload("web:1", 1))]));
-    while !stage.round().is_settled() {
-        stage.tick(Duration::from_secs(1));
-    }
-    let mut cluster = shop();
-    cluster.observed.instances = stage.world.observed.instances.clone();
-    for instance in cluster.observed.instances.values_mut() {
-        instance.image_id = "sha256:1".to_owned();
-        instance.config = Arc::new(Container::default());
-    }
-    let waits = cluster.waits();
-    assert!(waits.contains("docker rm -f"), "{waits}");
-    assert!(cluster.swarm.services.is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Networks: how many addresses they get, and when services have outgrown them.
 
-use driftless_model::{NetworkMode, SwarmUpdate};
+use driftless_model::SwarmUpdate;
 
 use super::*;
 
@@ -96,4 +96,49 @@ fn network_without_addresses_is_made_again() {
     let steps = cluster.settle();
     assert_eq!(steps[..2], ["remove network shop_net", "create network shop_net"], "{steps:?}");
     assert_eq!(cluster.observed.networks["shop_net"].addresses, Some(252));
+}
+
+#[test]
+fn changed_network_is_out_of_sync() {
+    let mut cluster = on_one_network(1);
+    cluster.settle();
+    assert_eq!(cluster.assess().sync, SyncStatus::Synced);
+    cluster.stack.networks.get_mut("shop_net").unwrap().options =
+        [("encrypted".to_owned(), String::new())].into();
+    assert!(cluster.waits().contains("network shop_net has changed in Git"), "{}", cluster.waits());
+    assert_eq!(cluster.assess().sync, SyncStatus::OutOfSync);
+}
+
+#[test]
+fn service_waits_for_a_network_that_it_can_use() {
+    let local = ObservedNetwork { is_local: true, ..ObservedNetwork::default() };
+    let of_another = ObservedNetwork { app: Some("other".into()), ..ObservedNetwork::default() };
+    for (external, found, reason) in [
+        (true, None, "is external and does not exist"),
+        (true, Some(local.clone()), "is a network of this host alone"),
+        (false, Some(local), "`docker network rm shop_net`"),
+        (false, Some(of_another), "belongs to application `other`"),
+    ] {
+        let mut cluster = on_one_network(1);
+        cluster.stack.networks.get_mut("shop_net").unwrap().external = external;
+        cluster.observed.networks.extend(found.map(|found| ("shop_net".to_owned(), found)));
+        for _ in 0..3 {
+            cluster.round();
+        }
+        assert!(cluster.waits().contains(reason), "{}", cluster.waits());
+        assert!(cluster.swarm.services.is_empty(), "{reason}");
+        cluster.observed.networks.insert("shop_net".to_owned(), ObservedNetwork::default());
+        assert_eq!(cluster.settle(), ["create service shop_web from web:1"]);
+    }
+    // A Swarm has some of these names as well.
+    let mut cluster = on_one_network(1);
+    let attached = [("host".to_owned(), Box::default())];
+    let web = cluster.stack.workloads.get_mut(&"web".into()).unwrap();
+    web.container.network_mode = NetworkMode::Networks(attached.into());
+    let network = Network { external: true, ..Network::default() };
+    cluster.stack.networks = [("host".to_owned(), network)].into();
+    let host = ObservedNetwork { is_local: true, ..ObservedNetwork::default() };
+    cluster.observed.networks.insert("host".to_owned(), host);
+    cluster.settle();
+    assert_eq!(cluster.swarm.services.len(), 1);
 }

@@ -1,0 +1,71 @@
+//! Data that passes from one workload to another, as in a rename: nothing starts on what a container that Git does not have any
+//! more still writes to.
+
+use std::collections::BTreeSet;
+
+use driftless_model::{Container, Instance, MountSource, Subject};
+
+use crate::{draft::Draft, facts::standing::is_up};
+
+/// Folders of the host that hold sockets, devices and settings, and the data of no container.
+const SYSTEM: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
+
+/// The containers that Git does not have any more and that still write to what a workload is to write to, each with the place.
+///
+/// A Job ends by itself, and may share data with what runs. A workload that was there while they were shares it with them.
+pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
+    let Subject { name, workload } = subject;
+    let facts = draft.facts;
+    let members = facts.instances.members_of(name);
+    let was_there = members.is_empty() && facts.record.slots.contains_key(name);
+    if facts.instances.orphans.is_empty() || was_there || workload.job_or_template().is_some() {
+        return Vec::new();
+    }
+    let known: BTreeSet<String> = members.iter().flat_map(|member| written_by(draft, member)).collect();
+    let wanted: BTreeSet<String> = workload.containers().flat_map(places).collect();
+    let wanted: BTreeSet<&String> = wanted.difference(&known).collect();
+    let writes = |orphan: &&'a Instance| {
+        let place = written_by(draft, orphan).into_iter().find(|place| wanted.contains(place))?;
+        Some((*orphan, place))
+    };
+    facts.instances.orphans.iter().filter(|orphan| is_up(orphan)).filter_map(writes).collect()
+}
+
+/// Whether a workload of Git waits for this container to end.
+pub(crate) fn is_in_the_way(draft: &Draft<'_>, orphan: &Instance) -> bool {
+    let waits = |subject| in_the_way(draft, subject).iter().any(|(other, _)| other.id == orphan.id);
+    draft.facts.target.stack.subjects().any(waits)
+}
+
+/// The places that a container of ours and the other containers of its pod may write to.
+fn written_by(draft: &Draft<'_>, instance: &Instance) -> Vec<String> {
+    let parts = draft.facts.observed.parts_of(&instance.id);
+    parts.into_iter().chain([instance]).flat_map(|part| places(&part.config)).collect()
+}
+
+/// The places that keep what a container writes to them.
+pub(crate) fn places(container: &Container) -> Vec<String> {
+    let place = |source: &MountSource| match source {
+        MountSource::Volume { name, no_copy: _ } => Some(format!("the volume `{name}`")),
+        MountSource::Bind { path, .. } => {
+            let is_in = |folder: &&str| {
+                path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            (!SYSTEM.iter().any(is_in)).then(|| format!("`{path}` of the host"))
+        }
+        MountSource::AppFolder(path) => Some(format!("`{path}` of the application's folder")),
+        MountSource::Anonymous
+        | MountSource::Image(_)
+        | MountSource::Empty
+        | MountSource::Tmpfs { .. }
+        | MountSource::Content(_)
+        | MountSource::Secret(_)
+        | MountSource::InPlace { .. } => None,
+    };
+    container
+        .mounts
+        .iter()
+        .filter(|mount| !mount.read_only)
+        .filter_map(|mount| place(&mount.source))
+        .collect()
+}

@@ -1,0 +1,60 @@
+//! Another engine for an application: it waits until what it has on the former one is gone. Both at once would do the work
+//! twice, and a network of one engine is in the way of that of the other.
+
+use driftless_model::{LeftInSwarm, ObservedNetwork};
+
+use super::{progress, spec::OWNER};
+use crate::{
+    draft::Draft,
+    facts::Facts,
+    wait::{Wait, WaitObject, WaitReason},
+};
+
+/// Holds an application of this host that still has objects in a Swarm.
+pub(crate) fn hold_for_swarm(draft: &mut Draft<'_>) -> bool {
+    let LeftInSwarm { services, configs, secrets, networks } = &draft.facts.observed.left_in_swarm;
+    let left = [
+        ("docker service rm", services),
+        ("docker config rm", configs),
+        ("docker secret rm", secrets),
+        ("docker network rm", networks),
+    ];
+    let Some(command) = removal(left.map(|(command, names)| (command, names.iter().map(String::as_str))))
+    else {
+        return false;
+    };
+    let sentence =
+        format!("has objects of `engine: swarm`: remove them with `{command}`, or set `engine: swarm` again");
+    draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Blocked, sentence));
+    draft.look_again(draft.facts.now.after(progress::LOOK_AGAIN));
+    true
+}
+
+/// Why an application of a Swarm waits for its objects on this host.
+pub(super) fn left_on_host(facts: &Facts<'_>) -> Option<String> {
+    let observed = facts.observed;
+    // Tasks have no image on this host.
+    let containers = observed.containers().filter(|container| !container.image_id.is_empty());
+    let containers: Vec<&str> = containers.map(|container| container.name.as_str()).collect();
+    let is_of_host = |network: &ObservedNetwork| {
+        network.app.as_ref() == Some(&facts.target.stack.app)
+            && network.agent.as_ref().is_some_and(|agent| agent.as_str() != OWNER)
+    };
+    let networks = observed.networks.iter().filter(|(_, network)| is_of_host(network));
+    let networks: Vec<&str> = networks.map(|(name, _)| name.as_str()).collect();
+    let left = [("docker rm -f", containers), ("docker network rm", networks)];
+    let command = removal(left.map(|(command, names)| (command, names.into_iter())))?;
+    Some(format!(
+        "has objects of `engine: docker` on this host: remove them with `{command}`, or set `engine: docker` again"
+    ))
+}
+
+/// The command that removes objects. `None`: there are none.
+fn removal<'a, const N: usize>(left: [(&'static str, impl Iterator<Item = &'a str>); N]) -> Option<String> {
+    let commands = left.into_iter().filter_map(|(command, names)| {
+        let names: Vec<&str> = names.collect();
+        (!names.is_empty()).then(|| format!("{command} {}", names.join(" ")))
+    });
+    let commands: Vec<String> = commands.collect();
+    (!commands.is_empty()).then(|| commands.join(" && "))
+}

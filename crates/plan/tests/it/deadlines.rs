@@ -1,0 +1,84 @@
+//! Deadlines and counts where the time did not go on as it should, or where nothing could go on.
+
+use std::time::Duration;
+
+use driftless_model::{Condition, Dependency, State, Timestamp};
+use driftless_plan::{Plan, WaitReason};
+
+use crate::stage::{NOON, Stage, stack, workload};
+
+fn reached(mut stage: Stage) -> Stage {
+    while !stage.round().is_settled() {
+        stage.tick(Duration::from_secs(10));
+    }
+    stage
+}
+
+/// The container ends by itself. Returns how often that was counted.
+fn end(stage: &mut Stage) -> u32 {
+    let finished = stage.now;
+    stage.named("shop-web-1").state =
+        State::Exited { code: 1, finished, out_of_memory: false, error: String::new() };
+    stage.round();
+    stage.record.crashes.values().map(|crash| crash.count).sum()
+}
+
+fn is_late(plan: &Plan) -> bool {
+    plan.waits.iter().any(|wait| wait.is(WaitReason::ProgressDeadlineExceeded))
+}
+
+#[test]
+fn ends_are_counted_after_the_clock_was_set_back() {
+    let mut stage = reached(Stage::new(stack([("web", workload("web:1", 1))])));
+    assert_eq!(end(&mut stage), 1);
+    stage.now = Timestamp(NOON.0 - 3_600_000);
+    // The same end is seen again, and counts once.
+    stage.round();
+    assert_eq!(end(&mut stage), 2);
+    assert!(!stage.named("shop-web-1").is_running(), "the backoff applies");
+    stage.tick(Duration::from_secs(11));
+    stage.round();
+    assert!(stage.named("shop-web-1").is_running());
+    assert_eq!(end(&mut stage), 3);
+}
+
+#[test]
+fn deadline_begins_again_after_the_agent_was_down() {
+    let mut stage = reached(Stage::new(stack([("web", workload("web:1", 1))])));
+    stage.sick.insert("web:2".to_owned());
+    stage.stack = stack([("web", workload("web:2", 1))]);
+    stage.round();
+    stage.tick(Duration::from_secs(10));
+    stage.round();
+    stage.tick(Duration::from_hours(1));
+    let mut without = stage.round();
+    assert!(is_late(&without), "{without}");
+    stage.record.resumed = Some(stage.now);
+    without = stage.round();
+    assert!(!is_late(&without), "{without}");
+    stage.tick(Duration::from_mins(11));
+    let late = stage.round();
+    assert!(is_late(&late), "{late}");
+}
+
+#[test]
+fn no_deadline_runs_while_an_image_is_missing() {
+    let mut web = workload("web:1", 1);
+    let condition = Condition::Healthy;
+    web.after = vec![Dependency { workload: "db".into(), condition, restart: false, required: true }];
+    let mut stage = Stage::new(stack([("web", web), ("db", workload("db:1", 1))]));
+    stage.world.registry = Some(["web:1".to_owned()].into());
+    for _ in 0..40 {
+        let plan = stage.round();
+        assert!(!is_late(&plan), "{plan}");
+        stage.tick(Duration::from_mins(1));
+    }
+    // From then on it runs.
+    stage.world.registry = None;
+    stage.sick.insert("db:1".to_owned());
+    let late = (0..40).any(|_| {
+        stage.tick(Duration::from_mins(1));
+        is_late(&stage.round())
+    });
+    assert!(late);
+}

@@ -1,0 +1,62 @@
+//! Another engine for an application: the objects of the former one that it waits for.
+
+use driftless_model::LeftInSwarm;
+
+use super::*;
+
+#[test]
+fn containers_are_not_started_while_services_are_left() {
+    let mut cluster = shop();
+    cluster.policy.engine = EngineKind::Docker;
+    cluster.observed.left_in_swarm.services = vec!["shop_db".to_owned(), "shop_web".to_owned()];
+    cluster.observed.left_in_swarm.networks = vec!["shop_default".to_owned()];
+    let waits = cluster.waits();
+    let command = "`docker service rm shop_db shop_web && docker network rm shop_default`";
+    assert!(waits.contains(command), "{waits}");
+    assert!(cluster.round().steps.is_empty());
+    // A network is in the way of that of the host, and a file would stay for ever.
+    for (left, command) in [
+        (LeftInSwarm { networks: vec!["n".to_owned()], ..LeftInSwarm::default() }, "`docker network rm n`"),
+        (LeftInSwarm { configs: vec!["c".to_owned()], ..LeftInSwarm::default() }, "`docker config rm c`"),
+        (LeftInSwarm { secrets: vec!["s".to_owned()], ..LeftInSwarm::default() }, "`docker secret rm s`"),
+    ] {
+        cluster.observed.left_in_swarm = left;
+        let waits = cluster.waits();
+        assert!(waits.contains(command), "{waits}");
+        assert!(cluster.round().steps.is_empty());
+        assert_eq!(cluster.assess().sync, SyncStatus::OutOfSync);
+    }
+}
+
+#[test]
+fn services_are_not_created_while_containers_are_left() {
+    let mut stage = crate::stage::Stage::new(stack([("web", workload("web:1", 1))]));
+    while !stage.round().is_settled() {
+        stage.tick(Duration::from_secs(1));
+    }
+    let mut cluster = shop();
+    cluster.observed.instances = stage.world.observed.instances.clone();
+    for instance in cluster.observed.instances.values_mut() {
+        instance.image_id = "sha256:1".to_owned();
+        instance.config = Arc::new(Container::default());
+    }
+    let waits = cluster.waits();
+    assert!(waits.contains("`docker rm -f shop-web-1`"), "{waits}");
+    assert!(cluster.swarm.services.is_empty());
+    assert_eq!(cluster.assess().sync, SyncStatus::OutOfSync);
+    // The network of the containers has the name of that of the services.
+    cluster.observed.instances.clear();
+    let network = ObservedNetwork {
+        agent: Some(AgentId("agent".to_owned())),
+        app: Some("shop".into()),
+        is_local: true,
+        ..ObservedNetwork::default()
+    };
+    cluster.observed.networks.insert("shop_default".to_owned(), network);
+    let waits = cluster.waits();
+    assert!(waits.contains("`docker network rm shop_default`"), "{waits}");
+    assert!(!waits.contains("has changed in Git"), "{waits}");
+    assert!(cluster.swarm.services.is_empty());
+    cluster.observed.networks.clear();
+    assert_ne!(cluster.settle(), [""; 0]);
+}

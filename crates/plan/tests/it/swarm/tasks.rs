@@ -1,0 +1,79 @@
+//! Tasks: which dependencies they meet, and how the status shows them.
+
+use driftless_model::Healthcheck;
+
+use super::*;
+
+#[test]
+fn dependency_that_should_have_no_tasks_is_met() {
+    for condition in [Condition::Started, Condition::Healthy] {
+        let mut cluster = shop();
+        let web = cluster.stack.workloads.get_mut(&"web".into()).unwrap();
+        web.after[0].condition = condition;
+        cluster.stack.workloads.get_mut(&"db".into()).unwrap().replicas = 0;
+        let steps = cluster.settle();
+        assert_eq!(steps.last().map(String::as_str), Some("create service shop_web from web:1"));
+    }
+}
+
+#[test]
+fn new_global_service_is_awaited_until_its_nodes_are_counted() {
+    for condition in [Condition::Started, Condition::Healthy] {
+        let mut cluster = shop();
+        let web = cluster.stack.workloads.get_mut(&"web".into()).unwrap();
+        web.after[0].condition = condition;
+        let global = SwarmService { mode: SwarmMode::Global, ..SwarmService::default() };
+        cluster.stack.swarm.insert("db".into(), global);
+        cluster.round();
+        cluster.round();
+        let db = cluster.swarm.services.get_mut("shop_db").unwrap();
+        (db.desired_tasks, db.created) = (Some(0), cluster.now);
+        cluster.swarm.tasks.clear();
+        assert!(cluster.waits().contains("web waits for db"));
+        // No node fits.
+        cluster.now = cluster.now.after(Duration::from_secs(10));
+        let made = cluster.round();
+        assert_eq!(made.steps[0].action.to_string(), "create service shop_web from web:1", "{made}");
+    }
+}
+
+/// The status of the only task of a service, in a state.
+fn status_of_task(check: Option<&str>, state: &str, error: &str) -> (String, String, String) {
+    let mut cluster = Cluster::new([("web", workload("web:1", 1))]);
+    let container = &mut cluster.stack.workloads.get_mut(&"web".into()).unwrap().container;
+    container.healthcheck = check.map(|test| Healthcheck {
+        test: vec![test.to_owned()],
+        interval: None,
+        timeout: None,
+        retries: None,
+        start_period: None,
+        start_interval: None,
+    });
+    cluster.settle();
+    let task = cluster.swarm.tasks.values_mut().next().unwrap();
+    (task.state, task.error, task.since) = (state.to_owned(), error.to_owned(), cluster.now);
+    let web = &cluster.assess().workloads[&"web".into()];
+    (web.instances[0].state.clone(), web.instances[0].message.clone(), web.message.clone())
+}
+
+#[test]
+fn task_that_starts_waits_for_a_health_check_only_if_it_has_one() {
+    let unsuccessful = "its health check has not succeeded yet";
+    assert_eq!(status_of_task(Some("CMD"), "starting", "").1, unsuccessful);
+    let (state, message, _) = status_of_task(Some("NONE"), "starting", "");
+    assert_eq!((state.as_str(), message.as_str()), ("Created", ""));
+    let (state, message, _) = status_of_task(None, "starting", "");
+    assert_eq!(state, "Running");
+    assert_eq!(message, "it is starting, or waits for the health check of its image");
+}
+
+#[test]
+fn task_without_an_exit_code_shows_none() {
+    let error = "invalid mount config for type \"bind\"";
+    for state in ["rejected", "orphaned"] {
+        let (state, message, why) = status_of_task(None, state, error);
+        assert_eq!(state, "Failed");
+        assert_eq!(message, error);
+        assert!(!why.contains("code"), "{why}");
+    }
+}

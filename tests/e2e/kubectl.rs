@@ -268,7 +268,8 @@ spec:
     for shown in [&yaml, &described, &agent.said("get pods -o json")] {
         assert!(!shown.contains("hunter2") && !shown.contains("correct-horse"), "{shown}");
     }
-    let template = agent.said("describe deploy web");
+    let described = agent.said("describe deploy web");
+    let template = described.split("\nEvents:").next().unwrap();
     for part in ["Init Containers:\n  first:\n", "Containers:\n  server:\n", "echo served; exec sleep 10000"]
     {
         assert!(template.contains(part) && !template.contains("driftless/helper"), "{part}: {template}");

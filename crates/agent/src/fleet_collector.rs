@@ -85,7 +85,8 @@ impl CollectorClient {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT_WITHIN)
             .timeout(ANSWER_WITHIN)
-            // Servers and proxies close idle connections after a time that nobody knows here, also while a heartbeat is on its way.
+            // Servers and proxies close idle connections after a time that is not known here, also while a heartbeat
+            // is on its way.
             .pool_max_idle_per_host(0)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));

@@ -56,7 +56,8 @@ pub enum ReportError {
     /// The request cannot be signed.
     #[error("could not sign the report: {0}")]
     Counter(String),
-    /// The host has joined the collector, and its key or that of the collector cannot be used. An unsigned report would be refused.
+    /// The host has joined the collector, and its key or that of the collector cannot be used. A report without a signature
+    /// would be refused.
     #[error("could not sign the report: {0}")]
     Key(String),
     /// The bucket or folder failed.

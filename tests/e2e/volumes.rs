@@ -160,18 +160,6 @@ async fn empty_dir_is_writable_and_fs_group_is_applied() {
     let application = agent.settled(&commit).await;
     assert_eq!(site.container("plain").id(), plain.id());
     assert!(application.status.findings.iter().all(|it| !it.is_error()), "{:?}", application.status.findings);
-
-    // It goes with the container, also if somebody else removes that.
-    let empty = volumes_of(&plain);
-    assert!(!empty.is_empty());
-    site.docker.run(&["rm", "-f", &plain.id()]);
-    site.until("its volumes are gone", |docker| {
-        let is_there = |volume: &String| docker.attempt(&["volume", "inspect", volume]).is_ok();
-        (!empty.iter().any(is_there)).then_some(())
-    })
-    .await;
-    agent.settled(&commit).await;
-    assert!(volumes_of(&site.container("plain")).iter().all(|volume| !empty.contains(volume)));
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ pub const BUILD: &str = "driftless.build";
 /// On the helper image that the agent imported: its name.
 pub const HELPER: &str = "driftless.helper";
 
-/// On a volume without a name: it is empty at first, and removed with its container. The value is the id of the agent.
+/// On a volume without a name: it is empty at first, and removed with its container.
 pub const EMPTY: &str = "driftless.empty";
 
 /// On a container that is never started and prepares a volume of another one: the id of that one.

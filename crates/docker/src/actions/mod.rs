@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use driftless_clock::Clock;
-use driftless_model::{AppName, MountSource};
+use driftless_model::AppName;
 use driftless_plan::Action;
-use tracing::debug;
 
 use crate::{
     agent_claims::OwnAgents, attribution::Attribution, cache::Cache, catalogue::Settled,
@@ -126,11 +125,6 @@ impl Actions {
             Action::CreateVolume { name, volume } => self.volumes.create(app, name, volume).await?,
             Action::RemoveVolume { name } => self.volumes.remove(app, name).await?,
             Action::CreateInstance(creation) => {
-                let has_empty =
-                    creation.container.mounts.iter().any(|mount| mount.source == MountSource::Empty);
-                if has_empty && let Err(error) = self.volumes.remove_left_empty().await {
-                    debug!(%error, "could not remove volumes of containers that are gone; trying again with the next container");
-                }
                 let created = Box::pin(self.creator.create(creation)).await;
                 match &created {
                     Ok(id) => {

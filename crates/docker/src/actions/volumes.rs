@@ -67,23 +67,4 @@ impl Volumes {
         self.cache.objects(ObjectKind::Volumes).note_change(name, Settled::Yes);
         tolerate(removed, CallError::is_not_found).map_err(|error| error.classify(&doing))
     }
-
-    /// Removes the volumes without a name that the agent made empty for containers that are gone: somebody removed one by hand, or
-    /// the agent ended between two calls. The engine says which ones no container mounts, and refuses to remove others.
-    pub(super) async fn remove_left_empty(&self) -> Result<(), CallError> {
-        let filters = [
-            ("dangling", vec!["true".to_owned()]),
-            ("label", vec![format!("{}={}", label::EMPTY, self.agents.own())]),
-        ];
-        let options = query::ListVolumesOptionsBuilder::new().filters(&filters.into()).build();
-        let docker = self.connection.docker();
-        let left = self.connection.call(DEADLINE, docker.list_volumes(Some(options))).await?;
-        for volume in left.volumes.into_iter().flatten() {
-            let removal = docker.remove_volume(&volume.name, None::<query::RemoveVolumeOptions>);
-            tolerate(self.connection.call(DEADLINE, removal).await, |error| {
-                matches!(error.code(), Some(404 | 409))
-            })?;
-        }
-        Ok(())
-    }
 }

@@ -45,13 +45,6 @@ fn short_volume(value: &Value<'_>) -> Option<VolumeMount> {
     for mode in ignored {
         value.warning(format!("`{mode}` is ignored: it has no meaning on Linux"));
     }
-    if source.is_none() && paths::is_windows(&target) {
-        value.error_help(
-            format!("`{text}` is read as a path on a Windows drive, because one letter is before the `:`"),
-            "give the volume a name of two or more letters",
-        );
-        return None;
-    }
     let source = match source {
         None => VolumeSource::Anonymous,
         Some(path) if path.starts_with(['.', '/', '~', '\\']) || path.contains(':') => {
@@ -99,6 +92,14 @@ fn long_volume(item: &Value<'_>) -> Option<VolumeMount> {
         item.error("needs a `target`");
         return None;
     };
+    // `v:/data` in the short syntax is a path without a source.
+    if long.source.is_none() && paths::is_windows(&target) {
+        item.error_help(
+            format!("`{target}` is read as a path on a Windows drive, because one letter is before the `:`"),
+            "give the volume a name of two or more letters",
+        );
+        return None;
+    }
     let (read_only, options, on_change) =
         (long.read_only, std::mem::take(&mut long.options), long.on_change.take());
     let source = long.source(item)?;

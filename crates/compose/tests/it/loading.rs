@@ -559,3 +559,14 @@ fn project_name_has_the_place_that_gives_it() {
     let from_folder = stack(&[("app/compose.yaml", "services: {web: {image: a}}\n")], at("app"));
     assert_eq!(from_folder.project_location().to_string(), "app/compose.yaml");
 }
+
+#[test]
+fn volume_of_one_letter_is_explained_at_its_place() {
+    let text = "services:\n  web:\n    image: a\n    volumes: [\"v:/data\"]\nvolumes: {v: }\n";
+    let files = MemoryFiles::new([("app/compose.yaml", text)]);
+    let findings = render(&files, &app(&files, at("app"))).findings;
+    let errors: Vec<String> = findings.iter().filter(|it| it.is_error()).map(ToString::to_string).collect();
+    let expected = "app/compose.yaml:4:15: error: services.web.volumes[0]: `v:/data` is read as a path on a Windows \
+                    drive, because one letter is before the `:` (give the volume a name of two or more letters)";
+    assert_eq!(errors, [expected]);
+}

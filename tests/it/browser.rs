@@ -513,11 +513,12 @@ fn everything_at_once() -> Application {
     let mut application = drifted();
     application.spec.policy.self_heal = false;
     let status = &mut application.status;
-    let waiting = ["NotAdopted", "PruneHeld", "CommitFailed", "Canary"];
+    let waiting = ["NotAdopted", "PruneHeld", "Canary"];
     let waiting = waiting.map(|reason| WaitStatus { reason: reason.to_owned(), ..scaled_wait() });
     status.waits = waiting.into_iter().chain([scaled_wait()]).collect();
     let rewritten = StatusCondition { reason: "HistoryRewritten".to_owned(), ..status.conditions[0].clone() };
-    status.conditions.push(rewritten);
+    let failed = StatusCondition { kind: "CommitFailed".to_owned(), ..status.conditions[0].clone() };
+    status.conditions.extend([rewritten, failed]);
     let web = Arc::make_mut(&mut status.workloads).values_mut().next().unwrap();
     web.canary = Some(CanaryStatus { step: 1, steps: 2, instances: 1, paused: true, until: None });
     status.images = Arc::new(vec![ImageUpdateStatus {

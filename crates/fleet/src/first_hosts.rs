@@ -412,10 +412,11 @@ mod tests {
         /// The word and the end of the decision after so many minutes. `Apply` and nothing: it goes on.
         fn at(&mut self, minute: u64, reports: Option<Vec<LastReport>>) -> (String, Option<u64>) {
             let now = NOW.after(Duration::from_mins(minute));
-            self.judge(now, reports.map(|reports| view(reports, &[], now)))
+            let hosts = reports.map(|reports| view(reports, &[], now));
+            self.judge(now, hosts.as_deref())
         }
 
-        fn judge(&mut self, now: Timestamp, hosts: Option<Vec<HostView>>) -> (String, Option<u64>) {
+        fn judge(&mut self, now: Timestamp, hosts: Option<&[HostView]>) -> (String, Option<u64>) {
             let host = HostIdentity { name: "web-1".to_owned(), labels: self.labels.clone() };
             let commit = CommitId::from_stored(self.commit.repeat(40));
             let waiting = WaitingCommit {
@@ -426,7 +427,7 @@ mod tests {
                 commit: &commit,
                 stack: &StackHash(self.stack.to_owned()),
             };
-            let hosts = match (&hosts, self.is_pending) {
+            let hosts = match (hosts, self.is_pending) {
                 (_, true) => KnownHosts::Pending,
                 (Some(hosts), false) => KnownHosts::Read { hosts, missing: &self.missing },
                 (None, false) => KnownHosts::Unknown("the collector does not answer"),
@@ -613,7 +614,7 @@ mod tests {
         ] {
             let mut it = Waiting::new(Otherwise::Hold);
             let hosts = [good(), vec![unreadable(report)]].concat();
-            assert_eq!(it.judge(NOW, Some(hosts)).0, word);
+            assert_eq!(it.judge(NOW, Some(&hosts)).0, word);
         }
         // A place that was never read may have other ones; a first host that is degraded counts more.
         let mut it = Waiting::new(Otherwise::Proceed);

@@ -12,15 +12,17 @@ const SYSTEM: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 
 /// The containers that Git does not have any more and that still write to what a workload is to write to, each with the place.
 ///
-/// A Job ends by itself, and may share data with what runs. A workload that was there while they were shares it with them.
+/// A Job ends by itself, and may share data with what runs. A workload that was there together with one of them, when all was as
+/// Git said, shares it with that one.
 pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
     let members = facts.instances.members_of(name);
-    let was_there = members.is_empty() && facts.record.slots.contains_key(name);
-    if facts.instances.orphans.is_empty() || was_there || workload.job_or_template().is_some() {
+    if facts.instances.orphans.is_empty() || workload.job_or_template().is_some() {
         return Vec::new();
     }
+    let was_there = members.is_empty() && facts.record.slots.contains_key(name);
+    let shares = |orphan: &Instance| was_there && facts.record.slots.contains_key(&orphan.instance.workload);
     let known: BTreeSet<String> = members.iter().flat_map(|member| written_by(draft, member)).collect();
     let wanted: BTreeSet<String> = workload.containers().flat_map(places).collect();
     let wanted: BTreeSet<&String> = wanted.difference(&known).collect();
@@ -28,7 +30,13 @@ pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'
         let place = written_by(draft, orphan).into_iter().find(|place| wanted.contains(place))?;
         Some((*orphan, place))
     };
-    facts.instances.orphans.iter().filter(|orphan| is_up(orphan)).filter_map(writes).collect()
+    facts
+        .instances
+        .orphans
+        .iter()
+        .filter(|orphan| is_up(orphan) && !shares(orphan))
+        .filter_map(writes)
+        .collect()
 }
 
 /// Whether a workload of Git waits for this container to end.

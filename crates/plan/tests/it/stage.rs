@@ -363,8 +363,12 @@ impl Stage {
         let ours = || self.world.observed.instances.values().filter(|it| it.agent == self.agent);
         let Some(started) = ours().find(|it| it.name == container.reference()) else { return };
         let name = &started.instance.workload;
-        let is_new = self.reached.as_ref().is_none_or(|it| !it.workloads.contains_key(name))
-            && self.stack.workloads.get(name).is_some_and(|it| it.job_or_template().is_none());
+        let is_job = self.stack.workloads.get(name).is_none_or(|it| it.job_or_template().is_some());
+        // They shared it when all was as Git said.
+        let was_with = |other: &Instance| {
+            let workloads = self.reached.as_ref().map(|it| &it.workloads);
+            workloads.is_some_and(|it| it.contains_key(name) && it.contains_key(&other.instance.workload))
+        };
         let volumes = |it: &Instance| -> BTreeSet<String> {
             let written = it.config.mounts.iter().filter(|mount| !mount.read_only);
             let volume = |source: &MountSource| match source {
@@ -377,8 +381,9 @@ impl Stage {
             it.is_running()
                 && !self.stack.workloads.contains_key(&it.instance.workload)
                 && !volumes(it).is_disjoint(&volumes(started))
+                && !was_with(it)
         };
-        let writer = ours().find(is_left).filter(|_| is_new);
+        let writer = ours().find(is_left).filter(|_| !is_job);
         assert_eq!(writer.map(|it| &it.name), None, "{action} has not waited for it\n{plan}");
     }
 

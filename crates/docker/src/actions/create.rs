@@ -102,7 +102,11 @@ impl Creator {
 
     /// Without the volumes of the container that it replaces for which neither the manifest nor the image has a place any more.
     async fn with_lasting_volumes<'a>(&self, creation: &'a Creation) -> Result<Cow<'a, Creation>, CallError> {
-        let has = |mounts: &[Mount], target: &String| mounts.iter().any(|mount| mount.target == *target);
+        // The engine reports `/data` where a Dockerfile has `VOLUME /data/`.
+        let without_slash = |target: &str| target.trim_end_matches('/').to_owned();
+        let has = |mounts: &[Mount], target: &String| {
+            mounts.iter().any(|mount| without_slash(&mount.target) == without_slash(target))
+        };
         let is_mounted = |target: &String| has(&creation.container.mounts, target);
         if creation.inherit.keys().all(is_mounted) {
             return Ok(Cow::Borrowed(creation));

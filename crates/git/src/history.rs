@@ -17,7 +17,7 @@ use gix::{
 };
 
 use super::mirror::{Damage, damage};
-use driftless_model::{CommitId, CommitInfo, Timestamp, printable};
+use driftless_model::{CommitId, CommitInfo, Mask, Timestamp, printable};
 
 /// The one reference that a fetch writes, independent of its name on the server: so a branch `a/b` can follow
 /// on a branch `a`, and a change of the configuration leaves nothing behind.
@@ -77,11 +77,11 @@ pub(super) fn commit_info(repo: &gix::Repository, id: ObjectId) -> Result<Commit
     let author = commit.author().map_err(failed)?;
     let time = commit.time().map_err(failed)?;
     let subject = commit.message_raw_sloppy().lines().next().unwrap_or_default();
-    // Everything that shows them may be a terminal.
+    // Everything that shows them may be a terminal, and somebody may have pasted an address with its password.
     Ok(CommitInfo {
         id: CommitId::from_stored(id.to_string()),
         author: printable(&format!("{} <{}>", author.name.trim().as_bstr(), author.email.trim().as_bstr())),
-        subject: printable(subject.to_str_lossy().trim()),
+        subject: Mask::without_codes().message(&printable(subject.to_str_lossy().trim())),
         time: Timestamp(u64::try_from(time.seconds).unwrap_or(0).saturating_mul(1000)),
     })
 }

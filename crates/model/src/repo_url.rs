@@ -199,11 +199,11 @@ fn with_scheme(scheme: &str, rest: &str, text: &str) -> Result<RepoUrl, InvalidU
     match url.scheme() {
         "file" => url.to_file_path().map(RepoUrl::Local).map_err(|()| InvalidUrl::File),
         "ssh" => {
-            let user = Some(decode(url.username())?).filter(|user| !user.is_empty());
+            let user = Some(percent_decoded(url.username())?).filter(|user| !user.is_empty());
             if user.as_deref().is_some_and(|user| user.contains(':')) {
                 return Err(InvalidUrl::Credentials);
             }
-            let path = decode(url.path())?;
+            let path = percent_decoded(url.path())?;
             // `ssh://host/~user/repo` means a path below a home, which the server's shell knows as `~user/repo`.
             let path =
                 path.strip_prefix('/').filter(|it| it.starts_with('~')).map_or(path.clone(), str::to_owned);
@@ -254,8 +254,8 @@ fn ssh(user: Option<String>, host: &str, port: Option<u16>, path: String) -> Res
     Ok(RepoUrl::Ssh { user, host: host.to_owned(), port, path })
 }
 
-/// Undoes percent-encoding.
-fn decode(text: &str) -> Result<String, InvalidUrl> {
+/// The text without its percent-encoding. An error for what is no percent-encoding, no UTF-8 or a control character.
+pub(crate) fn percent_decoded(text: &str) -> Result<String, InvalidUrl> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

@@ -224,7 +224,7 @@ impl Line {
             (self.program, self.is_other) = (None, true);
         }
         let is_one_of = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
-        self.next = if is_one_of(&["requirepass", "masterauth", "masterpass"]) {
+        self.next = if is_one_of(&["requirepass", "masterauth", "masterpass", "auth_pass"]) {
             Next::Password
         } else if is_one_of(&["password", "by"]) {
             Next::Quoted

@@ -18,12 +18,13 @@ use self::{
     patterns::{Spans, TextKind},
     texts::Texts,
 };
-use crate::{Stack, Workload, WorkloadName};
+use crate::{Stack, Workload, WorkloadName, repo_url::percent_decoded};
 
 /// Hides secrets for one run of the program.
 #[derive(Clone)]
 pub struct Mask {
-    key: [u8; 32],
+    /// `None`: hidden values cannot be told apart.
+    key: Option<[u8; 32]>,
     /// Names of variables that hold secrets, even if the names do not suggest it.
     secrets: Texts,
     /// Values that are hidden wherever they occur in free text: a command may contain the value of a variable.
@@ -37,7 +38,12 @@ impl Mask {
     pub const HIDDEN: &str = MARK;
 
     pub fn new(key: [u8; 32]) -> Self {
-        Self { key, secrets: Texts::default(), values: Texts::default(), names: Texts::default() }
+        Self { key: Some(key), secrets: Texts::default(), values: Texts::default(), names: Texts::default() }
+    }
+
+    /// One that hides every value alike, for what is kept and compared from run to run.
+    pub fn without_codes() -> Self {
+        Self { key: None, secrets: Texts::default(), values: Texts::default(), names: Texts::default() }
     }
 
     /// One that also hides the variables which these stacks take from Secrets, and the values of all secret variables
@@ -51,6 +57,9 @@ impl Mask {
         let workloads = stacks.iter().flat_map(|stack| stack.workloads.values());
         let values: BTreeSet<&str> = workloads.flat_map(values_to_find).map(str::trim).collect();
         mask.find(values);
+        let workloads = stacks.iter().flat_map(|stack| stack.workloads.values());
+        let variables = workloads.flat_map(Workload::containers).flat_map(|container| &container.env);
+        mask.find_passwords_of_urls(variables.filter_map(|(_, value)| value.as_deref()));
         let decrypted = stacks.iter().flat_map(|stack| &stack.secret_values);
         mask.find(decrypted.map(|value| value.trim()));
         // Each workload has a mask of its own, made from this one.
@@ -85,6 +94,7 @@ impl Mask {
         let is_meant = |(name, value): &(&str, &str)| {
             is_findable(self.how_telling(name), value.trim()) && !is_path(name, value)
         };
+        mask.find_passwords_of_urls(others.iter().map(|(_, value)| *value));
         mask.find(others.into_iter().filter(is_meant).map(|(_, value)| value.trim()));
         mask
     }
@@ -113,6 +123,17 @@ impl Mask {
         self.values.extend(secret.into_iter().flat_map(written_forms));
     }
 
+    /// Hides the passwords in the URLs of these values in free text, as they are in the URL and as a program that has
+    /// read it prints them.
+    fn find_passwords_of_urls<'a>(&mut self, values: impl IntoIterator<Item = &'a str>) {
+        let passwords: BTreeSet<&str> = values.into_iter().flat_map(patterns::passwords_of_urls).collect();
+        let is_meant = |value: &str| is_findable(Telling::Surely, value);
+        self.find(passwords.iter().copied().filter(|value| is_meant(value)));
+        let read = passwords.iter().filter(|value| value.contains('%'));
+        let read: Vec<String> = read.filter_map(|value| percent_decoded(value).ok()).collect();
+        self.find(read.iter().map(String::as_str).filter(|value| is_meant(value)));
+    }
+
     fn how_telling(&self, name: &str) -> Telling {
         if self.secrets.contains(name) { Telling::Surely } else { telling(name) }
     }
@@ -129,7 +150,8 @@ impl Mask {
 
     /// `••••3f9a`: the same for the same value.
     pub fn hide(&self, value: &str) -> String {
-        let digest = Sha256::new().chain_update(self.key).chain_update(value.as_bytes()).finalize();
+        let Some(key) = self.key else { return MARK.to_owned() };
+        let digest = Sha256::new().chain_update(key).chain_update(value.as_bytes()).finalize();
         format!("{MARK}{:02x}{:02x}", digest[0], digest[1])
     }
 
@@ -273,19 +295,22 @@ fn is_findable(how: Telling, value: &str) -> bool {
 
 /// A value as it is, in a URL, and in JSON.
 fn written_forms(value: &str) -> impl Iterator<Item = String> {
-    let in_url: String = value
-        .bytes()
-        .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+    // What RFC 3986 has, and what the `encodeURIComponent` of JavaScript leaves besides.
+    let in_url = |unreserved: &[u8], is_large: bool| -> String {
+        let written = value.bytes().map(|byte| match byte {
+            byte if byte.is_ascii_alphanumeric() || unreserved.contains(&byte) => {
                 char::from(byte).to_string()
             }
-            _ => format!("%{byte:02X}"),
-        })
-        .collect();
+            byte if is_large => format!("%{byte:02X}"),
+            byte => format!("%{byte:02x}"),
+        });
+        written.collect()
+    };
+    let in_urls = [in_url(b"-_.~", true), in_url(b"-_.~", false), in_url(b"-_.~!*'()", true)];
     let in_json = serde_json::to_string(value).unwrap_or_default();
     let in_json = in_json.trim_matches('"').to_owned();
     let mut forms = vec![value.to_owned()];
-    for form in [in_url, in_json] {
+    for form in in_urls.into_iter().chain([in_json]) {
         if !forms.contains(&form) {
             forms.push(form);
         }

@@ -59,6 +59,10 @@ fn urls(text: &str, spans: &mut Spans) {
         });
         let url = rest.get(..length.unwrap_or(rest.len())).unwrap_or_default();
         start = begin + url.len();
+        if is_notifier(text.get(..scheme_end).unwrap_or_default()) {
+            spans.push(begin..begin + url.trim_end_matches(',').len());
+            continue;
+        }
         let Some(userinfo) = userinfo(url) else { continue };
         match userinfo.split_once(':') {
             Some((user, password)) if !password.is_empty() => {
@@ -74,6 +78,47 @@ fn urls(text: &str, spans: &mut Spans) {
             Some(_) | None => {}
         }
     }
+}
+
+/// Schemes that shoutrrr and Apprise give to services whose tokens stand anywhere in the URL: `gotify://host/TOKEN`.
+const NOTIFIERS: &[&str] = &[
+    "bark",
+    "discord",
+    "gotify",
+    "gotifys",
+    "googlechat",
+    "ifttt",
+    "join",
+    "mattermost",
+    "mmost",
+    "mmosts",
+    "msteams",
+    "opsgenie",
+    "pbul",
+    "pover",
+    "pushbullet",
+    "pushover",
+    "rocketchat",
+    "slack",
+    "teams",
+    "telegram",
+    "tgram",
+    "zulip",
+];
+
+/// Whether the text before `://` ends with the scheme of a notification service.
+fn is_notifier(before: &str) -> bool {
+    let scheme = before.rsplit(|letter: char| !letter.is_ascii_alphanumeric()).next().unwrap_or_default();
+    NOTIFIERS.iter().any(|notifier| scheme.eq_ignore_ascii_case(notifier))
+}
+
+/// The passwords in the URLs of a text, as they are written there.
+pub(super) fn passwords_of_urls(text: &str) -> impl Iterator<Item = &str> {
+    let mut spans = Spans::new();
+    if text.contains("://") {
+        urls(text, &mut spans);
+    }
+    spans.into_iter().filter_map(|span| text.get(span))
 }
 
 /// The part before the `@` of a URL without its scheme.
@@ -157,14 +202,31 @@ fn entries(text: &str, kind: TextKind, spans: &mut Spans) {
     }
 }
 
+/// In letters: no longer name of an element is looked at.
+const LONGEST_NAME: usize = 64;
+
+/// In bytes: no farther is the beginning of a section searched for.
+const LONGEST_CDATA: usize = 8192;
+
 /// Elements of XML whose names tell: `<password>value</password>`.
 fn elements(text: &str, spans: &mut Spans) {
     for (end, _) in text.match_indices("</") {
         let (before, after) = (text.get(..end).unwrap_or_default(), text.get(end + 2..).unwrap_or_default());
-        let name = after.split('>').next().unwrap_or_default().trim_end();
-        let begin = before.rfind('>').map_or(end, |at| at + 1);
+        // Without a bound, a text of nothing but `</` would be read again for each of them.
+        let is_of_name = |letter: char| letter.is_alphanumeric() || "_-.:".contains(letter);
+        let name_length = after.char_indices().take(LONGEST_NAME).find(|(_, letter)| !is_of_name(*letter));
+        let Some(name) = name_length.and_then(|(length, _)| after.get(..length)) else { continue };
+        let is_closed = after.get(name.len()..).is_some_and(|rest| rest.trim_start().starts_with('>'));
+        if !is_closed || telling(name) == Telling::No {
+            continue;
+        }
+        let cdata = before.strip_suffix("]]>").and_then(|before| {
+            let near = before.ceil_char_boundary(before.len().saturating_sub(LONGEST_CDATA));
+            before.get(near..)?.rfind("<![CDATA[").map(|at| near + at)
+        });
+        let begin = cdata.unwrap_or_else(|| before.rfind('>').map_or(end, |at| at + 1));
         let value = text.get(begin..end).unwrap_or_default();
-        if telling(name) != Telling::No && !is_no_secret(value) && !value.starts_with(MARK) {
+        if !is_no_secret(value) && !value.starts_with(MARK) {
             spans.push(begin..end);
         }
     }

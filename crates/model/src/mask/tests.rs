@@ -29,6 +29,9 @@ const TEXTS: &[&str] = &[
     "password: '§'\n",
     "Authorization: Bearer §",
     "requirepass §\nmaxmemory 1gb",
+    "authentication {\n  auth_type PASS\n  auth_pass §\n}",
+    "gotify://gotify.example.com/§",
+    "discord://§@1234567,telegram://§@telegram?chats=1",
     "redis-server --requirepass §",
     "redis-cli -a § ping",
     "sh -c 'redis-cli -a § ping | grep PONG'",
@@ -50,6 +53,7 @@ const TEXTS: &[&str] = &[
     "mkdir -p /data && mysql -p§",
     "https://x.blob.core.windows.net/c?sv=2024&sig=§&se=1",
     "<server><user>a</user><password>§</password></server>",
+    "<password><![CDATA[§]]></password>",
     "ENCRYPTIONKEY=§",
     "masterkey: '§'",
 ];
@@ -250,4 +254,30 @@ fn output_is_shown_without_assigned_secrets() {
     }
     let plain = "error: cannot open /etc/app.conf: no such file\nexit = 3";
     assert_eq!(mask.output(plain), plain);
+}
+
+#[test]
+fn passwords_in_urls_of_variables_are_hidden_elsewhere() {
+    let url = "postgres://shop:p%40ss4711@db/shop";
+    let mask = mask().with_variables([("DATABASE_URL", url)]);
+    for text in ["login of shop with p@ss4711 failed", "tried p%40ss4711", "run p@ss4711"] {
+        let shown = mask.output(text);
+        assert!(!shown.contains("ss4711") && shown.contains(MARK), "{text} is shown as {shown}");
+    }
+    assert_eq!(mask.output("the shop is open"), "the shop is open");
+}
+
+#[test]
+fn values_are_hidden_however_a_url_encodes_them() {
+    let mask = mask().with_secret_values(["a/b(c)!é"]);
+    for text in ["a%2Fb%28c%29%21%C3%A9", "a%2fb%28c%29%21%c3%a9", "a%2Fb(c)!%C3%A9", "a/b(c)!é"] {
+        let shown = mask.output(&format!("GET /?q={text} failed"));
+        assert!(!shown.contains(text) && shown.contains(MARK), "{text} is shown as {shown}");
+    }
+}
+
+#[test]
+fn codes_can_be_left_out() {
+    let shown = Mask::without_codes().message("use https://me:hunter2@git.example.com");
+    assert_eq!(shown, format!("use https://me:{MARK}@git.example.com"));
 }

@@ -731,6 +731,25 @@ async fn validate_needs_no_agent() {
 }
 
 #[tokio::test]
+async fn links_that_lead_out_of_a_mounted_folder_are_warned_about() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let text = "services:\n  web:\n    image: web:1\n    volumes: ['./site:/srv:ro']\n";
+    let one = folder(&[("shop/compose.yaml", text), ("shop/site/a.conf", "a")]);
+    let link = |target: &str, name: &str| {
+        std::os::unix::fs::symlink(target, one.path().join("shop/site").join(name)).unwrap();
+    };
+    link("a.conf", "same.conf");
+    let (code, _, error) = run(nobody, &["validate", one.path().to_str().unwrap()]).await;
+    assert!(code == 0 && error.contains("0 errors, 0 warnings"), "{error}");
+    link("/etc/nginx/b.conf", "b.conf");
+    link("missing.conf", "c.conf");
+    let (code, _, error) = run(nobody, &["validate", one.path().to_str().unwrap()]).await;
+    assert_eq!(code, 0, "{error}");
+    assert!(error.contains("shop/compose.yaml:4:15") && error.contains("and so is another one"), "{error}");
+    assert!(error.contains("`shop/site/b.conf` is a symbolic link to `/etc/nginx/b.conf`"), "{error}");
+}
+
+#[tokio::test]
 async fn validate_checks_the_files_that_it_is_given() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let base = "services:\n  web:\n    image: web:1\n";

@@ -68,6 +68,9 @@ const MOST_LINKS: usize = 40;
 /// No link's target is longer; see `PATH_MAX`.
 const LONGEST_TARGET: u64 = 4096;
 
+/// With the longest targets they are 20 MB.
+const MOST_LINKS_OF_FOLDER: usize = 5000;
+
 const MOST_FOLDERS: usize = 64;
 
 impl CommitFiles {
@@ -124,7 +127,7 @@ impl Files for CommitFiles {
     }
 
     fn links(&self, folder: &str) -> Result<BTreeMap<String, String>, ReadError> {
-        self.with(folder, |handle| handle.links(folder).map(Ok))
+        self.with(folder, |handle| handle.links(folder))
     }
 
     fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {
@@ -180,9 +183,9 @@ impl Handle {
         Ok(entries)
     }
 
-    fn links(&self, folder: &str) -> Result<BTreeMap<String, String>, Damage> {
+    fn links(&self, folder: &str) -> Result<Result<BTreeMap<String, String>, ReadError>, Damage> {
         let mut links = BTreeMap::new();
-        let Some(found) = self.find(folder)?.filter(|it| it.mode.is_tree()) else { return Ok(links) };
+        let Some(found) = self.find(folder)?.filter(|it| it.mode.is_tree()) else { return Ok(Ok(links)) };
         for (name, (_, id)) in self.folder(found.id)?.iter().filter(|(_, (mode, _))| mode.is_link()) {
             // A target that is no text, or too long to be one, leads nowhere; `list` does not show it either.
             if self.size(*id)? > LONGEST_TARGET {
@@ -191,8 +194,12 @@ impl Handle {
             if let Ok(target) = String::from_utf8(self.object(*id)?) {
                 links.insert(name.clone(), target);
             }
+            // One object can be the target of every link of a folder.
+            if links.len() > MOST_LINKS_OF_FOLDER {
+                return Ok(Err(ReadError::TooMany { path: folder.to_owned(), limit: MOST_LINKS_OF_FOLDER }));
+            }
         }
-        Ok(links)
+        Ok(Ok(links))
     }
 
     fn read(&self, path: &str, limit: u64) -> Result<Result<Arc<[u8]>, ReadError>, Damage> {

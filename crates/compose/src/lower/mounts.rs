@@ -26,6 +26,15 @@ const EXTERNAL_HELP: &str = "use `file`, `environment` or, for a config, `conten
 /// Folders inside folders. A deeper one is a link that leads back into its own folder.
 const DEEPEST: usize = 64;
 
+/// Characters of a link's target that a warning shows.
+const LONGEST_SHOWN_TARGET: usize = 100;
+
+/// A symbolic link in the repository, with its target as Git has it.
+struct AstrayLink {
+    path: String,
+    target: String,
+}
+
 /// The mounted files of one application.
 pub(crate) struct MountedFiles<'a> {
     files: &'a dyn Files,
@@ -42,6 +51,8 @@ pub(crate) struct MountedFiles<'a> {
     encrypted: BTreeSet<ContentId>,
     /// Whether the content that is being read has such a file.
     met_encrypted: bool,
+    /// Symbolic links in mounted folders that lead to nothing in the repository, until they are warned about.
+    astray: Vec<AstrayLink>,
     bytes: Budget,
     /// Warnings about mounts that may not be intended.
     pub(crate) warnings: Vec<Finding>,
@@ -59,6 +70,7 @@ impl<'a> MountedFiles<'a> {
             listed: BTreeSet::new(),
             encrypted: BTreeSet::new(),
             met_encrypted: false,
+            astray: Vec::new(),
             bytes: Budget::new(LARGEST_SUM),
             warnings: Vec::new(),
         }
@@ -96,6 +108,7 @@ impl<'a> MountedFiles<'a> {
                 let source = self
                     .relative(path, *read_only, *create, &mut warnings)
                     .map_err(|message| mount.error(message))?;
+                warnings.extend(self.links_left_out());
                 self.warnings.extend(warnings.into_iter().map(|it| mount.warning(it)));
                 source
             }
@@ -155,6 +168,9 @@ impl<'a> MountedFiles<'a> {
                 folder
             }
         };
+        if let Some(message) = self.links_left_out() {
+            self.warnings.push(source.origin.warning(message));
+        }
         let id = self.keep(content);
         let source = match kind {
             FileKind::Config => self.source_of(id),
@@ -298,7 +314,9 @@ impl<'a> MountedFiles<'a> {
                 "`{path}` is nested too deep; check for a link that leads back into its own folder"
             ));
         }
+        let mut links = self.files.links(path).map_err(|error| error.to_string())?;
         for (name, entry) in self.files.list(path).map_err(|error| error.to_string())? {
+            links.remove(&name);
             let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
             match entry {
                 Entry::File { executable, .. } => {
@@ -311,7 +329,24 @@ impl<'a> MountedFiles<'a> {
                 }
             }
         }
+        let whole = |name| if path.is_empty() { name } else { format!("{path}/{name}") };
+        self.astray.extend(links.into_iter().map(|(name, target)| AstrayLink { path: whole(name), target }));
         Ok(())
+    }
+
+    /// The warning about the symbolic links that were met since the last one.
+    fn links_left_out(&mut self) -> Option<String> {
+        let links = std::mem::take(&mut self.astray);
+        let AstrayLink { path, target } = links.first()?;
+        let target: String = target.chars().take(LONGEST_SHOWN_TARGET).collect();
+        let others = match links.len() - 1 {
+            0 => String::new(),
+            1 => ", and so is another one".to_owned(),
+            others => format!(", and so are {others} others"),
+        };
+        Some(format!(
+            "`{path}` is a symbolic link to `{target}`, which is not in the repository: it is left out of the mounted folder{others}"
+        ))
     }
 
     fn read(&mut self, path: &str) -> Result<Arc<[u8]>, String> {

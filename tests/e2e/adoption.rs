@@ -273,6 +273,27 @@ async fn adopted_project_that_leaves_git_keeps_running() {
 }
 
 #[tokio::test]
+async fn a_suspended_project_is_adopted_and_outlives_a_restart() {
+    let scene = Scene::start("adoptsuspended", Compose::v2(), "manual");
+    let before = scene.ids();
+    let mut agent = scene.site.agent().await;
+    let path = |what: &str| format!("/api/v1/applications/{}/{what}", scene.site.app);
+    agent.until("it is observed", |it| it.status.sync == SyncStatus::OutOfSync).await;
+    for what in ["suspend", "adopt"] {
+        let (status, answer) = agent.post(&path(what), &json!({})).await.unwrap();
+        assert!((200..300).contains(&status), "{what}: {answer}");
+    }
+    agent.until("it is suspended", |it| it.status.health == HealthStatus::Suspended).await;
+    agent.kill9();
+    agent.launch();
+    agent.ready().await;
+    let after = agent.until("it is suspended", |it| it.status.health == HealthStatus::Suspended).await;
+    let conditions = &after.status.conditions;
+    assert!(conditions.iter().all(|condition| condition.kind != "StateLost"), "{conditions:#?}");
+    assert_eq!(scene.ids(), before);
+}
+
+#[tokio::test]
 async fn adopt_never_leaves_a_project_and_names_the_reason() {
     let compose = Compose::v2();
     let scene = Scene::start("adoptnever", compose, "never");

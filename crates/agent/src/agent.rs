@@ -61,7 +61,6 @@ use crate::{
     reopened::ReopenedSource,
     repository::{RepositoryLink, RepositoryTask, RepositoryView},
     supervisor::{FollowedRepository, Supervisor},
-    trust::AcceptedRewrite,
     wakes::{Wakes, wake_on_engine_events},
 };
 
@@ -429,14 +428,10 @@ pub fn launch<D: Docker, S: CommitSource>(
     start("finder of agents", Box::pin(finder.clone().run(questions, stop.clone())));
     start("calls of registries", Box::pin(image_calls.wake(wakes.clone(), stop.clone())));
     start("events of the engine", Box::pin(wake_on_engine_events(docker, wakes, engine_tx, stop.clone())));
-    let mut followed = Vec::new();
+    let (mut followed, mut links) = (Vec::new(), BTreeMap::new());
     for (settings, source) in sources {
         let (view_tx, view) = watch::channel(RepositoryView::default());
-        let link = RepositoryLink {
-            source: Arc::new(source),
-            fetch_now: Arc::new(Notify::new()),
-            accepted_rewrite: AcceptedRewrite::default(),
-        };
+        let link = RepositoryLink::new(source);
         let repository = RepositoryTask {
             settings: settings.clone(),
             link: link.clone(),
@@ -451,12 +446,14 @@ pub fn launch<D: Docker, S: CommitSource>(
         };
         tasks.spawn(repository.run());
         tasks.spawn(notify_on_change(view.clone(), Arc::clone(&services.changed), stop.clone()));
-        followed.push(FollowedRepository { settings, link, view });
+        links.insert(settings.name.clone(), link);
+        followed.push(FollowedRepository { settings, view });
     }
     let supervisor = Supervisor {
         services,
         shared,
         followed,
+        links: Arc::new(links),
         engine,
         status_errors,
         repositories,

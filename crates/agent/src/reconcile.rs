@@ -49,7 +49,7 @@ use crate::{
     probe::Prober,
     publish::Publisher,
     record::StoredRecord,
-    repository::RepositoryLink,
+    repository::{RepositoryLink, RepositoryLinks},
     requests::{RequestHandler, adopt},
     revisions::{Revisions, fallback, forget},
     status::StatusInputs,
@@ -88,7 +88,7 @@ pub(crate) struct Shared<D> {
 /// The owners of one application's state.
 pub(crate) struct Reconciler<D, S> {
     context: AppContext,
-    repository: Option<RepositoryLink<S>>,
+    repositories: RepositoryLinks<S>,
     desired: Arc<Desired>,
     revisions: Revisions,
     record: StoredRecord,
@@ -136,7 +136,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         name: AppName,
         services: Arc<Services>,
         shared: &Shared<D>,
-        repository: Option<RepositoryLink<S>>,
+        repositories: RepositoryLinks<S>,
         desired: Arc<Desired>,
         wake: Arc<Notify>,
         stop: CancellationToken,
@@ -144,7 +144,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let scans = FsScans::new(Arc::clone(&wake), Arc::clone(&shared.scans), services.clock);
         let context = AppContext::new(name, services);
         Self {
-            repository,
+            repositories,
             desired,
             revisions: Revisions::load(&context),
             record: StoredRecord::load(&context),
@@ -334,7 +334,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     async fn agree(&mut self, target: &TargetRevision, observed: &Observed) -> Result<Agreed, store::Error> {
         let (context, desired) = (&self.context, &self.desired);
         let must_fetch = self.swarm_fetch.compare(context, desired, target, observed, &mut self.record);
-        if let Some(repository) = self.repository.as_ref().filter(|_| must_fetch) {
+        if let Some(repository) = self.repository().filter(|_| must_fetch) {
             repository.fetch_now.notify_one();
         }
         let (action, state) = match swarm_state::agree(&self.context, target, observed, &mut self.record)? {
@@ -362,7 +362,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if self.other_owner.check(&self.context, &target.stack, observed) {
             target.policy.suspended = true;
         } else {
-            match self.revisions.detect_loss(&self.context, observed) {
+            match self.revisions.detect_loss(&self.context, &self.record.get().adopted, observed) {
                 Ok(false) => {}
                 Ok(true) => return Some(Next::Round),
                 Err(error) => return Some(self.fail(&chain(&error))),
@@ -578,8 +578,13 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         self.endpoints.send(&self.context, self.observer.docker(), proxies).await
     }
 
+    /// The repository that has the application now, if it is followed: another one may take over an application.
+    fn repository(&self) -> Option<&RepositoryLink<S>> {
+        self.repositories.get(&self.desired.rendered().repository)
+    }
+
     fn source(&self) -> Option<Arc<S>> {
-        self.repository.as_ref().map(|repository| Arc::clone(&repository.source))
+        self.repository().map(|repository| Arc::clone(&repository.source))
     }
 
     /// Plans the round, and stores the parts of the record that could not be found out again after acting.
@@ -751,7 +756,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         RequestHandler {
             context: &self.context,
             actor,
-            repository: self.repository.as_ref(),
+            repository: self.repositories.get(&self.desired.rendered().repository),
             desired: &self.desired,
             revisions: &mut self.revisions,
             record: &mut self.record,

@@ -98,12 +98,25 @@ pub(crate) enum Absence {
     Unclear,
 }
 
+/// The connections of the applications with the tasks of the followed repositories, by the names of these.
+pub(crate) type RepositoryLinks<S> = Arc<BTreeMap<String, RepositoryLink<S>>>;
+
 /// The connection of an application with its repository's task.
 pub(crate) struct RepositoryLink<S> {
     pub(crate) source: Arc<S>,
     /// Notified to fetch now.
     pub(crate) fetch_now: Arc<Notify>,
     pub(crate) accepted_rewrite: AcceptedRewrite,
+}
+
+impl<S> RepositoryLink<S> {
+    pub(crate) fn new(source: S) -> Self {
+        Self {
+            source: Arc::new(source),
+            fetch_now: Arc::new(Notify::new()),
+            accepted_rewrite: AcceptedRewrite::default(),
+        }
+    }
 }
 
 impl<S> Clone for RepositoryLink<S> {

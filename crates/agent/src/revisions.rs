@@ -6,9 +6,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless_fleet::{AfterDecision, WaitingCommit, decide_after};
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AdmissionPolicy, AfterRecord, Cause, CommitId, EngineKind, EventKind, FailedCommit, Image, Mask,
-    Observed, ObservedService, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record,
-    Revision, Stack, StackHash, Timestamp, label,
+    Actor, AdmissionPolicy, Adopted, AfterRecord, Cause, CommitId, EngineKind, EventKind, FailedCommit,
+    Image, Mask, Observed, ObservedService, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE,
+    Record, Revision, Stack, StackHash, Timestamp, label,
 };
 use driftless_plan::{
     Round, closed_window, differ_in_images_only, is_in_force, may_be_deleted, service_digests, with_scales,
@@ -396,9 +396,10 @@ impl Revisions {
     pub(crate) fn detect_loss(
         &mut self,
         context: &AppContext,
+        adopted: &Adopted,
         observed: &Observed,
     ) -> Result<bool, store::Error> {
-        self.loss.detect(context, self.current.is_some(), observed)
+        self.loss.detect(context, self.current.is_some(), adopted, observed)
     }
 
     /// Notes whether Git and the engine have nothing of the application any more. True: the target must be chosen again.

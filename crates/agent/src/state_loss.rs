@@ -1,7 +1,7 @@
 //! A loss of state: the database was lost or damaged, and a pin or a suspension may be lost with it. Until a user confirms
 //! the loss with `driftless recover`, no new commit is applied.
 
-use driftless_model::{AppName, EventKind, Observed};
+use driftless_model::{Adopted, AppName, EventKind, Instance, Observed};
 use driftless_store as store;
 
 use crate::context::AppContext;
@@ -43,12 +43,13 @@ impl StateLoss {
     }
 
     /// Detects a loss in the first observation: the agent has containers of an application of which the state directory
-    /// knows neither a revision (a suspended one may have none) nor that a user has confirmed the loss. True: the target
-    /// must be chosen again.
+    /// knows neither a revision (a suspended one may have none) nor that a user has confirmed the loss. An adopted container is
+    /// the agent's because the state directory says so. True: the target must be chosen again.
     pub(crate) fn detect(
         &mut self,
         context: &AppContext,
         is_known: bool,
+        adopted: &Adopted,
         observed: &Observed,
     ) -> Result<bool, store::Error> {
         let was_observed = std::mem::replace(&mut self.was_observed, true);
@@ -58,8 +59,10 @@ impl StateLoss {
         {
             return Ok(false);
         }
-        let mut instances = observed.instances.values();
-        let Some(found) = instances.find(|instance| instance.agent == *context.agent()) else {
+        let is_own = |instance: &&Instance| {
+            instance.agent == *context.agent() && !adopted.containers.contains_key(&instance.id)
+        };
+        let Some(found) = observed.instances.values().find(is_own) else {
             return Ok(false);
         };
         if context.store().is_loss_confirmed()? {

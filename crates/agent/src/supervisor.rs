@@ -38,7 +38,7 @@ use crate::{
     observe::contents_in_use,
     reconcile::{Reconciler, Shared},
     render::reference_text,
-    repository::{Absence, RepositoryLink, RepositoryView},
+    repository::{Absence, RepositoryLinks, RepositoryView},
     request::Queued,
 };
 
@@ -58,13 +58,12 @@ const MAX_QUEUED_REQUESTS: usize = 16;
 const RECENT_EVENTS: usize = 20;
 
 /// A repository of the configuration.
-pub(crate) struct FollowedRepository<S> {
+pub(crate) struct FollowedRepository {
     pub(crate) settings: config::Repository,
-    pub(crate) link: RepositoryLink<S>,
     pub(crate) view: watch::Receiver<RepositoryView>,
 }
 
-impl<S> FollowedRepository<S> {
+impl FollowedRepository {
     fn status(&self) -> RepositoryStatus {
         let view = self.view.borrow();
         let error = view.state.error.clone();
@@ -101,7 +100,8 @@ impl<S> FollowedRepository<S> {
 pub(crate) struct Supervisor<D, S> {
     pub(crate) services: Arc<Services>,
     pub(crate) shared: Arc<Shared<D>>,
-    pub(crate) followed: Vec<FollowedRepository<S>>,
+    pub(crate) followed: Vec<FollowedRepository>,
+    pub(crate) links: RepositoryLinks<S>,
     /// Whether the engine answers, or why not.
     pub(crate) engine: EngineState,
     pub(crate) status_errors: watch::Receiver<StatusErrors>,
@@ -191,7 +191,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             let desired = Desired::present(rendered, Arc::clone(&view.state))
                 .with_objections(conflicts.get(&name).cloned().unwrap_or_default())
                 .with_status_error(self.status_error(repository));
-            self.set_desired(name, desired, Some(repository));
+            self.set_desired(name, desired);
         }
         self.update_absent_applications(&views, &seen, &known);
     }
@@ -265,7 +265,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 Absence::Unclear => kept(state).with_objections(errors()),
             };
             let status_error = index.and_then(|index| self.status_error(index));
-            self.set_desired(known.app.clone(), desired.with_status_error(status_error), index);
+            self.set_desired(known.app.clone(), desired.with_status_error(status_error));
         }
     }
 
@@ -295,14 +295,12 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     }
 
     /// Gives an application its desired state, and a task if it has none yet.
-    fn set_desired(&mut self, name: AppName, desired: Desired, repository: Option<usize>) {
+    fn set_desired(&mut self, name: AppName, desired: Desired) {
         let desired = Arc::new(desired);
         if let Some(task) = self.applications.get(&name).filter(|task| !task.ended.is_cancelled()) {
             task.desired.send_replace(desired);
             return;
         }
-        let link =
-            repository.and_then(|index| self.followed.get(index)).map(|followed| followed.link.clone());
         let wake = self.services.wakes.of(&name);
         let span = log_span::application(&name);
         let reconciler = span.in_scope(|| {
@@ -310,7 +308,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 name.clone(),
                 Arc::clone(&self.services),
                 &self.shared,
-                link,
+                Arc::clone(&self.links),
                 Arc::clone(&desired),
                 Arc::clone(&wake),
                 self.stop.child_token(),
@@ -352,7 +350,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
 
     fn publish_readiness(&self) {
         let engine = self.engine.error();
-        let is_unread = |followed: &&FollowedRepository<S>| followed.view.borrow().commit.is_none();
+        let is_unread = |followed: &&FollowedRepository| followed.view.borrow().commit.is_none();
         let unread = self.followed.iter().filter(is_unread);
         let unread: Vec<String> = unread
             .map(|followed| format!("{}: {}", followed.settings.name, followed.status().message))
@@ -385,14 +383,14 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     }
 
     /// Writes an event about an error that concerns the repository as a whole, such as a path that does not exist.
-    fn report_findings(&self, followed: &FollowedRepository<S>) {
+    fn report_findings(&self, followed: &FollowedRepository) {
         let view = followed.view.borrow();
         let (Some(error), Some(commit)) = (view.errors().next(), &view.commit) else { return };
         self.report(followed, "InvalidRepository", commit.short(), error.to_string());
     }
 
     /// Writes an event about a commit that the webhook did not announce.
-    fn report_missed(&self, followed: &FollowedRepository<S>) {
+    fn report_missed(&self, followed: &FollowedRepository) {
         let view = followed.view.borrow();
         let Some(missed) = &view.state.missed else { return };
         let commit = missed.commit.short();
@@ -400,7 +398,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     }
 
     /// Writes an event about a repository, once for each commit.
-    fn report(&self, followed: &FollowedRepository<S>, reason: &str, commit: &str, message: String) {
+    fn report(&self, followed: &FollowedRepository, reason: &str, commit: &str, message: String) {
         let repository = &followed.settings.name;
         let event = Event {
             sequence: 0,

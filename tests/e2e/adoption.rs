@@ -274,7 +274,7 @@ async fn adopted_project_that_leaves_git_keeps_running() {
 
 #[tokio::test]
 async fn a_suspended_project_is_adopted_and_outlives_a_restart() {
-    let scene = Scene::start("adoptsuspended", Compose::v2(), "manual");
+    let scene = Scene::start("adoptsuspended", Compose::v2(), "ask");
     let before = scene.ids();
     let mut agent = scene.site.agent().await;
     let path = |what: &str| format!("/api/v1/applications/{}/{what}", scene.site.app);

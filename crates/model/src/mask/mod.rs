@@ -295,7 +295,7 @@ fn is_findable(how: Telling, value: &str) -> bool {
 
 /// A value as it is, in a URL, and in JSON.
 fn written_forms(value: &str) -> impl Iterator<Item = String> {
-    // What RFC 3986 has, and what the `encodeURIComponent` of JavaScript leaves besides.
+    // As RFC 3986 has it, in both cases, and as the `encodeURIComponent` of JavaScript writes it.
     let in_url = |unreserved: &[u8], is_large: bool| -> String {
         let written = value.bytes().map(|byte| match byte {
             byte if byte.is_ascii_alphanumeric() || unreserved.contains(&byte) => {

@@ -19,6 +19,9 @@ pub struct Bounded<'a> {
     limit: usize,
 }
 
+/// In bytes: a link with a longer target counts as more than one entry.
+const BYTES_OF_ENTRY: usize = 64;
+
 impl<'a> Bounded<'a> {
     pub fn new(files: &'a dyn Files, limit: usize) -> Self {
         Self { files, listed: AtomicUsize::new(0), limit }
@@ -42,8 +45,14 @@ impl Files for Bounded<'_> {
         if listed > self.limit { Err(too_many()) } else { Ok(entries) }
     }
 
+    /// Links that lead nowhere are in no list, and one object can be the target of many: each counts by its length.
     fn links(&self, folder: &str) -> Result<BTreeMap<String, String>, ReadError> {
-        self.files.links(folder)
+        let links = self.files.links(folder)?;
+        let size: usize = links.values().map(|target| 1 + target.len() / BYTES_OF_ENTRY).sum();
+        if self.listed.fetch_add(size, Ordering::Relaxed) + size > self.limit {
+            return Err(ReadError::TooMany { path: folder.to_owned(), limit: self.limit });
+        }
+        Ok(links)
     }
 
     fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {

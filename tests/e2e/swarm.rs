@@ -7,7 +7,7 @@ use driftless_model::{
 };
 use serde_json::{Value, json};
 
-use crate::harness::{Agent, PATIENCE, Settings, Site, Swarm};
+use crate::harness::{Agent, Compose, PATIENCE, Settings, Site, Swarm};
 
 /// Passes in which nothing may be written.
 const IDLE: usize = 100;
@@ -416,4 +416,45 @@ async fn every_key_reads_back_as_written() {
     all.passes(5).await;
     assert_eq!(all.versions(), before);
     assert_eq!((all.names("config").len(), all.names("secret").len()), (1, 1));
+}
+
+/// Both would write to the same data.
+#[tokio::test]
+#[ignore = "needs root for an engine of its own; `make e2e-swarm`"]
+async fn services_wait_for_the_containers_of_an_adopted_project() {
+    let directory = tempfile::tempdir().unwrap();
+    let swarm = Swarm::start(directory.path()).await;
+    let image = swarm.publish("server", "1.0").await;
+    let host = swarm.engine.host();
+    let settings =
+        Settings { docker_host: Some(host.clone()), poll: "1s", adopt: "auto", ..Settings::default() };
+    let mut site = Site::with("adopted-swarm", settings);
+    let text =
+        format!("services:\n  web:\n    image: '{image}'\n    volumes: [data:/data]\nvolumes: {{data: }}\n");
+    let folder = site.directory().join("compose");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("compose.yaml"), &text).unwrap();
+    let compose = |words: &[&str]| {
+        let out =
+            Compose::v2().command(&folder, &site.app, words).env("DOCKER_HOST", &host).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    };
+    compose(&["up", "-d"]);
+    let ids = |all: &[&str]| swarm.docker.run(&[&["ps", "-q", "--no-trunc"][..], all].concat());
+    let old = ids(&[]);
+    let commit = site.compose(&text);
+    let mut agent = site.agent().await;
+    agent.settled(&commit).await;
+    assert_eq!(ids(&[]), old, "it is adopted");
+    assert!(agent.terminate().await.success());
+    drop(agent);
+
+    site.settings.more = Some(json!({ "engine": "swarm" }));
+    let agent = site.agent().await;
+    let advice = format!("remove them with `docker rm -f {}-web-1", site.app);
+    agent.until("it waits for the container", |app| app.status.message.contains(&advice)).await;
+    assert_eq!((ids(&[]), swarm.docker.run(&["service", "ls", "-q"])), (old, String::new()));
+    compose(&["down"]);
+    agent.settled(&commit).await;
+    assert_ne!(swarm.docker.run(&["service", "ls", "-q"]), "");
 }

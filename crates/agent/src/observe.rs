@@ -53,10 +53,11 @@ impl<D: Docker> Observer<D> {
         for image in before.iter().flat_map(Stack::images) {
             images.entry(image.clone()).or_insert_with(|| image.clone());
         }
-        if target.policy.engine == EngineKind::Swarm {
-            return self.observe_services(context, &target.stack).await;
-        }
-        let mut observed = self.observe_stack(context, &target.stack, &images, record).await?;
+        let mut observed = if target.policy.engine == EngineKind::Swarm {
+            self.observe_services(context, &target.stack, record).await?
+        } else {
+            self.observe_stack(context, &target.stack, &images, record).await?
+        };
         // They carry no label of the agent, and nobody may take the application for gone.
         merge_adopted(&mut observed, record, context.agent());
         Ok(observed)
@@ -67,8 +68,10 @@ impl<D: Docker> Observer<D> {
         &mut self,
         context: &AppContext,
         stack: &Stack,
+        record: &Record,
     ) -> Result<Observed, docker::Error> {
-        let observed = self.docker.observe(context.name(), &ObserveScope::of_swarm(stack)).await;
+        let scope = with_adopted(ObserveScope::of_swarm(stack), record);
+        let observed = self.docker.observe(context.name(), &scope).await;
         self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
         observed
     }
@@ -115,10 +118,15 @@ pub(crate) fn observe_scope(
     images: &BTreeMap<String, String>,
     record: &Record,
 ) -> ObserveScope {
-    let adopted = &record.adopted;
-    let mut scope = ObserveScope::of(stack);
+    let mut scope = with_adopted(ObserveScope::of(stack), record);
     scope.had_services = record.swarm.is_some();
     scope.images.extend(images.values().cloned());
+    scope
+}
+
+/// With the objects that carry no label of the agent, although they belong to it.
+fn with_adopted(mut scope: ObserveScope, record: &Record) -> ObserveScope {
+    let adopted = &record.adopted;
     scope.networks.extend(adopted.networks.keys().cloned());
     scope.volumes.extend(adopted.volumes.keys().cloned());
     scope.adopted = adopted.containers.keys().cloned().collect();

@@ -131,7 +131,8 @@ pub trait Docker: Send + Sync + 'static {
 /// Objects to observe for an application besides those that carry its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObserveScope {
-    /// The application is one of a Swarm. Its services are observed, and nothing of this host but networks.
+    /// The application is one of a Swarm. Its services are observed, and of this host networks, and containers that it must
+    /// not run beside.
     pub is_swarm: bool,
     /// The names of the services in the Swarm that the application wants.
     pub services: BTreeSet<String>,
@@ -176,6 +177,7 @@ impl ObserveScope {
             external_configs: external(false),
             external_secrets: external(true),
             networks: stack.networks.keys().cloned().collect(),
+            project: project(stack),
             ..Self::default()
         }
     }
@@ -197,11 +199,16 @@ impl ObserveScope {
             host_ports: host_ports::wanted(containers().flat_map(|container| &container.ports)),
             containers: containers().flat_map(Container::peers).filter_map(outside_container).collect(),
             platforms: containers().filter_map(Container::platform).collect(),
-            project: (stack.format == Format::Compose).then(|| stack.project.clone()),
+            project: project(stack),
             container_names: container_names(stack),
             ..Self::default()
         }
     }
+}
+
+/// The Compose project of a stack.
+fn project(stack: &Stack) -> Option<String> {
+    (stack.format == Format::Compose).then(|| stack.project.clone())
 }
 
 fn container_names(stack: &Stack) -> BTreeMap<String, InstanceId> {

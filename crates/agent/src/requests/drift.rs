@@ -60,7 +60,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let Reference { stack, images, policy, .. } = &reference;
         let is_swarm = policy.engine == EngineKind::Swarm;
         let observed = if is_swarm {
-            self.observer.observe_services(self.context, stack).await
+            self.observer.observe_services(self.context, stack, self.record.get()).await
         } else {
             self.observer.observe_stack(self.context, stack, images, self.record.get()).await
         };

@@ -34,18 +34,22 @@ pub(crate) fn hold_for_swarm(draft: &mut Draft<'_>) -> bool {
 pub(super) fn left_on_host(facts: &Facts<'_>) -> Option<String> {
     let observed = facts.observed;
     // Tasks have no image on this host.
-    let containers = observed.containers().filter(|container| !container.image_id.is_empty());
-    let containers: Vec<&str> = containers.map(|container| container.name.as_str()).collect();
-    let is_of_host = |network: &ObservedNetwork| {
-        network.app.as_ref() == Some(&facts.target.stack.app)
-            && network.agent.as_ref().is_some_and(|agent| agent.as_str() != OWNER)
+    let own = observed.containers().filter(|container| !container.image_id.is_empty());
+    // What Docker Compose runs of the project would write to the same data, adopted or not.
+    let of_compose = observed.candidates.values().map(|candidate| &candidate.instance);
+    let containers: Vec<&str> = own.chain(of_compose).map(|container| container.name.as_str()).collect();
+    let adopted = &facts.record.adopted.networks;
+    let is_of_host = |name: &str, network: &ObservedNetwork| {
+        let is_own = network.app.as_ref() == Some(&facts.target.stack.app)
+            && network.agent.as_ref().is_some_and(|agent| agent.as_str() != OWNER);
+        is_own || adopted.get(name).is_some_and(|adopted| adopted.id == network.id)
     };
-    let networks = observed.networks.iter().filter(|(_, network)| is_of_host(network));
+    let networks = observed.networks.iter().filter(|(name, network)| is_of_host(name, network));
     let networks: Vec<&str> = networks.map(|(name, _)| name.as_str()).collect();
     let left = [("docker rm -f", containers), ("docker network rm", networks)];
     let command = removal(left.map(|(command, names)| (command, names.into_iter())))?;
     Some(format!(
-        "has objects of `engine: docker` on this host: remove them with `{command}`, or set `engine: docker` again"
+        "has objects of `engine: docker` on this host: remove them with `{command}`, or set `engine: docker`"
     ))
 }
 

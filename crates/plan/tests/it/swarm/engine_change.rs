@@ -1,6 +1,6 @@
 //! Another engine for an application: the objects of the former one that it waits for.
 
-use driftless_model::LeftInSwarm;
+use driftless_model::{AdoptedNetwork, Candidate, LeftInSwarm};
 
 use super::*;
 
@@ -57,6 +57,34 @@ fn services_are_not_created_while_containers_are_left() {
     assert!(waits.contains("`docker network rm shop_default`"), "{waits}");
     assert!(!waits.contains("has changed in Git"), "{waits}");
     assert!(cluster.swarm.services.is_empty());
+    cluster.observed.networks.clear();
+    assert_ne!(cluster.settle(), [""; 0]);
+}
+
+#[test]
+fn services_wait_for_containers_of_docker_compose() {
+    let mut stage = crate::stage::Stage::new(stack([("web", workload("web:1", 1))]));
+    while !stage.round().is_settled() {
+        stage.tick(Duration::from_secs(1));
+    }
+    let mut cluster = shop();
+    let instances = std::mem::take(&mut stage.world.observed.instances);
+    for (id, instance) in instances {
+        let candidate = Candidate { instance, by_name: false, defaults: Arc::default() };
+        cluster.observed.candidates.insert(id, candidate);
+    }
+    // Adopted or not: the service would write to the volumes of the container.
+    let waits = cluster.waits();
+    assert!(waits.contains("`docker rm -f shop-web-1`"), "{waits}");
+    assert!(cluster.swarm.services.is_empty());
+    cluster.observed.candidates.clear();
+    // An adopted network has the name of that of the services, and no label of the agent.
+    let network = ObservedNetwork { id: "n1".to_owned(), is_local: true, ..ObservedNetwork::default() };
+    cluster.observed.networks.insert("shop_default".to_owned(), network);
+    let adopted = AdoptedNetwork { id: "n1".to_owned(), spec: SpecHash("1".to_owned()) };
+    cluster.record.adopted.networks.insert("shop_default".to_owned(), adopted);
+    let waits = cluster.waits();
+    assert!(waits.contains("`docker network rm shop_default`"), "{waits}");
     cluster.observed.networks.clear();
     assert_ne!(cluster.settle(), [""; 0]);
 }

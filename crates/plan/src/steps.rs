@@ -52,10 +52,22 @@ impl Plan {
         self.steps.is_empty() && self.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted))
     }
 
-    /// Whether a person has to decide before a workload gets on.
-    pub(crate) fn awaits_decision(&self, workload: &WorkloadName) -> bool {
-        let is_decision = |wait: &Wait| wait.severity() == WaitSeverity::Decision && wait.concerns(workload);
-        self.waits.iter().any(is_decision)
+    /// Whether a workload, or one that it waits for, waits for what is no fault of its rollout: that a person decides, or that the
+    /// images of others are here.
+    pub(crate) fn is_excused(&self, workload: &WorkloadName) -> bool {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![workload]);
+        while let Some(name) = next.pop() {
+            if !seen.insert(name) {
+                continue;
+            }
+            for wait in self.waits.iter().filter(|wait| wait.concerns(name)) {
+                if wait.severity() == WaitSeverity::Decision || wait.is(WaitReason::Images) {
+                    return true;
+                }
+                next.extend(&wait.on);
+            }
+        }
+        false
     }
 
     /// Nothing to do and nothing to wait for: the live state equals the target.

@@ -64,6 +64,7 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     waves::remark(&mut draft);
     scaled::remark(&mut draft);
     unknown_ends::remark(&mut draft);
+    rollout::excuse_late_ones(&mut draft);
     cron::look_ahead(&mut draft);
     draft.finish()
 }

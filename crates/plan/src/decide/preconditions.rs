@@ -99,8 +99,8 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
             draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by, owner.as_ref()));
             Preconditions::Unmet
         }
-        Contest::Written { by, place } => {
-            draft.wait(Wait::data_in_use(name, &place, &by));
+        Contest::Written(wait) => {
+            draft.wait(wait);
             Preconditions::Unmet
         }
     }
@@ -181,10 +181,7 @@ enum Contest {
         what: String,
     },
     /// A container that Git does not have any more, and that stays for now, writes to the same data.
-    Written {
-        by: String,
-        place: String,
-    },
+    Written(Wait),
 }
 
 /// A container of another agent for the same workload that may write to the same data: its name and the place.
@@ -216,7 +213,7 @@ fn contest(draft: &Draft<'_>, subject: Subject<'_>) -> Contest {
     for (writer, place) in writers::in_the_way(draft, subject) {
         match draft.removed.get(&writer.id) {
             Some(step) => steps.push(*step),
-            None => return Contest::Written { by: writer.name.clone(), place },
+            None => return Contest::Written(writers::reason_to_wait(draft, name, writer, &place)),
         }
     }
     for port in &workload.container.ports {

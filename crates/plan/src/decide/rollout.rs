@@ -363,14 +363,20 @@ pub(super) fn remark(
     if let Some(progress) = progress.filter(|it| it.spec == draft.facts.spec(subject)) {
         let start = draft.facts.record.deadline_start(progress.at);
         let deadline = start.after(progress_deadline(draft.facts.target.policy, workload));
-        // The time that a person takes to decide is not that of the rollout.
-        if draft.plan.awaits_decision(name) {
-            return;
-        }
         if now >= deadline {
             draft.wait(Wait::progress_deadline_exceeded(name, start));
         } else {
             draft.look_again(deadline);
         }
     }
+}
+
+/// Takes back that rollouts are late which wait for what is no fault of theirs, such as the decision of a person.
+pub(crate) fn excuse_late_ones(draft: &mut Draft<'_>) {
+    let workloads = draft.facts.target.stack.workloads.keys();
+    let excused: Vec<&WorkloadName> = workloads.filter(|name| draft.plan.is_excused(name)).collect();
+    let is_excused = |wait: &Wait| {
+        wait.is(WaitReason::ProgressDeadlineExceeded) && excused.iter().any(|name| wait.concerns(name))
+    };
+    draft.plan.waits.retain(|wait| !is_excused(wait));
 }

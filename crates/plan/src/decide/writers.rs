@@ -3,9 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{Container, Instance, MountSource, Subject};
+use driftless_model::{Container, Instance, MountSource, Subject, WorkloadName};
 
-use crate::{draft::Draft, facts::standing::is_up};
+use crate::{
+    draft::Draft,
+    facts::{standing::is_up, stateful::member_of},
+    wait::{Wait, WaitSeverity},
+};
 
 /// Folders of the host that hold sockets, devices and settings, and the data of no container.
 const SYSTEM: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
@@ -13,7 +17,7 @@ const SYSTEM: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 /// The containers that Git does not have any more and that still write to what a workload is to write to, each with the place.
 ///
 /// A Job ends by itself, and may share data with what runs. A workload that was there together with one of them, when all was as
-/// Git said, shares it with that one.
+/// Git said, shares it with that one if it wrote to it then. Pods of one StatefulSet share what they write to.
 pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
@@ -22,21 +26,43 @@ pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'
         return Vec::new();
     }
     let was_there = members.is_empty() && facts.record.slots.contains_key(name);
-    let shares = |orphan: &Instance| was_there && facts.record.slots.contains_key(&orphan.instance.workload);
+    let reached = facts.target.fallback.unwrap_or(facts.target.stack).workloads.get(name);
+    let wrote = |place: &String| {
+        reached.is_some_and(|before| before.containers().any(|it| places(it).contains(place)))
+    };
+    let shares = |orphan: &Instance, place: &String| {
+        was_there && facts.record.slots.contains_key(&orphan.instance.workload) && wrote(place)
+    };
+    let set = workload.member().map(|member| &member.of);
+    let is_sibling = |orphan: &Instance| set.is_some() && member_of(facts, orphan).map(|it| &it.of) == set;
     let known: BTreeSet<String> = members.iter().flat_map(|member| written_by(draft, member)).collect();
     let wanted: BTreeSet<String> = workload.containers().flat_map(places).collect();
     let wanted: BTreeSet<&String> = wanted.difference(&known).collect();
     let writes = |orphan: &&'a Instance| {
-        let place = written_by(draft, orphan).into_iter().find(|place| wanted.contains(place))?;
+        let is_contested = |place: &String| wanted.contains(place) && !shares(orphan, place);
+        let place = written_by(draft, orphan).into_iter().find(is_contested)?;
         Some((*orphan, place))
     };
     facts
         .instances
         .orphans
         .iter()
-        .filter(|orphan| is_up(orphan) && !shares(orphan))
+        .filter(|orphan| is_up(orphan) && !is_sibling(orphan))
         .filter_map(writes)
         .collect()
+}
+
+/// Why a workload does not start while this container, which stays for now, writes to the place: what keeps the container.
+pub(crate) fn reason_to_wait(draft: &Draft<'_>, name: &WorkloadName, writer: &Instance, place: &str) -> Wait {
+    if !draft.missing_images.is_empty() {
+        return Wait::images(name, &draft.missing_image_names());
+    }
+    let workload = &writer.instance.workload;
+    let ends_by_itself = |wait: &Wait| wait.severity() == WaitSeverity::Progress && wait.concerns(workload);
+    if draft.plan.waits.iter().any(ends_by_itself) {
+        return Wait::dependency(name, workload, &format!("it still writes to {place}"));
+    }
+    Wait::data_in_use(name, place, &writer.name)
 }
 
 /// Whether a workload of Git waits for this container to end.

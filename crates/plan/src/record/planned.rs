@@ -27,6 +27,10 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
         }
     }
     note_turns(record, plan, now);
+    // The time that a person takes to decide is not that of the rollout, nor is that of the images of others.
+    for (_, progress) in record.progress.iter_mut().filter(|(name, _)| plan.is_excused(name)) {
+        progress.at = now;
+    }
     record.rollouts.extend(plan.rollouts.clone());
     record.rollouts.retain(|_, sizes| sizes.before > 0);
     for (index, step) in plan.steps.iter().enumerate() {

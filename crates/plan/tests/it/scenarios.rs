@@ -73,6 +73,15 @@ fn play(script: &str) -> String {
         match words[..] {
             [] | ["#", ..] => {}
             ["round"] => out.push_str(&answer(&mut stage)),
+            // The same, with the health of the workloads, and why the commit has failed.
+            ["health"] => {
+                let plan = stage.round();
+                out.push_str(&told(&stage, &plan));
+                for (name, it) in stage.assess(&plan).workloads {
+                    writeln!(out, "{name}: {:?} {}: {}", it.health, it.reason, it.message).unwrap();
+                }
+                writeln!(out, "failure: {}", stage.failure(&plan).unwrap_or_default()).unwrap();
+            }
             // The agent ends after so many steps.
             ["cut-short", steps] => {
                 let plan = stage.round_cut_short(steps.parse().unwrap(), |_| 0);
@@ -136,7 +145,8 @@ fn told(stage: &Stage, plan: &Plan) -> String {
 fn settle(stage: &mut Stage) -> String {
     let (mut out, mut last) = (String::new(), None);
     for _ in 0..60 {
-        let plan = stage.round();
+        // A deadline that moves with the time is no change.
+        let plan = Plan { look_again: None, ..stage.round() };
         out.push_str(&told(stage, &plan));
         if plan.is_settled() || (plan.steps.is_empty() && last.as_ref() == Some(&plan)) {
             return out;

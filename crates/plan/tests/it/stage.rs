@@ -228,6 +228,14 @@ impl Stage {
         assess(&round, &[], &BTreeMap::new())
     }
 
+    /// Why the commit has failed after a round, if it has.
+    pub(crate) fn failure(&self, plan: &Plan) -> Option<String> {
+        let Self { stack, policy, record, now, .. } = self;
+        let (hashes, observed) = (&StackHashes::of(stack), &self.world.observed);
+        let round = Round { stack, hashes, policy, observed, record, plan, now: *now };
+        round.rollout_failure(NOON).map(|failure| failure.reason)
+    }
+
     /// The effect of a step on files, and the containers that read them then.
     fn read(&mut self, action: &Action) {
         let container = match action {

@@ -11,12 +11,14 @@ use driftless_config::{Fleet, FleetPlace, FleetReports, PlaceKind, Secret, Setti
 use driftless_fleet::{
     FleetDrift, FleetGoal, FleetStatus, HostState, HostView, fleet_drift, merge, unreached,
 };
+use driftless_git::Lookup;
 use driftless_model::{
     After, AgentId, Application, CommitId, HealthStatus, HostIdentity, Otherwise, RepositoryStatus,
     SyncStatus, Timestamp,
 };
 use driftless_store::Store;
-use tokio::time::sleep;
+use driftless_web::{Access, router, serve};
+use tokio::{net::TcpListener, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -314,6 +316,41 @@ async fn hosts_are_unknown_until_their_bucket_is_read() {
     assert!(hosts()[0].reason.contains("cannot be read: the server answered 502"), "{:?}", hosts());
     let status = FleetStatus { hosts: hosts(), source: source.status(), ..FleetStatus::default() };
     assert!(status.unread(&[]).is_some());
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn agent_that_reads_another_one_knows_that_hosts_are_missing() {
+    let server = ObjectServer::start().await;
+    let [bucket, _] = places(&server);
+    let elsewhere = Host::start("web", "a2", std::slice::from_ref(&bucket), Clock::System);
+    until("the other host reports", || elsewhere.has_sent()).await;
+    server.set_down(true);
+    let (stop, tasks, clock) = (CancellationToken::new(), TaskTracker::new(), Clock::System);
+    let environment: Lookup = Arc::new(environment);
+    let source_of = |place: &FleetPlace| start_fleet_source(place, &environment, clock, &stop, &tasks);
+    let sample::Agent { handle, store, inbox: _inbox } = agent([]);
+    let fleet = Fleet { accept: true, from: Some(bucket.clone()), ..Fleet::default() };
+    let handle = handle.with_fleet(fleet).with_fleet_source(source_of(&bucket));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hub = FleetPlace::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let served = router(handle, store, Access::loopback());
+    tokio::spawn(serve(listener, served, stop.clone().cancelled_owned()));
+    let host = Host::start("nas", "a1", std::slice::from_ref(&hub), Clock::System);
+    until("the host reports", || host.has_sent()).await;
+
+    let sample::Agent { handle, store, inbox: _inbox } = agent([]);
+    let source = source_of(&hub);
+    let expected = vec!["web".to_owned()];
+    let fleet = Fleet { from: Some(hub), expected, ..Fleet::default() };
+    let handle = handle.with_fleet(fleet).with_fleet_source(source.clone());
+    until("the hub is read", || source.status().unwrap().last_read.is_some()).await;
+    let hosts = fleet_hosts(&handle, &store, clock.now()).unwrap();
+    assert_eq!(states(&hosts), [("web", HostState::Stale), ("nas", HostState::Healthy)]);
+    assert!(hosts[0].reason.contains("it has not read the reports of its own place yet"), "{hosts:?}");
+    let status = FleetStatus { hosts, source: source.status(), ..FleetStatus::default() };
+    assert!(status.unread(&[]).is_some_and(|problem| problem.contains("are not all known")));
+    assert!(status.unread(&["nas".to_owned()]).is_none());
     stop.cancel();
 }
 

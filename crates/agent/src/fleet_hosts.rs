@@ -1,6 +1,6 @@
 //! The hosts of the fleet: those whose last reports are in the database of a collector, and those that an agent reads elsewhere.
 
-use driftless_fleet::{HostView, mark_unread, merge, view};
+use driftless_fleet::{HostView, mark_unread, merge};
 use driftless_model::Timestamp;
 use driftless_store as store;
 use driftless_store::Store;
@@ -16,8 +16,7 @@ use crate::{Handle, fleet_reader::UNREAD_AFTER};
 pub fn fleet_hosts(handle: &Handle, store: &Store, now: Timestamp) -> Result<Vec<HostView>, store::Error> {
     let fleet = handle.fleet();
     let expected = expected_hosts(handle);
-    let own = if fleet.accept { handle.parsed_reports().last_reports(store)? } else { Vec::new() };
-    let own = view(own, &[], now);
+    let own = if fleet.accept { handle.parsed_reports().hosts(store, now)? } else { Vec::new() };
     let Some((status, picture)) = handle.fleet_source().read() else {
         return Ok(if fleet.accept { merge(own, &expected) } else { Vec::new() });
     };
@@ -26,9 +25,9 @@ pub fn fleet_hosts(handle: &Handle, store: &Store, now: Timestamp) -> Result<Vec
     if status.last_read.is_none_or(|last_read| now.since(last_read) >= UNREAD_AFTER) {
         mark_unread(&mut hosts, &status.problem());
     }
-    // Nor has a host never reported because this agent has not read yet.
-    if status.last_read.is_none() {
-        hosts.extend(expected.iter().map(|name| HostView::unknown(name, status.problem(), None, None)));
+    // Nor has a host never reported because this agent has not read yet, or not all.
+    if let Some(problem) = status.incomplete() {
+        hosts.extend(expected.iter().map(|name| HostView::unknown(name, problem.clone(), None, None)));
     }
     Ok(merge(own.into_iter().chain(hosts), &expected))
 }

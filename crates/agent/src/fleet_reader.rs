@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
 use driftless_config::{FleetPlace, PlaceKind};
-use driftless_fleet::{FleetStatus, HostReport, HostView, LastReport, view};
+use driftless_fleet::{FleetStatus, HostReport, HostView, LastReport, mark_unread, view};
 use driftless_git::{Lookup, read_secret};
 use driftless_model::{AppName, HostIdentity, Timestamp, printable};
 use driftless_objects::{Listed, Listing, Objects, SecretSource};
@@ -41,6 +41,22 @@ pub struct FleetPicture {
     pub unreadable: Vec<String>,
     /// A sentence if the place may have other hosts, such as a collector that cannot read its own place.
     pub missing: Option<String>,
+}
+
+impl FleetPicture {
+    /// What is wrong with it, in one line. Empty: nothing.
+    pub fn error(&self) -> String {
+        self.missing.iter().chain(&self.unreadable).cloned().collect::<Vec<_>>().join("; ")
+    }
+
+    /// Adds the hosts of an older picture that this one may lack, as unknown ones, for this reason.
+    pub(crate) fn keep_missing(&mut self, before: &Self) {
+        let Some(missing) = &self.missing else { return };
+        let is_lacking = |host: &&HostView| !self.hosts.iter().any(|other| other.name == host.name);
+        let mut kept: Vec<HostView> = before.hosts.iter().filter(is_lacking).cloned().collect();
+        mark_unread(&mut kept, missing);
+        self.hosts.extend(kept);
+    }
 }
 
 /// Reads the reports of one place. An object that has not changed is not read again.
@@ -145,13 +161,17 @@ fn here(at: Timestamp, there: Timestamp, now: Timestamp) -> Timestamp {
 }
 
 fn of_collector(status: FleetStatus, there: Timestamp, now: Timestamp) -> FleetPicture {
-    let mut picture = FleetPicture::default();
-    if status.source.is_some_and(|source| source.last_read.is_none()) {
-        picture.missing = Some("it has not read the reports of its own place yet".to_owned());
-    }
-    if status.hosts.len() > MOST_HOSTS {
-        picture.missing = Some(format!("it has more than {MOST_HOSTS} hosts"));
-    }
+    let missing = match status.source {
+        _ if status.hosts.len() > MOST_HOSTS => Some(too_many_hosts()),
+        Some(source) if source.last_read.is_none() => {
+            Some("it has not read the reports of its own place yet".to_owned())
+        }
+        Some(source) if !source.missing.is_empty() => {
+            Some("it does not know all hosts of its own place".to_owned())
+        }
+        Some(_) | None => None,
+    };
+    let mut picture = FleetPicture { missing, ..FleetPicture::default() };
     for host in status.hosts.into_iter().take(MOST_HOSTS) {
         let checked = match &host.report {
             Some(report) => report.check(&host.name).map_err(|error| error.to_string()),
@@ -170,6 +190,10 @@ fn of_collector(status: FleetStatus, there: Timestamp, now: Timestamp) -> FleetP
         });
     }
     picture
+}
+
+fn too_many_hosts() -> String {
+    format!("it has more than {MOST_HOSTS} hosts, and the others are not read")
 }
 
 /// A host whose report cannot be read, with the last one that could be. Adds the sentence.
@@ -191,11 +215,10 @@ async fn read_objects(
     now: Timestamp,
 ) -> Result<(FleetPicture, BTreeMap<String, Known>), ReportError> {
     let there = listing.now.unwrap_or(now);
-    let reports: Vec<(&str, &Listed)> =
+    let mut reports: Vec<(&str, &Listed)> =
         listing.objects.iter().filter_map(|it| Some((host_of(&it.name, REPORT_END)?, it))).collect();
-    if reports.len() > MOST_HOSTS {
-        return Err(ReportError::Foreign(format!("there are reports of more than {MOST_HOSTS} hosts")));
-    }
+    let missing = (reports.len() > MOST_HOSTS).then(too_many_hosts);
+    reports.truncate(MOST_HOSTS);
     let mut conflicts = BTreeMap::new();
     for listed in &listing.objects {
         let Some(host) = host_of(&listed.name, CONFLICT_END) else { continue };
@@ -210,7 +233,7 @@ async fn read_objects(
         reads.push(read_one(objects, host, listed, known.get(*host)));
     }
     let read: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
-    let (mut picture, mut kept) = (FleetPicture::default(), BTreeMap::new());
+    let (mut picture, mut kept) = (FleetPicture { missing, ..FleetPicture::default() }, BTreeMap::new());
     let mut last_reports = Vec::new();
     for ((host, _), one) in reports.into_iter().zip(read) {
         let Some(one) = one? else { continue };
@@ -255,7 +278,7 @@ async fn read_one(
 
 #[cfg(test)]
 mod tests {
-    use driftless_fleet::{HostState, SourceStatus, mark_unread};
+    use driftless_fleet::{Freshness, HostState, SourceStatus};
 
     use super::*;
 
@@ -313,8 +336,35 @@ mod tests {
             picture.unreadable
         );
         let source = Some(SourceStatus::default());
-        let picture = of_collector(FleetStatus { source, ..listed }, now, now);
-        assert_eq!(picture.missing.as_deref(), Some("it has not read the reports of its own place yet"));
+        let unread = of_collector(FleetStatus { source, ..listed.clone() }, now, now);
+        assert_eq!(unread.missing.as_deref(), Some("it has not read the reports of its own place yet"));
+        let source =
+            SourceStatus { last_read: Some(now), missing: "x".to_owned(), ..SourceStatus::default() };
+        let nas = listed.hosts.iter().filter(|host| host.name == "nas").cloned().collect();
+        let mut some = of_collector(FleetStatus { source: Some(source), hosts: nas, ..listed }, now, now);
+        assert_eq!(some.missing.as_deref(), Some("it does not know all hosts of its own place"));
+        // A host that was known is still there, and its state is not.
+        some.keep_missing(&picture);
+        let old = HostView {
+            state: HostState::Healthy,
+            freshness: Some(Freshness::Fresh),
+            ..picture.hosts[0].clone()
+        };
+        let before = FleetPicture {
+            hosts: vec![HostView { name: "tv2".to_owned(), ..old }],
+            ..FleetPicture::default()
+        };
+        some.keep_missing(&before);
+        assert_eq!(some.hosts.iter().filter(|host| host.name == "nas").count(), 1);
+        let (name, state) = states(&some).into_iter().find(|(name, _)| name == "tv2").unwrap();
+        assert_eq!((name.as_str(), state), ("tv2", HostState::Stale));
+        some.missing = None;
+        let count = some.hosts.len();
+        some.keep_missing(&FleetPicture {
+            hosts: vec![HostView::unknown("gone", String::new(), None, None)],
+            ..before
+        });
+        assert_eq!(some.hosts.len(), count, "a whole picture lacks none");
     }
 
     #[test]

@@ -108,9 +108,8 @@ async fn look(
     };
     let before = source.status().unwrap_or_default();
     match read {
-        Ok(picture) => {
-            let error =
-                picture.missing.iter().chain(&picture.unreadable).cloned().collect::<Vec<_>>().join("; ");
+        Ok(mut picture) => {
+            let error = picture.error();
             if error != before.error && !error.is_empty() {
                 tracing::warn!(from = place.url, error, "reports of the fleet cannot be read");
             } else if before.last_read.is_none() || !before.error.is_empty() && error.is_empty() {
@@ -119,10 +118,9 @@ async fn look(
             let now = clock.now();
             source.update(|state| {
                 state.status.error = error;
-                // Hosts that are missing are unknown, as if the place did not answer.
-                if picture.missing.is_none() {
-                    state.status.last_read = Some(now);
-                }
+                state.status.last_read = Some(now);
+                state.status.missing = picture.missing.clone().unwrap_or_default();
+                picture.keep_missing(&state.picture);
                 state.picture = Arc::new(picture);
             });
         }

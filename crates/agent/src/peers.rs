@@ -10,13 +10,16 @@ use std::{
 };
 
 use driftless_clock::Clock;
-use driftless_config::{FleetPlace, FleetReports};
-use driftless_fleet::{HostView, KnownHosts, mark_unread, merge, view};
+use driftless_config::{FleetPlace, FleetReports, PlaceKind};
+use driftless_fleet::{HostView, KnownHosts, mark_unread, merge};
 use driftless_git::Lookup;
 use driftless_model::{AppName, Timestamp};
 use driftless_store::Store;
 use futures_util::future::join_all;
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -24,8 +27,11 @@ use crate::{
     error::chain,
     fleet_reader::{FleetPicture, FleetReader, UNREAD_AFTER},
     report_error::ReportError,
-    stored_reports::last_report,
+    stored_reports::{last_report, stored_hosts},
 };
+
+/// Time to read one place. After it the others are still fresh.
+const READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// The time between two reads of an agent.
 pub(crate) const READ_EVERY: Duration = Duration::from_secs(15);
@@ -161,7 +167,8 @@ impl PlaceState {
 
     fn note(&mut self, read: Result<FleetPicture, String>, at: Timestamp) {
         match read {
-            Ok(picture) => {
+            Ok(mut picture) => {
+                picture.keep_missing(&self.picture);
                 (self.picture, self.last_read) = (picture, Some(at));
                 self.error.clear();
             }
@@ -243,9 +250,7 @@ pub fn start_peers(
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) {
-    let is_other = |from: &&FleetPlace| settings.to.iter().all(|to| to.url != from.url);
-    let from = sources.from.iter().filter(is_other);
-    let places: Vec<FleetPlace> = settings.to.iter().chain(from).cloned().collect();
+    let places = places(settings, sources.from.as_ref());
     if places.is_empty() && sources.accepted.is_none() {
         return;
     }
@@ -275,6 +280,18 @@ pub fn start_peers(
     });
 }
 
+/// The places to read. Of one that the agent both reports to and reads for its page, the keys are those that read: the others may
+/// write alone. An agent knows each host by the key that it reports with.
+fn places(settings: &FleetReports, from: Option<&FleetPlace>) -> Vec<FleetPlace> {
+    let is_from = |to: &FleetPlace| from.is_some_and(|from| from.url == to.url);
+    let place = |to: &FleetPlace| match (from, &to.kind) {
+        (Some(from), PlaceKind::Bucket(_) | PlaceKind::Folder(_)) if is_from(to) => from.clone(),
+        (Some(_) | None, _) => to.clone(),
+    };
+    let other = from.filter(|_| !settings.to.iter().any(is_from));
+    settings.to.iter().map(place).chain(other.cloned()).collect()
+}
+
 /// Reads all places at the same time, so that one that hangs makes no other one old.
 async fn read_all(
     sources: &PeerSources,
@@ -291,7 +308,10 @@ async fn read_all(
         reads.push(PlaceRead { place: ACCEPTED.to_owned(), read, at: now });
     }
     let all = places.iter_mut().map(|(place, reader)| async {
-        let read = read_place(sources, place, reader, wanted).await.map_err(|error| chain(&error));
+        let read = match timeout(READ_WITHIN, read_place(sources, place, reader, wanted)).await {
+            Ok(read) => read.map_err(|error| chain(&error)),
+            Err(_) => Err(format!("it did not answer within {} s", READ_WITHIN.as_secs())),
+        };
         PlaceRead { place: place.url.clone(), read, at: sources.clock.now() }
     });
     reads.extend(join_all(all).await);
@@ -317,13 +337,13 @@ async fn read_place(
 /// The hosts whose reports this agent accepts. Reads the store, so it blocks.
 fn accepted_hosts(store: &Store, now: Timestamp) -> Result<FleetPicture, String> {
     let rows = store.fleet_hosts().map_err(|error| chain(&error))?;
-    let hosts = view(rows.into_iter().filter_map(last_report).collect(), &[], now);
+    let hosts = stored_hosts(rows.into_iter().map(last_report), now);
     Ok(FleetPicture { hosts, ..FleetPicture::default() })
 }
 
 #[cfg(test)]
 mod tests {
-    use driftless_fleet::{HostReport, HostState, LastReport, RepositoryReport};
+    use driftless_fleet::{HostReport, HostState, LastReport, RepositoryReport, view};
     use driftless_model::CommitId;
 
     use super::*;
@@ -434,5 +454,22 @@ mod tests {
         let read = at(120);
         peers.read("hub", Ok(vec![host("can", "", 20, read)]), read);
         assert_eq!(peers.known(read).0, [("can".to_owned(), HostState::Stale)]);
+    }
+    #[test]
+    fn bucket_is_read_with_the_keys_that_read_it() {
+        let keys = |text: &str, file: &str| {
+            let mut place = FleetPlace::parse(text).unwrap();
+            if let PlaceKind::Bucket(bucket) = &mut place.kind {
+                bucket.credentials_file = Some(file.into());
+            }
+            place
+        };
+        let (hub, bucket) = (keys("https://hub.example.com", ""), keys("s3://fleet/prod", "/write"));
+        let settings = FleetReports { to: vec![hub.clone(), bucket.clone()], ..FleetReports::default() };
+        assert_eq!(places(&settings, None), [hub.clone(), bucket.clone()]);
+        let reading = keys("s3://fleet/prod", "/read");
+        assert_eq!(places(&settings, Some(&reading)), [hub.clone(), reading]);
+        let other = keys("s3://fleet/test", "/read");
+        assert_eq!(places(&settings, Some(&other)), [hub, bucket, other]);
     }
 }

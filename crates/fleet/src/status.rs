@@ -21,12 +21,12 @@ pub struct FleetStatus {
 }
 
 impl FleetStatus {
-    /// A sentence if hosts may be missing, since the place of their reports was not read yet. With names: only if one of these
-    /// hosts is missing.
+    /// A sentence if hosts may be missing, since the place of their reports was not read yet, or has others. With names: only if
+    /// one of these hosts is missing.
     pub fn unread(&self, only: &[String]) -> Option<String> {
-        let source = self.source.as_ref().filter(|source| source.last_read.is_none())?;
+        let problem = self.source.as_ref().and_then(SourceStatus::incomplete)?;
         let is_seen = |name: &String| self.hosts.iter().any(|host| host.name == *name);
-        (only.is_empty() || !only.iter().all(is_seen)).then(|| source.problem())
+        (only.is_empty() || !only.iter().all(is_seen)).then_some(problem)
     }
 }
 
@@ -42,9 +42,21 @@ pub struct SourceStatus {
     /// Why it, or a report in it, could not be read; empty after a success.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+    /// Why the place may have hosts that are not shown; empty if it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub missing: String,
 }
 
 impl SourceStatus {
+    /// A sentence if the place may have hosts that are not shown.
+    pub fn incomplete(&self) -> Option<String> {
+        match (self.last_read, self.missing.as_str()) {
+            (None, _) => Some(self.problem()),
+            (Some(_), "") => None,
+            (Some(_), missing) => Some(format!("the hosts at {} are not all known: {missing}", self.from)),
+        }
+    }
+
     /// A sentence that the place cannot be read now.
     pub fn problem(&self) -> String {
         match self.error.as_str() {
@@ -92,5 +104,9 @@ mod tests {
         assert_eq!(status.unread(&["nas".to_owned()]), None);
         status.source.as_mut().unwrap().last_read = Some(Timestamp(1));
         assert_eq!(status.unread(&[]), None);
+        status.source.as_mut().unwrap().missing = "it has more than 1000 hosts".to_owned();
+        let unread =
+            Some("the hosts at s3://fleet are not all known: it has more than 1000 hosts".to_owned());
+        assert_eq!((status.unread(&[]), status.unread(&["nas".to_owned()])), (unread, None));
     }
 }

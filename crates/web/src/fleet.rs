@@ -99,8 +99,10 @@ pub(super) async fn peers(
     }
     // Hosts are missing before the first read. The place itself is nobody's business.
     let source = shared.handle.fleet_source().status();
-    let source =
-        source.map(|SourceStatus { last_read, .. }| SourceStatus { last_read, ..Default::default() });
+    let source = source.map(|SourceStatus { last_read, missing, .. }| {
+        let missing = if missing.is_empty() { missing } else { "not all hosts are known".to_owned() };
+        SourceStatus { last_read, missing, ..Default::default() }
+    });
     Ok(Json(FleetStatus { accepts: true, hosts, source, ..FleetStatus::default() }))
 }
 
@@ -149,7 +151,12 @@ pub(super) async fn report(
         let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let digest = text(digest).trim_matches('"').to_owned();
         let instance = instance_of(&headers);
-        let heard = read(&shared.store, move |store| store.hear_fleet_host(&name, &instance, &digest, now));
+        let parsed = shared.handle.parsed_reports().clone();
+        // Another release may have stored the report.
+        let heard = read(&shared.store, move |store| {
+            Ok(parsed.is_readable(store, &name, &digest)?
+                && store.hear_fleet_host(&name, &instance, &digest, now)?)
+        });
         if !heard.await? {
             return Err(Error::ReportNeeded);
         }
@@ -335,7 +342,7 @@ fn accept(
 ) -> Result<Result<Acceptance, FleetFull>, store::Error> {
     let (name, received) = (host.name.clone(), host.received);
     store.change_fleet_host(&name, BOUNDS, |known| {
-        let before = known.clone().and_then(last_report);
+        let before = known.clone().and_then(|host| last_report(host).ok());
         let before = before.as_ref().map(|last| &*last.report);
         let (change, answer) = decide(known, host, before.map(HostReport::heartbeat), reporter);
         let news = match &change {

@@ -90,8 +90,9 @@ impl Picture {
             error: Unread { url: url.clone(), source }.into(),
         })?;
         let now = context.clock.now();
-        let error = picture.missing.into_iter().chain(picture.unreadable).collect::<Vec<_>>().join("; ");
-        let source = SourceStatus { from: url.clone(), last_read: Some(now), error };
+        let error = picture.error();
+        let missing = picture.missing.unwrap_or_default();
+        let source = SourceStatus { from: url.clone(), last_read: Some(now), error, missing };
         let hosts = merge(picture.hosts, &[]);
         Ok(FleetStatus { accepts: false, hosts, targets: Vec::new(), source: Some(source) })
     }

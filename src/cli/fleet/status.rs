@@ -238,7 +238,7 @@ fn labels(report: &HostReport) -> String {
 
 /// The place where the reports are read, with its error.
 fn source_line(source: &SourceStatus, now: Timestamp, colours: Colours) -> String {
-    let SourceStatus { from, last_read, error } = source;
+    let SourceStatus { from, last_read, error, missing: _ } = source;
     let last = match last_read {
         Some(at) => format!("{} ago", span(now.since(*at))),
         None => "not yet".to_owned(),
@@ -332,6 +332,7 @@ mod tests {
                 from: "s3://fleet/prod".to_owned(),
                 last_read: Some(Timestamp(now.0 - 3000)),
                 error: "web: it is no gzip".to_owned(),
+                missing: String::new(),
             }),
         };
         let text = text(&status, Some(80), now, Colours::Off);

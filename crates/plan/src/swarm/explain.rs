@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    AgentId, Location, Mask, Observed, ObservedService, ObservedSwarm, Record, ResolvedImage, Subject, label,
-    swarm_service_name,
+    AgentId, Location, Mask, Observed, ObservedSwarm, Record, ResolvedImage, Subject, swarm_service_name,
 };
 use serde_json::Value;
 
@@ -14,6 +13,7 @@ use super::{
     files::name_as_present,
     images::known_image,
     job_tasks::is_of_job,
+    ownership::is_of_application,
     services::is_run,
     spec::{OWNER, wanted},
 };
@@ -78,12 +78,12 @@ impl Comparison<'_> {
         let is_wanted = |name: &str| {
             subjects.iter().any(|subject| swarm_service_name(&stack.project, subject.name) == name)
         };
-        let is_own = |service: &ObservedService| {
-            service.label(label::AGENT) == Some(OWNER)
-                && service.label(label::APPLICATION) == Some(stack.app.as_str())
-        };
         // Runs go when their time has come; Git never had them.
-        let left = self.swarm.services.iter().filter(|(_, service)| is_own(service) && !is_run(service));
+        let left = self
+            .swarm
+            .services
+            .iter()
+            .filter(|(_, service)| is_of_application(stack, service) && !is_run(service));
         for (name, service) in left.filter(|(name, _)| !is_wanted(name)) {
             let mut extra = object("service", name.clone(), manifest(stack), Change::Extra);
             extra.found = self.text(&service.spec);

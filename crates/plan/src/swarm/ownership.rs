@@ -25,6 +25,20 @@ pub fn adoptable_services(stack: &Stack, swarm: &ObservedSwarm) -> BTreeMap<Work
         .collect()
 }
 
+/// Whether a service is one of an application, and goes when Git does not have it any more. One of the two labels is enough for a
+/// service of its stack: the other was removed by hand.
+pub(super) fn is_of_application(stack: &Stack, service: &ObservedService) -> bool {
+    let is_own = service.label(label::AGENT).map(|agent| agent == OWNER);
+    let is_of_app = service.label(label::APPLICATION).map(|app| app == stack.app.as_str());
+    match (is_own, is_of_app) {
+        (Some(true), Some(true)) => true,
+        (Some(true), None) | (None, Some(true)) => {
+            service.label(STACK_NAMESPACE) == Some(stack.project.as_str())
+        }
+        (_, _) => false,
+    }
+}
+
 /// Whether the agent may change a service. Says why not.
 pub(super) fn is_own(draft: &mut Draft<'_>, name: &WorkloadName, found: &ObservedService) -> bool {
     let Some(wait) = objection(draft.facts, name, found) else { return true };

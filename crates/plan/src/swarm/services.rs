@@ -16,9 +16,9 @@ use super::{
     job_tasks::{failure, has_ended},
     jobs,
     networks::NetworkSteps,
-    ownership::is_own,
+    ownership::{is_of_application, is_own},
     progress,
-    spec::{OWNER, WantedService, wanted},
+    spec::{WantedService, wanted},
     tasks::{self, desired, digest, is_running},
 };
 use crate::{
@@ -292,16 +292,15 @@ fn waits_for_lost_nodes(swarm: &ObservedSwarm, tasks: &[&SwarmTask]) -> bool {
 fn remove(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
     let facts = draft.facts;
     let stack = facts.target.stack;
-    let is_own = |service: &ObservedService| {
-        service.label(label::AGENT) == Some(OWNER)
-            && service.label(label::APPLICATION) == Some(stack.app.as_str())
-    };
     let names: BTreeSet<String> = stack
         .subjects()
         .filter(|it| !it.workload.is_template())
         .map(|subject| swarm_service_name(&stack.project, subject.name))
         .collect();
-    let left = swarm.services.iter().filter(|(name, service)| is_own(service) && !names.contains(*name));
+    let left = swarm
+        .services
+        .iter()
+        .filter(|(name, service)| is_of_application(stack, service) && !names.contains(*name));
     // Runs go with their CronJob, or when their time has come; Git never had them.
     let (runs, leaving): (Vec<_>, Vec<_>) = left.partition(|(_, service)| is_run(service));
     let all = leaving.len() + stack.workloads.len();

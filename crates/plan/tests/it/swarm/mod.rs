@@ -533,6 +533,19 @@ fn labels_of_the_agent_removed_by_hand_are_written_again() {
 }
 
 #[test]
+fn service_without_one_label_goes_when_it_leaves_git() {
+    for label in ["driftless.agent", "driftless.application"] {
+        let mut cluster = shop();
+        cluster.settle();
+        cluster.spec("shop_web")["Labels"].as_object_mut().unwrap().remove(label).unwrap();
+        cluster.stack.workloads.remove(&"web".into());
+        cluster.stack.swarm.remove(&"web".into());
+        assert!(cluster.settle().contains(&"remove service shop_web".to_owned()), "{label}");
+        assert!(!cluster.swarm.services.contains_key("shop_web"), "{label}");
+    }
+}
+
+#[test]
 fn services_and_networks_of_others_are_left_alone() {
     let mut cluster = shop();
     let theirs = ObservedService {

@@ -6,13 +6,13 @@ use axum::{Router, body::Body};
 use driftless_agent::{Logs, RequestKind, Rollback, Supposed};
 use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{
-    Actor, ApiToken, AppName, Application, ConditionStatus, Finding, HealthStatus, RepositoryStatus, Scope,
-    Severity, StatusCondition, SyncStatus, Timestamp, Until, WaitStatus,
+    Actor, ApiToken, AppName, Application, ConditionStatus, Finding, HealthStatus, InstanceStatus,
+    RepositoryStatus, Scope, Severity, StatusCondition, SyncStatus, Timestamp, Until, WaitStatus,
 };
 use driftless_web::{Access, Token, router};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tower::ServiceExt;
 
 use crate::sample::{self, LastWords, agent, answer, blog, crashing, not_in_git, shop};
@@ -609,6 +609,37 @@ async fn output_that_cannot_be_read_is_not_called_empty() {
     assert_shown(&text(logs).await, &["<h1>Failed</h1>", "nothing listens on the socket"]);
     let logs = request("GET", "/api/v1/applications/crash/instances/shop-web-1/logs", "");
     assert_shown(&text(ask(&router, logs).await).await, &["\"code\":\"engine\""]);
+}
+
+/// An engine that takes connections and says nothing.
+struct HungEngine;
+
+impl Logs for HungEngine {
+    fn open<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a LogOptions,
+    ) -> Pin<Box<dyn Future<Output = Result<LogStream, String>> + Send + 'a>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn page_of_crashes_waits_once_for_an_engine_that_hangs() {
+    let mut application = crashing();
+    for workload in Arc::make_mut(&mut application.status.workloads).values_mut() {
+        let instance = workload.instances[0].clone();
+        let named = |number| InstanceStatus { name: format!("shop-web-{number}"), ..instance.clone() };
+        workload.instances = (1..=3).map(named).collect();
+    }
+    let sample::Agent { handle, store, inbox } = agent([application]);
+    tokio::spawn(answer(inbox, Seen::default()));
+    let router = router(handle.with_logs(Arc::new(HungEngine)), store, Access::loopback());
+    let begun = Instant::now();
+    let crash = page(&router, "/applications/crash").await;
+    let seconds = begun.elapsed().as_secs();
+    assert!(seconds < 4, "{seconds} s");
+    assert_eq!(crash.matches("the engine did not answer in time").count(), 3);
 }
 
 #[tokio::test]

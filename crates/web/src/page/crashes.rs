@@ -8,6 +8,7 @@ use std::{
 
 use driftless_model::{AppName, Application, InstanceStatus};
 use maud::{Markup, html};
+use tokio::time::Instant;
 
 use super::{
     logs::{Output, missing_lines, read_output},
@@ -27,8 +28,12 @@ const LINES: u64 = 12;
 /// The most that is shown of them, in bytes.
 const LONGEST: usize = 4000;
 
-/// Time for the engine to send them.
+/// Time for the engine to send them all.
 const WITHIN: Duration = Duration::from_secs(2);
+
+/// An output that could not be read is asked for again after this time: an engine that hangs would hold up each change of the
+/// page.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// The last output of one container that crashes.
 #[derive(Clone)]
@@ -42,7 +47,7 @@ pub(super) struct CrashOutput {
 
 /// Output that was read for an open page, so that a crash is read once.
 #[derive(Clone, Default)]
-pub(super) struct CrashCache(Arc<Mutex<BTreeMap<String, Output>>>);
+pub(super) struct CrashCache(Arc<Mutex<BTreeMap<String, (Output, Instant)>>>);
 
 /// A container that crashes.
 struct Crash<'a> {
@@ -57,8 +62,7 @@ pub(super) async fn crash_outputs(
     application: &Application,
     cache: &CrashCache,
 ) -> Vec<CrashOutput> {
-    let mut outputs = Vec::new();
-    let mut read = BTreeMap::new();
+    let (began, mut outputs, mut read) = (Instant::now(), Vec::new(), BTreeMap::new());
     for Crash { instance, pod } in crashes(application).into_iter().take(MOST) {
         let (name, container) = match pod {
             Some((pod, container)) => (pod, Some(container.to_owned())),
@@ -67,14 +71,14 @@ pub(super) async fn crash_outputs(
         let end = instance.exit.as_ref().map(|exit| exit.finished.0).unwrap_or_default();
         let key = format!("{} {} {end} {}", instance.container, instance.restarts, instance.state);
         let known = cache.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        let output = match known {
-            Some(output) => output,
-            None => last_lines(shared, &application.name, name, container.as_deref(), instance).await,
+        let is_good = |(output, at): &(Output, Instant)| output.problem.is_none() || at.elapsed() < AGAIN;
+        let (output, at) = if let Some(known) = known.filter(is_good) {
+            known
+        } else {
+            let place = (&application.name, name, container.as_deref());
+            (last_lines(shared, place, instance, began + WITHIN).await, Instant::now())
         };
-        // An output that could not be read is asked for again.
-        if output.problem.is_none() {
-            read.insert(key, output.clone());
-        }
+        read.insert(key, (output.clone(), at));
         let message = instance.message.clone();
         outputs.push(CrashOutput { instance: name.to_owned(), container, message, output });
     }
@@ -106,13 +110,12 @@ fn crashes_again(instance: &InstanceStatus) -> bool {
     !instance.ready && (has_failed || instance.restarts > 0)
 }
 
-/// The last lines of the run that failed.
+/// The last lines of the run that failed, as far as the engine has sent them at this time.
 async fn last_lines(
     shared: &Shared,
-    app: &AppName,
-    name: &str,
-    container: Option<&str>,
+    (app, name, container): (&AppName, &str, Option<&str>),
     instance: &InstanceStatus,
+    until: Instant,
 ) -> Output {
     let mut query =
         LogQuery { tail: Some(LINES), container: container.map(str::to_owned), ..LogQuery::default() };
@@ -126,8 +129,8 @@ async fn last_lines(
         }
         opened
     };
-    match tokio::time::timeout(WITHIN, opening).await {
-        Ok(Ok(stream)) => read_output(stream, LONGEST, WITHIN).await,
+    match tokio::time::timeout_at(until, opening).await {
+        Ok(Ok(stream)) => read_output(stream, LONGEST, until.saturating_duration_since(Instant::now())).await,
         Ok(Err(error)) => unread(error.to_string()),
         Err(_) => unread("the engine did not answer in time".to_owned()),
     }

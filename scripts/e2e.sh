@@ -4,8 +4,12 @@
 # One that hangs ends the run after $E2E_STALL seconds in which no test ended, instead of holding it up for ever.
 # No test gets a second try.
 #
-# Then, as root, the faults of an engine, each on an engine of its own.
+# Then, as root, the faults of an engine, each on an engine of its own. They wait most of the time.
 set -eu
+
+# Of the whole workspace, so that its crates have the features that the other tests have compiled them with.
+e2e() { cargo test --locked --workspace --test e2e "$@"; }
+
 threads=${E2E_THREADS:-4}
 stall=${E2E_STALL:-300}
 here=$(dirname "$0")
@@ -21,19 +25,19 @@ clean() {
 # Kills, stops and starves engines of its own: only root may start those. 300 containers take minutes: `make e2e-faults`.
 faults() {
     if [ "$(id -u)" = 0 ]; then
-        cargo test --locked --test e2e -- --ignored --test-threads=2 --skip three_hundred engine_faults:: swarm::
+        e2e -- --ignored --test-threads=4 --skip three_hundred engine_faults:: swarm::
     else
         echo "e2e: not root: skipped the faults of an engine; run them with: sudo make e2e-faults" >&2
     fi
 }
 
-cargo test --locked --test e2e --no-run
-cargo test --quiet --locked --test e2e -- --list 2>/dev/null | sed -n 's/: test$//p' | sort >"$work/all"
+e2e --no-run
+e2e --quiet -- --list 2>/dev/null | sed -n 's/: test$//p' | sort >"$work/all"
 [ -s "$work/all" ] || { echo "e2e: there are no tests" >&2; exit 1; }
 
 # In a process group of its own, so that all of it can be ended.
 : >"$said"
-setsid sh -c 'status=0; cargo test --locked --test e2e -- --test-threads="$1" || status=$?; echo "$status" >"$2"' \
+setsid sh -c 'status=0; cargo test --locked --workspace --test e2e -- --test-threads="$1" || status=$?; echo "$status" >"$2"' \
     e2e "$threads" "$work/status" >"$said" 2>&1 &
 run=$!
 tail -n +1 -f --pid="$run" "$said" &

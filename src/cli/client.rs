@@ -160,6 +160,10 @@ impl Error {
         matches!(self, Self::Answer { status: StatusCode::NOT_FOUND, .. })
     }
 
+    pub(super) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Answer { status: StatusCode::FORBIDDEN, .. })
+    }
+
     /// Whether the agent may be available again later.
     pub(super) fn is_absence(&self) -> bool {
         match self {

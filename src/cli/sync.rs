@@ -15,7 +15,7 @@ use super::{
     plan::{PlanResult, render_plan},
 };
 use driftless_agent::DryRun;
-use driftless_model::{AppName, Application, HealthStatus};
+use driftless_model::{AppName, Application, HealthStatus, RepositoryStatus};
 use driftless_web::Accepted;
 
 /// The time in which a new application is looked for.
@@ -105,12 +105,13 @@ async fn known(client: &Client, app: &str, context: &Context<'_>) -> Result<Appl
         Err(error) if error.is_not_found() => error,
         known => return Ok(known?),
     };
-    let mut has_asked = false;
-    let all: Vec<Application> = client.get("/api/v1/applications?view=summary").await?;
-    for other in &all {
+    let mut has_asked = !fetch_all(client).await?.is_empty();
+    if !has_asked {
         // A token may be for some applications only.
-        let path = application_path(other.name.as_str(), "/sync")?;
-        has_asked |= client.post::<Accepted>(&path, None::<&()>).await.is_ok();
+        for other in applications(client).await? {
+            let path = application_path(other.name.as_str(), "/sync")?;
+            has_asked |= client.post::<Accepted>(&path, None::<&()>).await.is_ok();
+        }
     }
     if has_asked {
         context.screen.say(format!("{app} is not known yet: looking for it in the newest commits"));
@@ -126,12 +127,48 @@ async fn known(client: &Client, app: &str, context: &Context<'_>) -> Result<Appl
     Err(missing.into())
 }
 
+async fn applications(client: &Client) -> Result<Vec<Application>, Error> {
+    Ok(client.get("/api/v1/applications?view=summary").await?)
+}
+
+/// Has all repositories fetched that this user may have fetched. Returns their names.
+async fn fetch_all(client: &Client) -> Result<Vec<String>, Error> {
+    let mut asked = Vec::new();
+    for RepositoryStatus { name, .. } in client.get::<Vec<_>>("/api/v1/repositories").await? {
+        match client.post::<Accepted>(&format!("/api/v1/repositories/{name}/fetch"), None::<&()>).await {
+            Ok(_) => asked.push(name),
+            Err(error) if error.is_forbidden() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(asked)
+}
+
+/// The applications of the agent. Before there are any, everything is fetched, and they are looked for.
+async fn known_applications(client: &Client, context: &Context<'_>) -> Result<Vec<Application>, Error> {
+    let mut all = applications(client).await?;
+    if !all.is_empty() {
+        return Ok(all);
+    }
+    let asked = fetch_all(client).await?;
+    if asked.is_empty() {
+        return Ok(all);
+    }
+    context.screen.say(format!("no applications yet: looking for them in {}", asked.join(", ")));
+    let started = Instant::now();
+    while all.is_empty() && started.elapsed() < APPEARANCE {
+        sleep(LOOK_AGAIN).await;
+        all = applications(client).await?;
+    }
+    Ok(all)
+}
+
 /// Syncs all applications of the agent, and waits for one after the other.
 async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let all: Vec<Application> = client.get("/api/v1/applications?view=summary").await?;
+    let all = known_applications(client, context).await?;
     if all.is_empty() {
         print("no applications: `driftless status` says what the agent follows\n")?;
-        return Ok(Verdict::Yes);
+        return Ok(if args.wait { Verdict::No } else { Verdict::Yes });
     }
     let mut asked = Vec::new();
     for app in &all {

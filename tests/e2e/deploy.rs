@@ -555,3 +555,22 @@ async fn commit_against_the_policy_changes_nothing() {
     agent.sync().await;
     agent.settled(&commit).await;
 }
+
+/// Nobody waits for the next poll when the first push was not yet right.
+#[tokio::test]
+async fn sync_fetches_before_there_is_an_application() {
+    let mut site = Site::new("first-sync");
+    let (other, image) = (site.also("other"), images::server("1.0"));
+    site.repository.commit(&[("README.md", "nothing yet")]);
+    let agent = site.agent().await;
+    assert_eq!(agent.asks("sync").0, 0, "there is nothing, and that is no error");
+    let commit = site.compose(&web(&image, "hello"));
+    let (code, out, error) = agent.asks("sync --wait --timeout 1m");
+    assert!(code == 0 && out.contains("Synced and Healthy"), "{code} {out}{error}");
+    assert!(error.contains("no applications yet: looking for them in infra"), "{error}");
+    agent.settled(&commit).await;
+    // Neither for an application that is new in a commit.
+    site.repository.commit(&[(&format!("sites/{other}/compose.yaml"), &web(&image, "other"))]);
+    let (code, out, error) = agent.asks(&format!("sync {other} --wait --timeout 1m"));
+    assert!(code == 0 && out.contains("Synced and Healthy"), "{code} {out}{error}");
+}

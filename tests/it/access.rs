@@ -28,6 +28,7 @@ use tokio::{
 use tower::ServiceExt;
 
 use crate::{
+    fleet::followed,
     sample::{self, agent, blog, shop},
     webhooks::{hex, hmac_of},
 };
@@ -58,6 +59,7 @@ struct Fixture {
 
 fn fixture(access: Access) -> Fixture {
     let sample::Agent { handle, store, inbox } = agent([shop(), blog()]);
+    inbox.repositories.send_replace(Arc::new(vec![followed()]));
     let handle = handle.with_logs(Arc::new(Silent));
     let asked = Arc::<Mutex<Vec<_>>>::default();
     let seen = Arc::clone(&asked);
@@ -121,7 +123,12 @@ async fn scopes_of_a_token_limit_its_requests() {
         for path in ["/api/v1/audit", "/api/v1/tokens"] {
             assert_eq!(it.status("GET", path, token).await, audit, "{path}");
         }
+        // Who may act on all applications of a repository may have it fetched.
+        let fetch = it.status("POST", "/api/v1/repositories/infra/fetch", token).await;
+        assert_eq!(fetch, if token == &act { StatusCode::FORBIDDEN } else { blog });
     }
+    assert_eq!(it.status("POST", "/api/v1/repositories/web/fetch", CONFIGURED).await, StatusCode::NOT_FOUND);
+    assert_eq!(it.status("POST", "/api/v1/repositories/web/fetch", &infra).await, StatusCode::FORBIDDEN);
     // A name that is written in another way is the same application.
     assert_eq!(it.status("POST", "/api/v1/applications/bl%6fg/sync", &act).await, StatusCode::FORBIDDEN);
     assert_eq!(it.status("POST", "/api/v1/applications/sh%6fp/sync", &act).await, StatusCode::ACCEPTED);

@@ -425,7 +425,7 @@ impl Handle {
         self.events.subscribe()
     }
 
-    /// Asks the agent to fetch a repository, because a webhook was delivered. Returns at once.
+    /// Asks the agent to fetch a repository, because a webhook was delivered or a user asks for it. Returns at once.
     pub fn request_fetch(&self, repository: &str) {
         self.delivered.wake(&repository.to_owned());
     }

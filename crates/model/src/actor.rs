@@ -141,6 +141,15 @@ impl Scope {
         }
     }
 
+    /// Whether this scope permits to have a repository fetched.
+    pub fn allows_fetching(&self, repository: &str) -> bool {
+        match self {
+            Self::Admin | Self::Act(ActOn::All) => true,
+            Self::Act(ActOn::Repository(pattern)) => matches_star(pattern, repository),
+            Self::Read | Self::Report(_) | Self::Act(ActOn::Application(_)) => false,
+        }
+    }
+
     /// Whether this scope permits to act on an application of a repository. `None`: the agent has no such application.
     pub fn allows_acting_on(&self, app: &AppName, repository: Option<&str>) -> bool {
         match self {

@@ -384,6 +384,20 @@ pub(super) async fn repositories(State(shared): State<Shared>) -> Response {
     Json(shared.handle.repositories().as_ref()).into_response()
 }
 
+/// Has a repository fetched, also one without applications.
+pub(super) async fn fetch(
+    State(shared): State<Shared>,
+    Path(repository): Path<String>,
+) -> Result<Response, Error> {
+    if !shared.handle.repositories().iter().any(|known| known.name == repository) {
+        return Err(Error::NoSuchRepository(repository));
+    }
+    shared.handle.request_fetch(&repository);
+    let accepted =
+        Accepted { accepted: true, ticket: None, pin: None, adopted: Vec::new(), recovered: Vec::new() };
+    Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
+}
+
 /// The configured webhooks in the order of the configuration.
 pub(super) async fn webhooks(State(shared): State<Shared>) -> Result<Response, Error> {
     let hooks = shared.hooks.clone();

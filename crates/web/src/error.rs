@@ -34,6 +34,8 @@ pub struct ErrorDetail {
 pub(super) enum Error {
     #[error("there is no application `{0}`")]
     NoSuchApplication(AppName),
+    #[error("this agent follows no repository `{0}`")]
+    NoSuchRepository(String),
     #[error("{0} has no instance `{1}`")]
     NoSuchInstance(AppName, String),
     #[error("there is no receiver `{0}` of notifications")]
@@ -114,6 +116,7 @@ impl Error {
     fn status(&self) -> StatusCode {
         match self {
             Self::NoSuchApplication(_)
+            | Self::NoSuchRepository(_)
             | Self::NoSuchInstance(..)
             | Self::NoSuchReceiver(_)
             | Self::NoSuchHost(_)
@@ -143,6 +146,7 @@ impl Error {
         match self {
             Self::Hook(StatusCode::NOT_FOUND, _) => "noSuchHook",
             Self::NoSuchApplication(_) => "noSuchApplication",
+            Self::NoSuchRepository(_) => "noSuchRepository",
             Self::NoSuchInstance(..) => "noSuchInstance",
             Self::NoSuchReceiver(_) => "noSuchReceiver",
             Self::NoSuchHost(_) => "noSuchHost",
@@ -176,6 +180,7 @@ impl Error {
     fn help(&self) -> Option<&'static str> {
         match self {
             Self::NoSuchApplication(_) => Some("GET /api/v1/applications lists the applications"),
+            Self::NoSuchRepository(_) => Some("GET /api/v1/repositories lists the repositories"),
             Self::NoSuchInstance(..) => Some("GET /api/v1/objects?kind=pods lists the instances"),
             Self::NoSuchReceiver(_) => Some("GET /api/v1/notifications lists the receivers"),
             Self::NoSuchHost(_) => Some("GET /api/v1/fleet/hosts lists the hosts"),

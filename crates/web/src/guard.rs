@@ -151,6 +151,7 @@ fn end_with_credentials(
 fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Error> {
     let is_allowed = match needed {
         Needed::Read => identity.may_read(),
+        Needed::Fetch(repository) => identity.may_fetch(repository),
         Needed::Report(host) => identity.may_report(host),
         Needed::Key(host) => identity.is_admin() || identity.is_host(host),
         Needed::Peers => identity.may_read_peers(),
@@ -170,6 +171,9 @@ fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Err
             "without a token, only programs of root and of the agent's user may act and read logs".to_owned()
         }
         (_, Needed::Act(app)) => format!("{} may not act on {app}", identity.actor),
+        (_, Needed::Fetch(repository)) => {
+            format!("{} may not have the repository `{repository}` fetched", identity.actor)
+        }
         (_, Needed::Report(host)) => format!("{} has no scope `report:host/{host}`", identity.actor),
         (_, Needed::Peers) => format!("{} has no scope `report` or `read`", identity.actor),
         (_, Needed::Read | Needed::Logs) => format!("{} has no scope `read`", identity.actor),

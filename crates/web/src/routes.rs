@@ -202,6 +202,7 @@ fn requests() -> Vec<Operation> {
     let ask = |path, handler, summary| Operation::new("post", path, handler, summary);
     vec![
         ask("/api/v1/applications/{name}/sync", post(api::sync), "Fetch and observe now").accepts(),
+        ask("/api/v1/repositories/{name}/fetch", post(api::fetch), "Fetch a repository now").accepts(),
         ask(
             "/api/v1/applications/{name}/accept-rewrite",
             post(api::accept_rewrite),

@@ -66,9 +66,13 @@ pub(crate) fn entry(request: &Request, identity: &Identity, needed: &Needed) -> 
     let names = path_names(request.uri().path(), route);
     let app = match needed {
         Needed::Act(app) => Some(app.clone()),
-        Needed::Read | Needed::Logs | Needed::Report(_) | Needed::Key(_) | Needed::Peers | Needed::Admin => {
-            None
-        }
+        Needed::Read
+        | Needed::Logs
+        | Needed::Fetch(_)
+        | Needed::Report(_)
+        | Needed::Key(_)
+        | Needed::Peers
+        | Needed::Admin => None,
     };
     // A form of the page names its action in the path.
     let word = names.iter().find(|(name, _)| name == "action").map(|(_, action)| action.replace('-', " "));

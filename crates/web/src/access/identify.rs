@@ -70,6 +70,11 @@ impl Identity {
         self.scopes.iter().any(|scope| scope.allows_acting_on(app, repository))
     }
 
+    /// Whether this actor may have a repository fetched.
+    pub(crate) fn may_fetch(&self, repository: &str) -> bool {
+        self.scopes.iter().any(|scope| scope.allows_fetching(repository))
+    }
+
     /// Whether this actor may read the state of the agent.
     pub(crate) fn may_read(&self) -> bool {
         self.scopes.iter().any(Scope::allows_reading)

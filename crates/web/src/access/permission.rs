@@ -14,6 +14,8 @@ pub(crate) enum Needed {
     Logs,
     /// To act on this application.
     Act(AppName),
+    /// To have this repository fetched.
+    Fetch(String),
     /// To report the state of this host.
     Report(String),
     /// To revoke the key of this host, as the host itself may.
@@ -40,6 +42,12 @@ pub(crate) fn needed(request: &Request) -> Needed {
             None => Needed::Admin,
         },
         "/api/v1/fleet/peers" => Needed::Peers,
+        "/api/v1/repositories/{name}/fetch" => {
+            match path_names(request.uri().path(), route).into_iter().next() {
+                Some((_, repository)) => Needed::Fetch(repository),
+                None => Needed::Admin,
+            }
+        }
         "/api/v1/audit" | "/api/v1/tokens" | "/api/v1/tokens/{token}" | "/audit" => Needed::Admin,
         _ if route.ends_with("/logs") || route.contains("/logs/") => Needed::Logs,
         _ if !acts => Needed::Read,

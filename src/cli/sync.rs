@@ -105,13 +105,13 @@ async fn known(client: &Client, app: &str, context: &Context<'_>) -> Result<Appl
         Err(error) if error.is_not_found() => error,
         known => return Ok(known?),
     };
-    let mut has_asked = !fetch_all(client).await?.is_empty();
-    if !has_asked {
-        // A token may be for some applications only.
-        for other in applications(client).await? {
-            let path = application_path(other.name.as_str(), "/sync")?;
-            has_asked |= client.post::<Accepted>(&path, None::<&()>).await.is_ok();
-        }
+    let fetched = fetch_all(client).await?;
+    let mut has_asked = !fetched.is_empty();
+    // A token may be for some applications only.
+    for other in applications(client).await?.iter().filter(|other| !fetched.contains(&other.spec.repository))
+    {
+        let path = application_path(other.name.as_str(), "/sync")?;
+        has_asked |= client.post::<Accepted>(&path, None::<&()>).await.is_ok();
     }
     if has_asked {
         context.screen.say(format!("{app} is not known yet: looking for it in the newest commits"));
@@ -137,7 +137,8 @@ async fn fetch_all(client: &Client) -> Result<Vec<String>, Error> {
     for RepositoryStatus { name, .. } in client.get::<Vec<_>>("/api/v1/repositories").await? {
         match client.post::<Accepted>(&format!("/api/v1/repositories/{name}/fetch"), None::<&()>).await {
             Ok(_) => asked.push(name),
-            Err(error) if error.is_forbidden() => {}
+            // The token is for others, or the agent is older.
+            Err(error) if error.is_forbidden() || error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
     }

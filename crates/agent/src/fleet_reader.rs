@@ -1,6 +1,10 @@
 //! Reads the reports of all hosts where they are kept: in a bucket, in a folder, or at another agent.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use driftless_clock::Clock;
 use driftless_config::{FleetPlace, PlaceKind};
@@ -52,8 +56,10 @@ impl FleetPicture {
     /// Adds the hosts of an older picture that this one may lack, as unknown ones, for this reason.
     pub(crate) fn keep_missing(&mut self, before: &Self) {
         let Some(missing) = &self.missing else { return };
-        let is_lacking = |host: &&HostView| !self.hosts.iter().any(|other| other.name == host.name);
-        let mut kept: Vec<HostView> = before.hosts.iter().filter(is_lacking).cloned().collect();
+        let known: BTreeSet<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+        let lacking = before.hosts.iter().filter(|host| !known.contains(host.name.as_str()));
+        let most = MOST_HOSTS.saturating_sub(self.hosts.len());
+        let mut kept: Vec<HostView> = lacking.take(most).cloned().collect();
         mark_unread(&mut kept, missing);
         self.hosts.extend(kept);
     }

@@ -16,10 +16,7 @@ use driftless_git::Lookup;
 use driftless_model::{AppName, Timestamp};
 use driftless_store::Store;
 use futures_util::future::join_all;
-use tokio::{
-    sync::Notify,
-    time::{sleep, timeout},
-};
+use tokio::{sync::Notify, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -29,9 +26,6 @@ use crate::{
     report_error::ReportError,
     stored_reports::{last_report, stored_hosts},
 };
-
-/// Time to read one place. After it the others are still fresh.
-const READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// The time between two reads of an agent.
 pub(crate) const READ_EVERY: Duration = Duration::from_secs(15);
@@ -308,10 +302,7 @@ async fn read_all(
         reads.push(PlaceRead { place: ACCEPTED.to_owned(), read, at: now });
     }
     let all = places.iter_mut().map(|(place, reader)| async {
-        let read = match timeout(READ_WITHIN, read_place(sources, place, reader, wanted)).await {
-            Ok(read) => read.map_err(|error| chain(&error)),
-            Err(_) => Err(format!("it did not answer within {} s", READ_WITHIN.as_secs())),
-        };
+        let read = read_place(sources, place, reader, wanted).await.map_err(|error| chain(&error));
         PlaceRead { place: place.url.clone(), read, at: sources.clock.now() }
     });
     reads.extend(join_all(all).await);

@@ -52,22 +52,26 @@ impl Plan {
         self.steps.is_empty() && self.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted))
     }
 
-    /// Whether a workload, or one that it waits for, waits for what is no fault of its rollout: that a person decides, or that the
+    /// The workloads that wait, or wait for one that waits, for what is no fault of their rollouts: that a person decides, or that the
     /// images of others are here.
-    pub(crate) fn is_excused(&self, workload: &WorkloadName) -> bool {
-        let (mut seen, mut next) = (BTreeSet::new(), vec![workload]);
-        while let Some(name) = next.pop() {
-            if !seen.insert(name) {
-                continue;
-            }
-            for wait in self.waits.iter().filter(|wait| wait.concerns(name)) {
-                if wait.severity() == WaitSeverity::Decision || wait.is(WaitReason::Images) {
-                    return true;
-                }
-                next.extend(&wait.on);
+    pub(crate) fn excused(&self) -> BTreeSet<&WorkloadName> {
+        let mut waiting: BTreeMap<&WorkloadName, Vec<&WorkloadName>> = BTreeMap::new();
+        for wait in &self.waits {
+            if let (Some(on), Some(workload)) = (&wait.on, wait.workload_name()) {
+                waiting.entry(on).or_default().push(workload);
             }
         }
-        false
+        let is_excuse =
+            |wait: &&Wait| wait.severity() == WaitSeverity::Decision || wait.is(WaitReason::Images);
+        let mut next: Vec<&WorkloadName> =
+            self.waits.iter().filter(is_excuse).filter_map(Wait::workload_name).collect();
+        let mut excused = BTreeSet::new();
+        while let Some(workload) = next.pop() {
+            if excused.insert(workload) {
+                next.extend(waiting.get(workload).into_iter().flatten());
+            }
+        }
+        excused
     }
 
     /// Nothing to do and nothing to wait for: the live state equals the target.

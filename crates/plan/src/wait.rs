@@ -661,6 +661,19 @@ impl Wait {
         self.reason.severity()
     }
 
+    /// The workload that it is about, if it is about one or an instance of one.
+    pub(crate) fn workload_name(&self) -> Option<&WorkloadName> {
+        match &self.object {
+            WaitObject::Workload(workload) | WaitObject::Container { workload: Some(workload), .. } => {
+                Some(workload)
+            }
+            WaitObject::Instance(instance) => Some(&instance.workload),
+            WaitObject::Application
+            | WaitObject::Container { workload: None, .. }
+            | WaitObject::Other { .. } => None,
+        }
+    }
+
     /// Whether it is about this workload, one of its instances or one of their containers.
     pub fn concerns(&self, name: &WorkloadName) -> bool {
         match &self.object {

@@ -48,7 +48,9 @@ pub(crate) fn adopt_by_policy(
     target: &Target<'_>,
     observed: &Observed,
 ) {
-    if target.policy.adopt != Adopt::Auto || target.policy.suspended {
+    // Services cannot take containers over.
+    let is_swarm = target.policy.engine == EngineKind::Swarm;
+    if target.policy.adopt != Adopt::Auto || target.policy.suspended || is_swarm {
         return;
     }
     // A container that only has the right name may be meant for something else: a user decides.

@@ -224,6 +224,10 @@ impl Inspector {
             app.error = Some(no_manager(&stack.app));
             return Inspection { app, unmanaged: BTreeSet::new() };
         }
+        if is_swarm {
+            // Services take no containers over.
+            observed.candidates.clear();
+        }
         let (agent, mut record) = (owner(&observed), Record::default());
         let completed = swarm::completed_stack(stack, &observed, &mut record, self.clock.now());
         let stack = completed.as_deref().unwrap_or(stack);

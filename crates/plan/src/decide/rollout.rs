@@ -3,7 +3,7 @@
 //! Each round scales the new instances up and the old ones down, as far as the limits allow. A rollout has no state of
 //! its own: this is the arithmetic of Kubernetes' deployment controller, computed from the observed state each time.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{Instance, Peer, Readiness, State, Subject, Timestamp, Update, Workload, WorkloadName};
 
@@ -373,10 +373,10 @@ pub(super) fn remark(
 
 /// Takes back that rollouts are late which wait for what is no fault of theirs, such as the decision of a person.
 pub(crate) fn excuse_late_ones(draft: &mut Draft<'_>) {
-    let workloads = draft.facts.target.stack.workloads.keys();
-    let excused: Vec<&WorkloadName> = workloads.filter(|name| draft.plan.is_excused(name)).collect();
+    let excused: BTreeSet<WorkloadName> = draft.plan.excused().into_iter().cloned().collect();
     let is_excused = |wait: &Wait| {
-        wait.is(WaitReason::ProgressDeadlineExceeded) && excused.iter().any(|name| wait.concerns(name))
+        wait.is(WaitReason::ProgressDeadlineExceeded)
+            && wait.workload_name().is_some_and(|name| excused.contains(name))
     };
     draft.plan.waits.retain(|wait| !is_excused(wait));
 }

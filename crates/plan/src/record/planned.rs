@@ -28,7 +28,8 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
     }
     note_turns(record, plan, now);
     // The time that a person takes to decide is not that of the rollout, nor is that of the images of others.
-    for (_, progress) in record.progress.iter_mut().filter(|(name, _)| plan.is_excused(name)) {
+    let excused = plan.excused();
+    for (_, progress) in record.progress.iter_mut().filter(|(name, _)| excused.contains(name)) {
         progress.at = now;
     }
     record.rollouts.extend(plan.rollouts.clone());

@@ -3,10 +3,10 @@
 
 use driftless_model::{LeftInSwarm, ObservedNetwork};
 
-use super::{progress, spec::OWNER};
+use super::{ownership::is_of_application, progress, spec::OWNER};
 use crate::{
     draft::Draft,
-    facts::Facts,
+    facts::{Facts, standing::is_up},
     wait::{Wait, WaitObject, WaitReason},
 };
 
@@ -35,8 +35,14 @@ pub(super) fn left_on_host(facts: &Facts<'_>) -> Option<String> {
     let observed = facts.observed;
     // Tasks have no image on this host.
     let own = observed.containers().filter(|container| !container.image_id.is_empty());
-    // What Docker Compose runs of the project would write to the same data, adopted or not.
+    // What Docker Compose runs of the project would write to the same data. Services that are there already go on: they could
+    // neither be healed nor removed.
+    let stack = facts.target.stack;
+    let mut services = observed.swarm.iter().flat_map(|swarm| swarm.services.values());
+    let is_new = !stack.workloads.is_empty() && !services.any(|service| is_of_application(stack, service));
     let of_compose = observed.candidates.values().map(|candidate| &candidate.instance);
+    let of_compose = of_compose
+        .filter(|container| is_new && is_up(container) && observed.own.as_ref() != Some(&container.id));
     let containers: Vec<&str> = own.chain(of_compose).map(|container| container.name.as_str()).collect();
     let adopted = &facts.record.adopted.networks;
     let is_of_host = |name: &str, network: &ObservedNetwork| {

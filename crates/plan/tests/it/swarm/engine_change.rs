@@ -77,7 +77,7 @@ fn services_wait_for_containers_of_docker_compose() {
     let waits = cluster.waits();
     assert!(waits.contains("`docker rm -f shop-web-1`"), "{waits}");
     assert!(cluster.swarm.services.is_empty());
-    cluster.observed.candidates.clear();
+    let candidates = std::mem::take(&mut cluster.observed.candidates);
     // An adopted network has the name of that of the services, and no label of the agent.
     let network = ObservedNetwork { id: "n1".to_owned(), is_local: true, ..ObservedNetwork::default() };
     cluster.observed.networks.insert("shop_default".to_owned(), network);
@@ -87,4 +87,12 @@ fn services_wait_for_containers_of_docker_compose() {
     assert!(waits.contains("`docker network rm shop_default`"), "{waits}");
     cluster.observed.networks.clear();
     assert_ne!(cluster.settle(), [""; 0]);
+    // Services that are there already are healed and removed beside such containers.
+    cluster.observed.candidates = candidates;
+    cluster.swarm.services.remove("shop_web");
+    assert_eq!(cluster.settle(), ["create service shop_web from web:1"]);
+    cluster.stack.workloads.clear();
+    cluster.stack.swarm.clear();
+    cluster.settle();
+    assert!(cluster.swarm.services.is_empty());
 }

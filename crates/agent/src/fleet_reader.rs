@@ -48,7 +48,7 @@ pub struct FleetPicture {
 }
 
 impl FleetPicture {
-    /// What is wrong with it, in one line. Empty: nothing.
+    /// Its errors, in one line. Empty: none.
     pub fn error(&self) -> String {
         self.missing.iter().chain(&self.unreadable).cloned().collect::<Vec<_>>().join("; ")
     }

@@ -131,8 +131,8 @@ pub trait Docker: Send + Sync + 'static {
 /// Objects to observe for an application besides those that carry its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObserveScope {
-    /// The application is one of a Swarm. Its services are observed, and of this host networks, and containers that it must
-    /// not run beside.
+    /// The application is one of a Swarm. Its services are observed, and of this host networks, and containers that must
+    /// not run at the same time.
     pub is_swarm: bool,
     /// The names of the services in the Swarm that the application wants.
     pub services: BTreeSet<String>,

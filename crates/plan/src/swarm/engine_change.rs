@@ -35,7 +35,7 @@ pub(super) fn left_on_host(facts: &Facts<'_>) -> Option<String> {
     let observed = facts.observed;
     // Tasks have no image on this host.
     let own = observed.containers().filter(|container| !container.image_id.is_empty());
-    // What Docker Compose runs of the project would write to the same data. Services that are there already go on: they could
+    // The containers of Docker Compose would write to the same data. Services that are there already go on: they could
     // neither be healed nor removed.
     let stack = facts.target.stack;
     let mut services = observed.swarm.iter().flat_map(|swarm| swarm.services.values());

@@ -87,7 +87,7 @@ fn services_wait_for_containers_of_docker_compose() {
     assert!(waits.contains("`docker network rm shop_default`"), "{waits}");
     cluster.observed.networks.clear();
     assert_ne!(cluster.settle(), [""; 0]);
-    // Services that are there already are healed and removed beside such containers.
+    // Services that are there already are healed and removed although such containers run.
     cluster.observed.candidates = candidates;
     cluster.swarm.services.remove("shop_web");
     assert_eq!(cluster.settle(), ["create service shop_web from web:1"]);

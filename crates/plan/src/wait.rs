@@ -661,7 +661,7 @@ impl Wait {
         self.reason.severity()
     }
 
-    /// The workload that it is about, if it is about one or an instance of one.
+    /// The workload that it is about, if it is about one or an instance of one; of the part of a pod, the part.
     pub(crate) fn workload_name(&self) -> Option<&WorkloadName> {
         match &self.object {
             WaitObject::Workload(workload) | WaitObject::Container { workload: Some(workload), .. } => {

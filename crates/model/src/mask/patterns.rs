@@ -48,16 +48,13 @@ fn urls(text: &str, spans: &mut Spans) {
         let scheme_end = start + found;
         let begin = scheme_end + 3;
         let rest = text.get(begin..).unwrap_or_default();
-        let length = rest
-            .find(|letter: char| letter.is_whitespace() || matches!(letter, '"' | '\'' | '`' | '<' | '>'));
         // Another URL may follow after a comma: `redis://a:b@c,redis://d:e@f`.
-        let length = rest.find("://").map_or(length, |next| {
+        let rest = rest.find("://").map_or(rest, |next| {
             let before = rest.get(..next).unwrap_or_default();
-            let before = before
-                .trim_end_matches(|letter: char| letter.is_ascii_alphanumeric() || "+.-".contains(letter));
-            Some(length.unwrap_or(rest.len()).min(before.len()))
+            before.trim_end_matches(|letter: char| letter.is_ascii_alphanumeric() || "+.-".contains(letter))
         });
-        let url = rest.get(..length.unwrap_or(rest.len())).unwrap_or_default();
+        let is_end = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '\'' | '`' | '<' | '>');
+        let url = rest.get(..rest.find(is_end).unwrap_or(rest.len())).unwrap_or_default();
         start = begin + url.len();
         if is_notifier(text.get(..scheme_end).unwrap_or_default()) {
             spans.push(begin..begin + url.trim_end_matches(',').len());
@@ -300,24 +297,34 @@ fn tokens(text: &str, spans: &mut Spans) {
     bearers(text, spans);
     // The colon is in tokens of Telegram.
     let is_of_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:".contains(byte);
+    let begins = |at: usize| at == 0 || !text.as_bytes().get(at - 1).is_some_and(u8::is_ascii_alphanumeric);
     for (prefix, least) in TOKENS {
+        // The end of the last one: another one in it is hidden with it, or shorter and no token either.
+        let mut end = 0;
         for (at, _) in text.match_indices(prefix) {
-            let begins = at == 0 || !text.as_bytes().get(at - 1).is_some_and(u8::is_ascii_alphanumeric);
+            if at < end || !begins(at) {
+                continue;
+            }
             let tail = text.as_bytes().get(at + prefix.len()..).unwrap_or_default();
             let length = tail.iter().take_while(|byte| is_of_token(byte)).count();
-            if begins && length >= *least {
-                spans.push(at..at + prefix.len() + length);
+            end = at + prefix.len() + length;
+            if length >= *least {
+                spans.push(at..end);
             }
         }
     }
+    let mut end = 0;
     for (at, _) in text.match_indices("eyJ") {
-        let begins = at == 0 || !text.as_bytes().get(at - 1).is_some_and(u8::is_ascii_alphanumeric);
+        if at < end || !begins(at) {
+            continue;
+        }
         let tail = text.as_bytes().get(at..).unwrap_or_default();
         let is_of_jwt = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
         let length = tail.iter().take_while(is_of_jwt).count();
         let dots = tail.iter().take(length).filter(|byte| **byte == b'.').count();
-        if begins && dots >= 2 && length >= 30 {
-            spans.push(at..at + length);
+        end = at + length;
+        if dots >= 2 && length >= 30 {
+            spans.push(at..end);
         }
     }
 }

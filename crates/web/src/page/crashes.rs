@@ -7,6 +7,7 @@ use std::{
 };
 
 use driftless_model::{AppName, Application, InstanceStatus};
+use futures_util::future::join_all;
 use maud::{Markup, html};
 use tokio::time::Instant;
 
@@ -62,8 +63,9 @@ pub(super) async fn crash_outputs(
     application: &Application,
     cache: &CrashCache,
 ) -> Vec<CrashOutput> {
-    let (began, mut outputs, mut read) = (Instant::now(), Vec::new(), BTreeMap::new());
-    for Crash { instance, pod } in crashes(application).into_iter().take(MOST) {
+    let until = Instant::now() + WITHIN;
+    // At the same time, so that one that hangs takes no time of the others.
+    let reading = crashes(application).into_iter().take(MOST).map(|Crash { instance, pod }| async move {
         let (name, container) = match pod {
             Some((pod, container)) => (pod, Some(container.to_owned())),
             None => (instance.name.as_str(), None),
@@ -76,12 +78,13 @@ pub(super) async fn crash_outputs(
             known
         } else {
             let place = (&application.name, name, container.as_deref());
-            (last_lines(shared, place, instance, began + WITHIN).await, Instant::now())
+            (last_lines(shared, place, instance, until).await, Instant::now())
         };
-        read.insert(key, (output.clone(), at));
         let message = instance.message.clone();
-        outputs.push(CrashOutput { instance: name.to_owned(), container, message, output });
-    }
+        let known = (key, (output.clone(), at));
+        (known, CrashOutput { instance: name.to_owned(), container, message, output })
+    });
+    let (read, outputs): (BTreeMap<_, _>, Vec<_>) = join_all(reading).await.into_iter().unzip();
     // Only what is shown now is kept.
     *cache.0.lock().unwrap_or_else(PoisonError::into_inner) = read;
     outputs

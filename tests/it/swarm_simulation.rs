@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless_agent::{Against, Answer, RequestKind, Rollback, Scale};
 use driftless_clock::Clock;
-use driftless_docker::{Outage, SimulatedSwarm, SwarmWrite};
+use driftless_docker::{Outage, SimulatedSwarm, SwarmWrite, UserAction};
 use driftless_model::{
     AgentId, Application, EngineKind, HealthStatus, SHARED_LABEL, SyncStatus, Timestamp, Until,
 };
@@ -51,15 +51,15 @@ pub(crate) const NODES: [&str; 3] = ["one", "two", "three"];
 
 impl Cluster {
     pub(crate) fn of(compose: &str, agents: usize) -> Self {
-        Self::begun(compose, agents, true)
+        Self::begun(compose, agents, true, EngineKind::Swarm)
     }
 
     /// Agents that do not fetch from the same server.
     fn with_own_gits(compose: &str, agents: usize) -> Self {
-        Self::begun(compose, agents, false)
+        Self::begun(compose, agents, false, EngineKind::Swarm)
     }
 
-    fn begun(compose: &str, agents: usize, share_git: bool) -> Self {
+    fn begun(compose: &str, agents: usize, share_git: bool, engine: EngineKind) -> Self {
         let clock = Clock::starting_at(NOON);
         let swarm = SimulatedSwarm::new(clock, &NODES);
         let mut all = Self { swarm, agents: Vec::new(), changes: Vec::new() };
@@ -70,7 +70,7 @@ impl Cluster {
             } else {
                 agent.git.push(compose);
             }
-            agent.settings.policy.engine = EngineKind::Swarm;
+            agent.settings.policy.engine = engine;
             agent.settings.policy.prune = true;
             let folder = |visibility| agent.contents.folder(visibility).to_owned();
             agent.docker.join(&all.swarm, node, &folder(Visibility::Public), &folder(Visibility::Secret));
@@ -882,6 +882,42 @@ async fn other_engine_waits_for_all_objects_of_the_swarm() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn services_wait_for_containers_on_another_manager() {
+    let mut all = Cluster::begun("services: {web: {image: 'web:1'}}\n", 2, true, EngineKind::Docker);
+    all.synced().await;
+    let remove = |agent: &Simulation| {
+        for action in [
+            UserAction::Remove { name: "shop-web-1".to_owned() },
+            UserAction::RemoveNetwork { name: "shop_default".to_owned() },
+        ] {
+            agent.docker.user_action(&"shop".into(), &action).unwrap();
+        }
+    };
+    for agent in &mut all.agents {
+        agent.crash();
+        agent.settings.policy.engine = EngineKind::Swarm;
+    }
+    remove(&all.agents[0]);
+    let has_wait = |words: &'static str| {
+        move |app: &Application| app.status.waits.iter().any(|wait| wait.message.contains(words))
+    };
+    let command = "on this host: remove them with `docker rm -f shop-web-1`";
+    all.agents[1].begin();
+    all.agents[1].until("the other manager waits", has_wait(command)).await;
+    // The leader sees nothing on its own host.
+    all.agents[0].begin();
+    let sentence = "on two, as the agent there says: remove them there with `docker rm -f shop-web-1";
+    all.first().until("the leader waits", has_wait(sentence)).await;
+    minutes(5).await;
+    assert_eq!(all.names("services"), [] as [&str; 0], "{}", all.story());
+    remove(&all.agents[1]);
+    all.synced().await;
+    assert_eq!(all.names("services"), ["shop_web"], "{}", all.story());
+    minutes(5).await;
+    all.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn removal_from_git_leaves_nothing_in_the_swarm() {
     let all = Cluster::of(&shop(1, "pause"), 2);
     all.synced().await;
@@ -898,6 +934,30 @@ async fn removal_from_git_leaves_nothing_in_the_swarm() {
     assert_eq!(all.list("/tasks"), [] as [Value; 0]);
     assert_eq!(all.first().handle().applications().len(), 0);
     all.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_without_task_and_label_stays_without_prune() {
+    let mut all = Cluster::of("services: {web: {image: 'web:1', deploy: {replicas: 0}}}\n", 2);
+    for agent in &mut all.agents {
+        agent.crash();
+        agent.settings.policy.prune = false;
+        agent.begin();
+    }
+    all.synced().await;
+    all.first().git.push_files("Ada <a@b.c>", &[("other/README.md", "")]);
+    minutes(10).await;
+    all.change("shop_web", |spec| {
+        spec["Labels"].as_object_mut().unwrap().remove("driftless.application").unwrap();
+    });
+    minutes(10).await;
+    // The next leader finds it, too.
+    all.lead("two");
+    minutes(10).await;
+    assert_eq!(all.names("services"), ["shop_web"], "{}", all.story());
+    for agent in &all.agents {
+        assert_eq!(agent.handle().applications().len(), 1);
+    }
 }
 
 /// One thing that goes wrong, or a push. Returns the version of a push.

@@ -70,9 +70,7 @@ impl<D: Docker> Observer<D> {
         stack: &Stack,
         record: &Record,
     ) -> Result<Observed, docker::Error> {
-        let mut scope = with_adopted(ObserveScope::of_swarm(stack), record);
-        // One that has lost its label is found by its name.
-        scope.services.extend(record.swarm.iter().flat_map(|kept| kept.services.keys().cloned()));
+        let scope = with_adopted(ObserveScope::of_swarm(stack), record);
         let observed = self.docker.observe(context.name(), &scope).await;
         self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
         observed

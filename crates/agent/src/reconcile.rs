@@ -368,7 +368,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 Err(error) => return Some(self.fail(&chain(&error))),
             }
             if self.revisions.confirm(&self.context, &self.desired, target, observed)
-                || self.revisions.note_vanished(&self.context, &self.desired, observed)
+                || self.revisions.note_vanished(&self.desired, &target.stack, observed)
             {
                 return Some(Next::Round);
             }

@@ -7,12 +7,12 @@ use driftless_fleet::{AfterDecision, WaitingCommit, decide_after};
 use driftless_git::CommitSource;
 use driftless_model::{
     Actor, AdmissionPolicy, Adopted, AfterRecord, Cause, CommitId, EngineKind, EventKind, FailedCommit,
-    Image, Mask, Observed, ObservedService, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE,
-    Record, Revision, Stack, StackHash, Timestamp, label,
+    Image, Mask, Observed, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision,
+    Stack, StackHash, Timestamp,
 };
 use driftless_plan::{
-    Round, closed_window, differ_in_images_only, is_in_force, may_be_deleted, service_digests, with_scales,
-    without_runs,
+    Round, closed_window, differ_in_images_only, is_in_force, is_of_application, may_be_deleted,
+    service_digests, with_scales, without_runs,
 };
 use driftless_store as store;
 use driftless_store::NewRevision;
@@ -403,14 +403,9 @@ impl Revisions {
     }
 
     /// Notes whether Git and the engine have nothing of the application any more. True: the target must be chosen again.
-    pub(crate) fn note_vanished(
-        &mut self,
-        context: &AppContext,
-        desired: &Desired,
-        observed: &Observed,
-    ) -> bool {
+    pub(crate) fn note_vanished(&mut self, desired: &Desired, stack: &Stack, observed: &Observed) -> bool {
         let has_vanished =
-            desired.is_gone() && observed.containers().next().is_none() && !has_services(context, observed);
+            desired.is_gone() && observed.containers().next().is_none() && !has_services(stack, observed);
         std::mem::replace(&mut self.has_vanished, has_vanished) != has_vanished
     }
 
@@ -643,7 +638,7 @@ impl Revisions {
         observed: &Observed,
     ) {
         let is_left = observed.containers().any(|container| container.agent == *context.agent())
-            || has_services(context, observed);
+            || has_services(&target.stack, observed);
         let is_removed = desired.may_be_removed() && target.stack.is_empty() && !is_left;
         if target.policy.suspended || !is_removed {
             return;
@@ -872,10 +867,9 @@ pub(crate) fn policy_now(context: &AppContext, desired: &Desired) -> Result<Poli
 }
 
 /// Whether a Swarm has services of the application, also those without tasks.
-fn has_services(context: &AppContext, observed: &Observed) -> bool {
-    let is_of_it =
-        |service: &ObservedService| service.label(label::APPLICATION) == Some(context.name().as_str());
-    observed.swarm.as_ref().is_some_and(|swarm| swarm.services.values().any(is_of_it))
+fn has_services(stack: &Stack, observed: &Observed) -> bool {
+    let mut services = observed.swarm.iter().flat_map(|swarm| swarm.services.values());
+    services.any(|service| is_of_application(stack, service))
 }
 
 /// Removes an application of which nothing is left from the database.

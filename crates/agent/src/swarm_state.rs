@@ -1,6 +1,6 @@
 //! The state of an application that the agents on all managers of a Swarm have in common: its pin, its suspension, the numbers of
 //! tasks that users set, the updates that failed, the Jobs that have completed, the newer images that were found, and the revision
-//! that was last applied. It is in the label of a Swarm config, so it outlives each of the nodes.
+//! that was last applied, and what is left of `engine: docker` on the managers. It is in the label of a Swarm config, so it outlives each of the nodes.
 //!
 //! Each agent remembers the state that all last agreed on. A change by its own users since then goes to the Swarm, and a change
 //! in the Swarm becomes its own.
@@ -11,7 +11,7 @@ use driftless_model::{
     AppName, AppliedRevision, AvailableImage, EventKind, Observed, ObservedSwarm, Outcome, Pin,
     REVISION_ELSEWHERE, Record, ScaleOverride, SharedState, SwarmRecord, WorkloadName, digest_hex,
 };
-use driftless_plan::SwarmAction;
+use driftless_plan::{SwarmAction, left_on_host};
 use driftless_store as store;
 use driftless_store::Suspension;
 
@@ -37,7 +37,7 @@ pub(crate) fn agree(
     let Some(swarm) = observed.swarm.as_deref().filter(|_| !target.stack.workloads.is_empty()) else {
         return Ok(Agreement::Reached);
     };
-    let own = own_state(context, target, swarm, record.get())?;
+    let own = own_state(context, target, observed, swarm, record.get())?;
     let agreed = record.get().swarm.as_ref().map(|kept| kept.shared.clone()).unwrap_or_default();
     let present = swarm.shared.as_ref();
     let found = present.and_then(|present| present.state.clone());
@@ -79,6 +79,7 @@ pub(crate) fn note_agreed(context: &AppContext, record: &mut StoredRecord, state
 fn own_state(
     context: &AppContext,
     target: &TargetRevision,
+    observed: &Observed,
     swarm: &ObservedSwarm,
     record: &Record,
 ) -> Result<SharedState, store::Error> {
@@ -97,6 +98,7 @@ fn own_state(
         scales: scales(context, target, record),
         completed_jobs: record.completed_jobs.shared(),
         images: images(swarm, record),
+        left: left(target, observed, swarm, record),
         unknown: agreed.map(|agreed| agreed.unknown.clone()).unwrap_or_default(),
     })
 }
@@ -120,6 +122,26 @@ fn images(swarm: &ObservedSwarm, record: &Record) -> BTreeMap<String, AvailableI
         return kept.map(|kept| kept.shared.images.clone()).unwrap_or_default();
     }
     own_images(record)
+}
+
+/// What is left of `engine: docker` on the managers: on this agent's own one as it sees it, and on the others as their agents said.
+fn left(
+    target: &TargetRevision,
+    observed: &Observed,
+    swarm: &ObservedSwarm,
+    record: &Record,
+) -> BTreeMap<String, String> {
+    let agreed = record.swarm.iter().flat_map(|kept| &kept.shared.left);
+    let is_elsewhere = |node: &String| *node != swarm.node && swarm.nodes.contains_key(node);
+    let elsewhere = agreed.filter(|(node, _)| is_elsewhere(node));
+    let mut left: BTreeMap<String, String> =
+        elsewhere.map(|(node, command)| (node.clone(), command.clone())).collect();
+    if swarm.has_several_managers()
+        && let Some(command) = left_on_host(&target.stack, observed, record)
+    {
+        left.insert(swarm.node.clone(), command);
+    }
+    left
 }
 
 fn own_images(record: &Record) -> BTreeMap<String, AvailableImage> {

@@ -136,6 +136,8 @@ pub struct ObserveScope {
     pub is_swarm: bool,
     /// The names of the services in the Swarm that the application wants.
     pub services: BTreeSet<String>,
+    /// The project of the stack in the Swarm. An agent's service of it that lost the label of the application is observed, too.
+    pub namespace: String,
     /// The names of the external configs in the Swarm that the application wants.
     pub external_configs: BTreeSet<String>,
     /// The names of the external secrets in the Swarm that the application wants.
@@ -174,6 +176,7 @@ impl ObserveScope {
         Self {
             is_swarm: true,
             services: stack.workloads.keys().map(name).collect(),
+            namespace: stack.project.clone(),
             external_configs: external(false),
             external_secrets: external(true),
             networks: stack.networks.keys().cloned().collect(),

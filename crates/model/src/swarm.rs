@@ -379,6 +379,10 @@ pub struct SharedState {
     /// The newer images that the agent on the leader has found, by the reference in Git.
     #[serde(skip_serializing_if = "is_default")]
     pub images: BTreeMap<String, AvailableImage>,
+    /// By the id of a manager: the command that removes the objects of `engine: docker` that its agent found there. Each agent sees
+    /// its own host alone.
+    #[serde(skip_serializing_if = "is_default")]
+    pub left: BTreeMap<String, String>,
     /// Fields of newer agents, which this one leaves as they are.
     #[serde(flatten)]
     pub unknown: BTreeMap<String, Value>,
@@ -403,6 +407,14 @@ impl SharedState {
         fn pick<T: PartialEq + Clone>(own: T, agreed: &T, found: &T) -> T {
             if own == *agreed { found.clone() } else { own }
         }
+        // Each agent writes about its own node.
+        let nodes: BTreeSet<&String> = self.left.keys().chain(found.left.keys()).collect();
+        let left_on = |node: &String| {
+            let [own, agreed, found] =
+                [&self.left, &agreed.left, &found.left].map(|left| left.get(node).cloned());
+            Some((node.clone(), pick(own, &agreed, &found)?))
+        };
+        let left = nodes.into_iter().filter_map(left_on).collect();
         Self {
             suspended: pick(self.suspended, &agreed.suspended, &found.suspended),
             pin: pick(self.pin, &agreed.pin, &found.pin),
@@ -411,6 +423,7 @@ impl SharedState {
             scales: pick(self.scales, &agreed.scales, &found.scales),
             completed_jobs: self.completed_jobs.merged(&found.completed_jobs),
             images: pick(self.images, &agreed.images, &found.images),
+            left,
             unknown: found.unknown.clone(),
         }
     }

@@ -122,8 +122,8 @@ pub use status::{
 };
 pub use steps::{Plan, Step};
 pub use swarm::{
-    PresentFile, SwarmAction, SwarmResult, adoptable_services, follow_runs, service_digests,
-    with_global_tasks, with_tasks,
+    PresentFile, SwarmAction, SwarmResult, adoptable_services, follow_runs, is_of_application, left_on_host,
+    service_digests, with_global_tasks, with_tasks,
 };
 pub use sync_window::{ClosedWindow, closed_window};
 pub use target::Target;

@@ -127,7 +127,8 @@ reasons! {
     ProgressDeadlineExceeded: Failure, None;
     /// The commit failed, and its rollouts are paused.
     CommitFailed: Failure, None;
-    /// Docker Compose or somebody else started the containers, and nobody has adopted them yet.
+    /// Docker Compose or somebody else started the containers, and nobody has adopted them yet; or they run although the application
+    /// has services in a Swarm.
     NotAdopted: Decision, None;
     /// The commit removes a large part of the application.
     PruneHeld: Decision, None;

@@ -192,7 +192,11 @@ impl Docker for SimulatedEngine {
     async fn observe(&self, app: &AppName, scope: &ObserveScope) -> Result<Observed, Error> {
         let manager = self.manager();
         let left_in_swarm = match &manager {
-            Some(manager) if scope.is_swarm => return manager.observe(app, scope).await,
+            Some(manager) if scope.is_swarm => {
+                let mut observed = manager.observe(app, scope).await?;
+                self.host.state().add_own_objects(app, &mut observed);
+                return Ok(observed);
+            }
             Some(manager) => manager.objects_of(app).await?,
             None => LeftInSwarm::default(),
         };

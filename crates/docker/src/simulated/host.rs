@@ -397,6 +397,14 @@ impl HostState {
         }
     }
 
+    /// Adds the containers and networks that an application of a Swarm has on the host itself.
+    pub(super) fn add_own_objects(&self, app: &AppName, observed: &mut Observed) {
+        let Some(own) = self.apps.get(app).map(|app| &app.world.observed) else { return };
+        observed.instances.clone_from(&own.instances);
+        observed.candidates.clone_from(&own.candidates);
+        observed.networks.extend(own.networks.iter().map(|(name, network)| (name.clone(), network.clone())));
+    }
+
     /// Adds the networks and volumes of other applications that the scope names to what an application observes.
     pub(super) fn add_shared_objects(&mut self, app: &AppName, scope: &ObserveScope) {
         let mut shared = Observed::default();

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    AppName, LeftInSwarm, ObservedService, ObservedSwarm, SHARED_LABEL, SWARM_OWNER, SharedObject,
-    SharedState, SwarmNode, SwarmObject, SwarmTask, Timestamp, label,
+    AppName, LeftInSwarm, ObservedService, ObservedSwarm, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER,
+    SharedObject, SharedState, SwarmNode, SwarmObject, SwarmTask, Timestamp, label,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -218,8 +218,7 @@ pub(crate) async fn observe(
     let mut specs = BTreeMap::new();
     for service in services {
         let name = service.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let label = service.spec.get("Labels").and_then(|labels| labels.get(label::APPLICATION)?.as_str());
-        if label != Some(app.as_str()) && !scope.services.contains(&name) {
+        if !is_of(app, scope, &service.spec) && !scope.services.contains(&name) {
             continue;
         }
         let update = service.update.unwrap_or_default();
@@ -277,6 +276,15 @@ pub(crate) async fn observe(
     swarm.configs = own(configs);
     swarm.secrets = own(secrets);
     Ok(swarm)
+}
+
+/// Whether a service is one of an application, by its labels. Somebody may have removed that of the application by hand.
+fn is_of(app: &AppName, scope: &ObserveScope, service: &Value) -> bool {
+    let label = |name: &str| service.get("Labels").and_then(|labels| labels.get(name)?.as_str());
+    match label(label::APPLICATION) {
+        Some(name) => name == app.as_str(),
+        None => label(label::AGENT) == Some(SWARM_OWNER) && label(STACK_NAMESPACE) == Some(&scope.namespace),
+    }
 }
 
 /// A node, by its id.

@@ -22,10 +22,11 @@ mod tasks;
 
 pub use action::{PresentFile, SwarmAction, SwarmResult};
 pub(crate) use engine_change::hold_for_swarm;
+pub use engine_change::left_on_host;
 pub(crate) use explain::{changed_fields, compare_swarm};
 pub use images::service_digests;
 pub(crate) use job_tasks::count as count_swarm_job;
-pub use ownership::adoptable_services;
+pub use ownership::{adoptable_services, is_of_application};
 pub use runs::follow_runs;
 pub(crate) use spec::hash_of as swarm_hash_of;
 pub(crate) use tasks::note_executed as note_swarm_executed;
@@ -69,6 +70,7 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
         files::remove_unused(&mut draft, swarm);
         networks::remove_unused(&mut draft, swarm);
     }
+    engine_change::remark(&mut draft);
     waves::remark(&mut draft);
     scaled::remark(&mut draft);
     if swarm.is_leader() {
@@ -128,5 +130,5 @@ fn obstacle(facts: &Facts<'_>) -> Option<String> {
             "has a rule for signatures ({images}), and images of a Swarm are not verified: remove the rule, or use `engine: docker`"
         ));
     }
-    engine_change::left_on_host(facts)
+    engine_change::obstacle(facts)
 }

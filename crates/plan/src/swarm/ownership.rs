@@ -27,7 +27,7 @@ pub fn adoptable_services(stack: &Stack, swarm: &ObservedSwarm) -> BTreeMap<Work
 
 /// Whether a service is one of an application, and goes when Git does not have it any more. One of the two labels is enough for a
 /// service of its stack: the other was removed by hand.
-pub(super) fn is_of_application(stack: &Stack, service: &ObservedService) -> bool {
+pub fn is_of_application(stack: &Stack, service: &ObservedService) -> bool {
     let is_own = service.label(label::AGENT).map(|agent| agent == OWNER);
     let is_of_app = service.label(label::APPLICATION).map(|app| app == stack.app.as_str());
     match (is_own, is_of_app) {

@@ -1,6 +1,6 @@
 //! Another engine for an application: the objects of the former one that it waits for.
 
-use driftless_model::{AdoptedNetwork, Candidate, LeftInSwarm};
+use driftless_model::{AdoptedNetwork, Candidate, LeftInSwarm, SharedState};
 
 use super::*;
 
@@ -90,9 +90,46 @@ fn services_wait_for_containers_of_docker_compose() {
     // Services that are there already are healed and removed although such containers run.
     cluster.observed.candidates = candidates;
     cluster.swarm.services.remove("shop_web");
-    assert_eq!(cluster.settle(), ["create service shop_web from web:1"]);
+    assert_eq!(cluster.steps(), ["create service shop_web from web:1"]);
+    let waits = cluster.waits();
+    assert!(waits.contains("once more: remove them there with `docker rm -f shop-web-1`"), "{waits}");
     cluster.stack.workloads.clear();
     cluster.stack.swarm.clear();
     cluster.settle();
     assert!(cluster.swarm.services.is_empty());
+}
+
+#[test]
+fn services_wait_for_what_is_left_on_another_manager() {
+    let mut cluster = shop();
+    let two = SwarmNode { name: "two".to_owned(), is_manager: true, ..SwarmNode::default() };
+    cluster.swarm.nodes.insert("n2".to_owned(), two);
+    let left = |node: &str| {
+        let left = BTreeMap::from([(node.to_owned(), "docker rm -f shop-web-1".to_owned())]);
+        let state = Some(SharedState { left, ..SharedState::default() });
+        Some(SharedObject { state, ..SharedObject::default() })
+    };
+    cluster.swarm.shared = left("n2");
+    let waits = cluster.waits();
+    assert!(
+        waits.contains("on two, as the agent there says: remove them there with `docker rm -f"),
+        "{waits}"
+    );
+    assert!(cluster.steps().is_empty() && cluster.swarm.services.is_empty());
+    // Of its own host the agent knows better, and nobody speaks for a node that is no manager any more.
+    for node in ["n1", "n3"] {
+        cluster.swarm.shared = left(node);
+        let waits = cluster.waits();
+        assert!(!waits.contains("docker rm"), "{node}: {waits}");
+    }
+    assert_ne!(cluster.settle(), [""; 0]);
+    // Services that are there already go on.
+    cluster.swarm.shared = left("n2");
+    cluster.swarm.services.remove("shop_web");
+    assert_eq!(cluster.steps(), ["create service shop_web from web:1"]);
+    let waits = cluster.waits();
+    assert!(
+        waits.contains("also has containers on two, which do the work of its services once more"),
+        "{waits}"
+    );
 }

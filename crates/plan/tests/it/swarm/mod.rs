@@ -136,6 +136,12 @@ impl Cluster {
         panic!("not settled after {steps:?}");
     }
 
+    /// The steps of the rounds until one has none. Waits may be left.
+    fn steps(&mut self) -> Vec<String> {
+        let rounds = std::iter::repeat_with(|| self.round().steps).take_while(|steps| !steps.is_empty());
+        rounds.take(30).flatten().map(|step| step.action.to_string()).collect()
+    }
+
     /// The Swarm runs what the services say, and rolls back what is broken. A paused update has reached all tasks but the first.
     fn run(&mut self) {
         let is_job = |swarm: &ObservedSwarm, task: &SwarmTask| {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_agent::{FleetPicture, PlaceRead};
+use driftless_agent::FleetPicture;
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_fleet::{ApplicationReport, HostReport, LastReport, RepositoryReport, view};
@@ -19,6 +19,9 @@ fn shop(version: u8) -> String {
     format!("services: {{web: {{image: 'web:{version}', restart: always}}}}")
 }
 
+/// The place that the reports of the other hosts are read from.
+const HUB: &str = "http://hub";
+
 /// A host of the second ring that runs the first version.
 async fn waiting(otherwise: Otherwise) -> Simulation {
     let mut it = Simulation::idle_at(Clock::starting_at(NOON));
@@ -31,7 +34,7 @@ async fn waiting(otherwise: Otherwise) -> Simulation {
     });
     let first = it.git.push(&shop(1));
     it.begin();
-    it.handle().peers().set_readable();
+    it.handle().peers().set_places([HUB.to_owned()]);
     it.canary(&first, None, HealthStatus::Healthy);
     it.canary_for(12, &first).await;
     it.synced(&first).await;
@@ -87,8 +90,7 @@ impl Simulation {
 
     fn peers_read(&self, read: Result<FleetPicture, String>) {
         let at = self.clock.now();
-        let read = PlaceRead { place: "http://hub".to_owned(), read, at };
-        self.handle().peers().publish(vec![read], &[app()], at);
+        self.handle().peers().note(HUB, read, &[app()], at);
     }
 
     fn shown(&self) -> Application {
@@ -124,7 +126,7 @@ async fn commit_follows_the_first_hosts_after_their_time() {
     it.hand(&UserAction::Remove { name: "shop-web-1".into() });
     it.crash();
     it.begin();
-    it.handle().peers().set_readable();
+    it.handle().peers().set_places([HUB.to_owned()]);
     it.canary_for(3, &second).await;
     assert_eq!(it.images(), ["web:1"], "{}", it.story());
     it.canary_for(4, &second).await;

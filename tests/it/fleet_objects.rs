@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_agent::{
-    FleetReader, FleetTargets, Handle, Inbox, PeerSources, ReportSource, fleet_hosts, start_fleet_reports,
-    start_fleet_source, start_peers,
+    FleetReader, FleetTargets, Handle, Inbox, PeerAccess, PeerSources, ReportSource, fleet_hosts,
+    start_fleet_reports, start_fleet_source, start_peers,
 };
 use driftless_clock::Clock;
 use driftless_config::{Fleet, FleetPlace, FleetReports, PlaceKind, Secret, Settings};
@@ -377,10 +377,12 @@ async fn commit_waits_for_the_canary_at(index: usize) {
     let sources = PeerSources {
         accepted: None,
         from: None,
-        environment: Arc::new(environment),
-        enrolments: driftless_agent::Enrolments::default(),
-        every: Duration::from_millis(100),
-        clock: Clock::System,
+        access: PeerAccess {
+            environment: Arc::new(environment),
+            enrolments: driftless_agent::Enrolments::default(),
+            every: Duration::from_millis(100),
+            clock: Clock::System,
+        },
     };
     let settings = FleetReports { to: vec![place], every: Duration::from_millis(200) };
     start_peers(late.handle().peers(), &settings, sources, &stop, &tasks);

@@ -50,7 +50,7 @@ use crate::{
     notifications::{self, Notifications},
     own_update::{remember_failure, start_own_update},
     ownership::Ownership,
-    peers::{PeerSources, READ_EVERY, start_peers},
+    peers::{PeerAccess, PeerSources, READ_EVERY, start_peers},
     probe::Prober,
     probe_targets::EngineExec,
     proxy_counters::{EngineProxyCounters, Proxies},
@@ -228,10 +228,7 @@ impl Agent {
         let peers = PeerSources {
             accepted: settings.fleet.accept.then(|| store.clone()),
             from: settings.fleet.from.clone(),
-            environment: environment.clone(),
-            enrolments,
-            every: READ_EVERY,
-            clock,
+            access: PeerAccess { environment: environment.clone(), enrolments, every: READ_EVERY, clock },
         };
         start_peers(handle.peers(), &settings.report, peers, &stop, &tasks);
         let handle = handle.with_image_retention(settings.image_cleanup.unwrap_or_default().retention);

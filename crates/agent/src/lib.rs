@@ -137,7 +137,7 @@ pub use incident_watch::start_notifications;
 pub use logs::Logs;
 pub use notifications::{Notifications, TestDelivery};
 pub use parsed_reports::ParsedReports;
-pub use peers::{PeerSources, Peers, PlaceRead, start_peers};
+pub use peers::{PeerAccess, PeerSources, Peers, start_peers};
 pub use problems::Problems;
 pub use proxy_counters::ProxyCounters;
 pub use random::random_key;

@@ -91,6 +91,8 @@ fn parse(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use driftless_clock::Clock;
     use driftless_fleet::HostState;
     use driftless_store::{FleetBounds, FleetChange};
@@ -167,6 +169,10 @@ mod tests {
             assert_eq!((hosts.len(), hosts[0].name.as_str(), hosts[0].state), (1, "nas", HostState::Stale));
             assert!(hosts[0].reason.contains("another release"), "{}", hosts[0].reason);
         }
+        // Silence makes it lost, as any other.
+        let minutes = |count| Timestamp(1).after(Duration::from_mins(count));
+        assert_eq!(reports.hosts(&store, minutes(9)).unwrap()[0].state, HostState::Stale);
+        assert_eq!(reports.hosts(&store, minutes(10)).unwrap()[0].state, HostState::Lost);
         // Its next heartbeat is asked for a whole report.
         assert!(!reports.is_readable(&store, "nas", "2").unwrap());
         assert!(!ParsedReports::default().is_readable(&store, "nas", "2").unwrap());

@@ -4,7 +4,8 @@
 //! Nothing is read while no commit waits.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -15,7 +16,6 @@ use driftless_fleet::{HostView, KnownHosts, mark_unread, merge};
 use driftless_git::Lookup;
 use driftless_model::{AppName, Timestamp};
 use driftless_store::Store;
-use futures_util::future::join_all;
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -48,11 +48,9 @@ struct PeersShared {
 
 #[derive(Debug, Default)]
 struct PeersState {
-    /// Whether there is a place to read from.
-    has_source: bool,
     /// The applications that ask.
     asked: BTreeMap<AppName, Asked>,
-    /// The places, in the order in which they are read.
+    /// The places to read from.
     places: Vec<PlaceState>,
 }
 
@@ -63,28 +61,31 @@ struct PlaceState {
     last_read: Option<Timestamp>,
     /// As it was read last.
     picture: FleetPicture,
-    /// Why it could not be read since then.
+    /// Why it could not be read since then. Empty: it was read, or its answer is on its way.
     error: String,
-}
-
-/// The result of reading one place.
-#[derive(Debug)]
-pub struct PlaceRead {
-    /// Its URL.
-    pub place: String,
-    /// The hosts there, or why they could not be read.
-    pub read: Result<FleetPicture, String>,
-    /// When.
-    pub at: Timestamp,
 }
 
 /// An application that asks for the reports.
 #[derive(Debug)]
 struct Asked {
+    /// When it first asked.
+    first: Timestamp,
     /// When it last asked.
     last: Timestamp,
-    /// Whether there was a read since it first asked.
-    is_answered: bool,
+    /// The places that were read for it.
+    answered: BTreeSet<String>,
+}
+
+impl Asked {
+    fn new(now: Timestamp) -> Self {
+        Self { first: now, last: now, answered: BTreeSet::new() }
+    }
+
+    /// Whether all places were read since it first asked, or those that were not have had the time for it.
+    fn is_answered(&self, places: &[PlaceState], now: Timestamp) -> bool {
+        now.since(self.first) >= UNREAD_AFTER
+            || places.iter().all(|place| self.answered.contains(&place.name))
+    }
 }
 
 /// The answer to an application.
@@ -109,14 +110,15 @@ impl Peers {
     /// The hosts at this moment. From now on they are read for a while.
     pub(crate) fn hosts(&self, app: &AppName, now: Timestamp) -> PeerHosts {
         let mut state = self.state();
-        if !state.has_source {
+        if state.places.is_empty() {
             let why = "this agent has no place to read the state of other hosts from: set `report.to`";
             return PeerHosts::Unknown(why.to_owned());
         }
-        let asked = state.asked.entry(app.clone()).or_insert(Asked { last: now, is_answered: false });
+        let PeersState { asked, places } = &mut *state;
+        let asked = asked.entry(app.clone()).or_insert_with(|| Asked::new(now));
         asked.last = now;
-        let is_answered = asked.is_answered;
-        self.0.wanted.notify_one();
+        let is_answered = asked.is_answered(places, now);
+        self.0.wanted.notify_waiters();
         if is_answered { known_hosts(&state.places, now) } else { PeerHosts::Pending }
     }
 
@@ -127,25 +129,33 @@ impl Peers {
         state.asked.keys().cloned().collect()
     }
 
-    /// From now on there is a place to read from.
-    pub fn set_readable(&self) {
-        self.state().has_source = true;
+    /// Waits until an application asks. Returns those that do.
+    async fn until_wanted(&self, clock: Clock) -> Vec<AppName> {
+        loop {
+            let mut asked = pin!(self.0.wanted.notified());
+            asked.as_mut().enable();
+            let wanted = self.wanted(clock.now());
+            if !wanted.is_empty() {
+                return wanted;
+            }
+            asked.await;
+        }
     }
 
-    /// Notes what all places had for these applications. A place that could not be read keeps the hosts of its last read.
-    pub fn publish(&self, reads: Vec<PlaceRead>, apps: &[AppName], now: Timestamp) {
+    /// From now on these places are read.
+    pub fn set_places(&self, names: impl IntoIterator<Item = String>) {
+        self.state().places = names.into_iter().map(PlaceState::new).collect();
+    }
+
+    /// Notes what a place had for these applications, or why it could not be read. It then keeps the hosts of its last read.
+    pub fn note(&self, place: &str, read: Result<FleetPicture, String>, apps: &[AppName], now: Timestamp) {
         let mut state = self.state();
         for app in apps {
-            let asked = state.asked.entry(app.clone()).or_insert(Asked { last: now, is_answered: true });
-            asked.is_answered = true;
+            let asked = state.asked.entry(app.clone()).or_insert_with(|| Asked::new(now));
+            asked.answered.insert(place.to_owned());
         }
-        for PlaceRead { place, read, at } in reads {
-            let known = state.places.iter().position(|known| known.name == place);
-            let index = known.unwrap_or(state.places.len());
-            if known.is_none() {
-                state.places.push(PlaceState::new(place));
-            }
-            state.places[index].note(read, at);
+        if let Some(known) = state.places.iter_mut().find(|known| known.name == place) {
+            known.note(read, now);
         }
     }
 
@@ -156,7 +166,8 @@ impl Peers {
 
 impl PlaceState {
     fn new(name: String) -> Self {
-        Self { name, last_read: None, picture: FleetPicture::default(), error: String::new() }
+        let error = "it has not answered yet".to_owned();
+        Self { name, last_read: None, picture: FleetPicture::default(), error }
     }
 
     fn note(&mut self, read: Result<FleetPicture, String>, at: Timestamp) {
@@ -185,7 +196,8 @@ impl PlaceState {
     }
 
     fn problem(&self) -> String {
-        format!("the reports at {} cannot be read: {}", self.name, self.error)
+        let error = if self.error.is_empty() { "it does not answer" } else { &self.error };
+        format!("the reports at {} cannot be read: {error}", self.name)
     }
 
     /// A sentence if it may have hosts that this agent does not know.
@@ -226,6 +238,11 @@ pub struct PeerSources {
     pub accepted: Option<Store>,
     /// The place that its page reads.
     pub from: Option<FleetPlace>,
+    pub access: PeerAccess,
+}
+
+/// Everything that reading a place takes.
+pub struct PeerAccess {
     /// For tokens, keys and passwords.
     pub environment: Lookup,
     /// The collectors that get signed requests.
@@ -236,7 +253,38 @@ pub struct PeerSources {
     pub clock: Clock,
 }
 
-/// Starts the task that reads the reports while a commit waits for them.
+/// A place of reports that is read.
+enum PeerSource {
+    /// The reports that this agent accepts.
+    Accepted(Store),
+    /// Its reader is made anew after a failure.
+    Place(Box<FleetPlace>, Option<FleetReader>),
+}
+
+impl PeerSource {
+    fn name(&self) -> &str {
+        match self {
+            Self::Accepted(_) => ACCEPTED,
+            Self::Place(place, _) => &place.url,
+        }
+    }
+
+    async fn read(&mut self, access: &PeerAccess, wanted: &[AppName]) -> Result<FleetPicture, String> {
+        match self {
+            Self::Accepted(store) => {
+                let (store, now) = (store.clone(), access.clock.now());
+                let read = tokio::task::spawn_blocking(move || accepted_hosts(&store, now)).await;
+                read.unwrap_or_else(|error| Err(error.to_string()))
+            }
+            Self::Place(place, reader) => {
+                read_place(access, place, reader, wanted).await.map_err(|error| chain(&error))
+            }
+        }
+    }
+}
+
+/// Starts the tasks that read the reports while a commit waits for them: one for each place, so that one that hangs makes no other
+/// one old.
 pub fn start_peers(
     peers: &Peers,
     settings: &FleetReports,
@@ -244,34 +292,23 @@ pub fn start_peers(
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) {
-    let places = places(settings, sources.from.as_ref());
-    if places.is_empty() && sources.accepted.is_none() {
-        return;
+    let PeerSources { accepted, from, access } = sources;
+    let places = places(settings, from.as_ref());
+    let places = places.into_iter().map(|place| PeerSource::Place(Box::new(place), None));
+    let all: Vec<PeerSource> = accepted.map(PeerSource::Accepted).into_iter().chain(places).collect();
+    peers.set_places(all.iter().map(|source| source.name().to_owned()));
+    let access = Arc::new(access);
+    for mut source in all {
+        let (peers, stop, access) = (peers.clone(), stop.clone(), Arc::clone(&access));
+        tasks.spawn(stop.run_until_cancelled_owned(async move {
+            loop {
+                let wanted = peers.until_wanted(access.clock).await;
+                let read = source.read(&access, &wanted).await;
+                peers.note(source.name(), read, &wanted, access.clock.now());
+                sleep(access.every).await;
+            }
+        }));
     }
-    peers.set_readable();
-    let (peers, stop) = (peers.clone(), stop.clone());
-    let mut places: Vec<(FleetPlace, Option<FleetReader>)> =
-        places.into_iter().map(|place| (place, None)).collect();
-    tasks.spawn(async move {
-        loop {
-            let wanted = peers.wanted(sources.clock.now());
-            if wanted.is_empty() {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = peers.0.wanted.notified() => continue,
-                }
-            }
-            let reads = tokio::select! {
-                () = stop.cancelled() => return,
-                reads = read_all(&sources, &mut places, &wanted) => reads,
-            };
-            peers.publish(reads, &wanted, sources.clock.now());
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = sleep(sources.every) => {}
-            }
-        }
-    });
 }
 
 /// The places to read. Of one that the agent both reports to and reads for its page, the keys are those that read: the others may
@@ -286,39 +323,16 @@ fn places(settings: &FleetReports, from: Option<&FleetPlace>) -> Vec<FleetPlace>
     settings.to.iter().map(place).chain(other.cloned()).collect()
 }
 
-/// Reads all places at the same time, so that one that hangs makes no other one old.
-async fn read_all(
-    sources: &PeerSources,
-    places: &mut [(FleetPlace, Option<FleetReader>)],
-    wanted: &[AppName],
-) -> Vec<PlaceRead> {
-    let mut reads = Vec::new();
-    if let Some(store) = sources.accepted.clone() {
-        let now = sources.clock.now();
-        let read = match tokio::task::spawn_blocking(move || accepted_hosts(&store, now)).await {
-            Ok(read) => read,
-            Err(error) => Err(error.to_string()),
-        };
-        reads.push(PlaceRead { place: ACCEPTED.to_owned(), read, at: now });
-    }
-    let all = places.iter_mut().map(|(place, reader)| async {
-        let read = read_place(sources, place, reader, wanted).await.map_err(|error| chain(&error));
-        PlaceRead { place: place.url.clone(), read, at: sources.clock.now() }
-    });
-    reads.extend(join_all(all).await);
-    reads
-}
-
 /// After a failure there is a new reader, so that another CA file takes effect. It does not know the last reports.
 async fn read_place(
-    sources: &PeerSources,
+    access: &PeerAccess,
     place: &FleetPlace,
     reader: &mut Option<FleetReader>,
     wanted: &[AppName],
 ) -> Result<FleetPicture, ReportError> {
     let mut ready = match reader.take() {
         Some(reader) => reader,
-        None => FleetReader::of_peers(place, &sources.environment, sources.clock, &sources.enrolments)?,
+        None => FleetReader::of_peers(place, &access.environment, access.clock, &access.enrolments)?,
     };
     let picture = ready.read_of(wanted).await?;
     *reader = Some(ready);
@@ -367,17 +381,16 @@ mod tests {
     struct Reading(Peers);
 
     impl Reading {
-        fn new() -> Self {
+        fn new(places: &[&str]) -> Self {
             let peers = Peers::default();
-            peers.set_readable();
+            peers.set_places(places.iter().map(|name| (*name).to_owned()));
             Self(peers)
         }
 
         fn read(&self, place: &str, read: Result<Vec<HostView>, &str>, at: Timestamp) {
             let picture = |hosts| FleetPicture { hosts, ..FleetPicture::default() };
             let read = read.map(picture).map_err(str::to_owned);
-            let read = PlaceRead { place: place.to_owned(), read, at };
-            self.0.publish(vec![read], &[AppName::from("shop")], at);
+            self.0.note(place, read, &[AppName::from("shop")], at);
         }
 
         fn known(&self, at: Timestamp) -> (Vec<(String, HostState)>, Vec<String>) {
@@ -393,7 +406,7 @@ mod tests {
 
     #[test]
     fn host_of_a_place_that_is_down_stays_in_the_picture() {
-        let peers = Reading::new();
+        let peers = Reading::new(&["hub", "dav"]);
         let can = |read| host("can", "", 1, read);
         peers.read("hub", Ok(vec![can(NOW)]), NOW);
         peers.read("dav", Ok(vec![host("can2", "it has a problem", 1, NOW), can(NOW)]), NOW);
@@ -421,7 +434,7 @@ mod tests {
 
     #[test]
     fn place_that_was_never_read_may_have_other_hosts() {
-        let peers = Reading::new();
+        let peers = Reading::new(&["hub", "dav"]);
         peers.read("hub", Ok(Vec::new()), NOW);
         peers.read("dav", Err("it does not answer"), NOW);
         let missing = "the reports at dav cannot be read: it does not answer".to_owned();
@@ -432,7 +445,7 @@ mod tests {
 
     #[test]
     fn host_is_fresh_until_the_next_read() {
-        let peers = Reading::new();
+        let peers = Reading::new(&["hub"]);
         for round in 0..8 {
             let read = at(round * READ_EVERY.as_secs());
             // Its last heartbeat came five seconds before, and three of them are as long as the time between two reads.
@@ -446,6 +459,22 @@ mod tests {
         peers.read("hub", Ok(vec![host("can", "", 20, read)]), read);
         assert_eq!(peers.known(read).0, [("can".to_owned(), HostState::Stale)]);
     }
+
+    #[test]
+    fn place_that_hangs_makes_no_other_one_old() {
+        let peers = Reading::new(&["hub", "dav"]);
+        peers.read("hub", Ok(vec![host("can", "", 1, NOW)]), NOW);
+        // The answer waits for all places, and not for ever.
+        assert!(matches!(peers.0.hosts(&AppName::from("shop"), at(59)), PeerHosts::Pending));
+        peers.read("hub", Ok(vec![host("can", "", 1, at(60))]), at(60));
+        let missing = "the reports at dav cannot be read: it has not answered yet".to_owned();
+        assert_eq!(peers.known(at(60)), (vec![("can".to_owned(), HostState::Healthy)], vec![missing]));
+        peers.read("dav", Ok(vec![host("can2", "", 1, at(90))]), at(90));
+        peers.read("hub", Ok(vec![host("can", "", 1, at(600))]), at(600));
+        let both = [("can2".to_owned(), HostState::Stale), ("can".to_owned(), HostState::Healthy)];
+        assert_eq!(peers.known(at(600)).0, both);
+    }
+
     #[test]
     fn bucket_is_read_with_the_keys_that_read_it() {
         let keys = |text: &str, file: &str| {

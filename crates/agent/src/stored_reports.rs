@@ -30,7 +30,7 @@ pub fn last_report(host: StoredHost) -> Result<LastReport, UnreadableReport> {
     }
 }
 
-/// The hosts of stored reports, worst first. One whose report cannot be read is stale.
+/// The hosts of stored reports, worst first. One whose report cannot be read is stale, and lost as any other.
 pub(crate) fn stored_hosts(
     reports: impl IntoIterator<Item = Result<LastReport, UnreadableReport>>,
     now: Timestamp,
@@ -42,7 +42,7 @@ pub(crate) fn stored_hosts(
             Err(UnreadableReport { host, received }) => {
                 let reason =
                     "its report was stored by another release of the agent; its next one replaces it";
-                hosts.push(HostView::unknown(&host, reason.to_owned(), None, Some(received)));
+                hosts.push(HostView::unknown(&host, reason.to_owned(), None, Some(received)).or_lost(now));
             }
         }
     }

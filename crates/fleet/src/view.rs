@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
     fmt,
     sync::Arc,
+    time::Duration,
 };
 
 use driftless_model::{HealthStatus, SyncStatus, Timestamp};
@@ -14,6 +15,9 @@ use crate::{
     freshness::{Freshness, freshness},
     report::{ApplicationReport, HostReport},
 };
+
+/// Why a host is lost.
+const SILENT: &str = "nothing was heard for 10 minutes or more";
 
 /// The last report of a host, as the collector keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +129,16 @@ impl HostView {
         }
     }
 
+    /// The same host, lost if it was last heard too long ago.
+    #[must_use]
+    pub fn or_lost(self, now: Timestamp) -> Self {
+        let freshness = |heard| freshness(heard, Duration::ZERO, now);
+        if self.last_heard.map(freshness) != Some(Freshness::Lost) {
+            return self;
+        }
+        Self { state: HostState::Lost, reason: SILENT.to_owned(), freshness: Some(Freshness::Lost), ..self }
+    }
+
     /// Whether the last report is recent enough to be believed.
     pub fn is_known(&self) -> bool {
         !matches!(self.state, HostState::Lost | HostState::Stale | HostState::NeverReported)
@@ -220,7 +234,7 @@ fn host_view(last: LastReport, now: Timestamp) -> HostView {
     let LastReport { report, received, conflict } = last;
     let freshness = freshness(received, report.heartbeat(), now);
     let (state, reason) = match freshness {
-        Freshness::Lost => (HostState::Lost, "nothing was heard for 10 minutes or more".to_owned()),
+        Freshness::Lost => (HostState::Lost, SILENT.to_owned()),
         Freshness::Stale => {
             (HostState::Stale, "heartbeats are missing; the last report may be old".to_owned())
         }

@@ -326,6 +326,9 @@ pub struct Progress {
     pub old: u32,
     pub available: u32,
     pub at: Timestamp,
+    /// In the last round the workload waited for what is no fault of its rollout: its time begins once it does not any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub excused: bool,
 }
 
 /// A map by instance as JSON with keys such as `web.1`.

@@ -355,9 +355,11 @@ fn measure(
     let is_complete = (old == 0 || step.is_some()) && available >= wanted;
     let awaits_image = awaits_image && updated < wanted;
     let is_paused = workload.paused || record.paused.contains(name);
-    let is_standing = !is_further && !is_paused && !awaits_image && (!was_complete || is_complete);
+    let is_excused = before.is_some_and(|it| it.excused);
+    let is_standing =
+        !is_further && !is_paused && !awaits_image && !is_excused && (!was_complete || is_complete);
     let at = before.filter(|_| is_standing).map_or(now, |it| it.at);
-    record.progress.insert(name.clone(), Progress { spec, updated, old, available, at });
+    record.progress.insert(name.clone(), Progress { spec, updated, old, available, at, excused: false });
 }
 
 /// Kubernetes tells the age of everything, and Docker that of containers alone.

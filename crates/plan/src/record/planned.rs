@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Drift, Record, Timestamp};
+use driftless_model::{Drift, Progress, Record, Timestamp};
 
 use crate::{
     action::{Action, ContainerRef},
@@ -30,7 +30,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
     // The time that a person takes to decide is not that of the rollout, nor is that of the images of others.
     let excused = plan.excused();
     for (_, progress) in record.progress.iter_mut().filter(|(name, _)| excused.contains(name)) {
-        progress.at = now;
+        excuse(progress, now);
     }
     record.rollouts.extend(plan.rollouts.clone());
     record.rollouts.retain(|_, sizes| sizes.before > 0);
@@ -85,7 +85,7 @@ fn note_turns(record: &mut Record, plan: &Plan, now: Timestamp) {
     for wait in plan.waits.iter().filter(|wait| is_turn(wait.reason)) {
         let WaitObject::Workload(name) = &wait.object else { continue };
         if let Some(progress) = record.progress.get_mut(name) {
-            progress.at = now;
+            excuse(progress, now);
         }
         if let Some(job) = record.jobs.get_mut(name).filter(|job| !job.begun) {
             job.started = None;
@@ -93,7 +93,12 @@ fn note_turns(record: &mut Record, plan: &Plan, now: Timestamp) {
     }
     if plan.waits.iter().any(|wait| wait.is(WaitReason::Standby)) {
         for progress in record.progress.values_mut() {
-            progress.at = now;
+            excuse(progress, now);
         }
     }
+}
+
+fn excuse(progress: &mut Progress, now: Timestamp) {
+    progress.at = now;
+    progress.excused = true;
 }

@@ -316,6 +316,7 @@ fn rollout_is_degraded_only_after_its_progress_deadline() {
         old: 1,
         available: 1,
         at: Timestamp(NOW.0 - ago),
+        excused: false,
     };
     case.record.progress.insert("web".into(), progress(600_000));
     assert_eq!(case.health(), is(HealthStatus::Progressing, "RollingUpdate"));
@@ -429,6 +430,7 @@ fn stopped_container_says_more_than_another_difference() {
         old: 0,
         available: 0,
         at: Timestamp(NOW.0 - 3_600_000),
+        excused: false,
     };
     case.record.progress.insert("web".into(), progress);
     assert_eq!(case.health(), is(HealthStatus::Missing, "Missing"), "no deadline runs");

@@ -1,11 +1,11 @@
 //! Variables that lie on the host (`valuesFrom`): their order, changes, and sources that cannot be read.
 
-use std::{fs, path::Path, process::Command, sync::Arc};
+use std::{fs, path::Path, process::Command, sync::Arc, time::Duration};
 
 use driftless_agent::{Against, RequestKind, Rollback, Supposed};
 use driftless_clock::Clock;
 use driftless_config::Settings;
-use driftless_model::{Mask, SyncStatus, Until};
+use driftless_model::{Application, Mask, SyncStatus, Until};
 
 use crate::sample::NOON;
 use crate::simulation::{Simulation, app, minutes};
@@ -93,13 +93,21 @@ async fn missing_source_stops_a_deployment_and_no_container() {
 
 #[tokio::test]
 async fn output_of_a_program_is_a_value() {
-    let mut simulation =
-        prepared("[{exec: [printf, 'from program\\n'], name: DB_PASSWORD}, {exec: [echo, 'TAG=7']}]");
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "from program\n");
+    let mut simulation = prepared(&format!(
+        "[{{exec: [cat, {path}], name: DB_PASSWORD, interval: 1h}}, {{exec: [echo, 'TAG=7']}}]"
+    ));
     simulation.clock = Clock::System;
     let simulation = simulation.begun();
     simulation.synced_with_tip().await;
     assert_eq!(env(&simulation, "PW").as_deref(), Some("from program"));
     assert_eq!(simulation.images(), ["web:7"]);
+    // A fetch that a user asks for runs it again.
+    file(folder.path(), "of the second run\n");
+    let is_new = |_: &Application| env(&simulation, "PW").as_deref() == Some("of the second run");
+    simulation.handle().request_fetch("infra");
+    tokio::time::timeout(Duration::from_secs(60), simulation.until("it is run again", is_new)).await.unwrap();
 }
 
 #[tokio::test]

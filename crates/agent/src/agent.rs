@@ -376,6 +376,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         readiness,
         events,
         delivered,
+        fetches,
         commit_statuses,
         status_errors,
         tickets,
@@ -428,7 +429,7 @@ pub fn launch<D: Docker, S: CommitSource>(
     let (mut followed, mut links) = (Vec::new(), BTreeMap::new());
     for (settings, source) in sources {
         let (view_tx, view) = watch::channel(RepositoryView::default());
-        let link = RepositoryLink::new(source);
+        let link = RepositoryLink::new(source, fetches.of(&settings.name));
         let repository = RepositoryTask {
             settings: settings.clone(),
             link: link.clone(),

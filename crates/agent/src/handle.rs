@@ -52,6 +52,7 @@ pub struct Handle {
     readiness: watch::Receiver<Readiness>,
     events: broadcast::Sender<Event>,
     delivered: Wakes<String>,
+    fetches: Wakes<String>,
     commit_statuses: watch::Receiver<CommitStatuses>,
     logs: Option<Arc<dyn Logs>>,
     proxy_counters: Option<Arc<dyn ProxyCounters>>,
@@ -110,6 +111,8 @@ pub struct Inbox {
     pub events: broadcast::Sender<Event>,
     /// Woken by webhooks, by the repository's name.
     pub(crate) delivered: Wakes<String>,
+    /// Woken by users that ask for a fetch, by the repository's name.
+    pub(crate) fetches: Wakes<String>,
     /// The statuses of the newest commits, to be posted to the forges.
     pub(crate) commit_statuses: watch::Sender<CommitStatuses>,
     /// Why a forge refuses commit statuses, by repository.
@@ -158,7 +161,7 @@ impl Handle {
         let (events, _) = broadcast::channel(MAX_UNREAD_EVENTS);
         let (commit_statuses_tx, commit_statuses) = watch::channel(CommitStatuses::default());
         let (status_errors_tx, status_errors) = watch::channel(StatusErrors::default());
-        let (delivered, tickets) = (Wakes::default(), Tickets::starting_now());
+        let (delivered, fetches, tickets) = (Wakes::default(), Wakes::default(), Tickets::starting_now());
         let metrics = Metrics::default();
         let image_calls = ImageCalls::default();
         let peers = Peers::default();
@@ -170,6 +173,7 @@ impl Handle {
             readiness: readiness_tx,
             events: events.clone(),
             delivered: delivered.clone(),
+            fetches: fetches.clone(),
             commit_statuses: commit_statuses_tx,
             status_errors,
             tickets: tickets.clone(),
@@ -186,6 +190,7 @@ impl Handle {
             readiness,
             events,
             delivered,
+            fetches,
             commit_statuses,
             logs: None,
             proxy_counters: None,
@@ -425,8 +430,13 @@ impl Handle {
         self.events.subscribe()
     }
 
-    /// Asks the agent to fetch a repository, because a webhook was delivered or a user asks for it. Returns at once.
+    /// Asks the agent to fetch a repository, because a user wants it. All of its `valuesFrom` is read again. Returns at once.
     pub fn request_fetch(&self, repository: &str) {
+        self.fetches.wake(&repository.to_owned());
+    }
+
+    /// Asks the agent to fetch a repository, because a webhook was delivered. Returns at once.
+    pub fn note_delivery(&self, repository: &str) {
         self.delivered.wake(&repository.to_owned());
     }
 

@@ -110,12 +110,8 @@ pub(crate) struct RepositoryLink<S> {
 }
 
 impl<S> RepositoryLink<S> {
-    pub(crate) fn new(source: S) -> Self {
-        Self {
-            source: Arc::new(source),
-            fetch_now: Arc::new(Notify::new()),
-            accepted_rewrite: AcceptedRewrite::default(),
-        }
+    pub(crate) fn new(source: S, fetch_now: Arc<Notify>) -> Self {
+        Self { source: Arc::new(source), fetch_now, accepted_rewrite: AcceptedRewrite::default() }
     }
 }
 

@@ -200,7 +200,7 @@ async fn store(
     let written = tokio::task::spawn_blocking(move || {
         let _place = place;
         let written = inner.store.accept_delivery(&name, &kept);
-        inner.handle.request_fetch(&name);
+        inner.handle.note_delivery(&name);
         written
     })
     .await;

@@ -135,10 +135,10 @@ async fn failing_program_is_reported_with_its_error() {
     };
     let ended = async {
         while has_child() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), ended).await.expect("it was killed");
+    tokio::time::timeout(Duration::from_secs(30), ended).await.expect("it was killed");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The commands of the first minutes: `init`, `config check`, `config schema`, `doctor`, `completion`, `man`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{Read as _, Write as _},
     os::unix::fs::PermissionsExt,
@@ -145,7 +145,8 @@ fn config_example_is_the_reference_and_valid() {
     assert_eq!((code, error.as_str()), (0, ""), "{text}");
 }
 
-/// Every key of the example, so that the schema and the reader cannot know different ones.
+/// Every key of the example, so that the schema and the reader cannot know different ones; and every key of the schema, so that the
+/// example explains all.
 #[test]
 fn schema_accepts_every_key_of_the_example() {
     let (_, text, _) = driftless(&["config", "schema"]);
@@ -169,6 +170,12 @@ fn schema_accepts_every_key_of_the_example() {
         "config/repository.schema.json is out of date"
     );
     let example = fs::read_to_string("config/driftless.yaml").unwrap();
+    let mut keys = BTreeSet::new();
+    names_of_keys(&schema, &mut keys);
+    let is_explained =
+        |key: &&String| example.contains(&format!("{key}:")) || example.contains(&format!("`{key}`"));
+    let unexplained: Vec<&String> = keys.iter().filter(|key| !is_explained(key)).collect();
+    assert_eq!(unexplained, [""; 0], "it is the reference of all keys");
     let example: Value = serde_yaml::from_str(&example).unwrap();
     let mut unknown = Vec::new();
     check(&example, &schema, "", &mut unknown);
@@ -178,6 +185,19 @@ fn schema_accepts_every_key_of_the_example() {
             .unwrap();
     check(&wrong, &schema, "", &mut unknown);
     assert_eq!(unknown, [".repositories[].pol", ".repositories[].verify.mode: \"x\""]);
+}
+
+/// The names of all keys of a schema.
+fn names_of_keys(schema: &Value, names: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(rules) => {
+            let properties = rules.get("properties").and_then(Value::as_object);
+            names.extend(properties.into_iter().flat_map(|keys| keys.keys().cloned()));
+            rules.values().for_each(|rule| names_of_keys(rule, names));
+        }
+        Value::Array(rules) => rules.iter().for_each(|rule| names_of_keys(rule, names)),
+        _ => {}
+    }
 }
 
 /// The keys and values that a schema does not accept, as far as our schema has rules.
@@ -277,6 +297,23 @@ fn doctor_names_each_problem_with_its_remedy() {
         assert_eq!(git["explained"], format!("docs/troubleshooting.md#{cause}"), "{git}");
         assert!(git["help"].as_str().unwrap().contains(remedy), "{git}");
     }
+}
+
+#[test]
+fn doctor_checks_the_file_of_the_audit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, file) = (folder.path().join("log"), folder.path().join("driftless.yaml"));
+    let url = repository(folder.path());
+    let text = format!("audit: {{file: {}/audit.jsonl}}\nrepositories: [{{url: {url}}}]\n", log.display());
+    fs::write(&file, text).unwrap();
+    let check = || doctor(&["--config", file.to_str().unwrap()]).1["audit file"].clone();
+    let missing = check();
+    assert!(missing["message"].as_str().unwrap().contains("its folder is missing"), "{missing}");
+    assert_eq!(missing["result"], "fail");
+    fs::create_dir(&log).unwrap();
+    assert_eq!(check()["result"], "ok");
+    fs::create_dir(log.join("audit.jsonl")).unwrap();
+    assert!(check()["message"].as_str().unwrap().contains("is a folder"));
 }
 
 #[test]

@@ -37,6 +37,7 @@ pub(super) async fn checks(settings: &Settings) -> Vec<Check> {
         disk(&settings.state_dir).explained(Topic::StateDirectory),
         runtime_directory(&settings.runtime_dir).explained(Topic::RuntimeDirectory),
     ];
+    checks.extend(settings.audit.file.as_deref().map(audit_file));
     let is_running = holder(&settings.state_dir).is_some();
     checks.push(port("listen", settings.listen, is_running).await.explained(Topic::Listen));
     if let Some(address) = settings.webhooks.listen {
@@ -87,6 +88,26 @@ fn state_directory(path: &Path) -> Check {
         Some(process) => Check::ok(name, format!("{shown}, in use by the agent with process id {process}")),
         None => Check::ok(name, format!("{shown}, no agent uses it now")),
     }
+}
+
+/// The file of the audit, which the agent makes and not its folder.
+fn audit_file(path: &Path) -> Check {
+    let (name, shown) = ("audit file", path.display());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    if !folder.is_dir() {
+        let help = format!("create {} for the agent's user with mode 0700", folder.display());
+        return Check::fail(name, format!("{shown} cannot be written: its folder is missing"), help);
+    }
+    if path.is_dir() {
+        return Check::fail(name, format!("{shown} is a folder"), "name a file in `audit.file`");
+    }
+    let may_be_written =
+        if path.exists() { access(path, AccessFlags::W_OK).is_ok() } else { may_write(folder) };
+    if may_be_written {
+        return Check::ok(name, shown.to_string());
+    }
+    let help = format!("run as the agent's user, or give this user {}", folder.display());
+    Check::fail(name, format!("{shown} cannot be written"), help)
 }
 
 /// The process id of the agent that has locked the state directory.

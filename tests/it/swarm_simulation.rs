@@ -882,6 +882,35 @@ async fn other_engine_waits_for_all_objects_of_the_swarm() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn removal_ends_although_another_manager_has_not_fetched() {
+    let all = Cluster::with_own_gits(&shop(1, "pause"), 2);
+    all.synced().await;
+    all.first().git.push_files("Ada <a@b.c>", &[("other/README.md", "")]);
+    minutes(10).await;
+    assert_eq!(all.specs(), BTreeMap::new(), "{}", all.story());
+    // Nobody writes the shared state again, over and over.
+    let writes = all.swarm.writes().len();
+    minutes(10).await;
+    assert_eq!(all.swarm.writes().len(), writes, "{}", all.story());
+    assert_eq!(all.names("configs"), [] as [&str; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_that_lost_a_label_is_removed_from_the_swarm() {
+    let all = Cluster::of(&shop(1, "pause"), 1);
+    all.synced().await;
+    all.first().ask(RequestKind::Suspend).await;
+    for label in ["driftless.application", "driftless.agent"] {
+        let name = if label.ends_with("agent") { "shop_web" } else { "shop_db" };
+        all.change(name, |spec| drop(spec["Labels"].as_object_mut().unwrap().remove(label).unwrap()));
+    }
+    all.first().git.push("services: {each: {image: 'each:1', deploy: {mode: global}}}\n");
+    all.first().ask(RequestKind::Resume).await;
+    minutes(3).await;
+    assert_eq!(all.names("services"), ["shop_each"], "{}", all.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn services_wait_for_containers_on_another_manager() {
     let mut all = Cluster::begun("services: {web: {image: 'web:1'}}\n", 2, true, EngineKind::Docker);
     all.synced().await;

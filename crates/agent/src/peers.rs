@@ -68,17 +68,17 @@ struct PlaceState {
 /// An application that asks for the reports.
 #[derive(Debug)]
 struct Asked {
-    /// When it first asked.
+    /// When it first asked, or had its first answer.
     first: Timestamp,
-    /// When it last asked.
-    last: Timestamp,
+    /// When it last asked. `None`: that is too long ago.
+    last: Option<Timestamp>,
     /// The places that were read for it.
     answered: BTreeSet<String>,
 }
 
 impl Asked {
     fn new(now: Timestamp) -> Self {
-        Self { first: now, last: now, answered: BTreeSet::new() }
+        Self { first: now, last: None, answered: BTreeSet::new() }
     }
 
     /// Whether all places were read since it first asked, or those that were not have had the time for it.
@@ -116,7 +116,7 @@ impl Peers {
         }
         let PeersState { asked, places } = &mut *state;
         let asked = asked.entry(app.clone()).or_insert_with(|| Asked::new(now));
-        asked.last = now;
+        asked.last = Some(now);
         let is_answered = asked.is_answered(places, now);
         self.0.wanted.notify_waiters();
         if is_answered { known_hosts(&state.places, now) } else { PeerHosts::Pending }
@@ -125,7 +125,7 @@ impl Peers {
     /// The applications that ask.
     fn wanted(&self, now: Timestamp) -> Vec<AppName> {
         let mut state = self.state();
-        state.asked.retain(|_, asked| now.since(asked.last) < WANTED_FOR);
+        state.asked.retain(|_, asked| asked.last.is_some_and(|last| now.since(last) < WANTED_FOR));
         state.asked.keys().cloned().collect()
     }
 
@@ -257,7 +257,7 @@ pub struct PeerAccess {
 enum PeerSource {
     /// The reports that this agent accepts.
     Accepted(Store),
-    /// Its reader is made anew after a failure.
+    /// Its reader is another one after a failure.
     Place(Box<FleetPlace>, Option<FleetReader>),
 }
 

@@ -10,6 +10,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use driftless_docker as docker;
 use driftless_docker::{Docker, key_contents};
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
@@ -96,6 +97,8 @@ pub(crate) struct Reconciler<D, S> {
     observer: Observer<D>,
     last_observation: LastObservation,
     swarm_fetch: SwarmFetch,
+    /// Whether the last attempt to share the state in a Swarm came too late.
+    is_overtaken: bool,
     mounts: Mounts,
     /// The mask and the masked texts of the last target.
     masked: Option<MaskedTarget>,
@@ -116,6 +119,8 @@ enum Agreed {
     Taken,
     /// The Swarm has not taken the state of this agent.
     Unshared,
+    /// Another agent has changed the state of the Swarm since it was observed.
+    Overtaken,
 }
 
 /// The action after a round.
@@ -154,6 +159,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 &shared.tickets,
             ),
             swarm_fetch: SwarmFetch::new(shared.tickets.clone()),
+            is_overtaken: false,
             observer: Observer::new(Arc::clone(&shared.docker), Arc::clone(&shared.prober), scans),
             last_observation: LastObservation::default(),
             mounts: Mounts::default(),
@@ -284,6 +290,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Ok(Agreed::Reached) => None,
             Ok(Agreed::Taken) => return Next::Round,
             Ok(Agreed::Unshared) => Some(self.now().after(SHARE_AGAIN)),
+            // Not the steps of this round: they follow from a state that is not that of the Swarm any more.
+            Ok(Agreed::Overtaken) => return Next::Round,
             Err(error) => return self.fail(&chain(&error)),
         };
         if let Some(next) = self.examine(&mut target, &observed) {
@@ -338,7 +346,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             repository.fetch_now.notify_one();
         }
         let (action, state) = match swarm_state::agree(&self.context, target, observed, &mut self.record)? {
-            Agreement::Reached => return Ok(Agreed::Reached),
+            Agreement::Reached => {
+                self.is_overtaken = false;
+                return Ok(Agreed::Reached);
+            }
             Agreement::Taken => return Ok(Agreed::Taken),
             Agreement::Share(action, state) => (Action::Swarm(action), state),
         };
@@ -346,7 +357,12 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         match shared {
             Ok(_) => {
                 swarm_state::note_agreed(&self.context, &mut self.record, *state);
+                self.is_overtaken = false;
                 Ok(Agreed::Reached)
+            }
+            // Once in a row: a config of somebody else may have its name.
+            Err(docker::Error::Refused { .. }) if !std::mem::replace(&mut self.is_overtaken, true) => {
+                Ok(Agreed::Overtaken)
             }
             // The state stays this agent's own until the Swarm has it.
             Err(error) => {

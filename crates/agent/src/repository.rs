@@ -221,7 +221,7 @@ impl<S: CommitSource> RepositoryTask<S> {
                     let newness = self.newness(&commit, last_accepted.as_ref(), is_first);
                     tokio::select! {
                         () = stop.cancelled() => return,
-                        () = values.read(is_requested) => {}
+                        () = values.read(is_requested) => is_requested = false,
                     }
                     let accepted = self.accept(checkout, covers, &mut last_accepted, values.values()).await;
                     fetch_again = deliveries.fetched(&commit, newness, self.clock.now());
@@ -240,7 +240,7 @@ impl<S: CommitSource> RepositoryTask<S> {
             self.publish_missed(&deliveries);
             tokio::select! {
                 () = stop.cancelled() => return,
-                is_sync = self.sleep(began, pause, &mut deliveries) => is_requested = is_sync,
+                is_sync = self.sleep(began, pause, &mut deliveries) => is_requested |= is_sync,
             }
         }
     }

@@ -41,6 +41,10 @@ pub(crate) fn agree(
     let agreed = record.get().swarm.as_ref().map(|kept| kept.shared.clone()).unwrap_or_default();
     let present = swarm.shared.as_ref();
     let found = present.and_then(|present| present.state.clone());
+    // The agent on the leader removes the config with the application. Another one that has not fetched since would write it again.
+    if present.is_none() && !swarm.is_leader() && own == agreed {
+        return Ok(Agreement::Reached);
+    }
     // A config that is missing or cannot be read is written again.
     let merged = match &found {
         Some(found) => own.clone().merged(&agreed, found),
@@ -124,7 +128,7 @@ fn images(swarm: &ObservedSwarm, record: &Record) -> BTreeMap<String, AvailableI
     own_images(record)
 }
 
-/// What is left of `engine: docker` on the managers: on this agent's own one as it sees it, and on the others as their agents said.
+/// The command that removes what is left of `engine: docker`, by the manager: on this agent's own one as it sees it, and on the others as their agents said.
 fn left(
     target: &TargetRevision,
     observed: &Observed,

@@ -127,8 +127,7 @@ reasons! {
     ProgressDeadlineExceeded: Failure, None;
     /// The commit failed, and its rollouts are paused.
     CommitFailed: Failure, None;
-    /// Docker Compose or somebody else started the containers, and nobody has adopted them yet; or they run although the application
-    /// has services in a Swarm.
+    /// Docker Compose or somebody else started the containers, and nobody has adopted them yet.
     NotAdopted: Decision, None;
     /// The commit removes a large part of the application.
     PruneHeld: Decision, None;
@@ -174,6 +173,8 @@ reasons! {
     Scaled: Note, None;
     /// The engine went down in a run whose work is done once, so it was run again.
     MayHaveRunTwice: Note, None;
+    /// Containers on a host do the work of the services in the Swarm once more.
+    RunsTwice: Note, None;
     /// The workload is paused.
     Paused: Note, None;
     /// The manifest says that the instance stays at its older version.

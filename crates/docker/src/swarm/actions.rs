@@ -101,7 +101,7 @@ impl<M: ManagerApi> SwarmActions<M> {
                 self.create_file(app, project, file, present.as_ref(), &doing).await
             }
             SwarmAction::RemoveFile { name: _, id, secret } => {
-                self.check_owner(&format!("/{}/{id}", kind(*secret)), app, &doing).await?;
+                self.check_owner(&format!("/{}/{id}", kind(*secret)), app, None, &doing).await?;
                 self.remove(&format!("/{}/{id}", kind(*secret)), &doing).await
             }
             SwarmAction::CreateService { name, image, secrets, spec } => {
@@ -114,8 +114,8 @@ impl<M: ManagerApi> SwarmActions<M> {
                 };
                 self.written(&id, &doing).await
             }
-            SwarmAction::StopService { name: _, id, version, spec } => {
-                self.check_owner(&format!("/services/{id}"), app, &doing).await?;
+            SwarmAction::StopService { name, id, version, spec } => {
+                self.check_owner(&format!("/services/{id}"), app, Some(name), &doing).await?;
                 let path = format!("/services/{id}/update?version={version}");
                 match self.manager.send(Method::POST, &path, &[], spec.to_string().into_bytes()).await {
                     Ok(_) => Ok(Effect::Done),
@@ -140,8 +140,8 @@ impl<M: ManagerApi> SwarmActions<M> {
             SwarmAction::ShareState { project, name, present, state } => {
                 self.share_state(app, (project, name), present.as_ref(), state, &doing).await
             }
-            SwarmAction::RemoveService { name: _, id } => {
-                self.check_owner(&format!("/services/{id}"), app, &doing).await?;
+            SwarmAction::RemoveService { name, id } => {
+                self.check_owner(&format!("/services/{id}"), app, Some(name), &doing).await?;
                 self.remove(&format!("/services/{id}"), &doing).await
             }
         }
@@ -213,7 +213,7 @@ impl<M: ManagerApi> SwarmActions<M> {
             Ok(_) => {}
             // It is named by its content, so it has the same content if it is our own.
             Err(error) if error.code() == Some(409) => {
-                self.check_owner(&format!("/{}/{}", kind(file.secret), file.name), app, doing).await?;
+                self.check_owner(&format!("/{}/{}", kind(file.secret), file.name), app, None, doing).await?;
             }
             Err(error) => return Err(error.classify(doing)),
         }
@@ -343,15 +343,32 @@ impl<M: ManagerApi> SwarmActions<M> {
         Ok(Effect::Swarm(Box::new(SwarmResult::Written { id: id.to_owned(), spec: found.spec })))
     }
 
-    /// Checks that an object has the labels of the application. One that is gone passes.
-    async fn check_owner(&self, path: &str, app: &AppName, doing: &str) -> Result<(), Error> {
+    /// Checks that an object has the labels of the application. One of them is enough for a service of its stack: the other was
+    /// removed by hand. An object that is gone passes.
+    async fn check_owner(
+        &self,
+        path: &str,
+        app: &AppName,
+        service: Option<&String>,
+        doing: &str,
+    ) -> Result<(), Error> {
         let found: Specified = match get(&*self.manager, path).await {
             Ok(found) => found,
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error.classify(doing)),
         };
         let text = |name: &str| found.spec.get("Labels").and_then(|labels| labels.get(name)?.as_str());
-        if text(label::AGENT) == Some(SWARM_OWNER) && text(label::APPLICATION) == Some(app.as_str()) {
+        let is_of_stack = |name: &String| {
+            let rest = text(STACK_NAMESPACE).and_then(|stack| name.strip_prefix(&stack.replace('.', "_")));
+            rest.is_some_and(|rest| rest.starts_with('_'))
+        };
+        let is_own = match (text(label::AGENT), text(label::APPLICATION)) {
+            (Some(agent), Some(owner)) => agent == SWARM_OWNER && owner == app.as_str(),
+            (Some(agent), None) => agent == SWARM_OWNER && service.is_some_and(is_of_stack),
+            (None, Some(owner)) => owner == app.as_str() && service.is_some_and(is_of_stack),
+            (None, None) => false,
+        };
+        if is_own {
             return Ok(());
         }
         let message = "it does not carry the labels of this application".to_owned();

@@ -1,6 +1,6 @@
 //! Networks and volumes compared with their target, by name and by the hash they were made with.
 
-use driftless_model::{AgentId, Mask, Observed, SpecHash, Stack};
+use driftless_model::{AgentId, Mask, Observed, SpecHash, Stack, Volume};
 use serde::Serialize;
 
 use crate::{
@@ -11,6 +11,9 @@ use crate::{
     },
     target::Target,
 };
+
+/// The driver of volumes that name none.
+const LOCAL: &str = "local";
 
 /// The owner of the networks that are compared, and the driver of those that name none.
 pub(crate) struct Owner<'a> {
@@ -47,14 +50,33 @@ pub(crate) fn volumes(target: &Target<'_>, observed: &Observed, all: &mut Vec<Ob
     let (stack, mask) = (target.stack, target.mask);
     for (name, volume) in &stack.volumes {
         let is_ours = |agent: Option<&AgentId>| agent == Some(target.agent) && !volume.external;
-        let there = observed
-            .volumes
-            .get(name)
-            .map(|it| There { spec: it.spec.as_ref().filter(|_| is_ours(it.agent.as_ref())) });
-        let yaml = || yaml_of(volume, "local", mask);
+        let found = observed.volumes.get(name);
+        let there = found.map(|it| There { spec: it.spec.as_ref().filter(|_| is_ours(it.agent.as_ref())) });
+        let yaml = || yaml_of(volume, LOCAL, mask);
         let change = named(("volume", name), stack, &SpecHash::of(volume), there.as_ref(), yaml);
+        let live = found.and_then(|it| it.compose.as_ref());
+        let change = change.and_then(|it| match live.filter(|_| it.change == Change::Modified) {
+            Some(live) => of_volumes(it, volume, live, mask),
+            None => Some(it),
+        });
         all.extend(change.map(|it| ObjectDifference { labels: labels(&volume.labels, mask), ..it }));
     }
+}
+
+/// Says in which fields a volume differs: the engine tells all of them. `None`: its key in the manifest is another, and nothing else.
+fn of_volumes(
+    difference: ObjectDifference,
+    wanted: &Volume,
+    live: &Volume,
+    mask: &Mask,
+) -> Option<ObjectDifference> {
+    let (want, found) = (fields_of(wanted, LOCAL), fields_of(live, LOCAL));
+    if want == found {
+        return None;
+    }
+    let fields = diff::between(&want, &found, mask);
+    let (want, found) = diff::both_as_yaml(&want, &found, mask);
+    Some(ObjectDifference { fields, want, found, ..difference })
 }
 
 /// A network or volume on the host. What is not ours has no hash, and is taken as it is.
@@ -82,8 +104,12 @@ fn named(
 }
 
 fn yaml_of<T: Serialize>(value: &T, driver: &str, mask: &Mask) -> String {
+    diff::both_as_yaml(&fields_of(value, driver), &Fields::new(), mask).0
+}
+
+fn fields_of<T: Serialize>(value: &T, driver: &str) -> Fields {
     let mut fields = Fields::new();
     flatten(&mut fields, &mut Vec::new(), json(value), &["key"]);
     or_else(&mut fields, "driver", driver);
-    diff::both_as_yaml(&fields, &Fields::new(), mask).0
+    fields
 }

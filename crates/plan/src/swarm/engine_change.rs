@@ -1,7 +1,7 @@
 //! Another engine for an application: it waits until what it has on the former one is gone. Both at once would do the work
 //! twice, and a network of one engine is in the way of that of the other.
 
-use driftless_model::{Instance, LeftInSwarm, Observed, ObservedNetwork, Record, Stack};
+use driftless_model::{Instance, LeftInSwarm, Observed, ObservedNetwork, Record, Stack, SwarmNode};
 
 use super::{ownership::is_of_application, progress, spec::OWNER};
 use crate::{
@@ -30,7 +30,7 @@ pub(crate) fn hold_for_swarm(draft: &mut Draft<'_>) -> bool {
     true
 }
 
-/// What an application of a Swarm still has on one host: the names of its objects there.
+/// The objects that an application of a Swarm still has on one host, by their names.
 struct LeftOnHost<'a> {
     /// Containers with the labels of the application.
     own: Vec<&'a str>,
@@ -83,15 +83,22 @@ pub(super) fn obstacle(facts: &Facts<'_>) -> Option<String> {
     let Facts { target, observed, record, .. } = facts;
     let is_new = is_new(target.stack, observed);
     let here = LeftOnHost::of(target.stack, observed, record);
-    let blocks = is_new || !here.own.is_empty() || !here.networks.is_empty();
+    // Services that are there already go on: they could neither be healed nor removed otherwise.
+    let blocks = is_new || here.networks.iter().any(|name| target.stack.networks.contains_key(*name));
     if let Some(command) = here.removal().filter(|_| blocks) {
         return Some(format!(
             "has objects of `engine: docker` on this host: remove them with `{command}`, or set `engine: docker`"
         ));
     }
     let (node, command) = on_other_managers(observed).next().filter(|_| is_new)?;
+    let SwarmNode { name, state, .. } = node;
+    let gone = if state == "ready" {
+        String::new()
+    } else {
+        format!("; the node is {state}: if it does not come back, run `docker node demote {name}`")
+    };
     Some(format!(
-        "has objects of `engine: docker` on {node}, as the agent there says: remove them there with `{command}`, or set `engine: docker`"
+        "has objects of `engine: docker` on {name}, as the agent there says: remove them there with `{command}`, or set `engine: docker`{gone}"
     ))
 }
 
@@ -99,18 +106,19 @@ pub(super) fn obstacle(facts: &Facts<'_>) -> Option<String> {
 /// neither be healed nor removed otherwise.
 pub(super) fn remark(draft: &mut Draft<'_>) {
     let Facts { target, observed, record, .. } = draft.facts;
-    if is_new(target.stack, observed) || target.stack.workloads.is_empty() {
+    if is_new(target.stack, observed) {
         return;
     }
     let here = LeftOnHost::of(target.stack, observed, record).removal();
     let here = here.map(|command| ("this host", command));
-    let elsewhere = on_other_managers(observed).map(|(node, command)| (node, command.to_owned()));
+    let elsewhere =
+        on_other_managers(observed).map(|(node, command)| (node.name.as_str(), command.to_owned()));
     let all: Vec<_> = here.into_iter().chain(elsewhere).collect();
     for (place, command) in all {
         let sentence = format!(
             "also has containers on {place}, which do the work of its services once more: remove them there with `{command}`"
         );
-        draft.wait(Wait::swarm(WaitObject::Application, WaitReason::NotAdopted, sentence));
+        draft.wait(Wait::swarm(WaitObject::Application, WaitReason::RunsTwice, sentence));
     }
 }
 
@@ -120,16 +128,18 @@ fn is_new(stack: &Stack, observed: &Observed) -> bool {
     !stack.workloads.is_empty() && !services.any(|service| is_of_application(stack, service))
 }
 
-/// The other managers that have containers of the application, as their agents say: the name, and the command that removes them.
-/// Nobody speaks for a node that left the managers.
-fn on_other_managers(observed: &Observed) -> impl Iterator<Item = (&str, &str)> {
+/// The other managers that have containers of the application, as their agents say, and the command that removes them. Nobody speaks
+/// for a node that left the managers, nor for one that has joined again under another id.
+fn on_other_managers(observed: &Observed) -> impl Iterator<Item = (&SwarmNode, &str)> {
     let swarm = observed.swarm.as_deref();
     let state = swarm.and_then(|swarm| swarm.shared.as_ref()?.state.as_ref());
     let left = state.into_iter().flat_map(|state| &state.left);
     left.filter_map(move |(id, command)| {
         let swarm = swarm.filter(|swarm| swarm.node != *id)?;
         let node = swarm.nodes.get(id).filter(|node| node.is_manager)?;
-        Some((node.name.as_str(), command.as_str()))
+        let mut others = swarm.nodes.iter().filter(|(other, _)| *other != id);
+        let is_replaced = node.state != "ready" && others.any(|(_, other)| other.name == node.name);
+        (!is_replaced).then_some((node, command.as_str()))
     })
 }
 

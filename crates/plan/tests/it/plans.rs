@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
     AgentId, Build, Completion, Endpoint, Mask, Mount, MountSource, NetworkMode, Observed, Policy,
-    PullPolicy, Record, Stack, StackHash, StackHashes, State,
+    PullPolicy, Record, Stack, StackHash, StackHashes, State, Volume,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Target, dry_run};
@@ -31,6 +31,35 @@ fn reached(stack: Stack) -> Stage {
         stage.tick(Duration::from_secs(10));
     }
     stage
+}
+
+/// The differences of the live objects from a stack, one line for each field.
+fn live_differences(stage: &Stage, stack: &Stack) -> Vec<String> {
+    let (mask, images) = (Mask::new([7; 32]), BTreeMap::new());
+    let (agent, policy, hashes) = (&stage.agent, &stage.policy, &StackHashes::of(stack));
+    let target = Target { stack, hashes, fallback: None, agent, policy, images: &images, mask: &mask };
+    let all = plan::compare_live(&target, &stage.world.observed, &stage.record).into_iter();
+    let lines = all.flat_map(|object| {
+        let name = format!("{} {}", object.kind, object.name);
+        object.fields.into_iter().map(move |it| format!("{name} {} {} -> {}", it.field, it.found, it.want))
+    });
+    lines.collect()
+}
+
+#[test]
+fn changed_volume_differs_in_its_fields() {
+    let with = |key: &str, device: &str| {
+        let mut all = stack([("web", workload("web:1", 1))]);
+        let options = [("device", device), ("o", "username=me,password=hunter2")];
+        let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let volume = Volume { key: key.to_owned(), options: options.into(), ..Volume::default() };
+        all.volumes.insert("shop_data".to_owned(), volume);
+        all
+    };
+    let stage = reached(with("data", "/a"));
+    assert_eq!(live_differences(&stage, &with("data", "/a")), [""; 0]);
+    assert_eq!(live_differences(&stage, &with("other", "/a")), [""; 0], "its key is nothing of the volume");
+    assert_eq!(live_differences(&stage, &with("data", "/b")), ["volume shop_data options.device /a -> /b"]);
 }
 
 /// The pulls and builds of each round of a rollout, by image.

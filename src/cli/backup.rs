@@ -9,6 +9,7 @@ use super::{
     error::{CommandError, Error as CliError},
     output::print,
     run::{DEFAULT_CONFIG, read_config},
+    screen::plain,
 };
 use driftless_config::Settings;
 
@@ -75,6 +76,9 @@ impl StateArgs {
     }
 }
 
+/// Number of files that are named when they are left out of a backup.
+const MOST_LEFT_OUT: usize = 10;
+
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("there is no backup")]
@@ -96,9 +100,18 @@ impl CommandError for Error {
     }
 }
 
-pub(super) fn backup(args: &BackupArgs) -> Result<Verdict, CliError> {
+pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let (settings, key) = args.state.settings()?;
-    driftless_store::back_up(&settings.state_dir, &args.file).map_err(Error::BackUp)?;
+    let left_out = driftless_store::back_up(&settings.state_dir, &args.file).map_err(Error::BackUp)?;
+    for path in left_out.iter().take(MOST_LEFT_OUT) {
+        let path = plain(&path.display().to_string());
+        context
+            .screen
+            .say(format!("warning: {path} is left out: it vanished, or is a socket, pipe or device"));
+    }
+    if let Some(more) = left_out.len().checked_sub(MOST_LEFT_OUT).filter(|more| *more > 0) {
+        context.screen.say(format!("warning: {more} more files are left out"));
+    }
     let (file, key) = (args.file.display(), key.display());
     print(&format!(
         "wrote {file}\nit needs the key {key}, which is not in it: keep a copy of the key in another place\n"

@@ -315,7 +315,7 @@ async fn dispatch(command: &Command, context: &Context<'_>) -> Result<Verdict, E
         Command::Config(args) => config(args, context).await,
         Command::Convert(args) => convert(args, context),
         Command::Doctor(args) => doctor(args, context).await,
-        Command::Backup(args) => backup(args),
+        Command::Backup(args) => backup(args, context),
         Command::Restore(args) => restore(args, context),
         Command::Completion(args) => completion(args, definition()),
         Command::Names(args) => names(args, context).await,

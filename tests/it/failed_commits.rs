@@ -11,8 +11,8 @@ use tokio::time::sleep;
 use driftless_agent::{RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_model::{
-    Application, Cause, ConditionStatus, EventKind, HealthStatus, OnFailure, Outcome, StatusCondition,
-    SyncStatus, Until,
+    Application, Cause, ConditionStatus, EventKind, HealthStatus, OnFailure, Outcome, Record,
+    StatusCondition, SyncStatus, Until,
 };
 
 use crate::{
@@ -97,6 +97,26 @@ async fn failed_commit_goes_back_once_and_is_skipped() {
     assert_eq!(creations(&it, "web:2"), made, "{}", it.story());
     assert_eq!(events(&it, "RolledBack").len(), 1);
     it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_commit_is_skipped_after_the_record_was_lost() {
+    let mut it = prepared(&web("web:1"), OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    let first = it.tip();
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&web("web:2")).await;
+    it.until("it is back", |found| is_back(found, &first)).await;
+    let made = creations(&it, "web:2");
+    it.crash();
+    it.store.save_record(&app(), &Record::default()).unwrap();
+    it.begin();
+    minutes(30).await;
+    it.until("it is still back", |found| is_back(found, &first)).await;
+    assert_eq!(creations(&it, "web:2"), made, "{}", it.story());
+    // The next commit is applied.
+    it.push(&web("web:3")).await;
+    it.synced_with_tip().await;
 }
 
 #[tokio::test(start_paused = true)]

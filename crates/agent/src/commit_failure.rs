@@ -1,7 +1,7 @@
 //! A commit that fails: how it is found out, which revision the application goes back to, and how it is reported.
 
 use driftless_model::{
-    AdmissionPolicy, EventKind, FailedCommit, Mask, OnFailure, Outcome, Revision, Stack, StackHash,
+    AdmissionPolicy, Cause, EventKind, FailedCommit, Mask, OnFailure, Outcome, Revision, Stack, StackHash,
 };
 use driftless_plan::Round;
 
@@ -53,6 +53,28 @@ pub(crate) fn last_healthy(
             && matches!(store.stack(context.name(), revision.number), Ok(Some(stack)) if is_admitted(&stack))
     };
     store.revisions(context.name()).ok()?.into_iter().find(is_healthy)
+}
+
+/// The failed commit of an application that went back by itself and has no record any more. `None`: the newest revision is none that
+/// the application went back to.
+pub(crate) fn failed_before(context: &AppContext) -> Option<FailedCommit> {
+    let history = context.store().revisions(context.name()).ok()?;
+    let (newest, before) = history.split_first()?;
+    let back_to = newest.rollback_of.filter(|_| newest.cause == Cause::AutomaticRollback)?;
+    let (failed, reason) = before.iter().find_map(|revision| match &revision.outcome {
+        Outcome::Failed { reason } => Some((revision, reason.clone())),
+        _ => None,
+    })?;
+    Some(FailedCommit {
+        commit: failed.commit.id.clone(),
+        stack: failed.stack.clone(),
+        revision: failed.number,
+        reason,
+        at: failed.finished.unwrap_or(failed.started),
+        back_to: Some(back_to),
+        was_reached: false,
+        action: None,
+    })
 }
 
 /// Reports a failed commit and its consequence. `stack` is that of the commit, `back` the revision that the application goes

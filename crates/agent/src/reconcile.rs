@@ -115,12 +115,11 @@ pub(crate) struct Reconciler<D, S> {
 enum Agreed {
     /// They have, or there is no Swarm.
     Reached,
-    /// This agent has taken the state of the Swarm: the target must be chosen again.
+    /// This agent has taken the state of the Swarm, or another one has changed it since it was observed: the target must be
+    /// chosen again, and nothing done that follows from the state before.
     Taken,
     /// The Swarm has not taken the state of this agent.
     Unshared,
-    /// Another agent has changed the state of the Swarm since it was observed.
-    Overtaken,
 }
 
 /// The action after a round.
@@ -290,8 +289,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Ok(Agreed::Reached) => None,
             Ok(Agreed::Taken) => return Next::Round,
             Ok(Agreed::Unshared) => Some(self.now().after(SHARE_AGAIN)),
-            // Not the steps of this round: they follow from a state that is not that of the Swarm any more.
-            Ok(Agreed::Overtaken) => return Next::Round,
             Err(error) => return self.fail(&chain(&error)),
         };
         if let Some(next) = self.examine(&mut target, &observed) {
@@ -362,7 +359,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             }
             // Once in a row: a config of somebody else may have its name.
             Err(docker::Error::Refused { .. }) if !std::mem::replace(&mut self.is_overtaken, true) => {
-                Ok(Agreed::Overtaken)
+                Ok(Agreed::Taken)
             }
             // The state stays this agent's own until the Swarm has it.
             Err(error) => {

@@ -3,7 +3,7 @@
 use driftless_model::Record;
 use driftless_store as store;
 
-use crate::{context::AppContext, error::chain};
+use crate::{commit_failure::failed_before, context::AppContext, error::chain};
 
 /// A record, and whether the disk has it.
 pub(crate) struct StoredRecord {
@@ -12,12 +12,16 @@ pub(crate) struct StoredRecord {
 }
 
 impl StoredRecord {
-    /// Reads the record of an application. If it is unreadable, the application begins with an empty one.
+    /// Reads the record of an application. If it is lost or unreadable, the application begins with an empty one, and with the failed
+    /// commit that its revisions tell of.
     pub(crate) fn load(context: &AppContext) -> Self {
-        let record = context.store().record(context.name()).unwrap_or_else(|error| {
+        let mut record = context.store().record(context.name()).unwrap_or_else(|error| {
             tracing::warn!(error = chain(&error), "could not read the record; its counters begin at zero");
             Record::default()
         });
+        if record == Record::default() {
+            record.failed = failed_before(context);
+        }
         Self { record, is_stored: true }
     }
 

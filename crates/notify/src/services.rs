@@ -324,6 +324,9 @@ fn alert(notification: &Notification, batch: &Batch<'_>) -> Value {
     if let Some(repository) = &incident.repository {
         labels["repository"] = json!(repository);
     }
+    if let Some(host) = &incident.host {
+        labels["host"] = json!(host);
+    }
     let ends = match phase {
         IncidentPhase::Recovered => incident.ended.unwrap_or(batch.now),
         IncidentPhase::Opened | IncidentPhase::Updated => batch.now.after(OPEN_ALERT),

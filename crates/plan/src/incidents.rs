@@ -12,8 +12,8 @@ use std::{
 
 use driftless_model::{
     AppName, Application, ConditionStatus, DriftAction, Expiry, HealthStatus, ImageUpdateStatus, Incident,
-    IncidentKind, IncidentPhase, OperationPhase, Outcome, RepositoryStatus, SyncStatus, Timestamp,
-    UpdateMode, Urgency,
+    IncidentKind, IncidentPhase, OperationPhase, Outcome, RepositoryStatus, StatusCondition, SyncStatus,
+    Timestamp, UpdateMode, Urgency,
 };
 
 use crate::wait::WaitReason;
@@ -244,7 +244,10 @@ fn is_unclear(incident: &Incident, facts: &IncidentFacts<'_>) -> bool {
     match facts.applications.get(app) {
         Some(application) => {
             let status = &application.status;
-            status.observed_at.is_none()
+            // A commit that failed since is a problem of its own, and nothing is healthy again.
+            let is_unwell = matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing);
+            (incident.kind == IncidentKind::Degraded && is_unwell)
+                || status.observed_at.is_none()
                 || (status.sync == SyncStatus::Unknown && status.health == HealthStatus::Unknown)
         }
         None => !facts.is_ready || has_just_started,
@@ -466,6 +469,14 @@ fn sync_failure(
         let advice = format!("correct it in Git{rollback}");
         return Some((format!("{number}{reason}"), advice, Duration::ZERO));
     }
+    // The last good commit runs again, so that nothing else is wrong.
+    let is_rolled_back = |condition: &&StatusCondition| {
+        condition.kind == "CommitFailed" && condition.status == ConditionStatus::True
+    };
+    if let Some(condition) = status.conditions.iter().find(is_rolled_back) {
+        let advice = format!("correct it in Git, or `driftless sync {name} --retry` tries it again");
+        return Some((condition.message.clone(), advice, Duration::ZERO));
+    }
     // A step that failed is tried again, and often succeeds then.
     let condition = failed("Applied")?;
     let advice = format!("`driftless status {name}` has the details; the agent goes on trying");
@@ -552,6 +563,46 @@ mod tests {
         let over = kept(judge_after_setting_back(&open, &well, minutes(6)));
         let over = judge_after_setting_back(&over, &well, minutes(7));
         assert!(matches!(over[..], [IncidentChange::Notify(IncidentPhase::Recovered, _)]), "{over:?}");
+    }
+
+    #[test]
+    fn application_is_not_healthy_again_because_a_commit_fails() {
+        let now = Timestamp(1_800_000_000_000);
+        let minutes = |count| now.after(Duration::from_mins(count));
+        let mut unwell = shop(HealthStatus::Degraded);
+        let seen = kept(judge_after_setting_back(&[], &unwell, now));
+        let open = kept(judge_after_setting_back(&seen, &unwell, minutes(5)));
+        let condition = |kind: &str, status, message: &str| StatusCondition {
+            kind: kind.to_owned(),
+            status,
+            reason: String::new(),
+            message: message.to_owned(),
+            last_transition_time: now,
+        };
+        let invalid = condition("Rendered", ConditionStatus::False, "web has no image");
+        Arc::make_mut(unwell.get_mut(&"shop".into()).unwrap()).status.conditions = vec![invalid];
+        let changes = judge_after_setting_back(&open, &unwell, minutes(6));
+        let kinds = changes.iter().map(|change| match change {
+            IncidentChange::Notify(phase, incident) => (*phase, incident.kind),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(kinds.collect::<Vec<_>>(), [(IncidentPhase::Opened, IncidentKind::SyncFailed)]);
+        // It ends once it is healthy.
+        let well = shop(HealthStatus::Healthy);
+        let open = kept(judge_after_setting_back(&open, &well, minutes(60)));
+        let over = judge_after_setting_back(&open, &well, minutes(61));
+        assert!(matches!(over[..], [IncidentChange::Notify(IncidentPhase::Recovered, _)]), "{over:?}");
+
+        // A commit that was rolled back is reported, although the application is healthy.
+        let mut back = shop(HealthStatus::Healthy);
+        let failed = condition("CommitFailed", ConditionStatus::True, "went back to revision 1");
+        Arc::make_mut(back.get_mut(&"shop".into()).unwrap()).status.conditions = vec![failed];
+        let changes = judge_after_setting_back(&[], &back, now);
+        let [IncidentChange::Notify(IncidentPhase::Opened, incident)] = &changes[..] else {
+            panic!("{changes:?}")
+        };
+        assert_eq!(incident.kind, IncidentKind::SyncFailed);
+        assert!(incident.message.contains("went back to revision 1"), "{incident:?}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use driftless_model::{AppName, Content, ContentId, Contents};
 
 /// Opens a named pipe without waiting for its other end. The number is the same on all processors that Docker
 /// supports.
-const O_NONBLOCK: i32 = 0o4000;
+pub(crate) const O_NONBLOCK: i32 = 0o4000;
 
 /// The digest of bytes and mode of each copied file, by path.
 type Copied = BTreeMap<String, ContentId>;

@@ -6,15 +6,15 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::{error::Error, state_dir::StateDir};
+use crate::{app_files::O_NONBLOCK, error::Error, state_dir::StateDir};
 
 /// The time that a backup waits for a write of the running agent.
 const BUSY: Duration = Duration::from_secs(30);
@@ -23,12 +23,13 @@ const DATABASE: &str = "driftless.db";
 const AGENT_ID: &str = "agent-id";
 const APPLICATIONS: &str = "applications";
 
-/// Writes a backup of a state directory into a new file that only its owner can read. The agent may run.
+/// Writes a backup of a state directory into a new file that only its owner can read. The agent may run, and containers may write to
+/// the folders of applications. Returns what was left out: sockets, pipes, devices, and what vanished meanwhile.
 ///
 /// # Errors
 ///
 /// If there is no database, the file exists, or reading or writing fails. Then there is no new file.
-pub fn back_up(state_dir: &Path, file: &Path) -> Result<(), Error> {
+pub fn back_up(state_dir: &Path, file: &Path) -> Result<Vec<PathBuf>, Error> {
     let fail = failed("write the backup", file);
     let temporary = Leftover(with_suffix(file, ".partial"));
     let copy = Leftover(with_suffix(file, ".partial-db"));
@@ -40,19 +41,108 @@ pub fn back_up(state_dir: &Path, file: &Path) -> Result<(), Error> {
     let create = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary.0);
     let mut archive = tar::Builder::new(create.map_err(&fail)?);
     archive.follow_symlinks(false);
+    let mut left_out = Vec::new();
     let written = (|| {
         archive.append_path_with_name(&copy.0, DATABASE)?;
         archive.append_path_with_name(state_dir.join(AGENT_ID), AGENT_ID)?;
         if state_dir.join(APPLICATIONS).is_dir() {
-            archive.append_dir_all(APPLICATIONS, state_dir.join(APPLICATIONS))?;
+            append_folder(&mut archive, state_dir, APPLICATIONS.into(), &mut left_out)?;
         }
         let mut out = archive.into_inner()?;
         out.flush()?;
         out.sync_all()?;
-        // A hard link, unlike a rename, does not replace a file that has appeared since.
-        fs::hard_link(&temporary.0, file)
+        publish(&temporary.0, file)
     })();
-    written.map_err(fail)
+    written.map_err(fail)?;
+    Ok(left_out)
+}
+
+/// Gives a file its final name, which nobody else may have taken since.
+fn publish(temporary: &Path, file: &Path) -> io::Result<()> {
+    // A hard link, unlike a rename, does not replace a file that has appeared.
+    match fs::hard_link(temporary, file) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
+        other => return other,
+    }
+    // The file system has no hard links, as that of a USB stick. The name is claimed first.
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    fs::rename(temporary, file).inspect_err(|_| drop(fs::remove_file(file)))
+}
+
+/// Appends a folder below `root` with all that is in it, while others may write there.
+fn append_folder(
+    archive: &mut tar::Builder<File>,
+    root: &Path,
+    folder: PathBuf,
+    left_out: &mut Vec<PathBuf>,
+) -> io::Result<()> {
+    let mut folders = vec![folder];
+    while let Some(folder) = folders.pop() {
+        let entries = match archive.append_dir(&folder, root.join(&folder)) {
+            Ok(()) => fs::read_dir(root.join(&folder)),
+            Err(error) => Err(error),
+        };
+        let entries = match entries {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                left_out.push(folder);
+                continue;
+            }
+            other => other?,
+        };
+        for entry in entries {
+            let path = folder.join(entry?.file_name());
+            let Some(kind) = if_there(fs::symlink_metadata(root.join(&path)))?.map(|found| found.file_type())
+            else {
+                left_out.push(path);
+                continue;
+            };
+            if kind.is_dir() {
+                folders.push(path);
+            } else if !append_entry(archive, &root.join(&path), &path)? {
+                left_out.push(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends a file or link. False: it is of another kind, or has vanished.
+fn append_entry(archive: &mut tar::Builder<File>, path: &Path, name: &Path) -> io::Result<bool> {
+    let Some(found) = if_there(fs::symlink_metadata(path))? else { return Ok(false) };
+    let mut header = tar::Header::new_gnu();
+    if found.is_symlink() {
+        let Some(target) = if_there(fs::read_link(path))? else { return Ok(false) };
+        header.set_metadata(&found);
+        header.set_size(0);
+        archive.append_link(&mut header, name, target)?;
+        return Ok(true);
+    }
+    if !found.is_file() {
+        return Ok(false);
+    }
+    // A pipe that has taken its place is not waited for, and a link to another file is not followed.
+    let open = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path);
+    let Some(file) = if_there(open)? else { return Ok(false) };
+    let identity = |found: &fs::Metadata| (found.dev(), found.ino());
+    let expected = identity(&found);
+    let found = file.metadata()?;
+    if identity(&found) != expected {
+        return Ok(false);
+    }
+    header.set_metadata(&found);
+    // As many bytes as the header says, although the file may grow or shrink meanwhile: the archive would be unreadable.
+    let exact = file.take(found.len()).chain(io::repeat(0)).take(found.len());
+    archive.append_data(&mut header, name, exact)?;
+    Ok(true)
+}
+
+/// `None`: it has vanished.
+fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Restores a backup into a state directory that no agent uses. The database of the directory is replaced, which must be
@@ -73,28 +163,46 @@ pub fn restore(file: &Path, state_dir: &Path, replace: bool) -> Result<(), Error
     fs::create_dir(&new.0).map_err(failed("create", &new.0))?;
     unpack(file, &new.0)?;
     check_database(&new.0.join(DATABASE), file)?;
-    // The log and the second copy belong to the database before.
-    for name in ["driftless.db-wal", "driftless.db-shm", "driftless-backup.db"] {
-        let old = path.join(name);
-        match fs::remove_file(&old) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("remove", &old)(error));
-            }
-            Ok(()) | Err(_) => {}
+    let aside = free_name(path, "before-restore");
+    let set_aside = |name: &str| match fs::rename(path.join(name), aside.join(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed("move aside", &path.join(name))(error))
         }
+        Ok(()) | Err(_) => Ok(()),
+    };
+    fs::create_dir(&aside).map_err(failed("create", &aside))?;
+    // The database goes first: an agent that starts without it knows that something is lost, and one that starts without its log
+    // would not. The log and the second copy belong to it.
+    for name in [DATABASE, "driftless.db-wal", "driftless.db-shm", "driftless-backup.db"] {
+        set_aside(name)?;
+    }
+    if path.join(AGENT_ID).exists() {
+        // A copy, so that there is an id at each moment.
+        fs::copy(path.join(AGENT_ID), aside.join(AGENT_ID)).map_err(failed("copy", &path.join(AGENT_ID)))?;
+    }
+    if new.0.join(APPLICATIONS).is_dir() {
+        set_aside(APPLICATIONS)?;
     }
     for name in [APPLICATIONS, AGENT_ID, DATABASE] {
         let (from, to) = (new.0.join(name), path.join(name));
-        if from.is_dir() && to.is_dir() {
-            let aside = path.join("applications.before-restore");
-            let _ = fs::remove_dir_all(&aside);
-            fs::rename(&to, &aside).map_err(failed("move aside", &to))?;
-        }
         if from.exists() {
             fs::rename(&from, &to).map_err(failed("restore", &to))?;
         }
     }
+    // Nothing was there before.
+    let _ = fs::remove_dir(&aside);
     Ok(())
+}
+
+/// A name in a folder that nothing has yet: `name`, `name-2`, …
+fn free_name(folder: &Path, name: &str) -> PathBuf {
+    let mut free = folder.join(name);
+    let mut number = 2_u32;
+    while free.symlink_metadata().is_ok() {
+        free = folder.join(format!("{name}-{number}"));
+        number = number.saturating_add(1);
+    }
+    free
 }
 
 /// A consistent copy, also while an agent writes.

@@ -141,6 +141,14 @@ impl<'a> App<'a> {
                 }
             }
         }
+        for kind in ["volumes", "networks"] {
+            for (name, object) in document.get_mut(kind).and_then(Value::as_object_mut).into_iter().flatten()
+            {
+                if let Some(object) = object.as_object_mut() {
+                    secrets.take_options(name, object);
+                }
+            }
+        }
         let mut findings = self.findings;
         findings.sort();
         findings.dedup();

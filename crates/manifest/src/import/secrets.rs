@@ -28,11 +28,30 @@ impl Secrets {
                 }
             }
         }
+        self.options(name, service.get_mut("annotations"));
+        self.options(name, service.get_mut("logging").and_then(|logging| logging.get_mut("options")));
         for section in COMMANDS {
             self.words(&mask, name, section, service.get_mut(*section));
         }
         let test = service.get_mut("healthcheck").and_then(|check| check.get_mut("test"));
         self.words(&mask, name, "healthcheck", test);
+    }
+
+    /// Replaces the options of one network or volume that may be secret.
+    pub(super) fn take_options(&mut self, name: &str, object: &mut Map<String, Value>) {
+        self.options(name, object.get_mut("driver_opts"));
+    }
+
+    /// Options: one of a share of another host, such as `o`, has a password among its words.
+    fn options(&mut self, name: &str, options: Option<&mut Value>) {
+        let mask = Mask::new([0; 32]);
+        for (key, value) in options.and_then(Value::as_object_mut).into_iter().flatten() {
+            let Some(text) = value.as_str().map(unescaped) else { continue };
+            let has_secret = text.split([',', '=', ' ']).any(Mask::is_telling);
+            if has_secret || mask.value(key, &text) != text || mask.text(&text) != text {
+                *value = Value::String(self.reference(&format!("{name}_{key}"), name, text));
+            }
+        }
     }
 
     /// Arguments: a password may be the word after its option, so words are judged together.
@@ -89,4 +108,38 @@ pub fn env_file(variables: &BTreeMap<String, String>) -> String {
         }
     };
     variables.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn passwords_in_options_become_variables() {
+        let mut volume = json!({"driver_opts": {"type": "cifs", "o": "username=me,password=hunter2$$x", "device": "//nas/a"}});
+        let mut service = json!({
+            "logging": {"driver": "splunk", "options": {"splunk-token": "176FCEBF", "splunk-url": "https://s.example.com"}},
+            "annotations": {"api.key": "wJalrXUtnFEMI"},
+        });
+        let mut secrets = Secrets::default();
+        secrets.take_options("media", volume.as_object_mut().unwrap());
+        secrets.take("web", service.as_object_mut().unwrap());
+        let text = format!("{volume}{service}");
+        for secret in ["hunter2", "176FCEBF", "wJalrXUtnFEMI"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+        assert_eq!(volume["driver_opts"]["o"], "${MEDIA_O}");
+        assert_eq!(volume["driver_opts"]["device"], "//nas/a");
+        assert_eq!(service["logging"]["options"]["splunk-url"], "https://s.example.com");
+        let expected = [
+            ("MEDIA_O", "username=me,password=hunter2$x"),
+            ("WEB_API_KEY", "wJalrXUtnFEMI"),
+            ("WEB_SPLUNK_TOKEN", "176FCEBF"),
+        ];
+        let variables: Vec<(&str, &str)> =
+            secrets.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(variables, expected);
+    }
 }

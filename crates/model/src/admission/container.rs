@@ -232,15 +232,15 @@ impl Check<'_> {
     }
 }
 
-/// Options that switch off what protects the host from a container.
+/// Options that switch off what protects the host from a container, or that put something of the manifest in its place: a profile
+/// of seccomp may allow everything, and so may a type of `SELinux`.
 fn is_unconfined(option: &str) -> bool {
     let option = option.replace(':', "=");
+    if let Some(profile) = option.strip_prefix("seccomp=") {
+        return profile != "builtin";
+    }
     matches!(
         option.as_str(),
-        "seccomp=unconfined"
-            | "apparmor=unconfined"
-            | "systempaths=unconfined"
-            | "label=disable"
-            | "unmask=all"
-    ) || option.starts_with("label=type=spc_t")
+        "apparmor=unconfined" | "systempaths=unconfined" | "label=disable" | "unmask=all"
+    ) || option.starts_with("label=type=")
 }

@@ -108,6 +108,9 @@ fn every_way_to_the_host_is_closed_with_limited_trust() {
         ("privileged", Container { privileged: true, ..plain() }),
         ("unconfined", Container { security_opt: vec!["seccomp:unconfined".to_owned()], ..plain() }),
         ("unconfined", Container { security_opt: vec!["apparmor=unconfined".to_owned()], ..plain() }),
+        // The profile may allow everything.
+        ("unconfined", Container { security_opt: vec!["seccomp={\"a\":1}".to_owned()], ..plain() }),
+        ("unconfined", Container { security_opt: vec!["label:type:unconfined_t".to_owned()], ..plain() }),
         ("capabilities", Container { cap_add: vec!["SYS_ADMIN".to_owned()], ..plain() }),
         ("hostNamespaces", Container { network_mode: NetworkMode::Host, ..plain() }),
         ("hostNamespaces", Container { pid_mode: Some("host".into()), ..plain() }),

@@ -1,6 +1,13 @@
 //! Backups of the state directory and their restoration.
 
-use std::fs;
+use std::{
+    fs,
+    io::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use driftless_clock::Clock;
 use driftless_store::{StateDir, Store, back_up, restore};
@@ -17,8 +24,23 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
     fs::create_dir_all(&data).unwrap();
     fs::write(data.join("orders"), "one").unwrap();
     std::os::unix::fs::symlink("/etc/passwd", data.join("link")).unwrap();
-    // The agent runs on.
-    back_up(&old, &file).unwrap();
+    // The agent and the containers run on: a socket is no file, and a log grows while it is read.
+    let _socket = std::os::unix::net::UnixListener::bind(data.join("socket")).unwrap();
+    fs::write(data.join("log"), "line\n".repeat(1 << 20)).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = std::thread::spawn({
+        let (stop, log) = (Arc::clone(&stop), data.join("log"));
+        move || {
+            while !stop.load(Ordering::Relaxed) {
+                let mut log = fs::OpenOptions::new().append(true).open(&log).unwrap();
+                log.write_all(&[b'x'; 700]).unwrap();
+            }
+        }
+    });
+    let left_out = back_up(&old, &file).unwrap();
+    stop.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
+    assert_eq!(left_out, [std::path::Path::new("applications/shop/data/socket")]);
     let key = fs::read(old.join("database.key")).unwrap();
     let bytes = fs::read(&file).unwrap();
     assert!(!bytes.windows(key.len()).any(|window| window == key), "the key stays out");
@@ -36,8 +58,16 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
     assert_eq!((opened.store.agent_id().unwrap(), opened.recovered), (id, None));
     drop((opened.store, restored));
     assert!(restore(&file, &new, false).is_err(), "a database is replaced only on request");
+    // All that was there before is kept, each time.
+    fs::write(new.join("applications/shop/data/orders"), "two").unwrap();
+    restore(&file, &new, true).unwrap();
     restore(&file, &new, true).unwrap();
     assert!(!new.join("restore.new").exists());
+    let orders =
+        |folder: &str| fs::read_to_string(new.join(folder).join("applications/shop/data/orders")).unwrap();
+    assert_eq!([orders("."), orders("before-restore"), orders("before-restore-2")], ["one", "two", "one"]);
+    assert!(new.join("before-restore/driftless.db").is_file());
+    assert!(!new.join("driftless.db-wal").exists());
 }
 
 #[test]

@@ -41,9 +41,16 @@ pub(super) enum Type {
 /// A decrypted value.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Plain {
-    /// The text that is part of the MAC; a boolean is `True` or `False`.
-    pub(super) text: String,
+    /// The bytes that are part of the MAC; a boolean is `True` or `False`.
+    pub(super) bytes: Vec<u8>,
     pub(super) kind: Type,
+}
+
+impl Plain {
+    /// The value of a file of text.
+    pub(super) fn text(&self) -> Result<&str, Error> {
+        std::str::from_utf8(&self.bytes).map_err(|_| Error::Malformed("a value is not UTF-8".to_owned()))
+    }
 }
 
 /// Decrypts a value. `None`: the text is not an encrypted value.
@@ -66,9 +73,8 @@ pub(super) fn open(text: &str, key: &DataKey, authenticated: &str) -> Result<Opt
     };
     data.extend_from_slice(&tag);
     let payload = Payload { msg: &data, aad: authenticated.as_bytes() };
-    let plain = Cipher::new(key.into()).decrypt(&nonce.into(), payload).map_err(|_| Error::Value)?;
-    let text = String::from_utf8(plain).map_err(|_| Error::Malformed("a value is not UTF-8".to_owned()))?;
-    Ok(Some(Plain { text, kind }))
+    let bytes = Cipher::new(key.into()).decrypt(&nonce.into(), payload).map_err(|_| Error::Value)?;
+    Ok(Some(Plain { bytes, kind }))
 }
 
 /// The running hash that SOPS encrypts as the MAC of a file.
@@ -90,5 +96,23 @@ impl Mac {
 
     pub(super) fn finish(self) -> String {
         self.0.finalize().iter().fold(String::new(), |text, byte| text + &format!("{byte:02X}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_text_are_decrypted() {
+        let (key, nonce) = ([7; 32], [9; 32]);
+        let payload = Payload { msg: b"\xff\x00\xfe", aad: b"data:" };
+        let mut data = Cipher::new((&key).into()).encrypt(&nonce.into(), payload).unwrap();
+        let tag = data.split_off(data.len() - 16);
+        let [data, nonce, tag] = [data, nonce.to_vec(), tag].map(|part| STANDARD.encode(part));
+        let text = format!("ENC[AES256_GCM,data:{data},iv:{nonce},tag:{tag},type:str]");
+        let plain = open(&text, &key, "data:").unwrap().unwrap();
+        assert_eq!(plain.bytes, b"\xff\x00\xfe");
+        assert!(plain.text().is_err(), "a file of text cannot have it");
     }
 }

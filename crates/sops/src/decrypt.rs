@@ -20,43 +20,47 @@ enum Form {
 /// The decrypted content of a file, or `None` if it is not encrypted. The path chooses between JSON and binary, as SOPS
 /// does, and names the file in errors.
 pub fn decrypt(path: &str, bytes: &[u8], keys: &Keys) -> Result<Option<Vec<u8>>, Error> {
-    let Some(form) = form_of(path, bytes) else { return Ok(None) };
+    let Some(form) = form_of(path, bytes)? else { return Ok(None) };
     if form == Form::Age {
         return keys.open_age_file(bytes).map(Some);
     }
     let text = std::str::from_utf8(bytes).map_err(|_| Error::Malformed("it is not UTF-8".to_owned()))?;
     let plain = match form {
-        Form::Dotenv => dotenv::decrypt(text, keys)?,
-        Form::Ini => ini::decrypt(text, keys)?,
-        Form::Yaml => yaml::decrypt(text, keys)?,
+        Form::Dotenv => dotenv::decrypt(text, keys)?.into_bytes(),
+        Form::Ini => ini::decrypt(text, keys)?.into_bytes(),
+        Form::Yaml => yaml::decrypt(text, keys)?.into_bytes(),
         Form::Binary => yaml::decrypt_binary(text, keys)?,
         Form::Age => return Ok(None),
     };
-    Ok(Some(plain.into_bytes()))
+    Ok(Some(plain))
 }
 
 /// Recognises an encrypted file by its metadata, not by its name.
-fn form_of(path: &str, bytes: &[u8]) -> Option<Form> {
+fn form_of(path: &str, bytes: &[u8]) -> Result<Option<Form>, Error> {
     if keys::is_age_file(bytes) {
-        return Some(Form::Age);
+        return Ok(Some(Form::Age));
     }
-    let text = std::str::from_utf8(bytes).ok()?;
+    let Ok(text) = std::str::from_utf8(bytes) else { return Ok(None) };
     // Most files are plain: the words of the metadata are searched before anything is parsed.
     if !text.contains("sops") || !(text.contains("mac") || text.contains("lastmodified")) {
-        return None;
+        return Ok(None);
     }
     if dotenv::is_encrypted(text) {
-        return Some(Form::Dotenv);
+        return Ok(Some(Form::Dotenv));
     }
     if ini::is_encrypted(text) {
-        return Some(Form::Ini);
+        return Ok(Some(Form::Ini));
     }
-    let documents = yaml::parse(text).ok()?;
+    let documents = match yaml::parse(text) {
+        Ok(documents) => documents,
+        Err(error) if yaml::has_mac(text) => return Err(error),
+        Err(_) => return Ok(None),
+    };
     if !yaml::is_encrypted(&documents) {
-        return None;
+        return Ok(None);
     }
     let is_binary = yaml::has_only_data(&documents) && !has_extension(path, &["json", "yaml", "yml"]);
-    Some(if is_binary { Form::Binary } else { Form::Yaml })
+    Ok(Some(if is_binary { Form::Binary } else { Form::Yaml }))
 }
 
 fn has_extension(path: &str, extensions: &[&str]) -> bool {

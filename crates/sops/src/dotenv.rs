@@ -37,7 +37,10 @@ pub(super) fn decrypt(text: &str, keys: &Keys) -> Result<String, Error> {
             Some((key, _)) if key.starts_with(PREFIX) => continue,
             Some((key, value)) => {
                 let plain = plain.next().flatten();
-                let value = plain.map_or_else(|| value.to_owned(), |plain| plain.text.replace('\n', "\\n"));
+                let value = match &plain {
+                    Some(plain) => plain.text()?.replace('\n', "\\n"),
+                    None => value.to_owned(),
+                };
                 out.extend([key, "=", &value]);
             }
             None if ENCRYPTED.is_match(line) => out.push('#'),

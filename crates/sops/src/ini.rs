@@ -52,7 +52,7 @@ pub(super) fn decrypt(text: &str, keys: &Keys) -> Result<String, Error> {
         match *entry {
             _ if section == super::metadata::KEY => continue,
             Entry::Pair(key, between, _) => match plain.next().flatten() {
-                Some(plain) => out.extend([key, between, &quoted(&plain.text)]),
+                Some(plain) => out.extend([key, between, &quoted(plain.text()?)]),
                 None => out += raw,
             },
             Entry::Section(_) | Entry::Other if ENCRYPTED.is_match(raw) => out.push(';'),

@@ -23,7 +23,7 @@ pub(super) fn open_values(
         };
         if is_encrypted || !metadata.is_mac_only_encrypted {
             match &plain {
-                Some(plain) => mac.add(plain.text.as_bytes()),
+                Some(plain) => mac.add(&plain.bytes),
                 None => mac.add(leaf.canonical().as_bytes()),
             }
         }
@@ -31,7 +31,7 @@ pub(super) fn open_values(
     }
     let expected = cipher::open(&metadata.mac, &key, &metadata.last_modified)?
         .ok_or_else(|| Error::Malformed("its MAC is not encrypted".to_owned()))?;
-    if mac.finish() != expected.text {
+    if mac.finish().as_bytes() != expected.bytes {
         return Err(Error::Mac);
     }
     Ok(values)

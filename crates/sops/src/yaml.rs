@@ -1,8 +1,9 @@
 //! YAML and JSON: encrypted values are replaced where they are, so that lines keep their numbers.
 
-use std::ops::Range;
+use std::{ops::Range, sync::LazyLock};
 
 use driftless_yaml::{Kind, Limits, Node, edit};
+use regex::Regex;
 use serde_json::Value;
 
 use super::{
@@ -13,9 +14,22 @@ use super::{
     values::open_values,
 };
 
-/// The documents of a text. The limit is larger than that of manifests, since encrypted values are longer.
+/// Bytes of an encrypted file: base64 of 64 MiB, and the metadata.
+const LARGEST: usize = 96 << 20;
+
+/// The MAC in SOPS' metadata.
+#[expect(clippy::unwrap_used, reason = "a constant expression")]
+static MAC: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"\bmac"?\s*:\s*["']?ENC\[AES256_GCM,data:"#).unwrap());
+
+/// Whether a text that cannot be parsed is an encrypted file all the same: it must not be taken for a plain one.
+pub(super) fn has_mac(text: &str) -> bool {
+    MAC.is_match(text)
+}
+
+/// The documents of a text. The limit is that of a file that is mounted, with its encoding: who has read the text has bounded it.
 pub(super) fn parse(text: &str) -> Result<Vec<Node>, Error> {
-    let limits = Limits { bytes: 4 * Limits::default().bytes, ..Limits::default() };
+    let limits = Limits { bytes: LARGEST, ..Limits::default() };
     driftless_yaml::parse("", text.as_bytes(), &limits).map_err(|finding| Error::Malformed(finding.message))
 }
 
@@ -86,12 +100,12 @@ fn apply(text: &str, edits: &[(Range<usize>, String)]) -> String {
 }
 
 /// The content of a binary file.
-pub(super) fn decrypt_binary(text: &str, keys: &Keys) -> Result<String, Error> {
+pub(super) fn decrypt_binary(text: &str, keys: &Keys) -> Result<Vec<u8>, Error> {
     let documents = parse(text)?;
     let metadata = metadata_of(&documents)?;
     let leaves: Vec<Leaf<'_>> = documents.iter().flat_map(Leaf::of_document).collect();
     let data = open_values(&leaves, &metadata, keys)?.into_iter().next().flatten();
-    Ok(data.map(|plain| plain.text).unwrap_or_default())
+    Ok(data.map(|plain| plain.bytes).unwrap_or_default())
 }
 
 fn metadata_of(documents: &[Node]) -> Result<Metadata, Error> {
@@ -115,9 +129,11 @@ fn is_quoted(text: &str, start: usize, end: usize) -> bool {
 /// A value in the syntax that YAML and JSON share.
 fn written(plain: &Plain) -> Result<String, Error> {
     match plain.kind {
-        Type::Text => serde_json::to_string(&plain.text).map_err(|error| Error::Malformed(error.to_string())),
-        Type::Boolean => Ok(plain.text.to_ascii_lowercase()),
-        Type::Bare => Ok(plain.text.clone()),
+        Type::Text => {
+            serde_json::to_string(plain.text()?).map_err(|error| Error::Malformed(error.to_string()))
+        }
+        Type::Boolean => Ok(plain.text()?.to_ascii_lowercase()),
+        Type::Bare => Ok(plain.text()?.to_owned()),
         Type::Comment => Err(Error::Malformed("a value is a comment".to_owned())),
     }
 }

@@ -80,6 +80,17 @@ fn binary_file_is_its_data() {
 }
 
 #[test]
+fn encrypted_file_that_cannot_be_parsed_is_no_plain_one() {
+    let source = text("token.bin");
+    // The same key twice, which YAML refuses.
+    let twice = source.replacen("\"data\"", "\"data\": \"\", \"data\"", 1);
+    assert_ne!(twice, source);
+    let error = decrypt("token.bin", twice.as_bytes(), &all_keys());
+    assert!(matches!(error, Err(Error::Malformed(_))), "{error:?}");
+    assert_eq!(decrypt("a.txt", b"about sops: its mac: {", &all_keys()), Ok(None));
+}
+
+#[test]
 fn ini_file_is_decrypted() {
     let expected = "; of the shop\n[db]\nuser = shop\npassword = `a;b # c`\n\n[web]\nport = 8080\n\n";
     assert_eq!(plain_of("app.ini", &text("app.ini"), &all_keys()).unwrap(), expected);

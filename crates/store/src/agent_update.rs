@@ -51,6 +51,9 @@ pub struct EndedAgentUpdate {
     pub failure: Option<String>,
 }
 
+/// Bytes for the note of how an update ended, on a disk that the copy of the database fills.
+const RESERVED: usize = 16 << 10;
+
 impl AgentUpdateNotes {
     /// The notes in a state directory.
     pub fn of(state: &Path) -> Self {
@@ -65,8 +68,14 @@ impl AgentUpdateNotes {
     pub fn begin(&self, new: &ContainerId) -> Result<(), Error> {
         let _lock = StateDir::lock(&self.state)?;
         self.remove();
+        // After a failure there is room again for the note of how the update ended: without it, the update is tried for ever.
+        self.copy_state(new).inspect_err(|_| self.remove())
+    }
+
+    fn copy_state(&self, new: &ContainerId) -> Result<(), Error> {
         let folder = self.folder();
         fs::create_dir_all(&folder).map_err(failed("create", &folder))?;
+        self.write("reserved", &[0; RESERVED])?;
         for name in [DATABASE, BACKUP] {
             let from = self.state.join(name);
             if from.is_file() {
@@ -225,6 +234,15 @@ mod tests {
         drop(state);
         assert!(notes.go_back().unwrap());
         assert_eq!(id(folder.path()), before);
+    }
+
+    #[test]
+    fn failed_copy_of_the_database_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let notes = AgentUpdateNotes::of(folder.path());
+        fs::write(folder.path().join(DATABASE), "no database").unwrap();
+        assert!(notes.begin(&ContainerId("new".to_owned())).is_err());
+        assert!(!notes.folder().exists());
     }
 
     #[test]

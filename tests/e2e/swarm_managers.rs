@@ -3,10 +3,11 @@
 
 use std::{fmt, time::Duration};
 
+use driftless_model::Application;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::harness::{Agent, Docker, Managers, PATIENCE, Settings, Site, is_settled, wait_until};
+use crate::harness::{Agent, Compose, Docker, Managers, PATIENCE, Settings, Site, is_settled, wait_until};
 
 /// Passes of each agent in which nothing may be written.
 const IDLE: usize = 100;
@@ -108,7 +109,8 @@ struct Proof {
 }
 
 impl Proof {
-    async fn new() -> Self {
+    /// Three managers without an agent.
+    async fn bare() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let managers = Managers::start(directory.path(), 3).await;
         if let Ok(heartbeat) = std::env::var("SWARM_HEARTBEAT") {
@@ -118,8 +120,11 @@ impl Proof {
         let settings = Settings { docker_host: Some(managers.nodes[0].engine.host()), ..Settings::default() };
         let site = Site::with("managers", settings);
         let ids = managers.nodes.iter().map(crate::harness::Node::id).collect();
-        let agents = Vec::new();
-        let mut proof = Self { managers, agents, site, image, ids, version: 0, updates: 0, directory };
+        Self { managers, agents: Vec::new(), site, image, ids, version: 0, updates: 0, directory }
+    }
+
+    async fn new() -> Self {
+        let mut proof = Self::bare().await;
         let commit = proof.push();
         for index in 0..proof.managers.nodes.len() {
             let agent = proof.agent(index).await;
@@ -474,6 +479,39 @@ async fn failures_of_machines_and_links() {
             proof.suffer(fault, with_push).await;
         }
     }
+}
+
+#[tokio::test]
+#[ignore = "needs root for three engines; `make swarm-proof`"]
+async fn services_wait_for_compose_on_another_manager() {
+    let mut proof = Proof::bare().await;
+    let leader = proof.managers.leader(&[0, 1, 2]).expect("there is a leader");
+    let other = (leader + 1) % 3;
+    let folder = proof.directory.path().join("compose");
+    std::fs::create_dir(&folder).unwrap();
+    let text = format!("services: {{web: {{image: '{}', stop_grace_period: 1s}}}}\n", proof.image);
+    std::fs::write(folder.join("compose.yaml"), text).unwrap();
+    let host = proof.managers.nodes[other].engine.host();
+    let compose = |words: &[&str]| {
+        let out = Compose::v2().command(&folder, OURS, words).env("DOCKER_HOST", &host).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    };
+    compose(&["up", "-d"]);
+    let commit = proof.push();
+    let teller = proof.agent(other).await;
+    let says = |words: String| move |app: &Application| app.status.message.contains(&words);
+    let command = "remove them with `docker rm -f shop-web-1".to_owned();
+    teller.until("it waits for the container", says(command)).await;
+    let agent = proof.agent(leader).await;
+    let words = format!("on {}, as the agent there says", proof.managers.nodes[other].name);
+    agent.until("the leader waits, too", says(words)).await;
+    agent.sync().await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(proof.docker(leader).run(&["service", "ls", "-q"]), "");
+    compose(&["down"]);
+    agent.settled(&commit).await;
+    teller.settled(&commit).await;
+    proof.agents = vec![agent, teller];
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ fn example_is_valid_and_shows_the_defaults() {
         .filter(|it| !["tokenFile", "stateKeyFile", "progressDeadline"].iter().any(|key| it.starts_with(key)))
         .map(|it| format!("{it}\n"))
         .collect();
-    assert_eq!(shown.lines().count(), 13, "{shown}");
+    assert_eq!(shown.lines().count(), 14, "{shown}");
     assert_eq!(Settings::parse("shown", &format!("{shown}{ONE}")), Settings::parse("one", ONE));
 }
 

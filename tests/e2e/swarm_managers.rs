@@ -273,9 +273,7 @@ impl Proof {
         let new = wait_until("another manager leads", led).await;
         self.agents[new].sync().await;
         // The commit of a pinned application is that of the pin.
-        let knows = |app: &driftless_model::Application| {
-            app.status.pin.as_ref().is_some_and(|pin| pin.behind == Some(2))
-        };
+        let knows = |app: &Application| app.status.pin.as_ref().is_some_and(|pin| pin.behind == Some(2));
         let found = self.agents[new].until("it knows the commit", knows).await;
         assert_eq!(found.status.pin.map(|pin| pin.commit.as_str().to_owned()), Some(former));
         self.version -= 2;
@@ -296,7 +294,7 @@ impl Proof {
             let found = proof.inspect(0, &["--type", "service", &format!("{OURS}_web")]).unwrap();
             found[0]["Spec"]["Mode"]["Replicated"]["Replicas"].as_u64().unwrap()
         };
-        let is_scaled = |app: &driftless_model::Application| {
+        let is_scaled = |app: &Application| {
             app.status
                 .waits
                 .iter()

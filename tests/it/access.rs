@@ -126,6 +126,9 @@ async fn scopes_of_a_token_limit_its_requests() {
         // A token for all applications of a repository may have it fetched.
         let fetch = it.status("POST", "/api/v1/repositories/infra/fetch", token).await;
         assert_eq!(fetch, if token == &act { StatusCode::FORBIDDEN } else { blog });
+        // A rewritten history is that of all of them, too.
+        let accepted = it.status("POST", "/api/v1/applications/shop/accept-rewrite", token).await;
+        assert_eq!(accepted, if token == &act { StatusCode::FORBIDDEN } else { blog });
     }
     assert_eq!(it.status("POST", "/api/v1/repositories/web/fetch", CONFIGURED).await, StatusCode::NOT_FOUND);
     assert_eq!(it.status("POST", "/api/v1/repositories/web/fetch", &infra).await, StatusCode::FORBIDDEN);

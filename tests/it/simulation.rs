@@ -71,6 +71,15 @@ impl Git {
         self.push(compose)
     }
 
+    /// The branch is at an older commit again, by a force-push if that does not build on the newest one.
+    fn set_back(&self, id: &str, rewritten: bool) {
+        let mut it = self.0.lock().unwrap();
+        let index = it.commits.iter().position(|(commit, _)| commit.id == *id).unwrap();
+        let commit = it.commits.remove(index);
+        it.commits.push(commit);
+        it.rewritten = rewritten;
+    }
+
     pub(crate) fn down(&self, is_down: bool) {
         self.0.lock().unwrap().is_down = is_down;
     }
@@ -1442,6 +1451,14 @@ async fn rewritten_history_is_refused_until_accepted() {
     assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
     it.ask(RequestKind::AcceptRewrite).await;
     it.synced(&new).await;
+    // Once: the branch goes on, and somebody sets it back to what was accepted.
+    let next = it.git.push(&web("web:3"));
+    it.git.set_back(&next, false);
+    it.synced(&next).await;
+    it.git.set_back(&new, true);
+    it.until("it is refused again", is_refused).await;
+    minutes(10).await;
+    assert_eq!(it.images(), ["db:1", "web:3", "web:3"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -350,6 +350,7 @@ impl<S: CommitSource> RepositoryTask<S> {
         }
         let accepted = Accepted { checkout, signer, values, fetch: Some(fetch) };
         self.publish(accepted, last_accepted).await?;
+        accepted_rewrite.end(&commit.id);
         self.keep_revisions().await;
         Ok(())
     }

@@ -39,6 +39,14 @@ impl AcceptedRewrite {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(commit.to_owned());
     }
 
+    /// The commit has been taken up. A branch that goes on from it and is set back to it is rewritten once more.
+    pub(crate) fn end(&self, commit: &CommitId) {
+        let mut accepted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if accepted.as_ref() == Some(commit) {
+            *accepted = None;
+        }
+    }
+
     fn is(&self, commit: &CommitId) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(commit)
     }

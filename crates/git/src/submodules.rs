@@ -208,6 +208,10 @@ impl Submodules {
 impl Submodule {
     /// Makes sure that a commit is in the mirror and readable.
     fn ensure(&self, place: &str, commit: ObjectId, limits: Option<&Limits>) -> Result<(), Error> {
+        // A reader has met damage since: all is examined again.
+        if self.mirror.take_suspicion().is_some() {
+            self.verified().clear();
+        }
         let present = match self.mirror.repository() {
             Ok(Some(repo)) if repo.object_hash() == commit.kind() => Some(repo),
             Ok(_) | Err(_) => None,

@@ -51,6 +51,9 @@ pub struct EndedAgentUpdate {
     pub failure: Option<String>,
 }
 
+/// The file that keeps these bytes, until a note needs them.
+const RESERVE: &str = "reserved";
+
 /// Bytes for the note of how an update ended, on a disk that the copy of the database fills.
 const RESERVED: usize = 16 << 10;
 
@@ -75,7 +78,7 @@ impl AgentUpdateNotes {
     fn copy_state(&self, new: &ContainerId) -> Result<(), Error> {
         let folder = self.folder();
         fs::create_dir_all(&folder).map_err(failed("create", &folder))?;
-        self.write("reserved", &[0; RESERVED])?;
+        self.write(RESERVE, &[0; RESERVED])?;
         for name in [DATABASE, BACKUP] {
             let from = self.state.join(name);
             if from.is_file() {
@@ -96,6 +99,7 @@ impl AgentUpdateNotes {
     ///
     /// If writing fails.
     pub fn report_ready(&self, own: &ContainerId) -> Result<(), Error> {
+        let _ = fs::remove_file(self.folder().join(RESERVE));
         self.write("ready", own.as_str().as_bytes())
     }
 
@@ -112,6 +116,7 @@ impl AgentUpdateNotes {
     pub fn end(&self, ended: &EndedAgentUpdate) -> Result<(), Error> {
         let folder = self.folder();
         fs::create_dir_all(&folder).map_err(failed("create", &folder))?;
+        let _ = fs::remove_file(folder.join(RESERVE));
         let text = serde_json::to_vec(ended).map_err(io::Error::from);
         self.write("outcome.json", &text.map_err(failed("write", &folder))?)
     }

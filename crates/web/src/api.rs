@@ -451,8 +451,17 @@ pub(super) async fn request(
     kind: RequestKind,
 ) -> Result<(Answer, Ticket), Error> {
     // An unknown name is refused before it takes a slot in the agent's queue.
-    if !shared.handle.applications().contains_key(&name) {
+    let Some(application) = shared.handle.applications().get(&name).cloned() else {
         return Err(Error::NoSuchApplication(name));
+    };
+    // The rewritten history is that of all applications of the repository.
+    let repository = &application.spec.repository;
+    if matches!(kind, RequestKind::AcceptRewrite) && !caller.may_fetch(repository) {
+        let message = format!(
+            "{} may not accept a history for all applications of the repository `{repository}`",
+            caller.actor
+        );
+        return Err(Error::Forbidden(message));
     }
     let handle = shared.handle.acting_for(&caller.actor);
     let request = handle.request_with_ticket(name, kind);

@@ -6,10 +6,11 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Claims, Condition, Container, Dependency, Instance, MountSource, Peer, Subject, Workload,
+    Claims, Condition, Container, Dependency, Instance, MountSource, Peer, Port, Subject, Workload,
 };
 
 use crate::{
+    cause::Cause,
     decide::{images, namespaces, platform, stateful_order, writers},
     draft::Draft,
     facts::{
@@ -46,7 +47,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         it.condition == Condition::Started && workload.container.peers().any(|it| *it == peer)
     };
     for dependency in workload.after.iter().filter(|it| !is_shared(it)) {
-        if let Some(reason) = unmet(draft, dependency) {
+        if let Some(reason) = unmet(draft, dependency, is_as_before(draft, subject)) {
             draft.wait(Wait::dependency(name, &dependency.workload, &reason));
             return Preconditions::Unmet;
         }
@@ -84,8 +85,12 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
     // All images of the commit, not only its own: nothing is stopped for a version that is not complete.
     let mut after: Vec<usize> = draft.pull_steps().into_iter().chain(provided).collect();
     match contest(draft, subject) {
-        Contest::Free(steps) => {
+        Contest::Free { steps, handed_over } => {
             after.extend(steps);
+            for holder in handed_over {
+                let removal = draft.remove(holder, &Cause::SpecChanged, &after);
+                after.push(removal);
+            }
             Preconditions::Met(after)
         }
         Contest::Leaving => Preconditions::MakeRoom(after),
@@ -106,13 +111,24 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
     }
 }
 
-/// Why a dependency is not met yet, if it is not.
-pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency) -> Option<String> {
+/// Whether a workload is as it was when all was as Git said.
+pub(crate) fn is_as_before(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> bool {
+    let before = draft.facts.target.fallback.and_then(|before| before.workloads.get(name));
+    before.is_some_and(|before| before.is_like(workload))
+}
+
+/// Why a dependency is not met yet, if it is not. Who is as before runs with what was before, too: a dependency that stays at its older
+/// version for now keeps nothing down that the commit does not change.
+pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bool) -> Option<String> {
     let Dependency { workload: on, condition, required, restart: _ } = dependency;
     let workload = draft.facts.target.stack.workloads.get(on)?;
     let spec = draft.facts.spec(Subject { name: on, workload });
+    let before = draft.facts.target.fallback.filter(|_| is_as_before);
+    let before = before.and_then(|before| before.workloads.get(on));
+    let before = before.map(|workload| draft.facts.spec(Subject { name: on, workload }));
+    let is_current = |it: &&Instance| it.spec == spec || before.as_ref() == Some(&it.spec);
     let current: Vec<&Instance> =
-        draft.facts.instances.members_of(on).iter().copied().filter(|it| it.spec == spec).collect();
+        draft.facts.instances.members_of(on).iter().copied().filter(is_current).collect();
     let completed = |it: &Instance| draft.facts.is_completed(workload, it);
     let crash = current.iter().find_map(|it| crash_of(draft.facts.record, it));
     if !required && (crash.is_some() || draft.missing_images.contains(on)) {
@@ -171,9 +187,12 @@ fn needs(draft: &Draft<'_>, workload: &Workload) -> Option<Vec<usize>> {
     Some(after)
 }
 
-enum Contest {
-    /// Nobody else holds what we need, once these steps are done.
-    Free(Vec<usize>),
+enum Contest<'a> {
+    /// Nobody else holds what we need, once these steps are done and these containers are removed.
+    Free {
+        steps: Vec<usize>,
+        handed_over: Vec<&'a Instance>,
+    },
     /// One of ours still holds it, and is to leave.
     Leaving,
     Taken {
@@ -197,9 +216,18 @@ fn writer_of_another_agent(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(S
     })
 }
 
+/// Whether the workload of a container does not publish a port of the host any more in Git.
+fn gives_up_port(draft: &Draft<'_>, holder: &Instance, port: &Port) -> bool {
+    let wanted = draft.facts.target.stack.workloads.get(&holder.instance.workload);
+    wanted.is_some_and(|wanted| {
+        let mut ports = wanted.container.ports.iter();
+        !ports.any(|other| other.host == port.host && other.protocol == port.protocol)
+    })
+}
+
 /// Looks for others who hold the fixed name, the data or the host ports of a workload. Its own instances are not others: they make way
 /// for each other by the limits of its rollout.
-fn contest(draft: &Draft<'_>, subject: Subject<'_>) -> Contest {
+fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     let Subject { name, workload } = subject;
     if let Some(fixed) = &workload.container_name
         && draft.facts.observed.claims.name_holder(fixed).is_some()
@@ -210,6 +238,17 @@ fn contest(draft: &Draft<'_>, subject: Subject<'_>) -> Contest {
         return Contest::Taken { by, what };
     }
     let mut steps = Vec::new();
+    let mut handed_over: Vec<&Instance> = Vec::new();
+    for (holder, place) in writers::handed_over(draft, subject) {
+        match draft.removed.get(&holder.id) {
+            Some(step) => steps.push(*step),
+            None if writers::gives_way(draft, holder, name) => handed_over.push(holder),
+            None => {
+                let why = format!("{} still writes to {place}", holder.name);
+                return Contest::Written(Wait::dependency(name, &holder.instance.workload, &why));
+            }
+        }
+    }
     for (writer, place) in writers::in_the_way(draft, subject) {
         match draft.removed.get(&writer.id) {
             Some(step) => steps.push(*step),
@@ -237,9 +276,14 @@ fn contest(draft: &Draft<'_>, subject: Subject<'_>) -> Contest {
                 None if other.agent != *draft.facts.target.agent => {
                     return Contest::Taken { by: other.name.clone(), what: what() };
                 }
+                None if gives_up_port(draft, other, port) && writers::gives_way(draft, other, name) => {
+                    if !handed_over.iter().any(|known| known.id == other.id) {
+                        handed_over.push(other);
+                    }
+                }
                 None => return Contest::Leaving,
             }
         }
     }
-    Contest::Free(steps)
+    Contest::Free { steps, handed_over }
 }

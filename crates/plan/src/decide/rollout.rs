@@ -49,7 +49,12 @@ pub(super) fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Inst
 pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     let Subject { name, workload } = subject;
     let wanted = workload.replicas as usize;
-    let mut instances = group_instances(draft, subject, members, 0);
+    // Those that make way for another workload go in this round.
+    let (leaving, members): (Vec<&Instance>, Vec<&Instance>) =
+        members.iter().partition(|member| draft.removed.contains_key(&member.id));
+    let made_way: Vec<usize> =
+        leaving.iter().filter_map(|member| draft.removed.get(&member.id).copied()).collect();
+    let mut instances = group_instances(draft, subject, &members, 0);
     let failures = update_failures::of(draft.facts, subject, instances.current.iter().copied());
     report_failures(draft, subject, &failures);
     instances.passed = failures.passed;
@@ -98,7 +103,10 @@ pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members:
     let kept = match preconditions {
         Preconditions::Unmet => instances.outdated.iter().map(|(it, _)| *it).collect(),
         Preconditions::MakeRoom(after) => replace::replace(draft, subject, limits, &instances, 0, after),
-        Preconditions::Met(after) => replace::replace(draft, subject, limits, &instances, missing, after),
+        Preconditions::Met(mut after) => {
+            after.extend(made_way);
+            replace::replace(draft, subject, limits, &instances, missing, after)
+        }
     };
     if let Some(sizes) = sizes {
         proportion::note(draft, subject, sizes, &instances, begun);
@@ -248,7 +256,7 @@ fn dependency_replaced(draft: &Draft<'_>, workload: &Workload, instance: &Instan
     let is_shared =
         |on: &WorkloadName| workload.container.peers().any(|it| *it == Peer::Workload(on.clone()));
     let followed = workload.after.iter().filter(|it| it.restart && !is_shared(&it.workload));
-    followed.filter(|it| preconditions::unmet(draft, it).is_none()).find_map(|dependency| {
+    followed.filter(|it| preconditions::unmet(draft, it, false).is_none()).find_map(|dependency| {
         // An additional instance replaces no other.
         let oldest: Option<Timestamp> =
             draft.facts.instances.members_of(&dependency.workload).iter().map(|it| it.created).min();

@@ -1,9 +1,9 @@
 //! Data that passes from one workload to another, as in a rename: nothing starts on what a container that Git does not have any
-//! more still writes to.
+//! more, or has otherwise, still writes to.
 
 use std::collections::BTreeSet;
 
-use driftless_model::{Container, Instance, MountSource, Subject, WorkloadName};
+use driftless_model::{Container, Instance, MountSource, Subject, Update, WorkloadName};
 
 use crate::{
     draft::Draft,
@@ -19,10 +19,68 @@ const SYSTEM: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 /// A Job ends by itself, and may share data with what runs. A workload that was there together with one of them, when all was as
 /// Git said, shares it with that one if it wrote to it then. Pods of one StatefulSet share what they write to.
 pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
+    let orphans = draft.facts.instances.orphans.iter().copied();
+    contested(draft, subject, orphans, |_, _| true)
+}
+
+/// The containers of other workloads that still write to what a workload is to write to, and whose own workload does not write there
+/// any more in Git: their successors do not need it.
+pub(crate) fn handed_over<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
+    let facts = draft.facts;
+    let others = facts
+        .target
+        .stack
+        .subjects()
+        .filter(|other| other.name != subject.name && other.workload.job_or_template().is_none());
+    let outdated = others.flat_map(|other| {
+        let spec = facts.spec(other);
+        facts.instances.members_of(other.name).iter().copied().filter(move |member| member.spec != spec)
+    });
+    let is_given_up = |holder: &Instance, place: &String| {
+        let wanted = facts.target.stack.workloads.get(&holder.instance.workload);
+        wanted.is_some_and(|wanted| !wanted.containers().any(|it| places(it).contains(place)))
+    };
+    contested(draft, subject, outdated, is_given_up)
+}
+
+/// Whether a container of another workload has to be removed for this workload, before its successor can start: its own workload waits
+/// for this one, or for data of it.
+pub(crate) fn gives_way(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
+    let (facts, stack) = (draft.facts, draft.facts.target.stack);
+    let Some((name, workload)) = stack.workloads.get_key_value(&holder.instance.workload) else {
+        return false;
+    };
+    let subject = Subject { name, workload };
+    let is_held =
+        facts.is_rollout_paused(subject) || workload.update != Update::Rolling || !workload.canary.is_empty();
+    if is_held || holder.spec == facts.spec(subject) || holder.agent != *facts.target.agent {
+        return false;
+    }
+    let (mut seen, mut next) = (BTreeSet::new(), vec![name]);
+    while let Some(name) = next.pop() {
+        if name == to {
+            return true;
+        }
+        let Some(workload) = stack.workloads.get(name).filter(|_| seen.insert(name)) else { continue };
+        next.extend(workload.after.iter().map(|dependency| &dependency.workload));
+        let holders = handed_over(draft, Subject { name, workload }).into_iter();
+        next.extend(holders.map(|(holder, _)| &holder.instance.workload));
+    }
+    false
+}
+
+/// Those of the containers that write to what a workload is to write to, with the place.
+fn contested<'a>(
+    draft: &Draft<'a>,
+    subject: Subject<'_>,
+    candidates: impl Iterator<Item = &'a Instance>,
+    is_meant: impl Fn(&Instance, &String) -> bool,
+) -> Vec<(&'a Instance, String)> {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
+    let mut candidates = candidates.filter(|candidate| is_up(candidate)).peekable();
     let members = facts.instances.members_of(name);
-    if facts.instances.orphans.is_empty() || workload.job_or_template().is_some() {
+    if candidates.peek().is_none() || workload.job_or_template().is_some() {
         return Vec::new();
     }
     let was_there = members.is_empty() && facts.record.slots.contains_key(name);
@@ -38,18 +96,14 @@ pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'
     let known: BTreeSet<String> = members.iter().flat_map(|member| written_by(draft, member)).collect();
     let wanted: BTreeSet<String> = workload.containers().flat_map(places).collect();
     let wanted: BTreeSet<&String> = wanted.difference(&known).collect();
-    let writes = |orphan: &&'a Instance| {
-        let is_contested = |place: &String| wanted.contains(place) && !shares(orphan, place);
-        let place = written_by(draft, orphan).into_iter().find(is_contested)?;
-        Some((*orphan, place))
+    let writes = |candidate: &'a Instance| {
+        let is_contested = |place: &String| {
+            wanted.contains(place) && !shares(candidate, place) && is_meant(candidate, place)
+        };
+        let place = written_by(draft, candidate).into_iter().find(is_contested)?;
+        Some((candidate, place))
     };
-    facts
-        .instances
-        .orphans
-        .iter()
-        .filter(|orphan| is_up(orphan) && !is_sibling(orphan))
-        .filter_map(writes)
-        .collect()
+    candidates.filter(|candidate| !is_sibling(candidate)).filter_map(writes).collect()
 }
 
 /// Why a workload does not start while this container, which stays for now, writes to the place: what keeps the container.

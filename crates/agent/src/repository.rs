@@ -58,6 +58,12 @@ pub(crate) struct RepositoryView {
 }
 
 impl RepositoryView {
+    /// Whether an application, or the repository as a whole, could not be read as it is written.
+    fn has_errors(&self) -> bool {
+        let of_applications = self.applications.values().flat_map(|rendered| &rendered.findings);
+        self.findings.iter().chain(of_applications).any(Finding::is_error)
+    }
+
     /// Whether the whole repository was read and has applications, so that one that is not in it has left Git.
     pub(crate) fn is_complete(&self) -> bool {
         let is_empty = self.empty_folder.is_some();
@@ -321,7 +327,10 @@ impl<S: CommitSource> RepositoryTask<S> {
         let commit = checkout.commit.clone();
         let (is_published, has_same_values) = {
             let view = self.view.borrow();
-            (view.commit.as_ref().is_some_and(|published| published.id == commit.id), view.values == values)
+            let is_published = view.commit.as_ref().is_some_and(|published| published.id == commit.id);
+            // Nothing has examined the mirror before the first fetch of this life: an error may be that of a damaged one.
+            let is_doubtful = view.state.fetched_at.is_none() && view.has_errors();
+            (is_published && !is_doubtful, view.values == values)
         };
         if is_published && has_same_values {
             self.change_state(|state| {

@@ -28,6 +28,8 @@ pub struct Plan {
     pub outputs: BTreeMap<InstanceId, String>,
     /// Instances that failed while the commit was applied, within the share that `max_failure_ratio` tolerates.
     pub tolerated: BTreeSet<InstanceId>,
+    /// The anonymous volumes of instances that make way for another workload, for their successors.
+    pub left_volumes: BTreeMap<String, BTreeMap<String, String>>,
     /// The sizes of the rollouts under way once the steps are done.
     pub rollouts: BTreeMap<WorkloadName, RolloutSizes>,
 }

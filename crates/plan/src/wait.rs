@@ -319,6 +319,14 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
+    /// The container `by`, which stays at its older version because a person or the manifest wants it, writes to `place`.
+    pub fn data_kept(workload: &WorkloadName, place: &str, by: &str) -> Self {
+        let sentence = format!(
+            "needs {place}, and {by}, which is kept at its older version, still writes to it: it starts when {by} is replaced"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
     /// The network must be replaced, and `container`, which the agent does not own, is connected to it.
     pub fn network_in_use(network: &str, container: &str) -> Self {
         let object = WaitObject::Other { kind: "network", name: network.to_owned() };

@@ -27,13 +27,37 @@ pub(super) fn keyring(bytes: &[u8], name: &str) -> Result<Vec<SignedPublicKey>, 
     for block in blocks(bytes) {
         let (parsed, _) = SignedPublicKey::from_reader_many(Cursor::new(block)).map_err(wrong)?;
         for key in parsed {
-            keys.push(key.map_err(wrong)?);
+            let key = key.map_err(wrong)?;
+            match keys.iter_mut().find(|known| known.primary_key == key.primary_key) {
+                Some(known) => merge(known, key),
+                None => keys.push(key),
+            }
         }
     }
     if keys.is_empty() {
         return Err(format!("{name} holds no OpenPGP public key"));
     }
     Ok(keys)
+}
+
+/// Adds what another copy of a key says, such as a revocation that was appended to the keyring: gpg does the same.
+fn merge(known: &mut SignedPublicKey, other: SignedPublicKey) {
+    let SignedPublicKey { primary_key: _, details, public_subkeys } = other;
+    known.details.revocation_signatures.extend(details.revocation_signatures);
+    known.details.direct_signatures.extend(details.direct_signatures);
+    known.details.user_attributes.extend(details.user_attributes);
+    for user in details.users {
+        match known.details.users.iter_mut().find(|same| same.id.id() == user.id.id()) {
+            Some(same) => same.signatures.extend(user.signatures),
+            None => known.details.users.push(user),
+        }
+    }
+    for subkey in public_subkeys {
+        match known.public_subkeys.iter_mut().find(|same| same.key == subkey.key) {
+            Some(same) => same.signatures.extend(subkey.signatures),
+            None => known.public_subkeys.push(subkey),
+        }
+    }
 }
 
 /// Armored blocks one after another, as `cat` makes them, are read one by one; what is binary, at once.
@@ -175,7 +199,7 @@ fn check_subkey(
     }
     let bindings = subkey.signatures.iter().filter(|it| is_bound(&primary.primary_key, subkey, it));
     let Some(newest) = bindings.max_by_key(|it| created(it)) else {
-        return wrong("is not validly limits to its primary key");
+        return wrong("is not validly bound to its primary key");
     };
     if is_expired(&subkey.key, newest, now) {
         return wrong("has expired");

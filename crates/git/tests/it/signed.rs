@@ -307,12 +307,22 @@ async fn gpg_signatures_are_checked_by_expiry_and_revocation() {
 
     // Revoked: by the certificate that gpg makes with each key.
     gpg.commit(&origin, &ada, "");
+    let before = gpg.run(&["--armor", "--export", "ada"], "");
     let certificate = gpg.home.join(format!("openpgp-revocs.d/{ada}.rev"));
     let text = fs::read_to_string(&certificate).unwrap().replace(":-----BEGIN", "-----BEGIN");
     fs::write(&certificate, text).unwrap();
     gpg.run(&["--import", certificate.to_str().unwrap()], "");
     let why = refusal(&repository, &gpg.export(&["ada"], &ring)).await;
     assert!(why.contains("is revoked"), "{why}");
+    // The keyring may have older copies of the key.
+    let after = fs::read_to_string(&ring).unwrap();
+    for copies in [format!("{before}\n{after}"), format!("{after}\n{before}\n")] {
+        fs::write(&ring, copies).unwrap();
+        let policy = Verify { keyring_file: Some(ring.clone()), ..Verify::default() };
+        let why = refusal(&repository, &policy).await;
+        assert!(why.contains("is revoked"), "{why}");
+    }
+    fs::write(&ring, after).unwrap();
 
     // Neither half a keyring nor something else is one.
     let whole = fs::read(&ring).unwrap();

@@ -6,12 +6,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Claims, Condition, Container, Dependency, Instance, MountSource, Peer, Port, Subject, Workload,
+    Claims, Condition, Container, Dependency, Instance, MountSource, Peer, Port, Subject, Update, Workload,
 };
 
 use crate::{
     cause::Cause,
-    decide::{images, namespaces, platform, stateful_order, writers},
+    decide::{images, namespaces, platform, stateful_order, waves, writers},
     draft::Draft,
     facts::{
         ownership::{is_usable_network, is_usable_volume},
@@ -87,7 +87,16 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
     match contest(draft, subject) {
         Contest::Free { steps, handed_over } => {
             after.extend(steps);
+            if handed_over.is_empty() {
+                return Preconditions::Met(after);
+            }
+            let Some(last) = before_handing_over(draft, subject) else { return Preconditions::Unmet };
+            after.extend(last);
             for holder in handed_over {
+                let volumes = holder.anonymous_volumes.clone();
+                if !volumes.is_empty() {
+                    draft.plan.left_volumes.insert(holder.instance.to_string(), volumes);
+                }
                 let removal = draft.remove(holder, &Cause::SpecChanged, &after);
                 after.push(removal);
             }
@@ -111,6 +120,31 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
     }
 }
 
+/// The last steps before a container of another workload makes way. `None`: it would make way for nothing, as an image is missing, or
+/// somebody has the name of the new container.
+fn before_handing_over(draft: &mut Draft<'_>, subject: Subject<'_>) -> Option<Vec<usize>> {
+    let Subject { name, workload } = subject;
+    if !draft.missing_images.is_empty() {
+        let missing = draft.missing_image_names();
+        draft.wait(Wait::images(name, &missing));
+        return None;
+    }
+    let steps = images::refresh(draft, workload);
+    if draft.facts.instances.members_of(name).is_empty() {
+        let object = draft.facts.container_name(draft.facts.stack_of(subject), name, 1);
+        draft.claim_name(name, &object)?;
+    }
+    Some(steps)
+}
+
+/// Whether a dependency stays at its older version for now.
+fn is_held(draft: &Draft<'_>, subject: Subject<'_>) -> bool {
+    !draft.missing_images.is_empty()
+        || subject.workload.update != Update::Rolling
+        || draft.facts.is_rollout_paused(subject)
+        || waves::reason_to_wait(draft, subject).is_some()
+}
+
 /// Whether a workload is as it was when all was as Git said.
 pub(crate) fn is_as_before(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> bool {
     let before = draft.facts.target.fallback.and_then(|before| before.workloads.get(name));
@@ -123,8 +157,10 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
     let Dependency { workload: on, condition, required, restart: _ } = dependency;
     let workload = draft.facts.target.stack.workloads.get(on)?;
     let spec = draft.facts.spec(Subject { name: on, workload });
-    let before = draft.facts.target.fallback.filter(|_| is_as_before);
+    let may_be_older = is_as_before && is_held(draft, Subject { name: on, workload });
+    let before = draft.facts.target.fallback.filter(|_| may_be_older);
     let before = before.and_then(|before| before.workloads.get(on));
+    let replicas = before.map_or(workload.replicas, |before| before.replicas.min(workload.replicas));
     let before = before.map(|workload| draft.facts.spec(Subject { name: on, workload }));
     let is_current = |it: &&Instance| it.spec == spec || before.as_ref() == Some(&it.spec);
     let current: Vec<&Instance> =
@@ -141,7 +177,7 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
         Condition::Healthy => it.is_available(Duration::ZERO, draft.facts.now) && is_hooked(it),
         Condition::CompletedSuccessfully => completed(it),
     };
-    if current.iter().filter(good).count() >= workload.replicas as usize {
+    if current.iter().filter(good).count() >= replicas as usize {
         return None;
     }
     let state = match condition {
@@ -243,6 +279,9 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
         match draft.removed.get(&holder.id) {
             Some(step) => steps.push(*step),
             None if writers::gives_way(draft, holder, name) => handed_over.push(holder),
+            None if writers::is_kept(draft, holder) => {
+                return Contest::Written(Wait::data_kept(name, &place, &holder.name));
+            }
             None => {
                 let why = format!("{} still writes to {place}", holder.name);
                 return Contest::Written(Wait::dependency(name, &holder.instance.workload, &why));

@@ -49,11 +49,9 @@ pub(super) fn roll(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Inst
 pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     let Subject { name, workload } = subject;
     let wanted = workload.replicas as usize;
-    // Those that make way for another workload go in this round.
+    // Those that make way for another workload go in this round. Their successors come in the next one, with their volumes.
     let (leaving, members): (Vec<&Instance>, Vec<&Instance>) =
         members.iter().partition(|member| draft.removed.contains_key(&member.id));
-    let made_way: Vec<usize> =
-        leaving.iter().filter_map(|member| draft.removed.get(&member.id).copied()).collect();
     let mut instances = group_instances(draft, subject, &members, 0);
     let failures = update_failures::of(draft.facts, subject, instances.current.iter().copied());
     report_failures(draft, subject, &failures);
@@ -95,7 +93,9 @@ pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members:
     }
     tend(draft, subject, &instances);
     let missing = wanted.saturating_sub(instances.current.len());
-    let preconditions = if missing + instances.missing_before > 0 {
+    let preconditions = if !leaving.is_empty() {
+        Preconditions::Unmet
+    } else if missing + instances.missing_before > 0 {
         preconditions::check(draft, subject)
     } else {
         Preconditions::Met(vec![])
@@ -103,10 +103,7 @@ pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members:
     let kept = match preconditions {
         Preconditions::Unmet => instances.outdated.iter().map(|(it, _)| *it).collect(),
         Preconditions::MakeRoom(after) => replace::replace(draft, subject, limits, &instances, 0, after),
-        Preconditions::Met(mut after) => {
-            after.extend(made_way);
-            replace::replace(draft, subject, limits, &instances, missing, after)
-        }
+        Preconditions::Met(after) => replace::replace(draft, subject, limits, &instances, missing, after),
     };
     if let Some(sizes) = sizes {
         proportion::note(draft, subject, sizes, &instances, begun);

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{Container, Instance, MountSource, Subject, Update, WorkloadName};
+use driftless_model::{Container, Instance, MountSource, Stack, Subject, Update, WorkloadName};
 
 use crate::{
+    decide::preconditions,
     draft::Draft,
     facts::{standing::is_up, stateful::member_of},
     wait::{Wait, WaitSeverity},
@@ -24,7 +25,7 @@ pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'
 }
 
 /// The containers of other workloads that still write to what a workload is to write to, and whose own workload does not write there
-/// any more in Git: their successors do not need it.
+/// any more in Git: their successors do not need it. For an instance of the version before, it is also who has the data by now.
 pub(crate) fn handed_over<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
     let facts = draft.facts;
     let others = facts
@@ -32,15 +33,32 @@ pub(crate) fn handed_over<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&
         .stack
         .subjects()
         .filter(|other| other.name != subject.name && other.workload.job_or_template().is_none());
+    let is_desired = facts.is_desired(subject);
     let outdated = others.flat_map(|other| {
         let spec = facts.spec(other);
-        facts.instances.members_of(other.name).iter().copied().filter(move |member| member.spec != spec)
+        let is_meant = move |member: &&Instance| !is_desired || member.spec != spec;
+        facts.instances.members_of(other.name).iter().copied().filter(is_meant)
     });
+    let writes = |stack: &Stack, holder: &Instance, place: &String| {
+        let workload = stack.workloads.get(&holder.instance.workload);
+        workload.is_some_and(|workload| workload.containers().any(|it| places(it).contains(place)))
+    };
     let is_given_up = |holder: &Instance, place: &String| {
-        let wanted = facts.target.stack.workloads.get(&holder.instance.workload);
-        wanted.is_some_and(|wanted| !wanted.containers().any(|it| places(it).contains(place)))
+        let is_outdated = !writes(facts.target.stack, holder, place);
+        let is_new =
+            !is_desired && facts.target.fallback.is_some_and(|before| !writes(before, holder, place));
+        is_outdated || is_new
     };
     contested(draft, subject, outdated, is_given_up)
+}
+
+/// Whether a container stays for as long as a person wants, although Git has another version: its rollout is paused, or the manifest
+/// holds it.
+pub(crate) fn is_kept(draft: &Draft<'_>, holder: &Instance) -> bool {
+    let workloads = &draft.facts.target.stack.workloads;
+    workloads.get_key_value(&holder.instance.workload).is_some_and(|(name, workload)| {
+        workload.update != Update::Rolling || draft.facts.is_rollout_paused(Subject { name, workload })
+    })
 }
 
 /// Whether a container of another workload has to be removed for this workload, before its successor can start: its own workload waits
@@ -50,10 +68,9 @@ pub(crate) fn gives_way(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName)
     let Some((name, workload)) = stack.workloads.get_key_value(&holder.instance.workload) else {
         return false;
     };
-    let subject = Subject { name, workload };
-    let is_held =
-        facts.is_rollout_paused(subject) || workload.update != Update::Rolling || !workload.canary.is_empty();
-    if is_held || holder.spec == facts.spec(subject) || holder.agent != *facts.target.agent {
+    let is_own = facts.observed.own.as_ref() == Some(&holder.id);
+    let is_current = holder.spec == facts.spec(Subject { name, workload });
+    if is_own || is_current || is_kept(draft, holder) || holder.agent != *facts.target.agent {
         return false;
     }
     let (mut seen, mut next) = (BTreeSet::new(), vec![name]);
@@ -62,7 +79,11 @@ pub(crate) fn gives_way(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName)
             return true;
         }
         let Some(workload) = stack.workloads.get(name).filter(|_| seen.insert(name)) else { continue };
-        next.extend(workload.after.iter().map(|dependency| &dependency.workload));
+        if stack.workloads.get(to).is_some_and(|to| to.wave < workload.wave) {
+            return true;
+        }
+        let unmet = workload.after.iter().filter(|it| preconditions::unmet(draft, it, false).is_some());
+        next.extend(unmet.map(|dependency| &dependency.workload));
         let holders = handed_over(draft, Subject { name, workload }).into_iter();
         next.extend(holders.map(|(holder, _)| &holder.instance.workload));
     }

@@ -32,6 +32,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
     for (_, progress) in record.progress.iter_mut().filter(|(name, _)| excused.contains(name)) {
         excuse(progress, now);
     }
+    record.volumes_to_inherit.extend(plan.left_volumes.clone());
     record.rollouts.extend(plan.rollouts.clone());
     record.rollouts.retain(|_, sizes| sizes.before > 0);
     for (index, step) in plan.steps.iter().enumerate() {

@@ -275,10 +275,11 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     }
     let mut steps = Vec::new();
     let mut handed_over: Vec<&Instance> = Vec::new();
+    let is_unmet = |dependency: &Dependency| unmet(draft, dependency, false).is_some();
     for (holder, place) in writers::handed_over(draft, subject) {
         match draft.removed.get(&holder.id) {
             Some(step) => steps.push(*step),
-            None if writers::gives_way(draft, holder, name) => handed_over.push(holder),
+            None if writers::gives_way(draft, holder, name, is_unmet) => handed_over.push(holder),
             None if writers::is_kept(draft, holder) => {
                 return Contest::Written(Wait::data_kept(name, &place, &holder.name));
             }
@@ -315,7 +316,9 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
                 None if other.agent != *draft.facts.target.agent => {
                     return Contest::Taken { by: other.name.clone(), what: what() };
                 }
-                None if gives_up_port(draft, other, port) && writers::gives_way(draft, other, name) => {
+                None if gives_up_port(draft, other, port)
+                    && writers::gives_way(draft, other, name, is_unmet) =>
+                {
                     if !handed_over.iter().any(|known| known.id == other.id) {
                         handed_over.push(other);
                     }

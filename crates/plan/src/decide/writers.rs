@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{Container, Instance, MountSource, Stack, Subject, Update, WorkloadName};
+use driftless_model::{Container, Dependency, Instance, MountSource, Stack, Subject, Update, WorkloadName};
 
 use crate::{
-    decide::preconditions,
     draft::Draft,
     facts::{standing::is_up, stateful::member_of},
     wait::{Wait, WaitSeverity},
@@ -63,7 +62,12 @@ pub(crate) fn is_kept(draft: &Draft<'_>, holder: &Instance) -> bool {
 
 /// Whether a container of another workload has to be removed for this workload, before its successor can start: its own workload waits
 /// for this one, or for data of it.
-pub(crate) fn gives_way(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
+pub(crate) fn gives_way(
+    draft: &Draft<'_>,
+    holder: &Instance,
+    to: &WorkloadName,
+    is_unmet: impl Fn(&Dependency) -> bool,
+) -> bool {
     let (facts, stack) = (draft.facts, draft.facts.target.stack);
     let Some((name, workload)) = stack.workloads.get_key_value(&holder.instance.workload) else {
         return false;
@@ -82,7 +86,7 @@ pub(crate) fn gives_way(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName)
         if stack.workloads.get(to).is_some_and(|to| to.wave < workload.wave) {
             return true;
         }
-        let unmet = workload.after.iter().filter(|it| preconditions::unmet(draft, it, false).is_some());
+        let unmet = workload.after.iter().filter(|dependency| is_unmet(dependency));
         next.extend(unmet.map(|dependency| &dependency.workload));
         let holders = handed_over(draft, Subject { name, workload }).into_iter();
         next.extend(holders.map(|(holder, _)| &holder.instance.workload));

@@ -27,16 +27,17 @@ pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'
 /// any more in Git: their successors do not need it. For an instance of the version before, it is also who has the data by now.
 pub(crate) fn handed_over<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
     let facts = draft.facts;
-    let others = facts
-        .target
-        .stack
-        .subjects()
-        .filter(|other| other.name != subject.name && other.workload.job_or_template().is_none());
+    // Most workloads write to nothing that is kept, and this is asked of each one that starts.
+    if subject.workload.containers().all(|container| places(container).is_empty()) {
+        return Vec::new();
+    }
     let is_desired = facts.is_desired(subject);
-    let outdated = others.flat_map(|other| {
-        let spec = facts.spec(other);
-        let is_meant = move |member: &&Instance| !is_desired || member.spec != spec;
-        facts.instances.members_of(other.name).iter().copied().filter(is_meant)
+    let outdated = facts.observed.instances.values().filter(|holder| {
+        let of = &holder.instance.workload;
+        let other = facts.target.stack.workloads.get(of).filter(|_| of != subject.name);
+        other.is_some_and(|other| other.job_or_template().is_none())
+            && holder.agent == *facts.target.agent
+            && (!is_desired || facts.target.hashes.specs.get(of) != Some(&holder.spec))
     });
     let writes = |stack: &Stack, holder: &Instance, place: &String| {
         let workload = stack.workloads.get(&holder.instance.workload);

@@ -23,6 +23,7 @@ const REASONS: &[(&str, &[&str])] = &[
         "it builds the program",
         &["make ", "cargo build", "cargo install", "--build", "install -m 644 deploy/", "docker run"],
     ),
+    ("it needs the built image", &["docker compose -f deploy/compose.yaml "]),
     ("it takes half an hour", &["make chaos"]),
     ("it needs systemd", &["systemd", "systemctl"]),
     ("it needs age and SOPS", &["age-keygen", "sops ", "git add"]),

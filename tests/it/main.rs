@@ -96,6 +96,7 @@ mod failed_commits;
 // Times at which commits are applied.
 mod sync_windows;
 mod tls;
+mod traffic;
 // Applications that leave Git.
 mod removal;
 // Updates of a share of the instances.

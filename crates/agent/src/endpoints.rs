@@ -1,13 +1,22 @@
 //! Reports ready endpoints to proxies, and drains endpoints before their containers are stopped.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use driftless_docker::Docker;
-use driftless_model::{AppName, ContainerId, ReadyEndpoints, Timestamp};
-use driftless_plan::{Drain, ProxyEndpoints};
+use driftless_model::{AppName, ContainerId, EngineKind, ReadyEndpoints, Record, Timestamp};
+use driftless_plan::{Drain, Plan, ProxyEndpoints, has_proxies, proxy_endpoints};
 use futures_util::{StreamExt, future::join_all, stream};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
 
-use crate::{context::AppContext, error::chain};
+use crate::{context::AppContext, error::chain, observe::Observer, target_revision::TargetRevision};
 
 /// The deadline of one report.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -20,10 +29,14 @@ const FIRST_PROBES: Duration = Duration::from_secs(10);
 /// The pause while they have not decided.
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 
+/// The pause between two reports while a plan is executed.
+const MEANWHILE: Duration = Duration::from_secs(1);
+
 /// The last report to each proxy of one application. It is lost with the agent, whose next round reports everything again.
 ///
 /// A new agent knows no results of probes, and all instances would lose their traffic. A proxy that ran before keeps the
-/// report of the former agent until each instance was probed once.
+/// report of the former agent until each instance was probed once, and no instance behind it is stopped until then: the
+/// former report may name no other one.
 #[derive(Debug, Default)]
 pub(crate) struct EndpointReports {
     reported: BTreeMap<ContainerId, (Timestamp, ReadyEndpoints)>,
@@ -33,14 +46,52 @@ pub(crate) struct EndpointReports {
     began: Option<Timestamp>,
 }
 
+/// The consequences of the reports of a round.
+#[derive(Debug, Default)]
+pub(crate) struct Reported {
+    /// When to report again: one failed or is held.
+    pub(crate) again: Option<Timestamp>,
+    /// The plan stops an instance behind a proxy that has no report of this agent yet.
+    pub(crate) is_too_early: bool,
+}
+
+/// A plan that is executed.
+pub(crate) struct Executing<'a> {
+    pub(crate) target: &'a TargetRevision,
+    pub(crate) record: &'a Record,
+    pub(crate) plan: &'a Plan,
+    pub(crate) stopping: &'a Stopping,
+    /// Cancelled when all steps have ended.
+    pub(crate) end: &'a CancellationToken,
+}
+
+/// The containers that are being stopped. While it is locked, no further stop begins.
+#[derive(Debug, Default)]
+pub(crate) struct Stopping(Mutex<BTreeSet<ContainerId>>);
+
+impl Stopping {
+    pub(crate) fn new(stopped: BTreeSet<ContainerId>) -> Self {
+        Self(Mutex::new(stopped))
+    }
+
+    /// A container will be stopped now. Waits until the reports under way have arrived, which may still name it.
+    pub(crate) async fn begin(&self, container: &ContainerId) {
+        self.0.lock().await.insert(container.clone());
+    }
+
+    pub(crate) async fn lock(&self) -> MutexGuard<'_, BTreeSet<ContainerId>> {
+        self.0.lock().await
+    }
+}
+
 impl EndpointReports {
-    /// Reports changed endpoints. Returns when to try again, if a report failed.
+    /// Reports changed endpoints.
     pub(crate) async fn send<D: Docker>(
         &mut self,
         context: &AppContext,
         docker: &Arc<D>,
         proxies: Vec<ProxyEndpoints>,
-    ) -> Option<Timestamp> {
+    ) -> Reported {
         context.proxies().set(context.name(), &proxies);
         let now = context.now();
         let began = *self.began.get_or_insert(now);
@@ -59,7 +110,8 @@ impl EndpointReports {
         let changed: Vec<ProxyEndpoints> = proxies.into_iter().filter(is_new).collect();
         let reports = stream::iter(changed.into_iter().map(|proxy| report(docker, proxy)));
         let reports: Vec<_> = reports.buffer_unordered(CONCURRENT).collect().await;
-        let mut retry = (!held.is_empty()).then(|| now.after(PROBE_PAUSE));
+        let is_too_early = held.iter().any(|proxy| proxy.loses_instance);
+        let mut again = (!held.is_empty()).then(|| now.after(PROBE_PAUSE));
         let mut has_failed = false;
         for (proxy, result) in reports {
             let ProxyEndpoints { container, started, endpoints, .. } = proxy;
@@ -77,13 +129,42 @@ impl EndpointReports {
                     }
                     self.reported.remove(&container);
                     has_failed = true;
-                    let again = context.now().after(RETRY);
-                    retry = Some(retry.map_or(again, |earlier: Timestamp| earlier.min(again)));
+                    let retry = context.now().after(RETRY);
+                    again = Some(again.map_or(retry, |earlier: Timestamp| earlier.min(retry)));
                 }
             }
         }
         self.has_failed = has_failed;
-        retry
+        Reported { again, is_too_early }
+    }
+
+    /// Reports changed endpoints while a plan is executed: a step may take as long as a grace period, and what is not ready
+    /// any more must lose its traffic before. A report under way is completed, because it must not arrive after the first
+    /// one of the next round.
+    pub(crate) async fn send_meanwhile<D: Docker>(
+        &mut self,
+        context: &AppContext,
+        observer: &mut Observer<D>,
+        executing: Executing<'_>,
+    ) {
+        let Executing { target, record, plan, stopping, end } = executing;
+        if target.policy.engine == EngineKind::Swarm || !has_proxies(&target.stack) {
+            return;
+        }
+        loop {
+            tokio::select! {
+                () = end.cancelled() => return,
+                () = sleep(MEANWHILE) => {}
+            }
+            let found = tokio::select! {
+                () = end.cancelled() => return,
+                found = observer.observe_meanwhile(context, target, record) => found,
+            };
+            let Some(found) = found else { continue };
+            let stopped = stopping.lock().await;
+            let proxies = proxy_endpoints(&target.stack, &found, plan, &stopped);
+            self.send(context, observer.docker(), proxies).await;
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use driftless_plan::{Action, ContainerRef, Drain, Plan, RequiredSignature, StepO
 use driftless_store::ContentDir;
 
 use crate::{
-    endpoints::drain,
+    endpoints::{Stopping, drain},
     error::chain,
     image_tasks::{ImageState, ImageTasks, ReadContext},
     turns::Turn,
@@ -34,6 +34,8 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) read_context: ReadContext<'a>,
     /// The proxies that lose an endpoint before its container is stopped.
     pub(crate) drains: &'a BTreeMap<ContainerId, Vec<Drain>>,
+    /// Gets the containers whose stop begins.
+    pub(crate) stopping: &'a Stopping,
     /// The permission to act: how many steps are performed at the same time.
     pub(crate) turn: &'a Turn<'a>,
     /// Objects in a backoff: their steps are skipped.
@@ -59,8 +61,8 @@ pub(crate) struct Executed {
 
 /// Performs all steps that are possible now.
 pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -> Executed {
-    let Executor { docker, contents, app, mask, images, read_context, drains, turn, held, interrupt, report } =
-        executor;
+    let Executor { docker, contents, app, mask, images, read_context, turn, .. } = executor;
+    let Executor { drains, stopping, held, interrupt, report, .. } = executor;
     let mut outcomes: Vec<Option<StepOutcome>> = vec![None; plan.steps.len()];
     let mut begun = BTreeSet::new();
     let mut running = FuturesUnordered::new();
@@ -104,10 +106,11 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                             permit = turn.step(action) => permit,
                             () = interrupt.cancelled() => return (index, None),
                         };
-                        if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = action
-                            && let Some(drains) = drains.get(id)
-                        {
-                            Box::pin(drain(docker, app, drains)).await;
+                        if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = action {
+                            stopping.begin(id).await;
+                            if let Some(drains) = drains.get(id) {
+                                Box::pin(drain(docker, app, drains)).await;
+                            }
                         }
                         let performed = perform(docker, contents, app, action);
                         // It lasts until the helper stops this agent, which ends the plan first.

@@ -63,6 +63,19 @@ impl<D: Docker> Observer<D> {
         Ok(observed)
     }
 
+    /// Observes a target while its plan is executed. A failure is left to the next round.
+    pub(crate) async fn observe_meanwhile(
+        &mut self,
+        context: &AppContext,
+        target: &TargetRevision,
+        record: &Record,
+    ) -> Option<Observed> {
+        let failures = self.failures;
+        let observed = self.observe(context, target, record).await;
+        self.failures = failures;
+        observed.ok()
+    }
+
     /// Asks a manager about a stack of a Swarm.
     pub(crate) async fn observe_services(
         &mut self,

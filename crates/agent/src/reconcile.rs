@@ -3,6 +3,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
+use futures_util::future::join;
 use tokio::{
     sync::{Notify, Semaphore, watch},
     time::Instant,
@@ -30,7 +31,7 @@ use crate::{
     context::{AppContext, Services},
     cron_runs,
     desired::Desired,
-    endpoints::EndpointReports,
+    endpoints::{EndpointReports, Executing, Reported, Stopping},
     engine_state::EngineState,
     error::chain,
     execute::{Executor, execute},
@@ -269,19 +270,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         {
             return self.fail(&error);
         }
-        let observed = tokio::select! {
-            observed = self.observer.observe(&self.context, &target, self.record.get()) => {
-                observed.map_err(|error| chain(&error))
-            }
-            error = self.engine.lost() => {
-                self.observer.note_failure();
-                Err(error)
-            }
-            () = self.stop.cancelled() => return Next::Sleep(None),
-        };
-        let mut observed = match observed {
+        let mut observed = match self.observe(&target).await {
             Ok(observed) => observed,
-            Err(error) => return self.fail_to_observe(&error),
+            Err(next) => return next,
         };
         let now = self.now();
         swarm::complete(&mut target, &mut observed, self.record.get_mut(), self.context.agent(), now);
@@ -311,7 +302,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         // Before the steps, because a pod that they stop must not get new connections; and before the status, because who
         // reads that all is ready may connect at once.
-        let report_again = self.report_endpoints(&target, &observed, &plan).await;
+        let reported = self.report_endpoints(&target, &observed, &plan).await;
         self.publish_round(masked, &target, &observed, &plan, now);
         let next = if plan.steps.is_empty() {
             let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
@@ -319,6 +310,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         } else if self.context.ownership().own() == Own::Unclaimed {
             self.context.ownership().claimed(interrupt).await;
             Next::Round
+        } else if reported.is_too_early {
+            Next::Sleep(plan.look_again)
         } else {
             self.act(&target, &planned, &observed, &plan, interrupt).await
         };
@@ -326,12 +319,29 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.record.save(&self.context);
         }
         let store_again = (!self.record.is_stored()).then(|| now.after(STORE_AGAIN));
-        let look_again =
-            earliest(report_again, earliest(self.window_opens(), self.next_image_update(&target, &observed)));
+        let look_again = earliest(
+            reported.again,
+            earliest(self.window_opens(), self.next_image_update(&target, &observed)),
+        );
         match earliest(earliest(store_again, share_again), look_again) {
             Some(latest) => next.by(latest),
             None => next,
         }
+    }
+
+    /// Observes the containers of a target. Without an answer of the engine, the round ends with this.
+    async fn observe(&mut self, target: &TargetRevision) -> Result<Observed, Next> {
+        let observed = tokio::select! {
+            observed = self.observer.observe(&self.context, target, self.record.get()) => {
+                observed.map_err(|error| chain(&error))
+            }
+            error = self.engine.lost() => {
+                self.observer.note_failure();
+                Err(error)
+            }
+            () = self.stop.cancelled() => return Err(Next::Sleep(None)),
+        };
+        observed.map_err(|error| self.fail_to_observe(&error))
     }
 
     /// Agrees with the agents on other managers of a Swarm about pins, suspensions, failed updates and the revision that was
@@ -577,17 +587,18 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         self.revisions.detect_failure(&self.context, target, &mut self.record, &round, mask, admission)
     }
 
-    /// Tells the proxies which instances are ready. Returns when to try again, if a proxy did not take it.
+    /// Tells the proxies which instances are ready.
     async fn report_endpoints(
         &mut self,
         target: &TargetRevision,
         observed: &Observed,
         plan: &Plan,
-    ) -> Option<Timestamp> {
+    ) -> Reported {
         if self.other_owner.reason().is_some() {
-            return None;
+            return Reported::default();
         }
-        let proxies = plan::proxy_endpoints(&target.stack, observed, plan);
+        let stopped = plan::stopped_at_once(plan);
+        let proxies = plan::proxy_endpoints(&target.stack, observed, plan, &stopped);
         self.endpoints.send(&self.context, self.observer.docker(), proxies).await
     }
 
@@ -655,10 +666,12 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         interrupt: &CancellationToken,
     ) -> Next {
         let build_context = BuildContext::of(&self.context, self.source(), &self.desired, target, planned);
+        let docker = Arc::clone(self.observer.docker());
         let turns = Arc::clone(&self.turns);
         let turn = turns.take().await;
         let held = held_objects(self.record.get(), self.context.now());
         let drains = plan::drains(&target.stack, observed, plan);
+        let stopping = Stopping::new(plan::stopped_at_once(plan));
         let mut ended = Vec::new();
         let context = &self.context;
         let mut report = |index: usize, outcome: &StepOutcome| {
@@ -667,28 +680,35 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             ended.push((step, outcome.clone(), context.now()));
         };
         let executor = Executor {
-            docker: self.observer.docker(),
+            docker: &docker,
             contents: context.contents(),
             app: context.name(),
             mask: planned.mask,
             images: &mut self.images,
             read_context: &|build| build_context.read(build),
             drains: &drains,
+            stopping: &stopping,
             turn: &turn,
             held: &held,
             interrupt,
             report: &mut report,
         };
-        let executed = {
+        let end = CancellationToken::new();
+        let executing = async {
             let mut executing = pin!(execute(plan, executor));
-            tokio::select! {
+            let executed = tokio::select! {
                 executed = &mut executing => executed,
                 error = self.engine.lost() => {
                     self.publisher.publish_unanswered(context, &error);
                     executing.await
                 }
-            }
+            };
+            end.cancel();
+            executed
         };
+        let round = Executing { target, record: self.record.get(), plan, stopping: &stopping, end: &end };
+        let reporting = self.endpoints.send_meanwhile(context, &mut self.observer, round);
+        let (executed, ()) = join(executing, reporting).await;
         let now = self.context.now();
         let steps = plan::describe_steps(&plan.steps, planned, observed, self.record.get());
         let steps = with_outcomes(steps, &executed.outcomes, planned.mask);

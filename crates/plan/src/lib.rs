@@ -116,7 +116,7 @@ pub use record::{
 };
 pub use status::{
     assess::{Assessment, assess},
-    endpoints::{Drain, ProxyEndpoints, drains, proxy_endpoints},
+    endpoints::{Drain, ProxyEndpoints, drains, has_proxies, proxy_endpoints, stopped_at_once},
     failure::{CommitFailure, Round, has_failed},
     pod_spec::pod_spec,
 };

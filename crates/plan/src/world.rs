@@ -3,7 +3,7 @@
 //! The preview forecasts with it and the simulation tests live in it, so the Docker that we plan against is
 //! written down once. It is strict: it refuses everything that a correct plan never asks for.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 use driftless_model::{
     AgentId, Container, ContainerId, Endpoint, Health, Image, Instance, LiveSettings, MountSource, Observed,
@@ -313,6 +313,10 @@ impl World {
         instance.readiness = Readiness::Starting { reason: "not probed yet".into() };
         instance.touched_by_hand = None;
         instance.started = Some(now);
+        let address = address(&instance.id);
+        for endpoint in instance.networks.values_mut() {
+            endpoint.ip = Some(address.clone());
+        }
         Ok(())
     }
 
@@ -406,6 +410,12 @@ impl World {
 
 fn exited(code: i64, finished: Timestamp) -> State {
     State::Exited { code, finished, out_of_memory: false, error: String::new() }
+}
+
+/// The address of a container in each of its networks.
+fn address(id: &ContainerId) -> String {
+    let number = u32::from_str_radix(id.0.get(58..).unwrap_or_default(), 16).unwrap_or_default();
+    Ipv4Addr::from_bits(0x0A00_0000 | number).to_string()
 }
 
 fn wrong_state(instance: &Instance) -> Refusal {

@@ -64,12 +64,17 @@ impl Gate {
         Self { reported: Some(reported), ..Self::open() }
     }
 
-    /// Replaces the ready endpoints. None of them is leaving any more.
+    /// Replaces the ready endpoints. None of them is leaving any more; others that are drained stay so.
     pub fn report(&self, endpoints: ReadyEndpoints) {
+        let addresses = |ready: &ReadyAddresses| match ready {
+            ReadyAddresses::These(addresses) => addresses.clone(),
+            ReadyAddresses::All => BTreeSet::new(),
+        };
+        let ready: BTreeSet<IpAddr> = endpoints.0.values().flat_map(addresses).map(IpAddr::from).collect();
         if let Some(reported) = &self.reported {
             *reported.last() = Some(Report { at: Instant::now(), endpoints });
         }
-        self.leaving().clear();
+        self.leaving().retain(|address| !ready.contains(address));
         self.changed.send_replace(());
     }
 
@@ -140,7 +145,7 @@ impl Gate {
         self.changed.subscribe()
     }
 
-    /// Gives endpoints with these addresses no new traffic, until the next report.
+    /// Gives endpoints with these addresses no new traffic, until they are reported as ready.
     pub(crate) fn drain(&self, addresses: &BTreeSet<IpAddr>) {
         self.leaving().extend(addresses);
         self.changed.send_replace(());
@@ -186,12 +191,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn drained_endpoint_gets_no_traffic_until_the_next_report() {
+    async fn drained_endpoint_gets_no_traffic_until_it_is_reported() {
         let address = Ipv4Addr::new(10, 0, 0, 2);
         let gate = Gate::by_report("test");
         gate.report(ReadyEndpoints::parse(["_web=10.0.0.2"]).unwrap());
         gate.drain(&[address.into()].into());
         assert!(!gate.admits("_web", address));
+        gate.report(ReadyEndpoints::parse(["_web=10.0.0.3"]).unwrap());
+        assert!(gate.is_leaving(address.into()), "another report does not end the drain");
         gate.report(ReadyEndpoints::parse(["_web=10.0.0.2"]).unwrap());
         assert!(gate.admits("_web", address), "it was not stopped after all");
     }

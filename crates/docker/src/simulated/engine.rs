@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     future::{pending, ready},
+    net::IpAddr,
     path::Path,
     sync::Arc,
     time::Duration,
@@ -30,7 +31,7 @@ use crate::{
 use driftless_clock::Clock;
 use driftless_model::{
     AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ImageRef, LeftInSwarm, ListedImage,
-    Observed, State, Timestamp,
+    Observed, State, Timestamp, is_proxy_image,
 };
 use driftless_plan::{Action, Refusal};
 
@@ -139,6 +140,11 @@ impl SimulatedEngine {
     /// All changes, in order.
     pub fn transcript(&self) -> Vec<TranscriptEntry> {
         self.host.state().transcript.clone()
+    }
+
+    /// The addresses that a proxy may forward to after each message of the agent.
+    pub fn traffic(&self, proxy: &ContainerId) -> Vec<BTreeSet<IpAddr>> {
+        self.host.state().proxies.get(proxy).map(|proxy| proxy.history().to_vec()).unwrap_or_default()
     }
 
     /// The number of observations and changes.
@@ -251,6 +257,11 @@ impl Docker for SimulatedEngine {
         assert!(left == 0, "{doing}: a defect of the agent, by request");
         if let Some(message) = self.host.take_failing_start(action) {
             return Err(Error::Refused { doing, message });
+        }
+        if matches!(action, Action::StopInstance { .. }) {
+            let pause = self.host.state().faults.stop;
+            sleep(pause).await;
+            self.client.hang_if_crashed().await;
         }
         let performed = self.host.perform(app, action);
         if self.client.count_step() {
@@ -371,18 +382,23 @@ impl Docker for SimulatedEngine {
         Ok(freed)
     }
 
-    /// Succeeds in every running container whose image is not in [`Faults::unhealthy`].
+    /// Succeeds in every running container whose image is not in [`Faults::unhealthy`]. A proxy takes the messages of the agent.
     async fn exec(
         &self,
         container: &ContainerId,
-        _command: &[String],
+        command: &[String],
         _timeout: Duration,
     ) -> Result<(i64, String), Error> {
         let doing = format!("run a command in {container}");
         self.client.call(&doing).await?;
-        let state = self.host.state();
+        let mut state = self.host.state();
+        let state = &mut *state;
         let mut all = state.apps.values().flat_map(|it| it.world.observed.containers());
         match all.find(|found| found.id == *container && found.is_running()) {
+            Some(found) if is_proxy_image(&found.config.image) => {
+                state.proxies.entry(container.clone()).or_default().take(command);
+                Ok((0, String::new()))
+            }
             Some(found) if state.faults.unhealthy.contains(&found.config.image) => {
                 Ok((1, "unhealthy".to_owned()))
             }

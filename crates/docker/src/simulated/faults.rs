@@ -50,6 +50,8 @@ pub struct Faults {
     pub first_health_check: Duration,
     /// The time that a call takes.
     pub latency: Duration,
+    /// The time that a container takes to stop after that.
+    pub stop: Duration,
 }
 
 /// The size of the simulated disk, in bytes.
@@ -108,6 +110,7 @@ impl Default for Faults {
             warm_up: Duration::from_secs(1),
             first_health_check: Duration::ZERO,
             latency: Duration::from_millis(5),
+            stop: Duration::ZERO,
         }
     }
 }

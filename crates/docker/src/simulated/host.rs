@@ -12,6 +12,7 @@ use tokio::{sync::broadcast, task::JoinSet, time::sleep};
 use super::{
     faults::{ChangedBy, DISK_BYTES, EventDelivery, Faults, IMAGE_BYTES, TranscriptEntry},
     membership::Membership,
+    proxy::SimulatedProxy,
     user_action::{self, UserAction},
 };
 use crate::{
@@ -57,6 +58,8 @@ pub(super) struct HostState {
     pub(super) living: BTreeSet<AgentId>,
     /// The number of times that the files of a container were listed.
     pub(super) file_scans: u64,
+    /// The reports that the proxies have.
+    pub(super) proxies: BTreeMap<ContainerId, SimulatedProxy>,
     /// The node of a Swarm that it is.
     pub(super) membership: Option<Membership>,
 }

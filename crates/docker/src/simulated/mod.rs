@@ -11,6 +11,7 @@ mod faults;
 mod host;
 mod manager;
 mod membership;
+mod proxy;
 mod swarm;
 mod user_action;
 

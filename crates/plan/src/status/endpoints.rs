@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, Readiness, ReadyAddresses, ReadyEndpoints,
-    Stack, Timestamp, WorkloadName, is_proxy_image,
+    Container, ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, PROXY_IMAGE, Readiness,
+    ReadyAddresses, ReadyEndpoints, Stack, Timestamp, WorkloadName, is_proxy_image,
 };
 
 use crate::{
@@ -36,27 +36,37 @@ pub struct ProxyEndpoints {
     pub endpoints: ReadyEndpoints,
     /// An instance behind it runs, and no probe has said yet whether it is ready.
     pub is_undecided: bool,
+    /// The plan stops an instance behind it.
+    pub loses_instance: bool,
 }
 
-/// The ready endpoints of each proxy of a stack. A pod that the plan stops at once is not ready any more, as in
-/// Kubernetes, where a pod loses its traffic when its termination begins.
-pub fn proxy_endpoints(stack: &Stack, observed: &Observed, plan: &Plan) -> Vec<ProxyEndpoints> {
+/// The ready endpoints of each proxy of a stack. A pod that is being stopped is not ready any more, as in Kubernetes, where
+/// a pod loses its traffic when its termination begins: `stopping` has its container ([`stopped_at_once`] before a plan is
+/// executed).
+pub fn proxy_endpoints(
+    stack: &Stack,
+    observed: &Observed,
+    plan: &Plan,
+    stopping: &BTreeSet<ContainerId>,
+) -> Vec<ProxyEndpoints> {
     let proxies = proxies(observed);
     if proxies.is_empty() {
         return Vec::new();
     }
     let whole = pods::whole(stack, observed);
-    let stopped: BTreeSet<&ContainerId> = plan.steps.iter().filter_map(stopped_at_once).collect();
     let ready: Vec<&Instance> = whole
         .instances
         .values()
-        .filter(|instance| is_ready(instance) && !stopped.contains(&instance.id))
+        .filter(|instance| is_ready(instance) && !stopping.contains(&instance.id))
         .collect();
     let is_starting = |instance: &&Instance| {
         instance.is_running() && matches!(instance.readiness, Readiness::Starting { .. })
     };
     let starting: Vec<&Instance> = whole.instances.values().filter(is_starting).collect();
-    let of = |(proxy, forwards): (&Instance, Forwards)| of_proxy(proxy, &forwards, &ready, &starting);
+    let lost: BTreeSet<ContainerId> =
+        plan.steps.iter().filter_map(stopped).map(|(id, _)| pod_of(observed, id)).collect();
+    let lost: Vec<&Instance> = whole.instances.values().filter(|it| lost.contains(&it.id)).collect();
+    let of = |(proxy, forwards): (&Instance, Forwards)| of_proxy(proxy, &forwards, &ready, &starting, &lost);
     proxies.into_iter().filter_map(of).collect()
 }
 
@@ -65,13 +75,11 @@ fn of_proxy(
     forwards: &Forwards,
     ready: &[&Instance],
     starting: &[&Instance],
+    lost: &[&Instance],
 ) -> Option<ProxyEndpoints> {
     let names = forwards.ports.iter().flat_map(|port| &port.targets).map(|(name, _)| name);
-    let is_undecided = names.clone().any(|name| match ready_addresses(name, starting) {
-        Some(ReadyAddresses::These(addresses)) => !addresses.is_empty(),
-        Some(ReadyAddresses::All) => true,
-        None => false,
-    });
+    let has_any = |instances: &[&Instance]| names.clone().any(|name| has_address(name, instances));
+    let (is_undecided, loses_instance) = (has_any(starting), has_any(lost));
     let endpoints: BTreeMap<String, ReadyAddresses> =
         names.filter_map(|name| Some((name.clone(), ready_addresses(name, ready)?))).collect();
     Some(ProxyEndpoints {
@@ -81,7 +89,23 @@ fn of_proxy(
         entrypoint: proxy.config.entrypoint.clone().unwrap_or_default(),
         endpoints: ReadyEndpoints(endpoints),
         is_undecided,
+        loses_instance,
     })
+}
+
+/// Whether one of these instances has this name.
+fn has_address(name: &str, instances: &[&Instance]) -> bool {
+    match ready_addresses(name, instances) {
+        Some(ReadyAddresses::These(addresses)) => !addresses.is_empty(),
+        Some(ReadyAddresses::All) => true,
+        None => false,
+    }
+}
+
+/// The pod of a container, or the container itself.
+fn pod_of(observed: &Observed, id: &ContainerId) -> ContainerId {
+    let part = observed.parts.get(id).and_then(|part| part.part.as_ref());
+    part.map_or_else(|| id.clone(), |part| part.pod.clone())
 }
 
 /// The addresses of the ready pods that have this name. `None`: no pod on the host's network is ready.
@@ -120,28 +144,19 @@ pub fn drains(stack: &Stack, observed: &Observed, plan: &Plan) -> BTreeMap<Conta
         return drains;
     }
     let whole = pods::whole(stack, observed);
-    let pod_of = |id: &ContainerId| {
-        let part = observed.parts.get(id).and_then(|part| part.part.as_ref());
-        part.map_or_else(|| id.clone(), |part| part.pod.clone())
-    };
     let stopped_pods: BTreeSet<ContainerId> =
-        plan.steps.iter().filter_map(stopped).map(|(id, _)| pod_of(id)).collect();
+        plan.steps.iter().filter_map(stopped).map(|(id, _)| pod_of(observed, id)).collect();
     let ready: Vec<&Instance> = whole.instances.values().filter(|instance| is_ready(instance)).collect();
     for (proxy, forwards) in &proxies {
         for (container, grace) in plan.steps.iter().filter_map(stopped) {
-            let pod = pod_of(container);
+            let pod = pod_of(observed, container);
             let leaving = whole.instances.get(&pod).filter(|instance| instance.is_running());
             let Some(leaving) = leaving else { continue };
             let staying: Vec<&Instance> =
                 ready.iter().filter(|instance| !stopped_pods.contains(&instance.id)).copied().collect();
             let names = || forwards.ports.iter().flat_map(|port| &port.targets).map(|(name, _)| name);
-            let has_other = |name: &String| match ready_addresses(name, &staying) {
-                Some(ReadyAddresses::These(addresses)) => !addresses.is_empty(),
-                Some(ReadyAddresses::All) => true,
-                None => false,
-            };
             let addresses: BTreeSet<Ipv4Addr> = names()
-                .filter(|name| has_other(name))
+                .filter(|name| has_address(name, &staying))
                 .filter_map(|name| match ready_addresses(name, &[leaving])? {
                     ReadyAddresses::These(addresses) => Some(addresses),
                     ReadyAddresses::All => None,
@@ -159,6 +174,18 @@ pub fn drains(stack: &Stack, observed: &Observed, plan: &Plan) -> BTreeMap<Conta
         }
     }
     drains
+}
+
+/// Whether a stack has a proxy that forwards to ready endpoints only.
+pub fn has_proxies(stack: &Stack) -> bool {
+    stack.subjects().any(|subject| forwards_of(&subject.workload.container).is_some())
+}
+
+/// The forwards of a container, if it is such a proxy.
+pub(crate) fn forwards_of(container: &Container) -> Option<Forwards> {
+    let command = container.command.as_ref().filter(|_| container.image == PROXY_IMAGE)?;
+    let forwards = Forwards::parse(command.iter().skip(1).map(String::as_str)).ok()?;
+    Some(forwards).filter(|forwards| forwards.ready_only)
 }
 
 /// The running proxies that forward to ready endpoints only.
@@ -181,8 +208,13 @@ fn stopped(step: &Step) -> Option<(&ContainerId, Option<Duration>)> {
     }
 }
 
+/// The containers that a plan stops before anything else.
+pub fn stopped_at_once(plan: &Plan) -> BTreeSet<ContainerId> {
+    plan.steps.iter().filter_map(stopped_first).cloned().collect()
+}
+
 /// The container that a step stops, if no other step comes before it.
-pub(crate) fn stopped_at_once(step: &Step) -> Option<&ContainerId> {
+fn stopped_first(step: &Step) -> Option<&ContainerId> {
     match &step.action {
         Action::StopInstance { container: ContainerRef::Id(id, _), .. }
         | Action::RemoveInstance { container: ContainerRef::Id(id, _) }

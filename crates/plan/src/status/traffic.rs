@@ -3,12 +3,16 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, PROXY_IMAGE, Readiness, Stack, State, Subject,
+    ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, Readiness, Stack, State, Subject,
     TrafficStatus, WorkloadName,
 };
 
 use crate::{
-    status::{counts::is_ready, endpoints::stopped_at_once, remark::remark},
+    status::{
+        counts::is_ready,
+        endpoints::{forwards_of, stopped_at_once},
+        remark::remark,
+    },
     steps::Plan,
 };
 
@@ -16,7 +20,7 @@ use crate::{
 pub(crate) struct Proxies<'a> {
     all: Vec<Proxy<'a>>,
     /// Containers that the plan stops at once.
-    stopped: BTreeSet<&'a ContainerId>,
+    stopped: BTreeSet<ContainerId>,
 }
 
 struct Proxy<'a> {
@@ -26,18 +30,16 @@ struct Proxy<'a> {
 }
 
 impl<'a> Proxies<'a> {
-    pub(crate) fn of(stack: &'a Stack, observed: &Observed, plan: &'a Plan) -> Self {
+    pub(crate) fn of(stack: &'a Stack, observed: &Observed, plan: &Plan) -> Self {
         let is_running = |name: &WorkloadName| {
             observed.instances.values().any(|it| it.instance.workload == *name && it.is_running())
         };
-        let proxies = stack.subjects().filter(|subject| subject.workload.container.image == PROXY_IMAGE);
         let proxy = |Subject { name, workload }: Subject<'a>| {
-            let command = workload.container.command.as_ref()?;
-            let forwards = Forwards::parse(command.iter().skip(1).map(String::as_str)).ok()?;
-            forwards.ready_only.then(|| Proxy { workload: name, forwards, is_running: is_running(name) })
+            let forwards = forwards_of(&workload.container)?;
+            Some(Proxy { workload: name, forwards, is_running: is_running(name) })
         };
-        let stopped = plan.steps.iter().filter_map(stopped_at_once).collect();
-        Self { all: proxies.filter_map(proxy).collect(), stopped }
+        let stopped = stopped_at_once(plan);
+        Self { all: stack.subjects().filter_map(proxy).collect(), stopped }
     }
 
     /// The traffic of one instance. `None`: no proxy is for it.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use driftless_model::{
     Container, ContainerId, Endpoint, Observed, PROXY_IMAGE, Readiness, State, Strategy, Workload,
 };
-use driftless_plan::{Action, Plan, drains, proxy_endpoints};
+use driftless_plan::{Action, Plan, ProxyEndpoints, drains, stopped_at_once};
 
 use crate::stage::{Stage, stack, workload};
 
@@ -65,6 +65,11 @@ fn stopped(plan: &Plan) -> Vec<ContainerId> {
     stopped.collect()
 }
 
+/// The endpoints before the plan is executed.
+fn endpoints(stage: &Stage, observed: &Observed, plan: &Plan) -> Vec<ProxyEndpoints> {
+    driftless_plan::proxy_endpoints(&stage.stack, observed, plan, &stopped_at_once(plan))
+}
+
 #[test]
 fn endpoint_is_drained_before_its_container_is_stopped() {
     let mut stage = Stage::new(stack([("web", web("web:1", 3)), ("front", proxy())]));
@@ -82,7 +87,7 @@ fn endpoint_is_drained_before_its_container_is_stopped() {
             assert_eq!((drain.len(), drain[0].grace), (1, Duration::from_secs(7)));
             drained += 1;
         }
-        for proxy in proxy_endpoints(&stage.stack, observed, plan) {
+        for proxy in endpoints(&stage, observed, plan) {
             let words = proxy.endpoints.words();
             assert!(words[0].len() > "_web=".len(), "some endpoint always gets traffic: {words:?}");
         }
@@ -112,13 +117,16 @@ fn endpoint_without_a_ready_substitute_is_stopped_at_once() {
     let observed = stage.world.observed.clone();
     let plan = stage.round();
     assert_eq!(stopped(&plan), std::slice::from_ref(&id), "{plan}");
-    assert!(!proxy_endpoints(&stage.stack, &observed, &plan)[0].is_undecided);
+    assert!(!endpoints(&stage, &observed, &plan)[0].is_undecided);
     let mut unprobed = observed.clone();
     for instance in unprobed.instances.values_mut() {
         instance.readiness = Readiness::Starting { reason: "not probed yet".to_owned() };
     }
-    let undecided = proxy_endpoints(&stage.stack, &unprobed, &plan).remove(0);
+    let undecided = endpoints(&stage, &unprobed, &plan).remove(0);
     assert!(undecided.is_undecided && undecided.endpoints.words() == ["_web="]);
+    assert!(undecided.loses_instance);
+    let nothing = Plan::default();
+    assert!(!endpoints(&stage, &observed, &nothing)[0].loses_instance);
     let drains = drains(&stage.stack, &observed, &plan);
     assert_eq!(drains[&id][0].grace, Duration::from_secs(1), "it may have kept connections");
 }

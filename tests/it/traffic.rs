@@ -112,6 +112,56 @@ async fn restart_of_the_agent_leaves_a_proxy_an_endpoint() {
     assert_eq!(traffic.last(), Some(&addresses(&it, "web:2")));
 }
 
+const SET: &str = "apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 3
+  serviceName: db
+  minReadySeconds: 20
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      containers:
+        - name: db
+          image: 'db:1'
+          readinessProbe: {exec: {command: [ready]}, periodSeconds: 10}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db}
+spec: {clusterIP: None, selector: {app: db}, ports: [{port: 80}]}
+";
+
+#[tokio::test(start_paused = true)]
+async fn restart_of_the_agent_leaves_the_pods_of_a_set_ready() {
+    for is_known in [true, false] {
+        let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+        let push = |it: &Simulation, text: &str| it.git.push_files("Ada <a@b.c>", &[("shop/db.yaml", text)]);
+        let commit = push(&it, SET);
+        it.begin();
+        it.synced(&commit).await;
+        it.crash();
+        if !is_known {
+            let mut record = it.store.record(&app()).unwrap();
+            assert_eq!(std::mem::take(&mut record.ready).len(), 3);
+            it.store.save_record(&app(), &record).unwrap();
+        }
+        let before = it.docker.transcript().len();
+        // The version before is what it reads first; the probes have said nothing about its pods when the fetch ends.
+        let commit = push(&it, &SET.replace("db:1", "db:2"));
+        it.begin();
+        it.synced(&commit).await;
+        for entry in &it.docker.transcript()[before..] {
+            let is_up = |it: &&Instance| it.is_running() && it.instance.workload.as_str().starts_with("db");
+            let up = entry.before.instances.values().filter(is_up).count();
+            assert!(up >= 2, "{is_known}: {up} of 3 run\n{}", it.story());
+        }
+        assert_eq!(addresses(&it, "db:2").len(), 3);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn endpoint_fails_during_a_long_stop_and_loses_its_traffic() {
     let it = deployed(3).await;

@@ -7,12 +7,14 @@ use std::{
 };
 
 use driftless_docker::Docker;
-use driftless_model::{AppName, ContainerId, EngineKind, ReadyEndpoints, Record, Timestamp};
-use driftless_plan::{Drain, Plan, ProxyEndpoints, has_proxies, proxy_endpoints};
+use driftless_model::{AppName, ContainerId, EngineKind, Observed, ReadyEndpoints, Record, Stack, Timestamp};
+use driftless_plan::{
+    Drain, Plan, ProxyEndpoints, has_proxies, proxy_endpoints, stopped_at_once, undecided_stops,
+};
 use futures_util::{StreamExt, future::join_all, stream};
 use tokio::{
     sync::{Mutex, MutexGuard},
-    time::sleep,
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -34,16 +36,16 @@ const MEANWHILE: Duration = Duration::from_secs(1);
 
 /// The last report to each proxy of one application. It is lost with the agent, whose next round reports everything again.
 ///
-/// A new agent knows no results of probes, and all instances would lose their traffic. A proxy that ran before keeps the
-/// report of the former agent until each instance was probed once, and no instance behind it is stopped until then: the
-/// former report may name no other one.
+/// The probes of a new agent may not have said yet which instances are ready, and those would lose their traffic. A proxy that
+/// ran before keeps the report of the former agent until each instance was probed once, and no instance behind it is stopped
+/// until then: the former report may name no other one.
 #[derive(Debug, Default)]
 pub(crate) struct EndpointReports {
     reported: BTreeMap<ContainerId, (Timestamp, ReadyEndpoints)>,
-    /// The last round could not report everything. It is logged once.
-    has_failed: bool,
+    /// Proxies that did not take the last report. That is logged once.
+    failed: BTreeSet<ContainerId>,
     /// The first round of this agent.
-    began: Option<Timestamp>,
+    began: Option<(Timestamp, Instant)>,
 }
 
 /// The consequences of the reports of a round.
@@ -51,8 +53,8 @@ pub(crate) struct EndpointReports {
 pub(crate) struct Reported {
     /// When to report again: one failed or is held.
     pub(crate) again: Option<Timestamp>,
-    /// The plan stops an instance behind a proxy that has no report of this agent yet.
-    pub(crate) is_too_early: bool,
+    /// Containers that the plan stops before it is known which other ones are ready.
+    pub(crate) too_early: BTreeSet<ContainerId>,
 }
 
 /// A plan that is executed.
@@ -85,20 +87,46 @@ impl Stopping {
 }
 
 impl EndpointReports {
-    /// Reports changed endpoints.
+    /// Reports changed endpoints before a plan is executed.
     pub(crate) async fn send<D: Docker>(
+        &mut self,
+        context: &AppContext,
+        docker: &Arc<D>,
+        (stack, observed, plan): (&Stack, &Observed, &Plan),
+    ) -> Reported {
+        let proxies = proxy_endpoints(stack, observed, plan, &stopped_at_once(plan));
+        context.proxies().set(context.name(), &proxies);
+        let lost: Vec<_> =
+            proxies.iter().map(|proxy| (proxy.container.clone(), proxy.loses.clone())).collect();
+        let (began, _) = *self.began.get_or_insert_with(|| (context.now(), Instant::now()));
+        let mut reported = self.report(context, docker, proxies).await;
+        if self.is_early() {
+            let unreported = lost.into_iter().filter(|(proxy, _)| !self.reported.contains_key(proxy));
+            reported.too_early = undecided_stops(stack, observed, plan, began);
+            reported.too_early.extend(unreported.flat_map(|(_, containers)| containers));
+        }
+        if !reported.too_early.is_empty() {
+            reported.again = Timestamp::earliest(reported.again, Some(context.now().after(PROBE_PAUSE)));
+        }
+        reported
+    }
+
+    /// Whether the first probes of this agent may not have decided yet.
+    fn is_early(&self) -> bool {
+        self.began.is_some_and(|(_, began)| began.elapsed() < FIRST_PROBES)
+    }
+
+    async fn report<D: Docker>(
         &mut self,
         context: &AppContext,
         docker: &Arc<D>,
         proxies: Vec<ProxyEndpoints>,
     ) -> Reported {
-        context.proxies().set(context.name(), &proxies);
-        let now = context.now();
-        let began = *self.began.get_or_insert(now);
-        let is_early = now < began.after(FIRST_PROBES);
+        let is_early = self.is_early();
         let is_held = |proxy: &ProxyEndpoints| {
             let is_first = !self.reported.contains_key(&proxy.container);
-            is_early && is_first && proxy.is_undecided && proxy.started < began
+            let is_older = self.began.is_some_and(|(began, _)| proxy.started < began);
+            is_early && is_first && proxy.is_undecided && is_older
         };
         let (held, proxies): (Vec<_>, Vec<_>) = proxies.into_iter().partition(is_held);
         self.reported.retain(|id, _| proxies.iter().any(|proxy| proxy.container == *id));
@@ -110,9 +138,8 @@ impl EndpointReports {
         let changed: Vec<ProxyEndpoints> = proxies.into_iter().filter(is_new).collect();
         let reports = stream::iter(changed.into_iter().map(|proxy| report(docker, proxy)));
         let reports: Vec<_> = reports.buffer_unordered(CONCURRENT).collect().await;
-        let is_too_early = held.iter().any(|proxy| proxy.loses_instance);
-        let mut again = (!held.is_empty()).then(|| now.after(PROBE_PAUSE));
-        let mut has_failed = false;
+        let mut again = (!held.is_empty()).then(|| context.now().after(PROBE_PAUSE));
+        let mut failed = BTreeSet::new();
         for (proxy, result) in reports {
             let ProxyEndpoints { container, started, endpoints, .. } = proxy;
             match result {
@@ -120,7 +147,7 @@ impl EndpointReports {
                     self.reported.insert(container, (started, endpoints));
                 }
                 Err(error) => {
-                    if !self.has_failed {
+                    if self.failed.is_empty() {
                         tracing::warn!(
                             container = container.short(),
                             error,
@@ -128,14 +155,13 @@ impl EndpointReports {
                         );
                     }
                     self.reported.remove(&container);
-                    has_failed = true;
-                    let retry = context.now().after(RETRY);
-                    again = Some(again.map_or(retry, |earlier: Timestamp| earlier.min(retry)));
+                    failed.insert(container);
+                    again = Timestamp::earliest(again, Some(context.now().after(RETRY)));
                 }
             }
         }
-        self.has_failed = has_failed;
-        Reported { again, is_too_early }
+        self.failed = failed;
+        Reported { again, too_early: BTreeSet::new() }
     }
 
     /// Reports changed endpoints while a plan is executed: a step may take as long as a grace period, and what is not ready
@@ -163,7 +189,10 @@ impl EndpointReports {
             let Some(found) = found else { continue };
             let stopped = stopping.lock().await;
             let proxies = proxy_endpoints(&target.stack, &found, plan, &stopped);
-            self.send(context, observer.docker(), proxies).await;
+            // One that does not answer would hold up each stop.
+            if self.failed.is_empty() {
+                self.report(context, observer.docker(), proxies).await;
+            }
         }
     }
 }

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_docker as docker;
 use driftless_docker::{Docker, ObserveScope};
-use driftless_model::{ContentId, EngineKind, Observed, Policy, Record, Stack, Timestamp};
+use driftless_model::{
+    ContainerId, ContentId, EngineKind, KnownReady, Observed, Policy, Record, Stack, Timestamp,
+};
 use driftless_plan::merge_adopted;
 
 use crate::{
@@ -49,14 +51,16 @@ impl<D: Docker> Observer<D> {
     ) -> Result<Observed, docker::Error> {
         let mut images = target.images.clone();
         // Instances that a canary keeps may have to be created again.
-        let before = if record.canaries.is_empty() { None } else { fallback(context, target, record) };
-        for image in before.iter().flat_map(Stack::images) {
-            images.entry(image.clone()).or_insert_with(|| image.clone());
+        let before = fallback(context, target, record);
+        if !record.canaries.is_empty() {
+            for image in before.iter().flat_map(Stack::images) {
+                images.entry(image.clone()).or_insert_with(|| image.clone());
+            }
         }
         let mut observed = if target.policy.engine == EngineKind::Swarm {
             self.observe_services(context, &target.stack, record).await?
         } else {
-            self.observe_stack(context, &target.stack, &images, record).await?
+            self.observe_stack(context, (&target.stack, before.as_ref()), &images, record).await?
         };
         // They carry no label of the agent, and nobody may take the application for gone.
         merge_adopted(&mut observed, record, context.agent());
@@ -89,11 +93,16 @@ impl<D: Docker> Observer<D> {
         observed
     }
 
-    /// Asks about any stack. `images` are the digests to create containers from.
+    /// The containers that the probes have found ready.
+    pub(crate) fn ready(&self, context: &AppContext) -> BTreeMap<ContainerId, KnownReady> {
+        self.prober.ready(context.name())
+    }
+
+    /// Asks about any stack, with the one that was reached before. `images` are the digests to create containers from.
     pub(crate) async fn observe_stack(
         &mut self,
         context: &AppContext,
-        stack: &Stack,
+        (stack, before): (&Stack, Option<&Stack>),
         images: &BTreeMap<String, String>,
         record: &Record,
     ) -> Result<Observed, docker::Error> {
@@ -101,7 +110,7 @@ impl<D: Docker> Observer<D> {
         let observed = self.docker.observe(context.name(), &scope).await;
         self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
         let mut observed = observed?;
-        add_readiness(&self.prober, stack, context.name(), &mut observed);
+        add_readiness(&self.prober, (stack, before), context.name(), &mut observed, record);
         Ok(observed)
     }
 

@@ -11,7 +11,8 @@ use std::{
 
 use driftless_docker::Docker;
 use driftless_model::{
-    AppName, ContainerId, Health, Healthcheck, Instance, Observed, Probes, Readiness, Stack, State, Timestamp,
+    AppName, ContainerId, Health, Healthcheck, Instance, Observed, Probes, Readiness, Record, Stack, State,
+    Timestamp,
 };
 use driftless_plan::exclusive;
 
@@ -46,13 +47,21 @@ impl<D: Docker> Exec for EngineExec<D> {
 }
 
 /// Tells the prober which containers of a stack run, and adds its results to the observed state.
-pub(crate) fn add_readiness(prober: &Prober, stack: &Stack, app: &AppName, observed: &mut Observed) {
+///
+/// Containers that are to be replaced have the probes of the stack `before`, which was reached last.
+pub(crate) fn add_readiness(
+    prober: &Prober,
+    (stack, before): (&Stack, Option<&Stack>),
+    app: &AppName,
+    observed: &mut Observed,
+    record: &Record,
+) {
     let checked = health_checked_containers(prober, stack, observed);
     let ids: BTreeSet<ContainerId> = checked.iter().map(|checked| checked.container.clone()).collect();
     let mut containers: Vec<ProbedContainer> =
-        probed_containers(stack, observed).into_iter().chain(checked).collect();
+        probed_containers(stack, before, observed).into_iter().chain(checked).collect();
     containers.extend(still_running(prober.others(app, &containers), observed));
-    prober.set_containers(app, containers);
+    prober.set_containers(app, containers, &record.ready);
     let Observed { instances, parts, .. } = observed;
     for instance in instances.values_mut().chain(parts.values_mut()) {
         let State::Running { since, health } = instance.state else { continue };
@@ -132,11 +141,12 @@ fn still_running(probed: Vec<ProbedContainer>, observed: &Observed) -> Vec<Probe
     probed.into_iter().filter(|probed| has_probes(probed) && runs_on(probed)).collect()
 }
 
-fn probed_containers(stack: &Stack, observed: &Observed) -> Vec<ProbedContainer> {
+fn probed_containers(stack: &Stack, before: Option<&Stack>, observed: &Observed) -> Vec<ProbedContainer> {
     let mut containers = Vec::new();
     for instance in observed.containers() {
         let State::Running { since, .. } = instance.state else { continue };
-        let Some(probes) = probes_of(stack, instance) else { continue };
+        let of_before = || before.and_then(|before| probes_of(before, instance));
+        let Some(probes) = probes_of(stack, instance).or_else(of_before) else { continue };
         // A part has the address of its pod.
         let pod = match &instance.part {
             Some(part) => observed.instances.get(&part.pod),
@@ -157,7 +167,7 @@ fn probed_containers(stack: &Stack, observed: &Observed) -> Vec<ProbedContainer>
     containers
 }
 
-/// The probes of a container, if it has some and is not outdated.
+/// The probes of a container in a stack, if it has some and the container is as this stack says.
 fn probes_of<'a>(stack: &'a Stack, instance: &Instance) -> Option<&'a Probes> {
     let workload = stack.workloads.get(&instance.instance.workload.whole())?;
     let probes = match &instance.part {

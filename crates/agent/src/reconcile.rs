@@ -1,7 +1,7 @@
 //! One round of one application: choose the target, observe, plan, publish the status, perform the steps. The owners of
 //! the application's state live here; each keeps its fields to itself.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::join;
 use tokio::{
@@ -16,8 +16,8 @@ use driftless_docker::{Docker, key_contents};
 use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
 use driftless_model::{
-    Actor, AppName, Attempt, CompletedJobs, EngineKind, EventKind, Health, Mask, Observed, ObservedSwarm,
-    Outcome, Readiness, Record, State, Timestamp, VerifiedImage, WorkloadName,
+    Actor, AppName, Attempt, CompletedJobs, ContainerId, EngineKind, EventKind, Health, Mask, Observed,
+    ObservedSwarm, Outcome, Readiness, Record, State, Timestamp, VerifiedImage, WorkloadName,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
@@ -306,24 +306,22 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         self.publish_round(masked, &target, &observed, &plan, now);
         let next = if plan.steps.is_empty() {
             let scan = self.observer.start_scans(&target.policy, &observed, self.record.get());
-            Next::Sleep(earliest(plan.look_again, scan))
+            Next::Sleep(Timestamp::earliest(plan.look_again, scan))
         } else if self.context.ownership().own() == Own::Unclaimed {
             self.context.ownership().claimed(interrupt).await;
             Next::Round
-        } else if reported.is_too_early {
-            Next::Sleep(plan.look_again)
         } else {
-            self.act(&target, &planned, &observed, &plan, interrupt).await
+            self.act(&target, &planned, (&observed, &reported.too_early), &plan, interrupt).await
         };
         if *self.record.get() != remembered || !self.record.is_stored() {
             self.record.save(&self.context);
         }
         let store_again = (!self.record.is_stored()).then(|| now.after(STORE_AGAIN));
-        let look_again = earliest(
+        let look_again = Timestamp::earliest(
             reported.again,
-            earliest(self.window_opens(), self.next_image_update(&target, &observed)),
+            Timestamp::earliest(self.window_opens(), self.next_image_update(&target, &observed)),
         );
-        match earliest(earliest(store_again, share_again), look_again) {
+        match Timestamp::earliest(Timestamp::earliest(store_again, share_again), look_again) {
             Some(latest) => next.by(latest),
             None => next,
         }
@@ -597,9 +595,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if self.other_owner.reason().is_some() {
             return Reported::default();
         }
-        let stopped = plan::stopped_at_once(plan);
-        let proxies = plan::proxy_endpoints(&target.stack, observed, plan, &stopped);
-        self.endpoints.send(&self.context, self.observer.docker(), proxies).await
+        let round = (&*target.stack, observed, plan);
+        self.endpoints.send(&self.context, self.observer.docker(), round).await
     }
 
     /// The repository that has the application now, if it is followed: another one may take over an application.
@@ -629,6 +626,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         // Those that the policy has just adopted, too.
         plan::merge_adopted(observed, record, target.agent);
         self.observer.add_scans(observed);
+        record.ready = self.observer.ready(&self.context);
         plan::note_observed(record, target, observed, now);
         canary_events::report(&self.context, target.stack, &remembered.canaries, &record.canaries);
         let plan = plan::plan(target, observed, record, now);
@@ -656,12 +654,12 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         self.revisions.forget_removed(&self.context, &self.desired, target, observed);
     }
 
-    /// Performs the steps of a plan.
+    /// Performs the steps of a plan, without those that stop one of the containers `too_early`, and what comes after them.
     async fn act(
         &mut self,
         target: &TargetRevision,
         planned: &Target<'_>,
-        observed: &Observed,
+        (observed, too_early): (&Observed, &BTreeSet<ContainerId>),
         plan: &Plan,
         interrupt: &CancellationToken,
     ) -> Next {
@@ -669,7 +667,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let docker = Arc::clone(self.observer.docker());
         let turns = Arc::clone(&self.turns);
         let turn = turns.take().await;
-        let held = held_objects(self.record.get(), self.context.now());
+        let mut held = held_objects(self.record.get(), self.context.now());
+        held.extend(plan::stops_of(plan, too_early));
         let drains = plan::drains(&target.stack, observed, plan);
         let stopping = Stopping::new(plan::stopped_at_once(plan));
         let mut ended = Vec::new();
@@ -734,7 +733,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         let retry = record.failures.values().map(|attempt| attempt.next).filter(|next| *next > now).min();
         self.publish_progress();
-        Next::Sleep(earliest(retry, plan.look_again))
+        Next::Sleep(Timestamp::earliest(retry, plan.look_again))
     }
 
     /// A fault of the agent's own host, such as a full disk: publishes it and tries again after a pause.
@@ -806,7 +805,7 @@ impl Next {
         match self {
             Self::Round => Self::Round,
             Self::BackOff(due) => Self::BackOff(due.min(latest)),
-            Self::Sleep(due) => Self::Sleep(earliest(due, Some(latest))),
+            Self::Sleep(due) => Self::Sleep(Timestamp::earliest(due, Some(latest))),
         }
     }
 }
@@ -819,10 +818,6 @@ fn with_outcomes(steps: Vec<String>, outcomes: &[StepOutcome], mask: &Mask) -> V
         Some(StepOutcome::Skipped) | None => format!("{step}: not done"),
     };
     steps.into_iter().enumerate().map(one).collect()
-}
-
-fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
-    [one, other].into_iter().flatten().min()
 }
 
 /// Adds what failing health checks printed, masked, to the reason why an instance is not ready.

@@ -85,7 +85,7 @@ impl Bench {
     }
 
     fn want(&self, started: Timestamp, probes: Probes) {
-        self.prober.set_containers(&self.app, vec![target(started, probes)]);
+        self.prober.set_containers(&self.app, vec![target(started, probes)], &BTreeMap::new());
     }
 
     fn code(&self, command: &str, code: i64) {
@@ -289,9 +289,9 @@ async fn container_that_is_not_named_is_not_probed() {
     assert_eq!(bench.readiness(EPOCH), None, "it has no probes");
     bench.want(EPOCH, readiness(exec("ready")));
     pass(0).await;
-    bench.prober.set_containers(&AppName::from("other"), vec![]);
+    bench.prober.set_containers(&AppName::from("other"), vec![], &BTreeMap::new());
     assert!(bench.readiness(EPOCH).is_some(), "another application's wishes do not matter");
-    bench.prober.set_containers(&bench.app, vec![]);
+    bench.prober.set_containers(&bench.app, vec![], &BTreeMap::new());
     assert_eq!(bench.readiness(EPOCH), None);
     pass(30).await;
     assert_eq!(bench.runs("ready"), [0]);
@@ -322,7 +322,7 @@ fn health_check(bench: &Bench, command: &str) {
         start_interval: None,
     };
     let target = ProbedContainer { health_check: Some(check), ..target(EPOCH, Probes::default()) };
-    bench.prober.set_containers(&bench.app, vec![target]);
+    bench.prober.set_containers(&bench.app, vec![target], &BTreeMap::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -568,9 +568,11 @@ async fn container_without_address_supports_exec_and_named_hosts() {
     ] {
         let bench = Bench::new();
         let probes = readiness(Probe { failure_threshold: 1, ..probe(action) });
-        bench
-            .prober
-            .set_containers(&bench.app, vec![ProbedContainer { address: None, ..target(EPOCH, probes) }]);
+        bench.prober.set_containers(
+            &bench.app,
+            vec![ProbedContainer { address: None, ..target(EPOCH, probes) }],
+            &BTreeMap::new(),
+        );
         bench.woken.notified().await;
         assert_eq!(bench.readiness(EPOCH).is_some_and(|it| is_ready(&it)), expected);
     }

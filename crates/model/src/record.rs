@@ -99,6 +99,10 @@ pub struct Record {
     /// The hooks of the newest sync.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Box<HookRecord>>,
+    /// The running containers that the probes of the agent have found ready. The next agent takes them for ready until its own
+    /// probes find otherwise.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ready: BTreeMap<ContainerId, KnownReady>,
     /// Since when Git asks for each object, by its kind, namespace and name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub since: BTreeMap<String, Timestamp>,
@@ -136,6 +140,15 @@ pub struct Record {
     pub swarm: Option<Box<SwarmRecord>>,
     /// The last sync that failed, while it has not succeeded since.
     pub sync: Option<Attempt>,
+}
+
+/// A container that its probes have found ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KnownReady {
+    /// The start of the process that was probed.
+    pub started: Timestamp,
+    pub since: Timestamp,
 }
 
 /// The way in which a container is replaced on request.

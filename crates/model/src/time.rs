@@ -9,6 +9,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
+    /// The earlier of two times that may be missing.
+    pub fn earliest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        [one, other].into_iter().flatten().min()
+    }
+
     /// Time since `earlier`; zero if the clock went backwards.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

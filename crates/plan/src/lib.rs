@@ -116,7 +116,10 @@ pub use record::{
 };
 pub use status::{
     assess::{Assessment, assess},
-    endpoints::{Drain, ProxyEndpoints, drains, has_proxies, proxy_endpoints, stopped_at_once},
+    endpoints::{
+        Drain, ProxyEndpoints, drains, has_proxies, proxy_endpoints, stopped_at_once, stops_of,
+        undecided_stops,
+    },
     failure::{CommitFailure, Round, has_failed},
     pod_spec::pod_spec,
 };

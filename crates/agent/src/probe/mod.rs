@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use driftless_clock::Clock;
-use driftless_model::{AppName, ContainerId, Readiness, Timestamp};
+use driftless_model::{AppName, ContainerId, KnownReady, Readiness, Timestamp};
 
 mod attempt;
 mod container;
@@ -58,7 +58,15 @@ impl Prober {
     /// Sets the containers of an application that are probed from now on. Call it in every round, before
     /// [`Prober::readiness`]. A container that is not named is not probed any more; one whose start, address or probes
     /// have changed is probed from the beginning. Must be called inside a Tokio runtime.
-    pub fn set_containers(&self, app: &AppName, containers: Vec<ProbedContainer>) {
+    ///
+    /// A container that is not probed yet counts as ready if it is among the `known` with the same start, until its probes find
+    /// otherwise.
+    pub fn set_containers(
+        &self,
+        app: &AppName,
+        containers: Vec<ProbedContainer>,
+        known: &BTreeMap<ContainerId, KnownReady>,
+    ) {
         let mut watched = self.watched();
         let named: BTreeSet<ContainerId> =
             containers.iter().map(|container| container.container.clone()).collect();
@@ -68,12 +76,15 @@ impl Prober {
                 watched.remove(&container.container);
                 continue;
             }
-            let known = watched.get(&container.container).filter(|known| known.app == *app);
-            if known.is_some_and(|known| known.container == container) {
+            let watch = watched.get(&container.container).filter(|watch| watch.app == *app);
+            if watch.is_some_and(|watch| watch.container == container) {
                 continue;
             }
-            let of_same_start = known.filter(|known| known.container.started == container.started);
-            let before = of_same_start.map(|known| lock(&known.state).clone());
+            let of_same_start = watch.filter(|watch| watch.container.started == container.started);
+            let before = of_same_start.map(|watch| lock(&watch.state).clone());
+            let was_ready = known.get(&container.container);
+            let was_ready = was_ready.filter(|known| watch.is_none() && known.started == container.started);
+            let before = before.or(was_ready.map(|known| Readiness::Ready { since: known.since }));
             watched.insert(container.container.clone(), self.watch(app, container, before));
         }
     }
@@ -84,6 +95,20 @@ impl Prober {
         let watched = self.watched();
         let others = watched.iter().filter(|(id, known)| known.app == *app && !listed.contains(id));
         others.map(|(_, known)| known.container.clone()).collect()
+    }
+
+    /// The containers of an application that their probes have found ready. Health checks of the engine are left out: it
+    /// remembers them itself.
+    pub fn ready(&self, app: &AppName) -> BTreeMap<ContainerId, KnownReady> {
+        let watched = self.watched();
+        let of_app = watched.iter().filter(|(_, watch)| watch.app == *app);
+        let ready = of_app.filter_map(|(id, watch)| match *lock(&watch.state) {
+            Readiness::Ready { since } if watch.container.health_check.is_none() => {
+                Some((id.clone(), KnownReady { started: watch.container.started, since }))
+            }
+            _ => None,
+        });
+        ready.collect()
     }
 
     /// The result of the probes of a container that was started at `started`. `None`: the container has no probes.

@@ -62,7 +62,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let observed = if is_swarm {
             self.observer.observe_services(self.context, stack, self.record.get()).await
         } else {
-            self.observer.observe_stack(self.context, stack, images, self.record.get()).await
+            self.observer.observe_stack(self.context, (stack, None), images, self.record.get()).await
         };
         let mut observed = match observed {
             Ok(observed) => observed,

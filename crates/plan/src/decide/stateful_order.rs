@@ -27,7 +27,7 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
     }
     let member = workload.member()?;
     let on = match serving {
-        Some(serving) => replacement_waits(draft, member, workload, serving)?,
+        Some(serving) => replacement_waits(draft, member, serving)?,
         None => creation_waits(draft, member)?,
     };
     Some(Wait::dependency(name, &on, "it is not available"))
@@ -76,13 +76,8 @@ pub(crate) fn stays(draft: &Draft<'_>, instance: &Instance) -> Option<Wait> {
 
 /// The pod that must be available first. A pod that does not serve is replaced at once: a wait for it to become ready would
 /// wait for the very version that Git has just taken back.
-fn replacement_waits(
-    draft: &Draft<'_>,
-    member: &Member,
-    workload: &Workload,
-    serving: &Instance,
-) -> Option<WorkloadName> {
-    if !serving.is_available(workload.min_ready, draft.facts.now) {
+fn replacement_waits(draft: &Draft<'_>, member: &Member, serving: &Instance) -> Option<WorkloadName> {
+    if !serving.is_available(Duration::ZERO, draft.facts.now) {
         return None;
     }
     let is_first = |sibling: &Sibling<'_>| {

@@ -307,6 +307,9 @@ fn forget_the_future(record: &mut Record, now: Timestamp) {
         progress.at = progress.at.min(now);
     }
     record.resumed = record.resumed.map(|at| at.min(now));
+    for known in record.ready.values_mut() {
+        known.since = known.since.min(now);
+    }
     for job in record.jobs.values_mut() {
         job.started = job.started.map(|at| at.min(now));
     }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    Container, ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, PROXY_IMAGE, Readiness,
-    ReadyAddresses, ReadyEndpoints, Stack, Timestamp, WorkloadName, is_proxy_image,
+    Container, ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, Readiness, ReadyAddresses,
+    ReadyEndpoints, Stack, State, Timestamp, WorkloadName, is_proxy_image,
 };
 
 use crate::{
@@ -36,8 +36,8 @@ pub struct ProxyEndpoints {
     pub endpoints: ReadyEndpoints,
     /// An instance behind it runs, and no probe has said yet whether it is ready.
     pub is_undecided: bool,
-    /// The plan stops an instance behind it.
-    pub loses_instance: bool,
+    /// The containers behind it that the plan stops.
+    pub loses: BTreeSet<ContainerId>,
 }
 
 /// The ready endpoints of each proxy of a stack. A pod that is being stopped is not ready any more, as in Kubernetes, where
@@ -54,6 +54,7 @@ pub fn proxy_endpoints(
         return Vec::new();
     }
     let whole = pods::whole(stack, observed);
+    let stopping: BTreeSet<ContainerId> = stopping.iter().map(|id| pod_of(observed, id)).collect();
     let ready: Vec<&Instance> = whole
         .instances
         .values()
@@ -63,11 +64,22 @@ pub fn proxy_endpoints(
         instance.is_running() && matches!(instance.readiness, Readiness::Starting { .. })
     };
     let starting: Vec<&Instance> = whole.instances.values().filter(is_starting).collect();
-    let lost: BTreeSet<ContainerId> =
-        plan.steps.iter().filter_map(stopped).map(|(id, _)| pod_of(observed, id)).collect();
-    let lost: Vec<&Instance> = whole.instances.values().filter(|it| lost.contains(&it.id)).collect();
-    let of = |(proxy, forwards): (&Instance, Forwards)| of_proxy(proxy, &forwards, &ready, &starting, &lost);
-    proxies.into_iter().filter_map(of).collect()
+    let of_proxy = |(proxy, forwards): (&Instance, Forwards)| {
+        let mut endpoints = of_proxy(proxy, &forwards, &ready, &starting)?;
+        let is_behind = |id: &ContainerId| {
+            let pod = whole.instances.get(&pod_of(observed, id));
+            pod.is_some_and(|pod| targets(&forwards).any(|name| has_address(name, &[pod])))
+        };
+        let lost = plan.steps.iter().filter_map(stopped).map(|(id, _)| id);
+        endpoints.loses = lost.filter(|id| is_behind(id)).cloned().collect();
+        Some(endpoints)
+    };
+    proxies.into_iter().filter_map(of_proxy).collect()
+}
+
+/// The names that a proxy forwards to.
+fn targets(forwards: &Forwards) -> impl Iterator<Item = &String> {
+    forwards.ports.iter().flat_map(|port| &port.targets).map(|(name, _)| name)
 }
 
 fn of_proxy(
@@ -75,13 +87,10 @@ fn of_proxy(
     forwards: &Forwards,
     ready: &[&Instance],
     starting: &[&Instance],
-    lost: &[&Instance],
 ) -> Option<ProxyEndpoints> {
-    let names = forwards.ports.iter().flat_map(|port| &port.targets).map(|(name, _)| name);
-    let has_any = |instances: &[&Instance]| names.clone().any(|name| has_address(name, instances));
-    let (is_undecided, loses_instance) = (has_any(starting), has_any(lost));
+    let is_undecided = targets(forwards).any(|name| has_address(name, starting));
     let endpoints: BTreeMap<String, ReadyAddresses> =
-        names.filter_map(|name| Some((name.clone(), ready_addresses(name, ready)?))).collect();
+        targets(forwards).filter_map(|name| Some((name.clone(), ready_addresses(name, ready)?))).collect();
     Some(ProxyEndpoints {
         workload: proxy.instance.workload.clone(),
         container: proxy.id.clone(),
@@ -89,8 +98,30 @@ fn of_proxy(
         entrypoint: proxy.config.entrypoint.clone().unwrap_or_default(),
         endpoints: ReadyEndpoints(endpoints),
         is_undecided,
-        loses_instance,
+        loses: BTreeSet::new(),
     })
+}
+
+/// The containers that a plan stops although no probe has said since `began` whether their pods, which were started before,
+/// are ready.
+pub fn undecided_stops(
+    stack: &Stack,
+    observed: &Observed,
+    plan: &Plan,
+    began: Timestamp,
+) -> BTreeSet<ContainerId> {
+    let mut stops = plan.steps.iter().filter_map(stopped).map(|(id, _)| id).peekable();
+    if stops.peek().is_none() {
+        return BTreeSet::new();
+    }
+    let whole = pods::whole(stack, observed);
+    let is_undecided = |id: &&ContainerId| {
+        whole.instances.get(&pod_of(observed, id)).is_some_and(|pod| match (&pod.state, &pod.readiness) {
+            (State::Running { since, .. }, Readiness::Starting { .. }) => *since < began,
+            _ => false,
+        })
+    };
+    stops.filter(is_undecided).cloned().collect()
 }
 
 /// Whether one of these instances has this name.
@@ -103,7 +134,7 @@ fn has_address(name: &str, instances: &[&Instance]) -> bool {
 }
 
 /// The pod of a container, or the container itself.
-fn pod_of(observed: &Observed, id: &ContainerId) -> ContainerId {
+pub(crate) fn pod_of(observed: &Observed, id: &ContainerId) -> ContainerId {
     let part = observed.parts.get(id).and_then(|part| part.part.as_ref());
     part.map_or_else(|| id.clone(), |part| part.pod.clone())
 }
@@ -154,8 +185,7 @@ pub fn drains(stack: &Stack, observed: &Observed, plan: &Plan) -> BTreeMap<Conta
             let Some(leaving) = leaving else { continue };
             let staying: Vec<&Instance> =
                 ready.iter().filter(|instance| !stopped_pods.contains(&instance.id)).copied().collect();
-            let names = || forwards.ports.iter().flat_map(|port| &port.targets).map(|(name, _)| name);
-            let addresses: BTreeSet<Ipv4Addr> = names()
+            let addresses: BTreeSet<Ipv4Addr> = targets(forwards)
                 .filter(|name| has_address(name, &staying))
                 .filter_map(|name| match ready_addresses(name, &[leaving])? {
                     ReadyAddresses::These(addresses) => Some(addresses),
@@ -183,7 +213,7 @@ pub fn has_proxies(stack: &Stack) -> bool {
 
 /// The forwards of a container, if it is such a proxy.
 pub(crate) fn forwards_of(container: &Container) -> Option<Forwards> {
-    let command = container.command.as_ref().filter(|_| container.image == PROXY_IMAGE)?;
+    let command = container.command.as_ref().filter(|_| is_proxy_image(&container.image))?;
     let forwards = Forwards::parse(command.iter().skip(1).map(String::as_str)).ok()?;
     Some(forwards).filter(|forwards| forwards.ready_only)
 }
@@ -206,6 +236,12 @@ fn stopped(step: &Step) -> Option<(&ContainerId, Option<Duration>)> {
         Action::StopInstance { container: ContainerRef::Id(id, _), grace } => Some((id, *grace)),
         _ => None,
     }
+}
+
+/// The objects of the steps that stop one of these containers.
+pub fn stops_of(plan: &Plan, containers: &BTreeSet<ContainerId>) -> BTreeSet<String> {
+    let is_one = |step: &&Step| stopped(step).is_some_and(|(id, _)| containers.contains(id));
+    plan.steps.iter().filter(is_one).map(|step| step.action.object().to_owned()).collect()
 }
 
 /// The containers that a plan stops before anything else.

@@ -10,7 +10,7 @@ use driftless_model::{
 use crate::{
     status::{
         counts::is_ready,
-        endpoints::{forwards_of, stopped_at_once},
+        endpoints::{forwards_of, pod_of, stopped_at_once},
         remark::remark,
     },
     steps::Plan,
@@ -19,7 +19,7 @@ use crate::{
 /// The proxies of a stack that forward to ready instances only.
 pub(crate) struct Proxies<'a> {
     all: Vec<Proxy<'a>>,
-    /// Containers that the plan stops at once.
+    /// Pods that the plan stops at once.
     stopped: BTreeSet<ContainerId>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Proxies<'a> {
             let forwards = forwards_of(&workload.container)?;
             Some(Proxy { workload: name, forwards, is_running: is_running(name) })
         };
-        let stopped = stopped_at_once(plan);
+        let stopped = stopped_at_once(plan).iter().map(|id| pod_of(observed, id)).collect();
         Self { all: stack.subjects().filter_map(proxy).collect(), stopped }
     }
 

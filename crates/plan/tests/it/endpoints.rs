@@ -124,9 +124,9 @@ fn endpoint_without_a_ready_substitute_is_stopped_at_once() {
     }
     let undecided = endpoints(&stage, &unprobed, &plan).remove(0);
     assert!(undecided.is_undecided && undecided.endpoints.words() == ["_web="]);
-    assert!(undecided.loses_instance);
+    assert_eq!(undecided.loses, [id.clone()].into());
     let nothing = Plan::default();
-    assert!(!endpoints(&stage, &observed, &nothing)[0].loses_instance);
+    assert!(endpoints(&stage, &observed, &nothing)[0].loses.is_empty());
     let drains = drains(&stage.stack, &observed, &plan);
     assert_eq!(drains[&id][0].grace, Duration::from_secs(1), "it may have kept connections");
 }

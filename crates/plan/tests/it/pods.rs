@@ -1,10 +1,13 @@
 //! Pods of several containers, planned round by round: order, readiness, healing, replacement and completion.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{
-    Completion, Container, Downward, DownwardValues, Endpoint, HELPER_IMAGE, NetworkMode, Part, Peer, Probe,
-    ProbeAction, Probes, PullPolicy, Readiness, RestartPolicy, Role, State, Strategy, Workload,
+    Completion, Container, ContainerId, Downward, DownwardValues, Endpoint, HELPER_IMAGE, NetworkMode, Part,
+    Peer, Probe, ProbeAction, Probes, PullPolicy, Readiness, RestartPolicy, Role, State, Strategy, Workload,
 };
 use driftless_plan::{Plan, WaitReason, whole};
 
@@ -101,7 +104,7 @@ fn missing_part_returns_to_its_pod_without_new_init_run() {
     settle(&mut stage);
     let before = ids(&stage);
     for gone in ["web/serve.1", "web/beside.1", "web/first.1"] {
-        let id = driftless_model::ContainerId(before[gone].clone());
+        let id = ContainerId(before[gone].clone());
         stage.world.observed.parts.remove(&id);
     }
     let order = settle(&mut stage);
@@ -109,7 +112,7 @@ fn missing_part_returns_to_its_pod_without_new_init_run() {
     let after = ids(&stage);
     assert_eq!((&after["web.1"], &after["web/log.1"]), (&before["web.1"], &before["web/log.1"]));
     // Its first container takes all others along.
-    let pause = driftless_model::ContainerId(after["web.1"].clone());
+    let pause = ContainerId(after["web.1"].clone());
     stage.world.observed.instances.remove(&pause);
     settle(&mut stage);
     let last = ids(&stage);
@@ -285,4 +288,38 @@ fn wherever_we_are_cut_off_the_pod_is_finished_as_it_was_begun() {
     begun.dedup();
     let expected = ["web.1", "web/first.1", "web/beside.1", "web/second.1", "web/serve.1", "web/log.1"];
     assert_eq!(begun, expected);
+}
+
+#[test]
+fn pod_whose_container_is_being_stopped_takes_no_traffic() {
+    let command = ["proxy", "--ready-only", "80/tcp=_web:8080"].map(str::to_owned).to_vec();
+    let container =
+        Container { command: Some(command), ..workload(driftless_model::PROXY_IMAGE, 1).container };
+    let front = Workload { container, ..workload(driftless_model::PROXY_IMAGE, 1) };
+    let mut stage = Stage::new(stack([("web", pod("1", 2)), ("front", front)]));
+    stage.finishing.insert("init:1".to_owned());
+    for _ in 0..40 {
+        stage.round();
+        stage.tick(Duration::from_secs(1));
+    }
+    for instance in stage.world.observed.instances.values_mut() {
+        if instance.instance.workload.as_str() == "web" {
+            let ip = Some(format!("10.0.0.{}", instance.instance.slot));
+            let endpoint = Endpoint { aliases: vec!["_web".to_owned()], ip, ..Endpoint::default() };
+            instance.networks = BTreeMap::from([("shop_default".to_owned(), endpoint)]);
+        }
+    }
+    let observed = stage.world.observed.clone();
+    let part = observed.parts.values().find(|part| {
+        let of = part.part.as_ref().unwrap();
+        of.name == "serve" && observed.instances[&of.pod].instance.slot == 2
+    });
+    let stopping: BTreeSet<ContainerId> = [part.unwrap().id.clone()].into();
+    let told = |stopping: &BTreeSet<ContainerId>| {
+        driftless_plan::proxy_endpoints(&stage.stack, &observed, &Plan::default(), stopping)[0]
+            .endpoints
+            .words()
+    };
+    assert_eq!(told(&BTreeSet::new()), ["_web=10.0.0.1,10.0.0.2"]);
+    assert_eq!(told(&stopping), ["_web=10.0.0.1"]);
 }

@@ -11,9 +11,9 @@ use std::{
 };
 
 use driftless_model::{
-    AppName, Application, ConditionStatus, DriftAction, Expiry, HealthStatus, ImageUpdateStatus, Incident,
-    IncidentKind, IncidentPhase, OperationPhase, Outcome, RepositoryStatus, StatusCondition, SyncStatus,
-    Timestamp, UpdateMode, Urgency,
+    AppName, Application, ApplicationStatus, ConditionStatus, DriftAction, Expiry, HealthStatus,
+    ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, OperationPhase, Outcome, RepositoryStatus,
+    StatusCondition, SyncStatus, Timestamp, UpdateMode, Urgency,
 };
 
 use crate::wait::WaitReason;
@@ -358,7 +358,10 @@ fn of_application(
     if let Some((message, advice, grace)) = sync_failure {
         problems.push(problem(IncidentKind::SyncFailed, Urgency::Critical, message, advice, grace));
     }
-    if !has_failed && matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing) {
+    // A failed commit is why the application is not well, unless the last good one runs again.
+    if (!has_failed || is_rolled_back(status))
+        && matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing)
+    {
         let message = if status.message.is_empty() { "it does not run" } else { &status.message };
         let rollback = if has_older {
             format!(", `driftless rollback {name}` goes back to the last good revision")
@@ -469,11 +472,7 @@ fn sync_failure(
         let advice = format!("correct it in Git{rollback}");
         return Some((format!("{number}{reason}"), advice, Duration::ZERO));
     }
-    // The last good commit runs again, so that nothing else is wrong.
-    let is_rolled_back = |condition: &&StatusCondition| {
-        condition.kind == "CommitFailed" && condition.status == ConditionStatus::True
-    };
-    if let Some(condition) = status.conditions.iter().find(is_rolled_back) {
+    if let Some(condition) = status.conditions.iter().find(|condition| is_of_failed_commit(condition)) {
         let advice = format!("correct it in Git, or `driftless sync {name} --retry` tries it again");
         return Some((condition.message.clone(), advice, Duration::ZERO));
     }
@@ -481,6 +480,16 @@ fn sync_failure(
     let condition = failed("Applied")?;
     let advice = format!("`driftless status {name}` has the details; the agent goes on trying");
     Some((condition.message.clone(), advice, times.degraded))
+}
+
+fn is_of_failed_commit(condition: &StatusCondition) -> bool {
+    condition.kind == "CommitFailed" && condition.status == ConditionStatus::True
+}
+
+/// Whether the last good revision runs in the place of a commit that failed.
+fn is_rolled_back(status: &ApplicationStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|condition| is_of_failed_commit(condition) && condition.reason == "RolledBack")
 }
 
 /// The first few of many sentences.
@@ -603,6 +612,20 @@ mod tests {
         };
         assert_eq!(incident.kind, IncidentKind::SyncFailed);
         assert!(incident.message.contains("went back to revision 1"), "{incident:?}");
+
+        // The older revision may break down, too. A commit that keeps it from being well is one incident.
+        for (reason, kinds) in [
+            ("RolledBack", vec![IncidentKind::SyncFailed, IncidentKind::Degraded]),
+            ("RolloutsPaused", vec![IncidentKind::SyncFailed]),
+        ] {
+            let mut broken = shop(HealthStatus::Degraded);
+            let mut failed = condition("CommitFailed", ConditionStatus::True, "went back to revision 1");
+            failed.reason = reason.to_owned();
+            Arc::make_mut(broken.get_mut(&"shop".into()).unwrap()).status.conditions = vec![failed];
+            let open = kept(judge_after_setting_back(&[], &broken, now));
+            let all: Vec<_> = open.iter().map(|incident| incident.kind).collect();
+            assert_eq!(all, kinds, "{reason}");
+        }
     }
 
     #[test]

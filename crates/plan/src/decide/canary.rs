@@ -26,6 +26,12 @@ pub(crate) fn roll_canary(
     let Subject { name, workload } = subject;
     let facts = draft.facts;
     let spec = facts.spec(subject);
+    if members.iter().any(|member| draft.removed.contains_key(&member.id)) {
+        // One makes way for another workload. Its successor comes in the next round, with its volumes.
+        allow_starts(draft, subject, members);
+        keep(draft, members);
+        return;
+    }
     let (replicas, share) = (workload.replicas as usize, current.instances as usize);
     let canary = Workload { replicas: current.instances, ..workload.clone() };
     let canary = Subject { name, workload: &canary };

@@ -261,6 +261,31 @@ fn gives_up_port(draft: &Draft<'_>, holder: &Instance, port: &Port) -> bool {
     })
 }
 
+/// Whether nothing but the limits of its rollout keeps an older container.
+fn is_to_leave(draft: &Draft<'_>, holder: &Instance) -> bool {
+    let workload = draft.facts.target.stack.workloads.get(&holder.instance.workload);
+    let is_waiting = workload.is_some_and(|workload| {
+        workload.after.iter().any(|dependency| unmet(draft, dependency, false).is_some())
+    });
+    let is_own = draft.facts.observed.own.as_ref() == Some(&holder.id);
+    !is_waiting && !is_own && !writers::is_kept(draft, holder)
+}
+
+/// Why a workload does not start on data that Git has given to another one, or that another one keeps for now.
+fn data_of_others(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
+    let Subject { name, workload } = subject;
+    if draft.facts.is_desired(subject) {
+        let (by, place) = writers::kept_elsewhere(draft, subject)?;
+        return Some(Wait::data_kept(name, &place, by.as_str()));
+    }
+    let held: Vec<String> = workload.containers().flat_map(writers::places).collect();
+    let wanted = draft.facts.target.stack.workloads.get(name);
+    let is_kept = wanted.is_some_and(|workload| writers::is_not_rolled(draft, Subject { name, workload }));
+    let is_begun = draft.missing_images.is_empty() && !is_kept;
+    let (by, place) = writers::taken_over(draft, name, &held, is_begun)?;
+    Some(Wait::dependency(name, &by, &format!("Git has given {place} to it")))
+}
+
 /// Looks for others who hold the fixed name, the data or the host ports of a workload. Its own instances are not others: they make way
 /// for each other by the limits of its rollout.
 fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
@@ -272,6 +297,9 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     }
     if let Some((by, what)) = writer_of_another_agent(draft, subject) {
         return Contest::Taken { by, what };
+    }
+    if let Some(wait) = data_of_others(draft, subject) {
+        return Contest::Written(wait);
     }
     let mut steps = Vec::new();
     let mut handed_over: Vec<&Instance> = Vec::new();
@@ -322,6 +350,10 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
                     if !handed_over.iter().any(|known| known.id == other.id) {
                         handed_over.push(other);
                     }
+                }
+                None if gives_up_port(draft, other, port) && !is_to_leave(draft, other) => {
+                    let why = format!("{} still has {}", other.name, what());
+                    return Contest::Written(Wait::dependency(name, &other.instance.workload, &why));
                 }
                 None => return Contest::Leaving,
             }

@@ -299,6 +299,7 @@ fn scale_down(draft: &mut Draft<'_>, subject: Subject<'_>, current: &mut Vec<&In
 pub(super) fn keep(draft: &mut Draft<'_>, members: &[&Instance]) {
     for member in members {
         if member.state != State::Created
+            && !draft.removed.contains_key(&member.id)
             && let Some(workload) = draft.facts.target.definition(member)
         {
             let subject = Subject { name: &member.instance.workload, workload };

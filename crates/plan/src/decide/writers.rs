@@ -3,11 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{Container, Dependency, Instance, MountSource, Stack, Subject, Update, WorkloadName};
+use driftless_model::{
+    Container, Dependency, Instance, MountSource, Stack, State, Subject, Update, Workload, WorkloadName,
+};
 
 use crate::{
     draft::Draft,
-    facts::{standing::is_up, stateful::member_of},
+    facts::{
+        standing::{is_spent, is_up},
+        stateful::member_of,
+    },
     wait::{Wait, WaitSeverity},
 };
 
@@ -19,46 +24,105 @@ const SYSTEM: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 /// A Job ends by itself, and may share data with what runs. A workload that was there together with one of them, when all was as
 /// Git said, shares it with that one if it wrote to it then. Pods of one StatefulSet share what they write to.
 pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
-    let orphans = draft.facts.instances.orphans.iter().copied();
+    let orphans = draft.facts.instances.orphans.iter().copied().filter(|orphan| is_up(orphan));
     contested(draft, subject, orphans, |_, _| true)
 }
 
-/// The containers of other workloads that still write to what a workload is to write to, and whose own workload does not write there
-/// any more in Git: their successors do not need it. For an instance of the version before, it is also who has the data by now.
+/// The containers of other workloads that still write to what a workload is to write to, or will be started again and do so then, and
+/// whose own workload does not write there any more in Git: their successors do not need it.
 pub(crate) fn handed_over<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {
     let facts = draft.facts;
     // Most workloads write to nothing that is kept, and this is asked of each one that starts.
-    if subject.workload.containers().all(|container| places(container).is_empty()) {
+    if writes_nothing(subject.workload) {
         return Vec::new();
     }
-    let is_desired = facts.is_desired(subject);
+    let stack = facts.target.stack;
     let outdated = facts.observed.instances.values().filter(|holder| {
         let of = &holder.instance.workload;
-        let other = facts.target.stack.workloads.get(of).filter(|_| of != subject.name);
+        let other = stack.workloads.get(of).filter(|_| of != subject.name);
         other.is_some_and(|other| other.job_or_template().is_none())
             && holder.agent == *facts.target.agent
-            && (!is_desired || facts.target.hashes.specs.get(of) != Some(&holder.spec))
+            && facts.target.hashes.specs.get(of) != Some(&holder.spec)
+            && (is_up(holder) || (matches!(holder.state, State::Exited { .. }) && !is_spent(facts, holder)))
     });
-    let writes = |stack: &Stack, holder: &Instance, place: &String| {
-        let workload = stack.workloads.get(&holder.instance.workload);
-        workload.is_some_and(|workload| workload.containers().any(|it| places(it).contains(place)))
-    };
-    let is_given_up = |holder: &Instance, place: &String| {
-        let is_outdated = !writes(facts.target.stack, holder, place);
-        let is_new =
-            !is_desired && facts.target.fallback.is_some_and(|before| !writes(before, holder, place));
-        is_outdated || is_new
-    };
+    let is_given_up = |holder: &Instance, place: &String| !writes(stack, &holder.instance.workload, place);
     contested(draft, subject, outdated, is_given_up)
+}
+
+/// The workload that has the data of an older definition by now, with the place: Git has given them to it, and its containers have been
+/// made already. The older definition must not be started together with it.
+///
+/// Before it creates containers of an older definition, `is_begun` says that those of the commit are made where nothing keeps them back.
+pub(crate) fn taken_over(
+    draft: &Draft<'_>,
+    name: &WorkloadName,
+    held: &[String],
+    is_begun: bool,
+) -> Option<(WorkloadName, String)> {
+    let target = draft.facts.target;
+    let is_given_up = |place: &&String| !writes(target.stack, name, place);
+    held.iter().filter(is_given_up).find_map(|place| {
+        let takes = |taker: &Subject<'_>| {
+            let is_new = target.fallback.is_none_or(|before| !writes(before, taker.name, place));
+            let is_made = || {
+                let spec = draft.facts.spec(*taker);
+                draft.facts.instances.members_of(taker.name).iter().any(|member| member.spec == spec)
+            };
+            taker.name != name
+                && taker.workload.job_or_template().is_none()
+                && is_new
+                && writes(target.stack, taker.name, place)
+                && (is_begun || is_made())
+        };
+        let mut all = target.stack.workloads.iter().map(|(name, workload)| Subject { name, workload });
+        Some((all.find(takes)?.name.clone(), place.clone()))
+    })
+}
+
+/// A workload that the manifest holds at its older version, and that writes there to what this one is to write to, with the place. It
+/// may have no container just now.
+pub(crate) fn kept_elsewhere(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(WorkloadName, String)> {
+    let target = draft.facts.target;
+    let before = target.fallback?;
+    let is_begun = !draft.facts.instances.members_of(subject.name).is_empty();
+    if is_begun || writes_nothing(subject.workload) || !draft.facts.is_desired(subject) {
+        return None;
+    }
+    subject.workload.containers().flat_map(places).find_map(|place| {
+        let keeps = |(name, workload): &(&WorkloadName, &Workload)| {
+            workload.update == Update::Never
+                && *name != subject.name
+                && workload.job_or_template().is_none()
+                && writes(before, name, &place)
+                && !writes(target.stack, name, &place)
+                && !writes(before, subject.name, &place)
+        };
+        let (name, _) = target.stack.workloads.iter().find(keeps)?;
+        Some((name.clone(), place))
+    })
+}
+
+fn writes_nothing(workload: &Workload) -> bool {
+    workload.containers().all(|container| places(container).is_empty())
+}
+
+/// Whether a workload writes to a place, as a stack has it.
+fn writes(stack: &Stack, name: &WorkloadName, place: &String) -> bool {
+    let workload = stack.workloads.get(name);
+    workload.is_some_and(|workload| workload.containers().any(|it| places(it).contains(place)))
 }
 
 /// Whether a container stays for as long as a person wants, although Git has another version: its rollout is paused, or the manifest
 /// holds it.
 pub(crate) fn is_kept(draft: &Draft<'_>, holder: &Instance) -> bool {
     let workloads = &draft.facts.target.stack.workloads;
-    workloads.get_key_value(&holder.instance.workload).is_some_and(|(name, workload)| {
-        workload.update != Update::Rolling || draft.facts.is_rollout_paused(Subject { name, workload })
-    })
+    let workload = workloads.get_key_value(&holder.instance.workload);
+    workload.is_some_and(|(name, workload)| is_not_rolled(draft, Subject { name, workload }))
+}
+
+/// Whether the older version of a workload stays for as long as a person wants.
+pub(crate) fn is_not_rolled(draft: &Draft<'_>, subject: Subject<'_>) -> bool {
+    subject.workload.update != Update::Rolling || draft.facts.is_rollout_paused(subject)
 }
 
 /// Whether a container of another workload has to be removed for this workload, before its successor can start: its own workload waits
@@ -104,18 +168,17 @@ fn contested<'a>(
 ) -> Vec<(&'a Instance, String)> {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
-    let mut candidates = candidates.filter(|candidate| is_up(candidate)).peekable();
+    let mut candidates = candidates.peekable();
     let members = facts.instances.members_of(name);
     if candidates.peek().is_none() || workload.job_or_template().is_some() {
         return Vec::new();
     }
     let was_there = members.is_empty() && facts.record.slots.contains_key(name);
-    let reached = facts.target.fallback.unwrap_or(facts.target.stack).workloads.get(name);
-    let wrote = |place: &String| {
-        reached.is_some_and(|before| before.containers().any(|it| places(it).contains(place)))
-    };
-    let shares = |orphan: &Instance, place: &String| {
-        was_there && facts.record.slots.contains_key(&orphan.instance.workload) && wrote(place)
+    let reached = facts.target.fallback.unwrap_or(facts.target.stack);
+    let shares = |other: &Instance, place: &String| {
+        let of = &other.instance.workload;
+        let had_it = !reached.workloads.contains_key(of) || writes(reached, of, place);
+        was_there && facts.record.slots.contains_key(of) && writes(reached, name, place) && had_it
     };
     let set = workload.member().map(|member| &member.of);
     let is_sibling = |orphan: &Instance| set.is_some() && member_of(facts, orphan).map(|it| &it.of) == set;
@@ -152,7 +215,7 @@ pub(crate) fn is_in_the_way(draft: &Draft<'_>, orphan: &Instance) -> bool {
 }
 
 /// The places that a container of ours and the other containers of its pod may write to.
-fn written_by(draft: &Draft<'_>, instance: &Instance) -> Vec<String> {
+pub(crate) fn written_by(draft: &Draft<'_>, instance: &Instance) -> Vec<String> {
     let parts = draft.facts.observed.parts_of(&instance.id);
     parts.into_iter().chain([instance]).flat_map(|part| places(&part.config)).collect()
 }

@@ -158,7 +158,7 @@ fn parallel_pods_wait_for_nobody_but_are_updated_one_by_one() {
 fn update_goes_down_from_the_highest_ordinal() {
     let mut stage = stage(&manifest("db:1", 3, "  minReadySeconds: 8"));
     assert_eq!(played(&mut stage), "+db-0 | +db-1 | +db-2");
-    let two = "  updateStrategy: {rollingUpdate: {maxUnavailable: 50%}}\n  minReadySeconds: 8";
+    let two = "  updateStrategy: {rollingUpdate: {maxUnavailable: 70%}}\n  minReadySeconds: 8";
     stage.stack = stack(&manifest("db:2", 3, two));
     assert_eq!(played(&mut stage), "-db-1 +db-1 -db-2 +db-2 | -db-0 +db-0");
     stage.stack = stack(&manifest("db:3", 3, "  minReadySeconds: 8"));

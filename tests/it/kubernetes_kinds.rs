@@ -763,3 +763,135 @@ fn one_name_is_one_object() {
         &["the Service `x` is already defined at"],
     );
 }
+
+fn set(name: &str, spec: &str, pod: &str) -> String {
+    format!(
+        "apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: {name}}}
+spec:
+  serviceName: {name}
+  selector: {{matchLabels: {{app: {name}}}}}
+{spec}
+  template:
+    metadata: {{labels: {{app: {name}}}}}
+    spec:
+{pod}
+"
+    )
+}
+
+#[test]
+fn claims_that_are_there_are_those_of_the_pods_of_a_set() {
+    let persistent = |name: &str, path: &str, more: &str| {
+        format!(
+            "---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: {name}}}
+spec: {{hostPath: {{path: {path}}}, capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce]{more}}}
+"
+        )
+    };
+    let claimed = "---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data-db-0}
+spec: {volumeName: first, accessModes: [ReadWriteOnce]}
+";
+    let templates = "  replicas: 3
+  volumeClaimTemplates:
+    - {metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}";
+    let pod = "      containers: [{name: db, image: 'db:1', volumeMounts: [{name: data, mountPath: /d}]}]";
+    let db = set("db", templates, pod);
+    let first = persistent("first", "/srv/first", "");
+    let second = persistent("second", "/srv/second", ", claimRef: {name: data-db-1}");
+    let stack = stack(&format!("{db}{claimed}{first}{second}"));
+    let source = |pod: &str| stack.workloads[&pod.into()].container.mounts[0].source.clone();
+    let host = |path: &str| MountSource::Bind {
+        path: path.to_owned(),
+        create: false,
+        propagation: None,
+        selinux: None,
+    };
+    assert_eq!([source("db-0"), source("db-1")], [host("/srv/first"), host("/srv/second")]);
+    let MountSource::Volume { name, no_copy: true } = source("db-2") else { panic!("{:?}", source("db-2")) };
+    assert_eq!(name, "shop_data-db-2");
+    // Nobody makes the claim that this one is kept for.
+    let unused = persistent("second", "/srv/second", ", claimRef: {name: data-db-9}");
+    told(&format!("{db}{unused}"), &["no claim of this application gets `second`"]);
+}
+
+#[test]
+fn claim_that_a_pod_only_reads_is_mounted_read_only() {
+    let pod = "      containers: [{name: web, image: 'web:1', volumeMounts: [{name: files, mountPath: /d}]}]
+      volumes: [{name: files, persistentVolumeClaim: {claimName: files, readOnly: true}}]";
+    let claim = "---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: files}
+spec: {accessModes: [ReadWriteOnce]}
+";
+    let read = |text: &str| stack(text).workloads[&"web-0".into()].container.mounts[0].read_only;
+    let text = format!("{}{claim}", set("web", "  replicas: 1", pod));
+    assert!(read(&text) && !read(&text.replace("readOnly: true", "readOnly: false")));
+}
+
+#[test]
+fn partition_of_a_set_counts_pods_from_its_first_ordinal() {
+    let spec = "  replicas: 3
+  ordinals: {start: 5}
+  updateStrategy: {rollingUpdate: {partition: 2}}";
+    let stack = stack(&set("db", spec, "      containers: [{name: db, image: 'db:1'}]"));
+    let held: Vec<&str> = stack
+        .workloads
+        .iter()
+        .filter(|(_, it)| it.update == driftless_model::Update::Never)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(held, ["db-5", "db-6"]);
+}
+
+#[test]
+fn pods_of_a_set_have_their_own_host_names() {
+    let pod = "      hostname: mq
+      subdomain: mq
+      containers: [{name: mq, image: 'mq:1'}]";
+    let text = set("mq", "  replicas: 2", pod);
+    told(&text, &["has no effect: the pods have names", "has no effect: the pods have names"]);
+    let (stack, _) = rendered(&text);
+    let names: Vec<_> = stack.workloads.values().map(|it| it.container.hostname.clone().unwrap()).collect();
+    assert_eq!(names, ["mq-0", "mq-1"]);
+}
+
+#[test]
+fn named_port_is_that_of_a_container_before_a_sidecar() {
+    let text = "apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      initContainers:
+        - {name: wait, image: 'wait:1', ports: [{name: http, containerPort: 1}]}
+        - {name: auth, image: 'auth:1', restartPolicy: Always, ports: [{name: http, containerPort: 4180}, {name: login, containerPort: 4181}]}
+      containers:
+        - {name: web, image: 'web:1', ports: [{name: http, containerPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: front}
+spec: {type: NodePort, selector: {app: web}, ports: [{name: a, port: 80, nodePort: 30080, targetPort: http}, {name: b, port: 81, nodePort: 30081, targetPort: login}]}
+";
+    let stack = stack(text);
+    let commands: String = stack
+        .subjects()
+        .filter(|it| it.workload.container.image == PROXY_IMAGE)
+        .flat_map(|it| it.workload.container.command.clone().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(commands.contains(":8080") && commands.contains(":4181"), "{commands}");
+    assert!(!commands.contains(":4180"), "{commands}");
+}

@@ -92,6 +92,11 @@ impl Catalogue {
         self.storage.claim(key)
     }
 
+    /// The storage behind a claim that a StatefulSet would make, if the manifests have it already.
+    pub(super) fn claim_of_template(&self, key: &Key) -> Option<Claim> {
+        self.storage.claim_of_template(key)
+    }
+
     /// Adds a volume, or a path inside it, to the stack. Returns its name in Docker.
     pub(super) fn mount(&self, name: &str, volume: &Volume, inside: &str, place: &Value<'_>) -> String {
         let (name, volume) = self.mounted.part(name, volume, inside, place);
@@ -167,6 +172,7 @@ impl Catalogue {
     /// Findings that are known only after all mounts are read.
     pub(super) fn check_mounts(&self, report: &Report) {
         self.mounted.check(report);
+        self.storage.check_kept(report);
     }
 }
 

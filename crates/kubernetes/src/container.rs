@@ -16,10 +16,12 @@ use super::{
     ports::{self, HostPort, NamedPorts, address},
     probe, pull,
     reader::{Object, Value},
-    resources, volumes,
+    resources,
+    storage::Claim,
+    volumes,
 };
 use driftless_model::{
-    Completion, Container, ContentId, ImageRef, Location, Part, Probes, PullPolicy, RestartPolicy, Volume,
+    Completion, Container, ContentId, ImageRef, Location, Part, Probes, PullPolicy, RestartPolicy,
 };
 
 /// A pod template as it was read.
@@ -78,8 +80,15 @@ pub(super) struct Owner<'a> {
     pub(super) pod_name: Option<&'a str>,
     pub(super) restarts: Restarts,
     /// The volumes of a StatefulSet's claims, by the name of the template.
-    pub(super) claims: BTreeMap<&'a str, Volume>,
+    pub(super) claims: BTreeMap<&'a str, Claim>,
     pub(super) catalogue: &'a Catalogue,
+}
+
+impl Owner<'_> {
+    /// Whether each of its pods has a host name of its own, also if the template has one.
+    pub(super) fn has_fixed_names(&self) -> bool {
+        self.pod_name.is_some() && self.kind != "Pod"
+    }
 }
 
 /// The restart policies that an owner allows.
@@ -161,9 +170,13 @@ pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
 }
 
 /// The `hostname` and `subdomain` of a pod.
-pub(super) fn subdomain(spec: &Object<'_>) -> Option<Subdomain> {
+pub(super) fn subdomain(spec: &Object<'_>, owner: &Owner<'_>) -> Option<Subdomain> {
     let value = spec.get("subdomain")?;
     let service = names::label(&value)?;
+    if owner.kind == "StatefulSet" {
+        value.warning("has no effect: the pods have names of their own");
+        return None;
+    }
     let Some(hostname) = spec.string("hostname") else {
         value.warning("has no effect: a pod without a `hostname` has no DNS name in the subdomain");
         return None;

@@ -44,7 +44,10 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
         {
             value.warning("has no effect with `hostNetwork`: the pod has the name of the host");
         }
-    } else if own.hostname.is_none() {
+    } else if own.hostname.is_none() || owner.has_fixed_names() {
+        if let Some(value) = spec.get("hostname").filter(|_| own.hostname.is_some()) {
+            value.warning("has no effect: the pods have names of their own");
+        }
         own.hostname = owner.pod_name.filter(|it| it.len() <= 63).map(str::to_owned);
     }
     let shares_processes = spec.boolean("shareProcessNamespace").unwrap_or(false);
@@ -89,7 +92,7 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
     };
     pod.mounted_pulls = volumes.image_pulls();
     pod.pull_secrets = pull::secrets(spec, &about);
-    pod.subdomain = container::subdomain(spec);
+    pod.subdomain = container::subdomain(spec, owner);
     pod.service_links = spec.boolean("enableServiceLinks").unwrap_or(false);
     pod.architecture = node::architecture(spec);
     Some(pod)
@@ -144,7 +147,8 @@ impl Frame<'_> {
             }
             self.read_part(&object, role, is_own_memory, &mut parts);
         }
-        let Parts { all, named, published, secret_env, mut shared, .. } = parts;
+        let Parts { all, named, named_by_sidecars, published, secret_env, mut shared, .. } = parts;
+        let named = named_by_sidecars.into_iter().chain(named).collect();
         self.own.ports.sort();
         self.own.expose.sort_unstable();
         self.own.expose.dedup();
@@ -228,8 +232,14 @@ impl Frame<'_> {
                 completion,
             });
         }
+        // As a cluster looks for the port of a Service: in containers first, then in sidecars, and in nothing that has ended.
+        let named = match role {
+            Role::App => &mut parts.named,
+            Role::Sidecar => &mut parts.named_by_sidecars,
+            Role::Init => &mut BTreeMap::new(),
+        };
         for (name, port) in read.named {
-            parts.named.entry(name).or_insert(port);
+            named.entry(name).or_insert(port);
         }
         parts.published.extend(read.published);
         parts.secret_env.extend(read.secret_env);
@@ -241,6 +251,7 @@ struct Parts {
     all: Vec<Part>,
     names: BTreeSet<String>,
     named: NamedPorts,
+    named_by_sidecars: NamedPorts,
     published: Vec<HostPort>,
     secret_env: BTreeSet<String>,
     /// The volumes that the pause container holds for them.

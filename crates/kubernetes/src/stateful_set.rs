@@ -15,7 +15,7 @@ use super::{
     object::{Head, Key, head},
     pod,
     reader::{Object, Value},
-    storage::{check_template, protection_in},
+    storage::{Claim, check_template, protection_in},
     workload::ReadWorkload,
 };
 use driftless_model::{Member, Update, Volume, Workload, WorkloadKind, WorkloadName};
@@ -61,6 +61,8 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<ReadWorkload>
     let (on_delete, partition, max_unavailable) = update_strategy(&spec, replicas);
     let Some(template) = template else { return Vec::new() };
     check_own_labels(&metadata, &template.labels, "StatefulSet");
+    // It counts pods, not ordinals.
+    let partition = start.saturating_add(partition);
     let set = Set { key, spec, template, catalogue, max_unavailable, partition, on_delete, ordered };
     let service = set.spec.get("serviceName").and_then(|it| names::label(&it)).map(str::to_owned);
     // A set without replicas is represented by one workload with 0 replicas.
@@ -95,7 +97,7 @@ impl Set<'_> {
             key,
             pod_name: Some(&pod_name),
             restarts: Restarts::Always,
-            claims: claim_templates(spec, key, &pod_name),
+            claims: claim_templates(spec, key, &pod_name, catalogue),
             catalogue,
         };
         let read = pod::read(&template, &owner, &pod_key)?;
@@ -130,11 +132,12 @@ fn update_strategy(spec: &Object<'_>, replicas: u32) -> (bool, u32, u32) {
     }
     let partition = rolling.integer("partition", 0..=MOST).map_or(0, whole);
     let Some(value) = rolling.get("maxUnavailable") else { return (on_delete, partition, 1) };
-    let most = Amount::read(&value).map_or(1, |it| it.of(replicas, u64::div_ceil));
-    if most == 0 && replicas > 0 {
+    let amount = Amount::read(&value).unwrap_or(Amount::Number(1));
+    if amount.is_zero() && replicas > 0 {
         value.error_help("must be more than 0, or no pod could ever be replaced", "set it to 1 or more");
     }
-    (on_delete, partition, most.max(1))
+    // Rounded down, unlike the comment of the field says: `getStatefulSetMaxUnavailable` of the controller.
+    (on_delete, partition, amount.of(replicas, |part, whole| part / whole).max(1))
 }
 
 /// The retention policy has no effect: volumes are never removed unasked.
@@ -149,8 +152,14 @@ fn check_retention(spec: &Object<'_>) {
     }
 }
 
-/// The volumes of one pod, by the name of the claim template.
-fn claim_templates<'a>(spec: &Object<'a>, key: &Key, pod_name: &str) -> BTreeMap<&'a str, Volume> {
+/// The storage of one pod, by the name of the claim template. A claim with the name that the controller would give it is used, and so
+/// is a PersistentVolume that is kept for it.
+fn claim_templates<'a>(
+    spec: &Object<'a>,
+    key: &Key,
+    pod_name: &str,
+    catalogue: &Catalogue,
+) -> BTreeMap<&'a str, Claim> {
     let mut claims = BTreeMap::new();
     for item in spec.items("volumeClaimTemplates") {
         let Some(template) = item.object(fields::CLAIM_TEMPLATE) else { continue };
@@ -162,8 +171,12 @@ fn claim_templates<'a>(spec: &Object<'a>, key: &Key, pod_name: &str) -> BTreeMap
         let Some(metadata) = metadata else { continue };
         let Some(name) = metadata.require("name") else { continue };
         let Some(text) = names::label(&name) else { continue };
-        let key = Key::new(&key.namespace, &format!("{text}-{pod_name}")).dotted();
-        claims.insert(text, Volume { key, labels: protection_in(metadata.value.node), ..Volume::default() });
+        let key = Key::new(&key.namespace, &format!("{text}-{pod_name}"));
+        let made = || {
+            let (name, labels) = (key.dotted(), protection_in(metadata.value.node));
+            Claim::Named { volume: Volume { key: name.clone(), labels, ..Volume::default() }, name }
+        };
+        claims.insert(text, catalogue.claim_of_template(&key).unwrap_or_else(made));
     }
     claims
 }

@@ -64,6 +64,8 @@ struct Persistent {
 pub(super) struct Storage {
     claims: BTreeMap<Key, Wanted>,
     persistent: BTreeMap<String, Persistent>,
+    /// The PersistentVolumes that claims of templates get.
+    of_templates: RefCell<BTreeSet<String>>,
 }
 
 impl Storage {
@@ -79,6 +81,29 @@ impl Storage {
                 Claim::Named { volume: Volume { key: name.clone(), labels, ..Volume::default() }, name }
             }
         })
+    }
+
+    /// The same for a claim that a StatefulSet would make: one of that name, or the PersistentVolume that is kept for it.
+    pub(super) fn claim_of_template(&self, key: &Key) -> Option<Claim> {
+        self.claim(key).or_else(|| {
+            let (volume, found) = self.persistent.iter().find(|(_, it)| it.kept_for.as_ref() == Some(key))?;
+            self.of_templates.borrow_mut().insert(volume.clone());
+            let name = key.dotted();
+            Some(match &found.claim {
+                Claim::Named { volume, .. } => Claim::Named { name, volume: volume.clone() },
+                host @ Claim::Host { .. } => host.clone(),
+            })
+        })
+    }
+
+    /// Reports the PersistentVolumes whose claim nobody makes. Call it when all workloads are read.
+    pub(super) fn check_kept(&self, report: &Report) {
+        let used = self.of_templates.borrow();
+        for (name, it) in self.persistent.iter().filter(|(name, _)| !used.contains(*name)) {
+            if it.kept_for.as_ref().is_some_and(|key| !self.claims.contains_key(key)) {
+                report_unused(name, it, report);
+            }
+        }
     }
 
     pub(super) fn read_claim(&mut self, value: Value<'_>) {
@@ -188,10 +213,17 @@ impl Storage {
             }
         }
         for (name, it) in self.persistent.iter().filter(|(name, _)| !taken.contains(*name)) {
-            let message = format!("has no effect: no claim of this application gets `{name}`");
-            report.say(Finding::warning(it.terms.origin.clone(), "metadata.name", message));
+            // A claim that a StatefulSet makes may get it.
+            if it.kept_for.as_ref().is_none_or(|key| self.claims.contains_key(key)) {
+                report_unused(name, it, report);
+            }
         }
     }
+}
+
+fn report_unused(name: &str, volume: &Persistent, report: &Report) {
+    let message = format!("has no effect: no claim of this application gets `{name}`");
+    report.say(Finding::warning(volume.terms.origin.clone(), "metadata.name", message));
 }
 
 /// The storage of a PersistentVolume.

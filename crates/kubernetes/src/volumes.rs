@@ -45,9 +45,20 @@ enum Source {
     Empty,
 }
 
+impl From<Claim> for Source {
+    fn from(claim: Claim) -> Self {
+        match claim {
+            Claim::Named { name, volume } => Self::Named { name, volume },
+            Claim::Host { path, create } => Self::Host { path, create },
+        }
+    }
+}
+
 /// The volumes of a pod, by name. `None`: it could not be read, which is reported.
 pub(super) struct PodVolumes<'a> {
     sources: BTreeMap<&'a str, Option<Source>>,
+    /// Claims that the pod only reads.
+    read_only: BTreeSet<&'a str>,
     /// Volumes that more than one container mounts.
     shared: BTreeSet<&'a str>,
     /// The group (`fsGroup`) of the volumes that the pod owns.
@@ -83,12 +94,12 @@ pub(super) fn read<'a>(
     pod: &Object<'a>,
     owner: &str,
     about: &About<'_>,
-    templates: &BTreeMap<&'a str, Volume>,
+    templates: &BTreeMap<&'a str, Claim>,
 ) -> PodVolumes<'a> {
     let mut sources: BTreeMap<&str, Option<Source>> = BTreeMap::new();
-    for (name, volume) in templates {
-        let (name_of_volume, volume) = (volume.key.clone(), volume.clone());
-        sources.insert(name, Some(Source::Named { name: name_of_volume, volume }));
+    let mut read_only = BTreeSet::new();
+    for (name, claim) in templates {
+        sources.insert(name, Some(claim.clone().into()));
     }
     for item in pod.items("volumes") {
         let Some(volume) = item.object(fields::VOLUME) else { continue };
@@ -103,6 +114,10 @@ pub(super) fn read<'a>(
             continue;
         }
         sources.insert(text, source(&volume, owner, text, about));
+        let claim = volume.value.node.get("persistentVolumeClaim");
+        if claim.and_then(|claim| claim.get("readOnly")?.as_bool()) == Some(true) {
+            read_only.insert(text);
+        }
     }
     let group = group(pod);
     for source in sources.values_mut().flatten() {
@@ -112,7 +127,7 @@ pub(super) fn read<'a>(
             }
         }
     }
-    PodVolumes { sources, shared: shared_volumes::names(pod), group }
+    PodVolumes { sources, read_only, shared: shared_volumes::names(pod), group }
 }
 
 /// The group of the pod's volumes.
@@ -202,19 +217,18 @@ fn empty_dir(object: &Object<'_>) -> Option<Source> {
 }
 
 fn claim(object: &Object<'_>, about: &About<'_>) -> Option<Source> {
+    // Its meaning is that of the whole volume, and only its type is checked here.
+    let _ = object.boolean("readOnly");
     let name = object.require("claimName")?;
     let key = names::subdomain(&name).map(|it| Key::new(about.namespace, it))?;
-    match about.catalogue.claim(&key) {
-        Some(Claim::Named { name, volume }) => Some(Source::Named { name, volume }),
-        Some(Claim::Host { path, create }) => Some(Source::Host { path, create }),
-        None => {
-            name.error_help(
-                format!("there is no PersistentVolumeClaim `{}` in this application", key.dotted()),
-                "add it to its manifests",
-            );
-            None
-        }
+    if let Some(claim) = about.catalogue.claim(&key) {
+        return Some(claim.into());
     }
+    name.error_help(
+        format!("there is no PersistentVolumeClaim `{}` in this application", key.dotted()),
+        "add it to its manifests",
+    );
+    None
 }
 
 /// Reads `volumeMounts` into the container. Returns the volumes that the pause container holds for it, by mount path.
@@ -255,7 +269,9 @@ pub(super) fn mount(
                     if is_empty {
                         shared_volumes::apart(&item, name_text, &inside, &mut empty);
                     }
-                    let into = Into { catalogue, group: volumes.group, is_privileged, container };
+                    let is_read_only = volumes.read_only.contains(name_text);
+                    let into =
+                        Targets { catalogue, group: volumes.group, is_privileged, is_read_only, container };
                     place(&item, source, path, &inside, into);
                 }
             }
@@ -316,16 +332,17 @@ fn inner(value: &Value<'_>, text: &str) -> Option<String> {
 }
 
 /// The targets of a mount.
-struct Into<'a> {
+struct Targets<'a> {
     catalogue: &'a Catalogue,
     group: Option<u32>,
     is_privileged: bool,
+    is_read_only: bool,
     container: &'a mut Container,
 }
 
-fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into: Into<'_>) {
-    let Into { catalogue, group, is_privileged, container } = into;
-    let mut read_only = item.boolean("readOnly").unwrap_or(false);
+fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into: Targets<'_>) {
+    let Targets { catalogue, group, is_privileged, is_read_only, container } = into;
+    let mut read_only = item.boolean("readOnly").unwrap_or(false) || is_read_only;
     let is_host = matches!(source, Source::Host { .. });
     let propagation = propagation(item, is_host, is_privileged);
     let source = match source {

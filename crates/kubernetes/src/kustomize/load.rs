@@ -3,12 +3,14 @@
 //! The files are foreign input. Depth, number of folders and amount of data are bounded, because a base that is listed
 //! twice at each of twenty levels is a million bases.
 
+use std::collections::BTreeMap;
+
 use super::{
     file_names::{FILES, find, is_kustomization},
     generate,
     patches::{self, Patching},
     replace,
-    resource::Resource,
+    resource::{Id, Resource},
     settings::{Kustomization, LocatedText},
     source_files::SourceFiles,
     transform,
@@ -23,6 +25,9 @@ const DEEPEST: usize = 32;
 
 /// The most folders that one build reads, each counted as often as it is listed.
 const MOST_FOLDERS: usize = 1000;
+
+/// Maximum number of objects of one kustomization.
+const MOST_OBJECTS: usize = 5000;
 
 /// The role of a kustomization in the build.
 #[derive(Clone, Copy, Debug)]
@@ -225,9 +230,16 @@ impl<'a> Loader<'a> {
             let Some(file) = self.kustomization_of(located, &path, trail) else { return };
             self.kustomization(&file, Vec::new(), Role::Base(located), trail)
         };
+        if resources.len() + found.len() > MOST_OBJECTS {
+            let message = format!("more than {MOST_OBJECTS} objects are read for one application");
+            self.sources.report.say(located.error(message));
+            return;
+        }
+        let mut known: BTreeMap<Id, usize> =
+            resources.iter().enumerate().map(|(index, it)| (it.id(), index)).collect();
         for resource in found {
             let id = resource.id();
-            if let Some(first) = resources.iter().find(|it| it.id() == id) {
+            if let Some(first) = known.get(&id).and_then(|index| resources.get(*index)) {
                 let (there, here) = (first.place().location(), resource.place().location());
                 let message =
                     format!("adds {} of {here}, which is already registered from {there}", id.words());
@@ -236,6 +248,7 @@ impl<'a> Loader<'a> {
                 self.sources.report.say(located.error(message).help(help));
                 return;
             }
+            known.insert(id, resources.len());
             resources.push(resource);
         }
     }

@@ -8,7 +8,7 @@
 use super::{
     super::reader::closest,
     json_patch, merge,
-    resource::{Id, Resource},
+    resource::{Id, Resource, duplicates},
     settings::{LocatedText, Patch, PatchContent},
     source_files::SourceFiles,
 };
@@ -262,17 +262,7 @@ fn lay_over(resource: &mut Resource, patch: &Node, may: May) -> Result<bool, Fin
 
 /// Reports two objects that have the same kind, name and namespace after a patch.
 fn check_ids(resources: &[Resource], error: &dyn Fn(&str) -> Finding) -> Result<(), Finding> {
-    for (index, resource) in resources.iter().enumerate() {
-        let id = resource.id();
-        if let Some(first) = resources.iter().take(index).find(|it| it.id() == id) {
-            let message = format!(
-                "makes two of {}: those at {} and {}",
-                id.words(),
-                first.place().location(),
-                resource.place().location()
-            );
-            return Err(error(&message));
-        }
-    }
-    Ok(())
+    let Some((first, resource)) = duplicates(resources).next() else { return Ok(()) };
+    let (there, here) = (first.place().location(), resource.place().location());
+    Err(error(&format!("makes two of {}: those at {there} and {here}", first.id().words())))
 }

@@ -2,19 +2,19 @@
 //!
 //! References use the names that objects had when they were read, so every earlier name is kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use driftless_yaml::{Node, Place, edit::get_mut, edit::mapping, edit::remove, edit::set, edit::text};
 
 /// Group, version and kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Gvk {
     pub(super) group: String,
     pub(super) version: String,
     pub(super) kind: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id {
     pub(super) gvk: Gvk,
     pub(super) name: String,
@@ -202,4 +202,16 @@ impl Resource {
         self.prefixes.clone_from(&old.prefixes);
         self.suffixes.clone_from(&old.suffixes);
     }
+}
+
+/// The objects that have the same kind, name and namespace as an earlier one, after that one.
+pub(super) fn duplicates(resources: &[Resource]) -> impl Iterator<Item = (&Resource, &Resource)> {
+    let mut known: BTreeMap<Id, &Resource> = BTreeMap::new();
+    resources.iter().filter_map(move |resource| match known.entry(resource.id()) {
+        Entry::Occupied(first) => Some((*first.get(), resource)),
+        Entry::Vacant(free) => {
+            free.insert(resource);
+            None
+        }
+    })
 }

@@ -4,7 +4,7 @@
 use regex::Regex;
 
 use super::{
-    resource::{Gvk, Resource},
+    resource::{Gvk, Resource, duplicates},
     settings::{Image, LabelField, Labels, LocatedText, Pairs, Replica},
     walk::{Missing, steps, visit},
 };
@@ -110,12 +110,10 @@ pub(super) fn namespace(resources: &mut [Resource], located: &LocatedText, findi
             }
         }
     }
-    for (index, resource) in resources.iter().enumerate() {
-        let id = resource.id();
-        if let Some(first) = resources.iter().take(index).find(|it| it.id() == id) {
-            let message = format!("makes two of {}: those at {} and {}", id.words(), at(first), at(resource));
-            findings.push(located.error(message).help("rename one of the two"));
-        }
+    for (first, resource) in duplicates(resources) {
+        let message =
+            format!("makes two of {}: those at {} and {}", first.id().words(), at(first), at(resource));
+        findings.push(located.error(message).help("rename one of the two"));
     }
 }
 

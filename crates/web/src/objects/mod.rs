@@ -103,11 +103,11 @@ fn objects_of(application: &Application) -> Vec<Object> {
     all
 }
 
-/// The partition of a StatefulSet: pods with a lower ordinal stay at their older version.
+/// The partition of a StatefulSet: so many pods, those with the lowest ordinals, stay at their older version.
 fn partition(workloads: &BTreeMap<WorkloadName, WorkloadStatus>, set: &WorkloadName) -> u32 {
-    let members = workloads.values().filter(|it| it.spec.update == Update::Never);
-    let members = members.filter_map(|it| it.spec.member.as_ref()).filter(|member| member.of == *set);
-    members.map(|member| member.ordinal.saturating_add(1)).max().unwrap_or_default()
+    let of_set = |it: &&WorkloadStatus| it.spec.member.as_ref().is_some_and(|member| member.of == *set);
+    let held = workloads.values().filter(of_set).filter(|it| it.spec.update == Update::Never);
+    u32::try_from(held.count()).unwrap_or(u32::MAX)
 }
 
 /// The namespaces of all objects.

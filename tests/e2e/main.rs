@@ -81,7 +81,7 @@ mod volumes;
 // Services that are more than names of their pods.
 mod services;
 // Published ports under load: no request fails.
-mod traffic;
+mod availability;
 // A shop of ten services.
 mod kubernetes_shop;
 // Registries that ask who we are.

@@ -434,6 +434,7 @@ fn every_reason_has_an_anchor_in_troubleshooting() {
         ("crates/agent/src/status.rs", "fn condition(", "fn operation("),
         ("crates/agent/src/held.rs", "fn reason(", "fn event("),
         ("crates/plan/src/status/conditions.rs", "let all = [\n        standing(", "];"),
+        ("crates/fleet/src/first_hosts.rs", "fn as_str(", "enum FirstHost "),
     ] {
         let text = read(path);
         let (_, text) = text.split_once(from).unwrap();
@@ -447,9 +448,15 @@ fn every_reason_has_an_anchor_in_troubleshooting() {
         }
     }
     reasons.extend(driftless_git::Cause::ALL.iter().map(|cause| cause.as_str().to_owned()));
-    for known in
-        ["Blocked", "SourceReady", "UnknownHost", "RenderingFailed", "SignatureRefused", "DifferenceStays"]
-    {
+    for known in [
+        "Blocked",
+        "SourceReady",
+        "UnknownHost",
+        "RenderingFailed",
+        "SignatureRefused",
+        "DifferenceStays",
+        "FirstHostFailed",
+    ] {
         assert!(reasons.contains(known), "{known}: {reasons:?}");
     }
     let missing: Vec<&String> =

@@ -8,6 +8,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, Weak},
+    thread,
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -49,6 +50,11 @@ const THREADS: &str = "pack.threads=2";
 /// The age from which on a lock file is removed. Writes hold one for milliseconds.
 const OLD_LOCK: Duration = Duration::from_mins(1);
 
+/// The pause after which a lock that another process has is tried again.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+/// Number of such pauses.
+const LOCK_TRIES: u32 = 15;
+
 impl Damage {
     pub(super) fn new(message: impl Into<String>) -> Self {
         Self { cause: Cause::RepositoryDamaged, message: message.into() }
@@ -59,6 +65,19 @@ impl Damage {
         let cause = disk_cause(error).unwrap_or(Cause::RepositoryDamaged);
         Self { cause, message: format!("could not {doing}: {error}") }
     }
+}
+
+/// Locks a file. A process that was killed while it started a program has left a copy of its descriptor, which keeps the lock
+/// until that program runs.
+#[expect(clippy::disallowed_methods, reason = "a mirror is opened outside of async code")]
+fn try_lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            result => return result,
+        }
+    }
+    file.try_lock()
 }
 
 impl Mirror {
@@ -73,7 +92,7 @@ impl Mirror {
         }
         let name = with_suffix(&path, ".lock");
         let lock = File::options().create(true).truncate(false).write(true).open(name).map_err(failed)?;
-        match lock.try_lock() {
+        match try_lock(&lock) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let message = format!("the mirror {} is in use by another process", path.display());

@@ -7,7 +7,10 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{MetadataExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -18,6 +21,9 @@ use crate::{app_files::O_NONBLOCK, error::Error, state_dir::StateDir};
 
 /// The time that a backup waits for a write of the running agent.
 const BUSY: Duration = Duration::from_secs(30);
+
+/// The unit of the space that a file takes, in bytes.
+const BLOCK: u64 = 512;
 
 const DATABASE: &str = "driftless.db";
 const AGENT_ID: &str = "agent-id";
@@ -69,41 +75,60 @@ fn publish(temporary: &Path, file: &Path) -> io::Result<()> {
     fs::rename(temporary, file).inspect_err(|_| drop(fs::remove_file(file)))
 }
 
-/// Appends a folder below `root` with all that is in it, while others may write there.
+/// A folder that is being appended: its name in the archive, and what is still to be read of it.
+struct OpenFolder {
+    name: PathBuf,
+    handle: File,
+    entries: fs::ReadDir,
+}
+
+impl OpenFolder {
+    /// `None`: it has vanished, or something else has taken its place.
+    fn open(path: &Path, name: PathBuf) -> io::Result<Option<Self>> {
+        let Some(found) = if_there(fs::symlink_metadata(path))? else { return Ok(None) };
+        let Some(handle) = open_same(path, &found)?.filter(|_| found.is_dir()) else { return Ok(None) };
+        let entries = fs::read_dir(path_of(&handle))?;
+        Ok(Some(Self { name, handle, entries }))
+    }
+}
+
+/// The path of an open folder. It stays the same folder when others move it away and put a link in its place.
+fn path_of(folder: &File) -> PathBuf {
+    Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string())
+}
+
+/// Appends a folder below `root` with all that is in it, while others may write there. No link is followed.
 fn append_folder(
     archive: &mut tar::Builder<File>,
     root: &Path,
     folder: PathBuf,
     left_out: &mut Vec<PathBuf>,
 ) -> io::Result<()> {
-    let mut folders = vec![folder];
-    while let Some(folder) = folders.pop() {
-        let entries = match archive.append_dir(&folder, root.join(&folder)) {
-            Ok(()) => fs::read_dir(root.join(&folder)),
-            Err(error) => Err(error),
-        };
-        let entries = match entries {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                left_out.push(folder);
-                continue;
-            }
-            other => other?,
-        };
-        for entry in entries {
-            let path = folder.join(entry?.file_name());
-            let Some(kind) = if_there(fs::symlink_metadata(root.join(&path)))?.map(|found| found.file_type())
-            else {
-                left_out.push(path);
-                continue;
-            };
-            if kind.is_dir() {
-                folders.push(path);
-            } else if !append_entry(archive, &root.join(&path), &path)? {
-                left_out.push(path);
+    let mut open = Vec::new();
+    let mut next = Some((root.join(&folder), folder));
+    loop {
+        if let Some((path, name)) = next.take() {
+            match OpenFolder::open(&path, name.clone())? {
+                Some(folder) => {
+                    archive.append_dir(&name, path_of(&folder.handle))?;
+                    open.push(folder);
+                }
+                None => left_out.push(name),
             }
         }
+        let Some(folder) = open.last_mut() else { return Ok(()) };
+        let Some(entry) = folder.entries.next() else {
+            open.pop();
+            continue;
+        };
+        let entry = entry?.file_name();
+        let (path, name) = (path_of(&folder.handle).join(&entry), folder.name.join(&entry));
+        match if_there(fs::symlink_metadata(&path))? {
+            Some(found) if found.is_dir() => next = Some((path, name)),
+            Some(_) if append_entry(archive, &path, &name)? => {}
+            Some(_) | None => left_out.push(name),
+        }
     }
-    Ok(())
 }
 
 /// Appends a file or link. False: it is of another kind, or has vanished.
@@ -120,20 +145,28 @@ fn append_entry(archive: &mut tar::Builder<File>, path: &Path, name: &Path) -> i
     if !found.is_file() {
         return Ok(false);
     }
-    // A pipe that has taken its place is not waited for, and a link to another file is not followed.
-    let open = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path);
-    let Some(file) = if_there(open)? else { return Ok(false) };
-    let identity = |found: &fs::Metadata| (found.dev(), found.ino());
-    let expected = identity(&found);
+    let Some(mut file) = open_same(path, &found)? else { return Ok(false) };
     let found = file.metadata()?;
-    if identity(&found) != expected {
-        return Ok(false);
+    if found.blocks() * BLOCK < found.len() {
+        // Its holes are not written. One that grows meanwhile is rare among such files.
+        archive.append_file(name, &mut file)?;
+        return Ok(true);
     }
     header.set_metadata(&found);
     // As many bytes as the header says, although the file may grow or shrink meanwhile: the archive would be unreadable.
     let exact = file.take(found.len()).chain(io::repeat(0)).take(found.len());
     archive.append_data(&mut header, name, exact)?;
     Ok(true)
+}
+
+/// Opens what was found at a path. `None`: it has vanished, or something else has taken its place. A pipe that has is not waited for,
+/// and a link to something else is not followed.
+fn open_same(path: &Path, found: &fs::Metadata) -> io::Result<Option<File>> {
+    let opened = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path);
+    let Some(file) = if_there(opened)? else { return Ok(None) };
+    let identity = |found: &fs::Metadata| (found.dev(), found.ino());
+    let is_same = identity(&file.metadata()?) == identity(found);
+    Ok(is_same.then_some(file))
 }
 
 /// `None`: it has vanished.
@@ -164,33 +197,47 @@ pub fn restore(file: &Path, state_dir: &Path, replace: bool) -> Result<(), Error
     unpack(file, &new.0)?;
     check_database(&new.0.join(DATABASE), file)?;
     let aside = free_name(path, "before-restore");
-    let set_aside = |name: &str| match fs::rename(path.join(name), aside.join(name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(failed("move aside", &path.join(name))(error))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    };
     fs::create_dir(&aside).map_err(failed("create", &aside))?;
+    if path.join(AGENT_ID).exists() {
+        // A copy, so that there is an id at each moment.
+        fs::copy(path.join(AGENT_ID), aside.join(AGENT_ID)).map_err(failed("copy", &path.join(AGENT_ID)))?;
+    }
+    let mut moved = Vec::new();
+    let exchanged = exchange(path, &new.0, &aside, &mut moved);
+    if exchanged.is_err() {
+        // As before, as far as that is possible.
+        for (from, to) in moved.into_iter().rev() {
+            let _ = fs::rename(to, from);
+        }
+        let _ = fs::rename(aside.join(AGENT_ID), path.join(AGENT_ID));
+    }
+    // Nothing was there before.
+    let _ = fs::remove_dir(&aside);
+    exchanged
+}
+
+/// Moves what a state directory has aside, and what a backup has into its place. `moved` gets the names before and after.
+fn exchange(path: &Path, new: &Path, aside: &Path, moved: &mut Vec<(PathBuf, PathBuf)>) -> Result<(), Error> {
+    let mut rename = |doing, from: PathBuf, to: PathBuf| match fs::rename(&from, &to) {
+        Ok(()) => {
+            moved.push((from, to));
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(doing, &from)(error)),
+    };
+    let mut set_aside = |name: &str| rename("move aside", path.join(name), aside.join(name));
     // The database goes first: an agent that starts without it knows that something is lost, and one that starts without its log
     // would not. The log and the second copy belong to it.
     for name in [DATABASE, "driftless.db-wal", "driftless.db-shm", "driftless-backup.db"] {
         set_aside(name)?;
     }
-    if path.join(AGENT_ID).exists() {
-        // A copy, so that there is an id at each moment.
-        fs::copy(path.join(AGENT_ID), aside.join(AGENT_ID)).map_err(failed("copy", &path.join(AGENT_ID)))?;
-    }
-    if new.0.join(APPLICATIONS).is_dir() {
+    if new.join(APPLICATIONS).is_dir() {
         set_aside(APPLICATIONS)?;
     }
     for name in [APPLICATIONS, AGENT_ID, DATABASE] {
-        let (from, to) = (new.0.join(name), path.join(name));
-        if from.exists() {
-            fs::rename(&from, &to).map_err(failed("restore", &to))?;
-        }
+        rename("restore", new.join(name), path.join(name))?;
     }
-    // Nothing was there before.
-    let _ = fs::remove_dir(&aside);
     Ok(())
 }
 

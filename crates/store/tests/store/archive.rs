@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write as _,
+    os::unix::fs::FileExt as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -27,6 +28,10 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
     // The agent and the containers run on: a socket is no file, and a log grows while it is read.
     let _socket = std::os::unix::net::UnixListener::bind(data.join("socket")).unwrap();
     fs::write(data.join("log"), "line\n".repeat(1 << 20)).unwrap();
+    // Its holes take no room in the archive.
+    let disk = fs::File::create(data.join("disk")).unwrap();
+    disk.set_len(1 << 30).unwrap();
+    disk.write_all_at(b"end", (1 << 30) - 3).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let writer = std::thread::spawn({
         let (stop, log) = (Arc::clone(&stop), data.join("log"));
@@ -43,6 +48,7 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
     assert_eq!(left_out, [std::path::Path::new("applications/shop/data/socket")]);
     let key = fs::read(old.join("database.key")).unwrap();
     let bytes = fs::read(&file).unwrap();
+    assert!(bytes.len() < 100 << 20, "{}", bytes.len());
     assert!(!bytes.windows(key.len()).any(|window| window == key), "the key stays out");
     assert!(back_up(&old, &file).is_err(), "a backup is never replaced");
     assert_eq!(fs::read(&file).unwrap(), bytes);
@@ -51,6 +57,10 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
     restore(&file, &new, false).unwrap();
     assert_eq!(fs::read_to_string(new.join("applications/shop/data/orders")).unwrap(), "one");
     assert_eq!(fs::read_link(new.join("applications/shop/data/link")).unwrap().to_str(), Some("/etc/passwd"));
+    let disk = fs::File::open(new.join("applications/shop/data/disk")).unwrap();
+    let mut end = [0; 3];
+    disk.read_exact_at(&mut end, (1 << 30) - 3).unwrap();
+    assert_eq!((disk.metadata().unwrap().len(), &end), (1 << 30, b"end"));
     fs::write(new.join("database.key"), &key).unwrap();
     let restored = StateDir::lock(&new).unwrap();
     assert!(restore(&file, &new, true).is_err(), "an agent uses it");

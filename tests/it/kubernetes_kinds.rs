@@ -810,7 +810,7 @@ spec: {volumeName: first, accessModes: [ReadWriteOnce]}
     let source = |pod: &str| stack.workloads[&pod.into()].container.mounts[0].source.clone();
     let host = |path: &str| MountSource::Bind {
         path: path.to_owned(),
-        create: false,
+        create: true,
         propagation: None,
         selinux: None,
     };

@@ -291,7 +291,7 @@ fn wherever_we_are_cut_off_the_pod_is_finished_as_it_was_begun() {
 }
 
 #[test]
-fn pod_whose_container_is_being_stopped_takes_no_traffic() {
+fn pod_loses_its_traffic_with_its_first_stopped_container() {
     let command = ["proxy", "--ready-only", "80/tcp=_web:8080"].map(str::to_owned).to_vec();
     let container =
         Container { command: Some(command), ..workload(driftless_model::PROXY_IMAGE, 1).container };

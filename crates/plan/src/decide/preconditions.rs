@@ -281,8 +281,16 @@ fn data_of_others(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
     let held: Vec<String> = workload.containers().flat_map(writers::places).collect();
     let wanted = draft.facts.target.stack.workloads.get(name);
     let is_kept = wanted.is_some_and(|workload| writers::is_not_rolled(draft, Subject { name, workload }));
-    let is_begun = draft.missing_images.is_empty() && !is_kept;
-    let (by, place) = writers::taken_over(draft, name, &held, is_begun)?;
+    // Where the new owner is not made yet either, the older version is healed.
+    let is_due = |taker: Subject<'_>| {
+        let is_waiting = || taker.workload.after.iter().any(|it| unmet(draft, it, false).is_some());
+        draft.missing_images.is_empty()
+            && !is_kept
+            && !draft.facts.instances.members_of(name).iter().any(|member| is_up(member))
+            && waves::reason_to_wait(draft, taker).is_none()
+            && !is_waiting()
+    };
+    let (by, place) = writers::taken_over(draft, name, &held, is_due)?;
     Some(Wait::dependency(name, &by, &format!("Git has given {place} to it")))
 }
 

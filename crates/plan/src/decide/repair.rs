@@ -452,7 +452,7 @@ fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> b
     let target = draft.facts.target;
     if target.hashes.specs.get(name) != Some(&instance.spec)
         && let Some((by, place)) =
-            writers::taken_over(draft, name, &writers::written_by(draft, instance), false)
+            writers::taken_over(draft, name, &writers::written_by(draft, instance), |_| false)
     {
         draft.wait(Wait::dependency(name, &by, &format!("Git has given {place} to it")));
         return false;

@@ -52,27 +52,31 @@ pub(crate) fn handed_over<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&
 /// The workload that has the data of an older definition by now, with the place: Git has given them to it, and its containers have been
 /// made already. The older definition must not be started together with it.
 ///
-/// Before it creates containers of an older definition, `is_begun` says that those of the commit are made where nothing keeps them back.
+/// Before it creates containers of an older definition, `is_due` says whether those of such a workload are made in this round.
 pub(crate) fn taken_over(
     draft: &Draft<'_>,
     name: &WorkloadName,
     held: &[String],
-    is_begun: bool,
+    is_due: impl Fn(Subject<'_>) -> bool,
 ) -> Option<(WorkloadName, String)> {
-    let target = draft.facts.target;
+    let (target, record) = (draft.facts.target, draft.facts.record);
     let is_given_up = |place: &&String| !writes(target.stack, name, place);
     held.iter().filter(is_given_up).find_map(|place| {
         let takes = |taker: &Subject<'_>| {
-            let is_new = target.fallback.is_none_or(|before| !writes(before, taker.name, place));
+            // Without a version before, all is as Git says: those that were there then have always shared it.
+            let is_new = || match target.fallback {
+                Some(before) => !writes(before, taker.name, place),
+                None => !record.slots.contains_key(taker.name),
+            };
             let is_made = || {
-                let spec = draft.facts.spec(*taker);
-                draft.facts.instances.members_of(taker.name).iter().any(|member| member.spec == spec)
+                let mut made = draft.facts.instances.members_of(taker.name).iter();
+                made.any(|member| written_by(draft, member).contains(place))
             };
             taker.name != name
                 && taker.workload.job_or_template().is_none()
-                && is_new
                 && writes(target.stack, taker.name, place)
-                && (is_begun || is_made())
+                && is_new()
+                && (is_made() || is_due(*taker))
         };
         let mut all = target.stack.workloads.iter().map(|(name, workload)| Subject { name, workload });
         Some((all.find(takes)?.name.clone(), place.clone()))
@@ -85,7 +89,8 @@ pub(crate) fn kept_elsewhere(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
     let target = draft.facts.target;
     let before = target.fallback?;
     let is_begun = !draft.facts.instances.members_of(subject.name).is_empty();
-    if is_begun || writes_nothing(subject.workload) || !draft.facts.is_desired(subject) {
+    let is_job = subject.workload.job_or_template().is_some();
+    if is_begun || is_job || writes_nothing(subject.workload) || !draft.facts.is_desired(subject) {
         return None;
     }
     subject.workload.containers().flat_map(places).find_map(|place| {
@@ -93,7 +98,13 @@ pub(crate) fn kept_elsewhere(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
             workload.update == Update::Never
                 && *name != subject.name
                 && workload.job_or_template().is_none()
-                && writes(before, name, &place)
+                && draft
+                    .facts
+                    .record
+                    .held
+                    .get(*name)
+                    .or(before.workloads.get(*name))
+                    .is_some_and(|held| writes_to(held, &place))
                 && !writes(target.stack, name, &place)
                 && !writes(before, subject.name, &place)
         };
@@ -108,8 +119,11 @@ fn writes_nothing(workload: &Workload) -> bool {
 
 /// Whether a workload writes to a place, as a stack has it.
 fn writes(stack: &Stack, name: &WorkloadName, place: &String) -> bool {
-    let workload = stack.workloads.get(name);
-    workload.is_some_and(|workload| workload.containers().any(|it| places(it).contains(place)))
+    stack.workloads.get(name).is_some_and(|workload| writes_to(workload, place))
+}
+
+fn writes_to(workload: &Workload, place: &String) -> bool {
+    workload.containers().any(|container| places(container).contains(place))
 }
 
 /// Whether a container stays for as long as a person wants, although Git has another version: its rollout is paused, or the manifest
@@ -177,7 +191,10 @@ fn contested<'a>(
     let reached = facts.target.fallback.unwrap_or(facts.target.stack);
     let shares = |other: &Instance, place: &String| {
         let of = &other.instance.workload;
-        let had_it = !reached.workloads.contains_key(of) || writes(reached, of, place);
+        let held = facts.record.held.get(of);
+        let had_it = !reached.workloads.contains_key(of)
+            || writes(reached, of, place)
+            || held.is_some_and(|held| writes_to(held, place));
         was_there && facts.record.slots.contains_key(of) && writes(reached, name, place) && had_it
     };
     let set = workload.member().map(|member| &member.of);

@@ -99,8 +99,10 @@ impl EndpointReports {
         let lost: Vec<_> =
             proxies.iter().map(|proxy| (proxy.container.clone(), proxy.loses.clone())).collect();
         let (began, _) = *self.began.get_or_insert_with(|| (context.now(), Instant::now()));
+        // Before the report, which may take as long as the probes have.
+        let is_early = self.is_early();
         let mut reported = self.report(context, docker, proxies).await;
-        if self.is_early() {
+        if is_early {
             let unreported = lost.into_iter().filter(|(proxy, _)| !self.reported.contains_key(proxy));
             reported.too_early = undecided_stops(stack, observed, plan, began);
             reported.too_early.extend(unreported.flat_map(|(_, containers)| containers));

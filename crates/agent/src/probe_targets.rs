@@ -60,7 +60,7 @@ pub(crate) fn add_readiness(
     let ids: BTreeSet<ContainerId> = checked.iter().map(|checked| checked.container.clone()).collect();
     let mut containers: Vec<ProbedContainer> =
         probed_containers(stack, before, observed).into_iter().chain(checked).collect();
-    containers.extend(still_running(prober.others(app, &containers), observed));
+    containers.extend(still_running(prober.others(app, &containers), stack, observed));
     prober.set_containers(app, containers, &record.ready);
     let Observed { instances, parts, .. } = observed;
     for instance in instances.values_mut().chain(parts.values_mut()) {
@@ -126,16 +126,19 @@ fn health_checked_containers(prober: &Prober, stack: &Stack, observed: &Observed
 
 /// Those of these probed containers that run on, although the stack wants others now. They serve until they are replaced, and a
 /// rollback wants them again: without results it would take their traffic away.
-fn still_running(probed: Vec<ProbedContainer>, observed: &Observed) -> Vec<ProbedContainer> {
+fn still_running(probed: Vec<ProbedContainer>, stack: &Stack, observed: &Observed) -> Vec<ProbedContainer> {
     if probed.is_empty() {
         return probed;
     }
-    let since = |found: &Instance| match found.state {
-        State::Running { since, .. } => Some((found.id.clone(), since)),
+    let running = observed.containers().filter_map(|found| match found.state {
+        State::Running { since, .. } => Some((found.id.clone(), (since, found))),
         _ => None,
+    });
+    let running: BTreeMap<ContainerId, (Timestamp, &Instance)> = running.collect();
+    let runs_on = |probed: &ProbedContainer| {
+        let found = running.get(&probed.container).filter(|(since, _)| *since == probed.started);
+        found.is_some_and(|(_, instance)| !is_current(stack, instance))
     };
-    let running: BTreeMap<ContainerId, Timestamp> = observed.containers().filter_map(since).collect();
-    let runs_on = |probed: &ProbedContainer| running.get(&probed.container) == Some(&probed.started);
     // A health check is the engine's own, and goes on there.
     let has_probes = |probed: &ProbedContainer| probed.probes != Probes::default();
     probed.into_iter().filter(|probed| has_probes(probed) && runs_on(probed)).collect()
@@ -145,7 +148,8 @@ fn probed_containers(stack: &Stack, before: Option<&Stack>, observed: &Observed)
     let mut containers = Vec::new();
     for instance in observed.containers() {
         let State::Running { since, .. } = instance.state else { continue };
-        let of_before = || before.and_then(|before| probes_of(before, instance));
+        // A commit that takes its probes away does not replace a container.
+        let of_before = || probes_of(before?, instance).filter(|_| !is_current(stack, instance));
         let Some(probes) = probes_of(stack, instance).or_else(of_before) else { continue };
         // A part has the address of its pod.
         let pod = match &instance.part {
@@ -176,4 +180,10 @@ fn probes_of<'a>(stack: &'a Stack, instance: &Instance) -> Option<&'a Probes> {
     };
     // The hash takes longer than the other comparison.
     (*probes != Probes::default() && instance.spec == workload.spec()).then_some(probes)
+}
+
+/// Whether a container is as a stack says. The probes are no part of that.
+fn is_current(stack: &Stack, instance: &Instance) -> bool {
+    let workload = stack.workloads.get(&instance.instance.workload.whole());
+    workload.is_some_and(|workload| instance.spec == workload.spec())
 }

@@ -281,7 +281,7 @@ fn data_of_others(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
     let held: Vec<String> = workload.containers().flat_map(writers::places).collect();
     let wanted = draft.facts.target.stack.workloads.get(name);
     let is_kept = wanted.is_some_and(|workload| writers::is_not_rolled(draft, Subject { name, workload }));
-    // Where the new owner is not made yet either, the older version is healed.
+    // The older version is healed for as long as the new owner is not made either.
     let is_due = |taker: Subject<'_>| {
         let is_waiting = || taker.workload.after.iter().any(|it| unmet(draft, it, false).is_some());
         draft.missing_images.is_empty()

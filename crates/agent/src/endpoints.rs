@@ -190,11 +190,12 @@ impl EndpointReports {
             };
             let Some(found) = found else { continue };
             let stopped = stopping.lock().await;
-            let proxies = proxy_endpoints(&target.stack, &found, plan, &stopped);
-            // One that does not answer would hold up each stop.
-            if self.failed.is_empty() {
-                self.report(context, observer.docker(), proxies).await;
-            }
+            let mut proxies = proxy_endpoints(&target.stack, &found, plan, &stopped);
+            // One that does not answer would hold up each stop. It has its turn in the next round.
+            let silent = self.failed.clone();
+            proxies.retain(|proxy| !silent.contains(&proxy.container));
+            self.report(context, observer.docker(), proxies).await;
+            self.failed.extend(silent);
         }
     }
 }

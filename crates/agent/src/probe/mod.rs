@@ -84,7 +84,10 @@ impl Prober {
             let before = of_same_start.map(|watch| lock(&watch.state).clone());
             let was_ready = known.get(&container.container);
             let was_ready = was_ready.filter(|known| watch.is_none() && known.started == container.started);
-            let before = before.or(was_ready.map(|known| Readiness::Ready { since: known.since }));
+            // The clock may have been set back since.
+            let now = self.shared.clock.now();
+            let was_ready = was_ready.map(|known| Readiness::Ready { since: known.since.min(now) });
+            let before = before.or(was_ready);
             watched.insert(container.container.clone(), self.watch(app, container, before));
         }
     }

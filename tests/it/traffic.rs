@@ -112,6 +112,29 @@ async fn restart_of_the_agent_leaves_a_proxy_an_endpoint() {
     assert_eq!(traffic.last(), Some(&addresses(&it, "web:2")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_superseded_commit_are_probed_by_the_next_agent() {
+    let mut it = deployed(3).await;
+    let proxy = proxy(&it);
+    it.docker.faults(|faults| _ = faults.unhealthy.insert("web:2".to_owned()));
+    push(&it, "web:2", 3);
+    it.ask(RequestKind::Sync).await;
+    until(&it, "a pod of the second commit", || !addresses(&it, "web:2").is_empty()).await;
+    it.docker.faults(|faults| _ = faults.pulls.insert("web:3".to_owned(), Duration::from_mins(1)));
+    let commit = push(&it, "web:3", 3);
+    it.ask(RequestKind::Sync).await;
+    sleep(Duration::from_secs(10)).await;
+    it.crash();
+    let (before, unready) = (it.docker.traffic(&proxy).len(), addresses(&it, "web:2"));
+    assert!(!unready.is_empty(), "nothing is removed while an image is missing");
+    it.begin();
+    it.synced(&commit).await;
+    let traffic = it.docker.traffic(&proxy);
+    assert_eq!(traffic.last(), Some(&addresses(&it, "web:3")));
+    let is_told = |admitted: &BTreeSet<IpAddr>| !admitted.is_disjoint(&unready);
+    assert!(!traffic[before..].iter().any(is_told), "{unready:?}: {:#?}\n{}", &traffic[before..], it.story());
+}
+
 const SET: &str = "apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: db}

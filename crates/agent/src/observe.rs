@@ -1,16 +1,24 @@
 //! The observed state of one application: what the engine says, what the probes say, and the last filesystem scans.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use driftless_docker as docker;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_model::{
-    ContainerId, ContentId, EngineKind, KnownReady, Observed, Policy, Record, Stack, Timestamp,
+    ContainerId, ContentId, EngineKind, KnownReady, Observed, Policy, Record, Stack, State, Timestamp,
 };
 use driftless_plan::merge_adopted;
 
 use crate::{
-    context::AppContext, fs_scan::FsScans, probe::Prober, probe_targets::add_readiness, revisions::fallback,
+    context::AppContext,
+    error::chain,
+    fs_scan::FsScans,
+    probe::Prober,
+    probe_targets::{add_readiness, is_current},
+    revisions::fallback,
     target_revision::TargetRevision,
 };
 
@@ -19,13 +27,15 @@ pub(crate) struct Observer<D> {
     docker: Arc<D>,
     prober: Arc<Prober>,
     scans: FsScans,
+    /// Running containers whose version is known, each with its start.
+    examined: BTreeSet<(ContainerId, Timestamp)>,
     /// Number of consecutive failed observations.
     failures: u32,
 }
 
 impl<D: Docker> Observer<D> {
     pub(crate) fn new(docker: Arc<D>, prober: Arc<Prober>, scans: FsScans) -> Self {
-        Self { docker, prober, scans, failures: 0 }
+        Self { docker, prober, scans, examined: BTreeSet::new(), failures: 0 }
     }
 
     pub(crate) fn docker(&self) -> &Arc<D> {
@@ -110,8 +120,39 @@ impl<D: Docker> Observer<D> {
         let observed = self.docker.observe(context.name(), &scope).await;
         self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
         let mut observed = observed?;
-        add_readiness(&self.prober, (stack, before), context.name(), &mut observed, record);
+        let others = self.other_versions(context, (stack, before), &observed);
+        let others: Vec<&Stack> = before.into_iter().chain(&others).collect();
+        add_readiness(&self.prober, (stack, &others), context.name(), &mut observed, record);
         Ok(observed)
+    }
+
+    /// All kept versions, if a container that is seen for the first time is neither of the stack nor of the one before: its commit has
+    /// failed, or a newer one came before it was reached. A former agent has probed it.
+    fn other_versions(
+        &mut self,
+        context: &AppContext,
+        (stack, before): (&Stack, Option<&Stack>),
+        observed: &Observed,
+    ) -> Vec<Stack> {
+        let running = observed.containers().filter_map(|found| match found.state {
+            State::Running { since, .. } => Some((found, (found.id.clone(), since))),
+            _ => None,
+        });
+        let (mut examined, mut is_unknown) = (BTreeSet::new(), false);
+        for (found, key) in running {
+            is_unknown |= !self.examined.contains(&key)
+                && !is_current(stack, found)
+                && !before.is_some_and(|before| is_current(before, found));
+            examined.insert(key);
+        }
+        self.examined = examined;
+        if !is_unknown {
+            return Vec::new();
+        }
+        context.store().stacks(context.name()).unwrap_or_else(|error| {
+            tracing::warn!(error = chain(&error), "could not read which probes older containers have");
+            Vec::new()
+        })
     }
 
     /// Adds the results of the last filesystem scans.

@@ -48,10 +48,10 @@ impl<D: Docker> Exec for EngineExec<D> {
 
 /// Tells the prober which containers of a stack run, and adds its results to the observed state.
 ///
-/// Containers that are to be replaced have the probes of the stack `before`, which was reached last.
+/// Containers that are to be replaced have the probes of the version that they are of: one of the `others`.
 pub(crate) fn add_readiness(
     prober: &Prober,
-    (stack, before): (&Stack, Option<&Stack>),
+    (stack, others): (&Stack, &[&Stack]),
     app: &AppName,
     observed: &mut Observed,
     record: &Record,
@@ -59,7 +59,7 @@ pub(crate) fn add_readiness(
     let checked = health_checked_containers(prober, stack, observed);
     let ids: BTreeSet<ContainerId> = checked.iter().map(|checked| checked.container.clone()).collect();
     let mut containers: Vec<ProbedContainer> =
-        probed_containers(stack, before, observed).into_iter().chain(checked).collect();
+        probed_containers(stack, others, observed).into_iter().chain(checked).collect();
     containers.extend(still_running(prober.others(app, &containers), stack, observed));
     prober.set_containers(app, containers, &record.ready);
     let Observed { instances, parts, .. } = observed;
@@ -144,13 +144,16 @@ fn still_running(probed: Vec<ProbedContainer>, stack: &Stack, observed: &Observe
     probed.into_iter().filter(|probed| has_probes(probed) && runs_on(probed)).collect()
 }
 
-fn probed_containers(stack: &Stack, before: Option<&Stack>, observed: &Observed) -> Vec<ProbedContainer> {
+fn probed_containers(stack: &Stack, others: &[&Stack], observed: &Observed) -> Vec<ProbedContainer> {
     let mut containers = Vec::new();
     for instance in observed.containers() {
         let State::Running { since, .. } = instance.state else { continue };
         // A commit that takes its probes away does not replace a container.
-        let of_before = || probes_of(before?, instance).filter(|_| !is_current(stack, instance));
-        let Some(probes) = probes_of(stack, instance).or_else(of_before) else { continue };
+        let of_other = || {
+            let probes = others.iter().find_map(|other| probes_of(other, instance));
+            probes.filter(|_| !is_current(stack, instance))
+        };
+        let Some(probes) = probes_of(stack, instance).or_else(of_other) else { continue };
         // A part has the address of its pod.
         let pod = match &instance.part {
             Some(part) => observed.instances.get(&part.pod),
@@ -183,7 +186,7 @@ fn probes_of<'a>(stack: &'a Stack, instance: &Instance) -> Option<&'a Probes> {
 }
 
 /// Whether a container is as a stack says. The probes are no part of that.
-fn is_current(stack: &Stack, instance: &Instance) -> bool {
+pub(crate) fn is_current(stack: &Stack, instance: &Instance) -> bool {
     let workload = stack.workloads.get(&instance.instance.workload.whole());
     workload.is_some_and(|workload| instance.spec == workload.spec())
 }

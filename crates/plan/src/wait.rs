@@ -327,6 +327,14 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
+    /// The container `by`, which Git does not have any more and which stays for now, has the port.
+    pub fn port_in_use(workload: &WorkloadName, what: &str, by: &str) -> Self {
+        let sentence = format!(
+            "needs {what}, and {by}, which is not in Git any more, still has it: it starts when {by} is removed"
+        );
+        Self::workload(workload, WaitReason::Blocked, sentence)
+    }
+
     /// The network must be replaced, and `container`, which the agent does not own, is connected to it.
     pub fn network_in_use(network: &str, container: &str) -> Self {
         let object = WaitObject::Other { kind: "network", name: network.to_owned() };

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
     Claims, Condition, Container, Dependency, Instance, MountSource, Peer, Port, Subject, Update, Workload,
+    WorkloadName,
 };
 
 use crate::{
@@ -102,7 +103,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
             }
             Preconditions::Met(after)
         }
-        Contest::Leaving => Preconditions::MakeRoom(after),
+        Contest::Exchanged => Preconditions::MakeRoom(after),
         Contest::Taken { by, what } => {
             if by == Claims::HOST_PROCESS {
                 // Its end is no event of the engine.
@@ -113,7 +114,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
             draft.wait(Wait::blocked(WaitObject::Workload(name.clone()), &what, &by, owner.as_ref()));
             Preconditions::Unmet
         }
-        Contest::Written(wait) => {
+        Contest::Kept(wait) => {
             draft.wait(wait);
             Preconditions::Unmet
         }
@@ -229,14 +230,14 @@ enum Contest<'a> {
         steps: Vec<usize>,
         handed_over: Vec<&'a Instance>,
     },
-    /// One of ours still holds it, and is to leave.
-    Leaving,
+    /// The container that has the port goes for another one whose port its successor needs.
+    Exchanged,
     Taken {
         by: String,
         what: String,
     },
-    /// A container that Git does not have any more, and that stays for now, writes to the same data.
-    Written(Wait),
+    /// A container that stays for now has the port, or writes to the same data.
+    Kept(Wait),
 }
 
 /// A container of another agent for the same workload that may write to the same data: its name and the place.
@@ -252,13 +253,61 @@ fn writer_of_another_agent(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(S
     })
 }
 
+/// The containers of ours that have a port of the host which a workload needs, without its own.
+fn port_holders<'a>(
+    draft: &Draft<'a>,
+    name: &WorkloadName,
+    port: &Port,
+) -> impl Iterator<Item = &'a Instance> {
+    let own = draft.facts.instances.members_of(name);
+    let is_same = |held: &Port| {
+        held.host == port.host && held.protocol == port.protocol && port.overlaps(held.host_ip)
+    };
+    draft.facts.observed.instances.values().filter(move |it| {
+        is_up(it) && it.config.ports.iter().any(is_same) && !own.iter().any(|own| own.id == it.id)
+    })
+}
+
 /// Whether the workload of a container does not publish a port of the host any more in Git.
 fn gives_up_port(draft: &Draft<'_>, holder: &Instance, port: &Port) -> bool {
     let wanted = draft.facts.target.stack.workloads.get(&holder.instance.workload);
     wanted.is_some_and(|wanted| {
         let mut ports = wanted.container.ports.iter();
-        !ports.any(|other| other.host == port.host && other.protocol == port.protocol)
+        !ports.any(|other| {
+            other.host == port.host && other.protocol == port.protocol && other.overlaps(port.host_ip)
+        })
     })
+}
+
+/// Whether containers have ports of the host that the successors of each other need, in a circle: all of them go first. Any other holder
+/// goes as its own rollout wants, which may take long, or never end.
+fn is_exchanged(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
+    let workloads = &draft.facts.target.stack.workloads;
+    let (mut seen, mut next) = (BTreeSet::new(), vec![&holder.instance.workload]);
+    while let Some(name) = next.pop() {
+        if name == to {
+            return true;
+        }
+        let Some(workload) = workloads.get(name).filter(|_| seen.insert(name)) else { continue };
+        for port in &workload.container.ports {
+            let leaving = port_holders(draft, name, port)
+                .filter(|other| gives_up_port(draft, other, port) && is_to_leave(draft, other));
+            next.extend(leaving.map(|other| &other.instance.workload));
+        }
+    }
+    false
+}
+
+/// Why a workload does not get a port of the host which a container of ours has that stays for now.
+fn port_kept(draft: &Draft<'_>, name: &WorkloadName, holder: &Instance, what: &str) -> Wait {
+    let of = &holder.instance.workload;
+    if draft.facts.target.stack.workloads.contains_key(of) {
+        return Wait::dependency(name, of, &format!("{} still has {what}", holder.name));
+    }
+    if draft.missing_images.is_empty() {
+        return Wait::port_in_use(name, what, &holder.name);
+    }
+    Wait::images(name, &draft.missing_image_names())
 }
 
 /// Whether nothing but the limits of its rollout keeps an older container.
@@ -307,7 +356,7 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
         return Contest::Taken { by, what };
     }
     if let Some(wait) = data_of_others(draft, subject) {
-        return Contest::Written(wait);
+        return Contest::Kept(wait);
     }
     let mut steps = Vec::new();
     let mut handed_over: Vec<&Instance> = Vec::new();
@@ -317,18 +366,18 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
             Some(step) => steps.push(*step),
             None if writers::gives_way(draft, holder, name, is_unmet) => handed_over.push(holder),
             None if writers::is_kept(draft, holder) => {
-                return Contest::Written(Wait::data_kept(name, &place, &holder.name));
+                return Contest::Kept(Wait::data_kept(name, &place, &holder.name));
             }
             None => {
                 let why = format!("{} still writes to {place}", holder.name);
-                return Contest::Written(Wait::dependency(name, &holder.instance.workload, &why));
+                return Contest::Kept(Wait::dependency(name, &holder.instance.workload, &why));
             }
         }
     }
     for (writer, place) in writers::in_the_way(draft, subject) {
         match draft.removed.get(&writer.id) {
             Some(step) => steps.push(*step),
-            None => return Contest::Written(writers::reason_to_wait(draft, name, writer, &place)),
+            None => return Contest::Kept(writers::reason_to_wait(draft, name, writer, &place)),
         }
     }
     for port in &workload.container.ports {
@@ -337,16 +386,7 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
         if let Some(by) = draft.facts.observed.claims.holder(port) {
             return Contest::Taken { by: by.to_owned(), what: what() };
         }
-        let own = draft.facts.instances.members_of(name);
-        let holds = |it: &&Instance| {
-            is_up(it)
-                && it.config.ports.iter().any(|held| {
-                    let is_same = held.host == port.host && held.protocol == port.protocol;
-                    is_same && port.overlaps(held.host_ip)
-                })
-                && !own.iter().any(|own| own.id == it.id)
-        };
-        for other in draft.facts.observed.instances.values().filter(holds) {
+        for other in port_holders(draft, name, port) {
             match draft.removed.get(&other.id) {
                 Some(step) => steps.push(*step),
                 None if other.agent != *draft.facts.target.agent => {
@@ -359,11 +399,13 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
                         handed_over.push(other);
                     }
                 }
-                None if gives_up_port(draft, other, port) && !is_to_leave(draft, other) => {
-                    let why = format!("{} still has {}", other.name, what());
-                    return Contest::Written(Wait::dependency(name, &other.instance.workload, &why));
+                None if gives_up_port(draft, other, port)
+                    && is_to_leave(draft, other)
+                    && is_exchanged(draft, other, name) =>
+                {
+                    return Contest::Exchanged;
                 }
-                None => return Contest::Leaving,
+                None => return Contest::Kept(port_kept(draft, name, other, &what())),
             }
         }
     }

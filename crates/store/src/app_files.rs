@@ -14,8 +14,7 @@ use std::{
 };
 
 use crate::{
-    contents::ContentDir,
-    contents::fail,
+    contents::{ContentDir, OPEN_FOLDER, fail},
     error::Error,
     safe_path::{self, Folder, PathError},
 };
@@ -95,7 +94,23 @@ impl ContentDir {
 
     fn create_app_folder(&self, app: &AppName) -> Result<PathBuf, Error> {
         let folder = self.app_folder(app);
-        fs::create_dir_all(&folder).map_err(fail("create the application's folder", &folder))?;
+        let create = || {
+            let found = match fs::metadata(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(&folder)?;
+                    None
+                }
+                found => Some(found?),
+            };
+            let agent = fs::metadata(folder.parent().unwrap_or(&folder))?.uid();
+            // The umask of the process restricts a new one, or that of an earlier agent. What a container has set stays.
+            let is_closed = |found: &fs::Metadata| found.mode() & 0o777 == 0o700 && found.uid() == agent;
+            if found.as_ref().is_none_or(is_closed) {
+                fs::set_permissions(&folder, Permissions::from_mode(OPEN_FOLDER))?;
+            }
+            Ok(())
+        };
+        create().map_err(fail("create the application's folder", &folder))?;
         Ok(folder)
     }
 

@@ -187,7 +187,8 @@ impl ContentDir {
         if fs::symlink_metadata(&path).is_ok() {
             // The time says to `remove_unused` that the content was asked for. A failure is harmless if a revision is
             // stored within `age`.
-            return touch(&path, self.now()).or(Ok(()));
+            let _ = touch(&path, self.now());
+            return open_again(&path).map_err(fail("open to all users", &path));
         }
         let content = contents.get(id).ok_or_else(|| Error::NoSuchContent { id: id.clone() })?;
         let folder = self.folder(visibility);
@@ -261,6 +262,9 @@ impl ContentDir {
     }
 }
 
+/// The mode of a folder that containers of any user read.
+pub(super) const OPEN_FOLDER: u32 = 0o755;
+
 fn is_run(workload: &Workload) -> bool {
     workload.job().is_some_and(driftless_model::Job::is_run)
 }
@@ -277,22 +281,41 @@ fn write_content(path: &Path, content: &Content) -> io::Result<()> {
             fs::set_permissions(path, Permissions::from_mode(*mode))
         }
         Content::Folder(tree) => {
-            DirBuilder::new().mode(0o755).create(path)?;
+            create_open(path)?;
             let mut folders = BTreeSet::from([path.to_owned()]);
             for (name, (bytes, access)) in tree {
                 let mut file = path.to_owned();
                 for part in safe_path::parts(name).map_err(io::Error::other)? {
-                    folders.insert(file.clone());
+                    if folders.insert(file.clone()) {
+                        create_open(&file)?;
+                    }
                     file.push(part);
-                }
-                if let Some(parent) = file.parent() {
-                    DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
                 }
                 write_file(&file, bytes, *access)?;
             }
             folders.iter().try_for_each(|folder| File::open(folder)?.sync_all())
         }
     }
+}
+
+/// Creates a folder that all users may read.
+fn create_open(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)?;
+    // Not at creation: the umask of the process would restrict it.
+    fs::set_permissions(path, Permissions::from_mode(OPEN_FOLDER))
+}
+
+/// Opens a folder to all users again that an earlier agent has closed, with the folders in it.
+fn open_again(path: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_dir() || found.permissions().mode() & 0o777 == OPEN_FOLDER {
+        return Ok(());
+    }
+    for entry in fs::read_dir(path)? {
+        open_again(&entry?.path())?;
+    }
+    // Last, so that an interrupted one is done again.
+    fs::set_permissions(path, Permissions::from_mode(OPEN_FOLDER))
 }
 
 /// Reads a content that [`write_content`] has written.

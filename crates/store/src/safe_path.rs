@@ -5,11 +5,16 @@
 //! that is the expected one.
 
 use std::{
-    fs::{self, DirBuilder, File},
+    fs::{self, DirBuilder, File, Permissions},
     io,
-    os::{fd::AsRawFd, unix::fs::DirBuilderExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
 };
+
+use crate::contents::OPEN_FOLDER;
 
 /// Why a path is not used.
 #[derive(Debug, thiserror::Error)]
@@ -100,12 +105,18 @@ impl Folder {
     }
 
     fn make(&self, name: &str) -> Result<Self, PathError> {
-        match DirBuilder::new().mode(0o755).create(self.entry(name)) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(PathError::Io { doing: "create a folder on the way to", source: error })
-            }
-            Ok(()) | Err(_) => self.child(name)?.ok_or_else(|| PathError::Astray(self.real.join(name))),
+        let failed = |source| PathError::Io { doing: "create a folder on the way to", source };
+        let is_new = match DirBuilder::new().mode(0o700).create(self.entry(name)) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(failed(error)),
+        };
+        let child = self.child(name)?.ok_or_else(|| PathError::Astray(self.real.join(name)))?;
+        if is_new {
+            // Not at creation: the umask of the process would restrict it. By its handle: a container may have put a link there.
+            child.handle.set_permissions(Permissions::from_mode(OPEN_FOLDER)).map_err(failed)?;
         }
+        Ok(child)
     }
 
     fn by_descriptor(&self) -> PathBuf {

@@ -2,9 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    os::unix::fs::{MetadataExt, symlink},
+    env, fs,
+    fs::Permissions,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::Path,
+    process::Command,
     time::Duration,
 };
 
@@ -97,6 +99,45 @@ fn contents_are_readable_for_any_user() {
     let before = fs::metadata(&path).unwrap().ino();
     files.dir.write(&contents, Visibility::Public).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().ino(), before);
+}
+
+/// The packaged unit has this umask.
+#[test]
+fn strict_umask_closes_no_folder_to_containers() {
+    let files = [
+        "contents::contents_are_readable_for_any_user",
+        "contents::folders_of_the_application_are_open_to_any_user",
+    ];
+    let command = "umask 077 && exec \"$0\" --exact \"$@\"";
+    let ran = Command::new("sh").arg("-c").arg(command).arg(env::current_exe().unwrap()).args(files).output();
+    let ran = ran.unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success() && said.contains("2 passed"), "{said}");
+}
+
+#[test]
+fn folders_of_the_application_are_open_to_any_user() {
+    let files = Files::new();
+    files.sync(&[("site/deep/index.html", "hello")]).unwrap();
+    files.dir.ensure_app_folder(&shop(), "data/deep").unwrap();
+    let folder = files.folder();
+    for path in ["", "site", "site/deep", "data", "data/deep"] {
+        assert_eq!(mode(&folder.join(path)), 0o755, "{path}");
+    }
+    assert_eq!(mode(&folder.join("site/deep/index.html")), 0o644);
+}
+
+#[test]
+fn folder_that_an_earlier_agent_has_closed_is_opened() {
+    let files = Files::new();
+    let (id, contents) = one(folder_content(&[("a/b", "deep", false)]));
+    files.dir.write(&contents, Visibility::Public).unwrap();
+    let path = files.dir.path(&id, Visibility::Public);
+    for folder in [path.join("a"), path.clone()] {
+        fs::set_permissions(folder, Permissions::from_mode(0o700)).unwrap();
+    }
+    files.dir.write(&contents, Visibility::Public).unwrap();
+    assert_eq!((mode(&path), mode(&path.join("a"))), (0o755, 0o755));
 }
 
 #[test]
@@ -357,7 +398,7 @@ fn named_pipe_in_place_of_a_file_does_not_block() {
     for path in ["page", "www"] {
         let path = files.folder().join(path);
         let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
-        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     }
     files.sync(&[]).unwrap();
     let refused = files.sync(&[("www/page", "2")]).unwrap_err();

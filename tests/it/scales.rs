@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless_agent::{RequestError, RequestKind, Scale};
 use driftless_clock::Clock;
+use driftless_docker::UserAction;
 use driftless_model::{Application, HealthStatus, SyncStatus};
 
 use crate::{
@@ -74,6 +75,31 @@ async fn override_is_neither_drift_nor_revision_and_ends() {
     assert_eq!(events.iter().filter(|event| event.reason == "ScaleEnded").count(), 1);
     assert_eq!(it.store.revisions(&app()).unwrap().len(), 2);
     it.check(&BTreeMap::new());
+}
+
+/// Waves order the changes of a commit.
+#[tokio::test(start_paused = true)]
+async fn override_does_not_wait_for_a_lower_wave() {
+    let compose = format!(
+        "{}    x-driftless: {{wave: 1}}
+  cache:
+    image: cache:1
+    restart: always
+    healthcheck: {{test: [CMD, 'true'], interval: 5s}}
+",
+        web("web:1", 2)
+    );
+    let it = begun(&compose);
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| _ = faults.unhealthy.insert("cache:1".to_owned()));
+    it.hand(&UserAction::Remove { name: "shop-cache-1".to_owned() });
+    minutes(2).await;
+    it.ask(scale_until(60, "web", 3)).await;
+    minutes(2).await;
+    assert_eq!(running(&it), 4, "{}", it.story());
+    it.hand(&UserAction::Remove { name: "shop-web-1".to_owned() });
+    minutes(2).await;
+    assert_eq!(running(&it), 4, "it is healed: {}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

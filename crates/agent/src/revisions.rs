@@ -848,11 +848,11 @@ pub(crate) fn read_revision(
     Ok(Some(TargetRevision { images: revision.images, ..target }))
 }
 
-/// The stack that was last reached, if it is another one than the target. The planner keeps its workloads while an image
-/// of the target is missing.
+/// The stack that was last reached, unless it is the target, and the target is reached still. The planner keeps its workloads while an
+/// image of the target is missing.
 pub(crate) fn fallback(context: &AppContext, target: &TargetRevision, record: &Record) -> Option<Stack> {
     let last = context.store().last_succeeded(context.name()).ok()??;
-    if last.stack == target.hash {
+    if last.stack == target.hash && record.settled.is_some() {
         return None;
     }
     let stack = context.store().stack(context.name(), last.number).ok()??;

@@ -225,6 +225,14 @@ pub struct Port {
 }
 
 impl Port {
+    /// Whether two containers cannot both have these ports of the host.
+    pub fn collides(&self, other: &Self) -> bool {
+        self.host.is_some()
+            && self.host == other.host
+            && self.protocol == other.protocol
+            && self.overlaps(other.host_ip)
+    }
+
     /// Whether it wants an address of the host that this one covers. `None` is every address.
     pub fn overlaps(&self, other: Option<IpAddr>) -> bool {
         let own = self.host_ip.filter(|it| !it.is_unspecified());

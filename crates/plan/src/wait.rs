@@ -319,6 +319,14 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
+    /// The container `by`, which Docker Compose runs and which is not adopted, writes to `place`.
+    pub fn data_in_use_by_compose(workload: &WorkloadName, place: &str, by: &str) -> Self {
+        let sentence = format!(
+            "needs {place}, and {by}, a container of Docker Compose that is not adopted, writes to it: it starts when {by} is stopped (`docker stop {by}`)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
     /// The container `by`, which stays at its older version because a person or the manifest wants it, writes to `place`.
     pub fn data_kept(workload: &WorkloadName, place: &str, by: &str) -> Self {
         let sentence = format!(
@@ -327,8 +335,8 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
-    /// The container `by`, which Git does not have any more and which stays for now, has the port.
-    pub fn port_in_use(workload: &WorkloadName, what: &str, by: &str) -> Self {
+    /// The container `by`, which Git does not have any more and which stays for now, has the port or name.
+    pub fn held_by_orphan(workload: &WorkloadName, what: &str, by: &str) -> Self {
         let sentence = format!(
             "needs {what}, and {by}, which is not in Git any more, still has it: it starts when {by} is removed"
         );

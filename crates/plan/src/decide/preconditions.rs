@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Claims, Condition, Container, Dependency, Instance, MountSource, Peer, Port, Subject, Update, Workload,
-    WorkloadName,
+    Claims, Condition, Container, Dependency, Health, Instance, MountSource, Peer, Port, State, Subject, Update,
+    Workload, WorkloadName,
 };
 
 use crate::{
@@ -168,7 +168,10 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
         draft.facts.instances.members_of(on).iter().copied().filter(is_current).collect();
     let completed = |it: &Instance| draft.facts.is_completed(workload, it);
     let crash = current.iter().find_map(|it| crash_of(draft.facts.record, it));
-    if !required && (crash.is_some() || draft.missing_images.contains(on)) {
+    let is_unhealthy =
+        |it: &&Instance| matches!(it.state, State::Running { health: Health::Unhealthy, since: _ });
+    let has_failed = || crash.is_some() || current.iter().any(is_unhealthy) || draft.missing_images.contains(on);
+    if !required && has_failed() {
         return None;
     }
     // Its commands after the start are part of it.
@@ -260,23 +263,16 @@ fn port_holders<'a>(
     port: &Port,
 ) -> impl Iterator<Item = &'a Instance> {
     let own = draft.facts.instances.members_of(name);
-    let is_same = |held: &Port| {
-        held.host == port.host && held.protocol == port.protocol && port.overlaps(held.host_ip)
-    };
     draft.facts.observed.instances.values().filter(move |it| {
-        is_up(it) && it.config.ports.iter().any(is_same) && !own.iter().any(|own| own.id == it.id)
+        let has_it = || it.config.ports.iter().any(|held| held.collides(port));
+        is_up(it) && has_it() && !own.iter().any(|own| own.id == it.id)
     })
 }
 
 /// Whether the workload of a container does not publish a port of the host any more in Git.
 fn gives_up_port(draft: &Draft<'_>, holder: &Instance, port: &Port) -> bool {
     let wanted = draft.facts.target.stack.workloads.get(&holder.instance.workload);
-    wanted.is_some_and(|wanted| {
-        let mut ports = wanted.container.ports.iter();
-        !ports.any(|other| {
-            other.host == port.host && other.protocol == port.protocol && other.overlaps(port.host_ip)
-        })
-    })
+    wanted.is_some_and(|wanted| !wanted.container.ports.iter().any(|other| other.collides(port)))
 }
 
 /// Whether containers have ports of the host that the successors of each other need, in a circle: all of them go first. Any other holder
@@ -298,16 +294,59 @@ fn is_exchanged(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool
     false
 }
 
-/// Why a workload does not get a port of the host which a container of ours has that stays for now.
-fn port_kept(draft: &Draft<'_>, name: &WorkloadName, holder: &Instance, what: &str) -> Wait {
+/// Why a workload does not get the port or name that a container of ours has which stays for now.
+fn held(draft: &Draft<'_>, name: &WorkloadName, holder: &Instance, what: &str) -> Wait {
     let of = &holder.instance.workload;
     if draft.facts.target.stack.workloads.contains_key(of) {
         return Wait::dependency(name, of, &format!("{} still has {what}", holder.name));
     }
     if draft.missing_images.is_empty() {
-        return Wait::port_in_use(name, what, &holder.name);
+        return Wait::held_by_orphan(name, what, &holder.name);
     }
     Wait::images(name, &draft.missing_image_names())
+}
+
+/// The container of ours that has the fixed name of another workload, and that no rollout removes.
+fn name_kept<'a>(draft: &Draft<'a>, name: &WorkloadName, fixed: &str) -> Option<&'a Instance> {
+    let facts = draft.facts;
+    let is_to_stay = |holder: &&Instance| {
+        let of = holder.instance.workload.whole();
+        let is_orphan = !facts.target.stack.workloads.contains_key(&of);
+        of != *name
+            && !draft.removed.contains_key(&holder.id)
+            && !draft.renamed.contains_key(&holder.id)
+            && (is_orphan || facts.observed.own.as_ref() == Some(&holder.id) || writers::is_kept(draft, holder))
+    };
+    facts.observed.containers().filter(|holder| holder.name == fixed).find(is_to_stay)
+}
+
+/// The workload that has a port of an older definition by now: Git has given it to that one, and its containers have been made already.
+/// They may be down just now, and would not get it again.
+pub(crate) fn port_taken_over<'a>(
+    draft: &Draft<'a>,
+    name: &WorkloadName,
+    held: &[Port],
+) -> Option<(&'a WorkloadName, String)> {
+    let workloads = &draft.facts.target.stack.workloads;
+    let has = |ports: &[Port], port: &Port| ports.iter().any(|other| other.collides(port));
+    let is_given_up =
+        |port: &&Port| workloads.get(name).is_some_and(|wanted| !has(&wanted.container.ports, port));
+    let fixed = held.iter().filter(|port| port.host.is_some_and(|it| it.first == it.last));
+    fixed.filter(is_given_up).find_map(|port| {
+        let is_made = |taker: &WorkloadName| {
+            let mut made = draft.facts.instances.members_of(taker).iter();
+            made.any(|member| has(&member.config.ports, port))
+        };
+        let mut takers = workloads.iter().filter(|(taker, _)| *taker != name);
+        let (taker, _) =
+            takers.find(|(taker, wanted)| has(&wanted.container.ports, port) && is_made(taker))?;
+        Some((taker, host_port(port)))
+    })
+}
+
+fn host_port(port: &Port) -> String {
+    let first = port.host.map_or(port.container, |host| host.first);
+    format!("host port {first}/{}", port.protocol.as_str())
 }
 
 /// Whether nothing but the limits of its rollout keeps an older container.
@@ -352,11 +391,21 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     {
         return Contest::Taken { by: fixed.clone(), what: format!("the name `{fixed}`") };
     }
+    if let Some(fixed) = &workload.container_name
+        && let Some(holder) = name_kept(draft, name, fixed)
+    {
+        return Contest::Kept(held(draft, name, holder, &format!("the name `{fixed}`")));
+    }
     if let Some((by, what)) = writer_of_another_agent(draft, subject) {
         return Contest::Taken { by, what };
     }
     if let Some(wait) = data_of_others(draft, subject) {
         return Contest::Kept(wait);
+    }
+    if !draft.facts.is_desired(subject)
+        && let Some((by, what)) = port_taken_over(draft, name, &workload.container.ports)
+    {
+        return Contest::Kept(Wait::dependency(name, by, &format!("Git has given {what} to it")));
     }
     let mut steps = Vec::new();
     let mut handed_over: Vec<&Instance> = Vec::new();
@@ -374,6 +423,9 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
             }
         }
     }
+    if let Some((writer, place)) = writers::of_compose(draft, subject) {
+        return Contest::Kept(Wait::data_in_use_by_compose(name, &place, &writer.name));
+    }
     for (writer, place) in writers::in_the_way(draft, subject) {
         match draft.removed.get(&writer.id) {
             Some(step) => steps.push(*step),
@@ -381,8 +433,10 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
         }
     }
     for port in &workload.container.ports {
-        let Some(host) = port.host.filter(|it| it.first == it.last) else { continue };
-        let what = || format!("host port {}/{}", host.first, port.protocol.as_str());
+        if port.host.is_none_or(|it| it.first != it.last) {
+            continue;
+        }
+        let what = || host_port(port);
         if let Some(by) = draft.facts.observed.claims.holder(port) {
             return Contest::Taken { by: by.to_owned(), what: what() };
         }
@@ -405,7 +459,7 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
                 {
                     return Contest::Exchanged;
                 }
-                None => return Contest::Kept(port_kept(draft, name, other, &what())),
+                None => return Contest::Kept(held(draft, name, other, &what())),
             }
         }
     }

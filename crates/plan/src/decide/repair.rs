@@ -13,7 +13,7 @@ use crate::{
     action::{Action, ContainerRef},
     backoff,
     cause::Cause,
-    decide::{files, namespaces, writers},
+    decide::{files, namespaces, preconditions, writers},
     draft::{Draft, heal::Difference},
     facts::{
         Facts,
@@ -447,15 +447,19 @@ fn hold(draft: &mut Draft<'_>, instance: &Instance) {
 }
 
 /// Whether those it shares a namespace with are there to share it; the engine would not start it otherwise. An older instance does not
-/// run together with the workload that has its data by now.
+/// run together with the workload that has its data or ports by now.
 fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> bool {
     let target = draft.facts.target;
-    if target.hashes.specs.get(name) != Some(&instance.spec)
-        && let Some((by, place)) =
-            writers::taken_over(draft, name, &writers::written_by(draft, instance), |_| false)
-    {
-        draft.wait(Wait::dependency(name, &by, &format!("Git has given {place} to it")));
-        return false;
+    if target.hashes.specs.get(name) != Some(&instance.spec) {
+        let data = writers::taken_over(draft, name, &writers::written_by(draft, instance), |_| false);
+        let port = || {
+            let (by, port) = preconditions::port_taken_over(draft, name, &instance.config.ports)?;
+            Some((by.clone(), port))
+        };
+        if let Some((by, what)) = data.or_else(port) {
+            draft.wait(Wait::dependency(name, &by, &format!("Git has given {what} to it")));
+            return false;
+        }
     }
     let Some(on) = namespaces::cannot_run(draft, instance) else { return true };
     draft.wait(Wait::dependency(name, &on, "it does not run"));

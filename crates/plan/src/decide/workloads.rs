@@ -1,6 +1,6 @@
 //! All workloads of an application: which definition of each one is rolled out, and what holds it back.
 
-use driftless_model::{Subject, Workload, WorkloadName};
+use driftless_model::{Instance, Subject, Workload, WorkloadName};
 
 use crate::{
     decide::{
@@ -23,7 +23,9 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
         }
         let before = draft.facts.target.fallback.and_then(|it| it.workloads.get(name));
         let members = draft.facts.instances.members_of(name);
-        if let Some(wait) = waves::reason_to_wait(draft, subject) {
+        if let Some(wait) = waves::reason_to_wait(draft, subject)
+            && !has_begun(draft, subject, before, members)
+        {
             if let Some(before) = before {
                 roll(draft, Subject { name, workload: before }, members);
             } else {
@@ -41,11 +43,11 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
         let is_held = !draft.missing_images.is_empty() && is_affected;
         let is_unbegun = !members.iter().any(|it| it.spec == spec);
         match before {
-            Some(before) if is_held => {
+            Some(before) if is_held && is_unbegun => {
                 roll(draft, Subject { name, workload: before }, members);
                 wait_for_images(draft, name);
             }
-            None if is_held && is_change => {
+            Some(_) | None if is_held && is_change => {
                 allow_starts(draft, subject, members);
                 keep(draft, members);
                 wait_for_images(draft, name);
@@ -71,6 +73,19 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
             },
         }
     }
+}
+
+/// Whether containers of a changed workload have been made already: it does not go back because what its turn waited for is not available
+/// for a moment. The new version may have changed data that the older one would find.
+fn has_begun(
+    draft: &Draft<'_>,
+    subject: Subject<'_>,
+    before: Option<&Workload>,
+    members: &[&Instance],
+) -> bool {
+    let spec = draft.facts.spec(subject);
+    let is_changed = before.is_some_and(|before| before.spec() != spec);
+    is_changed && !draft.facts.is_held_by_hooks && members.iter().any(|member| member.spec == spec)
 }
 
 /// Whether a workload is not to be touched at all: Docker Compose runs it, or it is what this agent runs in.

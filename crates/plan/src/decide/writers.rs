@@ -28,6 +28,29 @@ pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'
     contested(draft, subject, orphans, |_, _| true)
 }
 
+/// The container of Docker Compose that nobody adopted and that writes to what a workload is to write to, with the place, unless both do
+/// so in Git.
+pub(crate) fn of_compose<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<(&'a Instance, String)> {
+    let Subject { name, workload } = subject;
+    let facts = draft.facts;
+    if facts.observed.candidates.is_empty() || workload.job_or_template().is_some() {
+        return None;
+    }
+    let reached = facts.target.fallback.unwrap_or(facts.target.stack);
+    let members = facts.instances.members_of(name);
+    let had: BTreeSet<String> = members.iter().flat_map(|member| written_by(draft, member)).collect();
+    let was_there = facts.record.slots.contains_key(name);
+    let is_new = |place: &String| !had.contains(place) && !(was_there && writes(reached, name, place));
+    let wanted: BTreeSet<String> = workload.containers().flat_map(places).filter(is_new).collect();
+    let running = facts.observed.candidates.values().map(|candidate| &candidate.instance);
+    running.filter(|it| is_up(it) && facts.observed.own.as_ref() != Some(&it.id)).find_map(|found| {
+        let is_contested = |place: &String| {
+            wanted.contains(place) && !writes(facts.target.stack, &found.instance.workload, place)
+        };
+        Some((found, places(&found.config).into_iter().find(is_contested)?))
+    })
+}
+
 /// The containers of other workloads that still write to what a workload is to write to, or will be started again and do so then, and
 /// whose own workload does not write there any more in Git: their successors do not need it.
 pub(crate) fn handed_over<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'a Instance, String)> {

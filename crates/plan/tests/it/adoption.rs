@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_model::{
     Adopt, Attachment, Candidate, Container, ContainerId, Mask, Mount, MountSource, NameHolder, Network,
-    NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, StackHashes, Volume,
+    NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, StackHashes, State, Volume,
 };
 use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, survey};
 
@@ -122,6 +122,49 @@ fn adopted_containers_that_differ_are_replaced() {
     let plan = planned(&stage);
     assert!(!plan.steps.is_empty());
     assert!(plan.steps.iter().all(|it| it.action.object().contains("-web-")), "{plan}");
+}
+
+/// A database of Docker Compose that Git has under another name.
+#[test]
+fn data_of_a_container_without_service_are_not_shared() {
+    let data = Mount {
+        target: "/data".into(),
+        source: MountSource::Volume { name: "shop_data".into(), no_copy: false },
+        read_only: false,
+    };
+    let mut stage = by_compose(|container| {
+        if container.image == "db:1" {
+            container.mounts.push(data.clone());
+        }
+    });
+    let renamed = |stage: &mut Stage| {
+        let mut db = stage.stack.workloads.remove(&"db".into()).unwrap();
+        db.container.mounts.push(data.clone());
+        stage.stack.workloads.insert("postgres".into(), db);
+        stage.stack.volumes.insert("shop_data".into(), Volume::default());
+    };
+    renamed(&mut stage);
+    stage.world.observed.volumes.insert("shop_data".into(), ObservedVolume::default());
+    let waits = |stage: &Stage| {
+        let plan = planned(stage);
+        assert!(!plan.steps.iter().any(|it| it.action.object().contains("postgres")), "{plan}");
+        plan.to_string()
+    };
+    let sentence = "postgres needs the volume `shop_data`, and shop-db-1, a container of Docker Compose that is not adopted, writes to it: \
+                    it starts when shop-db-1 is stopped (`docker stop shop-db-1`)";
+    take_over(&mut stage).unwrap();
+    assert!(waits(&stage).contains(sentence), "{}", waits(&stage));
+    // With no service by its name there is nothing to adopt.
+    let web = stage.stack.workloads.remove(&"web".into()).unwrap();
+    stage.record = Record::default();
+    assert!(waits(&stage).contains(sentence), "{}", waits(&stage));
+    stage.stack.workloads.insert("web".into(), web);
+    for candidate in stage.world.observed.candidates.values_mut() {
+        candidate.instance.state =
+            State::Exited { code: 0, finished: NOON, out_of_memory: false, error: String::new() };
+    }
+    let plan = planned(&stage);
+    assert!(plan.steps.iter().any(|it| it.action.object() == "shop-postgres-1"), "{plan}");
 }
 
 #[test]

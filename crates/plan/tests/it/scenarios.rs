@@ -48,7 +48,7 @@ use std::{collections::BTreeMap, fmt::Write, fs, sync::Arc, time::Duration};
 
 use driftless_model::{
     AgentId, Attachment, Attempt, Build, CanaryStep, CommitId, Completion, Condition, ContainerId, ContentId,
-    Dependency, FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Hook, IgnoredField,
+    Dependency, FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Health, Hook, IgnoredField,
     InPlace, Mount, MountSource, Namespace, Network, NetworkMode, OnChange, Other, Peer, Port, PortRange,
     Protocol, PullPolicy, Readiness, Replacement, RestartPolicy, StackHash, State, Strategy, Subject, Visit,
     Volume, VolumesFrom, Workload, WorkloadName,
@@ -353,7 +353,7 @@ fn set(it: &mut Workload, option: &str) {
                 _ => it.container.volumes_from.push(VolumesFrom { peer, read_only: true }),
             }
         }
-        "after" | "follow" => {
+        "after" | "follow" | "after-optional" => {
             let (on, condition) = value.split_once(':').unwrap();
             let condition = match condition {
                 "started" => Condition::Started,
@@ -361,8 +361,8 @@ fn set(it: &mut Workload, option: &str) {
                 "completed" => Condition::CompletedSuccessfully,
                 other => panic!("no such condition: {other}"),
             };
-            let restart = key == "follow";
-            it.after.push(Dependency { workload: on.into(), condition, required: true, restart });
+            let (required, restart) = (key != "after-optional", key == "follow");
+            it.after.push(Dependency { workload: on.into(), condition, required, restart });
         }
         _ => panic!("no such option: {option}"),
     }
@@ -394,6 +394,10 @@ fn on_the_host(stage: &mut Stage, words: &[&str]) -> bool {
         }
         ["hang", name] => {
             stage.named(name).readiness = Readiness::Dead { reason: "liveness: timeout".into() }
+        }
+        ["unhealthy", name] => {
+            stage.named(name).state = State::Running { since: now, health: Health::Unhealthy };
+            stage.named(name).readiness = Readiness::NotReady { reason: "health check".into() };
         }
         ["restarting", name, code] => {
             stage.named(name).state = State::Restarting { code: code.parse().unwrap(), finished: now };
@@ -427,7 +431,7 @@ fn by_hand(stage: &mut Stage, words: &[&str]) -> bool {
         }
         ["restart", name] => {
             let it = stage.named(name);
-            it.state = State::Running { since: now, health: driftless_model::Health::Healthy };
+            it.state = State::Running { since: now, health: Health::Healthy };
             it.started = Some(now);
         }
         ["foreign-network", name] => {

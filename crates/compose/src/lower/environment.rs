@@ -15,6 +15,10 @@ use crate::{
     spec::{env_format::EnvFormat, paths, value::Placed},
 };
 
+/// The way for values that Git does not have.
+const VALUES_HELP: &str = "encrypt the file in Git, or give its variables to the agent by `valuesFrom` and name them under `environment`: \
+                           docs/migrate.md#what-needs-attention-in-every-move";
+
 /// The environment of a service's containers.
 #[derive(Default)]
 pub(crate) struct Environment {
@@ -36,6 +40,12 @@ pub(crate) fn environment(
 ) -> Environment {
     let mut environment = Environment::default();
     for env_file in &service.env_files {
+        let EnvFile { path, required, format: _ } = &env_file.value;
+        if !required && is_outside(folder, path) {
+            let message = format!("`{path}` is outside of the repository, so it is never read");
+            findings.push(env_file.warning(message).help(VALUES_HELP));
+            continue;
+        }
         match read_env_file(variables, files, folder, env_file, service, texts, &environment.values) {
             Ok(found) => {
                 let path = paths::join(folder, &env_file.value.path);
@@ -76,6 +86,11 @@ pub(crate) fn label_file(
     Ok(found.into_iter().map(|it| (it.name, it.value.unwrap_or_default())).collect())
 }
 
+/// Whether a path of the host is meant.
+fn is_outside(folder: &str, path: &str) -> bool {
+    path.starts_with(['/', '~']) || paths::join(folder, path).is_none()
+}
+
 #[expect(clippy::result_large_err, reason = "findings are rare")]
 fn read_env_file(
     variables: &Variables,
@@ -88,10 +103,10 @@ fn read_env_file(
 ) -> Result<BTreeMap<String, Option<String>>, Finding> {
     let EnvFile { path, required, format } = &env_file.value;
     let resolved = match paths::join(folder, path) {
-        Some(resolved) if !path.starts_with(['/', '~']) => resolved,
-        Some(_) | None if !required => return Ok(BTreeMap::new()),
+        Some(resolved) if !is_outside(folder, path) => resolved,
         Some(_) | None => {
-            return Err(env_file.error(format!("`{path}` is outside of the repository")));
+            let message = format!("`{path}` is outside of the repository");
+            return Err(env_file.error(message).help(VALUES_HELP));
         }
     };
     let own = |name: &str| service.environment.iter().rev().find(|it| it.name == name);
@@ -108,7 +123,10 @@ fn read_env_file(
             };
             Ok(found.into_iter().filter_map(set).collect())
         }
-        None if *required => Err(env_file.error(format!("`{resolved}` does not exist in the repository"))),
+        None if *required => {
+            let message = format!("`{resolved}` does not exist in the repository");
+            Err(env_file.error(message).help(VALUES_HELP))
+        }
         None => Ok(BTreeMap::new()),
     }
 }

@@ -23,6 +23,11 @@ const LARGEST_SUM: usize = 64 << 20;
 
 const EXTERNAL_HELP: &str = "use `file`, `environment` or, for a config, `content`; or run the application in a Swarm (`engine: swarm`)";
 
+/// Begins a warning about options of a relative path.
+const WITHOUT_EFFECT: &str =
+    "a relative path is mounted from the state directory of the agent, without the effect of";
+const SELINUX_HELP: &str = "with SELinux, label the state directory once: docs/migrate.md#what-needs-attention-in-every-move";
+
 /// Folders inside folders. A deeper one is a link that leads back into its own folder.
 const DEEPEST: usize = 64;
 
@@ -83,7 +88,7 @@ impl<'a> MountedFiles<'a> {
         mount: &Placed<VolumeMount>,
         volume: Option<String>,
     ) -> Result<Mount, Finding> {
-        let VolumeMount { target, read_only, source, options: _, on_change: _ } = &mount.value;
+        let VolumeMount { target, read_only, source, options, on_change: _ } = &mount.value;
         let source = match source {
             VolumeSource::Anonymous => MountSource::Anonymous,
             VolumeSource::Tmpfs { size, mode } => MountSource::Tmpfs { size: *size, mode: *mode },
@@ -103,8 +108,16 @@ impl<'a> MountedFiles<'a> {
                     selinux: selinux.clone(),
                 }
             }
-            VolumeSource::Path { path, create, propagation: _, selinux: _ } => {
+            VolumeSource::Path { path, create, propagation, selinux } => {
                 let mut warnings = Vec::new();
+                if selinux.is_some() {
+                    let message = format!("{WITHOUT_EFFECT} `z` and `Z`");
+                    self.warnings.push(mount.warning(message).help(SELINUX_HELP));
+                }
+                if propagation.is_some() || options.recursive.is_some() {
+                    let message = format!("{WITHOUT_EFFECT} `propagation` and `recursive`");
+                    self.warnings.push(mount.warning(message).help("write an absolute path of the host"));
+                }
                 let source = self
                     .relative(path, *read_only, *create, &mut warnings)
                     .map_err(|message| mount.error(message))?;

@@ -12,7 +12,7 @@ use driftless_model::{
 
 use crate::{
     backoff::{CRASH_RESET, crash_delay},
-    facts::{canary::current_step, classify, heals::TRIES, objects, pods, standing},
+    facts::{canary::current_step, classify, heals::TRIES, objects, pods, standing, standing::STABLE_AFTER},
     record::{canary, executed::FIGHT, fs_changes, hooks, jobs},
     target::Target,
     text::DEAD,
@@ -71,7 +71,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
             record.crashes.remove(&instance.instance);
         } else {
             note_unknown_end(record, observed, workload, instance, now);
-            count_crash(record, observed, instance, now);
+            count_crash(record, target.stack.format, observed, instance, now);
         }
     }
     note_parts(record, target, observed, now);
@@ -166,7 +166,7 @@ fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now
         } else if pod.is_some_and(Instance::is_running) {
             note_unknown_end(record, observed, &workload, part, now);
             // A part that ends with its pod has not ended by itself.
-            count_crash(record, observed, part, now);
+            count_crash(record, target.stack.format, observed, part, now);
         }
     }
 }
@@ -235,7 +235,13 @@ fn note_held(record: &mut Record, target: &Target<'_>, observed: &Observed) {
 }
 
 /// Every end counts once, known by when it was; ends that somebody or the engine's shutdown brought about do not.
-fn count_crash(record: &mut Record, observed: &Observed, instance: &Instance, now: Timestamp) {
+fn count_crash(
+    record: &mut Record,
+    format: Format,
+    observed: &Observed,
+    instance: &Instance,
+    now: Timestamp,
+) {
     let before = record.crashes.get(&instance.instance).filter(|it| it.spec == instance.spec);
     let (finished, code, out_of_memory, error) = match &instance.state {
         State::Running { since, .. } => match &instance.readiness {
@@ -263,6 +269,11 @@ fn count_crash(record: &mut Record, observed: &Observed, instance: &Instance, no
     };
     let is_new = before.is_none_or(|it| dead_run.is_some() || is_another_end(it, finished, now));
     if !is_ours_to_count || !is_new || record.is_stopped_by_agent(&instance.id) {
+        return;
+    }
+    // The engine starts it again at once after such an end, without a pause that grows, and so does Docker Compose.
+    let ran = instance.started.map(|it| finished.since(it)).unwrap_or_default();
+    if format == Format::Compose && code == 0 && ran >= STABLE_AFTER {
         return;
     }
     // The rounds may have missed the moment after which the kubelet counts from the beginning.

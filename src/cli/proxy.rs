@@ -29,7 +29,7 @@ pub fn proxy(arguments: impl IntoIterator<Item = String>) -> ExitCode {
         }
     };
     open_many_files();
-    // A thread carries the connections that it has accepted, so no connection wakes another thread.
+    // Each thread has a runtime of its own, so no connection wakes another thread.
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -25,6 +25,7 @@
 //! | `serve` | the ports of a proxy, shift after shift |
 //! | `shift` | the time until the next proxy takes over |
 //! | `tcp`, `udp` | connections and datagrams |
+//! | `threads` | which thread carries a connection |
 //!
 //! ```
 //! use std::{net::Ipv4Addr, sync::Arc};
@@ -55,6 +56,7 @@ mod route;
 mod serve;
 mod shift;
 mod tcp;
+mod threads;
 mod udp;
 
 pub use handover::{HANDOVER_SOCKET, Handover};

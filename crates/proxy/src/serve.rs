@@ -29,7 +29,9 @@ use crate::{
     ready::Gate,
     route::{Route, RouteLog},
     shift::Shift,
-    tcp, udp,
+    tcp,
+    threads::{Given, Threads},
+    udp,
 };
 
 /// Connections that wait in the kernel until they are accepted, for each port and thread. The kernel has a limit of its own
@@ -64,8 +66,7 @@ pub async fn serve(forwards: Forwards, names: Names, gate: Arc<Gate>) -> Result<
 }
 
 /// Forwards for ever, to the endpoints that the gate admits. All ports are bound before anything is forwarded, and one
-/// that cannot be bound is an error. Beyond the first thread, which is the caller's, each has a runtime of its own and
-/// carries the connections that it has accepted.
+/// that cannot be bound is an error. Beyond the first thread, which is the caller's, each has a runtime of its own.
 ///
 /// With a handover it begins with what the present proxy carries, and goes on until the next proxy takes over. Then it
 /// waits, and begins again if the next proxy ends.
@@ -125,6 +126,14 @@ struct Running {
 struct Work {
     sockets: Vec<(Socket, Arc<Route>)>,
     connections: Vec<(Parcel, Arc<Route>, Permit)>,
+}
+
+/// One of the threads, with what others give to it.
+struct Carrier {
+    number: usize,
+    threads: Arc<Threads>,
+    shift: Arc<Shift>,
+    receiver: mpsc::UnboundedReceiver<Given>,
 }
 
 /// The parcels of the proxy before for one port.
@@ -233,10 +242,17 @@ impl Proxy {
         for (socket, route, sessions) in datagrams {
             tasks.spawn(udp::receive(Arc::new(socket), route, sessions));
         }
-        let mut work = work.into_iter();
-        work.next().unwrap_or_default().begin(&mut tasks)?;
-        for work in work.filter(|work| !work.sockets.is_empty() || !work.connections.is_empty()) {
-            start_thread(work, stop.clone()).map_err(Error::Thread)?;
+        let (threads, receivers) = Threads::new(self.threads);
+        let has_connections =
+            work.iter().any(|work| !work.sockets.is_empty() || !work.connections.is_empty());
+        for (number, (work, receiver)) in work.into_iter().zip(receivers).enumerate() {
+            let thread =
+                Carrier { number, threads: Arc::clone(&threads), shift: Arc::clone(&shift), receiver };
+            match number {
+                0 => work.begin(&mut tasks, thread)?,
+                _ if has_connections => start_thread(work, thread, stop.clone()).map_err(Error::Thread)?,
+                _ => {}
+            }
         }
         Ok(Running { shift, tasks, routes, parcels: receiver, _stop: stop.drop_guard() })
     }
@@ -326,24 +342,26 @@ impl Proxy {
 
 impl Work {
     /// Spawns the tasks in the present runtime.
-    fn begin(self, tasks: &mut JoinSet<()>) -> Result<(), Error> {
+    fn begin(self, tasks: &mut JoinSet<()>, thread: Carrier) -> Result<(), Error> {
+        let Carrier { number, threads, shift, receiver } = thread;
+        tasks.spawn(tcp::receive(receiver, shift));
         for (socket, route) in self.sockets {
-            tasks.spawn(accept(socket, route)?);
+            tasks.spawn(accept(socket, route, (Arc::clone(&threads), number))?);
         }
         for (parcel, route, permit) in self.connections {
-            tokio::spawn(tcp::resume(parcel, route, permit));
+            tokio::spawn(tcp::resume(parcel, route, (permit, threads.seat(number))));
         }
         Ok(())
     }
 }
 
 /// Carries connections on a thread of its own until the token is cancelled.
-fn start_thread(work: Work, stop: CancellationToken) -> io::Result<()> {
+fn start_thread(work: Work, thread: Carrier, stop: CancellationToken) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let run = move || {
         runtime.block_on(async move {
             let mut tasks = JoinSet::new();
-            if let Err(error) = work.begin(&mut tasks) {
+            if let Err(error) = work.begin(&mut tasks, thread) {
                 tracing::error!(%error, "could not accept connections");
             }
             stop.cancelled().await;
@@ -354,11 +372,15 @@ fn start_thread(work: Work, stop: CancellationToken) -> io::Result<()> {
 }
 
 /// The future that accepts the connections of a socket in the present runtime.
-fn accept(socket: Socket, route: Arc<Route>) -> Result<impl Future<Output = ()>, Error> {
+fn accept(
+    socket: Socket,
+    route: Arc<Route>,
+    thread: (Arc<Threads>, usize),
+) -> Result<impl Future<Output = ()>, Error> {
     let failed =
         |source| Error::Listen { port: route.forward.port, protocol: Protocol::Tcp.as_str(), source };
     let listener = TcpListener::from_std(socket.into()).map_err(failed)?;
-    Ok(tcp::accept(listener, route))
+    Ok(tcp::accept(listener, route, thread))
 }
 
 /// A listening socket on all addresses, of both families if the kernel has both.

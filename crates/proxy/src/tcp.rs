@@ -17,7 +17,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
     select,
-    sync::watch,
+    sync::{mpsc, watch},
     time::{Instant, Sleep, sleep, sleep_until, timeout},
 };
 
@@ -30,6 +30,8 @@ use crate::{
     limits::Permit,
     request::begins_request,
     route::Route,
+    shift::Shift,
+    threads::{Given, Placed, Seat, Threads},
 };
 
 /// The time for which ready endpoints that refuse a connection are tried again: one may be about to listen.
@@ -42,7 +44,7 @@ const SILENCE: Duration = Duration::from_mins(1);
 const ASK_AGAIN: Duration = Duration::from_secs(15);
 
 /// Takes connections until the end of the shift, and then hands the listening socket over.
-pub(crate) async fn accept(listener: TcpListener, route: Arc<Route>) {
+pub(crate) async fn accept(listener: TcpListener, route: Arc<Route>, (threads, own): (Arc<Threads>, usize)) {
     let shift = Arc::clone(&route.shift);
     let mut ended = pin!(shift.ended());
     loop {
@@ -59,8 +61,10 @@ pub(crate) async fn accept(listener: TcpListener, route: Arc<Route>) {
                     reset(&client);
                     continue;
                 };
-                // Ends with the runtime. Nobody waits for it, so its memory is free as soon as it has ended.
-                tokio::spawn(forward(client, address, Vec::new(), Arc::clone(&route), permit));
+                if let Placed::Here(client, held) = threads.place(own, (client, address), &route, permit) {
+                    // Ends with the runtime. Nobody waits for it, so its memory is free as soon as it has ended.
+                    tokio::spawn(forward(client, address, Vec::new(), Arc::clone(&route), held));
+                }
             }
             Err(error) if is_of_client(&error) => {}
             // Out of descriptors or memory, most likely: some will be free again.
@@ -77,13 +81,43 @@ pub(crate) async fn accept(listener: TcpListener, route: Arc<Route>) {
     }
 }
 
+/// Carries the clients that other threads give to this one, until the shift ends.
+pub(crate) async fn receive(mut given: mpsc::UnboundedReceiver<Given>, shift: Arc<Shift>) {
+    let carry = |Given { client, address, route, held }: Given| {
+        if let Ok(client) = TcpStream::from_std(client) {
+            tokio::spawn(forward(client, address, Vec::new(), route, held));
+        }
+    };
+    loop {
+        select! {
+            biased;
+            () = shift.ended() => break,
+            next = given.recv() => match next {
+                Some(next) => carry(next),
+                None => return,
+            },
+        }
+    }
+    given.close();
+    // Those under way are handed over at once.
+    while let Some(next) = given.recv().await {
+        carry(next);
+    }
+}
+
 /// Whether it is over before it began.
 fn is_of_client(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset)
 }
 
 /// Connects a client, whose first bytes may be known already, and forwards until one of the sides has ended.
-async fn forward(client: TcpStream, address: SocketAddr, first: Vec<u8>, route: Arc<Route>, permit: Permit) {
+async fn forward(
+    client: TcpStream,
+    address: SocketAddr,
+    first: Vec<u8>,
+    route: Arc<Route>,
+    held: (Permit, Seat),
+) {
     // In memory of its own, which is free again when the connection is established.
     let (endpoint, lease, counted) = match Box::pin(reach(address, &route, None)).await {
         Reached::Endpoint(endpoint, lease, counted) => (endpoint, lease, counted),
@@ -111,11 +145,11 @@ async fn forward(client: TcpStream, address: SocketAddr, first: Vec<u8>, route: 
         idle: route.idle(),
     };
     relay.run(address, &route).await;
-    drop(permit);
+    drop(held);
 }
 
 /// Goes on with a connection of the proxy before.
-pub(crate) async fn resume(parcel: Parcel, route: Arc<Route>, permit: Permit) {
+pub(crate) async fn resume(parcel: Parcel, route: Arc<Route>, held: (Permit, Seat)) {
     let Item::Connection { client: address, endpoint, speaks_http, has_answered, from_client, port: _ } =
         parcel.item
     else {
@@ -139,9 +173,9 @@ pub(crate) async fn resume(parcel: Parcel, route: Arc<Route>, permit: Permit) {
                 idle: route.idle(),
             };
             relay.run(address, &route).await;
-            drop(permit);
+            drop(held);
         }
-        _ => forward(client, address, up, route, permit).await,
+        _ => forward(client, address, up, route, held).await,
     }
 }
 

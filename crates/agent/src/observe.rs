@@ -151,6 +151,8 @@ impl<D: Docker> Observer<D> {
         }
         context.store().stacks(context.name()).unwrap_or_else(|error| {
             tracing::warn!(error = chain(&error), "could not read which probes older containers have");
+            // The next round tries again.
+            self.examined.clear();
             Vec::new()
         })
     }

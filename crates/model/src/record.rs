@@ -216,6 +216,9 @@ pub struct Adopted {
     pub networks: BTreeMap<String, AdoptedNetwork>,
     /// By name: what it was found to be.
     pub volumes: BTreeMap<String, SpecHash>,
+    /// Those that containers were adopted for, also when these are gone.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub workloads: BTreeSet<WorkloadName>,
 }
 
 /// The identity of an adopted container, which the agent's own containers have in labels.
@@ -399,6 +402,7 @@ mod tests {
                 containers: BTreeMap::from([(ContainerId("c".into()), adopted)]),
                 networks: BTreeMap::from([("net".into(), network)]),
                 volumes: BTreeMap::from([("data".into(), spec)]),
+                workloads: BTreeSet::new(),
             },
             replaced: BTreeMap::from([(ContainerId("c".into()), Replacement::Restart)]),
             paused: BTreeSet::from([WorkloadName("a.b".into())]),

@@ -1,10 +1,10 @@
 //! Removing impostors, and instances of workloads that the stack does not have.
 
-use driftless_model::Instance;
+use driftless_model::{Instance, Subject};
 
 use crate::{
     cause::Cause,
-    decide::{prune, stateful_order, teardown, writers},
+    decide::{preconditions, prune, stateful_order, teardown, writers},
     draft::{Draft, heal::Difference},
     facts::{Facts, cron, hooks::was_hook, namespaces, ownership::is_prune_protected},
     wait::Wait,
@@ -37,7 +37,8 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
         }
         // A desired container uses its namespaces. It is removed when that container has another one, unless the one with these
         // namespaces waits for it.
-        if namespaces::is_needed(draft.facts, orphan) && !writers::is_in_the_way(draft, orphan) {
+        let needs_place = |subject: Subject<'_>| preconditions::needs_place_of(draft, subject, orphan);
+        if namespaces::is_needed(draft.facts, orphan) && !writers::is_in_the_way(draft, orphan, needs_place) {
             continue;
         }
         if let Some(wait) = stateful_order::stays(draft, orphan) {

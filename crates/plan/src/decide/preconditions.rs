@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Claims, Condition, Container, Dependency, Health, Instance, MountSource, Peer, Port, State, Subject, Update,
-    Workload, WorkloadName,
+    Claims, Condition, Container, Dependency, Health, Instance, MountSource, Peer, Port, State, Subject,
+    Update, Workload, WorkloadName,
 };
 
 use crate::{
@@ -170,7 +170,8 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
     let crash = current.iter().find_map(|it| crash_of(draft.facts.record, it));
     let is_unhealthy =
         |it: &&Instance| matches!(it.state, State::Running { health: Health::Unhealthy, since: _ });
-    let has_failed = || crash.is_some() || current.iter().any(is_unhealthy) || draft.missing_images.contains(on);
+    let has_failed =
+        || crash.is_some() || current.iter().any(is_unhealthy) || draft.missing_images.contains(on);
     if !required && has_failed() {
         return None;
     }
@@ -263,10 +264,31 @@ fn port_holders<'a>(
     port: &Port,
 ) -> impl Iterator<Item = &'a Instance> {
     let own = draft.facts.instances.members_of(name);
-    draft.facts.observed.instances.values().filter(move |it| {
-        let has_it = || it.config.ports.iter().any(|held| held.collides(port));
-        is_up(it) && has_it() && !own.iter().any(|own| own.id == it.id)
-    })
+    let has_it = |holder: &Instance| holder.config.ports.iter().any(|held| held.collides(port));
+    let running = draft.facts.observed.instances.values().filter(|holder| is_up(holder));
+    running.filter(move |holder| has_it(holder) && !own.iter().any(|own| own.id == holder.id))
+}
+
+/// The containers of ours that have the fixed name of another workload, which no step of this round frees.
+fn name_holders<'a>(
+    draft: &Draft<'a>,
+    Subject { name, workload }: Subject<'_>,
+) -> impl Iterator<Item = &'a Instance> {
+    let is_free =
+        |holder: &Instance| draft.removed.contains_key(&holder.id) || draft.renamed.contains_key(&holder.id);
+    let observed = draft.facts.observed;
+    let named = workload
+        .container_name
+        .iter()
+        .flat_map(|fixed| observed.containers().filter(move |holder| holder.name == *fixed));
+    named.filter(move |holder| holder.instance.workload.whole() != *name && !is_free(holder))
+}
+
+/// Whether a workload needs a host port or the fixed name of a container of ours.
+pub(crate) fn needs_place_of(draft: &Draft<'_>, subject: Subject<'_>, holder: &Instance) -> bool {
+    let mut ports = subject.workload.container.ports.iter();
+    (is_up(holder) && ports.any(|port| holder.config.ports.iter().any(|held| held.collides(port))))
+        || name_holders(draft, subject).any(|other| other.id == holder.id)
 }
 
 /// Whether the workload of a container does not publish a port of the host any more in Git.
@@ -275,7 +297,22 @@ fn gives_up_port(draft: &Draft<'_>, holder: &Instance, port: &Port) -> bool {
     wanted.is_some_and(|wanted| !wanted.container.ports.iter().any(|other| other.collides(port)))
 }
 
-/// Whether containers have ports of the host that the successors of each other need, in a circle: all of them go first. Any other holder
+/// Whether the workload of a container has another fixed name in Git, or none.
+fn gives_up_name(draft: &Draft<'_>, holder: &Instance) -> bool {
+    let wanted = draft.facts.target.stack.workloads.get(&holder.instance.workload);
+    wanted.is_some_and(|wanted| wanted.container_name.as_ref() != Some(&holder.name))
+}
+
+/// The workloads whose older containers have a port or the fixed name that this one needs, and that their own workloads give up.
+fn holders_that_give_up<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<&'a Instance> {
+    let of_ports = subject.workload.container.ports.iter().flat_map(|port| {
+        port_holders(draft, subject.name, port).filter(|holder| gives_up_port(draft, holder, port))
+    });
+    let of_name = name_holders(draft, subject).filter(|holder| gives_up_name(draft, holder));
+    of_ports.chain(of_name).collect()
+}
+
+/// Whether containers have ports or names that the successors of each other need, in a circle: all of them go first. Any other holder
 /// goes as its own rollout wants, which may take long, or never end.
 fn is_exchanged(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
     let workloads = &draft.facts.target.stack.workloads;
@@ -285,11 +322,9 @@ fn is_exchanged(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool
             return true;
         }
         let Some(workload) = workloads.get(name).filter(|_| seen.insert(name)) else { continue };
-        for port in &workload.container.ports {
-            let leaving = port_holders(draft, name, port)
-                .filter(|other| gives_up_port(draft, other, port) && is_to_leave(draft, other));
-            next.extend(leaving.map(|other| &other.instance.workload));
-        }
+        let holders = holders_that_give_up(draft, Subject { name, workload }).into_iter();
+        let leaving = holders.filter(|other| is_to_leave(draft, other));
+        next.extend(leaving.map(|other| &other.instance.workload));
     }
     false
 }
@@ -304,20 +339,6 @@ fn held(draft: &Draft<'_>, name: &WorkloadName, holder: &Instance, what: &str) -
         return Wait::held_by_orphan(name, what, &holder.name);
     }
     Wait::images(name, &draft.missing_image_names())
-}
-
-/// The container of ours that has the fixed name of another workload, and that no rollout removes.
-fn name_kept<'a>(draft: &Draft<'a>, name: &WorkloadName, fixed: &str) -> Option<&'a Instance> {
-    let facts = draft.facts;
-    let is_to_stay = |holder: &&Instance| {
-        let of = holder.instance.workload.whole();
-        let is_orphan = !facts.target.stack.workloads.contains_key(&of);
-        of != *name
-            && !draft.removed.contains_key(&holder.id)
-            && !draft.renamed.contains_key(&holder.id)
-            && (is_orphan || facts.observed.own.as_ref() == Some(&holder.id) || writers::is_kept(draft, holder))
-    };
-    facts.observed.containers().filter(|holder| holder.name == fixed).find(is_to_stay)
 }
 
 /// The workload that has a port of an older definition by now: Git has given it to that one, and its containers have been made already.
@@ -355,8 +376,19 @@ fn is_to_leave(draft: &Draft<'_>, holder: &Instance) -> bool {
     let is_waiting = workload.is_some_and(|workload| {
         workload.after.iter().any(|dependency| unmet(draft, dependency, false).is_some())
     });
+    let is_held = workload.is_some_and(|workload| {
+        let subject = Subject { name: &holder.instance.workload, workload };
+        waves::reason_to_wait(draft, subject).is_some() || is_foreign(draft, workload)
+    });
     let is_own = draft.facts.observed.own.as_ref() == Some(&holder.id);
-    !is_waiting && !is_own && !writers::is_kept(draft, holder)
+    !is_waiting && !is_held && !is_own && !writers::is_kept(draft, holder)
+}
+
+/// Whether somebody else has a port or the fixed name of a workload.
+fn is_foreign(draft: &Draft<'_>, workload: &Workload) -> bool {
+    let claims = &draft.facts.observed.claims;
+    let is_named = workload.container_name.as_ref().is_some_and(|name| claims.name_holder(name).is_some());
+    is_named || workload.container.ports.iter().any(|port| claims.holder(port).is_some())
 }
 
 /// Why a workload does not start on data that Git has given to another one, or that another one keeps for now.
@@ -391,11 +423,6 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     {
         return Contest::Taken { by: fixed.clone(), what: format!("the name `{fixed}`") };
     }
-    if let Some(fixed) = &workload.container_name
-        && let Some(holder) = name_kept(draft, name, fixed)
-    {
-        return Contest::Kept(held(draft, name, holder, &format!("the name `{fixed}`")));
-    }
     if let Some((by, what)) = writer_of_another_agent(draft, subject) {
         return Contest::Taken { by, what };
     }
@@ -409,11 +436,16 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     }
     let mut steps = Vec::new();
     let mut handed_over: Vec<&Instance> = Vec::new();
+    let mut is_exchange = false;
     let is_unmet = |dependency: &Dependency| unmet(draft, dependency, false).is_some();
+    let by_data = |holder: &Instance| writers::gives_way(draft, holder, name, is_unmet, |_| Vec::new());
+    let by_all = |holder: &Instance| {
+        writers::gives_way(draft, holder, name, is_unmet, |subject| holders_that_give_up(draft, subject))
+    };
     for (holder, place) in writers::handed_over(draft, subject) {
         match draft.removed.get(&holder.id) {
             Some(step) => steps.push(*step),
-            None if writers::gives_way(draft, holder, name, is_unmet) => handed_over.push(holder),
+            None if by_all(holder) => handed_over.push(holder),
             None if writers::is_kept(draft, holder) => {
                 return Contest::Kept(Wait::data_kept(name, &place, &holder.name));
             }
@@ -432,36 +464,38 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
             None => return Contest::Kept(writers::reason_to_wait(draft, name, writer, &place)),
         }
     }
+    let mut held_by: Vec<(&Instance, bool, String)> = Vec::new();
+    for other in name_holders(draft, subject) {
+        held_by.push((other, gives_up_name(draft, other), format!("the name `{}`", other.name)));
+    }
     for port in &workload.container.ports {
         if port.host.is_none_or(|it| it.first != it.last) {
             continue;
         }
-        let what = || host_port(port);
         if let Some(by) = draft.facts.observed.claims.holder(port) {
-            return Contest::Taken { by: by.to_owned(), what: what() };
+            return Contest::Taken { by: by.to_owned(), what: host_port(port) };
         }
         for other in port_holders(draft, name, port) {
-            match draft.removed.get(&other.id) {
-                Some(step) => steps.push(*step),
-                None if other.agent != *draft.facts.target.agent => {
-                    return Contest::Taken { by: other.name.clone(), what: what() };
-                }
-                None if gives_up_port(draft, other, port)
-                    && writers::gives_way(draft, other, name, is_unmet) =>
-                {
-                    if !handed_over.iter().any(|known| known.id == other.id) {
-                        handed_over.push(other);
-                    }
-                }
-                None if gives_up_port(draft, other, port)
-                    && is_to_leave(draft, other)
-                    && is_exchanged(draft, other, name) =>
-                {
-                    return Contest::Exchanged;
-                }
-                None => return Contest::Kept(held(draft, name, other, &what())),
-            }
+            held_by.push((other, gives_up_port(draft, other, port), host_port(port)));
         }
+    }
+    for (other, gives_up, what) in held_by {
+        match draft.removed.get(&other.id) {
+            Some(step) => steps.push(*step),
+            None if other.agent != *draft.facts.target.agent => {
+                return Contest::Taken { by: other.name.clone(), what };
+            }
+            None if handed_over.iter().any(|known| known.id == other.id) => {}
+            None if gives_up && by_data(other) => handed_over.push(other),
+            None if gives_up && is_to_leave(draft, other) && is_exchanged(draft, other, name) => {
+                is_exchange = true;
+            }
+            None if gives_up && by_all(other) => handed_over.push(other),
+            None => return Contest::Kept(held(draft, name, other, &what)),
+        }
+    }
+    if is_exchange {
+        return Contest::Exchanged;
     }
     Contest::Free { steps, handed_over }
 }

@@ -39,9 +39,10 @@ pub(crate) fn of_compose<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<
     let reached = facts.target.fallback.unwrap_or(facts.target.stack);
     let members = facts.instances.members_of(name);
     let had: BTreeSet<String> = members.iter().flat_map(|member| written_by(draft, member)).collect();
-    let was_there = facts.record.slots.contains_key(name);
-    let is_new = |place: &String| !had.contains(place) && !(was_there && writes(reached, name, place));
-    let wanted: BTreeSet<String> = workload.containers().flat_map(places).filter(is_new).collect();
+    let was_there = facts.record.slots.contains_key(name) || facts.record.adopted.workloads.contains(name);
+    let is_known = |place: &String| had.contains(place) || (was_there && writes(reached, name, place));
+    let wanted = workload.containers().flat_map(places).filter(|place| !is_known(place));
+    let wanted: BTreeSet<String> = wanted.collect();
     let running = facts.observed.candidates.values().map(|candidate| &candidate.instance);
     running.filter(|it| is_up(it) && facts.observed.own.as_ref() != Some(&it.id)).find_map(|found| {
         let is_contested = |place: &String| {
@@ -163,12 +164,13 @@ pub(crate) fn is_not_rolled(draft: &Draft<'_>, subject: Subject<'_>) -> bool {
 }
 
 /// Whether a container of another workload has to be removed for this workload, before its successor can start: its own workload waits
-/// for this one, or for data of it.
-pub(crate) fn gives_way(
-    draft: &Draft<'_>,
+/// for this one, or for data of it, or for the `places` (ports and names) that these containers have.
+pub(crate) fn gives_way<'a>(
+    draft: &Draft<'a>,
     holder: &Instance,
     to: &WorkloadName,
     is_unmet: impl Fn(&Dependency) -> bool,
+    places: impl Fn(Subject<'_>) -> Vec<&'a Instance>,
 ) -> bool {
     let (facts, stack) = (draft.facts, draft.facts.target.stack);
     let Some((name, workload)) = stack.workloads.get_key_value(&holder.instance.workload) else {
@@ -192,6 +194,8 @@ pub(crate) fn gives_way(
         next.extend(unmet.map(|dependency| &dependency.workload));
         let holders = handed_over(draft, Subject { name, workload }).into_iter();
         next.extend(holders.map(|(holder, _)| &holder.instance.workload));
+        let holders = places(Subject { name, workload }).into_iter();
+        next.extend(holders.filter(|holder| !is_kept(draft, holder)).map(|holder| &holder.instance.workload));
     }
     false
 }
@@ -248,9 +252,15 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, name: &WorkloadName, writer: &In
     Wait::data_in_use(name, place, &writer.name)
 }
 
-/// Whether a workload of Git waits for this container to end.
-pub(crate) fn is_in_the_way(draft: &Draft<'_>, orphan: &Instance) -> bool {
-    let waits = |subject| in_the_way(draft, subject).iter().any(|(other, _)| other.id == orphan.id);
+/// Whether a workload of Git waits for this container to end, `needs_place` says for its ports or name, or for data.
+pub(crate) fn is_in_the_way(
+    draft: &Draft<'_>,
+    orphan: &Instance,
+    needs_place: impl Fn(Subject<'_>) -> bool,
+) -> bool {
+    let waits = |subject: Subject<'_>| {
+        needs_place(subject) || in_the_way(draft, subject).iter().any(|(other, _)| other.id == orphan.id)
+    };
     draft.facts.target.stack.subjects().any(waits)
 }
 

@@ -24,6 +24,7 @@ pub fn adopt(
     for Claim { name, what, spec, .. } in &claims {
         match what {
             Claimed::Container { id, instance, by_name: _ } => {
+                record.adopted.workloads.insert(instance.workload.clone());
                 let taken = AdoptedContainer { instance: instance.clone(), spec: spec.clone() };
                 record.adopted.containers.insert(id.clone(), taken);
                 record.own_containers.insert(id.clone());

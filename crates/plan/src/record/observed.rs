@@ -274,6 +274,7 @@ fn count_crash(
     // The engine starts it again at once after such an end, without a pause that grows, and so does Docker Compose.
     let ran = instance.started.map(|it| finished.since(it)).unwrap_or_default();
     if format == Format::Compose && code == 0 && ran >= STABLE_AFTER {
+        record.crashes.remove(&instance.instance);
         return;
     }
     // The rounds may have missed the moment after which the kubelet counts from the beginning.

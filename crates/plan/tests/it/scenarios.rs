@@ -48,10 +48,10 @@ use std::{collections::BTreeMap, fmt::Write, fs, sync::Arc, time::Duration};
 
 use driftless_model::{
     AgentId, Attachment, Attempt, Build, CanaryStep, CommitId, Completion, Condition, ContainerId, ContentId,
-    Dependency, FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Health, Hook, IgnoredField,
-    InPlace, Mount, MountSource, Namespace, Network, NetworkMode, OnChange, Other, Peer, Port, PortRange,
-    Protocol, PullPolicy, Readiness, Replacement, RestartPolicy, StackHash, State, Strategy, Subject, Visit,
-    Volume, VolumesFrom, Workload, WorkloadName,
+    Dependency, FailedCommit, FailureAction, FileChange, FileChangeKind, FilesystemDrift, Health, Hook,
+    IgnoredField, InPlace, Mount, MountSource, Namespace, Network, NetworkMode, OnChange, Other, Peer, Port,
+    PortRange, Protocol, PullPolicy, Readiness, Replacement, RestartPolicy, StackHash, State, Strategy,
+    Subject, Visit, Volume, VolumesFrom, Workload, WorkloadName,
 };
 use driftless_plan::{Plan, promote};
 

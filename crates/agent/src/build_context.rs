@@ -7,7 +7,7 @@ use driftless_docker::{BuildInputs, BuildSecrets};
 use driftless_files::{AppSpec, Context, Files};
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
-use driftless_model::{Build, CommitId, Content};
+use driftless_model::{Build, CommitId, Content, Mask};
 use driftless_plan::Target;
 
 use crate::{
@@ -21,6 +21,7 @@ pub(crate) struct BuildContext<S> {
     spec: AppSpec,
     /// The commit of the target, and that of the revision that is kept while an image of the target is missing.
     commits: Vec<CommitId>,
+    mask: Mask,
 }
 
 impl<S: CommitSource> BuildContext<S> {
@@ -34,13 +35,14 @@ impl<S: CommitSource> BuildContext<S> {
         let fallback = planned.fallback.and(context.store().last_succeeded(context.name()).ok().flatten());
         let commits = [Some(target.commit.id.clone()), fallback.map(|revision| revision.commit.id)];
         let commits = commits.into_iter().flatten().collect();
-        Self { source, spec: desired.rendered().spec.clone(), commits }
+        let mask = planned.mask.clone();
+        Self { source, spec: desired.rendered().spec.clone(), commits, mask }
     }
 
     /// Reads the context of a build from the first commit that has the files the image is named after.
     pub(crate) fn read(&self, build: &Build) -> ContextRead {
         let (source, spec, commits) = (self.source.clone(), self.spec.clone(), self.commits.clone());
-        let build = build.clone();
+        let (build, mask) = (build.clone(), self.mask.clone());
         Box::pin(async move {
             let source = source.ok_or("the repository is not in the configuration any more")?;
             let mut error = "there is no commit to build from".to_owned();
@@ -52,8 +54,8 @@ impl<S: CommitSource> BuildContext<S> {
                         continue;
                     }
                 };
-                let (spec, build) = (spec.clone(), build.clone());
-                let read = tokio::task::spawn_blocking(move || read(files, &spec, &build)).await;
+                let (spec, build, mask) = (spec.clone(), build.clone(), mask.clone());
+                let read = tokio::task::spawn_blocking(move || read(files, &spec, &build, mask)).await;
                 match read.unwrap_or_else(|failure| Err(failure.to_string())) {
                     Ok(context) => return Ok(context),
                     Err(message) => error = message,
@@ -64,7 +66,7 @@ impl<S: CommitSource> BuildContext<S> {
     }
 }
 
-fn read(files: Arc<dyn Files>, spec: &AppSpec, build: &Build) -> Result<BuildInputs, String> {
+fn read(files: Arc<dyn Files>, spec: &AppSpec, build: &Build, mask: Mask) -> Result<BuildInputs, String> {
     if Context::of(files.as_ref(), build)?.digest(files.as_ref())? != build.files {
         return Err("the commit does not have the files that the image is named after".to_owned());
     }
@@ -78,5 +80,5 @@ fn read(files: Arc<dyn Files>, spec: &AppSpec, build: &Build) -> Result<BuildInp
             }
         }
     }
-    Ok(BuildInputs { files, secrets: BuildSecrets(secrets) })
+    Ok(BuildInputs { files, secrets: BuildSecrets(secrets), mask })
 }

@@ -252,7 +252,7 @@ impl Publisher {
     pub(crate) fn publish_progress(&mut self, context: &AppContext, progress: Option<String>) {
         let Some(progress) = progress else { return };
         if let Some(operation) = &mut self.status.operation {
-            operation.message = progress;
+            operation.message = context.mask().message(&progress);
         }
         let status = self.status.clone();
         self.amend(context, |application| application.status = status);

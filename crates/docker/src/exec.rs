@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Bytes of output that are kept of a hook.
-const OUTPUT: usize = 1024;
+pub(crate) const OUTPUT: usize = 1024;
 /// Bytes of output that are kept of any other command.
 const LONG_OUTPUT: usize = 128 * 1024;
 

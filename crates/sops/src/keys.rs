@@ -17,6 +17,8 @@ use super::{Error, cipher::DataKey, metadata::Metadata};
 const MAX_KEY_FILE: u64 = 1024 * 1024;
 
 /// Largest plain text of an age file in bytes. A decrypted data key has 32.
+/// A data key has 32 bytes.
+const MAX_DATA_KEY: u64 = 1024;
 const MAX_PLAIN: u64 = 64 * 1024 * 1024;
 
 const AGE_BINARY: &[u8] = b"age-encryption.org/v1\n";
@@ -176,9 +178,14 @@ impl Keys {
                 Err(pgp::errors::Error::MissingKey) => continue,
                 other => other.map_err(text)?,
             };
-            let mut plain =
-                if message.is_compressed() { message.decompress().map_err(text)? } else { message };
-            return plain.as_data_vec().map(Some).map_err(|error| error.to_string());
+            let message = if message.is_compressed() { message.decompress().map_err(text)? } else { message };
+            let mut plain = Vec::new();
+            // Compressed bytes may stand for any number of others.
+            message.take(MAX_DATA_KEY + 1).read_to_end(&mut plain).map_err(|error| error.to_string())?;
+            if plain.len() as u64 > MAX_DATA_KEY {
+                return Err(format!("the data key has more than {MAX_DATA_KEY} bytes"));
+            }
+            return Ok(Some(plain));
         }
         Ok(None)
     }

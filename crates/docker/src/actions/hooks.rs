@@ -10,8 +10,14 @@ use tokio::time::Instant;
 
 use super::http_hooks;
 use crate::{
-    attribution::Attribution, cache::Cache, call_error::CallError, catalogue::Settled,
-    connection::Connection, error::Error, exec::Exec, from_engine,
+    attribution::Attribution,
+    cache::Cache,
+    call_error::CallError,
+    catalogue::Settled,
+    connection::Connection,
+    error::Error,
+    exec::{Exec, OUTPUT},
+    from_engine,
 };
 
 /// The longest time that one hook may take, where no grace period limits it: a stop must end.
@@ -160,16 +166,38 @@ impl Hooks {
                 if kind == "pre_stop" {
                     return Err(format!("its {kind} command ended with code {code}"));
                 }
-                let start = output.char_indices().rev().nth(SHOWN_OUTPUT).map_or(0, |(at, _)| at);
-                let output = output.get(start..).unwrap_or_default().split_whitespace();
-                let output = output.collect::<Vec<_>>().join(" ");
-                Err(format!("its {kind} command `{program}` ended with code {code}: {output}"))
+                Err(format!("its {kind} command `{program}` ended with code {code}: {}", last_lines(&output)))
             }
             // The container has exited already.
             Err(error) if error.code() == Some(409) && kind == "pre_stop" => Ok(()),
             Err(error) => Err(format!("its {kind} command `{program}` could not be run: {error}")),
         }
     }
+}
+
+/// The last lines of an output, each whole: a piece of one could be a piece of a secret, which no mask recognises. The first line is left
+/// out where the output was cut.
+fn last_lines(output: &str) -> String {
+    let cut = output.len() >= OUTPUT;
+    let lines = output
+        .lines()
+        .skip(usize::from(cut))
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
+    let mut length = 0;
+    let is_shown = |line: &&String| {
+        length += line.chars().count();
+        length <= SHOWN_OUTPUT
+    };
+    let mut shown: Vec<&String> = lines.iter().rev().take_while(is_shown).collect();
+    if shown.is_empty() {
+        return lines
+            .last()
+            .cloned()
+            .unwrap_or_else(|| if cut { "(a long line)".to_owned() } else { String::new() });
+    }
+    shown.reverse();
+    shown.into_iter().map(String::as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// The grace period that the hooks have left.
@@ -180,6 +208,17 @@ fn rest_of(grace: Duration, elapsed: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_a_hook_are_shown_whole() {
+        assert_eq!(last_lines("one\n\n  two  words\n"), "one two words");
+        let long = "x".repeat(SHOWN_OUTPUT);
+        assert_eq!(last_lines(&format!("before\n{long}\n")), long);
+        let token = "y".repeat(SHOWN_OUTPUT + 100);
+        assert_eq!(last_lines(&format!("before\n{token}")), token, "a mask knows it");
+        assert_eq!(last_lines(&"z".repeat(OUTPUT)), "(a long line)");
+        assert_eq!(last_lines(&format!("{}\nend", "z".repeat(OUTPUT))), "end");
+    }
 
     #[test]
     fn stop_signal_gets_the_rest_of_the_grace_period() {

@@ -81,7 +81,7 @@ impl Builder {
         let time = self.clock.now().0 / 1000;
         let build = &Build { tags: Box::pin(self.free_tags(build)).await?, ..build.clone() };
         let job = Arc::new(BuildJob::prepare(image, build, inputs, self.logins.clone(), time).await?);
-        let output = Output::new(image, job.hidden());
+        let output = Output::new(image, job.hidden(), inputs.mask.clone());
         let needs_classic = api < BUILDKIT_LIMITS && (build.shm_size.is_some() || !build.ulimits.is_empty());
         if needs_classic {
             classic_builder::check(&job.context.dockerfile).map_err(BuildFailure::Build)?;

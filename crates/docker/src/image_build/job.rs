@@ -14,6 +14,8 @@ pub struct BuildInputs {
     /// The files of a commit; those of the build are the ones that its digest stands for.
     pub files: Arc<dyn Files>,
     pub secrets: BuildSecrets,
+    /// Hides what the application keeps secret in the output.
+    pub mask: Mask,
 }
 
 /// The values of build secrets, by content. Never printed.
@@ -63,7 +65,7 @@ impl BuildJob {
         logins: RegistryLogins,
         time: u64,
     ) -> Result<Self, BuildFailure> {
-        let BuildInputs { files, secrets } = inputs;
+        let BuildInputs { files, secrets, mask: _ } = inputs;
         let mut values = BTreeMap::new();
         for (id, content) in &build.secrets {
             let value = secrets.0.get(content);

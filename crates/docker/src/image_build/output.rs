@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use driftless_model::Mask;
 use serde::Deserialize;
 
 use super::protobuf::{Value, fields};
@@ -22,6 +23,7 @@ const LONGEST: usize = 4 << 20;
 pub(super) struct Output {
     image: String,
     hidden: Vec<String>,
+    mask: Mask,
     /// The beginning of an incomplete line.
     partial: Vec<u8>,
     step: String,
@@ -44,10 +46,11 @@ struct OutputLine {
 }
 
 impl Output {
-    pub(super) fn new(image: &str, hidden: Vec<String>) -> Self {
+    pub(super) fn new(image: &str, hidden: Vec<String>, mask: Mask) -> Self {
         Self {
             image: image.to_owned(),
             hidden,
+            mask,
             partial: Vec::new(),
             step: String::new(),
             tail: VecDeque::new(),
@@ -202,7 +205,8 @@ impl Output {
     }
 
     fn hide(&self, text: &str) -> String {
-        self.hidden.iter().fold(text.to_owned(), |text, it| text.replace(it.as_str(), "••••"))
+        let text = self.hidden.iter().fold(text.to_owned(), |text, it| text.replace(it.as_str(), "••••"));
+        self.mask.output(&text)
     }
 }
 
@@ -222,7 +226,8 @@ mod tests {
     use super::{super::protobuf::Writer, *};
 
     fn output() -> Output {
-        Output::new("web:1", vec!["hunter2".to_owned()])
+        let mask = Mask::without_codes().with_secret_values(["ABCD-1234"]);
+        Output::new("web:1", vec!["hunter2".to_owned()], mask)
     }
 
     #[test]
@@ -232,12 +237,17 @@ mod tests {
             .take(b"{\"stream\":\"Step 1/2 : FROM scratch\\n\"}\r\n{\"stream\":\" ---\\u003e \\n\"}\r\n");
         assert_eq!(said.as_deref(), Some("building web:1 (step 1/2 : FROM scratch)"));
         assert_eq!(output.take(b"{\"stream\":\"Step 2/2 : RUN"), None);
-        let said = output.take(b" make hunter2\"}\n{\"stream\":\"gcc a.c\"}\n");
+        let said = output.take(b" make hunter2\"}\n{\"stream\":\"+ ./install --key ABCD-1234\"}\n");
+        assert_eq!(
+            said.as_deref(),
+            Some("building web:1 (step 2/2 : RUN make ••••: + ./install --key ••••)")
+        );
+        let said = output.take(b"{\"stream\":\"gcc a.c\"}\n");
         assert_eq!(said.as_deref(), Some("building web:1 (step 2/2 : RUN make ••••: gcc a.c)"));
         output.take(b"{\"error\":\"returned a non-zero code: 2\"}\n");
         assert_eq!(
             output.finish().unwrap_err(),
-            "step 2/2 : RUN make ••••: returned a non-zero code: 2\nthe end of its output:\ngcc a.c"
+            "step 2/2 : RUN make ••••: returned a non-zero code: 2\nthe end of its output:\n+ ./install --key ••••\ngcc a.c"
         );
     }
 

@@ -132,7 +132,7 @@ impl<'a> App<'a> {
         }
         let mut document = documents.into_iter().next().unwrap_or_default();
         objects::write(&mut document, &stack, self.project);
-        let mut secrets = Secrets::default();
+        let mut secrets = Secrets::of(&document);
         if let Some(services) = document.get_mut("services").and_then(Value::as_object_mut) {
             for (name, service) in services.iter_mut() {
                 if let Some(service) = service.as_object_mut() {

@@ -6,19 +6,33 @@ use driftless_model::Mask;
 use serde_json::{Map, Value};
 
 /// The variables of one application.
-#[derive(Default)]
 pub(super) struct Secrets {
     pub(super) variables: BTreeMap<String, String>,
+    /// Finds the secret values of all services also where nothing but the value tells. Texts are compared only, so its key does not matter.
+    mask: Mask,
 }
 
 /// Lists of words that may contain a password as an argument.
 const COMMANDS: &[&str] = &["command", "entrypoint"];
 
 impl Secrets {
+    /// Those of an application with these services, networks and volumes.
+    pub(super) fn of(document: &Value) -> Self {
+        let services = document.get("services").and_then(Value::as_object).into_iter().flatten();
+        let sections = services.flat_map(|(_, service)| {
+            ["environment", "labels"].into_iter().filter_map(|section| service.get(section)?.as_object())
+        });
+        let texts =
+            sections.flatten().filter_map(|(name, value)| Some((name.as_str(), unescaped(value.as_str()?))));
+        let texts: Vec<(&str, String)> = texts.collect();
+        let mask =
+            Mask::new([0; 32]).with_variables(texts.iter().map(|(name, value)| (*name, value.as_str())));
+        Self { variables: BTreeMap::new(), mask }
+    }
+
     /// Replaces the values of one service that may be secret by references to variables.
     pub(super) fn take(&mut self, name: &str, service: &mut Map<String, Value>) {
-        // Texts are compared only, so the key of the mask does not matter.
-        let mask = Mask::new([0; 32]);
+        let mask = self.mask.clone();
         for section in ["environment", "labels"] {
             for (key, value) in service.get_mut(section).and_then(Value::as_object_mut).into_iter().flatten()
             {
@@ -44,7 +58,7 @@ impl Secrets {
 
     /// Options: one of a share of another host, such as `o`, has a password among its words.
     fn options(&mut self, name: &str, options: Option<&mut Value>) {
-        let mask = Mask::new([0; 32]);
+        let mask = self.mask.clone();
         for (key, value) in options.and_then(Value::as_object_mut).into_iter().flatten() {
             let Some(text) = value.as_str().map(unescaped) else { continue };
             let has_secret = text.split([',', '=', ' ']).any(Mask::is_telling);
@@ -117,13 +131,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn password_is_found_by_its_value() {
+        let mut document = json!({"services": {
+            "minio": {"environment": {"MINIO_ROOT_PASSWORD": "s3cr3tvalue", "ENDPOINT": "minio:9000"}},
+            "setup": {
+                "command": ["sh", "-c", "mc alias set local http://minio:9000 admin s3cr3tvalue"],
+                "environment": {"CACHE": "redis,s3cr3tvalue,0", "ENDPOINT": "minio:9000"},
+            },
+        }});
+        let mut secrets = Secrets::of(&document);
+        for (name, service) in document["services"].as_object_mut().unwrap() {
+            secrets.take(name, service.as_object_mut().unwrap());
+        }
+        assert!(!document.to_string().contains("s3cr3tvalue"), "{document}");
+        assert_eq!(document["services"]["setup"]["environment"]["ENDPOINT"], "minio:9000");
+    }
+
+    #[test]
     fn passwords_in_options_become_variables() {
         let mut volume = json!({"driver_opts": {"type": "cifs", "o": "username=me,password=hunter2$$x", "device": "//nas/a"}});
         let mut service = json!({
             "logging": {"driver": "splunk", "options": {"splunk-token": "176FCEBF", "splunk-url": "https://s.example.com"}},
             "annotations": {"api.key": "wJalrXUtnFEMI"},
         });
-        let mut secrets = Secrets::default();
+        let mut secrets = Secrets::of(&json!({"services": {"web": service}}));
         secrets.take_options("media", volume.as_object_mut().unwrap());
         secrets.take("web", service.as_object_mut().unwrap());
         let text = format!("{volume}{service}");

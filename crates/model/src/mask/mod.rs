@@ -58,8 +58,12 @@ impl Mask {
         let values: BTreeSet<&str> = workloads.flat_map(values_to_find).map(str::trim).collect();
         mask.find(values);
         let workloads = stacks.iter().flat_map(|stack| stack.workloads.values());
-        let variables = workloads.flat_map(Workload::containers).flat_map(|container| &container.env);
-        mask.find_passwords_of_urls(variables.filter_map(|(_, value)| value.as_deref()));
+        let texts = workloads.flat_map(|workload| {
+            let variables = workload.containers().flat_map(|container| &container.env);
+            let variables = variables.filter_map(|(_, value)| value.as_deref());
+            variables.chain(values_of_hooks(workload).map(|(_, value)| value))
+        });
+        mask.find_passwords_of_urls(texts);
         let decrypted = stacks.iter().flat_map(|stack| &stack.secret_values);
         mask.find(decrypted.map(|value| value.trim()));
         // Each workload has a mask of its own, made from this one.
@@ -272,14 +276,25 @@ fn is_of_word(letter: char) -> bool {
 /// The values of the secret variables of a workload that are worth searching for.
 fn values_to_find(workload: &Workload) -> impl Iterator<Item = &str> {
     let variables = workload.containers().flat_map(|container| &container.env);
-    variables.filter_map(|(name, value)| {
-        let value = value.as_deref()?;
+    let variables = variables.filter_map(|(name, value)| Some((name, value.as_deref()?)));
+    variables.chain(values_of_hooks(workload)).filter_map(|(name, value)| {
         let is_declared = workload.secret_env.contains(name);
         let how = if is_declared { Telling::Surely } else { telling(name) };
         let shortest_number = if is_declared { 4 } else { 6 };
         let is_number = value.trim().bytes().all(|byte| byte.is_ascii_digit());
         let is_meant = is_findable(how, value.trim()) && !(is_number && value.trim().len() < shortest_number);
         (is_meant && (is_declared || !is_path(name, value))).then_some(value)
+    })
+}
+
+/// The variables and headers of the hooks of a workload.
+fn values_of_hooks(workload: &Workload) -> impl Iterator<Item = (&String, &str)> {
+    let hosts = workload.containers().map(|container| &container.host);
+    let hooks = hosts.flat_map(|host| host.post_start.iter().chain(&host.pre_stop));
+    hooks.flat_map(|hook| {
+        let headers = hook.http.iter().flat_map(|http| &http.headers);
+        let headers = headers.map(|(name, value)| (name, value.as_str()));
+        hook.env.iter().map(|(name, value)| (name, value.as_str())).chain(headers)
     })
 }
 

@@ -41,7 +41,8 @@ pub(super) fn secrets(text: &str, kind: TextKind) -> Spans {
     spans
 }
 
-/// Passwords in `scheme://user:password@host`, where the password may contain any letter except a space or a quote.
+/// Passwords in `scheme://user:password@host`, where the password may contain any letter except a space, `"` or `` ` ``. A `'` ends the
+/// URL only if another one begins it: it may be a part of a password (RFC 3986, section 2.2).
 fn urls(text: &str, spans: &mut Spans) {
     let mut start = 0;
     while let Some(found) = text.get(start..).and_then(|rest| rest.find("://")) {
@@ -53,7 +54,13 @@ fn urls(text: &str, spans: &mut Spans) {
             let before = rest.get(..next).unwrap_or_default();
             before.trim_end_matches(|letter: char| letter.is_ascii_alphanumeric() || "+.-".contains(letter))
         });
-        let is_end = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '\'' | '`' | '<' | '>');
+        let before = text.get(..scheme_end).unwrap_or_default();
+        let before =
+            before.trim_end_matches(|letter: char| letter.is_ascii_alphanumeric() || "+.-".contains(letter));
+        let is_quoted = before.ends_with('\'');
+        let is_end = |letter: char| {
+            letter.is_whitespace() || matches!(letter, '"' | '`' | '<' | '>') || (is_quoted && letter == '\'')
+        };
         let url = rest.get(..rest.find(is_end).unwrap_or(rest.len())).unwrap_or_default();
         start = begin + url.len();
         if is_notifier(text.get(..scheme_end).unwrap_or_default()) {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     archive::{copy_database, failed},
     error::Error,
+    salvage::copy as copy_table,
     state_dir::StateDir,
 };
 
@@ -127,7 +128,8 @@ impl AgentUpdateNotes {
     }
 
     /// Puts the copy of the database back if a newer version has changed the schema since. No agent may run. Returns whether
-    /// it was put back.
+    /// it was put back. Pins, suspensions and the numbers of revisions stay as they are; if they cannot be read, that is noted as a
+    /// loss ([`crate::Store::loss`]).
     ///
     /// # Errors
     ///
@@ -139,16 +141,14 @@ impl AgentUpdateNotes {
         if !copy.is_file() || schema(&copy)? == schema(&database)? {
             return Ok(false);
         }
+        keep_decisions(&database, &copy)?;
         // The log belongs to the database of the newer version.
         for name in ["driftless.db-wal", "driftless.db-shm", BACKUP] {
             remove(&self.state.join(name))?;
         }
-        for name in [BACKUP, DATABASE] {
-            let (from, to) = (folder.join(name), self.state.join(name));
-            if from.is_file() {
-                fs::rename(&from, &to).map_err(failed("restore", &to))?;
-            }
-        }
+        // The next start makes another backup, with the decisions.
+        remove(&folder.join(BACKUP))?;
+        fs::rename(&copy, &database).map_err(failed("restore", &database))?;
         Ok(true)
     }
 
@@ -179,6 +179,38 @@ impl AgentUpdateNotes {
         file.take(LONGEST).read_to_string(&mut text).ok()?;
         Some(text)
     }
+}
+
+/// Decisions of users since the copy was made hold in the older version, too, and no number of a revision is used twice.
+fn keep_decisions(newer: &Path, copy: &Path) -> Result<(), Error> {
+    let write = |error: rusqlite::Error| Error::Write {
+        what: "the pins and suspensions of the newer database",
+        source: error.into(),
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut into = Connection::open_with_flags(copy, flags).map_err(write)?;
+    if let Err(error) = copy_decisions(newer, &mut into) {
+        tracing::warn!(%error, "could not take over the pins and suspensions of the newer database");
+        let loss = format!(
+            "the newer version of an update that failed has changed the database, and pins and suspensions made since the update \
+             could not be read: {error}"
+        );
+        into.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('loss', ?1)", [loss]).map_err(write)?;
+    }
+    into.close().map_err(|(_, error)| write(error))
+}
+
+fn copy_decisions(newer: &Path, into: &mut Connection) -> Result<(), rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let from = Connection::open_with_flags(newer, flags)?;
+    let transaction = into.transaction()?;
+    for table in ["numbers", "pins", "suspensions"] {
+        transaction.execute(&format!("DELETE FROM {table}"), [])?;
+        if !copy_table(&from, &transaction, table, None)? {
+            return Err(rusqlite::Error::InvalidQuery);
+        }
+    }
+    transaction.commit()
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
@@ -231,14 +263,30 @@ mod tests {
         notes.begin(&"new".into()).unwrap();
         assert_eq!((notes.pending(), notes.ready()), (Some("new".into()), None));
         assert!(!notes.go_back().unwrap(), "the schema is the same, so newer rows are kept");
-        let newer = Connection::open(folder.path().join(DATABASE)).unwrap();
-        newer.pragma_update(None, "user_version", 4711).unwrap();
-        drop(newer);
+        let change = |statement: &str| {
+            let newer = Connection::open(folder.path().join(DATABASE)).unwrap();
+            newer.execute(statement, []).unwrap();
+            newer.pragma_update(None, "user_version", 4711).unwrap();
+        };
+        // A person stops an application while the newer version runs.
+        change("INSERT INTO suspensions VALUES ('shop', 7)");
         let state = StateDir::lock(folder.path()).unwrap();
         assert!(matches!(Store::open(&state, Clock::System), Err(Error::Newer { .. })));
         drop(state);
         assert!(notes.go_back().unwrap());
+        let found = |folder: &Path| {
+            let state = StateDir::lock(folder).unwrap();
+            let store = Store::open(&state, Clock::System).unwrap().store;
+            (store.suspended(&"shop".into()).unwrap(), store.loss().unwrap())
+        };
+        assert_eq!(found(folder.path()), (true, None));
         assert_eq!(id(folder.path()), before);
+        // A table that cannot be read may have held something.
+        notes.begin(&"new".into()).unwrap();
+        change("DROP TABLE suspensions");
+        assert!(notes.go_back().unwrap());
+        let (is_suspended, loss) = found(folder.path());
+        assert!(is_suspended && loss.is_some_and(|it| it.contains("no such table: suspensions")));
     }
 
     #[test]

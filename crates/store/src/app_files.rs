@@ -14,9 +14,9 @@ use std::{
 };
 
 use crate::{
-    contents::{ContentDir, OPEN_FOLDER, fail},
+    contents::{ContentDir, fail},
     error::Error,
-    safe_path::{self, Folder, PathError},
+    safe_path::{self, Folder, OPEN_FOLDER, PathError},
 };
 use driftless_model::{AppName, Content, ContentId, Contents};
 

@@ -14,7 +14,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use crate::{error::Error, safe_path, state_dir::StateDir};
+use crate::{
+    error::Error,
+    safe_path::{self, OPEN_FOLDER},
+    state_dir::StateDir,
+};
 use driftless_clock::Clock;
 use driftless_model::{
     Access, Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload,
@@ -261,9 +265,6 @@ impl ContentDir {
         UNIX_EPOCH.checked_add(Duration::from_millis(self.clock.now().0)).unwrap_or(UNIX_EPOCH)
     }
 }
-
-/// The mode of a folder that containers of any user read.
-pub(super) const OPEN_FOLDER: u32 = 0o755;
 
 fn is_run(workload: &Workload) -> bool {
     workload.job().is_some_and(driftless_model::Job::is_run)

@@ -229,6 +229,7 @@ fn connect_backup(path: &Path) -> Result<Connection, rusqlite::Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "journal_mode", "DELETE")?;
     Ok(connection)
 }
@@ -265,6 +266,8 @@ fn open_file(path: &Path) -> Result<Connection, Broken> {
     connection.set_prepared_statement_cache_capacity(64);
     // Before the check, which reads every page.
     connection.pragma_update(None, "cache_size", CACHE).map_err(sort)?;
+    // The packaged unit may have no other folder to write to than that of the database.
+    connection.pragma_update(None, "temp_store", "MEMORY").map_err(sort)?;
     let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sort)?;
     let known = schema_version();
     if found > known {

@@ -14,7 +14,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::contents::OPEN_FOLDER;
+/// The mode of a folder that containers of any user read.
+pub(super) const OPEN_FOLDER: u32 = 0o755;
 
 /// Why a path is not used.
 #[derive(Debug, thiserror::Error)]

@@ -51,7 +51,7 @@ pub(crate) fn salvage(damaged: &Path, into: &Connection) -> Vec<&'static str> {
 }
 
 /// Copies one table. False: some rows could not be read.
-fn copy(
+pub(crate) fn copy(
     from: &Connection,
     into: &Connection,
     table: &str,

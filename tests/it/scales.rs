@@ -91,6 +91,7 @@ async fn override_does_not_wait_for_a_lower_wave() {
     );
     let it = begun(&compose);
     it.synced_with_tip().await;
+    minutes(5).await;
     it.docker.faults(|faults| _ = faults.unhealthy.insert("cache:1".to_owned()));
     it.hand(&UserAction::Remove { name: "shop-cache-1".to_owned() });
     minutes(2).await;

@@ -76,9 +76,13 @@ async fn members_of_the_group_get_its_scopes() {
     }
     let mut program = Program::new();
     fs::set_permissions(program.folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
-    let socket = program.path("agent.sock");
+    // Service managers make such a folder for the agent alone.
+    let folder = program.path("driftless-api");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    let socket = folder.join("agent.sock");
     let lines = format!("socket: {{path: {}, group: '{GROUP}', scopes: [act]}}\n", socket.display());
-    start(&mut program, &lines, &[]);
+    start(&mut program, &lines, &[("RUNTIME_DIRECTORY", &folder.display().to_string())]);
     assert_eq!((mode(&socket), fs::metadata(&socket).unwrap().gid()), (0o660, GROUP));
     let (code, who) = curl_as(NOBODY, GROUP, &socket, "/api/v1/whoami").await;
     assert!(code == 0 && who.contains(r#""name":"nobody""#) && who.contains(r#"["act"]"#), "{code} {who}");

@@ -20,7 +20,7 @@ use crate::{
     registry::RegistryEntry,
     settings::{ApplicationSettings, Auth, CommitStatus, Reference, Registry, Repository, Settings, Webhook},
     status::StatusEntry,
-    url::{self, Transport},
+    url::{self, PLACEHOLDER, Transport},
     values_from::ValueSource,
     webhook::WebhookEntry,
 };
@@ -179,6 +179,11 @@ fn findings(file: &str, settings: &Settings) -> Vec<Finding> {
         check.transport(&path, repository, Transport::of(&repository.url));
         if url::folder(&repository.path).as_ref() != Ok(&repository.path) {
             check.error(format!("{path}.path"), "must be a path inside the repository, without `..`");
+        }
+        let mut folders = repository.applications.iter().map(|application| &application.path);
+        if folders.any(|folder| folder.contains(PLACEHOLDER)) || repository.path.contains(PLACEHOLDER) {
+            let message = "needs the name of the host, and the hostname of this machine cannot be read: set `host.name`";
+            check.error(format!("{path}.path"), message);
         }
     }
     check.whole(settings);

@@ -24,6 +24,10 @@ impl Settings {
         }
         for repository in &mut self.repositories {
             repository.host.clone_from(&self.host);
+            // Without a name it would be the folder of all hosts. The check refuses what is left of it.
+            if self.host.name.is_empty() {
+                continue;
+            }
             repository.path = repository.path.replace(PLACEHOLDER, &self.host.name);
             for application in &mut repository.applications {
                 application.path = application.path.replace(PLACEHOLDER, &self.host.name);
@@ -71,6 +75,21 @@ mod tests {
             assert_eq!(name_of(hostname), name);
         }
         assert_eq!(name_of("--"), "");
+    }
+
+    #[test]
+    fn folder_of_a_host_without_a_name_is_refused() {
+        for path in ["${host}", "hosts/${host}"] {
+            let text = format!("repositories: [{{url: https://git.example.com/infra.git, path: {path:?}}}]\n");
+            let mut settings = Settings::parse("driftless.yaml", &text).unwrap();
+            settings.identify("");
+            let findings = settings.check("the command line");
+            let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            assert!(found.len() == 1 && found[0].contains("set `host.name`"), "{path}: {found:?}");
+            settings.identify("nas");
+            assert_eq!(settings.repositories[0].path, path.replace("${host}", "nas"));
+            assert_eq!(settings.check("the command line"), []);
+        }
     }
 
     #[test]

@@ -272,7 +272,10 @@ fn merge(
 impl ApplicationInGit {
     /// The folder, from the root of the repository.
     fn folder(&self, repository: &Repository) -> String {
-        join(&repository.path, &self.path.replace(PLACEHOLDER, &repository.host.name))
+        let host = &repository.host.name;
+        // Without a name it would be the folder of all hosts.
+        let own = if host.is_empty() { self.path.clone() } else { self.path.replace(PLACEHOLDER, host) };
+        join(&repository.path, &own)
     }
 
     /// Whether the entry is about an application of the configuration of the host.

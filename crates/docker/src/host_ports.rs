@@ -28,6 +28,10 @@ const TABLES: [(&str, Protocol, &str); 4] = [
     ("/proc/self/net/udp6", Protocol::Udp, "07"),
 ];
 
+/// The table of the kernel with the sockets that have paths, and the flags of one that accepts connections.
+const UNIX_SOCKETS: &str = "/proc/self/net/unix";
+const ACCEPTS: &str = "00010000";
+
 /// Finds the ports that processes hold.
 #[derive(Debug, Default)]
 pub(crate) struct HostPorts {
@@ -78,12 +82,33 @@ async fn is_shared(connection: &Connection, inventory: &Inventory) -> io::Result
     let credentials = UnixStream::connect(socket).await?.peer_cred()?;
     if let Some(engine) = credentials.pid().filter(|id| *id > 0) {
         let namespace = |process: &str| fs::read_link(Path::new("/proc").join(process).join("ns/net")).ok();
-        let own = namespace("self");
-        return Ok(own.is_some() && own == namespace(&engine.to_string()));
+        if let (Some(own), Some(engine)) = (namespace("self"), namespace(&engine.to_string())) {
+            return Ok(own == engine);
+        }
+        // Without the right to trace processes, as in the packaged unit, that of the engine cannot be seen.
+        return Ok(listens_here(socket));
     }
     // From a container with processes of its own, that of the engine cannot be seen.
     let Some(own) = connection.own_container() else { return Ok(false) };
     Ok(inventory.is_in_host_network(&own).await)
+}
+
+/// Whether somebody listens on this socket in the network namespace of the agent.
+fn listens_here(socket: &Path) -> bool {
+    let mut table = String::new();
+    let read = File::open(UNIX_SOCKETS).and_then(|file| file.take(LONGEST_TABLE).read_to_string(&mut table));
+    let Ok(socket) = socket.canonicalize() else { return false };
+    let is_it = |path: &str| Path::new(path).canonicalize().is_ok_and(|path| path == socket);
+    read.is_ok() && listening_paths(&table).any(is_it)
+}
+
+/// The paths with a listening socket in `/proc/net/unix`.
+fn listening_paths(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().skip(1).filter_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let is_listening = fields.nth(3)? == ACCEPTS;
+        fields.nth(3).filter(|path| is_listening && path.starts_with('/'))
+    })
 }
 
 /// All sockets that hold a port.
@@ -130,6 +155,24 @@ fn ip(text: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_listening_sockets_are_read() {
+        let table = "Num       RefCount Protocol Flags    Type St Inode Path
+000000004173a427: 00000002 00000000 00010000 0001 01 25829726 /run/docker.sock
+000000005433e744: 00000002 00000000 00000000 0001 03 30926366 /run/other.sock
+00000000dbbc7488: 00000002 00000000 00010000 0001 01 25829047 @abstract
+0: 1
+";
+        assert_eq!(listening_paths(table).collect::<Vec<_>>(), ["/run/docker.sock"]);
+        let folder = std::env::temp_dir().join(format!("driftless-listens-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (real, link) = (folder.join("real.sock"), folder.join("link.sock"));
+        let _listener = std::os::unix::net::UnixListener::bind(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert!(listens_here(&link) && !listens_here(&folder.join("none.sock")));
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn listening_sockets_are_read_from_the_tables_of_the_kernel() {

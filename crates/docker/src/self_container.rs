@@ -12,6 +12,7 @@ use std::{
 
 use bollard::{models as api, query_parameters as query};
 use driftless_model::ContainerId;
+use nix::unistd::gethostname;
 
 use crate::{
     call_error::CallError,
@@ -148,7 +149,7 @@ pub(crate) fn candidates() -> Vec<String> {
         ids_in(&own_files(&read("/proc/self/mountinfo")), &["/containers/", "/overlay-containers/"]);
     all.extend(ids_in(&read("/proc/self/cgroup"), &["/docker/", "/docker-", "/libpod-"]));
     if is_contained {
-        let name = read("/proc/sys/kernel/hostname").trim().to_owned();
+        let name = gethostname().map(|name| name.to_string_lossy().trim().to_owned()).unwrap_or_default();
         all.extend((!name.is_empty()).then_some(name));
     } else {
         // Every process of the host sees the mounts of other containers.

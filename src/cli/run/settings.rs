@@ -21,6 +21,7 @@ use driftless_git::read_secret;
 use driftless_model::{Finding, HostIdentity};
 use driftless_oidc::Provider;
 use driftless_web::{Access, Token};
+use nix::unistd::gethostname;
 
 /// The largest configuration file, in bytes.
 const CONFIG_LIMIT: u64 = 1024 * 1024;
@@ -110,9 +111,9 @@ pub(in crate::cli) fn settings(args: &RunArgs, environment: &Environment) -> Res
     if findings.is_empty() { Ok(settings) } else { Err(CliError::Findings(findings)) }
 }
 
-/// The hostname of this machine, or of the container. Empty if it cannot be read.
+/// The hostname of this machine, or of the container. Empty if there is none. The packaged unit hides `/proc/sys`, so the kernel is asked.
 pub(in crate::cli) fn hostname() -> String {
-    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+    gethostname().map(|name| name.to_string_lossy().trim().to_owned()).unwrap_or_default()
 }
 
 fn from_url(url: &str, args: &RepositoryArgs) -> Result<Settings, CliError> {

@@ -74,14 +74,18 @@ pub(super) fn open(
     environment: &Environment,
 ) -> Result<Option<(UnixListener, OpenSocket)>, Error> {
     let opened = place(settings, environment).and_then(|path| match path {
-        Some(path) => bind(&path, settings).map(Some),
+        Some(path) => bind(&path, settings, environment).map(Some),
         None => Ok(None),
     });
     opened.map_err(Error::Socket)
 }
 
 /// Nobody can connect before the permissions are set: until then the socket has another name.
-fn bind(path: &Path, settings: &ApiSocket) -> Result<(UnixListener, OpenSocket), SocketError> {
+fn bind(
+    path: &Path,
+    settings: &ApiSocket,
+    environment: &Environment,
+) -> Result<(UnixListener, OpenSocket), SocketError> {
     let fail = |doing, path: &Path| {
         let path = path.to_owned();
         move |source| SocketError::Io { doing, path, source }
@@ -91,7 +95,9 @@ fn bind(path: &Path, settings: &ApiSocket) -> Result<(UnixListener, OpenSocket),
     let folder = path.parent().unwrap_or(Path::new("/"));
     if !folder.exists() {
         let created = DirBuilder::new().mode(OPEN_FOLDER).create(folder);
-        created.map_err(fail("create the folder", folder))?;
+        // The umask of the process restricts it.
+        let opened = created.and_then(|()| fs::set_permissions(folder, Permissions::from_mode(OPEN_FOLDER)));
+        opened.map_err(fail("create the folder", folder))?;
     }
     let next = path.with_extension(format!("{}.next", std::process::id()));
     // Left behind by a process with this id.
@@ -101,7 +107,9 @@ fn bind(path: &Path, settings: &ApiSocket) -> Result<(UnixListener, OpenSocket),
         let mode = if group.is_some() { 0o660 } else { 0o600 };
         if let Some(group) = group {
             chown(&next, None, Some(group)).map_err(fail("give the group", path))?;
-            if settings.place == SocketPlace::ServiceManager {
+            // Those of the service manager are the agent's own.
+            let managed = environment("RUNTIME_DIRECTORY").unwrap_or_default();
+            if managed.split(':').any(|managed| Path::new(managed) == folder) {
                 let opened = fs::set_permissions(folder, Permissions::from_mode(OPEN_FOLDER));
                 opened.map_err(fail("open the folder", folder))?;
             }

@@ -26,7 +26,8 @@ const EXTERNAL_HELP: &str = "use `file`, `environment` or, for a config, `conten
 /// Begins a warning about options of a relative path.
 const WITHOUT_EFFECT: &str =
     "a relative path is mounted from the state directory of the agent, without the effect of";
-const SELINUX_HELP: &str = "with SELinux, label the state directory once: docs/migrate.md#what-needs-attention-in-every-move";
+const SELINUX_HELP: &str =
+    "with SELinux, label the state directory once: docs/migrate.md#what-needs-attention-in-every-move";
 
 /// Folders inside folders. A deeper one is a link that leads back into its own folder.
 const DEEPEST: usize = 64;

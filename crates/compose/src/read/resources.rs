@@ -106,11 +106,13 @@ pub(crate) fn volume(entry: &Entry, value: &Value<'_>) -> Named<Volume> {
 /// A volume of the local driver that binds a folder of the host. The engine takes a relative one for one of its own.
 fn check_bound_folder(entry: &Entry, value: &Value<'_>, volume: &Volume) {
     let is_local = volume.driver.as_deref().is_none_or(|it| it == "local");
-    let is_bind = volume.options.get("o").is_some_and(|o| o.split(',').any(|it| it == "bind" || it == "rbind"));
+    let is_bind =
+        volume.options.get("o").is_some_and(|o| o.split(',').any(|it| it == "bind" || it == "rbind"));
     let relative = volume.options.get("device").filter(|it| !it.is_empty() && !it.starts_with('/'));
     if let Some(device) = relative.filter(|_| is_local && is_bind) {
         let place = Placed { value: (), place: entry.key_place.clone(), path: value.path.clone() };
-        let finding = place.error(format!("`driver_opts.device: {device}` is not an absolute path of the host"));
+        let finding =
+            place.error(format!("`driver_opts.device: {device}` is not an absolute path of the host"));
         let help = "write the absolute path of the folder that has the data, such as `/srv/shop/data`";
         value.report().say(finding.help(help));
     }

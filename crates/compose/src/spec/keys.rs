@@ -131,7 +131,9 @@ pub(crate) static SERVICE: Object = open(&[
         .note("the age is the time since the image was tagged on this host, checked before a creation"),
     key("pull_refresh_after", Text).note("with `pull_policy: refresh`"),
     key("read_only", Boolean(Dropped)),
-    key("restart", Text),
+    key("restart", Text).note(
+        "of a service that ends again and again, the agent lengthens the pauses; not after an end with code 0 that comes 10 seconds after its start or later",
+    ),
     key("runtime", Text),
     key("scale", Integer(Kept)),
     key("secrets", FILE_MOUNTS),
@@ -446,11 +448,13 @@ pub(crate) static MOUNT: Object = open_with(
 );
 
 pub(crate) static MOUNT_BIND: Object = open(&[
-    key("propagation", Text),
+    key("propagation", Text).note("no effect on relative paths, with a warning"),
     key("create_host_path", UnlessFalse),
     key("recursive", Word(&["enabled", "disabled", "writable", "readonly"]))
         .note("`writable` and `readonly`: Docker Engine 25"),
-    key("selinux", Word(&["z", "Z"])),
+    key("selinux", Word(&["z", "Z"])).note(
+        "no effect on relative paths, with a warning: [migrate.md](migrate.md#what-needs-attention-in-every-move)",
+    ),
 ]);
 
 pub(crate) static MOUNT_VOLUME: Object = open(&[

@@ -284,11 +284,26 @@ fn name_holders<'a>(
     named.filter(move |holder| holder.instance.workload.whole() != *name && !is_free(holder))
 }
 
-/// Whether a workload needs a host port or the fixed name of a container of ours.
-pub(crate) fn needs_place_of(draft: &Draft<'_>, subject: Subject<'_>, holder: &Instance) -> bool {
-    let mut ports = subject.workload.container.ports.iter();
-    (is_up(holder) && ports.any(|port| holder.config.ports.iter().any(|held| held.collides(port))))
-        || name_holders(draft, subject).any(|other| other.id == holder.id)
+/// Whether a workload that shares the namespaces of a container needs its host port or fixed name, and would start without it. Any other
+/// workload gets them when the guests have others.
+pub(crate) fn needs_place_of(draft: &Draft<'_>, subject: Subject<'_>, host: &Instance) -> bool {
+    let Subject { name, workload } = subject;
+    let is_guest = draft.facts.instances.members_of(name).iter().any(|guest| guest.hosts.contains(&host.id));
+    let has_it = |port: &Port| {
+        is_up(host) && is_single(port) && host.config.ports.iter().any(|held| held.collides(port))
+    };
+    is_guest
+        && (workload.container.ports.iter().any(has_it)
+            || name_holders(draft, subject).any(|other| other.id == host.id))
+        && !writers::is_not_rolled(draft, subject)
+        && waves::reason_to_wait(draft, subject).is_none()
+        && !is_foreign(draft, workload)
+        && !workload.after.iter().any(|dependency| unmet(draft, dependency, false).is_some())
+}
+
+/// Whether it is one port of the host, and not one of a range.
+fn is_single(port: &Port) -> bool {
+    port.host.is_some_and(|host| host.first == host.last)
 }
 
 /// Whether the workload of a container does not publish a port of the host any more in Git.
@@ -352,7 +367,7 @@ pub(crate) fn port_taken_over<'a>(
     let has = |ports: &[Port], port: &Port| ports.iter().any(|other| other.collides(port));
     let is_given_up =
         |port: &&Port| workloads.get(name).is_some_and(|wanted| !has(&wanted.container.ports, port));
-    let fixed = held.iter().filter(|port| port.host.is_some_and(|it| it.first == it.last));
+    let fixed = held.iter().filter(|port| is_single(port));
     fixed.filter(is_given_up).find_map(|port| {
         let is_made = |taker: &WorkloadName| {
             let mut made = draft.facts.instances.members_of(taker).iter();
@@ -382,6 +397,19 @@ fn is_to_leave(draft: &Draft<'_>, holder: &Instance) -> bool {
     });
     let is_own = draft.facts.observed.own.as_ref() == Some(&holder.id);
     !is_waiting && !is_held && !is_own && !writers::is_kept(draft, holder)
+}
+
+/// Whether the successor of a container can start once this workload has started: nothing outside of the circle keeps it.
+fn can_follow(draft: &Draft<'_>, holder: &Instance, to: &WorkloadName) -> bool {
+    let workloads = &draft.facts.target.stack.workloads;
+    let Some((name, workload)) = workloads.get_key_value(&holder.instance.workload) else { return false };
+    let is_later = workloads.get(to).is_some_and(|to| to.wave < workload.wave);
+    let is_unmet = |dependency: &Dependency| unmet(draft, dependency, false).is_some();
+    let places = |subject: Subject<'_>| holders_that_give_up(draft, subject);
+    let mut awaited = workload.after.iter().filter(|dependency| is_unmet(dependency));
+    (is_later || waves::reason_to_wait(draft, Subject { name, workload }).is_none())
+        && !is_foreign(draft, workload)
+        && awaited.all(|dependency| writers::waits_for(draft, &dependency.workload, to, is_unmet, places))
 }
 
 /// Whether somebody else has a port or the fixed name of a workload.
@@ -440,12 +468,13 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     let is_unmet = |dependency: &Dependency| unmet(draft, dependency, false).is_some();
     let by_data = |holder: &Instance| writers::gives_way(draft, holder, name, is_unmet, |_| Vec::new());
     let by_all = |holder: &Instance| {
-        writers::gives_way(draft, holder, name, is_unmet, |subject| holders_that_give_up(draft, subject))
+        let places = |subject: Subject<'_>| holders_that_give_up(draft, subject);
+        writers::gives_way(draft, holder, name, is_unmet, places) && can_follow(draft, holder, name)
     };
     for (holder, place) in writers::handed_over(draft, subject) {
         match draft.removed.get(&holder.id) {
             Some(step) => steps.push(*step),
-            None if by_all(holder) => handed_over.push(holder),
+            None if by_data(holder) || by_all(holder) => handed_over.push(holder),
             None if writers::is_kept(draft, holder) => {
                 return Contest::Kept(Wait::data_kept(name, &place, &holder.name));
             }
@@ -469,7 +498,7 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
         held_by.push((other, gives_up_name(draft, other), format!("the name `{}`", other.name)));
     }
     for port in &workload.container.ports {
-        if port.host.is_none_or(|it| it.first != it.last) {
+        if !is_single(port) {
             continue;
         }
         if let Some(by) = draft.facts.observed.claims.holder(port) {

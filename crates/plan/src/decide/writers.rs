@@ -172,15 +172,25 @@ pub(crate) fn gives_way<'a>(
     is_unmet: impl Fn(&Dependency) -> bool,
     places: impl Fn(Subject<'_>) -> Vec<&'a Instance>,
 ) -> bool {
-    let (facts, stack) = (draft.facts, draft.facts.target.stack);
-    let Some((name, workload)) = stack.workloads.get_key_value(&holder.instance.workload) else {
+    let facts = draft.facts;
+    let Some((name, workload)) = facts.target.stack.workloads.get_key_value(&holder.instance.workload) else {
         return false;
     };
     let is_own = facts.observed.own.as_ref() == Some(&holder.id);
     let is_current = holder.spec == facts.spec(Subject { name, workload });
-    if is_own || is_current || is_kept(draft, holder) || holder.agent != *facts.target.agent {
-        return false;
-    }
+    let is_to_stay = is_own || is_current || is_kept(draft, holder) || holder.agent != *facts.target.agent;
+    !is_to_stay && waits_for(draft, name, to, is_unmet, places)
+}
+
+/// Whether a workload waits for another one, itself or through others: see [`gives_way`].
+pub(crate) fn waits_for<'a>(
+    draft: &Draft<'a>,
+    name: &'a WorkloadName,
+    to: &WorkloadName,
+    is_unmet: impl Fn(&Dependency) -> bool,
+    places: impl Fn(Subject<'_>) -> Vec<&'a Instance>,
+) -> bool {
+    let stack = draft.facts.target.stack;
     let (mut seen, mut next) = (BTreeSet::new(), vec![name]);
     while let Some(name) = next.pop() {
         if name == to {

@@ -16,9 +16,9 @@ use super::{Error, cipher::DataKey, metadata::Metadata};
 /// Largest key file in bytes.
 const MAX_KEY_FILE: u64 = 1024 * 1024;
 
-/// Largest plain text of an age file in bytes. A decrypted data key has 32.
-/// A data key has 32 bytes.
+/// Largest decrypted data key in bytes. One has 32.
 const MAX_DATA_KEY: u64 = 1024;
+/// Largest plain text of an age file in bytes.
 const MAX_PLAIN: u64 = 64 * 1024 * 1024;
 
 const AGE_BINARY: &[u8] = b"age-encryption.org/v1\n";

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use driftless_model::{ContainerId, Timestamp};
+use driftless_model::{ContainerId, REVISION_ELSEWHERE, Timestamp};
 use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
 
@@ -210,6 +210,15 @@ fn copy_decisions(newer: &Path, into: &mut Connection) -> Result<(), rusqlite::E
             return Err(rusqlite::Error::InvalidQuery);
         }
     }
+    // The agent must not go on from the pin to the newest commit.
+    let query = "SELECT count(*) FROM pins WHERE pin ->> '$.revision' <> ?1
+        AND NOT EXISTS (SELECT 1 FROM revisions WHERE app = pins.app AND number = pin ->> '$.revision')";
+    let elsewhere = i64::try_from(REVISION_ELSEWHERE).unwrap_or_default();
+    let unknown: i64 = transaction.query_row(query, [elsewhere], |row| row.get(0))?;
+    if unknown > 0 {
+        let loss = "a pin names a revision that only the newer version of a failed update has";
+        transaction.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('loss', ?1)", [loss])?;
+    }
     transaction.commit()
 }
 
@@ -281,6 +290,15 @@ mod tests {
         };
         assert_eq!(found(folder.path()), (true, None));
         assert_eq!(id(folder.path()), before);
+        // A pin on a revision of the newer version.
+        notes.begin(&"new".into()).unwrap();
+        change(r#"INSERT INTO pins VALUES ('shop', '{"revision": 8}')"#);
+        assert!(notes.go_back().unwrap());
+        let (_, loss) = found(folder.path());
+        assert!(loss.is_some_and(|it| it.contains("a pin names a revision")));
+        let state = StateDir::lock(folder.path()).unwrap();
+        Store::open(&state, Clock::System).unwrap().store.clear_loss().unwrap();
+        drop(state);
         // A table that cannot be read may have held something.
         notes.begin(&"new".into()).unwrap();
         change("DROP TABLE suspensions");

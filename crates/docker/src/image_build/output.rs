@@ -226,7 +226,7 @@ mod tests {
     use super::{super::protobuf::Writer, *};
 
     fn output() -> Output {
-        let mask = Mask::without_codes().with_secret_values(["ABCD-1234"]);
+        let mask = Mask::without_codes().with_secret_values(["ABCD-1234\nEFGH-5678-IJKL"]);
         Output::new("web:1", vec!["hunter2".to_owned()], mask)
     }
 
@@ -237,7 +237,7 @@ mod tests {
             .take(b"{\"stream\":\"Step 1/2 : FROM scratch\\n\"}\r\n{\"stream\":\" ---\\u003e \\n\"}\r\n");
         assert_eq!(said.as_deref(), Some("building web:1 (step 1/2 : FROM scratch)"));
         assert_eq!(output.take(b"{\"stream\":\"Step 2/2 : RUN"), None);
-        let said = output.take(b" make hunter2\"}\n{\"stream\":\"+ ./install --key ABCD-1234\"}\n");
+        let said = output.take(b" make hunter2\"}\n{\"stream\":\"+ ./install --key EFGH-5678-IJKL\"}\n");
         assert_eq!(
             said.as_deref(),
             Some("building web:1 (step 2/2 : RUN make ••••: + ./install --key ••••)")

@@ -123,7 +123,13 @@ impl Mask {
     /// Hides these values in free text, except those that are a word of a public name.
     fn find<'a>(&mut self, values: impl IntoIterator<Item = &'a str>) {
         let is_public = |value: &&str| self.names.iter().any(|name| is_word_of(name, value));
-        let secret: Vec<&str> = values.into_iter().filter(|value| !is_public(value)).collect();
+        let mut secret: Vec<&str> = values.into_iter().filter(|value| !is_public(value)).collect();
+        // Output is shown line by line.
+        let of_several = secret.iter().filter(|value| value.contains('\n')).flat_map(|value| value.lines());
+        let lines =
+            of_several.map(str::trim).filter(|line| is_findable(Telling::Weakly, line) && !is_public(line));
+        let lines: Vec<&str> = lines.collect();
+        secret.extend(lines);
         self.values.extend(secret.into_iter().flat_map(written_forms));
     }
 

@@ -54,6 +54,19 @@ impl Settings {
         if findings.is_empty() { Ok(settings) } else { Err(findings) }
     }
 
+    /// The paths that need the name of the host, which it does not have. Call it after [`Settings::identify`].
+    pub fn check_host(&self, file: &str) -> Vec<Finding> {
+        let mut check = Check { file, findings: Vec::new() };
+        for (index, repository) in self.repositories.iter().enumerate() {
+            let folders = repository.applications.iter().map(|application| &application.path);
+            if folders.chain([&repository.path]).any(|folder| folder.contains(PLACEHOLDER)) {
+                let message = "needs the name of the host, and the hostname of this machine cannot be read: set `host.name`";
+                check.error(format!("repositories[{index}].path"), message);
+            }
+        }
+        check.findings
+    }
+
     /// Settings that the agent accepts and that somebody should know of, such as a token that crosses the network in clear.
     pub fn warnings(&self, file: &str) -> Vec<Finding> {
         let warning = |place: &FleetPlace, key: &str| {
@@ -179,11 +192,6 @@ fn findings(file: &str, settings: &Settings) -> Vec<Finding> {
         check.transport(&path, repository, Transport::of(&repository.url));
         if url::folder(&repository.path).as_ref() != Ok(&repository.path) {
             check.error(format!("{path}.path"), "must be a path inside the repository, without `..`");
-        }
-        let mut folders = repository.applications.iter().map(|application| &application.path);
-        if folders.any(|folder| folder.contains(PLACEHOLDER)) || repository.path.contains(PLACEHOLDER) {
-            let message = "needs the name of the host, and the hostname of this machine cannot be read: set `host.name`";
-            check.error(format!("{path}.path"), message);
         }
     }
     check.whole(settings);

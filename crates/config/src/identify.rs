@@ -66,6 +66,7 @@ pub(super) fn with_labels(host: &HostIdentity, labels: &BTreeMap<String, String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Reference;
 
     #[test]
     fn hostname_becomes_a_name_of_a_host() {
@@ -80,15 +81,23 @@ mod tests {
     #[test]
     fn folder_of_a_host_without_a_name_is_refused() {
         for path in ["${host}", "hosts/${host}"] {
-            let text = format!("repositories: [{{url: https://git.example.com/infra.git, path: {path:?}}}]\n");
+            let text =
+                format!("repositories: [{{url: https://git.example.com/infra.git, path: {path:?}}}]\n");
             let mut settings = Settings::parse("driftless.yaml", &text).unwrap();
+            let of_options =
+                Settings::for_repository("https://git.example.com/infra.git", path, Reference::Head);
+            assert_eq!(
+                of_options.unwrap().repositories[0].path,
+                path,
+                "it is checked before the host is known"
+            );
             settings.identify("");
-            let findings = settings.check("the command line");
+            let findings = settings.check_host("the command line");
             let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
             assert!(found.len() == 1 && found[0].contains("set `host.name`"), "{path}: {found:?}");
             settings.identify("nas");
             assert_eq!(settings.repositories[0].path, path.replace("${host}", "nas"));
-            assert_eq!(settings.check("the command line"), []);
+            assert_eq!(settings.check_host("the command line"), []);
         }
     }
 

@@ -107,7 +107,8 @@ pub(in crate::cli) fn settings(args: &RunArgs, environment: &Environment) -> Res
     settings.protect_paths();
     // A missing token has its own error with help.
     access_is_closed(&settings)?;
-    let findings = settings.check("the command line");
+    let mut findings = settings.check("the command line");
+    findings.extend(settings.check_host("the command line"));
     if findings.is_empty() { Ok(settings) } else { Err(CliError::Findings(findings)) }
 }
 

@@ -35,6 +35,8 @@ trait UpdateHost {
     /// Puts the database back if the old agent could not read it.
     fn restore_state(&self);
     fn is_ready(&self) -> bool;
+    /// The notes of this update are there. The agent removes them when it has read how the update ended.
+    fn is_noted(&self) -> bool;
     /// The end that was written down.
     fn ended(&self) -> Option<EndedAgentUpdate>;
     /// Writes the end down, with the reason of a failure.
@@ -67,6 +69,10 @@ async fn replace<H: UpdateHost>(host: &H, update: &AgentUpdate) -> Result<(), Do
         // It went back before, and the agent has read how the update ended.
         (Some(before), None, None) if before.is_up && before.name == update.name => Ok(()),
         (Some(_), None, _) => go_back(host, update, None, "its container is gone".to_owned()).await,
+        // The update ended well, and the agent has read that.
+        (Some(_), Some(after), None) if !after.is_new && after.name == update.name && !host.is_noted() => {
+            host.remove(old).await
+        }
         (Some(before), Some(after), None) => go_forward(host, update, &before, &after).await,
     }
 }
@@ -138,6 +144,10 @@ async fn go_back<H: UpdateHost>(
     reason: String,
 ) -> Result<(), DockerError> {
     let AgentUpdate { old, new, name, .. } = update;
+    if after.is_some() && host.find(old).await?.is_none() {
+        tracing::error!(container = name, reason, "the agent before is gone, so the new one stays");
+        return Ok(());
+    }
     if host.ended().is_none() {
         tracing::error!(container = name, reason, "going back to the agent before");
         host.end(after, Some(reason));
@@ -214,6 +224,10 @@ impl UpdateHost for Host {
         self.notes().ready().as_ref() == Some(&self.update.new)
     }
 
+    fn is_noted(&self) -> bool {
+        self.notes().pending().as_ref() == Some(&self.update.new)
+    }
+
     fn ended(&self) -> Option<EndedAgentUpdate> {
         self.notes().ended().filter(|ended| ended.new == self.update.new)
     }
@@ -250,6 +264,7 @@ mod tests {
     struct SimulatedHost {
         containers: RefCell<BTreeMap<ContainerId, AgentContainer>>,
         ended: RefCell<Option<EndedAgentUpdate>>,
+        is_noted: Cell<bool>,
         works: bool,
         left: Cell<usize>,
         most_running: Cell<usize>,
@@ -279,6 +294,7 @@ mod tests {
             Self {
                 containers: RefCell::new(all.into()),
                 ended: RefCell::default(),
+                is_noted: Cell::new(false),
                 works,
                 left: Cell::new(usize::MAX),
                 most_running: Cell::new(1),
@@ -334,6 +350,7 @@ mod tests {
 
         fn keep_state(&self) -> Result<(), String> {
             assert!(self.containers.borrow().values().all(|container| !container.is_up), "an agent runs");
+            self.is_noted.set(true);
             Ok(())
         }
 
@@ -342,7 +359,13 @@ mod tests {
         }
 
         fn is_ready(&self) -> bool {
-            self.works && self.containers.borrow().get(&ContainerId::from("new")).is_some_and(|new| new.is_up)
+            self.works
+                && self.is_noted.get()
+                && self.containers.borrow().get(&ContainerId::from("new")).is_some_and(|new| new.is_up)
+        }
+
+        fn is_noted(&self) -> bool {
+            self.is_noted.get()
         }
 
         fn ended(&self) -> Option<EndedAgentUpdate> {
@@ -363,8 +386,9 @@ mod tests {
         }
     }
 
-    /// The container that is left, after a helper that is killed after so many changes and started again.
-    async fn left_after_kill(works: bool, changes: usize, reboots: bool) -> (String, bool) {
+    /// The container that is left, after a helper that is killed after so many changes and started again. The agent reads how the
+    /// update ended as soon as that is noted, or never.
+    async fn left_after_kill(works: bool, changes: usize, (reboots, reads): (bool, bool)) -> (String, bool) {
         let host = SimulatedHost::new(works);
         host.left.set(changes);
         let was_killed = replace(&host, &update()).await.is_err();
@@ -373,6 +397,9 @@ mod tests {
             for container in host.containers.borrow_mut().values_mut().filter(|container| !container.is_new) {
                 container.is_up = true;
             }
+        }
+        if reads && host.ended.borrow_mut().take().is_some() {
+            host.is_noted.set(false);
         }
         host.left.set(usize::MAX);
         replace(&host, &update()).await.unwrap();
@@ -390,16 +417,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_agent_runs_after_a_kill_at_any_step() {
         for works in [true, false] {
-            for reboots in [false, true] {
+            // An agent that gives way reads nothing.
+            for (reboots, reads) in [(false, false), (true, false), (false, works), (true, works)] {
                 let mut kills = 0;
                 for changes in 0..20 {
-                    let (left, was_killed) = left_after_kill(works, changes, reboots).await;
-                    assert_eq!(left, if works { "new" } else { "old" }, "{changes} {reboots}");
+                    let (left, was_killed) = left_after_kill(works, changes, (reboots, reads)).await;
+                    assert_eq!(left, if works { "new" } else { "old" }, "{changes} {reboots} {reads}");
                     kills += usize::from(was_killed);
                 }
                 assert!(kills >= 5, "{kills}");
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_agent_stays_if_the_one_before_is_gone() {
+        let host = SimulatedHost::new(false);
+        host.containers.borrow_mut().remove(&ContainerId::from("old"));
+        let after = host.find(&"new".into()).await.unwrap();
+        go_back(&host, &update(), after.as_ref(), "it is slow".to_owned()).await.unwrap();
+        assert!(host.containers.borrow().contains_key(&ContainerId::from("new")));
     }
 
     #[tokio::test(start_paused = true)]

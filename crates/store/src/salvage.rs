@@ -4,8 +4,8 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, Row, params_from_iter, types::Value};
 
-/// All tables, those that users rely on first, with the column that holds JSON.
-const TABLES: [(&str, Option<&str>); 21] = [
+/// All tables but those that fill again by themselves, those that users rely on first, with the column that holds JSON.
+const TABLES: [(&str, Option<&str>); 25] = [
     ("pins", Some("pin")),
     ("suspensions", None),
     ("applications", Some("spec")),
@@ -27,6 +27,10 @@ const TABLES: [(&str, Option<&str>); 21] = [
     ("events", Some("event")),
     ("audit", Some("entry")),
     ("images", Some("image")),
+    ("incidents", Some("incident")),
+    ("notifications", Some("notification")),
+    ("fleet_requests", Some("request")),
+    ("fleet_history", Some("entry")),
 ];
 /// Without all of their rows a pin or suspension may be missing.
 const ESSENTIAL: usize = 5;
@@ -104,4 +108,35 @@ fn values(row: &Row<'_>, count: usize, json: Option<usize>) -> Option<Vec<Value>
         Some(Value::Null | Value::Integer(_) | Value::Real(_)) => false,
     };
     is_readable.then_some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{StateDir, Store};
+    use driftless_clock::Clock;
+
+    /// They fill again by themselves: what the engine and the hosts say.
+    const DISPENSABLE: [&str; 4] = ["containers", "known_containers", "fleet_hosts", "fleet_reports"];
+
+    #[test]
+    fn every_table_is_salvaged_or_dispensable() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDir::lock(folder.path()).unwrap();
+        drop(Store::open(&state, Clock::System).unwrap());
+        let database = Connection::open(folder.path().join("driftless.db")).unwrap();
+        let query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'";
+        let mut statement = database.prepare(query).unwrap();
+        let mut found: Vec<String> =
+            statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        let salvaged = TABLES.iter().map(|(table, _)| *table);
+        let mut expected: Vec<&str> = salvaged.chain(DISPENSABLE).collect();
+        found.sort();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+        for (table, json) in TABLES.iter().filter_map(|(table, json)| Some((table, (*json)?))) {
+            let has_column = database.prepare(&format!("SELECT {json} FROM {table}"));
+            assert!(has_column.is_ok(), "{table}.{json}");
+        }
+    }
 }

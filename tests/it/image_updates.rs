@@ -164,6 +164,25 @@ async fn newest_tag_of_a_range_is_deployed_once_it_is_old_enough() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lost_tag_of_a_range_is_not_followed_by_an_older_one() {
+    let it = Simulation::of(&compose("web:1.4.2", "{semver: '~1.4'}"));
+    it.registry_has("web:1.4.2", 'a');
+    it.synced_with_tip().await;
+    it.registry_has("web:1.4.8", 'b');
+    it.registry_has("web:1.4.9", 'c');
+    minutes(125).await;
+    let deployed = format!("web:1.4.9@{}", digest('c'));
+    assert_eq!(it.images(), [deployed.as_str()], "{}", it.story());
+
+    it.docker.faults(|faults| _ = faults.digests.remove("web:1.4.9"));
+    minutes(300).await;
+    assert_eq!(it.images(), [deployed.as_str()], "{}", it.story());
+    it.registry_has("web:1.4.10", 'd');
+    minutes(125).await;
+    assert_eq!(it.images(), [format!("web:1.4.10@{}", digest('d'))], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn sync_of_a_user_asks_the_registry_at_once() {
     let it = following("digest").await;
     it.registry_has("web:1", 'b');

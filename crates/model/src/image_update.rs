@@ -127,6 +127,14 @@ impl ImageUpdate {
         Some(TagRule { range, pattern: self.tags.clone() })
     }
 
+    /// Whether a range of versions is followed, and `tag` is an older version than `current`. False if one of the two is no
+    /// version.
+    pub fn goes_back(&self, current: Option<&str>, tag: &str) -> bool {
+        let versions = (current.and_then(version_of), version_of(tag));
+        let (Some((_, current)), Some((_, found))) = versions else { return false };
+        self.semver.is_some() && found < current
+    }
+
     /// Whether a reference of the manifest may have been resolved to this image.
     pub fn resolves(&self, reference: &str, image: &str) -> bool {
         let (found, wanted) = (ImageRef::parse(image), ImageRef::parse(reference));

@@ -171,6 +171,8 @@ pub fn note_newest_image(
     // A range follows tags: the same tag is no news, also with another digest.
     let current = known.resolved.as_deref().map_or(wanted.clone(), ImageRef::parse);
     let is_same_tag = update.semver.is_some() && current.effective_tag() == Some(answer.tag);
+    // The registry has lost the tag that runs.
+    let is_older = update.goes_back(current.effective_tag(), answer.tag);
     let is_other = !answer.is_running && !known.running.is_empty();
     // The tag on this host names the newest image, and a container runs another one.
     let is_left_behind = observed.images.get(image).is_some_and(|local| {
@@ -184,7 +186,8 @@ pub fn note_newest_image(
         // The same image under another digest: no need to compare them again.
         known.running.values_mut().for_each(|digest| answer.digest.clone_into(digest));
     }
-    let is_update = (is_other || is_left_behind) && !is_same_tag && known.resolved.as_ref() != Some(&newest);
+    let is_update =
+        (is_other || is_left_behind) && !is_same_tag && !is_older && known.resolved.as_ref() != Some(&newest);
     if !is_update {
         known.available = None;
         return None;

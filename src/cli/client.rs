@@ -182,16 +182,18 @@ impl Error {
 }
 
 impl Client {
-    /// Arguments override the environment, which overrides the default.
+    /// Arguments override the environment, which overrides the default. An empty one means none.
     pub(super) fn new(args: &ServerArgs, environment: &Environment) -> Result<Self, Error> {
         let given =
             args.server.clone().or_else(|| environment("DRIFTLESS_SERVER")).filter(|it| !it.is_empty());
         let address = given.map_or_else(default_address, |given| parse_address(&given))?;
-        let from_environment = || environment("DRIFTLESS_TOKEN_FILE").filter(|it| !it.is_empty());
-        let token_file = args.token_file.clone().or_else(|| from_environment().map(PathBuf::from));
+        let file = |given: &Option<PathBuf>, variable: &str| {
+            let file = given.clone().or_else(|| environment(variable).map(PathBuf::from));
+            file.filter(|file| !file.as_os_str().is_empty())
+        };
+        let token_file = file(&args.token_file, "DRIFTLESS_TOKEN_FILE");
         let authorization = token_file.map(read_token).transpose()?;
-        let from_environment = || environment("DRIFTLESS_SERVER_CA_FILE").filter(|it| !it.is_empty());
-        let ca_file = args.server_ca_file.clone().or_else(|| from_environment().map(PathBuf::from));
+        let ca_file = file(&args.server_ca_file, "DRIFTLESS_SERVER_CA_FILE");
         let authorities = ca_file.as_deref().map_or(Ok(Authorities::System), read_authorities)?;
         Self::with(address, authorization, authorities)
     }

@@ -196,21 +196,22 @@ fn help_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
 impl Invocation {
     /// Parses a command line. Help and usage errors are printed, and their exit code is returned.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
-        let arguments = arrange(help_option(arguments.into_iter().collect())).map_err(|error| {
-            // A closed output cannot receive an error.
-            let _ = definition().error(ErrorKind::ValueValidation, error_chain(&error)).print();
-            ExitCode::from(2)
-        })?;
+        let arguments = help_option(arguments.into_iter().collect());
         // Other exit codes that the arguments request apply to usage errors too.
         let is_detailed = arguments.iter().any(|it| it == "--detailed-exitcode");
+        let wrong = if is_detailed { 1 } else { 2 };
+        let arguments = arrange(arguments).map_err(|error| {
+            // A closed output cannot receive an error.
+            let _ = definition().error(ErrorKind::ValueValidation, error_chain(&error)).print();
+            ExitCode::from(wrong)
+        })?;
         let parsed = definition().try_get_matches_from(arguments);
         parsed.and_then(|matches| Arguments::from_arg_matches(&matches)).map(Self).map_err(|error| {
             // A closed output cannot receive an error.
             let _ = error.print();
             match error.exit_code() {
                 0 => ExitCode::SUCCESS,
-                _ if is_detailed => ExitCode::from(1),
-                _ => ExitCode::from(2),
+                _ => ExitCode::from(wrong),
             }
         })
     }

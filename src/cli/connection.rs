@@ -99,9 +99,9 @@ fn options_of(name: &str) -> Result<Vec<OsString>, Error> {
     };
     let mut options: Vec<OsString> = vec!["--server".into(), server.into()];
     for (option, file) in [("--token-file", token_file), ("--server-ca-file", ca_file)] {
-        if let Some(file) = file {
-            options.extend([option.into(), folder.join(file).into()]);
-        }
+        // An empty one means none: those of the environment are for another agent.
+        let file = file.as_ref().map(|file| folder.join(file)).unwrap_or_default();
+        options.extend([option.into(), file.into()]);
     }
     Ok(options)
 }

@@ -10,7 +10,7 @@ use super::{
     client::Client,
     context::{Context, Environment, Verdict},
     error::Error as CliError,
-    options::ServerArgs,
+    options::{ServerArgs, file_or_none},
     run::{DEFAULT_CONFIG, read_config},
 };
 
@@ -31,8 +31,11 @@ pub(super) struct HealthcheckArgs {
     #[arg(long, value_name = "URL")]
     pub(super) server: Option<String>,
     /// Certificate authorities for --server, as a PEM file. Without --server the certificate is not checked.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file_or_none())]
     pub(super) server_ca_file: Option<PathBuf>,
+    /// Not needed. `--host` gives it to every command.
+    #[arg(long, value_name = "FILE", hide = true, value_parser = file_or_none())]
+    token_file: Option<PathBuf>,
 }
 
 pub(super) async fn healthcheck(args: &HealthcheckArgs, context: &Context<'_>) -> Result<Verdict, CliError> {

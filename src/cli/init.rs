@@ -113,7 +113,13 @@ pub(super) async fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdi
     let file = path.display();
     print(&format!("wrote {file}\n"))?;
     let verdict = if args.no_check { Verdict::Yes } else { check_settings(&settings, context).await? };
-    let start = format!("`systemctl enable --now driftless` or `driftless run --config {file}`");
+    let by_hand = format!("`driftless run --config {file}`");
+    let is_default = std::path::absolute(path).is_ok_and(|path| path == Path::new(DEFAULT_CONFIG));
+    let start = if is_default {
+        format!("`systemctl enable --now driftless` or {by_hand}")
+    } else {
+        format!("{by_hand}; the packaged service reads {DEFAULT_CONFIG}")
+    };
     let next = match verdict {
         Verdict::No => {
             format!("next: correct what failed, `driftless doctor --config {file}`, then {start}\n")

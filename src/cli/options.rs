@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 
 const CONNECTION: &str = "Connection to the agent";
 
@@ -13,11 +16,16 @@ pub(super) struct ServerArgs {
     #[arg(long, value_name = "URL", help_heading = CONNECTION)]
     pub(super) server: Option<String>,
     /// File with the agent's token.
-    #[arg(long, value_name = "FILE", help_heading = CONNECTION)]
+    #[arg(long, value_name = "FILE", help_heading = CONNECTION, value_parser = file_or_none())]
     pub(super) token_file: Option<PathBuf>,
     /// Certificate authorities of the agent, as a PEM file, instead of the system's.
-    #[arg(long, value_name = "FILE", help_heading = CONNECTION)]
+    #[arg(long, value_name = "FILE", help_heading = CONNECTION, value_parser = file_or_none())]
     pub(super) server_ca_file: Option<PathBuf>,
+}
+
+/// Parses a path, which may be empty: then there is no file, also if the environment names one.
+pub(super) fn file_or_none() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 /// Output format of tables.

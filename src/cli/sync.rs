@@ -1,6 +1,9 @@
 //! `driftless sync`: fetches from Git and observes Docker now, and may wait for the result.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use clap::Args;
 use tokio::time::{Instant, sleep};
@@ -20,6 +23,9 @@ use driftless_web::Accepted;
 
 /// The time in which a new application is looked for.
 const APPEARANCE: Duration = Duration::from_secs(10);
+
+/// The route of the repositories.
+const REPOSITORIES: &str = "/api/v1/repositories";
 
 /// The interval at which it is.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -95,7 +101,10 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
         print(&format!("{app}: sync asked for; `driftless status {app}` shows it\n"))?;
         return Ok(Verdict::Yes);
     }
-    wait_for(&client, &before, &accepted, args.timeout, context).await
+    match what {
+        "/sync" => wait_for_git(&client, &before, &accepted, args.timeout, context).await,
+        _ => wait_for(&client, &before, &accepted, args.timeout, context).await,
+    }
 }
 
 /// The application. One that the agent does not know may be new in Git: then everything is fetched, and it is looked for.
@@ -134,7 +143,7 @@ async fn applications(client: &Client) -> Result<Vec<Application>, Error> {
 /// Has all repositories fetched that this user may have fetched. Returns their names.
 async fn fetch_all(client: &Client) -> Result<Vec<String>, Error> {
     let mut asked = Vec::new();
-    for RepositoryStatus { name, .. } in client.get::<Vec<_>>("/api/v1/repositories").await? {
+    for RepositoryStatus { name, .. } in client.get::<Vec<_>>(REPOSITORIES).await? {
         match client.post::<Accepted>(&format!("/api/v1/repositories/{name}/fetch"), None::<&()>).await {
             Ok(_) => asked.push(name),
             // The token is for others, or the agent is older.
@@ -145,51 +154,99 @@ async fn fetch_all(client: &Client) -> Result<Vec<String>, Error> {
     Ok(asked)
 }
 
-/// The applications of the agent. Before there are any, everything is fetched, and they are looked for.
-async fn known_applications(client: &Client, context: &Context<'_>) -> Result<Vec<Application>, Error> {
-    let mut all = applications(client).await?;
-    if !all.is_empty() {
-        return Ok(all);
-    }
+/// The applications of the agent, after everything is fetched. Before there are any, they are looked for.
+async fn known_applications(
+    client: &Client,
+    args: &SyncArgs,
+    context: &Context<'_>,
+) -> Result<Vec<Application>, Error> {
+    let before: Vec<RepositoryStatus> = client.get(REPOSITORIES).await?;
     let asked = fetch_all(client).await?;
-    if asked.is_empty() {
-        return Ok(all);
-    }
-    context.screen.say(format!("no applications yet: looking for them in {}", asked.join(", ")));
     let started = Instant::now();
-    while all.is_empty() && started.elapsed() < APPEARANCE {
-        sleep(LOOK_AGAIN).await;
+    let mut all = applications(client).await?;
+    if all.is_empty() && !asked.is_empty() {
+        context.screen.say(format!("no applications yet: looking for them in {}", asked.join(", ")));
+    }
+    // A commit may have new ones.
+    while (args.wait || all.is_empty()) && started.elapsed() < APPEARANCE.min(args.timeout) {
+        let now: Vec<RepositoryStatus> = client.get(REPOSITORIES).await?;
+        let is_answered = |name: &String| {
+            let of =
+                |all: &[RepositoryStatus]| all.iter().find(|it| it.name == *name).map(|it| it.fetched_at);
+            of(&now) != of(&before)
+        };
         all = applications(client).await?;
+        if !all.is_empty() && asked.iter().all(is_answered) || asked.is_empty() {
+            break;
+        }
+        sleep(LOOK_AGAIN).await;
     }
     Ok(all)
 }
 
 /// Syncs all applications of the agent, and waits for one after the other.
 async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
-    let all = known_applications(client, context).await?;
+    let mut all = known_applications(client, args, context).await?;
     if all.is_empty() {
         print("no applications: `driftless status` says what the agent follows\n")?;
         return Ok(if args.wait { Verdict::No } else { Verdict::Yes });
     }
-    let mut asked = Vec::new();
-    for app in &all {
-        let path = application_path(app.name.as_str(), "/sync")?;
-        asked.push((app, client.post::<Accepted>(&path, None::<&()>).await?));
-    }
-    if !args.wait {
-        let applications = if all.len() == 1 { "application" } else { "applications" };
-        print(&format!("{} {applications}: sync asked for; `driftless status` shows it\n", all.len()))?;
-        return Ok(Verdict::Yes);
-    }
     let started = Instant::now();
     let mut verdict = Verdict::Yes;
-    for (app, accepted) in asked {
-        let left = args.timeout.saturating_sub(started.elapsed());
-        if wait_for(client, app, &accepted, left, context).await? == Verdict::No {
-            verdict = Verdict::No;
+    let mut known = BTreeSet::new();
+    while !all.is_empty() {
+        let mut asked = Vec::new();
+        for app in &all {
+            let path = application_path(app.name.as_str(), "/sync")?;
+            asked.push((app, client.post::<Accepted>(&path, None::<&()>).await?));
         }
+        if !args.wait {
+            let applications = if all.len() == 1 { "application" } else { "applications" };
+            print(&format!("{} {applications}: sync asked for; `driftless status` shows it\n", all.len()))?;
+            return Ok(Verdict::Yes);
+        }
+        for (app, accepted) in asked {
+            let left = args.timeout.saturating_sub(started.elapsed());
+            if wait_for_git(client, app, &accepted, left, context).await? == Verdict::No {
+                verdict = Verdict::No;
+            }
+        }
+        // Those that the fetched commits have brought.
+        known.extend(all.into_iter().map(|app| app.name));
+        all = applications(client).await?;
+        all.retain(|app| !known.contains(&app.name));
     }
     Ok(verdict)
+}
+
+/// Waits until an application is as the newest commit says: not while a pin keeps it at an older one.
+async fn wait_for_git(
+    client: &Client,
+    before: &Application,
+    accepted: &Accepted,
+    timeout: Duration,
+    context: &Context<'_>,
+) -> Result<Verdict, Error> {
+    let verdict = wait_for(client, before, accepted, timeout, context).await?;
+    if verdict == Verdict::No {
+        return Ok(verdict);
+    }
+    let app = before.name.as_str();
+    let now: Application = client.get(&application_path(app, "")?).await?;
+    let Some(pin) = now.status.pin.filter(|pin| pin.behind.is_none_or(|behind| behind > 0)) else {
+        return Ok(verdict);
+    };
+    let behind = match pin.behind {
+        None => "behind Git".to_owned(),
+        Some(1) => "1 commit behind".to_owned(),
+        Some(count) => format!("{count} commits behind"),
+    };
+    context.screen.say(format!(
+        "{app}: the newest commit is not deployed, because a rollback pinned it to revision #{}, {behind}; `driftless resume {app}` \
+         ends that",
+        pin.revision
+    ));
+    Ok(Verdict::No)
 }
 
 /// Waits until an application is as Git says, unless it was suspended before.

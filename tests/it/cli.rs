@@ -325,9 +325,14 @@ type Seen = Arc<Mutex<Vec<(AppName, RequestKind)>>>;
 
 /// A real server with an agent behind it that answers.
 async fn served(access: Access) -> (SocketAddr, Seen) {
+    served_with(shop(), access).await
+}
+
+/// An agent with this application and the blog.
+async fn served_with(shop: Application, access: Access) -> (SocketAddr, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let agent = sample::agent([shop(), blog()]);
+    let agent = sample::agent([shop, blog()]);
     for message in ["one", "two", "three"] {
         agent.happens(sample::event("shop", "Started", message));
     }
@@ -409,6 +414,19 @@ async fn wait_ends_with_the_state_or_the_timeout() {
     let (code, _, error) = run(server, &["wait", "blog", "--timeout", "50ms"]).await;
     assert_eq!(code, 1);
     assert!(error.contains("blog: not Synced and Healthy within 50ms: OutOfSync, Degraded"), "{error}");
+}
+
+#[tokio::test]
+async fn pinned_application_is_not_as_the_newest_commit() {
+    let mut pinned = shop();
+    pinned.status.pin = blog().status.pin;
+    let (server, _) = served_with(pinned, Access::loopback()).await;
+    for words in [&["sync", "shop", "--wait"][..], &["sync", "--wait", "--timeout", "300ms"]] {
+        let (code, out, error) = run(server, words).await;
+        assert!(code == 1 && out.starts_with("shop: Synced and Healthy"), "{code} {out}{error}");
+        assert!(error.contains("a rollback pinned it to revision #1, 2 commits behind"), "{error}");
+    }
+    assert_eq!(run(server, &["rollback", "shop", "--wait"]).await.0, 0);
 }
 
 #[tokio::test]
@@ -543,8 +561,19 @@ async fn host_of_the_users_file_is_asked() {
     }
     let (code, out, _) = ask(&["--server", &server.to_string(), "status"]).await;
     assert!(code == 2 && out.is_empty(), "without the token");
+    let (code, _, error) = ask(&["--host", "nas", "healthcheck"]).await;
+    assert!(code == 0, "{error}");
+    let (code, _, error) = ask(&["drift", "--host", "nsa", "--detailed-exitcode"]).await;
+    assert!(code == 1, "no difference was found: {error}");
     let (code, _, error) = ask(&["--host", "nsa", "status"]).await;
     assert!(code == 2 && error.contains("hosts.yaml has no host `nsa`; did you mean `nas`?"), "{error}");
+    // The token of this machine's agent is for no other one.
+    write(format!("hosts:\n- {{name: web, server: '{server}'}}\n"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+    let command = command.args(["--host", "web", "status"]).env_clear().env("HOME", folder.path());
+    let token = config.join("nas.token");
+    let output = command.env("DRIFTLESS_TOKEN_FILE", token).stdin(Stdio::null()).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
     write("hosts:\n- {name: nas, sever: x}\n".to_owned());
     let (code, _, error) = ask(&["--host", "nas", "status"]).await;
     assert!(code == 2 && error.contains("hosts.yaml:2:15: error: hosts[0].sever: unknown key"), "{error}");
@@ -906,6 +935,9 @@ async fn drift_asks_the_agent_for_each_application() {
     assert!(code == 1 && of_two.ends_with("1 of 2 applications drifts: 1 modified\n"), "{of_two}");
     assert_eq!(run(server, &["drift", "--path", "sites/shop"]).await.0, 0);
     assert_eq!(run(server, &["drift", "--fail-on", "missing"]).await.0, 0);
+    let (code, out, error) = run(server, &["drift", "--path", "stes"]).await;
+    let (told, text) = (out + &error, "the agent has no application in the folder stes");
+    assert!(code == 2 && told.contains(text), "{code} {told}");
     let (code, _, error) = run(server, &["drift", "--app", "nothing"]).await;
     assert_eq!((code, error.starts_with("error: there is no application `nothing`")), (2, true), "{error}");
     seen.lock().unwrap().clear();

@@ -48,6 +48,10 @@ async fn broken_configuration_is_refused_and_the_old_one_stays() {
     program.notified();
     assert_eq!(program.repositories().await, ["infra"]);
 
+    // The mistake is undone: the settings are those that the agent has.
+    program.configure("- {url: /srv/none/infra.git}\n");
+    assert_eq!(program.notified(), "STATUS=following 1 repository");
+
     program.configure("- {url: /srv/none/infra.git}\n- {url: /srv/none/shop.git}\n");
     program.signal(Signal::SIGHUP);
     let reloading = program.notified();
@@ -109,6 +113,31 @@ async fn changed_configuration_file_is_reloaded_without_a_signal() {
     while program.repositories().await != ["shop"] {
         assert!(Instant::now() < end, "{}", program.log());
     }
+    program.end().await;
+}
+
+#[tokio::test]
+async fn changed_token_is_read_again() {
+    let mut program = Program::new();
+    let token = program.path("token");
+    fs::write(&token, "first-token-first-token-first-token").unwrap();
+    program.configure(&format!("- {{url: /srv/none/infra.git}}\ntokenFile: {}\n", token.display()));
+    let config = program.path("driftless.yaml");
+    program.start(&["run", "--config", config.to_str().unwrap()], &[]);
+    assert!(program.notified().starts_with("READY=1"));
+    let url = format!("http://127.0.0.1:{}/api/v1/agent", program.port);
+    let ask = async |token: &str| {
+        let answer = reqwest::Client::new().get(&url).bearer_auth(token).send().await;
+        answer.map(|answer| answer.status().as_u16()).unwrap_or_default()
+    };
+    assert_eq!(ask("first-token-first-token-first-token").await, 200);
+    fs::write(&token, "other-token-other-token-other-token").unwrap();
+    let end = Instant::now() + LIMIT;
+    while ask("other-token-other-token-other-token").await != 200 {
+        assert!(Instant::now() < end, "{}", program.log());
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(ask("first-token-first-token-first-token").await, 401);
     program.end().await;
 }
 

@@ -13,7 +13,7 @@ use crate::{
 };
 use driftless_agent::{Inspection, Inspector};
 use driftless_config::DockerHost;
-use driftless_model::{AppName, Application, CommitInfo, Stack};
+use driftless_model::{AppName, Application, CommitInfo, RepositoryStatus, Stack};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
@@ -73,6 +73,7 @@ pub(in crate::cli) async fn compare_by_agent(
         }
         requests.push((app, path));
     }
+    report.errors = uncompared(&client, selection, &all, deadline).await?;
     let answers: Vec<_> = stream::iter(requests)
         .map(|(app, path)| {
             let client = &client;
@@ -95,6 +96,40 @@ pub(in crate::cli) async fn compare_by_agent(
     report.unmanaged = unmanaged.into_iter().collect();
     report.head = common_commit(&report);
     Ok(report)
+}
+
+/// The selected things that could not be compared: a folder without applications, repositories that the agent could not read.
+async fn uncompared(
+    client: &Client,
+    selection: &Selection,
+    all: &[Application],
+    deadline: Deadline,
+) -> Result<Vec<String>, CliError> {
+    if !selection.apps.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut errors = Vec::new();
+    let is_inside = |app: &Application| selection.includes(app.name.as_str(), &app.spec.path);
+    match &selection.path {
+        Some(folder) if !all.iter().any(is_inside) => {
+            errors.push(format!("the agent has no application in the folder {folder}"));
+        }
+        Some(_) | None => {}
+    }
+    let repositories = deadline.limit(client.get::<Vec<RepositoryStatus>>("/api/v1/repositories")).await?;
+    let repositories = match repositories {
+        // The token is for others, or the agent is older.
+        Err(error) if error.is_forbidden() || error.is_not_found() => return Ok(errors),
+        repositories => repositories?,
+    };
+    let unread = repositories.iter().filter(|repository| {
+        repository.commit.is_none() && !all.iter().any(|app| app.spec.repository == repository.name)
+    });
+    errors.extend(unread.map(|RepositoryStatus { name, message, .. }| {
+        let message = if message.is_empty() { "it was not read yet" } else { message };
+        format!("repository {name}: {message}")
+    }));
+    Ok(errors)
 }
 
 /// An engine to observe without an agent.

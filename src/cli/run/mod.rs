@@ -61,6 +61,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     settings::warn_of_unknown_variables(args);
     let mut config_file = WatchedFiles::new(default_config(args));
     let settings = settings(args, context.environment)?;
+    let mut token_file = WatchedFiles::new(settings.token_file.clone());
     let access = settings::access(&settings, context.environment)?;
     let mut certificates = Certificates::load(&settings)?;
     let mut signals = Signals::new()?;
@@ -111,8 +112,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     };
     let servers = Servers::start(&running, listeners, receiver, access);
     let manager = ServiceManager::from_environment(context.environment);
-    let count = settings.repositories.len();
-    manager.ready(&format!("following {count} {}", if count == 1 { "repository" } else { "repositories" }));
+    manager.ready(&reload::following(&settings));
     let watchdog = manager.watchdog(running.handle.clone());
     tokio::pin!(watchdog);
     let ended = loop {
@@ -124,6 +124,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
             () = progress::follow(running.handle.clone(), context.screen) => break Err(Error::Ended),
             () = &mut watchdog => continue,
             () = config_file.changed() => Trigger::File,
+            () = token_file.changed() => Trigger::Token,
             () = running.handle.restart_requested() => Trigger::Request,
             certificate = certificates.changed() => {
                 certificate.reload(&running);

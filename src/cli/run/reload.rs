@@ -32,10 +32,18 @@ use driftless_model::{EventKind, error_chain};
 pub(super) enum Trigger {
     /// SIGHUP. Credentials may have changed although the configuration has not.
     Signal,
-    /// The file has changed.
+    /// The file of the configuration has changed.
     File,
+    /// The file with the token of the API has changed.
+    Token,
     /// The API asked for it, because a user released everything or ended that.
     Request,
+}
+
+/// The state for the service manager: all is well.
+pub(super) fn following(settings: &Settings) -> String {
+    let count = settings.repositories.len();
+    format!("following {count} {}", if count == 1 { "repository" } else { "repositories" })
 }
 
 /// Checks the new configuration and reports the result. True: the agent should start again with it.
@@ -51,6 +59,7 @@ pub(super) async fn try_reload(
         Ok(new) if new == *current && trigger == Trigger::File => {
             tracing::info!("the configuration file has changed, its settings have not");
             running.handle.problems().set("configuration", None);
+            manager.status(&following(current));
             false
         }
         Ok(_) if trigger == Trigger::Request => {

@@ -109,6 +109,7 @@ fn application(
         let is_kubernetes = kubernetes::is_kubernetes(&documents);
         return Ok(AppSpec {
             host_values: Vec::new(),
+            host_files: Vec::new(),
             name: AppName::normalise(&name).unwrap_or_else(|| AppName::from("app")),
             path: String::new(),
             format: if is_kubernetes { Format::Kubernetes } else { Format::Compose },

@@ -142,6 +142,7 @@ async fn at_engine(
             name: &name,
             host: &host,
             engine: kind.map(Into::into),
+            host_files: &[],
         };
         render(&source, None, is_wanted, &Rendering::default())
     });

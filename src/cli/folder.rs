@@ -108,6 +108,7 @@ pub(super) fn render_files(
             }
             app.variables.extend(options.variables.iter().cloned());
             app.profiles.extend(options.profiles.iter().cloned());
+            app.host_files = options.hosts.host_files();
             let mut rendered = manifest::render(&files, &app);
             if let Some(policy) = policy {
                 manifest::admission::enforce(&files, policy, &mut rendered);

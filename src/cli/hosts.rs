@@ -1,12 +1,15 @@
 //! The hosts that a command renders a repository for, without an agent: those of `driftless.yaml`, or one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use clap::Args;
 
 use driftless_agent::discover_at;
 use driftless_config::{Reference, Repository};
-use driftless_files::{Files, files::Entry};
+use driftless_files::{Files, HostFile, files::Entry};
 use driftless_manifest::{Configured, Discovery, discover_for};
 use driftless_model::{EngineKind, Finding, HostIdentity, RepoUrl};
 
@@ -28,6 +31,10 @@ pub(super) struct HostArgs {
     /// driftless.yaml, else docker]
     #[arg(long, value_enum, value_name = "ENGINE")]
     pub(super) engine: Option<EngineArg>,
+    /// A file that lies on the host and not in Git, from the root of the repository. It counts as an empty one, because what
+    /// the agent reads for it (`valuesFrom`) is not known here. Can be repeated.
+    #[arg(long = "host-file", value_name = "PATH", value_parser = parse_host_file)]
+    pub(super) host_files: Vec<String>,
 }
 
 /// The value of `--engine`.
@@ -55,6 +62,13 @@ pub(super) struct OfHost {
     pub(super) discovery: Discovery,
 }
 
+fn parse_host_file(text: &str) -> Result<String, String> {
+    let is_inside = !text.starts_with('/') && !text.ends_with('/');
+    driftless_files::paths::join("", text)
+        .filter(|path| is_inside && !path.is_empty())
+        .ok_or_else(|| "must be the path of a file, from the root of the repository".to_owned())
+}
+
 fn parse_name(text: &str) -> Result<String, String> {
     if HostIdentity::is_name(text) {
         Ok(text.to_owned())
@@ -64,6 +78,17 @@ fn parse_name(text: &str) -> Result<String, String> {
 }
 
 impl HostArgs {
+    /// The files that only the host has, without content.
+    pub(super) fn host_files(&self) -> Vec<HostFile> {
+        let file = |path: &String| HostFile {
+            path: path.clone(),
+            source: "a file of the host".to_owned(),
+            content: Ok(Arc::default()),
+            is_secret: true,
+        };
+        self.host_files.iter().map(file).collect()
+    }
+
     /// The hosts of some commits of a repository: the one of the arguments, or all that the files name. One without a name
     /// if there are none.
     pub(super) fn hosts<'f>(
@@ -143,5 +168,6 @@ pub(super) fn this_host(engine: Option<EngineArg>) -> HostArgs {
         host: Some(super::run::hostname()).filter(|name| HostIdentity::is_name(name)),
         all_hosts: false,
         engine,
+        host_files: Vec::new(),
     }
 }

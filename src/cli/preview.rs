@@ -86,7 +86,7 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let mut report = Report::new(Kind::Preview);
     (report.base, report.head) = (Some(base.commit.clone()), Some(head.commit.clone()));
     let selection = args.report.selection();
-    let (selected, hosts) = (selection.clone(), args.hosts.clone());
+    let (selected, hosts, host_files) = (selection.clone(), args.hosts.clone(), args.hosts.host_files());
     let labels = (format!("git@{}", base.commit.short()), format!("git@{}", head.commit.short()));
     let rendered = tokio::task::spawn_blocking(move || {
         let wanted = |spec: &AppSpec| selected.names(spec.name.as_str());
@@ -97,6 +97,7 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
                 name: &name,
                 host,
                 engine: hosts.engine.map(Into::into),
+                host_files: &host_files,
             };
             render(&source, policy, wanted, before)
         };

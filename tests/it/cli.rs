@@ -916,6 +916,23 @@ async fn validate_prints_findings_of_all_applications() {
 }
 
 #[tokio::test]
+async fn file_that_only_the_host_has_is_named_to_validate() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let compose = "services: {web: {image: 'web:1', env_file: [.env], restart: always}}\n";
+    let folder = folder(&[("sites/shop/compose.yaml", compose), ("sites/blog/compose.yaml", compose)]);
+    let path = folder.path().to_str().unwrap();
+    let (code, _, error) = run(nobody, &["validate", path]).await;
+    assert!(code == 1 && error.contains("--host-file"), "{error}");
+    let (code, _, error) = run(nobody, &["validate", path, "--host-file", "sites/shop/.env"]).await;
+    assert!(code == 1 && !error.contains("shop/.env") && error.contains("blog/.env"), "{error}");
+    let both = ["validate", path, "--host-file", "sites/shop/.env", "--host-file", "./sites/blog/.env"];
+    let (code, _, error) = run(nobody, &both).await;
+    assert_eq!(code, 0, "{error}");
+    let (code, _, error) = run(nobody, &["validate", path, "--host-file", "../.env"]).await;
+    assert!(code == 2 && error.contains("from the root of the repository"), "{error}");
+}
+
+#[tokio::test]
 async fn drift_asks_the_agent_for_each_application() {
     let (server, seen) = served(Access::loopback()).await;
     let (code, out, error) = run(server, &["drift", "--show-unmanaged"]).await;

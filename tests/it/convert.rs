@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 fn rendered(format: Format, text: &str, variables: &[(&str, &str)]) -> Rendered {
     let spec = AppSpec {
         host_values: Vec::new(),
+        host_files: Vec::new(),
         name: AppName::from("shop"),
         path: String::new(),
         format,

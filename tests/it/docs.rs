@@ -315,6 +315,7 @@ fn render_text(format: Format, text: &str) -> Rendered {
     }
     let spec = AppSpec {
         host_values: Vec::new(),
+        host_files: Vec::new(),
         name: AppName::from("shop"),
         path: String::new(),
         format,

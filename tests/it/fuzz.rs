@@ -287,6 +287,7 @@ fn mutated(random: &mut Random, seeds: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
 fn spec(files: &[&str]) -> AppSpec {
     AppSpec {
         host_values: Vec::new(),
+        host_files: Vec::new(),
         name: "fuzz".into(),
         path: String::new(),
         format: Format::Compose,

@@ -100,6 +100,7 @@ fn collect(folder: &Path, prefix: &str, files: &mut MemoryFiles) {
 fn manifests(files: &MemoryFiles, format: Format, name: &str, file: &str) -> Option<Stack> {
     let spec = AppSpec {
         host_values: Vec::new(),
+        host_files: Vec::new(),
         name: AppName::from("shop"),
         path: name.to_owned(),
         format,

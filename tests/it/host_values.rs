@@ -91,6 +91,51 @@ async fn missing_source_stops_a_deployment_and_no_container() {
     assert_eq!(env(&simulation, "PW").as_deref(), Some("first-value"));
 }
 
+const WITH_FILES: &str = "
+services:
+  web:
+    image: 'web:${TAG:-none}'
+    env_file: [.env]
+    secrets: [db]
+secrets: {db: {file: ./secret/db.txt}}
+";
+
+#[tokio::test(start_paused = true)]
+async fn files_of_the_host_stand_for_files_of_the_repository() {
+    let folder = tempfile::tempdir().unwrap();
+    let env_file = file(folder.path(), "TAG=1\nPASSWORD=first-value\n");
+    let password = folder.path().join("db.txt");
+    let mut simulation = Simulation::prepared(WITH_FILES, Clock::starting_at(NOON));
+    let text = format!(
+        "repositories:\n- url: https://git.example/infra.git\n  valuesFrom:\n  - {{file: {env_file}, path: shop/.env}}\n  \
+         - {{file: {}, path: shop/secret/db.txt}}\n",
+        password.display()
+    );
+    simulation.settings = Settings::parse("driftless.yaml", &text).unwrap().repositories.remove(0);
+    let simulation = simulation.begun();
+    simulation
+        .until("the missing file is reported", |application| application.status.message.contains("db.txt"))
+        .await;
+    assert!(simulation.images().is_empty());
+    fs::write(&password, [0xff, 0x00, 0x7f]).unwrap();
+    simulation.synced_with_tip().await;
+    assert_eq!(simulation.images(), ["web:1"], "it is the project's `.env` as well");
+    assert_eq!(env(&simulation, "PASSWORD").as_deref(), Some("first-value"));
+
+    file(folder.path(), "TAG=2\nPASSWORD=second-value\n");
+    simulation
+        .until("the new value is deployed", |_| {
+            env(&simulation, "PASSWORD").as_deref() == Some("second-value")
+        })
+        .await;
+    simulation.synced_with_tip().await;
+    let revisions = simulation.store.revisions(&app()).unwrap();
+    assert!(revisions.len() == 2 && !format!("{revisions:?}").contains("-value"), "{revisions:?}");
+    let stack = simulation.store.stack(&app(), 2).unwrap().unwrap();
+    let mask = Mask::new([1; 32]).with_stacks([&stack]);
+    assert_eq!(mask.text("it is second-value"), format!("it is {}", mask.hide("second-value")));
+}
+
 #[tokio::test]
 async fn output_of_a_program_is_a_value() {
     let folder = tempfile::tempdir().unwrap();

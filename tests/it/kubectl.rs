@@ -584,6 +584,7 @@ spec: {accessModes: [ReadWriteOnce]}
 ";
     let spec = AppSpec {
         host_values: Vec::new(),
+        host_files: Vec::new(),
         name: "orders".into(),
         path: String::new(),
         format: Format::Kubernetes,

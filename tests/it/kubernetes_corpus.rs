@@ -41,6 +41,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 fn render(text: &str) -> Rendered {
     let spec = AppSpec {
         host_values: Vec::new(),
+        host_files: Vec::new(),
         name: AppName::from("shop"),
         path: String::new(),
         format: Format::Kubernetes,

@@ -9,6 +9,7 @@ use driftless_model::{AppName, Container, Downward, Format, HELPER_IMAGE, Stack,
 fn render(text: &str) -> Rendered {
     let spec = AppSpec {
         host_values: Vec::new(),
+        host_files: Vec::new(),
         name: AppName::from("shop"),
         path: "shop".to_owned(),
         format: Format::Kubernetes,

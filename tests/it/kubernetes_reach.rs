@@ -9,6 +9,7 @@ use driftless_model::{AppName, Facts, Format, NetworkMode, PortRange, Stack};
 fn render(app: &str, files: &[(&str, &str)]) -> Rendered {
     let spec = AppSpec {
         host_values: Vec::new(),
+        host_files: Vec::new(),
         name: AppName::from(app),
         path: app.to_owned(),
         format: Format::Kubernetes,

@@ -40,6 +40,7 @@ fn projects() -> MemoryFiles {
 fn spec(kustomization: &str) -> AppSpec {
     AppSpec {
         host_values: Vec::new(),
+        host_files: Vec::new(),
         name: "shop".into(),
         path: kustomization.rsplit_once('/').map_or("", |it| it.0).to_owned(),
         format: Format::Kubernetes,

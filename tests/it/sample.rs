@@ -39,6 +39,7 @@ pub(crate) fn commit(id: char, subject: &str) -> CommitInfo {
 pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
     AppSpec {
         host_values: Vec::new(),
+        host_files: Vec::new(),
         name: AppName::from("shop"),
         path: path.to_owned(),
         format: Format::Kubernetes,

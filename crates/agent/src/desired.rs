@@ -243,6 +243,7 @@ impl Rendered {
                 files: Vec::new(),
                 variables: BTreeMap::new(),
                 host_values: Vec::new(),
+                host_files: Vec::new(),
                 profiles: Vec::new(),
                 env_files: Vec::new(),
                 engine: EngineKind::Docker,

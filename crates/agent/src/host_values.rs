@@ -1,11 +1,11 @@
-//! Reads variables that lie on the host (`valuesFrom`): files, the output of programs, the agent's environment.
+//! Reads variables and files that lie on the host (`valuesFrom`): files, the output of programs, the agent's environment.
 
 use std::{collections::BTreeMap, process::Stdio, sync::Arc};
 
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::{ValueOrigin, ValueSource};
-use driftless_files::{AppSpec, HostValues};
+use driftless_files::{AppSpec, HostFile, HostValues};
 use driftless_git::Lookup;
 use driftless_model::{Finding, Format, Location, Mask, Timestamp};
 use futures_util::future::join_all;
@@ -20,6 +20,9 @@ use crate::random::random_key;
 /// The largest file, output or variable, in bytes.
 const LARGEST: u64 = 1 << 20;
 
+/// Stands for the name of the host in a path.
+const HOST: &str = "${host}";
+
 /// The part of the standard error of a program that an error repeats, in bytes.
 const LONGEST_ERROR: usize = 200;
 
@@ -31,9 +34,16 @@ pub(crate) struct ReadValues(BTreeMap<ValueSource, ReadValue>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ReadValue {
     /// As of the last time that it could be read.
-    values: Option<HostValues>,
+    content: Option<Content>,
     /// Why it could not be read the last time.
     error: Option<String>,
+}
+
+/// The content of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Content {
+    Variables(HostValues),
+    File(Arc<[u8]>),
 }
 
 /// Reads the sources of one repository, and remembers what it has read.
@@ -59,16 +69,16 @@ impl ReadValues {
     /// Gives an application its values. A source that was never read is an error, because the application would be deployed
     /// with empty values. One that could be read before is a warning.
     pub(crate) fn give(&self, settings: &config::Repository, spec: &mut AppSpec) {
-        if spec.format != Format::Compose {
-            return;
-        }
         let own = settings.applications.iter().find(|own| own.app_name().as_ref() == Some(&spec.name));
         for source in own.map_or(&settings.values_from, |own| &own.values_from) {
             let Some(read) = self.0.get(source) else { continue };
-            spec.host_values.extend(read.values.clone());
-            let Some(error) = &read.error else { continue };
+            let concerns = match &source.path {
+                Some(path) => give_file(read, source, path.replace(HOST, &settings.host.name), spec),
+                None => give_variables(read, spec),
+            };
+            let Some(error) = read.error.as_ref().filter(|_| concerns) else { continue };
             let place = Location::file(&spec.path);
-            spec.findings.push(match &read.values {
+            spec.findings.push(match &read.content {
                 Some(_) => {
                     Finding::warning(place, "valuesFrom", format!("{error}; its last values are used"))
                 }
@@ -77,6 +87,26 @@ impl ReadValues {
             });
         }
     }
+}
+
+/// Returns whether the application has these variables.
+fn give_variables(read: &ReadValue, spec: &mut AppSpec) -> bool {
+    if let (Some(Content::Variables(values)), Format::Compose) = (&read.content, spec.format) {
+        spec.host_values.push(values.clone());
+    }
+    spec.format == Format::Compose
+}
+
+/// Returns whether the file is in the folder of the application. Others may read it, too; then they meet the error.
+fn give_file(read: &ReadValue, source: &ValueSource, path: String, spec: &mut AppSpec) -> bool {
+    let content = match (&read.content, &read.error) {
+        (Some(Content::File(bytes)), _) => Ok(Arc::clone(bytes)),
+        (_, Some(error)) => Err(error.clone()),
+        (_, None) => return false,
+    };
+    let is_own = spec.has_below(&path);
+    spec.host_files.push(HostFile { path, source: shown(source), content, is_secret: source.secret });
+    is_own
 }
 
 impl ValueReader {
@@ -105,18 +135,14 @@ impl ValueReader {
         }
         // At the same time: the slowest program, and not the sum of all, delays the fetch.
         let environment = &self.environment;
-        let texts = join_all(
+        let contents = join_all(
             due.into_iter().map(|source| async move { (source, read_in_time(source, environment).await) }),
         );
         let mut all = ReadValues::clone(&self.read);
-        for (source, text) in texts.await {
+        for (source, content) in contents.await {
             let read = all.0.entry(source.clone()).or_default();
-            match text {
-                Ok(text) => {
-                    let (name, is_secret) = (source.name.clone(), source.secret);
-                    let values = HostValues { source: shown(source), name, text: text.into(), is_secret };
-                    *read = ReadValue { values: Some(values), error: None };
-                }
+            match content {
+                Ok(content) => *read = ReadValue { content: Some(content), error: None },
                 Err(why) => {
                     let error = format!("could not read {}: {why}", shown(source));
                     if read.error.as_ref() != Some(&error) {
@@ -142,12 +168,12 @@ fn shown(source: &ValueSource) -> String {
 }
 
 /// Reads a source within its time limit, also a file on a server that does not answer.
-async fn read_in_time(source: &ValueSource, environment: &Lookup) -> Result<String, String> {
+async fn read_in_time(source: &ValueSource, environment: &Lookup) -> Result<Content, String> {
     let late = |_| format!("it did not end within {} s", source.timeout.as_secs());
     timeout(source.timeout, read_source(source, environment)).await.map_err(late)?
 }
 
-async fn read_source(source: &ValueSource, environment: &Lookup) -> Result<String, String> {
+async fn read_source(source: &ValueSource, environment: &Lookup) -> Result<Content, String> {
     let bytes = match &source.origin {
         ValueOrigin::File(path) => {
             // Before it is opened: the opening of a named pipe would wait for a writer.
@@ -162,10 +188,19 @@ async fn read_source(source: &ValueSource, environment: &Lookup) -> Result<Strin
             environment(name).ok_or_else(|| "it is not set".to_owned())?.into_bytes()
         }
     };
+    if source.path.is_some() {
+        return Ok(Content::File(bytes.into()));
+    }
     let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+    let name = source.name.clone();
     // The whole text is one value: the line end of a program's output is no part of it.
-    let is_value = source.name.is_some();
-    Ok(if is_value { text.strip_suffix('\n').map_or(text.clone(), str::to_owned) } else { text })
+    let value = text.strip_suffix('\n').filter(|_| name.is_some()).unwrap_or(&text);
+    Ok(Content::Variables(HostValues {
+        source: shown(source),
+        name,
+        text: value.into(),
+        is_secret: source.secret,
+    }))
 }
 
 async fn bounded(from: impl tokio::io::AsyncRead + Unpin) -> Result<Vec<u8>, String> {

@@ -392,6 +392,7 @@ pub(super) static VALUES_FROM: Table = Table {
         key("exec", Strings, "Program with its arguments that prints the format of .env"),
         key("env", Text, "Environment variable of the agent"),
         key("name", Text, "Variable that has the whole text as its value, instead of the format of .env"),
+        key("path", Text, "File of the repository that the source stands for, such as sites/shop/.env"),
         key("secret", Boolean, "Mask the values wherever they occur. Default: true"),
         key("interval", Duration, "How long the output of a program is used. Default: 5m"),
         key("timeout", Duration, "Maximum time of a program. Default: 30s"),

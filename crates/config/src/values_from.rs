@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use crate::{
     keys,
+    url::folder,
     value::{Fields as _, Value},
 };
 
@@ -20,6 +21,9 @@ pub struct ValueSource {
     pub origin: ValueOrigin,
     /// The variable that has the whole text as its value. `None`: the text is a dotenv file.
     pub name: Option<String>,
+    /// The file that the text stands for where manifests read it, from the root of the repository. Git has no file there.
+    /// `None`: the text is variables for Compose files.
+    pub path: Option<String>,
     /// Whether the values are masked wherever they occur. Default: true.
     pub secret: bool,
     /// The time for which the output of a program is used. Default: 5 min.
@@ -43,6 +47,10 @@ pub enum ValueOrigin {
 pub(super) fn value_source(value: Value<'_>) -> Option<ValueSource> {
     let object = value.object(&keys::VALUES_FROM)?;
     let name = object.parsed("name", variable);
+    let path = object.parsed("path", file_in_git);
+    if name.is_some() && path.is_some() {
+        object.value.error("has `name` and `path`: the text is the value of a variable, or a file");
+    }
     let exec = object.strings("exec");
     let env = object.parsed("env", variable);
     let file = object.absolute("file");
@@ -50,8 +58,8 @@ pub(super) fn value_source(value: Value<'_>) -> Option<ValueSource> {
         (Some(file), true, None) => (ValueOrigin::File(file), name),
         (None, false, None) => (ValueOrigin::Exec(exec), name),
         (None, true, Some(env)) => {
-            let name = name.unwrap_or_else(|| env.clone());
-            (ValueOrigin::Environment(env), Some(name))
+            let name = name.or_else(|| path.is_none().then(|| env.clone()));
+            (ValueOrigin::Environment(env), name)
         }
         (_, _, _) => {
             object.value.error("needs exactly one of `file`, `exec` and `env`");
@@ -66,10 +74,22 @@ pub(super) fn value_source(value: Value<'_>) -> Option<ValueSource> {
     Some(ValueSource {
         origin,
         name,
+        path,
         secret: object.boolean("secret").unwrap_or(true),
         interval: object.duration("interval").unwrap_or(INTERVAL),
         timeout: object.duration("timeout").unwrap_or(TIMEOUT),
     })
+}
+
+/// The path of a file, from the root of the repository.
+fn file_in_git(text: &str) -> Result<String, String> {
+    if text.ends_with('/') {
+        return Err("must be the path of a file".to_owned());
+    }
+    match folder(text)? {
+        path if path.is_empty() => Err("must be the path of a file".to_owned()),
+        path => Ok(path),
+    }
 }
 
 /// The name of a variable as Compose files can use it.

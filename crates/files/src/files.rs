@@ -93,6 +93,14 @@ pub enum ReadError {
         /// The path of the submodule.
         module: String,
     },
+    /// A file of the host cannot be read.
+    #[error("`{path}`: {message}")]
+    Host {
+        /// From the repository's root.
+        path: String,
+        /// The cause, with the source.
+        message: String,
+    },
     /// The file is encrypted and cannot be decrypted.
     #[error("`{path}` cannot be decrypted: {message}")]
     Encrypted {

@@ -22,6 +22,7 @@ mod bounded;
 mod budget;
 pub mod context;
 pub mod files;
+mod host_files;
 mod host_values;
 mod ignore;
 mod interruptible;
@@ -33,6 +34,7 @@ pub use bounded::Bounded;
 pub use budget::{Budget, Exceeded};
 pub use context::{Context, ContextEntry};
 pub use files::{Entry, Files, MemoryFiles, ReadError};
+pub use host_files::{HostFile, WithHostFiles};
 pub use host_values::HostValues;
 pub use interruptible::{InterruptOnDrop, Interruptible};
 pub use reads::{Reads, Recorder};
@@ -53,6 +55,8 @@ pub struct AppSpec {
     pub variables: BTreeMap<String, String>,
     /// Variables that lie on the host; a later source wins. `variables` win over them, and they win over `.env`.
     pub host_values: Vec<HostValues>,
+    /// Files that lie on the host, where the repository has none.
+    pub host_files: Vec<HostFile>,
     /// Active Compose profiles.
     pub profiles: Vec<String>,
     /// Files of variables in the repository, instead of `.env` in the folder of the application.
@@ -77,6 +81,11 @@ impl AppSpec {
         Self::listed(Format::Kubernetes, name, files)
     }
 
+    /// Whether a path is in the folder of the application.
+    pub fn has_below(&self, path: &str) -> bool {
+        self.path.is_empty() || path.strip_prefix(&self.path).is_some_and(|rest| rest.starts_with('/'))
+    }
+
     fn listed(format: Format, name: &str, files: &[&str]) -> Self {
         Self {
             name: AppName::from(name),
@@ -85,6 +94,7 @@ impl AppSpec {
             files: files.iter().map(|path| (*path).to_owned()).collect(),
             variables: BTreeMap::new(),
             host_values: Vec::new(),
+            host_files: Vec::new(),
             profiles: Vec::new(),
             env_files: Vec::new(),
             engine: EngineKind::Docker,

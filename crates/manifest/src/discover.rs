@@ -437,6 +437,7 @@ impl Search<'_> {
             files,
             variables,
             host_values: Vec::new(),
+            host_files: Vec::new(),
             profiles: settings.profiles.clone(),
             env_files,
             engine: EngineKind::Docker,

@@ -22,8 +22,8 @@
 //! assert_eq!(kinds, ["Deployment", "Service"]);
 //! ```
 
-use driftless_files::{AppSpec, Bounded, Files, Rendered};
-use driftless_model::{Finding, Format, check};
+use driftless_files::{AppSpec, Bounded, Files, HostFile, Rendered, WithHostFiles};
+use driftless_model::{Finding, Format, Location, check};
 
 pub mod admission;
 pub mod convert;
@@ -43,13 +43,28 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     if spec.findings.iter().any(Finding::is_error) {
         return Rendered { findings: spec.findings.clone(), ..Rendered::default() };
     }
-    let files = Bounded::new(files, MOST_ENTRIES);
+    let hidden = hidden_host_files(files, spec);
+    let files = WithHostFiles::new(files, &spec.host_files);
+    let files = Bounded::new(&files, MOST_ENTRIES);
     let mut rendered = match spec.format {
         Format::Compose => driftless_compose::render(&files, spec),
         Format::Kubernetes => checked(driftless_kubernetes::render(&files, spec)),
     };
-    rendered.findings.splice(..0, spec.findings.iter().cloned());
+    rendered.findings.splice(..0, spec.findings.iter().cloned().chain(hidden));
     rendered
+}
+
+/// Warnings about files of the host in the application's folder that Git has too.
+fn hidden_host_files(files: &dyn Files, spec: &AppSpec) -> Vec<Finding> {
+    let is_hidden = |file: &&HostFile| {
+        spec.has_below(&file.path) && files.entry(&file.path).is_ok_and(|entry| entry.is_some())
+    };
+    let warning = |HostFile { path, source, .. }: &HostFile| {
+        let message = format!("Git has this file, so {source} is not read for it");
+        Finding::warning(Location::file(path), "valuesFrom", message)
+            .help("remove the file from Git, or the source from `valuesFrom`")
+    };
+    spec.host_files.iter().filter(is_hidden).map(warning).collect()
 }
 
 /// Checks the rules of the model for a complete stack. (Compose checks them itself, also for incomplete ones.)

@@ -9,7 +9,7 @@ use std::{
 use super::{error::Error, options::GitArgs};
 use crate::{cli::Context, cli::Error as CliError, cli::hosts::discover_for_host, cli::sops_keys::decrypted};
 use driftless_config::{Reference, Secret, Settings};
-use driftless_files::{AppSpec, Entry, Files, Reads, Recorder, Rendered};
+use driftless_files::{AppSpec, Entry, Files, HostFile, Reads, Recorder, Rendered};
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
 use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
@@ -141,6 +141,8 @@ pub(in crate::cli) struct RenderedFolder<'a> {
     pub(in crate::cli) host: &'a str,
     /// The engine that runs its applications. `None`: that of driftless.yaml.
     pub(in crate::cli) engine: Option<EngineKind>,
+    /// The files that only the host has.
+    pub(in crate::cli) host_files: &'a [HostFile],
 }
 
 /// One rendered commit: the stack of each application, and errors.
@@ -172,7 +174,7 @@ pub(in crate::cli) fn render(
     is_selected: impl Fn(&AppSpec) -> bool,
     before: &Rendering,
 ) -> Rendering {
-    let RenderedFolder { files, folder, name, host, engine } = *source;
+    let RenderedFolder { files, folder, name, host, engine, host_files } = *source;
     let found = discover_for_host(files, folder, (name, host), &[]).discovery;
     let Discovery { apps, findings, empty_folder } = found;
     let is_empty = apps.is_empty() && empty_folder.is_some();
@@ -187,6 +189,7 @@ pub(in crate::cli) fn render(
         before.applications.iter().map(|it| (&it.spec.name, it)).collect();
     let one = |mut spec: AppSpec| {
         spec.engine = engine.unwrap_or(spec.engine);
+        spec.host_files = host_files.to_vec();
         let known = before.get(&spec.name).filter(|it| it.spec == spec && it.reads.hold_in(files));
         match (known, policy) {
             (Some(known), None) => (*known).clone(),

@@ -16,8 +16,8 @@ use crate::{
 };
 
 /// The way for values that Git does not have.
-const VALUES_HELP: &str = "encrypt the file in Git, or give its variables to the agent by `valuesFrom` and name them under `environment`: \
-                           docs/migrate.md#what-needs-attention-in-every-move";
+const VALUES_HELP: &str = "encrypt the file in Git, or give it to the agent by `valuesFrom` with this `path`: \
+                           docs/secrets.md#values-that-lie-on-the-host-valuesfrom; `validate` and `preview` take `--host-file`";
 
 /// The environment of a service's containers.
 #[derive(Default)]

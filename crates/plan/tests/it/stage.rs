@@ -53,6 +53,7 @@ pub(crate) fn manifests(path: &str, files: &[&str]) -> AppSpec {
         files: files.iter().map(|it| (*it).to_owned()).collect(),
         variables: BTreeMap::new(),
         host_values: Vec::new(),
+        host_files: Vec::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
         engine: EngineKind::Docker,

@@ -2,7 +2,7 @@
 
 use std::{
     future::ready,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{Arc, Mutex},
 };
@@ -23,12 +23,13 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 use tower::ServiceExt;
 
 use crate::{
     fleet::followed,
+    program::Program,
     sample::{self, agent, blog, shop},
     webhooks::{hex, hmac_of},
 };
@@ -261,7 +262,10 @@ async fn served(router: Router) -> SocketAddr {
 
 /// Sends a request with these headers and returns the whole answer.
 async fn raw(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> String {
-    let mut socket = TcpStream::connect(address).await.unwrap();
+    exchange(TcpStream::connect(address).await.unwrap(), line, headers, body).await
+}
+
+async fn exchange(mut socket: TcpStream, line: &str, headers: &[(&str, &str)], body: &str) -> String {
     let mut request = format!("{line} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers {
         request.push_str(&format!("{name}: {value}\r\n"));
@@ -490,4 +494,65 @@ async fn trusted_proxy_names_the_person() {
     let it = fixture(Access::closed().with_proxy(Some(elsewhere)));
     let address = served(it.router.clone()).await;
     assert!(raw(address, sync_shop, &dev, "").await.starts_with("HTTP/1.1 401"));
+}
+
+#[tokio::test]
+async fn proxy_on_loopback_never_acts_as_its_own_user() {
+    for network in ["127.0.0.1", "0.0.0.0/0", "::/0", "::ffff:127.0.0.1"] {
+        let mut program = Program::new();
+        let socket = program.path("agent.sock");
+        program.configure(&format!(
+            "- {{url: /srv/none/infra.git}}\nsocket: {}\ntrustedProxy: {{from: ['{network}'], groups: [{{name: ops, scopes: [admin]}}]}}\n",
+            socket.display()
+        ));
+        let config = program.path("driftless.yaml").display().to_string();
+        program.start(&["run", "--config", &config], &[]);
+        assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repository");
+        let address = SocketAddr::from(([127, 0, 0, 1], program.port));
+        let (host, ada, ops) = (("host", "localhost"), ("remote-user", "ada"), ("remote-groups", "ops"));
+        for headers in [
+            &[host][..],
+            &[host, ops],
+            &[host, ("remote-user", ""), ops],
+            &[host, ada, ("remote-user", "eve"), ops],
+        ] {
+            let answer = raw(address, "GET /api/v1/whoami", headers, "").await;
+            assert!(answer.starts_with("HTTP/1.1 401"), "{network} {headers:?}: {answer}");
+        }
+        // The password that the proxy has asked the person for is none of the agent's.
+        let password = ("authorization", "Basic YWRhOnNlY3JldA==");
+        let person = raw(address, "GET /api/v1/whoami", &[host, ada, ops, password], "").await;
+        // No request over IPv4 comes from a network of IPv6.
+        let is_known = network != "::/0";
+        assert_eq!(person.contains(r#""name":"ada""#), is_known, "{network}: {person}");
+        let (code, text) = program.client(&["status"]).await;
+        assert!(code == 2 && text.contains("requires a token"), "{text}");
+        let (code, text) =
+            program.client(&["status", "--server", &format!("unix://{}", socket.display())]).await;
+        assert_eq!(code, 0, "{text}");
+        program.end().await;
+    }
+}
+
+/// An address of this machine that is not on loopback. Nothing is sent to find it.
+fn own_address() -> Option<IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
+}
+
+#[tokio::test]
+async fn request_of_the_proxy_is_never_a_local_one() {
+    let Some(own) = own_address() else { return };
+    let trusted = proxy(&format!("{{from: ['{own}'], groups: [{{name: ops, scopes: [read]}}]}}"));
+    let it = fixture(Access::loopback().with_proxy(Some(trusted)));
+    let address = served(it.router.clone()).await;
+    let whoami = async |from: IpAddr| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::new(from, 0)).unwrap();
+        let socket = socket.connect(address).await.unwrap();
+        exchange(socket, "GET /api/v1/whoami", &[("host", "localhost")], "").await
+    };
+    assert!(whoami(own).await.starts_with("HTTP/1.1 401"), "the proxy names nobody");
+    assert!(whoami(address.ip()).await.starts_with("HTTP/1.1 200"), "another program of this machine");
 }

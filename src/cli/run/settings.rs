@@ -172,7 +172,7 @@ pub(super) fn access(settings: &Settings, environment: &Environment) -> Result<A
     access_is_closed(settings)?;
     let access = match settings.token_file.clone() {
         Some(path) => Access::token(read_token(path)?),
-        None if settings.listen.ip().is_loopback() && settings.oidc.is_none() => Access::loopback(),
+        None if settings.listen.ip().is_loopback() => Access::loopback(),
         None => Access::closed(),
     };
     let group = settings.socket.group.as_ref();

@@ -224,7 +224,7 @@ impl Authenticator {
         let from = self.client_address(headers, peer);
         if let Some(secret) = given_token(headers) {
             // Without a configured token no password is needed: an unknown one belongs to a proxy in front of the agent.
-            let is_foreign = self.access.is_local && !secret.starts_with(TOKEN_PREFIX);
+            let is_foreign = self.access.token.is_none() && !secret.starts_with(TOKEN_PREFIX);
             if !is_foreign {
                 let (actor, scopes) = self.check_secret(&secret, from)?;
                 return Ok(identity(actor, scopes, Credential::Header, from));
@@ -239,7 +239,9 @@ impl Authenticator {
         if let Some(Peer::Socket(user)) = peer {
             return self.socket_user(user).await;
         }
-        if !self.access.is_local {
+        // A request of the proxy is one of a person or of nobody, never one of the user that the proxy runs as.
+        let is_of_proxy = peer.and_then(Peer::tcp).is_some_and(|peer| self.is_proxy(peer.client.ip()));
+        if !self.access.is_local || is_of_proxy {
             return Err(Error::Unauthorized);
         }
         if !names_loopback(headers) {
@@ -442,8 +444,12 @@ impl Authenticator {
     /// The address of the client; behind a trusted proxy the one that the proxy has added.
     pub(crate) fn client_address(&self, headers: &HeaderMap, peer: Option<Peer>) -> Option<IpAddr> {
         let address = peer?.tcp()?.client.ip().to_canonical();
-        let is_proxy = self.access.proxy.as_ref().is_some_and(|proxy| is_from(proxy, address));
-        Some(if is_proxy { forwarded_for(headers).unwrap_or(address) } else { address })
+        Some(if self.is_proxy(address) { forwarded_for(headers).unwrap_or(address) } else { address })
+    }
+
+    /// Whether an address is one of the trusted proxy.
+    fn is_proxy(&self, address: IpAddr) -> bool {
+        self.access.proxy.as_ref().is_some_and(|proxy| is_from(proxy, address))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use driftless_config::{Audit, TrustedProxy};
+use driftless_config::{Audit, IpNetwork, TrustedProxy};
 use driftless_model::Scope;
 use driftless_oidc::Provider;
 
@@ -11,7 +11,7 @@ use super::token::Token;
 /// The requests that are answered.
 #[derive(Clone)]
 pub struct Access {
-    /// The listener is on loopback and there is no token, so programs of this machine need no credentials.
+    /// The listener is on loopback and there is neither a token nor a proxy of this machine, so its programs need no credentials.
     pub(super) is_local: bool,
     pub(super) token: Option<Token>,
     pub(super) proxy: Option<TrustedProxy>,
@@ -45,16 +45,20 @@ impl Access {
         }
     }
 
-    /// Also for the people that this proxy has authenticated.
+    /// Also for the people that this proxy has authenticated. If it may connect over loopback, no program of this machine is let in
+    /// without credentials: a request of the proxy without a person would have the rights of the proxy's own user.
     #[must_use]
     pub fn with_proxy(self, proxy: Option<TrustedProxy>) -> Self {
-        Self { proxy, ..self }
+        let is_on_loopback =
+            proxy.as_ref().is_some_and(|proxy| proxy.from.iter().any(IpNetwork::has_loopback));
+        Self { is_local: self.is_local && !is_on_loopback, proxy, ..self }
     }
 
-    /// Also for the people that this OpenID provider has authenticated.
+    /// Also for the people that this OpenID provider has authenticated. Then no program of this machine is let in without credentials:
+    /// a reverse proxy in front of the agent is one.
     #[must_use]
     pub fn with_provider(self, provider: Option<Provider>) -> Self {
-        Self { provider: provider.map(Arc::new), ..self }
+        Self { is_local: self.is_local && provider.is_none(), provider: provider.map(Arc::new), ..self }
     }
 
     /// Also for the members of the group of the Unix socket, with these scopes.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{PoisonError, RwLock},
+    sync::{Mutex, PoisonError, RwLock},
 };
 
 use driftless_model::{ApiToken, Timestamp, digest_hex};
@@ -14,6 +14,8 @@ pub(crate) struct TokenRegistry {
     store: Store,
     /// By the digest of the secret.
     tokens: RwLock<BTreeMap<String, ApiToken>>,
+    /// Held while the database and the memory change: a token that is being revoked must not be read into the memory again.
+    changing: Mutex<()>,
 }
 
 /// A token that was found by its secret.
@@ -25,7 +27,7 @@ pub(super) enum Found {
 impl TokenRegistry {
     /// Reads the tokens. If that fails, none is accepted until one is created or revoked.
     pub(super) fn load(store: Store) -> Self {
-        let registry = Self { store, tokens: RwLock::default() };
+        let registry = Self { store, tokens: RwLock::default(), changing: Mutex::default() };
         if let Err(error) = registry.reload() {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
@@ -65,6 +67,7 @@ impl TokenRegistry {
 
     /// Writes the database, so it blocks.
     pub(crate) fn create(&self, token: &ApiToken) -> Result<Option<String>, store::Error> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let secret = self.store.create_token(token)?;
         self.reload()?;
         Ok(secret)
@@ -73,11 +76,56 @@ impl TokenRegistry {
     /// Writes the database, so it blocks.
     pub(crate) fn revoke(&self, name: &str) -> Result<bool, store::Error> {
         // From here on it is refused, also if the database cannot be written.
+        self.refuse(name);
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let revoked = self.store.revoke_token(name);
+        // A token that was created meanwhile may have brought it back into the memory.
+        self.refuse(name);
+        revoked
+    }
+
+    fn refuse(&self, name: &str) {
         self.tokens.write().unwrap_or_else(PoisonError::into_inner).retain(|_, token| token.name != name);
-        self.store.revoke_token(name)
     }
 
     pub(crate) fn count(&self) -> usize {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use driftless_clock::Clock;
+    use driftless_model::{Actor, Scope};
+
+    use super::*;
+
+    #[test]
+    fn creation_does_not_bring_a_revoked_token_back() {
+        let now = Timestamp(1);
+        let registry = TokenRegistry::load(Store::in_memory(Clock::starting_at(now)).unwrap());
+        let (scopes, created_by) = (vec![Scope::Read], Actor::agent());
+        let token = ApiToken { name: "ci".to_owned(), scopes, created: now, created_by, expires: None };
+        let secret = registry.create(&token).unwrap().unwrap();
+        thread::scope(|scope| {
+            let creating = registry.changing.lock().unwrap();
+            let revoking = scope.spawn(|| registry.revoke("ci"));
+            let end = Instant::now() + Duration::from_secs(20);
+            while registry.find(&secret, now).is_some() {
+                assert!(Instant::now() < end, "a revocation waits for no creation");
+                thread::yield_now();
+            }
+            // The creation of another token reads the database, which has this one still.
+            registry.reload().unwrap();
+            assert!(registry.find(&secret, now).is_some());
+            drop(creating);
+            assert!(revoking.join().unwrap().unwrap());
+        });
+        assert!(registry.find(&secret, now).is_none() && registry.store.tokens().unwrap().is_empty());
     }
 }

@@ -536,3 +536,27 @@ async fn agent_without_a_provider_has_no_such_page() {
         assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
     }
 }
+
+#[tokio::test]
+async fn session_ends_when_another_claim_names_the_person() {
+    let it = fixture().await;
+    let (session, _) = it.log_in().await.session().unwrap();
+    let url = "https://driftless.example/agents/nas";
+    let configured = |change: fn(&mut Oidc)| {
+        let mut settings = it.idp.settings(url);
+        change(&mut settings);
+        let provider = Provider::new(settings, Arc::new(|| Ok(Some(SECRET.to_owned()))), Clock::System);
+        let sample::Agent { handle, .. } = agent([shop(), blog()]);
+        router(handle, it.store.clone(), Access::closed().with_provider(Some(provider)))
+    };
+    for (change, expected) in [
+        ((|_| {}) as fn(&mut Oidc), StatusCode::OK),
+        (|settings| settings.user_claim = "email".to_owned(), StatusCode::UNAUTHORIZED),
+        (|settings| settings.groups_claim = "roles".to_owned(), StatusCode::UNAUTHORIZED),
+        (|settings| settings.client_id = "other".to_owned(), StatusCode::UNAUTHORIZED),
+    ] {
+        let request = Request::builder().uri("/api/v1/whoami").header("host", "driftless.example");
+        let request = request.header("cookie", &session).body(Body::empty()).unwrap();
+        assert_eq!(configured(change).oneshot(request).await.unwrap().status(), expected);
+    }
+}

@@ -75,11 +75,13 @@ impl ProviderLogin {
         self.settings().url.starts_with("https://")
     }
 
-    /// A digest of the provider and of the name of this agent there.
+    /// A digest of the provider, of the name of this agent there, and of the claims that a person's name and groups come from.
     pub(super) fn digest(&self) -> Vec<u8> {
-        let settings = self.settings();
-        let digest = Sha256::new().chain_update(&settings.issuer).chain_update([0]);
-        digest.chain_update(&settings.client_id).finalize().to_vec()
+        let Oidc { issuer, client_id, user_claim, groups_claim, .. } = self.settings();
+        let parts = [issuer, client_id, user_claim, groups_claim];
+        let digest =
+            parts.iter().fold(Sha256::new(), |digest, part| digest.chain_update(part).chain_update([0]));
+        digest.finalize().to_vec()
     }
 
     /// Begins a log-in: the URL at the provider, and the header that sets the cookie. `next` is the page to show afterwards.

@@ -1,12 +1,12 @@
 //! The page through the router: what it shows, what it never executes, its filters, actions and stream of changes.
 
-use std::{future::ready, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::ready, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use driftless_agent::{Logs, RequestKind, Rollback, Supposed};
 use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{
-    Actor, ApiToken, AppName, Application, ConditionStatus, Finding, HealthStatus, InstanceStatus,
+    Actor, ApiToken, AppName, Application, ConditionStatus, Finding, HealthStatus, InstanceStatus, Outcome,
     RepositoryStatus, Scope, Severity, StatusCondition, SyncStatus, Timestamp, Until, WaitStatus,
 };
 use driftless_web::{Access, Token, router};
@@ -660,4 +660,74 @@ async fn application_that_left_git_can_be_forgotten() {
         (StatusCode::SEE_OTHER, &"../../".parse().unwrap())
     );
     assert_eq!(*seen.lock().unwrap(), [("shop".into(), RequestKind::Forget)]);
+}
+
+/// A revision of `shop` that has ended.
+fn store_revision(store: &driftless_store::Store, project: &str) -> u64 {
+    let compose = format!(r#"{{"app":"shop","format":"compose","project":"{project}","workloads":{{}}}}"#);
+    let revision = driftless_store::NewRevision {
+        app: "shop".into(),
+        commit: sample::commit('c', "Serve the winter catalogue"),
+        reference: "main".to_owned(),
+        cause: driftless_model::Cause::Commit,
+        changes: Vec::new(),
+        rollback_of: None,
+        actor: None,
+    };
+    let number = store.begin_revision(&revision, &serde_json::from_str(&compose).unwrap()).unwrap().number;
+    store.finish_revision(&"shop".into(), number, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
+    number
+}
+
+#[tokio::test]
+async fn rollback_goes_to_the_revision_that_was_shown() {
+    let (router, seen, store) = answering();
+    let old = store_revision(&store, "shop-1");
+    store_revision(&store, "shop-2");
+    let asked = page(&router, "/applications/shop/rollback").await;
+    assert_shown(&asked, &[&format!("To revision <b>#{old}</b>")]);
+    let field = format!("<input type=\"hidden\" name=\"to\" value=\"{old}\">");
+    assert_shown(&asked, &[&field]);
+    assert_shown(&page(&router, "/applications/shop/rollback?to=abc").await, &["shop has no revision abc"]);
+    seen.lock().unwrap().clear();
+    for wrong in ["", "to=", "to=abc", "to=-1"] {
+        let refused = ask(&router, request("POST", "/applications/shop/rollback", wrong)).await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{wrong}");
+    }
+    assert_eq!(*seen.lock().unwrap(), []);
+}
+
+#[tokio::test]
+async fn rewritten_history_is_accepted_as_it_was_shown() {
+    let sentence = "the commit 1234567 is refused: the history was rewritten";
+    let condition = |kind: &str, status| StatusCondition {
+        kind: kind.to_owned(),
+        status,
+        reason: "HistoryRewritten".to_owned(),
+        message: sentence.to_owned(),
+        ..not_in_git()
+    };
+    let mut followed = shop();
+    followed.status.conditions.push(condition("SourceReady", ConditionStatus::True));
+    assert!(!page_of(followed.clone(), "/applications/shop").await.contains("shop/accept-rewrite"));
+    let asked = page_of(followed, "/applications/shop/accept-rewrite").await;
+    assert_shown(&asked, &["shop has no rewritten history to accept", ">Back</a>"]);
+
+    let mut rejected = shop();
+    rejected.status.conditions.push(condition("Trusted", ConditionStatus::False));
+    let seen = Seen::default();
+    let sample::Agent { handle, store, inbox } = agent([rejected]);
+    tokio::spawn(answer(inbox, seen.clone()));
+    let router = router(handle, store, Access::loopback());
+    assert_shown(&page(&router, "/applications/shop").await, &["shop/accept-rewrite"]);
+    let asked = page(&router, "/applications/shop/accept-rewrite").await;
+    let field = format!("<input type=\"hidden\" name=\"seen\" value=\"{sentence}\">");
+    assert_shown(&asked, &[&format!("<p class=\"note\">{sentence}</p>"), &field]);
+    let blind = ask(&router, request("POST", "/applications/shop/accept-rewrite", "")).await;
+    assert_eq!(blind.status(), StatusCode::BAD_REQUEST);
+    let body = format!("seen={}", sentence.replace(' ', "+"));
+    let accepted = ask(&router, request("POST", "/applications/shop/accept-rewrite", &body)).await;
+    assert_eq!(accepted.status(), StatusCode::SEE_OTHER);
+    let wanted = RequestKind::AcceptRewrite(Some(sentence.to_owned()));
+    assert_eq!(*seen.lock().unwrap(), [("shop".into(), wanted)]);
 }

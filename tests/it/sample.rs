@@ -375,7 +375,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
                 Ok(Answer::Accepted)
             }
             RequestKind::Resume
-            | RequestKind::AcceptRewrite
+            | RequestKind::AcceptRewrite(_)
             | RequestKind::Prune
             | RequestKind::Retry
             | RequestKind::Heal

@@ -1443,13 +1443,24 @@ async fn rewritten_history_is_refused_until_accepted() {
     it.begin();
     let good = it.tip();
     it.synced(&good).await;
-    assert!(it.handle().request(app(), RequestKind::AcceptRewrite).await.is_err(), "there is none");
-    let new = it.git.force_push(&web("web:2"));
+    assert!(it.handle().request(app(), RequestKind::AcceptRewrite(None)).await.is_err(), "there is none");
+    it.git.force_push(&web("web:4"));
     let told = it.until("it is refused", is_refused).await;
     assert!(told.status.message.contains("--accept-rewrite"), "{}", told.status.message);
     minutes(10).await;
     assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
-    it.ask(RequestKind::AcceptRewrite).await;
+    let sentence = |it: &Application| {
+        let mut conditions = it.status.conditions.iter();
+        conditions.find(|condition| condition.kind == "Trusted").map(|condition| condition.message.clone())
+    };
+    let seen = sentence(&told);
+    let new = it.git.force_push(&web("web:2"));
+    let told = it.until("another one is refused", |it| is_refused(it) && sentence(it) != seen).await;
+    let outdated = it.handle().request(app(), RequestKind::AcceptRewrite(seen)).await;
+    assert!(format!("{outdated:?}").contains("rewritten again since you looked"), "{outdated:?}");
+    minutes(10).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"]);
+    it.ask(RequestKind::AcceptRewrite(sentence(&told))).await;
     it.synced(&new).await;
     // Once: the branch goes on, and somebody sets it back to what was accepted.
     let next = it.git.push(&web("web:3"));

@@ -231,7 +231,7 @@ async fn request_of_the_page_reaches_the_agent() {
         *seen.lock().unwrap(),
         [
             ("shop".into(), RequestKind::Sync),
-            ("shop".into(), RequestKind::AcceptRewrite),
+            ("shop".into(), RequestKind::AcceptRewrite(None)),
             ("shop".into(), RequestKind::Prune),
             ("shop".into(), RequestKind::Heal),
             ("shop".into(), RequestKind::Remove(Removal::KeepVolumes)),

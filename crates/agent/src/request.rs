@@ -34,8 +34,9 @@ pub struct Request {
 pub enum RequestKind {
     /// Fetch now, make a round now, and forget all backoffs.
     Sync,
-    /// Sync, and accept the rewritten history that is rejected now.
-    AcceptRewrite,
+    /// Sync, and accept the rewritten history that is rejected now. With the sentence about it that the user has read: only that
+    /// one.
+    AcceptRewrite(Option<String>),
     /// Sync, and confirm the removal that waits for a confirmation.
     Prune,
     /// Sync, and try the commit again that failed.
@@ -133,7 +134,7 @@ impl RequestKind {
     pub(crate) fn needs(&self) -> Need {
         match self {
             Self::Sync
-            | Self::AcceptRewrite
+            | Self::AcceptRewrite(_)
             | Self::Prune
             | Self::Retry
             | Self::Heal
@@ -166,7 +167,7 @@ impl RequestKind {
         match self {
             Self::Plan | Self::PlanAfter(_) | Self::Drift(_) | Self::Settings => true,
             Self::Sync
-            | Self::AcceptRewrite
+            | Self::AcceptRewrite(_)
             | Self::Prune
             | Self::Retry
             | Self::Heal

@@ -223,7 +223,7 @@ pub(super) async fn accept_rewrite(
     State(shared): State<Shared>,
     Name(name): Name,
 ) -> Result<Response, Error> {
-    ask(&shared, &caller, name, RequestKind::AcceptRewrite).await
+    ask(&shared, &caller, name, RequestKind::AcceptRewrite(None)).await
 }
 
 pub(super) async fn retry(
@@ -456,7 +456,7 @@ pub(super) async fn request(
     };
     // The rewritten history is that of all applications of the repository.
     let repository = &application.spec.repository;
-    if matches!(kind, RequestKind::AcceptRewrite) && !caller.may_fetch(repository) {
+    if matches!(kind, RequestKind::AcceptRewrite(_)) && !caller.may_fetch(repository) {
         let message = format!(
             "{} may not accept a history for all applications of the repository `{repository}`",
             caller.actor

@@ -36,7 +36,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.refuse_in_swarm(kind)?;
         match kind {
             RequestKind::Sync => Ok(self.sync()),
-            RequestKind::AcceptRewrite => self.accept_rewrite(),
+            RequestKind::AcceptRewrite(seen) => self.accept_rewrite(seen.as_deref()),
             RequestKind::Prune => self.confirm_prune(),
             RequestKind::Retry => self.retry().await,
             RequestKind::Heal => self.heal(),

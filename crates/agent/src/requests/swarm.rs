@@ -119,7 +119,7 @@ fn advice(kind: &RequestKind) -> Option<&'static str> {
         | RequestKind::Scale(_)
         | RequestKind::ResetScale(_)
         | RequestKind::Sync
-        | RequestKind::AcceptRewrite
+        | RequestKind::AcceptRewrite(_)
         | RequestKind::Prune
         | RequestKind::Retry
         | RequestKind::Heal

@@ -26,13 +26,19 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Answer::Accepted
     }
 
-    /// Accepts the commit that is rejected now, not one that has replaced it since.
-    pub(super) fn accept_rewrite(&mut self) -> Result<Answer, RequestError> {
+    /// Accepts the commit that is rejected now, not one that replaces it later. `seen`: the sentence about it that the user has read.
+    pub(super) fn accept_rewrite(&mut self, seen: Option<&str>) -> Result<Answer, RequestError> {
         let name = self.context.name();
         let rejected = self.desired.rejected().filter(|rejected| rejected.reason == "HistoryRewritten");
         let (Some(rejected), Some(repository)) = (rejected, self.repository) else {
             return Err(RequestError::Refused(format!("{name} has no rewritten history to accept")));
         };
+        if seen.is_some_and(|seen| seen != rejected.sentence()) {
+            return Err(RequestError::Refused(format!(
+                "the history of {name} was rewritten again since you looked, and is now at {}: look at that commit and try again",
+                rejected.commit.short()
+            )));
+        }
         repository.accepted_rewrite.set(&rejected.commit.id);
         let message = format!("to the rewritten history at {}", rejected.commit.short());
         self.event("RewriteAccepted", name.as_str(), &message);

@@ -8,8 +8,8 @@ use axum::{
 };
 use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
 use driftless_model::{
-    AppName, Application, ConditionStatus, HealthStatus, Kind, Outcome, Removal, Revision, Until,
-    WorkloadName,
+    AppName, Application, ConditionStatus, HealthStatus, Kind, Outcome, Removal, Revision, StatusCondition,
+    Until, WorkloadName,
 };
 use driftless_store::Store;
 use http::{StatusCode, header};
@@ -305,13 +305,23 @@ fn is_offered(action: Action, application: &Application, revisions: &[Revision])
         Action::Suspend => !is_suspended,
         Action::Adopt => waits_for("NotAdopted"),
         Action::Prune => waits_for("PruneHeld"),
-        Action::AcceptRewrite => has_condition("HistoryRewritten"),
+        Action::AcceptRewrite => rejected_rewrite(application).is_some(),
         Action::Retry => has_failed || waits_for("OwnUpdateFailed"),
         Action::Promote => waits_for("Canary"),
         Action::Abort => status.workloads.values().any(|workload| workload.canary.is_some()),
         Action::Remove | Action::Forget => has_condition("NotInGit"),
         Action::Restart | Action::Scale | Action::ResetScale => false,
     }
+}
+
+/// The sentence about the rewritten history that the agent has rejected, if it has.
+fn rejected_rewrite(application: &Application) -> Option<&str> {
+    let is_rejected = |condition: &&StatusCondition| {
+        condition.kind == "Trusted"
+            && condition.status == ConditionStatus::False
+            && condition.reason == "HistoryRewritten"
+    };
+    application.status.conditions.iter().find(is_rejected).map(|condition| condition.message.as_str())
 }
 
 /// Links to what can be done about one workload.
@@ -385,9 +395,9 @@ pub(crate) async fn ask(
         h1 { (Text(&title)) }
         p.lead { (action.consequence()) }
         @match &foreseen {
-            Foreseen::Possible(consequences) => {
-                (consequences)
-                (confirmation(action, application, &query))
+            Foreseen::Possible(preview) => {
+                (preview.consequences)
+                (confirmation(action, application, &query, preview.bound_to.as_ref()))
             }
             Foreseen::Impossible(why) => {
                 p.note.warn role="alert" { (Text(why)) }
@@ -398,21 +408,24 @@ pub(crate) async fn ask(
     Ok(respond(&page, &body).into_response())
 }
 
-/// The form that performs an action.
-fn confirmation(action: Action, application: &Application, query: &ActionQuery) -> Markup {
+/// The form that performs an action, on that which the page shows.
+fn confirmation(
+    action: Action,
+    application: &Application,
+    query: &ActionQuery,
+    bound_to: Option<&(&'static str, String)>,
+) -> Markup {
     let name = &application.name;
     html! {
         form.confirm method="post" action=(action.word()) {
+            @if let Some((field, value)) = bound_to { input type="hidden" name=(field) value=(Text(value)); }
             @if action.is_of_workload() { input type="hidden" name="workload" value=(Text(&query.workload)); }
             @match action {
                 Action::Scale => {
                     @let status = application.status.workloads.get(&WorkloadName(query.workload.clone()));
                     (scale_fields(status.map_or(1, |workload| workload.replicas)))
                 }
-                Action::Rollback => {
-                    (rollback_fields())
-                    input type="hidden" name="to" value=(Text(&query.to));
-                }
+                Action::Rollback => (rollback_fields()),
                 Action::Remove => {
                     label { input type="checkbox" name="volumes" value="yes"; " Remove its volumes too, with all their data" }
                 }
@@ -462,10 +475,23 @@ fn rollback_fields() -> Markup {
     }
 }
 
+/// The consequences of an action, as far as they can be said before.
+#[derive(Default)]
+struct Preview {
+    consequences: Markup,
+    /// The field of the form that names what is shown, and its value: nothing else may be done meanwhile.
+    bound_to: Option<(&'static str, String)>,
+}
+
+impl From<Markup> for Preview {
+    fn from(consequences: Markup) -> Self {
+        Self { consequences, bound_to: None }
+    }
+}
+
 /// The outcome of looking ahead.
 enum Foreseen {
-    /// The consequences, as far as they can be said before.
-    Possible(Markup),
+    Possible(Preview),
     /// There is nothing to do it with: why.
     Impossible(String),
 }
@@ -484,7 +510,7 @@ async fn foresee(
             "{name} is suspended, so nothing is changed; resume it first."
         )));
     }
-    Ok(Foreseen::Possible(match action {
+    let consequences = match action {
         Action::Sync | Action::Heal | Action::Prune | Action::Adopt | Action::Resume => {
             let supposed = match action {
                 Action::Prune => Some(Supposed::Prune),
@@ -530,14 +556,20 @@ async fn foresee(
                 }
             }
         }
+        Action::AcceptRewrite => {
+            let Some(sentence) = rejected_rewrite(application) else {
+                return Ok(Foreseen::Impossible(format!("{name} has no rewritten history to accept.")));
+            };
+            let consequences = html! { p.note { (Text(sentence)) } };
+            let bound_to = Some(("seen", sentence.to_owned()));
+            return Ok(Foreseen::Possible(Preview { consequences, bound_to }));
+        }
         Action::Promote => canaries(application),
-        Action::Suspend
-        | Action::AcceptRewrite
-        | Action::Retry
-        | Action::Abort
-        | Action::Remove
-        | Action::Forget => Markup::default(),
-    }))
+        Action::Suspend | Action::Retry | Action::Abort | Action::Remove | Action::Forget => {
+            Markup::default()
+        }
+    };
+    Ok(Foreseen::Possible(consequences.into()))
 }
 
 /// The note that the consequences cannot be said.
@@ -582,7 +614,7 @@ async fn rollback_preview(
     };
     let against = Against::Revision(revision.number.to_string());
     let answer = request(shared, caller, name, RequestKind::Drift(against)).await;
-    Ok(Foreseen::Possible(html! {
+    let consequences = html! {
         p {
             "To revision " b { "#" (revision.number) } ": " code { (Text(revision.commit.short())) } " "
             (Text(&revision.commit.subject))
@@ -592,12 +624,15 @@ async fn rollback_preview(
             Ok(_) => {}
             Err(error) => (unknown(error)),
         }
-    }))
+    };
+    let bound_to = Some(("to", revision.number.to_string()));
+    Ok(Foreseen::Possible(Preview { consequences, bound_to }))
 }
 
-/// The revision of this number, or the newest one that succeeded and is not the current one.
+/// The revision of this number. Without one, the newest that succeeded and is not the current one.
 fn wanted<'a>(revisions: &'a [Revision], to: &str) -> Option<&'a Revision> {
-    if let Ok(number) = to.parse::<u64>() {
+    if !to.is_empty() {
+        let number = to.parse::<u64>().ok()?;
         return revisions.iter().find(|revision| revision.number == number);
     }
     let current = revisions.first().map(|newest| &newest.stack);
@@ -649,7 +684,7 @@ fn kind_of(
         Action::UpdateImages => simple(RequestKind::UpdateImages),
         Action::Adopt => simple(RequestKind::Adopt),
         Action::Prune => simple(RequestKind::Prune),
-        Action::AcceptRewrite => simple(RequestKind::AcceptRewrite),
+        Action::AcceptRewrite => simple(RequestKind::AcceptRewrite(Some(needed("seen")?))),
         Action::Retry => simple(RequestKind::Retry),
         Action::Promote => simple(RequestKind::Promote(Promotion::default())),
         Action::Abort => simple(RequestKind::Abort),
@@ -679,7 +714,12 @@ fn kind_of(
                     .map_err(|error| Error::Malformed(error.to_string()))?,
                 None => Until::Manual,
             };
-            let rollback = Rollback { to: field("to"), reason: field("reason").unwrap_or_default(), until };
+            // The agent would choose again without one, and perhaps another than the page has shown.
+            let to = needed("to")?;
+            if to.parse::<u64>().is_err() {
+                return Err(Error::Malformed(format!("`{to}` is no number of a revision")));
+            }
+            let rollback = Rollback { to: Some(to), reason: field("reason").unwrap_or_default(), until };
             let what = detail(&rollback);
             (RequestKind::Rollback(rollback), what)
         }

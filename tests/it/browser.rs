@@ -20,11 +20,12 @@ use driftless_docker::{LogOptions, LogStream};
 use driftless_fleet::HostReport;
 use driftless_model::{
     Actor, ApiToken, AppName, Application, AuditEntry, AuditResult, AvailableImage, CanaryStatus,
-    DriftAction, HealthStatus, ImageUpdateStatus, Outcome, RepositoryStatus, Scope, StatusCondition,
-    SyncStatus, Timestamp, Until, UpdateMode, WaitStatus,
+    ConditionStatus, DriftAction, HealthStatus, ImageUpdateStatus, Outcome, RepositoryStatus, Scope,
+    StatusCondition, SyncStatus, Timestamp, Until, UpdateMode, WaitStatus,
 };
 use driftless_store::Store;
 use driftless_web::{Access, Token, router, serve};
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
@@ -213,6 +214,9 @@ impl Browser {
     }
 }
 
+/// The text that ends an output.
+const END: &str = "the end";
+
 /// The output of a container that goes on after its last words: lines that the test sends.
 #[derive(Clone)]
 struct LiveOutput(tokio::sync::broadcast::Sender<String>);
@@ -227,11 +231,13 @@ impl Logs for LiveOutput {
             return LastWords.open(container, options);
         }
         let lines = futures_util::stream::unfold(self.0.subscribe(), async |mut lines| {
-            let line: String = lines.recv().await.ok()?;
+            let line: String = lines.recv().await.ok().filter(|line| line != END)?;
             Some((Ok(line.into()), lines))
         });
-        let output: LogStream = Box::pin(lines);
-        Box::pin(std::future::ready(Ok(output)))
+        Box::pin(async move {
+            let before = LastWords.open(container, options).await?;
+            Ok(Box::pin(before.chain(lines)) as LogStream)
+        })
     }
 }
 
@@ -242,6 +248,8 @@ struct Served {
     applications: tokio::sync::watch::Sender<driftless_agent::Applications>,
     repositories: tokio::sync::watch::Sender<driftless_agent::Repositories>,
     output: LiveOutput,
+    /// Each open stream of a page receives these.
+    events: tokio::sync::broadcast::Sender<driftless_model::Event>,
     seen: Arc<std::sync::Mutex<Vec<(AppName, RequestKind)>>>,
 }
 
@@ -255,12 +263,12 @@ async fn serve_agent(agent: sample::Agent, access: Access) -> Served {
         (inbox.repositories.clone(), LiveOutput(tokio::sync::broadcast::channel(8).0));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let applications = inbox.applications.clone();
+    let (applications, events) = (inbox.applications.clone(), inbox.events.clone());
     let seen = Arc::default();
     tokio::spawn(answer(inbox, Arc::clone(&seen)));
     let handle = handle.with_logs(Arc::new(output.clone()));
     tokio::spawn(serve(listener, router(handle, store.clone(), access), std::future::pending()));
-    Served { address, store, applications, repositories, output, seen }
+    Served { address, store, applications, repositories, output, events, seen }
 }
 
 impl Served {
@@ -439,6 +447,16 @@ async fn changes_and_output_appear_without_a_reload() {
         return log.includes('cart 200') && !log.includes('404')",
         )
         .await;
+    // The last line has no end.
+    served.output.0.send("GET /cart 201".to_owned()).unwrap();
+    served.output.0.send(END.to_owned()).unwrap();
+    browser.shows("GET /cart 201").await;
+    browser.shows("the output has ended").await;
+    // To follow again shows each line once.
+    let count = "document.querySelectorAll('#log > span').length";
+    assert_eq!(browser.run(&format!("return {count}")).await, 7);
+    browser.run("document.getElementById('follow').click()").await;
+    browser.until("the lines that are there", &format!("return {count} === 2")).await;
     browser.console_is_clean("").await;
 }
 
@@ -460,6 +478,63 @@ async fn silence_of_the_agent_is_shown_and_ends() {
         .await;
     browser.shows("live").await;
     browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn hidden_tab_has_no_stream_until_it_is_shown() {
+    let served = served(vec![shop()], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/")).await;
+    browser.shows("live").await;
+    browser.run("window.kept = true").await;
+    let hide = async |is_hidden: bool| {
+        let script = format!(
+            "Object.defineProperty(document, 'hidden', {{value: {is_hidden}, configurable: true}}); \
+             document.dispatchEvent(new Event('visibilitychange'))"
+        );
+        browser.run(&script).await;
+    };
+    let streams = async |count: usize| {
+        let end = Instant::now() + WITHIN;
+        while served.events.receiver_count() != count {
+            assert!(Instant::now() < end, "{} streams instead of {count}", served.events.receiver_count());
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    streams(1).await;
+    hide(true).await;
+    streams(0).await;
+    served.publish([drifted()]);
+    // The watchdog opens none in a hidden tab, however late it is.
+    let late = "const now = Date.now; Date.now = () => now() + 60000; \
+        window.seconds = 0; setInterval(() => { window.seconds += 1; }, 1000)";
+    browser.run(late).await;
+    browser.until("the watchdog has looked", "return window.seconds >= 2").await;
+    streams(0).await;
+    hide(false).await;
+    browser
+        .until(
+            "the change is shown",
+            "return window.kept === true && \
+        document.body.innerText.includes('web.2 was stopped by somebody')",
+        )
+        .await;
+    streams(1).await;
+    browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn page_of_a_removed_application_says_so() {
+    let served = served(vec![shop(), blog()], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    served.store.append_event(sample::event("shop", "Removed", "remove container shop-web-1")).unwrap();
+    browser.visit(&served.url("/applications/shop?did=remove")).await;
+    browser.shows("live").await;
+    served.publish([blog()]);
+    browser.shows("shop is gone: it was removed or forgotten").await;
+    browser.console_is_clean("404").await;
 }
 
 /// Waits until somebody follows the output.
@@ -501,6 +576,7 @@ async fn rollback_works_by_keyboard_alone() {
     browser.shows("The rollback was accepted").await;
     let asked = served.seen.lock().unwrap().last().cloned().unwrap();
     let RequestKind::Rollback(rollback) = asked.1 else { panic!("{asked:?}") };
+    assert_eq!(rollback.to, Some(revision.to_string()));
     assert_eq!(rollback.reason, "orders fail");
     assert_eq!(rollback.until, Until::NextCommit);
     browser.press("a").await;
@@ -516,7 +592,13 @@ fn everything_at_once() -> Application {
     let waiting = ["NotAdopted", "PruneHeld", "Canary"];
     let waiting = waiting.map(|reason| WaitStatus { reason: reason.to_owned(), ..scaled_wait() });
     status.waits = waiting.into_iter().chain([scaled_wait()]).collect();
-    let rewritten = StatusCondition { reason: "HistoryRewritten".to_owned(), ..status.conditions[0].clone() };
+    let rewritten = StatusCondition {
+        kind: "Trusted".to_owned(),
+        status: ConditionStatus::False,
+        reason: "HistoryRewritten".to_owned(),
+        message: "the commit 1234567 is refused".to_owned(),
+        ..status.conditions[0].clone()
+    };
     let failed = StatusCondition { kind: "CommitFailed".to_owned(), ..status.conditions[0].clone() };
     status.conditions.extend([rewritten, failed]);
     let web = Arc::make_mut(&mut status.workloads).values_mut().next().unwrap();
@@ -563,7 +645,7 @@ async fn actions_ask_first_and_are_done_by_key() {
             "w",
             "Accept rewritten history shop",
             "The rewritten history was accepted",
-            "shop AcceptRewrite",
+            "shop AcceptRewrite(Some(\"the commit 1234567 is refused\"))",
         ),
         ("shop", "m", "Update images shop", "newer images are being deployed", "shop UpdateImages"),
         ("shop", "h", "Heal once shop", "The drift is undone once", "shop Heal"),

@@ -453,6 +453,7 @@ async fn stream_sends_only_changed_parts() {
     sample::publish(&inbox, [shop(), blog()]);
     let healed = next().await;
     assert!(healed["lists"]["r-infra"].to_string().contains("a-shop"), "{healed}");
+    assert_eq!(healed["version"], version, "the page is as it was loaded");
 
     // A browser that has missed something gets everything.
     let mut stale = open("/applications/blog?v=0000").await;
@@ -730,4 +731,39 @@ async fn rewritten_history_is_accepted_as_it_was_shown() {
     assert_eq!(accepted.status(), StatusCode::SEE_OTHER);
     let wanted = RequestKind::AcceptRewrite(Some(sentence.to_owned()));
     assert_eq!(*seen.lock().unwrap(), [("shop".into(), wanted)]);
+}
+
+#[tokio::test]
+async fn stream_of_a_page_that_is_gone_is_refused() {
+    let agent = agent([shop()]);
+    agent.happens(sample::event("old", "Forgotten", "containers stay and are not managed"));
+    let router = router(agent.handle, agent.store, Access::loopback());
+    for path in ["/applications/old?v=0", "/?host=old&v=0", "/repositories/old?v=0"] {
+        let mut stream = request("GET", path, "");
+        stream.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
+        assert_eq!(ask(&router, stream).await.status(), StatusCode::NOT_FOUND, "{path}");
+    }
+    let old = ask(&router, request("GET", "/applications/old?did=remove", "")).await;
+    assert_eq!(old.status(), StatusCode::NOT_FOUND);
+    assert_shown(
+        &text(old).await,
+        &[
+            "id=\"fresh\"",
+            "<b>old</b> is gone: it was removed or forgotten",
+            "containers stay and are not managed",
+        ],
+    );
+    let unknown = text(ask(&router, request("GET", "/applications/nothing", "")).await).await;
+    assert!(!unknown.contains("is gone"), "it was never there: {unknown}");
+}
+
+#[tokio::test]
+async fn page_of_logs_follows_from_its_first_line_on() {
+    let sample::Agent { handle, store, inbox } = agent([crashing()]);
+    tokio::spawn(answer(inbox, Seen::default()));
+    let router = router(handle.with_logs(Arc::new(LastWords)), store, Access::loopback());
+    let path = "/applications/crash/logs/shop-web-1";
+    let follow = "shop-web-1/logs?follow=true&amp;tail=300";
+    assert_shown(&page(&router, path).await, &[&format!("{follow}\"")]);
+    assert_shown(&page(&router, &format!("{path}?since=5m")).await, &[&format!("{follow}&amp;since=5m\"")]);
 }

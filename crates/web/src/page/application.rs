@@ -32,6 +32,7 @@ use super::{
 use crate::{
     access::{Caller, Identity},
     api::Name,
+    error::Error,
     shared::{Shared, read},
 };
 
@@ -85,12 +86,17 @@ pub(crate) async fn show(
         let build = move || {
             let (shared, caller, name, host) = (source.clone(), caller.clone(), name.clone(), host.clone());
             let cache = cache.clone();
-            async move { Some(parts(&shown(&shared, &caller, &name, host, &cache).await?)) }
+            async move {
+                let shown = shown(&shared, &caller, &name, host, &cache).await;
+                Ok(parts(&shown.ok_or(Error::NoSuchApplication(name))?))
+            }
         };
-        return Ok(live::stream(&shared, streaming, query.v, build)?);
+        return Ok(live::stream(&shared, streaming, query.v, build).await?);
     }
-    let shown = shown(&shared, &caller, &name, host, &cache).await;
-    let shown = shown.ok_or_else(|| PageError::no_such_application(&caller, &shared, &path, name.clone()))?;
+    let Some(shown) = shown(&shared, &caller, &name, host, &cache).await else {
+        let note = gone(&shared, &name).await;
+        return Err(PageError::new(&caller, &shared, &path, Error::NoSuchApplication(name)).note(note));
+    };
     let version = parts(&shown).version();
     let now = shared.clock.now();
     let page = Page::new(&caller, &shared, &path).title(&title(&shown.application)).live(&version);
@@ -109,6 +115,21 @@ pub(crate) async fn show(
         (events(&shown, now))
     };
     Ok(respond(&page, &body).into_response())
+}
+
+/// The note that an application was there before: its last event says when, and whether it was forgotten. Empty if nothing is known
+/// of it.
+async fn gone(shared: &Shared, name: &AppName) -> Markup {
+    let app = name.clone();
+    let events = read(&shared.store, move |store| store.newest_events(1, Some(&app))).await;
+    let Some(event) = events.unwrap_or_default().pop() else { return Markup::default() };
+    let now = shared.clock.now();
+    html! {
+        p {
+            "The application " b { (Text(name)) } " is gone: it was removed or forgotten. Its last event, "
+            (RelativeTime { at: event.at, now }) ": " span.badge.idle { (Text(&event.reason)) } " " (Text(&event.message))
+        }
+    }
 }
 
 /// `None`: there is no such application.

@@ -1,9 +1,8 @@
 //! Errors of pages: the same status as in the API, and a page that says what happened and what to do.
 
 use axum::response::{IntoResponse, Response};
-use driftless_model::AppName;
 use http::StatusCode;
-use maud::html;
+use maud::{Markup, html};
 
 use super::{
     layout::{Page, respond},
@@ -19,27 +18,24 @@ use crate::{
 pub(crate) struct PageError {
     page: Option<Box<Page>>,
     error: Error,
+    /// More that the page says.
+    note: Markup,
 }
 
 impl PageError {
     pub(super) fn new(identity: &Identity, shared: &Shared, path: &str, error: Error) -> Self {
-        Self { page: Some(Box::new(Page::new(identity, shared, path))), error }
+        Self { page: Some(Box::new(Page::new(identity, shared, path))), error, note: Markup::default() }
     }
 
-    pub(super) fn no_such_application(
-        identity: &Identity,
-        shared: &Shared,
-        path: &str,
-        name: AppName,
-    ) -> Self {
-        Self::new(identity, shared, path, Error::NoSuchApplication(name))
+    pub(super) fn note(self, note: Markup) -> Self {
+        Self { note, ..self }
     }
 }
 
 /// Errors of streams have no page.
 impl From<Error> for PageError {
     fn from(error: Error) -> Self {
-        Self { page: None, error }
+        Self { page: None, error, note: Markup::default() }
     }
 }
 
@@ -65,6 +61,7 @@ impl IntoResponse for PageError {
             @if let Some(help) = detail.as_ref().and_then(|detail| detail.help.as_ref()).filter(|_| !is_missing) {
                 p { (Text(help)) }
             }
+            (self.note)
             p { a href={ "./" (root) } { "All applications" } }
         };
         let mut answer = (status, respond(&page.title(title), &body)).into_response();

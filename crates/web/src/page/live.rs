@@ -59,6 +59,8 @@ struct Changes<'a> {
     parts: BTreeMap<&'a str, &'a str>,
     /// The ids of the rows of a list, in order.
     lists: BTreeMap<&'a str, &'a [String]>,
+    /// The version that the page has with these changes.
+    version: String,
 }
 
 impl Parts {
@@ -104,7 +106,12 @@ impl Parts {
             .filter(|(id, rows)| before.lists.get(*id) != Some(rows))
             .map(|(id, rows)| (id.as_str(), rows.as_slice()))
             .collect();
-        (!parts.is_empty() || !lists.is_empty()).then_some(Changes { title: &self.title, parts, lists })
+        (!parts.is_empty() || !lists.is_empty()).then(|| Changes {
+            title: &self.title,
+            parts,
+            lists,
+            version: self.version(),
+        })
     }
 }
 
@@ -122,27 +129,27 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Streaming {
     }
 }
 
-/// Sends the changes of a page until the client goes, the agent ends, or the page has nothing to show any more. `known` is
-/// the version that the client has.
-pub(super) fn stream<F, B>(
+/// Sends the changes of a page until the client goes, the agent ends, or the page cannot be built any more. `known` is the version
+/// that the client has. Errors: those of building the page, such as one of an application that does not exist.
+pub(super) async fn stream<F, B>(
     shared: &Shared,
     Streaming(stopping): Streaming,
     known: String,
     build: B,
 ) -> Result<Response, Error>
 where
-    F: Future<Output = Option<Parts>> + Send,
+    F: Future<Output = Result<Parts, Error>> + Send,
     B: Fn() -> F + Send + 'static,
 {
     let seat = shared.stream_seat()?;
-    let follower = PageStream {
-        build,
-        handle: shared.handle.clone(),
-        events: shared.handle.events(),
-        sent: None,
-        known,
-        _seat: seat,
-    };
+    // From here on, so that no change after the first look is missed.
+    let (handle, events) = (shared.handle.clone(), shared.handle.events());
+    let building = build();
+    let parts = building.await?;
+    // The page that the client has loaded may be up to date.
+    let (first, sent) =
+        if parts.version() == known { (None, parts) } else { (Some(parts), Parts::default()) };
+    let follower = PageStream { build, handle, events, first, sent, _seat: seat };
     let messages = stream::unfold(follower, |mut follower| async move {
         let message = follower.next().await?;
         Some((Ok::<_, Infallible>(message), follower))
@@ -158,36 +165,31 @@ struct PageStream<B, P> {
     build: B,
     handle: Handle,
     events: Receiver<Event>,
-    /// The parts that the client has. `None`: nothing was sent yet.
-    sent: Option<Parts>,
-    known: String,
+    /// The parts that are sent first.
+    first: Option<Parts>,
+    /// The parts that the client has.
+    sent: Parts,
     _seat: P,
 }
 
 impl<F, B, P> PageStream<B, P>
 where
-    F: Future<Output = Option<Parts>> + Send,
+    F: Future<Output = Result<Parts, Error>> + Send,
     B: Fn() -> F + Send,
 {
     /// The next message; `None` ends the stream.
     async fn next(&mut self) -> Option<Message> {
         loop {
-            if self.sent.is_some() {
-                self.wait().await?;
-            }
-            let building = (self.build)();
-            let parts = building.await?;
-            let before = match self.sent.take() {
-                Some(sent) => sent,
-                // The page that the client has loaded is up to date.
-                None if parts.version() == self.known => {
-                    self.sent = Some(parts);
-                    continue;
+            let parts = match self.first.take() {
+                Some(parts) => parts,
+                None => {
+                    self.wait().await?;
+                    let building = (self.build)();
+                    building.await.ok()?
                 }
-                None => Parts::default(),
             };
-            let data = parts.changes_since(&before).map(|changes| serde_json::to_string(&changes));
-            self.sent = Some(parts);
+            let data = parts.changes_since(&self.sent).map(|changes| serde_json::to_string(&changes));
+            self.sent = parts;
             if let Some(Ok(data)) = data {
                 return Some(Message::default().event("change").data(data));
             }
@@ -227,6 +229,7 @@ mod tests {
         let after = parts(&[("a", "1"), ("b", "3")]);
         let changes = after.changes_since(&before).unwrap();
         assert_eq!(changes.parts.keys().collect::<Vec<_>>(), [&"b"]);
+        assert_eq!(changes.version, after.version());
         assert!(changes.lists.is_empty());
         let swapped = parts(&[("b", "2"), ("a", "1")]);
         let changes = swapped.changes_since(&before).unwrap();

@@ -65,12 +65,12 @@ pub(crate) async fn show(
     let stream = open_logs(&shared, &name, &instance, &wanted).await.map_err(frame)?;
     let output = read_output(stream, LONGEST, WITHIN).await;
     let page = Page::new(&caller, &shared, &path).title(&format!("Logs of {instance}"));
-    let mut follow =
-        format!("../../../api/v1/applications/{name}/instances/{instance}/logs?follow=true&tail=0");
-    if let Some(container) = text(&query.container) {
-        follow.push_str("&container=");
-        follow.extend(form_urlencoded::byte_serialize(container.as_bytes()));
-    }
+    // The same lines again and what follows, so that none is missing between the page and the stream.
+    let mut follow = form_urlencoded::Serializer::new(String::new());
+    follow.append_pair("follow", "true").append_pair("tail", &LINES.to_string());
+    follow.extend_pairs(wanted.since.map(|since| ("since", since)));
+    follow.extend_pairs(wanted.container.map(|container| ("container", container)));
+    let follow = format!("../../../api/v1/applications/{name}/instances/{instance}/logs?{}", follow.finish());
     let body = html! {
         p.crumbs { a href="../../../" { "Applications" } " / " a href={ "../../" (Text(&name)) } data-key="Escape" data-name="back" { (Text(&name)) } }
         h1 { "Logs of " span.mono { (Text(&instance)) } @if !query.container.is_empty() { " · " (Text(&query.container)) } }

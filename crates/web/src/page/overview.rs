@@ -132,12 +132,12 @@ pub(crate) async fn show(
                 let shown = if filters.host.is_empty() {
                     own_applications(&source, filters, Vec::new())
                 } else {
-                    shown(&source, filters).await.ok()?
+                    shown(&source, filters).await?
                 };
-                Some(parts(&shown))
+                Ok(parts(&shown))
             }
         };
-        return Ok(live::stream(&shared, streaming, known, parts)?);
+        return Ok(live::stream(&shared, streaming, known, parts).await?);
     }
     let shown = shown(&shared, filters).await;
     let shown = shown.map_err(|error| PageError::new(&caller, &shared, "/", error))?;

@@ -60,10 +60,13 @@ pub(crate) async fn show(
     if let Some(streaming) = streaming {
         let source = shared.clone();
         let build = move || {
-            let (shared, name) = (source.clone(), name.clone());
-            async move { Some(parts(&shown(&shared, &name).await?)) }
+            let (shared, name, path) = (source.clone(), name.clone(), path.clone());
+            async move {
+                let shown = shown(&shared, &name).await.ok_or(Error::NoSuchRoute(path))?;
+                Ok(parts(&shown))
+            }
         };
-        return Ok(live::stream(&shared, streaming, query.v, build)?);
+        return Ok(live::stream(&shared, streaming, query.v, build).await?);
     }
     let shown = shown(&shared, &name).await;
     let shown =

@@ -48,6 +48,11 @@
     template.innerHTML = html;
     return template.content.firstElementChild;
   };
+  // The stream of the page, from the version on that the page has.
+  const version = document.body.dataset.version;
+  const url = new URL(location.href);
+  url.searchParams.set("v", version);
+  url.hash = "";
   const apply = (change) => {
     const focused = document.activeElement;
     const within = focused && focused !== document.body ? focused.closest("[id]") : null;
@@ -87,25 +92,29 @@
       if (again) again.focus({ preventScroll: true });
     }
     if (change.title) document.title = `${change.title} · Driftless`;
+    url.searchParams.set("v", change.version);
     hideRows();
   };
-  const version = document.body.dataset.version;
   if (version && "EventSource" in window) {
-    const url = new URL(location.href);
-    url.searchParams.set("v", version);
-    url.hash = "";
     // The agent sends something every 15 seconds; a stopped agent and a cut network end nothing.
     const overdue = 40000;
     let source = null, heard = Date.now(), opened = 0;
     const hear = () => { heard = Date.now(); say("live", "good"); };
     const lose = () => say(`no answer since ${new Date(heard).toLocaleTimeString()}`, "bad");
+    const page = () => fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
     const refused = async () => {
-      const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
-      // The session has ended: the form to log in.
-      if (answer && answer.status === 401) location.reload(); else setTimeout(open, 5000);
+      const answer = await page();
+      // The session has ended: the form to log in. Or what the page shows is gone: a page that says so. A proxy may answer with
+      // 404 too while the agent restarts, but not with a page of the agent.
+      const isGone = answer?.status === 404 && (await answer.text().catch(() => "")).includes('id="fresh"');
+      if (answer?.status === 401 || isGone) { location.reload(); return; }
+      setTimeout(() => { if (source?.readyState === EventSource.CLOSED) open(); }, 5000);
     };
+    const close = () => { source?.close(); source = null; };
     const open = () => {
-      if (source) source.close();
+      close();
+      // A browser opens six connections to a host, and each stream takes one.
+      if (document.hidden) return;
       opened = Date.now();
       source = new EventSource(url);
       source.addEventListener("open", hear);
@@ -114,13 +123,20 @@
       source.addEventListener("error", () => {
         lose();
         // A refusal ends the stream for good, for example while the agent restarts behind a proxy.
-        if (source.readyState === EventSource.CLOSED) refused();
+        if (source?.readyState === EventSource.CLOSED) refused();
       });
     };
     setInterval(() => {
-      if (Date.now() - Math.max(heard, opened) > overdue) { lose(); open(); }
+      if (source && Date.now() - Math.max(heard, opened) > overdue) { lose(); open(); }
     }, 1000);
-    window.addEventListener("pagehide", () => source.close());
+    document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else open(); });
+    // The title of a tab in the background has the number of failures.
+    setInterval(async () => {
+      const answer = document.hidden ? await page() : null;
+      const text = answer?.ok ? await answer.text().catch(() => "") : "";
+      if (document.hidden && text) document.title = new DOMParser().parseFromString(text, "text/html").title;
+    }, 60000);
+    window.addEventListener("pagehide", close);
     open();
     // A page from the browser's history has closed its stream.
     window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
@@ -148,16 +164,26 @@
     const read = async (signal) => {
       const answer = await fetch(log.dataset.follow, { signal });
       if (!answer.ok) throw new Error(`the agent answers ${answer.status}`);
+      // The stream begins with the lines of the page.
+      log.replaceChildren();
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
-      for (;;) {
-        const { value, done } = await reader.read();
-        if (done) break;
-        const lines = (rest + value).split("\n");
-        rest = lines.pop();
+      const show = (lines) => {
         const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 40;
         lines.forEach(add);
         if (atEnd) log.scrollTop = log.scrollHeight;
+      };
+      try {
+        for (;;) {
+          const { value, done } = await reader.read();
+          if (done) break;
+          const lines = (rest + value).split("\n");
+          rest = lines.pop();
+          show(lines);
+        }
+      } finally {
+        // A last line without an end.
+        if (rest) show([rest]);
       }
     };
     follow.addEventListener("change", async () => {

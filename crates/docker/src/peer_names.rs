@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use driftless_model::{Candidate, ContainerId, Instance, Namespace, NetworkMode, Peer, WorkloadName};
+use driftless_model::{Candidate, ContainerId, Instance, Peer, WorkloadName};
 
 use crate::container_list::{ContainerList, ListedContainer};
 
@@ -35,15 +35,7 @@ pub(crate) fn resolve(
         .chain(candidates.values_mut().map(|candidate| &mut candidate.instance));
     for instance in all.filter(|found| !found.hosts.is_empty() || !found.volumes_of.is_empty()) {
         let config = Arc::make_mut(&mut instance.config);
-        if let NetworkMode::Of(peer) = &mut config.network_mode {
-            rename(peer);
-        }
-        for mode in [&mut config.pid_mode, &mut config.ipc_mode] {
-            if let Some(Namespace::Of(peer)) = mode {
-                rename(peer);
-            }
-        }
-        config.volumes_from.iter_mut().for_each(|volumes| rename(&mut volumes.peer));
+        config.peers_mut().for_each(rename);
         // The engine reports the owner of the volumes as it was given: by id or by name.
         let id_of = |owner: ContainerId| {
             let is_owner = |(_, listed): &(&ContainerId, &Arc<ListedContainer>)| listed.name == owner.0;

@@ -160,6 +160,17 @@ impl Container {
     pub fn peers(&self) -> impl Iterator<Item = &Peer> {
         self.hosts().chain(self.volumes_from.iter().map(|it| &it.peer))
     }
+
+    /// All containers that it shares something with, to name them otherwise.
+    pub fn peers_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
+        let network = match &mut self.network_mode {
+            NetworkMode::Of(peer) => Some(peer),
+            NetworkMode::Networks(_) | NetworkMode::Host | NetworkMode::None | NetworkMode::Bridge => None,
+        };
+        let modes = [&mut self.pid_mode, &mut self.ipc_mode].into_iter().flatten();
+        let hosts = network.into_iter().chain(modes.filter_map(Namespace::peer_mut));
+        hosts.chain(self.volumes_from.iter_mut().map(|it| &mut it.peer))
+    }
 }
 
 /// The network mode of a container.

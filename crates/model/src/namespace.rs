@@ -58,6 +58,13 @@ impl Namespace {
             Self::Mode(_) => None,
         }
     }
+
+    pub(crate) fn peer_mut(&mut self) -> Option<&mut Peer> {
+        match self {
+            Self::Of(peer) => Some(peer),
+            Self::Mode(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Peer {

@@ -59,7 +59,8 @@ impl Creator {
         let values = downward::values(&self.connection, creation).await.map_err(classify)?;
         let paths = self.connection.host_paths();
         let to_engine::CreateCall { mut body, connect_after, mac_address } =
-            to_engine::create_call(creation, values, &paths, version);
+            to_engine::create_call(creation, values, &paths, version)
+                .map_err(|error| Error::Rejected { doing: doing.clone(), message: error.to_string() })?;
         if self.connection.is_podman() {
             body = podman::without_its_defaults(body);
         }

@@ -8,7 +8,8 @@ use std::{
 use bollard::models as api;
 use driftless_model::{
     Attachment, Container, DownwardValues, Healthcheck, LiveSettings, Namespace, NetworkMode, Peer, Port,
-    PortRange, Protocol, Resources, RestartPolicy, UnreportedSettings, VolumesFrom, downward, label,
+    PortRange, Protocol, Resources, RestartPolicy, UnreportedSettings, VolumesFrom, WorkloadName, downward,
+    label,
 };
 use driftless_plan::Creation;
 
@@ -29,6 +30,12 @@ const GATEWAY_PRIORITY: ApiVersion = ApiVersion::new(1, 48);
 /// From this version on each endpoint can have its own MAC address; before, only the container as a whole.
 const MAC_OF_ENDPOINT: ApiVersion = ApiVersion::new(1, 44);
 
+/// A container shares with an instance of a workload, and the plan does not say which one. Its name alone could be that of a
+/// container of somebody else.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no container of {0} was chosen to share with")]
+pub(crate) struct UnknownPeer(WorkloadName);
+
 /// A create call.
 #[derive(Debug)]
 pub(crate) struct CreateCall {
@@ -45,21 +52,25 @@ pub(crate) fn create_call(
     values: DownwardValues,
     paths: &MountPaths,
     version: ApiVersion,
-) -> CreateCall {
+) -> Result<CreateCall, UnknownPeer> {
     if values.is_empty() {
         return plain_create_call(creation, paths, version);
     }
     let container = downward::fill(&creation.container, &values);
-    let mut call = plain_create_call(&Creation { container, ..creation.clone() }, paths, version);
+    let mut call = plain_create_call(&Creation { container, ..creation.clone() }, paths, version)?;
     let mut asked = UnreportedSettings::of(&creation.container).unwrap_or_default();
     asked.downward.values = values;
     let labels = call.body.labels.get_or_insert_default();
     labels.insert(label::ASKED.to_owned(), asked_text(&asked));
-    call
+    Ok(call)
 }
 
 #[expect(clippy::too_many_lines, reason = "one line per field, so that the compiler names a forgotten one")]
-fn plain_create_call(creation: &Creation, paths: &MountPaths, version: ApiVersion) -> CreateCall {
+fn plain_create_call(
+    creation: &Creation,
+    paths: &MountPaths,
+    version: ApiVersion,
+) -> Result<CreateCall, UnknownPeer> {
     let Container {
         image,
         entrypoint,
@@ -101,8 +112,10 @@ fn plain_create_call(creation: &Creation, paths: &MountPaths, version: ApiVersio
         host: settings,
         volumes_from,
     } = &creation.container;
-    let NetworkFields { mode, config, connect_after } = networking(network_mode, creation, version);
+    let NetworkFields { mode, config, connect_after } = networking(network_mode, creation, version)?;
     let MountFields { binds, mounts, tmpfs } = mount_fields(mounts, creation, paths, version);
+    let sources: Result<_, _> = volumes_from.iter().map(|it| source_of_volumes(it, creation)).collect();
+    let sources: Vec<String> = sources?;
     let live = live_settings(resources, *restart);
     let mut host = api::HostConfig {
         cpu_shares: live.cpu_shares,
@@ -134,9 +147,9 @@ fn plain_create_call(creation: &Creation, paths: &MountPaths, version: ApiVersio
         log_config: logging.as_ref().map(log_config),
         devices: non_empty(devices.iter().map(device).collect()),
         group_add: non_empty(group_add.clone()),
-        pid_mode: pid_mode.as_ref().map(|it| namespace(it, creation)),
-        ipc_mode: ipc_mode.as_ref().map(|it| namespace(it, creation)),
-        volumes_from: non_empty(volumes_from.iter().map(|it| source_of_volumes(it, creation)).collect()),
+        pid_mode: pid_mode.as_ref().map(|it| namespace(it, creation)).transpose()?,
+        ipc_mode: ipc_mode.as_ref().map(|it| namespace(it, creation)).transpose()?,
+        volumes_from: non_empty(sources),
         ..api::HostConfig::default()
     };
     set_security_options(security_opt, &mut host);
@@ -163,7 +176,7 @@ fn plain_create_call(creation: &Creation, paths: &MountPaths, version: ApiVersio
     };
     let mac_addresses = creation.container.networks().values().filter_map(|it| it.mac_address.clone());
     let mac_address = mac_addresses.take(usize::from(version < MAC_OF_ENDPOINT)).next();
-    CreateCall { body, connect_after, mac_address }
+    Ok(CreateCall { body, connect_after, mac_address })
 }
 
 /// The settings that can be changed on a live container. The engine takes 0 for "unchanged", so no limit can be removed but
@@ -218,13 +231,18 @@ struct NetworkFields {
     connect_after: Vec<(String, api::EndpointSettings)>,
 }
 
-fn networking(mode: &NetworkMode, creation: &Creation, version: ApiVersion) -> NetworkFields {
-    let plain = |mode: &str| NetworkFields { mode: mode.to_owned(), config: None, connect_after: Vec::new() };
+fn networking(
+    mode: &NetworkMode,
+    creation: &Creation,
+    version: ApiVersion,
+) -> Result<NetworkFields, UnknownPeer> {
+    let plain =
+        |mode: &str| Ok(NetworkFields { mode: mode.to_owned(), config: None, connect_after: Vec::new() });
     let networks = match mode {
         NetworkMode::Host => return plain("host"),
         NetworkMode::None => return plain("none"),
         NetworkMode::Bridge => return plain("bridge"),
-        NetworkMode::Of(peer) => return plain(&shared_with(peer, creation)),
+        NetworkMode::Of(peer) => return plain(&shared_with(peer, creation)?),
         NetworkMode::Networks(networks) => by_priority(networks),
     };
     let Some((first, _)) = networks.first() else { return plain("none") };
@@ -233,30 +251,32 @@ fn networking(mode: &NetworkMode, creation: &Creation, version: ApiVersion) -> N
         networks.iter().map(|(name, it)| ((*name).clone(), endpoint(it, version))).collect();
     let connect_after = if version < MANY_NETWORKS { endpoints.split_off(1) } else { Vec::new() };
     let config = api::NetworkingConfig { endpoints_config: Some(endpoints.into_iter().collect()) };
-    NetworkFields { mode, config: Some(config), connect_after }
+    Ok(NetworkFields { mode, config: Some(config), connect_after })
 }
 
-fn namespace(namespace: &Namespace, creation: &Creation) -> String {
+fn namespace(namespace: &Namespace, creation: &Creation) -> Result<String, UnknownPeer> {
     match namespace {
         Namespace::Of(peer) => shared_with(peer, creation),
-        Namespace::Mode(mode) => mode.clone(),
+        Namespace::Mode(mode) => Ok(mode.clone()),
     }
 }
 
-fn shared_with(peer: &Peer, creation: &Creation) -> String {
-    format!("container:{}", container_of(peer, creation))
+fn shared_with(peer: &Peer, creation: &Creation) -> Result<String, UnknownPeer> {
+    container_of(peer, creation).map(|container| format!("container:{container}"))
 }
 
-fn source_of_volumes(VolumesFrom { peer, read_only }: &VolumesFrom, creation: &Creation) -> String {
-    format!("{}:{}", container_of(peer, creation), if *read_only { "ro" } else { "rw" })
+fn source_of_volumes(source: &VolumesFrom, creation: &Creation) -> Result<String, UnknownPeer> {
+    let VolumesFrom { peer, read_only } = source;
+    let mode = if *read_only { "ro" } else { "rw" };
+    container_of(peer, creation).map(|container| format!("{container}:{mode}"))
 }
 
 /// The id of the container that the planner chose: a name may belong to another container later.
-fn container_of(peer: &Peer, creation: &Creation) -> String {
+fn container_of(peer: &Peer, creation: &Creation) -> Result<String, UnknownPeer> {
     match (creation.peers.get(peer), peer) {
-        (Some(id), _) => id.to_string(),
-        (None, Peer::Container(name)) => name.clone(),
-        (None, Peer::Workload(name)) => name.to_string(),
+        (Some(id), _) => Ok(id.to_string()),
+        (None, Peer::Container(name)) => Ok(name.clone()),
+        (None, Peer::Workload(name)) => Err(UnknownPeer(name.clone())),
     }
 }
 
@@ -356,5 +376,58 @@ fn device((host, container, permissions): &(String, String, String)) -> api::Dev
         path_on_host: Some(host.clone()),
         path_in_container: Some(container.clone()),
         cgroup_permissions: Some(permissions.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::{AgentId, ContainerId, Format, InstanceId, SpecHash};
+    use driftless_plan::RequiredSignature;
+
+    use super::*;
+
+    fn creation(container: Container, peers: BTreeMap<Peer, ContainerId>) -> Creation {
+        Creation {
+            app: "shop".into(),
+            agent: AgentId("ours".to_owned()),
+            format: Format::Kubernetes,
+            project: "shop".to_owned(),
+            instance: InstanceId { workload: "report-29384756".into(), slot: 1 },
+            name: "shop-report-29384756-1-upload".to_owned(),
+            container,
+            image: None,
+            made_image: None,
+            signature: RequiredSignature::None,
+            spec: SpecHash::default(),
+            inherit: BTreeMap::new(),
+            peers,
+            part: None,
+            manifests: Vec::new(),
+            depends_on: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn workload_is_never_shared_with_by_its_bare_name() {
+        let pod = || Peer::Workload("report".into());
+        let volumes = VolumesFrom { peer: pod(), read_only: true };
+        let containers = [
+            Container { network_mode: NetworkMode::Of(pod()), ..Container::default() },
+            Container { pid_mode: Some(Namespace::Of(pod())), ..Container::default() },
+            Container { ipc_mode: Some(Namespace::Of(pod())), ..Container::default() },
+            Container { volumes_from: vec![volumes], ..Container::default() },
+        ];
+        let paths = MountPaths::default();
+        for container in containers {
+            let call = |peers| {
+                let creation = creation(container.clone(), peers);
+                create_call(&creation, DownwardValues::new(), &paths, MANY_NETWORKS)
+            };
+            let refused = call(BTreeMap::new()).unwrap_err();
+            assert_eq!(refused.to_string(), "no container of report was chosen to share with");
+            let host = call([(pod(), ContainerId("ab12".to_owned()))].into()).unwrap().body.host_config;
+            let host = format!("{host:?}");
+            assert!(host.contains("ab12") && !host.contains("report"), "{host}");
+        }
     }
 }

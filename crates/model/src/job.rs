@@ -85,7 +85,7 @@ impl Job {
 pub struct JobRecord {
     /// The hash of its template: another template is another Job.
     pub spec: SpecHash,
-    /// When it was taken up, or taken up again after it had been suspended.
+    /// When its turn came, or when it was taken up again after it had been suspended.
     pub started: Option<Timestamp>,
     /// Whether there ever was a container of it.
     pub begun: bool,

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Build, CanaryStep, Completion, Container, ContentId, Cron, FailureRule, HookPhase, IgnoredField,
-    ImageUpdate, InPlace, Job, Location, Member, Part, Probes, PullPolicy, SpecHash, Update, WorkloadName,
+    ImageUpdate, InPlace, Job, Location, Member, Part, Peer, Probes, PullPolicy, SpecHash, Update,
+    WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -343,6 +344,29 @@ impl Workload {
     /// All containers of an instance.
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
         std::iter::once(&self.container).chain(self.parts.iter().map(|it| &it.container))
+    }
+
+    /// All containers of an instance, to change them.
+    pub fn containers_mut(&mut self) -> impl Iterator<Item = &mut Container> {
+        std::iter::once(&mut self.container).chain(self.parts.iter_mut().map(|it| &mut it.container))
+    }
+
+    /// The same under another name: the parts of its pods share the namespaces of a workload of that name.
+    #[must_use]
+    pub fn renamed(&self, from: &WorkloadName, to: &WorkloadName) -> Self {
+        let mut renamed = self.clone();
+        for peer in renamed.containers_mut().flat_map(Container::peers_mut) {
+            if matches!(peer, Peer::Workload(name) if name == from) {
+                *peer = Peer::Workload(to.clone());
+            }
+        }
+        renamed
+    }
+
+    /// Whether a container that failed in a pod of several is started again in this pod: the pod is one of a Job with
+    /// `restartPolicy: OnFailure`. The others of the pod go on, and completed ones stay completed.
+    pub fn retries_parts(&self) -> bool {
+        !self.parts.is_empty() && self.job().is_some_and(|job| !job.fresh)
     }
 
     pub fn part(&self, name: &str) -> Option<&Part> {

@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 
 use driftless_model::{
     HookOrigin, HookPhase, Instance, InstanceId, Job, JobEnd, JobOutcome, JobRecord, Record, Replacement,
-    State,
+    State, Workload,
 };
 
 use crate::{
-    backoff,
     cause::Cause,
     decide::{
-        create, images, pod_parts,
+        create, images, job_retry, pod_parts,
         preconditions::{self, Preconditions},
         repair, waves,
     },
@@ -121,8 +120,11 @@ fn current<'a>(draft: &Draft<'a>, part: JobPart<'_>) -> Option<&'a Instance> {
 fn wind_up(draft: &mut Draft<'_>, job: &Job, end: &JobEnd, current: &[(JobPart<'_>, Option<&Instance>)]) {
     let JobEnd { at, outcome } = end;
     let gone = job.ttl.map(|it| at.after(it));
-    for instance in current.iter().filter_map(|it| it.1) {
-        if gone.is_some_and(|it| draft.facts.now >= it) || is_begun(instance) {
+    for (part, instance) in current.iter().filter_map(|(part, found)| Some((part, (*found)?))) {
+        let is_expired = gone.is_some_and(|it| draft.facts.now >= it);
+        if !is_expired && instance.is_running() && keeps_output(part.subject.workload, *outcome) {
+            draft.stop(instance, &Cause::Finished { reason: outcome.to_string() }, vec![]);
+        } else if is_expired || is_begun(instance) {
             give_up(draft, instance, &outcome.to_string());
         } else if let Some(gone) = gone {
             draft.look_again(gone);
@@ -133,6 +135,11 @@ fn wind_up(draft: &mut Draft<'_>, job: &Job, end: &JobEnd, current: &[(JobPart<'
         let why = text::crash_reason(&outcome.to_string(), output);
         report_failure(draft, job, &why);
     }
+}
+
+/// Whether the containers of a pod are stopped and kept, because the log of the one that failed says why the Job has failed.
+fn keeps_output(workload: &Workload, outcome: JobOutcome) -> bool {
+    workload.retries_parts() && outcome == JobOutcome::BackoffLimitExceeded
 }
 
 /// Reports a Job that has failed. The status of the CronJob reports a failed run.
@@ -147,11 +154,6 @@ pub(crate) fn report_failure(draft: &mut Draft<'_>, job: &Job, why: &str) {
         Some(HookOrigin { phase: HookPhase::SyncFail, .. }) => Wait::hook_failed(&job.of, why),
         Some(_) | None => Wait::job_failed(&job.of, why),
     });
-}
-
-/// Whether somebody waits for a Job. Nobody waits for a run of a CronJob, or of a hook after a failure.
-pub(crate) fn is_awaited(job: &Job) -> bool {
-    job.cron.is_none() && job.hook.as_ref().is_none_or(|hook| hook.phase != HookPhase::SyncFail)
 }
 
 /// Why a Job is not begun yet: `PreSync` hooks, a lower wave, or missing images. A Job that was begun goes on.
@@ -196,11 +198,11 @@ fn tend(draft: &mut Draft<'_>, part: JobPart<'_>, instance: &Instance, known: &J
         pod_parts::tend(draft, subject, instance);
         return;
     }
-    if is_pausing(draft, known, job, &instance.instance) {
+    if job_retry::is_pausing(draft, known, job, &instance.instance) {
         return;
     }
-    let cause = repair::unknown_end(draft, instance).unwrap_or(Cause::CrashLoop { attempt: known.streak });
-    // A pod of several containers is not started again: its completed containers must not run twice.
+    let cause = job_retry::cause(draft, known, instance);
+    // A pod of several containers is not started again as a whole: its completed containers must not run twice.
     let has_lost_network = deleted_network(draft.facts.observed, instance).is_some();
     if job.fresh || !subject.workload.parts.is_empty() || has_lost_network {
         replace_container(draft, part, instance, &cause, cleared);
@@ -224,7 +226,7 @@ fn replace_container(
 
 fn begin(draft: &mut Draft<'_>, part: JobPart<'_>, known: &JobRecord, cleared: Vec<usize>) {
     let instance = InstanceId { workload: part.subject.name.clone(), slot: 1 };
-    if known.streak == 0 || !is_pausing(draft, known, part.job, &instance) {
+    if known.streak == 0 || !job_retry::is_pausing(draft, known, part.job, &instance) {
         create(draft, part, &Cause::Missing, cleared);
     }
 }
@@ -235,19 +237,4 @@ fn create(draft: &mut Draft<'_>, part: JobPart<'_>, cause: &Cause, cleared: Vec<
     after.extend(images::refresh(draft, subject.workload));
     after.extend(cleared);
     create::create(draft, subject, 1, Some(cause), after, BTreeMap::new());
-}
-
-/// Whether the next try has to wait, which is then said.
-fn is_pausing(draft: &mut Draft<'_>, known: &JobRecord, job: &Job, instance: &InstanceId) -> bool {
-    let Some(last) = known.last_failure.filter(|it| *it <= draft.facts.now) else { return false };
-    let until = last.after(backoff::job_delay(known.streak));
-    if draft.facts.now >= until {
-        return false;
-    }
-    if is_awaited(job) {
-        let why = text::crash_reason("", draft.plan.outputs.get(instance));
-        draft.wait(Wait::crash_loop_back_off(instance, known.last_code, &why, known.streak, until));
-    }
-    draft.look_again(until);
-    true
 }

@@ -18,6 +18,7 @@ mod files;
 mod fs_drift;
 mod group;
 mod images;
+pub(crate) mod job_retry;
 pub(crate) mod jobs;
 mod namespaces;
 mod orphans;

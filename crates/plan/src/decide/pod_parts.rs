@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    Completion, DownwardValues, Instance, Part, PartOf, Peer, RestartPolicy, Role, State, Subject, Workload,
+    Completion, ContainerId, DownwardValues, Instance, Part, PartOf, Peer, RestartPolicy, Role, State,
+    Subject, Workload, WorkloadName,
 };
 
 use crate::{
     action::{Action, ContainerRef, Creation},
     cause::Cause,
-    decide::{fs_drift, images, repair},
+    decide::{fs_drift, images, job_retry, repair},
     draft::{Draft, heal::Difference},
     facts::{
         Facts, classify,
@@ -108,25 +109,30 @@ fn is_over(draft: &Draft<'_>, workload: &Workload, parts: &BTreeMap<&str, &Insta
     if workload.completion == Completion::Never {
         return false;
     }
+    // The record of its Job says when such a pod has failed for good.
+    let is_retried = workload.retries_parts();
     let found = |part: &Part| parts.get(part.name.as_str()).copied();
     let has_failed = |part: &Part| {
-        found(part).is_some_and(|container| {
-            standing::failure(draft.facts.record, draft.facts.observed, &workload.of_part(part), container)
-                .is_some()
-        })
+        !is_retried
+            && found(part).is_some_and(|it| has_failed_for_good(draft.facts, &workload.of_part(part), it))
     };
     let is_done = |part: &Part| found(part).is_some_and(|it| is_done(draft.facts, workload, part, it));
     let of_role = |role: Role| workload.parts.iter().filter(move |it| it.role == role);
     if of_role(Role::Init).any(has_failed) {
         return true;
     }
-    let is_tried_again = !matches!(workload.container.restart, RestartPolicy::No);
+    let is_tried_again = is_retried || !matches!(workload.container.restart, RestartPolicy::No);
     let mut apps = of_role(Role::App);
     if is_tried_again {
         of_role(Role::App).any(has_failed) || apps.all(is_done)
     } else {
         apps.all(|it| is_done(it) || has_failed(it))
     }
+}
+
+/// Whether a part, as a workload of its own, has failed and its restart policy forbids another start.
+fn has_failed_for_good(facts: &Facts<'_>, part: &Workload, found: &Instance) -> bool {
+    standing::failure(facts.record, facts.observed, part, found).is_some()
 }
 
 /// Whether it ended well, by itself, and that is what it is for.
@@ -155,6 +161,10 @@ fn look_after(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part:
     let wanted = part_name(draft, subject, found.instance.slot, part);
     repair::rename(draft, name, wanted, found);
     repair::limit(draft, of_part, found);
+    if workload.retries_parts() && has_failed_for_good(draft.facts, &one, found) {
+        job_retry::start_again(draft, subject, found);
+        return;
+    }
     repair::revive(draft, of_part, found, vec![]);
 }
 
@@ -233,7 +243,7 @@ fn make(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part
         signature: draft.facts.required_signature(&one),
         spec: pod.spec.clone(),
         inherit,
-        peers: BTreeMap::from([(Peer::Workload(name.clone()), pod.id.clone())]),
+        peers: peers(subject, pod, part),
         part: Some(PartOf {
             pod: pod.id.clone(),
             name: part.name.clone(),
@@ -250,4 +260,14 @@ fn make(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part
     if !part.container.host.post_start.is_empty() {
         draft.push(Action::RunHooks { container, instance }, cause, vec![started]);
     }
+}
+
+/// The containers that a part shares with: its pod. Releases that did not rename the parts of a run have recorded them
+/// with the name of the CronJob or hook.
+fn peers(subject: Subject<'_>, pod: &Instance, part: &Part) -> BTreeMap<Peer, ContainerId> {
+    let job = subject.workload.job();
+    let template = job.and_then(|job| job.cron.as_ref().or(job.hook.as_ref().map(|hook| &hook.of)));
+    let is_pod = |name: &WorkloadName| name == subject.name || Some(name) == template;
+    let own = part.container.peers().filter(|peer| matches!(peer, Peer::Workload(name) if is_pod(name)));
+    own.map(|peer| (peer.clone(), pod.id.clone())).collect()
 }

@@ -73,7 +73,8 @@ fn judge(pod: &Instance, defined: Option<&Workload>, found: &[&Instance]) -> Ins
 /// The code of a container that was taken away from under the others.
 const KILLED: i64 = 137;
 
-/// The end of a pod's work, if all containers have ended: 0, or the exit code of the first that failed.
+/// The end of a pod's work: 0 if all containers have ended well, or the exit code of the first that failed, unless it is started
+/// again in the pod.
 fn end(workload: &Workload, found: &[&Instance]) -> Option<i64> {
     if workload.completion == Completion::Never {
         return None;
@@ -88,6 +89,9 @@ fn end(workload: &Workload, found: &[&Instance]) -> Option<i64> {
     let apps = || workload.parts.iter().filter(|it| it.role == Role::App);
     let ends: Vec<i64> = apps().filter_map(code).collect();
     let failed = failed.or_else(|| ends.iter().copied().find(|it| *it != 0));
+    if workload.retries_parts() && failed.is_some() {
+        return None;
+    }
     failed.or_else(|| (ends.len() == apps().count()).then_some(0))
 }
 

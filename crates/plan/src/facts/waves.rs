@@ -2,7 +2,11 @@
 
 use driftless_model::{Instance, Subject, Update, Workload};
 
-use crate::facts::{Facts, jobs, update_failures};
+use crate::facts::{
+    Facts, hooks,
+    jobs::{self, JobPart},
+    update_failures,
+};
 
 /// A workload of a lower wave that is not applied and available yet. The lowest wave comes first.
 pub(crate) fn unfinished_before<'a>(facts: &'a Facts<'_>, subject: Subject<'_>) -> Option<Subject<'a>> {
@@ -13,6 +17,15 @@ pub(crate) fn unfinished_before<'a>(facts: &'a Facts<'_>, subject: Subject<'_>) 
     }
     let lower = stack.subjects().filter(|other| other.workload.wave < wave);
     lower.filter(|other| !is_done(facts, *other)).min_by_key(|other| other.workload.wave)
+}
+
+/// Whether the turn of a Job has come: it waits neither for `PreSync` hooks nor for a lower wave. Its first part stands for it.
+pub(crate) fn has_turn(facts: &Facts<'_>, JobPart { subject, job }: JobPart<'_>) -> bool {
+    match &job.hook {
+        Some(_) => hooks::earlier(facts.record, subject.name).is_none(),
+        None if job.cron.is_some() => true,
+        None => !facts.is_held_by_hooks && unfinished_before(facts, subject).is_none(),
+    }
 }
 
 /// Whether a workload is applied and available, or a Job of it has completed. What the manifest or a user holds at an

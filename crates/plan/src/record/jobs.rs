@@ -1,13 +1,17 @@
 //! Counting the ends of Jobs' containers.
 
+use std::collections::BTreeSet;
+
 use driftless_model::{
-    Instance, JobEnd, JobOutcome, JobRecord, Observed, Record, SpecHash, Timestamp, WorkloadName,
+    Instance, JobEnd, JobOutcome, JobRecord, Observed, Record, Role, SpecHash, Stack, Timestamp, WorkloadName,
 };
 
 use crate::{
     facts::{
+        Facts,
         jobs::{JobPart, all, spec_of},
         standing::{self, Ending},
+        waves,
     },
     swarm::{count_swarm_job, swarm_hash_of},
     target::Target,
@@ -17,6 +21,7 @@ use crate::{
 pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
     let jobs = all(target.stack);
     record.jobs.retain(|name, _| jobs.contains_key(name));
+    let waiting = waiting(record, target, observed, now);
     for (of, parts) in jobs {
         let spec = spec_of(&parts);
         let known = record.jobs.remove(of).filter(|it| it.spec == spec);
@@ -28,7 +33,7 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
             record.jobs.insert(of.clone(), job);
             continue;
         }
-        job.counted.retain(|it, _| observed.instances.contains_key(it));
+        job.counted.retain(|it, _| observed.container(it).is_some());
         let mut active = 0;
         for part in &parts {
             let spec = target.spec(part.subject);
@@ -44,10 +49,32 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
                 count(&mut job, record, observed, *part, instance);
             }
         }
+        keep_time(&mut job, &parts, !waiting.contains(of), now);
         conclude(&mut job, &parts, active, now);
         remember(record, of, &job, &parts);
         record.jobs.insert(of.clone(), job);
     }
+}
+
+/// The Jobs that have not begun because their turn has not come. In a Swarm the time of a Job begins with its tasks.
+fn waiting<'a>(
+    record: &Record,
+    target: &Target<'a>,
+    observed: &Observed,
+    now: Timestamp,
+) -> BTreeSet<&'a WorkloadName> {
+    let stack: &'a Stack = target.stack;
+    let has_begun =
+        |name: &WorkloadName| record.jobs.get(name).is_some_and(|job| job.begun || job.ended.is_some());
+    let mut open = all(stack);
+    open.retain(|name, _| !has_begun(name));
+    if open.is_empty() || observed.swarm.is_some() {
+        return BTreeSet::new();
+    }
+    let facts = Facts::new(target, observed, record, now);
+    let waits =
+        |parts: &Vec<JobPart<'_>>| parts.first().is_some_and(|first| !waves::has_turn(&facts, *first));
+    open.into_iter().filter(|(_, parts)| waits(parts)).map(|(name, _)| name).collect()
 }
 
 /// The record of a Job that is new in the stack. Where it completed before with the same content, a rollback has brought
@@ -79,6 +106,20 @@ fn count(job: &mut JobRecord, record: &Record, observed: &Observed, part: JobPar
         }
         return;
     }
+    // A container that ends with its pod has not ended by itself. A sidecar belongs to no try.
+    if part.subject.workload.retries_parts() && instance.is_running() {
+        let is_counted = |found: &&&Instance| {
+            let is_sidecar = found.part.as_ref().is_some_and(|it| it.role == Role::Sidecar);
+            !is_sidecar && record.own_containers.contains(&found.id)
+        };
+        for found in observed.parts_of(&instance.id).iter().filter(is_counted) {
+            count_failure(job, record, observed, found);
+        }
+    }
+    count_failure(job, record, observed, instance);
+}
+
+fn count_failure(job: &mut JobRecord, record: &Record, observed: &Observed, instance: &Instance) {
     let Some(Ending::Failed { code, finished }) = standing::ending(record, observed, instance) else {
         return;
     };
@@ -89,12 +130,21 @@ fn count(job: &mut JobRecord, record: &Record, observed: &Observed, part: JobPar
     }
 }
 
+/// Notes when the time of a Job began: when its turn came, or when it was taken up again after it had been suspended.
+fn keep_time(job: &mut JobRecord, parts: &[JobPart<'_>], has_turn: bool, now: Timestamp) {
+    if job.ended.is_some() {
+        return;
+    }
+    let is_suspended = parts.first().is_some_and(|part| part.job.suspended);
+    let runs = !is_suspended && (job.begun || has_turn);
+    job.started = job.started.or(Some(now)).filter(|_| runs);
+}
+
 fn conclude(job: &mut JobRecord, parts: &[JobPart<'_>], active: usize, now: Timestamp) {
     let Some(JobPart { job: wanted, .. }) = parts.first() else { return };
     if job.ended.is_some() {
         return;
     }
-    job.started = if wanted.suspended { None } else { job.started.or(Some(now)) };
     let is_complete = match wanted.completions {
         Some(_) => job.done.len() >= parts.len(),
         None => !job.done.is_empty() && active == 0,

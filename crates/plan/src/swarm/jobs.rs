@@ -21,7 +21,10 @@ use super::{
 use crate::{
     action::Action,
     cause::Cause,
-    decide::jobs::{is_awaited, reason_to_wait, report_failure},
+    decide::{
+        job_retry::is_awaited,
+        jobs::{reason_to_wait, report_failure},
+    },
     draft::Draft,
     facts::jobs::{JobPart, record_of},
     wait::{Wait, WaitObject, WaitReason},

@@ -56,7 +56,7 @@ fn stage(text: &str) -> Stage {
 /// Instances that are created (`+work-0`), started (`>`) and removed (`-`) in one round.
 fn changes(stage: &Stage, plan: &Plan) -> String {
     let named = |name: &str| {
-        let found = stage.world.observed.instances.values().find(|it| it.name == name);
+        let found = stage.world.observed.containers().find(|it| it.name == name);
         found.map_or_else(|| name.to_owned(), |it| it.instance.workload.to_string())
     };
     let one = |action: &Action| match action {
@@ -418,4 +418,89 @@ fn start_in_which_the_engine_went_down_is_reported() {
     stage.stack = stack(&manifest("good:2", "Never", "  completions: 1"));
     played(&mut stage, 60, 5);
     assert!(stage.record.unknown_ends.is_empty());
+}
+
+#[test]
+fn deadline_of_a_job_runs_from_its_turn() {
+    let job = manifest("long:1", "Never", "  activeDeadlineSeconds: 30")
+        .replace("{name: work}", "{name: work, annotations: {driftless.wave: '1'}}");
+    let db = "---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: db}
+spec:
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: db, image: 'db:1'}]}
+";
+    let mut stage = stage(&(job + db));
+    stage.sick.insert("db:1".to_owned());
+    let before = played(&mut stage, 60, 1);
+    assert!(!before.iter().any(|it| it.contains("work")), "{before:?}");
+    assert_eq!(stage.record.jobs[&"work".into()].started, None);
+    stage.sick.clear();
+    assert_eq!(played(&mut stage, 60, 1), ["61s +work >work", "91s -"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "DeadlineExceeded".to_owned()));
+}
+
+/// An init container, and a proxy that runs until its work is done.
+fn pod_manifest(policy: &str, backoff_limit: u32) -> String {
+    manifest("bad:1", policy, &format!("  backoffLimit: {backoff_limit}")).replace(
+        "containers: [",
+        "initContainers: [{name: first, image: 'good:1'}]
+      containers: [{name: proxy, image: 'long:1'}, ",
+    )
+}
+
+#[test]
+fn failed_container_of_a_job_is_retried_in_its_pod() {
+    let mut stage = stage(&pod_manifest("OnFailure", 2));
+    let made = played(&mut stage, 100, 1);
+    assert_eq!(
+        made,
+        [
+            "0s +work >work",
+            "1s +work/first >work/first",
+            "2s +work/proxy >work/proxy +work/work >work/work",
+            "13s >work/work",
+            "34s >work/work"
+        ]
+    );
+    assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "BackoffLimitExceeded".to_owned()));
+    assert_eq!(stage.record.jobs[&"work".into()].failures, 3);
+    // The failed container is kept with its log.
+    let states: Vec<&State> = stage.world.observed.containers().map(|it| &it.state).collect();
+    assert!(states.len() == 4 && states.iter().all(|it| matches!(it, State::Exited { .. })), "{states:?}");
+
+    let mut stage = self::stage(&pod_manifest("OnFailure", 6));
+    played(&mut stage, 8, 1);
+    stage.crashing.clear();
+    stage.finishing.extend(["bad:1".to_owned(), "long:1".to_owned()]);
+    assert_eq!(played(&mut stage, 60, 1), ["13s >work/work"], "the others are done");
+    assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()));
+    assert!(stage.world.observed.containers().all(|it| !it.is_running()));
+
+    // With `Never` each try is a pod of its own.
+    let text = pod_manifest("Never", 1).replace("long:1", "good:2");
+    let mut stage = self::stage(&text);
+    let made = played(&mut stage, 60, 1);
+    assert_eq!(made.iter().filter(|it| it.contains("+work/first")).count(), 2, "{made:?}");
+}
+
+#[test]
+fn failed_init_container_of_a_job_is_retried_in_its_pod() {
+    let text = pod_manifest("OnFailure", 2).replace("image: 'good:1'", "image: 'bad:1'");
+    let mut stage = stage(&text);
+    let made = played(&mut stage, 8, 1);
+    assert_eq!(made, ["0s +work >work", "1s +work/first >work/first"]);
+    // The engine is restarted meanwhile.
+    let now = stage.now;
+    for it in stage.world.observed.instances.values_mut() {
+        it.state = State::Exited { code: 0, finished: now, out_of_memory: false, error: String::new() };
+    }
+    stage.tick(Duration::from_secs(1));
+    stage.world.observed.engine_started = Some(stage.now);
+    assert_eq!(played(&mut stage, 40, 1), ["9s >work", "12s >work/first", "33s >work/first"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "BackoffLimitExceeded".to_owned()));
 }

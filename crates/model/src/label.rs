@@ -35,7 +35,7 @@ pub const HOOK: &str = "driftless.hook";
 /// On the service of a Job in a Swarm: the hash that identifies the Job. Another one is run again.
 pub const JOB: &str = "driftless.job";
 
-/// On the service of a run in a Swarm: its CronJob.
+/// On the containers of a run, and on its service in a Swarm: its CronJob.
 pub const CRON: &str = "driftless.cron";
 
 /// On an adopted config or secret of a Swarm: the names that the agent gives to its content, with commas. They are several if it

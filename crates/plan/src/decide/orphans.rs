@@ -10,7 +10,7 @@ use crate::{
     wait::Wait,
 };
 
-/// Removes impostors at once, and orphans once all images of the stack are here.
+/// Removes impostors and runs that are no longer kept at once, and other orphans once all images of the stack are here.
 pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
     for (impostor, difference) in &draft.facts.instances.impostors {
         let difference =
@@ -22,13 +22,13 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
         }
     }
     remove_orphaned_parts(draft);
-    if !draft.missing_images.is_empty() {
-        return;
-    }
-    let is_held = prune::is_held(draft);
+    // The hold by `maxPrunePercent` is reported once all images are here.
+    let lacks_images = !draft.missing_images.is_empty();
+    let is_held = lacks_images || prune::is_held(draft) || draft.facts.is_held_by_hooks;
     let pulls: Vec<usize> = draft.pulls.values().copied().collect();
     for orphan in &draft.facts.instances.orphans {
-        if (is_held || draft.facts.is_held_by_hooks) && !was_run(draft.facts, orphan) {
+        let was_run = was_run(draft.facts, orphan);
+        if is_held && !was_run {
             continue;
         }
         if is_prune_protected(&orphan.config.labels) {
@@ -53,7 +53,7 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
             draft.wait(Wait::own(&orphan.name, None, "Git does not have it any more"));
             continue;
         }
-        let cause = if was_run(draft.facts, orphan) {
+        let cause = if was_run {
             Some(Cause::Finished { reason: "no longer kept".to_owned() })
         } else if draft.facts.is_settled() {
             draft.heal(
@@ -63,15 +63,17 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
         } else {
             Some(Cause::NotInGit)
         };
+        // The next run may write to the same volumes, so the end of this one waits for no image.
+        let after: &[usize] = if was_run { &[] } else { &pulls };
         if let Some(cause) = cause {
-            draft.remove(orphan, &cause, &pulls);
+            draft.remove(orphan, &cause, after);
         }
     }
 }
 
 /// Whether a container was a run of a CronJob or hook, which is no part of Git.
 fn was_run(facts: &Facts<'_>, instance: &Instance) -> bool {
-    was_hook(instance) || cron::was_run(facts.target.stack, &instance.instance.workload)
+    was_hook(instance) || cron::was_run(facts.target.stack, instance)
 }
 
 /// Removes parts of a pod that is gone, because the shared namespaces went with it.

@@ -30,7 +30,7 @@ pub(crate) fn is_held(draft: &mut Draft<'_>) -> bool {
     let is_lost = |it: &&&Instance| {
         let name = &it.instance.workload;
         is_loss(draft.facts, it)
-            && !was_run(stack, name)
+            && !was_run(stack, it)
             && !was_hook(it)
             && !is_scaled_down(draft.facts, name)
             && !is_prune_protected(&it.config.labels)

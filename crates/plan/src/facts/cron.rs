@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use crate::facts::{hooks, scales};
 
 use driftless_model::{
-    Cron, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Subject, SwarmMode, Workload,
-    WorkloadKind, WorkloadName, label,
+    Cron, Instance, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Subject, SwarmMode,
+    Workload, WorkloadKind, WorkloadName, label,
 };
 
 /// The stack with the runs of CronJobs and hooks that were begun, and with the numbers of instances that users set. Its hash is that of what Git says.
@@ -70,9 +70,13 @@ pub fn run_of(template: Subject<'_>, run: &WorkloadName, name: &str) -> Option<W
     let Subject { name: cron, workload: template } = template;
     let job = Job { of: run.clone(), cron: Some(cron.clone()), ..template.job_or_template()?.clone() };
     let replicas = u32::from(!job.suspended);
-    let mut workload = Workload { replicas, kind: WorkloadKind::Job(job), ..template.clone() };
-    for label in label::JOB_NAMES {
-        workload.container.labels.insert(label.to_owned(), name.to_owned());
+    let kind = WorkloadKind::Job(job);
+    let mut workload = Workload { replicas, kind, ..template.renamed(cron, run) };
+    for container in workload.containers_mut() {
+        for label in label::JOB_NAMES {
+            container.labels.insert(label.to_owned(), name.to_owned());
+        }
+        container.labels.insert(label::CRON.to_owned(), cron.to_string());
     }
     Some(workload)
 }
@@ -84,12 +88,26 @@ pub fn run_name(cron: &WorkloadName, object: Option<&ObjectRef>, job: &str) -> W
     WorkloadName(format!("{job}{namespace}"))
 }
 
-/// Whether this is the name of a run that was begun once.
-pub(crate) fn was_run(stack: &Stack, name: &WorkloadName) -> bool {
+/// Whether a container was a run of a CronJob that the stack still has.
+pub(crate) fn was_run(stack: &Stack, instance: &Instance) -> bool {
+    let labels = &instance.config.labels;
+    let Some(of) = labels.get(label::CRON) else { return was_run_before_label(stack, instance) };
+    all(stack).any(|cron_job| cron_job.subject.name.as_str() == of)
+}
+
+/// The same of a run that a release without the label has begun when it was due: its Job has the name of the CronJob and the
+/// minute.
+fn was_run_before_label(stack: &Stack, instance: &Instance) -> bool {
+    let name = &instance.instance.workload;
+    let mut jobs = label::JOB_NAMES.iter().filter_map(|label| instance.config.labels.get(*label));
+    let Some(job) = jobs.next() else { return false };
+    let is_minute = |text: &str| !text.is_empty() && text.bytes().all(|letter| letter.is_ascii_digit());
     all(stack).any(|cron_job| {
         let cron = cron_job.subject.name;
-        let plain = stack.inventory.workloads.get(cron).map_or(cron.as_str(), |object| &object.name);
-        name.as_str().strip_prefix(plain).is_some_and(|it| it.starts_with('-'))
+        let object = stack.inventory.workloads.get(cron);
+        let plain = object.map_or(cron.as_str(), |object| &object.name);
+        let minute = job.strip_prefix(plain).and_then(|rest| rest.strip_prefix('-'));
+        minute.is_some_and(is_minute) && run_name(cron, object, job) == *name
     })
 }
 

@@ -77,7 +77,8 @@ pub(crate) fn run(
     let name = WorkloadName(format!("{plain}-{number}-{attempt}{namespace}"));
     let origin = HookOrigin { of: of.clone(), phase };
     let job = Job { of: name.clone(), hook: Some(origin), ..template.job_or_template()?.clone() };
-    let mut workload = Workload { replicas: 1, kind: WorkloadKind::Job(job), ..template.clone() };
+    let kind = WorkloadKind::Job(job);
+    let mut workload = Workload { replicas: 1, kind, ..template.renamed(of, &name) };
     workload.container.labels.insert(label::HOOK.to_owned(), phase.to_string());
     let networks = workload.container.networks().keys();
     let networks =

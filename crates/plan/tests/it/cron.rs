@@ -1,11 +1,13 @@
 //! CronJobs, over days that take milliseconds: what is begun when, what is kept, and what is never done twice.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::render;
-use driftless_model::{HealthStatus, Schedule, Severity, Stack, State, Timestamp};
-use driftless_plan::{Action, CronEvent, Plan, schedule, with_runs};
+use driftless_model::{
+    HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, State, Timestamp, WorkloadName,
+};
+use driftless_plan::{Action, Creation, CronEvent, Plan, WaitReason, schedule, with_runs};
 use proptest::prelude::*;
 
 use crate::stage::{Stage, manifests};
@@ -309,18 +311,7 @@ fn later_success_clears_a_failed_cron_run() {
 fn cron_run_without_image_uses_the_next_template() {
     let text = |image: &str, web: &str| {
         let report = manifest("*/10 * * * *", image, "  concurrencyPolicy: Forbid");
-        format!(
-            "{report}---
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: web, namespace: prod}}
-spec:
-  selector: {{matchLabels: {{app: web}}}}
-  template:
-    metadata: {{labels: {{app: web}}}}
-    spec: {{containers: [{{name: web, image: \"{web}\"}}]}}
-"
-        )
+        report + &deployment("web", web)
     };
     let mut clock = Clock::new(&text("typo:1", "long:1"));
     clock.stage.world.registry = Some(["good:1", "long:1", "web:2"].map(str::to_owned).into());
@@ -371,4 +362,135 @@ fn a_run_that_is_tried_again_makes_nobody_unwell() {
     }
     let failed: Vec<u32> = clock.stage.record.jobs.values().map(|it| it.failures).collect();
     assert_eq!(failed, [3], "and it is tried again all the same");
+}
+
+/// A CronJob with an init container, a sidecar and two containers that see the processes of each other.
+fn pod_manifest() -> String {
+    manifest("*/10 * * * *", "good:1", "").replace(
+        "containers: [",
+        "shareProcessNamespace: true
+          initContainers:
+            - {name: first, image: 'good:1'}
+            - {name: proxy, image: 'long:1', restartPolicy: Always}
+          containers: [{name: upload, image: 'good:2'}, ",
+    )
+}
+
+/// Rounds from the tenth minute on. Returns what was created.
+fn containers_of_a_run(clock: &mut Clock) -> Vec<Box<Creation>> {
+    let mut made = Vec::new();
+    for _ in 0..20 {
+        let created = clock.round().steps.into_iter().filter_map(|step| match step.action {
+            Action::CreateInstance(creation) => Some(creation),
+            _ => None,
+        });
+        made.extend(created);
+        clock.stage.tick(Duration::from_secs(1));
+    }
+    made
+}
+
+#[test]
+fn run_of_several_containers_completes_in_its_own_pod() {
+    let mut clock = Clock::new(&pod_manifest());
+    clock.round();
+    clock.stage.tick(MINUTE * 10);
+    let made = containers_of_a_run(&mut clock);
+    assert_eq!(made.len(), 5);
+    let run = made[0].instance.workload.clone();
+    let job = run.as_str().trim_end_matches(".prod");
+    for creation in &made {
+        let peers: Vec<&Peer> = creation.container.peers().collect();
+        assert!(peers.iter().all(|peer| **peer == Peer::Workload(run.clone())), "{peers:?}");
+        assert_eq!(peers.len(), if creation.part.is_some() { 3 } else { 0 });
+        let labels = &creation.container.labels;
+        assert_eq!(labels["batch.kubernetes.io/job-name"], job);
+        assert_eq!(labels["driftless.cron"], "report.prod");
+    }
+    assert_eq!(clock.stage.record.jobs[&run].ended.as_ref().unwrap().outcome, JobOutcome::Complete);
+    assert!(clock.stage.world.observed.containers().all(|it| !it.is_running()));
+}
+
+#[test]
+fn recorded_run_with_the_name_of_its_template_runs() {
+    let mut clock = Clock::new(&pod_manifest());
+    clock.round();
+    clock.stage.tick(MINUTE * 10);
+    let now = clock.stage.now;
+    schedule(&mut clock.stage.record, &clock.git, now);
+    let cron: WorkloadName = "report.prod".into();
+    let runs = &mut clock.stage.record.crons.get_mut(&cron).unwrap().runs;
+    let (name, run) = runs.iter_mut().next().unwrap();
+    *run = run.renamed(name, &cron);
+    let name = name.clone();
+    assert_eq!(containers_of_a_run(&mut clock).len(), 5);
+    assert_eq!(clock.stage.record.jobs[&name].ended.as_ref().unwrap().outcome, JobOutcome::Complete);
+}
+
+fn deployment(name: &str, image: &str) -> String {
+    format!(
+        "---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: {name}, namespace: prod}}
+spec:
+  selector: {{matchLabels: {{app: {name}}}}}
+  template:
+    metadata: {{labels: {{app: {name}}}}}
+    spec: {{containers: [{{name: web, image: \"{image}\"}}]}}
+"
+    )
+}
+
+#[test]
+fn replaced_run_ends_while_an_image_is_missing() {
+    let report = manifest("* * * * *", "long:1", "  concurrencyPolicy: Replace");
+    let mut clock = Clock::new(&(report + &deployment("web", "typo:1")));
+    clock.stage.world.registry = Some(["long:1".to_owned()].into());
+    for _ in 0..50 {
+        clock.round();
+        clock.stage.tick(Duration::from_secs(5));
+    }
+    assert_eq!(clock.runs(), ["4"]);
+}
+
+#[test]
+fn workloads_named_after_a_cron_job_are_none_of_its_runs() {
+    let report = manifest("*/10 * * * *", "good:1", "");
+    let names: Vec<String> = (0..5).map(|number| format!("report-web{number}")).collect();
+    let all: String = names.iter().map(|name| deployment(name, "long:1")).collect();
+    let mut clock = Clock::new(&(report.clone() + &all));
+    for _ in 0..10 {
+        clock.round();
+        clock.stage.tick(Duration::from_secs(5));
+    }
+    let deployed = |clock: &Clock| {
+        let all = clock.stage.world.observed.instances.values();
+        all.filter(|it| it.instance.workload.as_str().starts_with("report-web")).count()
+    };
+    assert_eq!(deployed(&clock), 5);
+    clock.git = stack(&report);
+    let plan = clock.round();
+    assert!(plan.waits.iter().any(|it| it.is(WaitReason::PruneHeld)), "{plan}");
+    assert_eq!(deployed(&clock), 5);
+
+    // Runs that are no longer kept go all the same, also those that a release without the label began.
+    clock.stage.tick(MINUTE * 10);
+    for is_labelled in [true, false] {
+        clock.stage.tick(MINUTE * 10);
+        for _ in 0..3 {
+            clock.round();
+            clock.stage.tick(Duration::from_secs(1));
+        }
+        let all = clock.stage.world.observed.instances.values_mut();
+        let run = all.into_iter().find(|it| it.config.labels.contains_key("driftless.cron")).unwrap();
+        let (id, name) = (run.id.clone(), run.instance.workload.clone());
+        if !is_labelled {
+            Arc::make_mut(&mut run.config).labels.remove("driftless.cron");
+        }
+        clock.stage.record.crons.get_mut(&"report.prod".into()).unwrap().runs.remove(&name);
+        clock.round();
+        assert!(!clock.stage.world.observed.instances.contains_key(&id));
+        assert_eq!(deployed(&clock), 5);
+    }
 }

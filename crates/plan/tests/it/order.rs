@@ -6,7 +6,8 @@ use std::{
 };
 
 use driftless_model::{
-    Condition, Dependency, HookPhase, Job, Record, Stack, State, Strategy as Rollout, Workload, WorkloadKind,
+    Completion, Condition, Container, Dependency, HELPER_IMAGE, HookPhase, Job, NetworkMode, Part, Peer,
+    Probes, PullPolicy, Record, Role, Stack, State, Strategy as Rollout, Workload, WorkloadKind,
     WorkloadName,
 };
 use driftless_plan::{
@@ -19,7 +20,7 @@ use crate::stage::{NOON, Stage, stack, workload};
 fn job(name: &str, image: &str) -> Workload {
     let mut job = workload(image, 1);
     job.container.restart = driftless_model::RestartPolicy::No;
-    job.completion = driftless_model::Completion::OnSuccess;
+    job.completion = Completion::OnSuccess;
     job.strategy = Rollout::Recreate;
     Workload { kind: WorkloadKind::Job(Job::once(name.into())), ..job }
 }
@@ -197,6 +198,56 @@ fn hooks_of_one_phase_run_in_the_order_of_their_waves() {
     shop.attempt(1);
     shop.rounds();
     assert_eq!(shop.created, ["b-first-1-1", "a-second-1-1", "web"]);
+}
+
+#[test]
+fn deadline_of_a_hook_runs_from_its_turn() {
+    let with_deadline = |name: &str, image: &str, wave: i32| {
+        let mut hook = in_wave(wave, hook(name, image, HookPhase::PreSync));
+        if let WorkloadKind::Hook { template, .. } = &mut hook.kind {
+            template.active_deadline = Some(Duration::from_secs(30));
+        }
+        hook
+    };
+    let mut shop = Theatre::new(stack([
+        ("web", workload("web:1", 1)),
+        ("first", hook("first", "db:1", HookPhase::PreSync)),
+        ("second", with_deadline("second", "good:1", 1)),
+    ]));
+    shop.attempt(1);
+    shop.rounds();
+    shop.stage.tick(Duration::from_secs(60));
+    shop.rounds();
+    assert_eq!(shop.created, ["first-1-1"]);
+    shop.stage.finishing.insert("db:1".to_owned());
+    let plan = shop.rounds();
+    assert_eq!(shop.created, ["first-1-1", "second-1-1", "web"], "{plan}");
+    assert!(plan.is_settled(), "{plan}");
+}
+
+#[test]
+fn hook_of_several_containers_runs_in_its_own_pod() {
+    let pod = || Peer::Workload("dump".into());
+    let part = |name: &str, role: Role| {
+        let network_mode = NetworkMode::Of(pod());
+        let container = Container { network_mode, ..job(name, "good:1").container };
+        Part {
+            name: name.to_owned(),
+            role,
+            container,
+            volumes: BTreeMap::new(),
+            probes: Probes::default(),
+            pull: PullPolicy::IfNotPresent,
+            completion: Completion::OnSuccess,
+        }
+    };
+    let parts = vec![part("first", Role::Init), part("dump", Role::App)];
+    let dump = Workload { parts, ..hook("dump", HELPER_IMAGE, HookPhase::PreSync) };
+    let mut shop = Theatre::new(stack([("web", workload("web:1", 1)), ("dump", dump)]));
+    shop.attempt(1);
+    let plan = shop.rounds();
+    assert!(plan.is_settled(), "{plan}");
+    assert_eq!(shop.created, ["dump-1-1", "dump-1-1/first", "dump-1-1/dump", "web"]);
 }
 
 #[test]

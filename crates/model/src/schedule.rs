@@ -2,16 +2,17 @@
 //! program.
 //!
 //! Times in the gap of a clock that is put forward are left out; times in the hour that comes twice come twice. That is
-//! Kubernetes' rule. The crate `cronexpr` 1.x was tried and follows the same two rules, but it reads another language: it
-//! refuses `?` and `@daily`, which Kubernetes accepts, accepts `7`, `L`, `W` and `5L`, which Kubernetes refuses, and
-//! finds no 29 February that is more than four years away (2096 to 2104). All fields would have to be checked here first.
+//! Kubernetes' rule. Only the begin of something that lasts is postponed to the end of the gap. The crate `cronexpr` 1.x was
+//! tried and follows the same two rules, but it reads another language: it refuses `?` and `@daily`, which Kubernetes
+//! accepts, accepts `7`, `L`, `W` and `5L`, which Kubernetes refuses, and finds no 29 February that is more than four years
+//! away (2096 to 2104). All fields would have to be checked here first.
 
 use std::collections::BTreeSet;
 
 use jiff::{
     Timestamp as Moment, ToSpan,
     civil::{Date, DateTime},
-    tz::{AmbiguousOffset, TimeZone},
+    tz::{AmbiguousOffset, Offset, TimeZone},
 };
 
 use super::Timestamp;
@@ -30,6 +31,15 @@ pub struct Schedule {
     /// Days of the month and of the week must both suit, because one of them is any; otherwise one of them is enough.
     both: bool,
     zone: TimeZone,
+}
+
+/// The rule for times in the gap of a clock that is put forward.
+#[derive(Clone, Copy)]
+enum InGap {
+    /// They are left out.
+    Skip,
+    /// They are the first moment after the gap.
+    Postpone,
 }
 
 /// One of the five fields.
@@ -112,11 +122,21 @@ impl Schedule {
 
     /// The first time after this one.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        self.next_with(after, InGap::Skip)
+    }
+
+    /// The first begin after this one of something that lasts, such as a sync window. One in the gap of a clock that is put forward
+    /// is the first moment after the gap: the rest of what it begins is not left out.
+    pub fn next_begin(&self, after: Timestamp) -> Option<Timestamp> {
+        self.next_with(after, InGap::Postpone)
+    }
+
+    fn next_with(&self, after: Timestamp, in_gap: InGap) -> Option<Timestamp> {
         let day = self.day_of(after)?;
         // A clock that is put back at midnight makes a day reach into the next.
         let days = (-1..FURTHEST_DAYS).filter_map(|it| day.checked_add(it.days()).ok());
         let mut suitable = days.filter(|it| self.suits(*it));
-        suitable.find_map(|it| self.times_on(it).into_iter().find(|it| *it > after))
+        suitable.find_map(|it| self.times_on(it, in_gap).into_iter().find(|it| *it > after))
     }
 
     /// The last time up to this one, if it is after `since`, and how many there were in between, counted up to `most`.
@@ -133,7 +153,7 @@ impl Schedule {
             if !self.suits(day) {
                 continue;
             }
-            let times = self.times_on(day);
+            let times = self.times_on(day, InGap::Skip);
             let within: Vec<Timestamp> = times.into_iter().filter(is_within).collect();
             last = last.max(within.last().copied());
             count += within.len();
@@ -157,23 +177,29 @@ impl Schedule {
     }
 
     /// All times of one day, in order.
-    fn times_on(&self, day: Date) -> BTreeSet<Timestamp> {
+    fn times_on(&self, day: Date, in_gap: InGap) -> BTreeSet<Timestamp> {
         let mut all = BTreeSet::new();
         for (hour, minute) in self.hours.iter().flat_map(|it| self.minutes.iter().map(move |min| (*it, *min)))
         {
-            all.extend(self.moments(day.at(hour, minute, 0, 0)));
+            all.extend(self.moments(day.at(hour, minute, 0, 0), in_gap));
         }
         all
     }
 
-    /// None where the clock is put forward, two where it is put back.
-    fn moments(&self, civil: DateTime) -> impl Iterator<Item = Timestamp> {
-        let offsets = match self.zone.to_ambiguous_zoned(civil).offset() {
-            AmbiguousOffset::Unambiguous { offset } => [Some(offset), None],
-            AmbiguousOffset::Gap { .. } => [None, None],
-            AmbiguousOffset::Fold { before, after } => [Some(before), Some(after)],
+    /// None or the first one after it where the clock is put forward, two where it is put back.
+    fn moments(&self, civil: DateTime, in_gap: InGap) -> impl Iterator<Item = Timestamp> {
+        let at = |offset: Offset| offset.to_timestamp(civil).ok();
+        let moments = match (self.zone.to_ambiguous_zoned(civil).offset(), in_gap) {
+            (AmbiguousOffset::Unambiguous { offset }, _) => [at(offset), None],
+            (AmbiguousOffset::Gap { .. }, InGap::Skip) => [None, None],
+            (AmbiguousOffset::Gap { after, .. }, InGap::Postpone) => {
+                // By the clock of afterwards, a time in the gap is before the change.
+                let change = |before| self.zone.following(before).next().map(|change| change.timestamp());
+                [at(after).and_then(change), None]
+            }
+            (AmbiguousOffset::Fold { before, after }, _) => [at(before), at(after)],
         };
-        let moments = offsets.into_iter().flatten().filter_map(move |it| it.to_timestamp(civil).ok());
+        let moments = moments.into_iter().flatten();
         moments.filter_map(|it| u64::try_from(it.as_millisecond()).ok().map(Timestamp))
     }
 }
@@ -291,6 +317,22 @@ mod tests {
             times("0 9 * * *", "America/New_York", "2026-03-07T15:00:00Z", 2),
             ["2026-03-08T13:00", "2026-03-09T13:00"]
         );
+    }
+
+    #[test]
+    fn begin_in_a_gap_is_the_first_moment_after_it() {
+        let begin = |text, zone, after| {
+            let begin = Schedule::parse(text, Some(zone)).unwrap().next_begin(at(after));
+            begin.unwrap().to_string().replace(":00.000Z", "")
+        };
+        assert_eq!(begin("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z"), "2026-03-29T01:00");
+        assert_eq!(begin("30 2 * * *", "Europe/Berlin", "2026-03-29T01:00:00Z"), "2026-03-30T00:30");
+        assert_eq!(begin("*/30 2-3 * * *", "Europe/Berlin", "2026-03-29T01:00:00Z"), "2026-03-29T01:30");
+        // The clocks of Cairo go from 00:00 to 01:00.
+        assert_eq!(begin("0 0 * * 5", "Africa/Cairo", "2026-04-22T12:00:00Z"), "2026-04-23T22:00");
+        // Samoa has no 30 December 2011.
+        assert_eq!(begin("0 12 30 12 *", "Pacific/Apia", "2011-12-29T12:00:00Z"), "2011-12-30T10:00");
+        assert_eq!(begin("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z"), "2026-10-25T00:30");
     }
 
     #[test]

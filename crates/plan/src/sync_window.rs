@@ -50,8 +50,9 @@ impl State {
         };
         let length = u64::try_from(window.duration.as_millis()).unwrap_or(u64::MAX);
         // The end of a window does not belong to it.
-        let begun = schedule.next(Timestamp(now.0.saturating_sub(length))).filter(|begin| *begin <= now);
-        let changes = begun.map(|begin| begin.after(window.duration)).or_else(|| schedule.next(now));
+        let begun = schedule.next_begin(Timestamp(now.0.saturating_sub(length)));
+        let begun = begun.filter(|begin| *begin <= now);
+        let changes = begun.map(|begin| begin.after(window.duration)).or_else(|| schedule.next_begin(now));
         Self { is_open: begun.is_some(), changes }
     }
 }
@@ -117,6 +118,21 @@ mod tests {
             [("28T20:30:00", false), ("28T21:30:00", true), ("29T20:30:00", true), ("29T21:30:00", false)]
         {
             assert_eq!(closed_window(std::slice::from_ref(&berlin), at(time)).is_some(), is_closed, "{time}");
+        }
+        // On 24 April 2026, a Friday, the clocks of Cairo go from 00:00 to 01:00.
+        let cairo = SyncWindow {
+            time_zone: Some("Africa/Cairo".to_owned()),
+            ..window(WindowKind::Deny, "0 0 * * 5", 48)
+        };
+        for (time, until) in [
+            ("23T21:59:59", None),
+            ("23T22:00:00", Some("25T22:00:00")),
+            ("25T21:59:59", Some("25T22:00:00")),
+            ("25T22:00:00", None),
+        ] {
+            let at = |time: &str| Timestamp::parse(&format!("2026-04-{time}Z")).unwrap();
+            let closed = closed_window(std::slice::from_ref(&cairo), at(time));
+            assert_eq!(closed.and_then(|closed| closed.until), until.map(at), "{time}");
         }
     }
 }

@@ -12,6 +12,7 @@ use super::{
     screen::plain,
 };
 use driftless_config::Settings;
+use driftless_store::RestoreOptions;
 
 /// Write a backup of the state directory into one file.
 ///
@@ -34,7 +35,8 @@ pub(super) struct BackupArgs {
 /// Restore a backup of the state directory.
 ///
 /// No agent may use the directory. Put the key of the database back first: without it stored revisions cannot be read.
-/// Containers are not touched; the agent continues from what it observes when it starts.
+/// Stop the containers that use writable folders of applications. The agent continues from what it observes when it
+/// starts, and starts them again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -49,6 +51,10 @@ pub(super) struct RestoreArgs {
     /// Replace the database that the state directory has.
     #[arg(long)]
     replace: bool,
+    /// Restore even if running containers use folders of applications. They go on with the old folders until they are
+    /// restarted.
+    #[arg(long)]
+    force: bool,
 }
 
 /// The state directory.
@@ -92,6 +98,9 @@ impl CommandError for Error {
         Some(match self {
             Self::BackUp(_) => "name a new file, and the folder of the agent with --state-dir".to_owned(),
             Self::Restore(driftless_store::Error::InUse { .. }) => "stop the agent first".to_owned(),
+            Self::Restore(driftless_store::Error::FoldersInUse { .. }) => {
+                "stop the containers of these applications with `docker stop`; the agent starts them again".to_owned()
+            }
             Self::Restore(_) => {
                 "name a file that `driftless backup` has written; --replace replaces the database that is there"
                     .to_owned()
@@ -121,13 +130,22 @@ pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<Verdict
 
 pub(super) fn restore(args: &RestoreArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let (settings, key) = args.state.settings()?;
-    driftless_store::restore(&args.file, &settings.state_dir, args.replace).map_err(Error::Restore)?;
+    let options = RestoreOptions { replace: args.replace, force: args.force };
+    let in_use =
+        driftless_store::restore(&args.file, &settings.state_dir, options).map_err(Error::Restore)?;
+    for application in in_use {
+        let application = plain(&application);
+        context.screen.say(format!(
+            "warning: containers of {application} use the folders that were set aside: restart them with `docker restart`"
+        ));
+    }
     if !Path::new(&key).exists() {
         let key = key.display();
         context.screen.say(format!(
             "warning: the key {key} is missing: put it back before the agent starts, or stored revisions cannot be read"
         ));
     }
-    print(&format!("restored {}; start the agent\n", settings.state_dir.display()))?;
+    let folder = settings.state_dir.display();
+    print(&format!("restored {folder}; start the agent, which starts the containers that are stopped\n"))?;
     Ok(Verdict::Yes)
 }

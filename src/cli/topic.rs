@@ -126,6 +126,7 @@ fn of_store(error: &driftless_store::Error) -> Topic {
         | Store::Newer { .. }
         | Store::NoSuchRevision { .. }
         | Store::NoSuchContent { .. }
+        | Store::FoldersInUse { .. }
         | Store::Unsafe { .. } => Topic::StateDirectory,
     }
 }

@@ -17,7 +17,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::{app_files::O_NONBLOCK, error::Error, state_dir::StateDir};
+use crate::{app_files::O_NONBLOCK, error::Error, folder_mounts::mounted_in, state_dir::StateDir};
 
 /// The time that a backup waits for a write of the running agent.
 const BUSY: Duration = Duration::from_secs(30);
@@ -178,17 +178,26 @@ fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Restores a backup into a state directory that no agent uses. The database of the directory is replaced, which must be
-/// wished for; other files that the backup does not have are kept.
+/// Consequences of a restoration that must be wished for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RestoreOptions {
+    /// The database of the directory is replaced.
+    pub replace: bool,
+    /// Running containers that use the folders of applications go on with those that are set aside.
+    pub force: bool,
+}
+
+/// Restores a backup into a state directory that no agent uses. Files that the backup does not have are kept. Returns the
+/// applications whose folders running containers have mounted: the containers go on with those that were set aside.
 ///
 /// # Errors
 ///
-/// If an agent uses the directory, there is a database and `replace` is false, the file is no backup, or reading or writing
-/// fails. An incomplete backup changes nothing.
-pub fn restore(file: &Path, state_dir: &Path, replace: bool) -> Result<(), Error> {
+/// If an agent uses the directory, a consequence is not wished for, the file is no backup, or reading or writing fails. An
+/// incomplete backup changes nothing.
+pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result<Vec<String>, Error> {
     let state = StateDir::lock(state_dir)?;
     let path = state.path();
-    if state.database().exists() && !replace {
+    if state.database().exists() && !options.replace {
         return Err(failed("replace the database", &state.database())(io::ErrorKind::AlreadyExists.into()));
     }
     let new = LeftoverFolder(path.join("restore.new"));
@@ -196,6 +205,11 @@ pub fn restore(file: &Path, state_dir: &Path, replace: bool) -> Result<(), Error
     fs::create_dir(&new.0).map_err(failed("create", &new.0))?;
     unpack(file, &new.0)?;
     check_database(&new.0.join(DATABASE), file)?;
+    let in_use = if new.0.join(APPLICATIONS).is_dir() { applications_in_use(path) } else { Vec::new() };
+    if !in_use.is_empty() && !options.force {
+        let (directory, applications) = (path.join(APPLICATIONS), in_use.join(", "));
+        return Err(Error::FoldersInUse { directory, applications });
+    }
     let aside = free_name(path, "before-restore");
     fs::create_dir(&aside).map_err(failed("create", &aside))?;
     if path.join(AGENT_ID).exists() {
@@ -213,7 +227,18 @@ pub fn restore(file: &Path, state_dir: &Path, replace: bool) -> Result<(), Error
     }
     // Nothing was there before.
     let _ = fs::remove_dir(&aside);
-    exchanged
+    exchanged.map(|()| in_use)
+}
+
+/// The applications with folders that running containers have mounted.
+fn applications_in_use(state_dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = mounted_in(&state_dir.join(APPLICATIONS))
+        .iter()
+        .map(|folder| folder.components().next().map_or(Path::new("."), |name| Path::new(name.as_os_str())))
+        .map(|name| name.display().to_string())
+        .collect();
+    names.dedup();
+    names
 }
 
 /// Moves what a state directory has aside, and what a backup has into its place. `moved` gets the names before and after.

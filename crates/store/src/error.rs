@@ -58,6 +58,11 @@ pub enum Error {
     /// Another process has locked the runtime directory.
     #[error("another agent keeps its secrets in {directory}: set another `runtimeDir`")]
     RuntimeInUse { directory: PathBuf },
+    /// Bind mounts of running containers stay at folders that are moved.
+    #[error(
+        "running containers use folders in {directory}, and would go on with those that are set aside: {applications}"
+    )]
+    FoldersInUse { directory: PathBuf, applications: String },
     /// A path from the repository, or a link made by a container, leads out of the application's folder.
     #[error("{path} is not changed: {why}")]
     Unsafe { path: PathBuf, why: String },

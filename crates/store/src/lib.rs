@@ -47,6 +47,7 @@ mod fleet;
 mod fleet_key_file;
 mod fleet_keys;
 mod fleet_requests;
+mod folder_mounts;
 mod images;
 mod in_place;
 mod notifications;
@@ -61,7 +62,7 @@ mod store;
 mod tokens;
 
 pub use agent_update::{AgentUpdateNotes, EndedAgentUpdate};
-pub use archive::{back_up, restore};
+pub use archive::{RestoreOptions, back_up, restore};
 pub use commit_statuses::StoredStatus;
 pub use containers::InspectedContainers;
 pub use contents::{ContentDir, Visibility};

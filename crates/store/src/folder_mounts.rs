@@ -1,0 +1,106 @@
+//! Mounts of running processes whose source is in a folder, such as the bind mounts of containers. They stay at the folder when
+//! it is renamed.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// One line of `/proc/PID/mountinfo`, as `proc(5)` describes it.
+#[derive(Debug, PartialEq, Eq)]
+struct MountLine {
+    /// The number of the file system's device.
+    device: String,
+    /// The folder or file of the file system that is mounted.
+    source: PathBuf,
+    /// The path at which it is mounted, as the process sees it.
+    target: PathBuf,
+}
+
+impl MountLine {
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.split(' ').skip(2);
+        let (device, source, target) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Self { device: device.to_owned(), source: unescape(source), target: unescape(target) })
+    }
+}
+
+/// The mounts of a process. Empty: it has ended, or this process may not know.
+fn mounts_of(process: &str) -> Vec<MountLine> {
+    let mountinfo = fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+    String::from_utf8_lossy(&mountinfo).lines().filter_map(MountLine::parse).collect()
+}
+
+/// A path of `mountinfo`, in which `\040` stands for a space.
+fn unescape(path: &str) -> PathBuf {
+    let mut parts = path.split('\\');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match (digits, part.get(3..)) {
+            (Some(letter), Some(rest)) => plain.extend([&*char::from(letter).to_string(), rest]),
+            _ => plain.extend(["\\", part]),
+        }
+    }
+    PathBuf::from(plain)
+}
+
+/// The device of a folder, and its path in that file system. `None`: none of the mounts has it.
+fn place_of<'a>(folder: &Path, mounts: &'a [MountLine]) -> Option<(&'a str, PathBuf)> {
+    let holding = mounts.iter().filter(|mount| folder.starts_with(&mount.target));
+    // Of two mounts at one path, the later one hides the other.
+    let mount = holding.max_by_key(|mount| mount.target.components().count())?;
+    let inner = folder.strip_prefix(&mount.target).ok()?;
+    Some((&mount.device, mount.source.join(inner)))
+}
+
+/// The folders and files in a folder that running processes have mounted, as paths in it. Processes of other PID namespaces than
+/// that of this process are not seen.
+pub(crate) fn mounted_in(folder: &Path) -> BTreeSet<PathBuf> {
+    let own = mounts_of("self");
+    let Ok(folder) = folder.canonicalize() else { return BTreeSet::new() };
+    let Some((device, path)) = place_of(&folder, &own) else { return BTreeSet::new() };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let names = processes.filter_map(|process| process.file_name().into_string().ok());
+    let numbers = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let mounts = numbers.flat_map(|process| mounts_of(&process));
+    let sources = mounts.filter(|mount| mount.device == device).map(|mount| mount.source);
+    sources.filter_map(|source| Some(source.strip_prefix(&path).ok()?.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_mountinfo_are_read() {
+        let line =
+            r"76 49 254:0 /srv/my\040shop/a\134b /mnt rw,relatime shared:1 master:2 - ext4 /dev/vda rw";
+        let (device, source) = ("254:0".to_owned(), PathBuf::from(r"/srv/my shop/a\b"));
+        assert_eq!(MountLine::parse(line), Some(MountLine { device, source, target: "/mnt".into() }));
+        assert_eq!(MountLine::parse("76 49 254:0 /srv"), None);
+        assert_eq!(unescape(r"\04"), Path::new(r"\04"));
+    }
+
+    #[test]
+    fn folder_is_found_in_the_innermost_mount() {
+        let mount = |device: &str, source: &str, target: &str| MountLine {
+            device: device.to_owned(),
+            source: source.into(),
+            target: target.into(),
+        };
+        let mounts = [
+            mount("1", "/", "/"),
+            mount("2", "/", "/var"),
+            mount("3", "/@state", "/var/lib"),
+            mount("4", "/", "/var/library"),
+            mount("2", "/old", "/var"),
+        ];
+        let place = |folder: &str| place_of(Path::new(folder), &mounts).unwrap();
+        assert_eq!(place("/srv/agent"), ("1", "/srv/agent".into()));
+        assert_eq!(place("/var/agent"), ("2", "/old/agent".into()));
+        assert_eq!(place("/var/lib/agent"), ("3", "/@state/agent".into()));
+        assert_eq!(place_of(Path::new("/srv"), &[]), None);
+    }
+}

@@ -143,6 +143,8 @@ impl Host {
                 revision_commit: Some(commit.clone()),
                 commit: Some(commit.clone()),
                 failed: None,
+                images: None,
+                failed_images: None,
                 message: if is_well { String::new() } else { "web.1 is not ready: 503".to_owned() },
                 drift: 0,
             }

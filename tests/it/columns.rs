@@ -150,6 +150,8 @@ pub(crate) fn host_report() -> HostReport {
         revision_commit: Some(CommitId::from_stored("a".repeat(40))),
         commit: Some(CommitId::from_stored("a".repeat(40))),
         failed: None,
+        images: None,
+        failed_images: None,
         message: long_shop().status.message,
         drift: 2,
     };

@@ -24,6 +24,10 @@ const HUB: &str = "http://hub";
 
 /// A host of the second ring that runs the first version.
 async fn waiting(otherwise: Otherwise) -> Simulation {
+    waiting_with(otherwise, &shop(1)).await
+}
+
+async fn waiting_with(otherwise: Otherwise, compose: &str) -> Simulation {
     let mut it = Simulation::idle_at(Clock::starting_at(NOON));
     it.settings.host.name = "web-1".to_owned();
     it.settings.policy.after = Some(After {
@@ -32,7 +36,8 @@ async fn waiting(otherwise: Otherwise) -> Simulation {
         otherwise,
         max_wait: Duration::from_hours(2),
     });
-    let first = it.git.push(&shop(1));
+    it.registry_has("web:1", 'a');
+    let first = it.git.push(compose);
     it.begin();
     it.handle().peers().set_places([HUB.to_owned()]);
     it.canary(&first, None, HealthStatus::Healthy);
@@ -41,24 +46,48 @@ async fn waiting(otherwise: Otherwise) -> Simulation {
     it
 }
 
+/// The application on the first host, as an agent without image updates reports it.
+fn on_canary(commit: &str, failed: Option<&str>, health: HealthStatus) -> ApplicationReport {
+    ApplicationReport {
+        name: app(),
+        repository: "infra".to_owned(),
+        sync: SyncStatus::Synced,
+        health,
+        revision: Some(1),
+        revision_commit: None,
+        commit: Some(CommitId::from_stored(commit)),
+        failed: failed.map(CommitId::from_stored),
+        images: None,
+        failed_images: None,
+        message: String::new(),
+        drift: 0,
+    }
+}
+
+/// The first digits of a digest, as hosts report it.
+fn digits(letter: char) -> Vec<String> {
+    vec![letter.to_string().repeat(16)]
+}
+
 impl Simulation {
-    /// The report of the first host, as the collector gives it now.
     fn canary(&self, commit: &str, failed: Option<&str>, health: HealthStatus) {
-        let application = ApplicationReport {
-            name: app(),
-            repository: "infra".to_owned(),
-            sync: SyncStatus::Synced,
-            health,
-            revision: Some(1),
-            revision_commit: None,
-            commit: Some(CommitId::from_stored(commit)),
-            failed: failed.map(CommitId::from_stored),
-            message: String::new(),
-            drift: 0,
-        };
+        self.canary_reports(on_canary(commit, failed, health));
+    }
+
+    /// The first host reports this for so many minutes.
+    async fn canary_reports_for(&self, count: u64, application: &ApplicationReport) {
+        for _ in 0..count * 3 {
+            self.canary_reports(application.clone());
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        }
+    }
+
+    /// The report of the first host, as the collector gives it now.
+    fn canary_reports(&self, application: ApplicationReport) {
+        let commit = application.commit.clone();
         let repository = RepositoryReport {
             name: "infra".to_owned(),
-            commit: Some(CommitId::from_stored(commit)),
+            commit,
             applications: 1,
             ..RepositoryReport::default()
         };
@@ -78,10 +107,7 @@ impl Simulation {
 
     /// The first host is healthy with this commit for so many minutes.
     async fn canary_for(&self, count: u64, commit: &str) {
-        for _ in 0..count * 3 {
-            self.canary(commit, None, HealthStatus::Healthy);
-            tokio::time::sleep(Duration::from_secs(20)).await;
-        }
+        self.canary_reports_for(count, &on_canary(commit, None, HealthStatus::Healthy)).await;
     }
 
     fn no_answer(&self) {
@@ -147,7 +173,7 @@ async fn failed_first_host_holds_until_a_newer_commit() {
     }
     assert_eq!(it.held_as(), "FirstHostFailed");
     let message = it.shown().status.message;
-    assert!(message.contains("is held for a newer commit (`after`)"), "{message}");
+    assert!(message.contains("is held for a newer commit or image (`after`)"), "{message}");
     // Longer than maxWait, and the first host looks well again.
     it.canary_for(150, &second).await;
     assert_eq!((it.images(), it.held_as()), (vec!["web:1".to_owned()], "FirstHostFailed".to_owned()));
@@ -157,6 +183,57 @@ async fn failed_first_host_holds_until_a_newer_commit() {
     it.canary_for(13, &third).await;
     it.synced(&third).await;
     assert_eq!(it.images(), ["web:3"], "{}", it.story());
+}
+
+/// The first version, whose image follows its tag.
+const FOLLOWING: &str =
+    "services: {web: {image: 'web:1', restart: always, x-driftless: {update: {mode: apply, every: 5m}}}}";
+
+fn resolved(letter: char) -> String {
+    format!("web:1@sha256:{}", letter.to_string().repeat(64))
+}
+
+#[tokio::test(start_paused = true)]
+async fn newer_image_follows_the_first_hosts() {
+    let it = waiting_with(Otherwise::Hold, FOLLOWING).await;
+    let commit = it.tip();
+    let healthy = on_canary(&commit, None, HealthStatus::Healthy);
+    it.registry_has("web:1", 'b');
+    // The first host runs the same commit, and has not asked the registry yet.
+    let before = ApplicationReport { images: Some(digits('a')), ..healthy.clone() };
+    it.canary_reports_for(20, &before).await;
+    assert_eq!((it.images(), it.held_as()), (vec!["web:1".to_owned()], "FirstHostsNotReady".to_owned()));
+    it.canary_reports_for(20, &healthy).await;
+    assert_eq!((it.images(), it.held_as()), (vec!["web:1".to_owned()], "FirstHostsUnknown".to_owned()));
+    let after = ApplicationReport { images: Some(digits('b')), ..healthy };
+    it.canary_reports_for(8, &after).await;
+    assert_eq!((it.images(), it.held_as()), (vec!["web:1".to_owned()], "FirstHostsNew".to_owned()));
+    it.canary_reports_for(4, &after).await;
+    it.synced(&commit).await;
+    assert_eq!(it.images(), [resolved('b')], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn image_after_a_failed_one_follows_the_first_hosts() {
+    let it = waiting_with(Otherwise::Hold, FOLLOWING).await;
+    let commit = it.tip();
+    it.registry_has("web:1", 'b');
+    let failed = ApplicationReport {
+        sync: SyncStatus::OutOfSync,
+        images: Some(digits('a')),
+        failed_images: Some(digits('b')),
+        ..on_canary(&commit, Some(&commit), HealthStatus::Healthy)
+    };
+    it.canary_reports_for(10, &failed).await;
+    assert_eq!((it.images(), it.held_as()), (vec!["web:1".to_owned()], "FirstHostFailed".to_owned()));
+    it.registry_has("web:1", 'c');
+    it.canary_reports_for(10, &failed).await;
+    assert_eq!((it.images(), it.held_as()), (vec!["web:1".to_owned()], "FirstHostsNotReady".to_owned()));
+    let next =
+        ApplicationReport { images: Some(digits('c')), ..on_canary(&commit, None, HealthStatus::Healthy) };
+    it.canary_reports_for(12, &next).await;
+    it.synced(&commit).await;
+    assert_eq!(it.images(), [resolved('c')], "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -551,6 +551,8 @@ async fn page_and_metrics_show_fresh_and_lost_hosts() {
             commit: None,
             message: "<script>alert(1)</script>".to_owned(),
             failed: None,
+            images: None,
+            failed_images: None,
             revision_commit: None,
             drift: 2,
         });

@@ -88,6 +88,8 @@ fn application(name: &str, health: HealthStatus) -> ApplicationReport {
         revision_commit: None,
         commit: None,
         failed: None,
+        images: None,
+        failed_images: None,
         message: String::new(),
         drift: 0,
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use driftless_agent::{RequestKind, Rollback, Ticket};
 use driftless_clock::Clock;
 use driftless_model::{
-    Application, Cause, HealthStatus, ImageUpdate, ImageUpdateStatus, OnFailure, Outcome, SyncStatus, Until,
-    UpdateMode,
+    Application, Cause, HealthStatus, ImageDigests, ImageUpdate, ImageUpdateStatus, OnFailure, Outcome,
+    SyncStatus, Until, UpdateMode,
 };
 use tokio::time::sleep;
 
@@ -19,13 +19,18 @@ fn digest(letter: char) -> String {
     format!("sha256:{}", letter.to_string().repeat(64))
 }
 
+/// The first digits of a digest.
+fn digits(letter: char) -> String {
+    letter.to_string().repeat(16)
+}
+
 fn compose(image: &str, update: &str) -> String {
     format!("services: {{web: {{image: '{image}', restart: always, x-driftless: {{update: {update}}}}}}}")
 }
 
 impl Simulation {
     /// From now on, a registry names this image by this reference.
-    fn registry_has(&self, reference: &str, letter: char) {
+    pub(crate) fn registry_has(&self, reference: &str, letter: char) {
         self.docker.faults(|faults| _ = faults.digests.insert(reference.to_owned(), digest(letter)));
     }
 
@@ -33,6 +38,11 @@ impl Simulation {
         let images = self.handle().applications().get(&app()).unwrap().status.images.clone();
         assert_eq!(images.len(), 1, "{images:?}");
         images[0].clone()
+    }
+
+    /// The images as hosts of a fleet report them.
+    fn digests(&self) -> ImageDigests {
+        ImageDigests::clone(&self.handle().applications().get(&app()).unwrap().status.digests)
     }
 
     fn causes(&self) -> Vec<Cause> {
@@ -85,6 +95,7 @@ async fn new_digest_is_a_revision_with_a_way_back() {
     let newest = format!("web:1@{}", digest('b'));
     assert_eq!(it.images(), [newest.as_str()], "{}", it.story());
     it.synced_with_tip().await;
+    assert_eq!(it.digests().running, [digits('b')]);
     assert_eq!(it.causes(), [Cause::Start, Cause::Image]);
     let revision = it.store.current(&app()).unwrap().unwrap();
     assert_eq!(revision.outcome, Outcome::Succeeded);
@@ -105,6 +116,7 @@ async fn new_digest_is_a_revision_with_a_way_back() {
     assert!(it.story().contains(&former), "{}", it.story());
     minutes(200).await;
     assert_eq!(it.images(), ["web:1"], "it stays pinned");
+    assert_eq!(it.digests().running, [digits('a')]);
     it.ask(RequestKind::Resume).await;
     minutes(2).await;
     assert_eq!(it.images(), [newest.as_str()], "{}", it.story());
@@ -127,6 +139,8 @@ async fn failed_image_is_rolled_back_and_skipped() {
     it.registry_has("web:1", 'b');
     minutes(75).await;
     assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    let digests = it.digests();
+    assert_eq!((digests.running, digests.failed), (vec![digits('a')], Some(vec![digits('b')])));
     let tries = it.causes().len();
     minutes(600).await;
     assert_eq!(it.causes().len(), tries, "{}", it.story());

@@ -3,7 +3,7 @@
 use driftless_model::{
     AdmissionPolicy, Cause, EventKind, FailedCommit, Mask, OnFailure, Outcome, Revision, Stack, StackHash,
 };
-use driftless_plan::Round;
+use driftless_plan::{Round, resolved_digests};
 
 use crate::context::AppContext;
 
@@ -34,6 +34,7 @@ pub(crate) fn failed_now(revision: &Revision, round: &Round<'_>, mask: &Mask) ->
         back_to: None,
         was_reached,
         action: failure.action,
+        images: Some(resolved_digests(round.record, round.stack).into_iter().collect()),
     })
 }
 
@@ -74,6 +75,7 @@ pub(crate) fn failed_before(context: &AppContext) -> Option<FailedCommit> {
         back_to: Some(back_to),
         was_reached: false,
         action: None,
+        images: None,
     })
 }
 

@@ -369,6 +369,7 @@ mod tests {
             back_to: Some(3),
             was_reached: false,
             action: None,
+            images: None,
         };
         let rolled_back = StatusFacts { failed: Some(&bad), reached: Some(&a), ..failed.clone() };
         let expected = "revision 4 failed, back at revision 3: web: no progress".to_owned();

@@ -78,6 +78,8 @@ impl ReportSource {
             revision_commit: application.status.revision_commit.as_ref().map(|commit| commit.id.clone()),
             commit: application.status.commit.as_ref().map(|commit| commit.id.clone()),
             failed: application.status.failed_commit.clone(),
+            images: Some(application.status.digests.running.clone()),
+            failed_images: application.status.digests.failed.clone(),
             message: application.status.message.clone(),
             drift: application.status.drift.len(),
         });

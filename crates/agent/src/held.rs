@@ -51,7 +51,7 @@ impl HeldCommit {
             }
             Hold::Dependency(what) => format!("{commit} waits for another application (`dependsOn`): {what}"),
             Hold::FirstHosts(AfterHold { reason: AfterReason::FirstHostFailed, message, .. }) => {
-                format!("{commit} is held for a newer commit (`after`): {message}")
+                format!("{commit} is held for a newer commit or image (`after`): {message}")
             }
             Hold::FirstHosts(AfterHold { message, until, .. }) => {
                 let until = until.map(|at| format!(" until {at}")).unwrap_or_default();

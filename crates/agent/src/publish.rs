@@ -153,6 +153,7 @@ impl Publisher {
             workloads: keep_equal(&before.workloads, workloads),
             resources: keep_equal(&before.resources, resources(&target.stack, record)),
             images: keep_equal(&before.images, inputs.images(target)),
+            digests: keep_equal(&before.digests, inputs.digests(target)),
             findings: desired.findings().cloned().collect(),
             waits,
             drift,

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use driftless_fleet::{AfterDecision, WaitingCommit, decide_after};
+use driftless_fleet::{AfterDecision, WaitingCommit, WaitingImages, decide_after};
 use driftless_git::CommitSource;
 use driftless_model::{
     Actor, AdmissionPolicy, Adopted, AfterRecord, Cause, CommitId, EngineKind, EventKind, FailedCommit,
@@ -11,8 +11,8 @@ use driftless_model::{
     Stack, StackHash, Timestamp,
 };
 use driftless_plan::{
-    Round, closed_window, differ_in_images_only, is_in_force, is_of_application, may_be_deleted,
-    service_digests, with_scales, without_runs,
+    Round, closed_window, differ_in_images_only, is_in_force, is_of_application, may_be_deleted, new_digests,
+    running_digests, service_digests, with_scales, without_runs,
 };
 use driftless_store as store;
 use driftless_store::NewRevision;
@@ -313,6 +313,7 @@ impl Revisions {
             return None;
         }
         let settings = desired.rendered().settings.as_deref()?;
+        let images = WaitingImages { all: running_digests(record, &newest.stack), new: new_digests(record) };
         let waiting = WaitingCommit {
             app: context.name(),
             after,
@@ -320,6 +321,7 @@ impl Revisions {
             listed: &settings.hosts_in_git,
             commit: &newest.commit.id,
             stack: &newest.hash,
+            images: &images,
         };
         let hosts = context.peers();
         let (record, decision) = decide_after(&waiting, before.as_ref(), hosts.as_known(), context.now());

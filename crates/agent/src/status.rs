@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use driftless_model::{
     ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, FailedCommit, Finding, HealthStatus,
-    ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus, Record, StatusCondition,
-    SyncStatus, Timestamp, WaitStatus,
+    ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus, Record,
+    StatusCondition, SyncStatus, Timestamp, WaitStatus,
 };
-use driftless_plan::{Plan, followed_images, image_update_status};
+use driftless_plan::{Plan, followed_images, image_update_status, running_digests};
 
 use crate::{
     context::AppContext,
@@ -81,6 +81,12 @@ impl StatusInputs<'_> {
     pub(crate) fn images(&self, target: &TargetRevision) -> Vec<ImageUpdateStatus> {
         let Some(stack) = self.desired.applicable_stack() else { return Vec::new() };
         image_update_status(self.record, &followed_images(stack, &target.policy), self.now)
+    }
+
+    /// The images that run, and those of the failed commit.
+    pub(crate) fn digests(&self, target: &TargetRevision) -> ImageDigests {
+        let running = running_digests(self.record, &target.stack).into_iter().collect();
+        ImageDigests { running, failed: self.record.failed.as_ref().and_then(|failed| failed.images.clone()) }
     }
 
     /// The conditions about Git, manifests, webhooks, commit statuses and signatures.

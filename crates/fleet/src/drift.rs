@@ -114,6 +114,8 @@ mod tests {
             revision_commit: None,
             commit: None,
             failed: None,
+            images: None,
+            failed_images: None,
             message: String::new(),
             drift,
         };

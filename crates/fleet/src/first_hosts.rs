@@ -4,7 +4,7 @@
 //! healthy, so a wrong clock elsewhere changes nothing. Only a state that is unknown or unfinished has a longest wait: a
 //! commit that failed on a first host is held until there is another one.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
     After, AfterRecord, AppName, CommitId, HealthStatus, HostIdentity, HostSelector, Otherwise, StackHash,
@@ -37,6 +37,35 @@ pub struct WaitingCommit<'a> {
     pub commit: &'a CommitId,
     /// Its stack.
     pub stack: &'a StackHash,
+    /// Its images.
+    pub images: &'a WaitingImages,
+}
+
+/// The images of a commit that waits, by the first digits of their digests.
+#[derive(Clone, Debug, Default)]
+pub struct WaitingImages {
+    /// All whose digest is known.
+    pub all: BTreeSet<String>,
+    /// The updates among them: a registry has them, and they do not run on this host yet.
+    pub new: BTreeSet<String>,
+}
+
+impl WaitingImages {
+    /// Whether an application runs the updates. `None`: its host does not report images.
+    fn run_by(&self, application: &ApplicationReport) -> Option<bool> {
+        if self.new.is_empty() {
+            return Some(true);
+        }
+        let images = application.images.as_ref()?;
+        Some(self.new.iter().all(|image| images.contains(image)))
+    }
+
+    /// Whether the commit that failed elsewhere had the same images, as far as they are known.
+    fn failed_in(&self, application: &ApplicationReport) -> bool {
+        let Some(failed) = &application.failed_images else { return self.new.is_empty() };
+        self.new.iter().all(|image| failed.contains(image))
+            && failed.iter().all(|image| self.all.contains(image))
+    }
 }
 
 /// The knowledge about the hosts of the fleet.
@@ -108,7 +137,7 @@ impl AfterReason {
 
 /// The state of one first host, with a sentence.
 enum FirstHost {
-    /// It runs one of the commits and is healthy.
+    /// It runs one of the commits with the images of the update and is healthy.
     Healthy,
     NotReady(String),
     /// Not healthy with the commit. It may recover, but the commit is not applied here by the end of a wait.
@@ -126,7 +155,7 @@ pub fn decide_after(
     hosts: KnownHosts<'_>,
     now: Timestamp,
 ) -> (Option<AfterRecord>, AfterDecision) {
-    let WaitingCommit { app, after, host, listed: _, commit, stack } = *waiting;
+    let WaitingCommit { app, after, host, listed: _, commit, stack, images } = *waiting;
     let selector = HostSelector { names: Vec::new(), labels: after.labels.clone() };
     if selector.selects(host) {
         return (None, AfterDecision::Apply(String::new()));
@@ -151,7 +180,7 @@ pub fn decide_after(
     record.healthy_since = record.healthy_since.map(|since| since.min(now));
     let first = match hosts {
         KnownHosts::Read { hosts, missing } => first_hosts(&selector, waiting, hosts)
-            .filter_map(|host| judge(host, app, &record.commits))
+            .filter_map(|host| judge(host, app, &record.commits, images))
             .chain(missing.iter().cloned().map(FirstHost::Unknown))
             .collect(),
         KnownHosts::Unknown(why) => vec![FirstHost::Unknown(why.to_owned())],
@@ -207,7 +236,12 @@ impl HostOrName<'_> {
 }
 
 /// `None`: the host does not have the application.
-fn judge(host: HostOrName<'_>, app: &AppName, commits: &[CommitId]) -> Option<FirstHost> {
+fn judge(
+    host: HostOrName<'_>,
+    app: &AppName,
+    commits: &[CommitId],
+    images: &WaitingImages,
+) -> Option<FirstHost> {
     let host = match host {
         HostOrName::Seen(host) => host,
         HostOrName::Unseen(name) => return Some(FirstHost::Unknown(format!("{name} has never reported"))),
@@ -228,7 +262,7 @@ fn judge(host: HostOrName<'_>, app: &AppName, commits: &[CommitId]) -> Option<Fi
         }));
     };
     match report.applications.iter().find(|application| application.name == *app) {
-        Some(application) => Some(judge_application(name, application, commits)),
+        Some(application) => Some(judge_application(name, application, commits, images)),
         None => unobserved(report).map(|why| FirstHost::Unknown(format!("{name}: {why}"))),
     }
 }
@@ -244,10 +278,21 @@ fn unobserved(report: &HostReport) -> Option<String> {
     })
 }
 
-fn judge_application(name: &str, application: &ApplicationReport, commits: &[CommitId]) -> FirstHost {
+fn judge_application(
+    name: &str,
+    application: &ApplicationReport,
+    commits: &[CommitId],
+    images: &WaitingImages,
+) -> FirstHost {
     let ApplicationReport { sync, health, commit, revision_commit, failed, .. } = application;
     if let Some(failed) = failed.as_ref().filter(|failed| commits.contains(failed)) {
-        return FirstHost::Failed(format!("{} failed on {name}", failed.short()));
+        let failed = failed.short();
+        return if images.failed_in(application) {
+            FirstHost::Failed(format!("{failed} failed on {name}"))
+        } else {
+            // That host has not tried these images yet.
+            FirstHost::Unhealthy(format!("{failed} failed on {name} with other images"))
+        };
     }
     let Some(commit) = commit else {
         return FirstHost::NotReady(format!("{name} runs no commit yet"));
@@ -255,11 +300,16 @@ fn judge_application(name: &str, application: &ApplicationReport, commits: &[Com
     // A later commit that has not changed the application there is the same one.
     let is_waiting = |commit: &CommitId| commits.contains(commit);
     let is_known = is_waiting(commit) || revision_commit.as_ref().is_some_and(is_waiting);
+    let has_images = images.run_by(application);
     match (sync, health) {
-        (_, HealthStatus::Degraded | HealthStatus::Missing) if is_known => {
+        (_, HealthStatus::Degraded | HealthStatus::Missing) if is_known && has_images != Some(false) => {
             FirstHost::Unhealthy(format!("{name} is {health:?} with {}", commit.short()))
         }
-        (SyncStatus::Synced, HealthStatus::Healthy) if is_known => FirstHost::Healthy,
+        (SyncStatus::Synced, HealthStatus::Healthy) if is_known => match has_images {
+            Some(true) => FirstHost::Healthy,
+            Some(false) => FirstHost::NotReady(format!("{name} runs {} with other images", commit.short())),
+            None => FirstHost::Unknown(format!("{name} does not report its images: update its agent")),
+        },
         (SyncStatus::Synced, HealthStatus::Healthy) => {
             FirstHost::NotReady(format!("{name} runs {}", commit.short()))
         }
@@ -355,6 +405,8 @@ mod tests {
             revision_commit: None,
             commit: Some(id(commit)),
             failed: None,
+            images: None,
+            failed_images: None,
             message: String::new(),
             drift: 0,
         };
@@ -388,6 +440,7 @@ mod tests {
         missing: Vec<String>,
         commit: &'static str,
         stack: &'static str,
+        images: WaitingImages,
         record: Option<AfterRecord>,
         is_pending: bool,
     }
@@ -404,6 +457,7 @@ mod tests {
                 missing: Vec::new(),
                 commit: "b",
                 stack: "2",
+                images: WaitingImages::default(),
                 record: None,
                 is_pending: false,
             }
@@ -426,6 +480,7 @@ mod tests {
                 listed: &self.listed,
                 commit: &commit,
                 stack: &StackHash(self.stack.to_owned()),
+                images: &self.images,
             };
             let hosts = match (hosts, self.is_pending) {
                 (_, true) => KnownHosts::Pending,
@@ -501,6 +556,68 @@ mod tests {
             (it.commit, it.stack) = ("c", "3");
             assert_eq!(it.seen(9001, &[("a", "c", GOOD)]), said("FirstHostsNew", Some(9011)));
         }
+    }
+
+    fn images(digests: &[&str]) -> Vec<String> {
+        digests.iter().map(|digest| (*digest).to_owned()).collect()
+    }
+
+    /// An agent that has found the image `new` for the commit that it and the first host run, and the report of the first host.
+    fn waiting_for_image(new: &str, change: impl FnOnce(&mut ApplicationReport)) -> (Waiting, LastReport) {
+        let mut it = Waiting::new(Otherwise::Proceed);
+        it.images =
+            WaitingImages { all: BTreeSet::from([new.to_owned()]), new: BTreeSet::from([new.to_owned()]) };
+        let mut report = shop("a", "b", GOOD, NOW);
+        change(&mut std::sync::Arc::make_mut(&mut report.report).applications[0]);
+        (it, report)
+    }
+
+    #[test]
+    fn image_update_waits_until_a_first_host_runs_it() {
+        let cases = [
+            (Some(images(&["new", "other"])), GOOD, said("FirstHostsNew", Some(10))),
+            (Some(images(&["old"])), GOOD, said("FirstHostsNotReady", Some(120))),
+            (None, GOOD, said("FirstHostsUnknown", Some(120))),
+            // It is degraded with the image of before, and the update may mend that.
+            (Some(images(&["old"])), SICK, said("FirstHostsNotReady", Some(120))),
+            (Some(images(&["new"])), SICK, said("FirstHostsNotReady", None)),
+            (None, SICK, said("FirstHostsNotReady", None)),
+        ];
+        for (running, (sync, health), expected) in cases {
+            let (mut it, report) = waiting_for_image("new", |application| {
+                (application.sync, application.health) = (sync, health);
+                application.images.clone_from(&running);
+            });
+            assert_eq!(it.at(0, Some(vec![report])), expected, "{running:?} {health:?}");
+        }
+    }
+
+    #[test]
+    fn failure_counts_for_the_images_that_it_had() {
+        let failure = |failed: Option<Vec<String>>| {
+            let (mut it, report) = waiting_for_image("new", |application| {
+                application.sync = SyncStatus::OutOfSync;
+                application.failed.clone_from(&application.commit);
+                application.images = Some(images(&["old"]));
+                application.failed_images = failed;
+            });
+            let word = it.at(0, Some(vec![report])).0;
+            // The first host takes the next image, or looks well again after the same one.
+            let (_, well) =
+                waiting_for_image("new", |application| application.images = Some(images(&["new"])));
+            (word, it.at(0, Some(vec![well])).0)
+        };
+        let words = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+        assert_eq!(failure(Some(images(&["new"]))), words("FirstHostFailed", "FirstHostFailed"));
+        assert_eq!(failure(Some(images(&["bad"]))), words("FirstHostsNotReady", "FirstHostsNew"));
+        assert_eq!(failure(None), words("FirstHostsNotReady", "FirstHostsNew"));
+        // The commit alone waits here, and the first host failed with an image that this host does not have.
+        let mut it = Waiting::new(Otherwise::Proceed);
+        let mut failed = shop("a", "b", BACK, NOW);
+        let application = &mut std::sync::Arc::make_mut(&mut failed.report).applications[0];
+        application.failed.clone_from(&application.commit);
+        application.failed_images = Some(images(&["bad"]));
+        assert_eq!(it.at(0, Some(vec![failed])), said("FirstHostsNotReady", None));
     }
 
     #[test]

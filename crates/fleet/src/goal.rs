@@ -118,6 +118,8 @@ mod tests {
             revision: Some(1),
             commit: id.clone(),
             failed: None,
+            images: None,
+            failed_images: None,
             revision_commit: None,
             message: String::new(),
             drift: 0,

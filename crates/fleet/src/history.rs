@@ -94,6 +94,8 @@ mod tests {
             revision_commit: None,
             commit: Some(CommitId::from_stored("a")),
             failed: failed.map(CommitId::from_stored),
+            images: None,
+            failed_images: None,
             message: String::new(),
             drift: 0,
         };

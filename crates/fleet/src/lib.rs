@@ -44,7 +44,9 @@ mod view;
 pub use answer::ReportAnswer;
 pub use behind::BehindCommit;
 pub use drift::{ApplicationDrift, FleetDrift, UnknownHost, fleet_drift};
-pub use first_hosts::{AfterDecision, AfterHold, AfterReason, KnownHosts, WaitingCommit, decide_after};
+pub use first_hosts::{
+    AfterDecision, AfterHold, AfterReason, KnownHosts, WaitingCommit, WaitingImages, decide_after,
+};
 pub use freshness::{Freshness, LOST_AFTER, freshness};
 pub use goal::{FleetGoal, unreached};
 pub use history::{FleetHistoryEntry, FleetHistoryEvent, history_of};

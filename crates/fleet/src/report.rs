@@ -116,6 +116,12 @@ pub struct ApplicationReport {
     /// The newest commit, if it failed on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<CommitId>,
+    /// The images that it runs, by the first digits of their digests. `None` in reports of older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<Vec<String>>,
+    /// The images that a registry had for the failed commit. `None`: it is not known, as in reports of older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_images: Option<Vec<String>>,
     /// The reason of the state, masked. Empty if all is well.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -318,7 +324,9 @@ impl HostReport {
             let failed = application.failed.as_ref().map_or("", CommitId::as_str);
             let changed = application.revision_commit.as_ref().map_or("", CommitId::as_str);
             let names = [application.name.as_str(), application.repository.as_str()];
-            names.into_iter().chain([application.message.as_str(), commit, failed, changed])
+            let images = application.images.iter().chain(&application.failed_images).flatten();
+            let images = images.map(String::as_str);
+            names.into_iter().chain([application.message.as_str(), commit, failed, changed]).chain(images)
         });
         let labels = self.labels.iter().flat_map(|(label, value)| [label.as_str(), value.as_str()]);
         let texts = repositories.chain(applications).chain(labels).chain([self.agent_version.as_str()]);

@@ -307,6 +307,8 @@ mod tests {
             revision: None,
             commit: None,
             failed: None,
+            images: None,
+            failed_images: None,
             revision_commit: None,
             message: String::new(),
             drift: 0,

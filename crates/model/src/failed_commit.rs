@@ -27,6 +27,9 @@ pub struct FailedCommit {
     /// The consequence that the service which failed asks for. `None`: that of the application.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<FailureAction>,
+    /// The images that were resolved for its stack, by the first digits of their digests. `None` in records of older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<Vec<String>>,
 }
 
 impl FailedCommit {

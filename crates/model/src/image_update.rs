@@ -232,6 +232,15 @@ pub struct FollowedImage {
     pub failure: Option<CheckFailure>,
 }
 
+/// The images of an application, by the first digits of their digests, so that the hosts of a fleet can be compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageDigests {
+    /// Those that it runs, as far as a registry has a digest for them.
+    pub running: Vec<String>,
+    /// Those that were resolved for the failed commit. `None`: none failed, or an older agent has noted it.
+    pub failed: Option<Vec<String>>,
+}
+
 /// An image that is newer than what runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -163,8 +163,8 @@ pub use image_ref::{ImageParts, ImageRef};
 pub use image_signature::{SignatureRule, VerifiedImage, VerifiedImages, signature_keys};
 pub use image_syntax::InvalidImage;
 pub use image_update::{
-    AvailableImage, CheckFailure, FollowedImage, ImageUpdate, ImageUpdateStatus, TagRule, UpdateFields,
-    UpdateMode,
+    AvailableImage, CheckFailure, FollowedImage, ImageDigests, ImageUpdate, ImageUpdateStatus, TagRule,
+    UpdateFields, UpdateMode,
 };
 pub use incident::{
     Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Urgency,

@@ -6,9 +6,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Actor, AppName, CanaryStatus, CommitId, CommitInfo, Finding, Format, HookPhase, ImageUpdateStatus,
-    Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role, Strategy, Timestamp, Until, Update,
-    WorkloadName,
+    Actor, AppName, CanaryStatus, CommitId, CommitInfo, Finding, Format, HookPhase, ImageDigests,
+    ImageUpdateStatus, Member, ObjectRef, Outcome, Policy, Protocol, Resource, Role, Strategy, Timestamp,
+    Until, Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -154,6 +154,9 @@ pub struct ApplicationStatus {
     /// The images whose registries are asked for newer ones, by the reference of the manifest.
     #[serde(default, skip_serializing_if = "is_default")]
     pub images: Arc<Vec<ImageUpdateStatus>>,
+    /// For the reports to a fleet. It is no part of the API.
+    #[serde(skip)]
+    pub digests: Arc<ImageDigests>,
     /// Remarks about the manifests of the newest commit.
     pub findings: Vec<Finding>,
     /// Why nothing is being done about what is not yet so.

@@ -19,6 +19,9 @@ use crate::swarm::images;
 /// The first wait after a registry gave no answer. It doubles up to the interval of the reference.
 const FIRST_RETRY: Duration = Duration::from_mins(1);
 
+/// The number of digits of a digest by which the images of hosts are compared.
+const DIGEST_DIGITS: usize = 16;
+
 /// The registry's answer about a reference.
 #[derive(Clone, Copy, Debug)]
 pub struct RegistryAnswer<'a> {
@@ -267,6 +270,48 @@ pub fn next_image_update(record: &Record, followed: &BTreeMap<String, ImageUpdat
 pub fn resolved_images(record: &Record) -> BTreeMap<&str, &str> {
     let resolved = record.followed_images.iter();
     resolved.filter_map(|(image, known)| Some((image.as_str(), known.resolved.as_deref()?))).collect()
+}
+
+/// The first digits of a digest. They are enough to tell images apart, and keep reports short.
+fn first_digits(digest: &str) -> String {
+    let digits = digest.split_once(':').map_or(digest, |(_, digits)| digits);
+    digits.chars().take(DIGEST_DIGITS).collect()
+}
+
+fn resolved_digest(image: &str) -> Option<String> {
+    ImageRef::parse(image).digest().map(first_digits)
+}
+
+/// The images that were resolved and that a stack has, by the first digits of their digests.
+pub fn resolved_digests(record: &Record, stack: &Stack) -> BTreeSet<String> {
+    let own = stack.workloads.values().map(|workload| &workload.container);
+    let parts = stack.workloads.values().flat_map(|workload| &workload.parts).map(|part| &part.container);
+    let named: BTreeSet<&String> = own.chain(parts).map(|container| &container.image).collect();
+    let resolved = record.followed_images.values().filter_map(|known| known.resolved.as_ref());
+    resolved.filter(|image| named.contains(image)).filter_map(|image| resolved_digest(image)).collect()
+}
+
+/// The images of an application whose target is this stack: those that were resolved for it, and the one that all containers
+/// of a reference run.
+pub fn running_digests(record: &Record, stack: &Stack) -> BTreeSet<String> {
+    let mut digests = resolved_digests(record, stack);
+    for known in record.followed_images.values() {
+        let running: BTreeSet<&String> = known.running.values().collect();
+        if let (1, Some(digest)) = (running.len(), running.first()) {
+            digests.insert(first_digits(digest));
+        }
+    }
+    digests
+}
+
+/// The resolved images that do not run here yet.
+pub fn new_digests(record: &Record) -> BTreeSet<String> {
+    let new = record.followed_images.values().filter_map(|known| {
+        let digest = resolved_digest(known.resolved.as_ref()?)?;
+        let runs = known.running.values().any(|running| first_digits(running) == digest);
+        (!runs).then_some(digest)
+    });
+    new.collect()
 }
 
 /// The stack with resolved images in place of the references of the manifest. `None`: it has none of them.

@@ -372,6 +372,8 @@ mod tests {
             revision_commit: None,
             commit: Some(CommitId::from_stored("a".repeat(40))),
             failed: None,
+            images: None,
+            failed_images: None,
             message: message.to_owned(),
             drift: 0,
         };

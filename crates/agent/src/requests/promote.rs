@@ -1,7 +1,7 @@
 //! Requests about canaries: end the pause of a step, or go back from the commit.
 
 use driftless_model::{FailedCommit, FailureAction, OnFailure, Subject, WorkloadName};
-use driftless_plan::promote;
+use driftless_plan::{promote, resolved_digests};
 
 use super::handler::RequestHandler;
 use crate::{
@@ -69,6 +69,7 @@ impl<D, S> RequestHandler<'_, D, S> {
             back_to: Some(back.number),
             was_reached: false,
             action: Some(FailureAction::Rollback),
+            images: Some(resolved_digests(self.record.get(), &target.stack).into_iter().collect()),
         };
         let mut record = self.record.get().clone();
         record.failed = Some(failed.clone());

@@ -193,6 +193,7 @@ fn by_request(stage: &mut Stage, words: &[&str]) -> bool {
                 back_to: None,
                 was_reached: false,
                 action: None,
+                images: None,
             });
         }
         ["retry"] => record.failed = None,

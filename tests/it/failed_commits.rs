@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use driftless_agent::{RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
+use driftless_docker::UserAction;
 use driftless_model::{
     Application, Cause, ConditionStatus, EventKind, HealthStatus, OnFailure, Outcome, Record,
     StatusCondition, SyncStatus, Until,
@@ -97,6 +98,59 @@ async fn failed_commit_goes_back_once_and_is_skipped() {
     assert_eq!(creations(&it, "web:2"), made, "{}", it.story());
     assert_eq!(events(&it, "RolledBack").len(), 1);
     it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_runs_the_image_that_its_revision_ran() {
+    let pulled = |note: &str| {
+        format!(
+            "services: {{web: {{image: 'web:1', pull_policy: always, environment: {{NOTE: {note}}}, \
+             healthcheck: {{test: [CMD, check]}}}}}}\n"
+        )
+    };
+    let mut it = prepared(&pulled("a"), OnFailure::Rollback);
+    let digest = |letter: char| format!("sha256:{}", letter.to_string().repeat(64));
+    let has = |it: &Simulation, letter| {
+        it.docker.faults(|faults| _ = faults.digests.insert("web:1".to_owned(), digest(letter)));
+    };
+    has(&it, 'a');
+    it = it.begun();
+    it.synced_with_tip().await;
+    let first = it.store.last_succeeded(&app()).unwrap().unwrap();
+    assert_eq!(
+        first.images.get("web:1").map(String::as_str),
+        Some(format!("web:1@{}", digest('a')).as_str())
+    );
+    // The tag moves to an image that fails, twice.
+    has(&it, 'b');
+    for note in ["b", "c"] {
+        make_unhealthy(&it, &["web:1"]);
+        it.push(&pulled(note)).await;
+        it.until("it has failed", |found| failed(found).is_some()).await;
+        make_unhealthy(&it, &[]);
+        minutes(5).await;
+        let back = it.store.last_succeeded(&app()).unwrap().unwrap();
+        assert_eq!(back.cause, Cause::AutomaticRollback, "{}", it.story());
+        assert_eq!(back.images, first.images, "{}", it.story());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_that_was_ill_before_does_not_fail_a_commit() {
+    let with = |image: &str| format!("{}    healthcheck: {{test: [CMD, check]}}\n", web(image));
+    let it = prepared(&with("web:1"), OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    make_unhealthy(&it, &["db:1"]);
+    it.hand(&UserAction::Remove { name: "shop-db-1".into() });
+    minutes(60).await;
+    it.push(&with("web:2")).await;
+    sleep(Duration::from_secs(45)).await;
+    let now = it.handle().applications().get(&app()).unwrap().clone();
+    assert!(failed(&now).is_none(), "{:?}\n{}", now.status.conditions, it.story());
+    // What it would need to become well again is given the whole deadline, and no more.
+    minutes(3).await;
+    let now = it.handle().applications().get(&app()).unwrap().clone();
+    assert!(failed(&now).is_some(), "{:?}\n{}", now.status.conditions, it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -300,6 +300,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if self.detect_failure(&target, &observed, &plan, &mask, now) {
             return Next::Round;
         }
+        let failure_may_come = self.failure_may_come(&target, &observed, &plan, now);
         // Before the steps, because a pod that they stop must not get new connections; and before the status, because who
         // reads that all is ready may connect at once.
         let reported = self.report_endpoints(&target, &observed, &plan).await;
@@ -318,7 +319,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         let store_again = (!self.record.is_stored()).then(|| now.after(STORE_AGAIN));
         let look_again = Timestamp::earliest(
-            reported.again,
+            Timestamp::earliest(reported.again, failure_may_come),
             Timestamp::earliest(self.window_opens(), self.next_image_update(&target, &observed)),
         );
         match Timestamp::earliest(Timestamp::earliest(store_again, share_again), look_again) {
@@ -583,6 +584,20 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let round = plan::Round { stack, hashes, policy, observed, record: &record, plan, now };
         let admission = &self.desired.rendered().admission;
         self.revisions.detect_failure(&self.context, target, &mut self.record, &round, mask, admission)
+    }
+
+    /// When to look again whether the current revision has failed.
+    fn failure_may_come(
+        &self,
+        target: &TargetRevision,
+        observed: &Observed,
+        plan: &Plan,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let current = self.revisions.current().filter(|current| current.outcome == Outcome::InProgress)?;
+        let TargetRevision { stack, hashes, policy, .. } = target;
+        let record = self.record.get();
+        plan::Round { stack, hashes, policy, observed, record, plan, now }.failure_may_come(current.started)
     }
 
     /// Tells the proxies which instances are ready.

@@ -81,7 +81,8 @@ pub(crate) fn roll_canary(
         let is_only = facts.record.canaries.len() == 1;
         let command = if is_only { app.to_string() } else { format!("{app}/{name}") };
         draft.wait(Wait::canary(name, &current, workload.replicas, &command));
-        if let Some(until) = current.until() {
+        // In a suspended application no pause ends.
+        if let Some(until) = current.until().filter(|_| !facts.target.policy.suspended) {
             draft.look_again(until);
         }
     }

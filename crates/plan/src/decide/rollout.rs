@@ -62,7 +62,10 @@ pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members:
     let is_stopped = is_paused || failures.stops_update;
     let sizes = proportion::sizes(draft, subject, limits, &instances, is_stopped);
     let begun = draft.plan.steps.len();
-    if is_stopped && !instances.outdated.is_empty() {
+    let spec = draft.facts.spec(subject);
+    // Of the same specification: it only follows something that was replaced, such as the container whose network it shares.
+    let is_update = |(it, cause): &(&Instance, Cause)| it.spec != spec || matches!(cause, Cause::Restarted);
+    if is_stopped && instances.outdated.iter().any(is_update) {
         if is_paused {
             wait_paused(draft, subject);
         }

@@ -53,13 +53,29 @@ impl Round<'_> {
         let mut failures: Vec<CommitFailure> =
             of(WaitReason::UpdateFailed).map(|wait| self.commit_failure(wait)).collect();
         if self.plan.steps.is_empty() {
-            let late = of(WaitReason::ProgressDeadlineExceeded);
+            let late = of(WaitReason::ProgressDeadlineExceeded)
+                .filter(|wait| self.late_at(wait, since).is_none_or(|at| at <= self.now));
             failures.extend(late.map(|wait| self.commit_failure(wait)));
             failures.extend(self.ended(since));
         }
         let general = self.policy.on_failure;
         let strictest = failures.iter().map(|failure| failure.on_failure(general)).max()?;
         failures.into_iter().find(|failure| failure.on_failure(general) == strictest)
+    }
+
+    /// When a workload without progress becomes the fault of a rollout that began at `since`: what was stuck before is not, and gets
+    /// the same time as all others.
+    fn late_at(&self, wait: &Wait, since: Timestamp) -> Option<Timestamp> {
+        let subject = self.stack.subjects().find(|subject| wait.concerns(subject.name))?;
+        let progress = self.record.progress.get(subject.name)?;
+        let start = self.record.deadline_start(progress.at).max(since);
+        Some(start.after(update_failures::progress_deadline(self.policy, subject.workload)))
+    }
+
+    /// When [`Round::rollout_failure`] may find a failure that it does not find now, though nothing else happens.
+    pub fn failure_may_come(&self, since: Timestamp) -> Option<Timestamp> {
+        let late = self.plan.waits.iter().filter(|wait| wait.is(WaitReason::ProgressDeadlineExceeded));
+        late.filter_map(|wait| self.late_at(wait, since)).filter(|at| *at > self.now).min()
     }
 
     /// A Job or container that failed and will not be tried again. The others get the time to come up.

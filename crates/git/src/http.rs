@@ -64,6 +64,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Lifetime of an idle connection. The next poll then needs no handshake.
 const KEEP_IDLE: Duration = Duration::from_mins(5);
 
+/// The longest pause that a server can ask for. A maintenance page may name a day, and the agent would follow nothing for as long.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(15);
+
 /// A client for `http://`. It trusts nobody, and so needs no certificates on this machine.
 pub(super) fn plain_client(proxy: &Proxy, environment: &Lookup) -> Result<Client, Problem> {
     build(proxy::apply(bounded().tls_certs_only([]), proxy, environment).map_err(invalid)?)
@@ -308,15 +311,16 @@ fn accept(limits: &Limits, clock: &Clock, response: Response, slot: &Slot) -> io
     Ok(lines)
 }
 
-/// `Retry-After` (RFC 9110, 10.2.3): seconds, or a date.
+/// `Retry-After` (RFC 9110, 10.2.3): seconds, or a date. At most [`LONGEST_RETRY_AFTER`].
 fn retry_after(value: &HeaderValue, now: Timestamp) -> Option<Duration> {
     let text = value.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
-    let date = u64::try_from(date.as_millisecond()).ok()?;
-    Some(Timestamp(date).since(now))
+    let asked = if let Ok(seconds) = text.parse() {
+        Duration::from_secs(seconds)
+    } else {
+        let date = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+        Timestamp(u64::try_from(date.as_millisecond()).ok()?).since(now)
+    };
+    Some(asked.min(LONGEST_RETRY_AFTER))
 }
 
 fn header_map(lines: impl IntoIterator<Item = impl AsRef<str>>) -> HeaderMap {
@@ -412,6 +416,9 @@ mod tests {
         assert_eq!(read("Mon, 01 Jan 2024 00:01:00 GMT"), Some(Duration::from_mins(1)));
         assert_eq!(read("Sun, 31 Dec 2023 00:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(read("soon"), None);
+        for too_long in ["86400", "18446744073709551615", "Tue, 02 Jan 2024 00:00:00 GMT"] {
+            assert_eq!(read(too_long), Some(LONGEST_RETRY_AFTER), "{too_long}");
+        }
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub trait CommitSource: Send + Sync + 'static {
     fn local(&self, commit: &CommitId) -> impl Future<Output = Result<Checkout, Error>> + Send;
 
     /// The signer of a commit, or of the tag that was followed to it, if the policy trusts it. The inner error says why
-    /// the signature is not accepted.
+    /// the signature is not accepted. The outer one is [`Cause::Interrupted`](super::Cause) if a fetch must first tell
+    /// which tag of a version range is followed.
     fn verify(
         &self,
         commit: &CommitId,

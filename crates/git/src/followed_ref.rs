@@ -150,7 +150,12 @@ fn branch(name: &str) -> String {
 }
 
 fn tag(name: &str) -> String {
-    format!("{TAGS}{}", name.trim_start_matches(TAGS))
+    format!("{TAGS}{}", tag_name(name))
+}
+
+/// The name of a tag that may be configured as `refs/tags/NAME`.
+pub(super) fn tag_name(name: &str) -> &str {
+    name.trim_start_matches(TAGS)
 }
 
 #[cfg(test)]

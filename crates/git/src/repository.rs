@@ -27,7 +27,7 @@ use super::{
     repack, signature,
     submodules::Submodules,
 };
-use driftless_config::{Reference, Verify};
+use driftless_config::{Reference, Verify, VerifyMode};
 use driftless_files::Files;
 use driftless_model::CommitId;
 
@@ -346,8 +346,16 @@ impl MirrorWorker {
         let id = object_id(commit).ok_or_else(no_id)?;
         let read = self.fresh().and_then(|repo| history::raw(&repo, id));
         let (raw, tag) = read.map_err(|damage| self.suspicious(doing(), &damage))?;
-        let name = self.followed().clone().unwrap_or_default();
-        let tag = tag.as_deref().map(|it| (name.as_str(), it));
+        let name = match (&self.options.reference, policy.mode) {
+            (_, VerifyMode::Commit) => None,
+            (Reference::Tag(name), _) => Some(followed_ref::tag_name(name).to_owned()),
+            (Reference::Semver(_), _) => Some(self.followed().clone().ok_or_else(|| {
+                let message = "the name of its tag is known after a fetch, which checks its signature";
+                Cause::Interrupted.error(doing(), message)
+            })?),
+            (Reference::Head | Reference::Branch(_) | Reference::Commit(_), _) => None,
+        };
+        let tag = name.as_deref().zip(tag.as_deref());
         Ok(signature::check(policy, &raw, tag, self.options.clock.now()))
     }
 

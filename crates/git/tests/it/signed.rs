@@ -8,8 +8,8 @@ use std::{
 };
 
 use driftless_config::{Reference, Verify, VerifyMode};
-use driftless_git::{CommitSource, Repository, RepositoryOptions, signing_key_ends};
-use driftless_model::{Timestamp, VersionRange};
+use driftless_git::{Cause, CommitSource, Repository, RepositoryOptions, signing_key_ends};
+use driftless_model::{CommitId, Timestamp, VersionRange};
 
 use crate::{
     fetch::{open, options},
@@ -190,6 +190,32 @@ async fn tags_are_verified_by_name_and_a_moved_one_is_seen() {
     push();
     let why = refusal(&repository, &policy(VerifyMode::Tag)).await;
     assert!(why.contains("made as `v1.0.0`"), "{why}");
+}
+
+#[tokio::test]
+async fn signed_tag_is_verified_after_a_restart() {
+    let origin = Origin::new();
+    let folder = origin.dir.path().join("keys");
+    fs::create_dir(&folder).unwrap();
+    let public = ssh_key(&folder, "ada", &["ed25519"]);
+    sign_with_ssh(&origin, &folder.join("ada"));
+    let policy = Verify { mode: VerifyMode::Tag, ..allowing(&[format!("ada@example.com {public}")]) };
+    origin.commit("compose.yaml", "one");
+    origin.work(&["tag", "-s", "-m", "first", "v1.4.0"]);
+    origin.work(&["push", "-q", "--tags", "origin"]);
+
+    for name in ["v1.4.0", "refs/tags/v1.4.0"] {
+        let tag = || Reference::Tag(name.into());
+        let commit = local(&origin, tag()).fetch(None).await.unwrap().commit.id;
+        let signer = local(&origin, tag()).verify(&commit, &policy).await.unwrap();
+        assert!(signer.as_ref().is_ok_and(|signer| signer.starts_with("ada@example.com")), "{signer:?}");
+    }
+    // Only a listing of the tags tells which of them is the highest in a range.
+    let commit = origin.work(&["rev-parse", "HEAD"]);
+    let reopened = local(&origin, Reference::Semver(VersionRange::parse("1.x").unwrap()));
+    let error = reopened.verify(&CommitId::parse(&commit).unwrap(), &policy).await.unwrap_err();
+    assert_eq!(error.cause, Cause::Interrupted, "{error}");
+    assert!(verdict(&reopened, &policy).await.is_ok());
 }
 
 /// A home of gpg, which ends with its agent.

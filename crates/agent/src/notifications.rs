@@ -191,7 +191,11 @@ impl Notifications {
                         .insert(name.clone(), LastResult { sent: Some(now), error: String::new() });
                     continue;
                 }
-                Ok(NextSend::At(due)) => due.map(|due| due.since(now)),
+                Ok(NextSend::At(due)) => {
+                    // A wait for the end of quiet hours or of a digest is no failure: a critical incident ends it.
+                    failures = 0;
+                    due.map(|due| due.since(now))
+                }
                 Err(error) => {
                     failures = failures.saturating_add(1);
                     Some(self.fail(name, &error, failures, now))
@@ -292,4 +296,65 @@ pub(crate) fn check(
 /// The lock is held for one assignment, so a panic of another task leaves a valid value.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use driftless_config::{NotificationReceiver, Secret, Target};
+    use driftless_model::{Incident, QuietHours};
+    use driftless_store::IncidentUpdate;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Stores an incident that the receiver is to hear of, as the watch of incidents does.
+    fn open(notifications: &Notifications, kind: IncidentKind) {
+        let now = notifications.clock().now();
+        let incident = Incident { ended: None, ..sample(kind, now) };
+        let made = (IncidentPhase::Opened, incident.clone(), BTreeSet::from(["phone".to_owned()]));
+        let update =
+            IncidentUpdate { kept: vec![incident], notifications: vec![made], ..IncidentUpdate::default() };
+        notifications.store().update_incidents(&update, now).unwrap();
+        notifications.wake();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn critical_incident_is_sent_in_quiet_hours_after_a_failure() {
+        let phone = NotificationReceiver {
+            name: "phone".to_owned(),
+            target: Target::Slack { url: Secret::Environment("URL".to_owned()) },
+            ca_file: None,
+            title: None,
+            body: None,
+            quiet_hours: Some(QuietHours::parse("22:00", "07:00", None).unwrap()),
+            digest: None,
+            rate_limit: 10,
+        };
+        let settings = Settings { receivers: vec![phone], ..Settings::default() };
+        let clock = Clock::starting_at(Timestamp::parse("2026-01-01T21:55:00Z").unwrap());
+        // Each attempt looks up the address, which is missing.
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&attempts);
+        let environment: Lookup = Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            None
+        });
+        let store = Store::in_memory(clock).unwrap();
+        let notifications = Notifications::new(&settings, store, &environment, clock).unwrap();
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        open(&notifications, IncidentKind::DriftFound);
+        notifications.start_sending(&stop, &tasks);
+        sleep(Duration::from_hours(1)).await;
+        assert_eq!(
+            attempts.load(Ordering::SeqCst),
+            1,
+            "the second attempt waits for the end of the quiet hours"
+        );
+        open(&notifications, IncidentKind::Degraded);
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(attempts.load(Ordering::SeqCst), 2, "a critical incident does not wait");
+        stop.cancel();
+    }
 }

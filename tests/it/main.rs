@@ -12,6 +12,8 @@ mod app_dependencies;
 mod architecture;
 // The shell steps of the templates for CI.
 mod ci_steps;
+// Signatures whose keys change while the agent runs.
+mod commit_trust;
 // Output of the commands, and the program as a client.
 mod cli;
 mod columns;

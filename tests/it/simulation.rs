@@ -137,11 +137,12 @@ impl CommitSource for Git {
 
     async fn verify(&self, commit: &CommitId, policy: &Verify) -> Result<Result<String, String>, Error> {
         let (commit, _) = self.checkout(Some(commit)).map(|it| (it.commit, ()))?;
-        Ok(if policy.allowed_signers.contains(&commit.author) {
-            Ok(commit.author)
-        } else {
-            Err("it is not signed".into())
-        })
+        let mut signers = policy.allowed_signers.clone();
+        if let Some(path) = &policy.allowed_signers_file {
+            let Ok(text) = fs::read_to_string(path) else { return Ok(Err("could not read the keys".into())) };
+            signers.extend(text.lines().map(str::to_owned));
+        }
+        Ok(if signers.contains(&commit.author) { Ok(commit.author) } else { Err("it is not signed".into()) })
     }
 
     async fn keep(&self, _commits: Vec<CommitId>) -> Result<(), Error> {
@@ -1363,7 +1364,7 @@ fn trusting_ada() -> Option<Verify> {
     Some(Verify { allowed_signers: vec!["Ada <a@b.c>".into()], ..Verify::default() })
 }
 
-fn is_refused(it: &Application) -> bool {
+pub(crate) fn is_refused(it: &Application) -> bool {
     it.status.conditions.iter().any(|it| it.kind == "Trusted" && it.status == ConditionStatus::False)
 }
 

@@ -183,7 +183,7 @@ fn is_unchanged(before: &Rendered, settings: &config::Repository, spec: &AppSpec
         && before.reads.hold_in(files)
 }
 
-/// Keeps the application of the commit before. Without one, the rejection is a finding.
+/// Keeps the application of the last commit that it accepted. Without one, the rejection is a finding.
 fn keep_before(
     settings: &Arc<config::Repository>,
     spec: AppSpec,
@@ -191,7 +191,11 @@ fn keep_before(
     before: Option<&Arc<Rendered>>,
 ) -> Rendered {
     let commit = Some(Arc::new(rejected.clone()));
-    if let Some(before) = before {
+    // An application that rejects its only commit has nothing to keep, and its finding is about an older check.
+    let is_accepted = |before: &&Arc<Rendered>| {
+        before.rejected.as_ref().is_none_or(|rejected| rejected.commit != before.commit)
+    };
+    if let Some(before) = before.filter(is_accepted) {
         return Rendered { rejected: commit, ..Rendered::clone(before) };
     }
     Rendered {

@@ -55,6 +55,10 @@ pub(crate) struct RepositoryView {
     pub(crate) settings: Option<Arc<config::Repository>>,
     /// The variables that lie on the host, as of the rendering.
     values: Arc<ReadValues>,
+    /// The signer of the commit, if a signature is required and known.
+    signer: Option<String>,
+    /// The applications that rejected the commit, as of the rendering.
+    rejected: BTreeMap<AppName, RejectedCommit>,
 }
 
 impl RepositoryView {
@@ -302,17 +306,41 @@ impl<S: CommitSource> RepositoryTask<S> {
         // The next commit must build on this one, even if this one is rejected now.
         *last_accepted = Some(commit.clone());
         let checkout = self.link.source.local(&commit).await.map_err(|error| chain(&error))?;
-        if let Some(policy) = &self.settings.verify
-            && !was_verified(&self.store, &self.settings.name, &commit, policy)
-        {
-            let verified = self.link.source.verify(&commit, policy).await.map_err(|error| chain(&error))?;
-            if let Err(why) = verified {
-                self.reject(RejectedCommit::unsigned(&checkout.commit, why), None);
-                return Ok(());
+        let mut signer = None;
+        if let Some(policy) = &self.settings.verify {
+            let name = &self.settings.name;
+            match self.link.source.verify(&commit, policy).await {
+                Ok(Ok(found)) => {
+                    remember_verified(&self.store, name, &commit, policy);
+                    signer = Some(found);
+                }
+                Ok(Err(_)) | Err(_) if was_verified(&self.store, name, &commit, policy) => {}
+                Ok(Err(why)) => {
+                    self.reject(RejectedCommit::unsigned(&checkout.commit, why), None);
+                    return Ok(());
+                }
+                Err(error) => return Err(chain(&error)),
             }
         }
-        let accepted = Accepted { checkout, signer: None, values, fetch: None };
+        let accepted = Accepted { checkout, signer, values, fetch: None };
         self.publish(accepted, last_accepted).await.map_err(|error| chain(&error))
+    }
+
+    /// Whether the applications reject the published commit otherwise than at its rendering: files of keys are read each time.
+    async fn has_other_rejections(&self, commit: &CommitInfo) -> Result<bool, git::Error> {
+        let before = self.view.borrow().rejected.clone();
+        if before.is_empty() {
+            return Ok(false);
+        }
+        let source = self.link.source.as_ref();
+        Ok(check_applications(&self.settings, source, &self.store, commit).await? != before)
+    }
+
+    /// Whether the repository accepted this commit before, under the same policy. A key that has expired since does not undo
+    /// that.
+    fn was_accepted(&self, commit: &CommitId, last_accepted: Option<&CommitId>) -> bool {
+        let is_verified = |policy| was_verified(&self.store, &self.settings.name, commit, policy);
+        last_accepted == Some(commit) && self.settings.verify.as_ref().is_none_or(is_verified)
     }
 
     /// Publishes a fetched commit, unless it is rejected.
@@ -332,7 +360,8 @@ impl<S: CommitSource> RepositoryTask<S> {
             let is_doubtful = view.state.fetched_at.is_none() && view.has_errors();
             (is_published && !is_doubtful, view.values == values)
         };
-        if is_published && has_same_values {
+        let has_changed = !is_published || !has_same_values || self.has_other_rejections(&commit).await?;
+        if !has_changed {
             self.change_state(|state| {
                 fetch.note(state);
                 (state.error, state.failures, state.next_fetch, state.rejected) = (None, 0, None, None);
@@ -343,16 +372,25 @@ impl<S: CommitSource> RepositoryTask<S> {
         let trust = check_commit(&self.settings, source, &checkout, last_accepted.as_ref(), accepted_rewrite);
         let signer = match trust.await? {
             Trust::Accepted { signer } => signer,
+            Trust::Rejected(_) if self.was_accepted(&commit.id, last_accepted.as_ref()) => {
+                self.view.borrow().signer.clone()
+            }
             Trust::Rejected(rejected) => {
                 self.reject(rejected, Some(fetch));
                 return Ok(());
             }
         };
-        let (id, subject) = (commit.short(), &commit.subject);
-        if is_published {
-            tracing::info!(repository = self.settings.name, commit = id, "host values changed");
-        } else {
-            tracing::info!(repository = self.settings.name, commit = id, subject, "commit fetched");
+        let (id, subject, name) = (commit.short(), &commit.subject, &self.settings.name);
+        match (is_published, has_same_values) {
+            (false, _) => tracing::info!(repository = name, commit = id, subject, "commit fetched"),
+            (true, false) => tracing::info!(repository = name, commit = id, "host values changed"),
+            (true, true) => {
+                tracing::info!(
+                    repository = name,
+                    commit = id,
+                    "the signature was checked again for applications"
+                );
+            }
         }
         if let Some(policy) = &self.settings.verify {
             remember_verified(&self.store, &self.settings.name, &commit.id, policy);
@@ -424,7 +462,13 @@ impl<S: CommitSource> RepositoryTask<S> {
         let before = self.view.borrow().applications.clone();
         let (settings, accepted) = (
             self.settings.clone(),
-            AcceptedCommit { checkout, signer, rejected, values: Arc::clone(&values), before },
+            AcceptedCommit {
+                checkout,
+                signer: signer.clone(),
+                rejected: rejected.clone(),
+                values: Arc::clone(&values),
+                before,
+            },
         );
         // Reading the files of a commit blocks on the disk.
         let rendered = tokio::task::spawn_blocking(move || render_all(&settings, &accepted));
@@ -478,6 +522,8 @@ impl<S: CommitSource> RepositoryTask<S> {
                 state,
                 settings,
                 values,
+                signer,
+                rejected,
             };
         });
         Ok(())

@@ -443,7 +443,8 @@ fn every_reason_has_an_anchor_in_troubleshooting() {
         assert!(words.len() > 1, "{path}: {words:?}");
         reasons.extend(words.into_iter().map(str::to_owned));
     }
-    for path in ["crates/agent/src/trust.rs", "crates/agent/src/repository.rs"] {
+    for file in ["commit_status.rs", "trust.rs", "repository.rs"] {
+        let path = &format!("crates/agent/src/{file}");
         for line in read(path).lines().filter(|line| line.contains("reason: \"")) {
             reasons.extend(quoted_words(line).map(str::to_owned));
         }

@@ -12,11 +12,13 @@ use axum::{
     extract::{Request, State as Held},
     response::{IntoResponse, Response},
 };
-use driftless_forge::{Error, Forge, ForgeKind, LONGEST_COMMENT, State, Status, Written};
+use driftless_config::Proxy;
+use driftless_forge::{Connection, Error, Forge, ForgeKind, LONGEST_COMMENT, State, Status, Written};
 use driftless_model::CommitId;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/git/tests/it/tls");
 const MARKER: &str = "<!-- driftless:preview -->";
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -174,7 +176,7 @@ fn forge(kind: ForgeKind, address: &str) -> Forge {
         ForgeKind::GitLab => ("/api/v4", "me/group/infra"),
         ForgeKind::Gitea => ("/api/v1/", "me/infra"),
     };
-    Forge::new(kind, &format!("{address}{below}"), project, "t0ken\n").unwrap()
+    Forge::new(kind, &format!("{address}{below}"), project, "t0ken\n", &Connection::default()).unwrap()
 }
 
 fn status(state: State) -> Status {
@@ -245,7 +247,7 @@ async fn description_is_cut_to_the_limit_of_forges() {
 #[tokio::test]
 async fn refusal_quotes_the_forge_without_the_token() {
     let (played, address) = Played::start(ForgeKind::GitHub).await;
-    let wrong = Forge::new(ForgeKind::GitHub, &address, "me/infra", "wr0ng").unwrap();
+    let wrong = Forge::new(ForgeKind::GitHub, &address, "me/infra", "wr0ng", &Connection::default()).unwrap();
     let error = wrong.set_status(&CommitId::from_stored(COMMIT), &status(State::Success)).await.unwrap_err();
     assert!(error.is_permission());
     let told = format!("{error} {error:?} {wrong:?}");
@@ -275,7 +277,7 @@ async fn gitlab_is_forgiven_for_refusing_the_state_it_has() {
 #[tokio::test]
 async fn invalid_request_is_refused_before_anything_is_sent() {
     let make = |api: &str, project: &str, token: &str| {
-        Forge::new(ForgeKind::GitHub, api, project, token).unwrap_err()
+        Forge::new(ForgeKind::GitHub, api, project, token, &Connection::default()).unwrap_err()
     };
     assert!(matches!(make("ftp://a", "a/b", "t"), Error::Address(_)));
     for project in ["a", "", "a/b/c", "a/../b", "a/b?c", "a b/c", "../a"] {
@@ -293,6 +295,56 @@ async fn invalid_request_is_refused_before_anything_is_sent() {
         assert!(matches!(error, Err(Error::Commit(_))));
     }
     assert_eq!(played.seen(), [""; 0]);
+}
+
+/// The address of the played forge over TLS, with the certificate of a private authority.
+async fn over_tls(address: &str) -> String {
+    use tokio_rustls::rustls::{
+        ServerConfig,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    };
+    let certificate = CertificateDer::from_pem_file(format!("{TLS}/server.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(format!("{TLS}/server.key")).unwrap();
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key);
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config.unwrap()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let plain = address.trim_start_matches("http://").to_owned();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (acceptor, plain) = (acceptor.clone(), plain.clone());
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let mut forge = tokio::net::TcpStream::connect(plain).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut forge).await;
+            });
+        }
+    });
+    format!("https://localhost:{port}")
+}
+
+#[tokio::test]
+async fn certificates_and_proxy_of_the_repository_are_used() {
+    let (played, address) = Played::start(ForgeKind::GitHub).await;
+    let set = |api: String, connection: Connection| async move {
+        let forge = Forge::new(ForgeKind::GitHub, &api, "me/infra", "t0ken", &connection)?;
+        forge.set_status(&CommitId::from_stored(COMMIT), &status(State::Success)).await
+    };
+    let secure = over_tls(&address).await;
+    let error = set(secure.clone(), Connection::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    let trusting =
+        |name: &str| Connection { ca_file: Some(format!("{TLS}/{name}").into()), proxy: Proxy::Direct };
+    set(secure.clone(), trusting("ca.pem")).await.unwrap();
+    let error = set(secure, trusting("missing.pem")).await.unwrap_err();
+    assert!(matches!(&error, Error::CaFile(_)) && error.to_string().contains("missing.pem"), "{error}");
+
+    let behind = |url: &str| Connection { ca_file: None, proxy: Proxy::Url(url.to_owned()) };
+    set("http://forge.invalid".to_owned(), behind(&address)).await.unwrap();
+    assert_eq!(played.statuses().len(), 2);
+    let error = set("http://forge.invalid".to_owned(), behind("http://:0")).await.unwrap_err();
+    assert!(matches!(error, Error::Proxy), "{error}");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_config::{CommitStatus, StatusProvider};
 use driftless_forge as forge;
-use driftless_forge::{Forge, ForgeKind, State, Status};
+use driftless_forge::{Connection, Forge, ForgeKind, State, Status};
 use driftless_git::{Lookup, read_secret};
 use driftless_model::{
     AppName, CommitId, CommitInfo, FailedCommit, Finding, HealthStatus, Outcome, PinStatus, Revision,
@@ -28,11 +28,22 @@ use crate::error::chain;
 /// The pause after a refusal that only a user can end, such as that of a token without write access.
 const REFUSED_PAUSE: Duration = Duration::from_mins(10);
 
+/// The number of failed tries in a row after which an unavailable forge is shown. They take about 6 minutes.
+const UNAVAILABLE_AFTER: u32 = 10;
+
 /// The status of the newest commit, by application.
 pub(crate) type CommitStatuses = BTreeMap<AppName, AppCommitStatus>;
 
-/// Why a forge refuses commit statuses, by repository.
-pub(crate) type StatusErrors = BTreeMap<String, String>;
+/// Why commit statuses do not reach a forge, by repository.
+pub(crate) type StatusErrors = BTreeMap<String, StatusError>;
+
+/// Why commit statuses do not reach a forge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StatusError {
+    /// One word in camel case, the reason of a condition.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
 
 /// The status of the newest commit of one application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +126,8 @@ fn failure(failed: &FailedCommit, newest: &CommitInfo) -> String {
 pub(crate) struct StatusReporter {
     repository: String,
     settings: CommitStatus,
+    /// The way to the server of the repository, which is its forge or a neighbour of that.
+    connection: Connection,
     statuses: watch::Receiver<CommitStatuses>,
     errors: Arc<watch::Sender<StatusErrors>>,
     store: Store,
@@ -134,6 +147,7 @@ impl StatusReporter {
         Some(Self {
             repository: repository.name.clone(),
             settings: repository.status.clone()?,
+            connection: Connection { ca_file: repository.ca_file.clone(), proxy: repository.proxy.clone() },
             statuses,
             errors,
             store: store.clone(),
@@ -206,15 +220,8 @@ impl StatusReporter {
         if unposted.is_empty() {
             return Ok(());
         }
-        let CommitStatus { provider, token, api, project, context: _ } = &self.settings;
-        let token = read_secret(token, &self.environment).map_err(PostError::Token)?;
-        let kind = match provider {
-            StatusProvider::GitHub => ForgeKind::GitHub,
-            StatusProvider::GitLab => ForgeKind::GitLab,
-            StatusProvider::Gitea => ForgeKind::Gitea,
-        };
-        let forge = Forge::new(kind, api, project, &token)?;
-        let mut refused = None;
+        let forge = self.forge()?;
+        let (mut is_any_accepted, mut refused) = (false, Vec::new());
         for stored in unposted {
             let status = Status {
                 state: state_of(&stored.state),
@@ -226,11 +233,12 @@ impl StatusReporter {
                 Ok(()) => {}
                 // A commit that the forge does not have must not hold back the others.
                 Err(error @ forge::Error::Refused { .. }) => {
-                    refused.get_or_insert(error);
+                    refused.push((stored, error));
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             }
+            is_any_accepted = true;
             self.store.mark_posted(&self.repository, &stored)?;
             tracing::debug!(
                 repository = self.repository,
@@ -239,7 +247,49 @@ impl StatusReporter {
                 "commit status posted"
             );
         }
-        refused.map_or(Ok(()), |error| Err(error.into()))
+        self.give_up(refused, is_any_accepted)
+    }
+
+    fn forge(&self) -> Result<Forge, PostError> {
+        let CommitStatus { provider, token, api, project, context: _ } = &self.settings;
+        let token = read_secret(token, &self.environment).map_err(PostError::Token)?;
+        let kind = match provider {
+            StatusProvider::GitHub => ForgeKind::GitHub,
+            StatusProvider::GitLab => ForgeKind::GitLab,
+            StatusProvider::Gitea => ForgeKind::Gitea,
+        };
+        Ok(Forge::new(kind, api, project, &token, &self.connection)?)
+    }
+
+    /// Gives up the statuses that are refused for themselves, such as that of a commit that was rebased away. They are known by
+    /// another status that the forge accepts: it shows that token and project are right. An ended status of an older commit,
+    /// which nobody waits for, is given up also if there is no other.
+    ///
+    /// # Errors
+    ///
+    /// The first refusal of a status that is kept.
+    fn give_up(
+        &self,
+        refused: Vec<(StoredStatus, forge::Error)>,
+        is_any_accepted: bool,
+    ) -> Result<(), PostError> {
+        let is_about_one = is_any_accepted || refused.iter().all(|(stored, _)| stored.is_superseded());
+        let mut kept = None;
+        for (stored, error) in refused {
+            if !(is_about_one && is_final(&error)) {
+                kept.get_or_insert(error);
+                continue;
+            }
+            self.store.give_up_status(&self.repository, &stored)?;
+            tracing::warn!(
+                repository = self.repository,
+                context = stored.context,
+                state = stored.state,
+                error = chain(&error),
+                "gave up a commit status"
+            );
+        }
+        kept.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Logs a failure and returns the pause before the next try.
@@ -252,25 +302,39 @@ impl StatusReporter {
             }
             PostError::Forge(_) | PostError::Token(_) => false,
         };
-        let error = chain(error);
+        let is_of_forge = matches!(error, PostError::Forge(_));
+        let message = chain(error);
         let pause = if is_temporary {
+            if is_of_forge && failures >= UNAVAILABLE_AFTER {
+                self.set_error(Some(StatusError { reason: "ForgeUnavailable", message: message.clone() }));
+            }
             fetch_delay(failures, crate::random::seed(&self.repository, now))
         } else {
-            self.set_error(Some(error.clone()));
+            self.set_error(Some(StatusError { reason: "Refused", message: message.clone() }));
             REFUSED_PAUSE
         };
         let next_try = now.after(pause);
-        tracing::warn!(repository = self.repository, error, %next_try, "could not post commit statuses");
+        tracing::warn!(
+            repository = self.repository,
+            error = message,
+            %next_try,
+            "could not post commit statuses"
+        );
         pause
     }
 
-    /// Publishes why the forge refuses commit statuses, or that it accepts them again.
-    fn set_error(&self, error: Option<String>) {
+    /// Publishes why commit statuses do not reach the forge, or that they do again.
+    fn set_error(&self, error: Option<StatusError>) {
         self.errors.send_if_modified(|all| match error {
             Some(error) => all.insert(self.repository.clone(), error.clone()) != Some(error),
             None => all.remove(&self.repository).is_some(),
         });
     }
+}
+
+/// Whether the forge refuses a status for its commit or its content, which no later try changes.
+fn is_final(error: &forge::Error) -> bool {
+    matches!(error, forge::Error::Refused { status, .. } if matches!(status.as_u16(), 400 | 404 | 422))
 }
 
 /// Why commit statuses could not be posted.
@@ -302,8 +366,16 @@ fn state_of(name: &str) -> State {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{BufRead, BufReader, Read, Write},
+        net::TcpListener,
+        sync::Mutex,
+    };
+
     use super::*;
+    use driftless_config::Secret;
     use driftless_model::{Cause, Location, StackHash, Timestamp, Until};
+    use tokio::time::{sleep, timeout};
 
     fn commit(id: &str) -> CommitInfo {
         CommitInfo { id: CommitId::from_stored(id.repeat(40)), ..CommitInfo::default() }
@@ -397,5 +469,172 @@ mod tests {
         assert_eq!(status(&pinned), (State::Pending, "pinned to revision 3: orders fail".to_owned()));
         let suspended = StatusFacts { health: HealthStatus::Suspended, ..applying.clone() };
         assert_eq!(status(&suspended).0, State::Pending);
+    }
+
+    /// A forge that answers a status of each commit, by the first letter of its id, with this code; others with 201.
+    #[derive(Clone, Default)]
+    struct AnsweringForge {
+        codes: Arc<Mutex<BTreeMap<char, u16>>>,
+        /// The first letter of each commit that a status was posted for.
+        posted: Arc<Mutex<String>>,
+    }
+
+    impl AnsweringForge {
+        fn start() -> (Self, String) {
+            let forge = Self::default();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let api = format!("http://{}", listener.local_addr().unwrap());
+            let answering = forge.clone();
+            std::thread::spawn(move || {
+                for stream in listener.incoming() {
+                    answering.answer(stream.unwrap());
+                }
+            });
+            (forge, api)
+        }
+
+        fn answer(&self, mut stream: std::net::TcpStream) {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut length, mut commit) = (0, ' ');
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if let Some((_, id)) = line.split_once("/statuses/") {
+                    commit = id.chars().next().unwrap();
+                }
+                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+            }
+            reader.read_exact(&mut vec![0; length]).unwrap();
+            self.posted.lock().unwrap().push(commit);
+            let code = self.codes.lock().unwrap().get(&commit).copied().unwrap_or(201);
+            let answer =
+                format!("HTTP/1.1 {code} Answer\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+
+        fn refuse(&self, commit: char, code: u16) {
+            self.codes.lock().unwrap().insert(commit, code);
+        }
+
+        fn take(&self) -> String {
+            std::mem::take(&mut self.posted.lock().unwrap())
+        }
+    }
+
+    fn reporter(api: &str) -> (StatusReporter, watch::Sender<CommitStatuses>, watch::Receiver<StatusErrors>) {
+        let (statuses, of_applications) = watch::channel(CommitStatuses::default());
+        let (errors, published) = watch::channel(StatusErrors::default());
+        let reporter = StatusReporter {
+            repository: "infra".to_owned(),
+            settings: CommitStatus {
+                provider: StatusProvider::GitHub,
+                token: Secret::Environment("TOKEN".to_owned()),
+                api: api.to_owned(),
+                project: "me/infra".to_owned(),
+                context: "driftless".to_owned(),
+            },
+            connection: Connection::default(),
+            statuses: of_applications,
+            errors: Arc::new(errors),
+            store: Store::in_memory(Clock::System).unwrap(),
+            environment: Arc::new(|_| Some("t0ken".to_owned())),
+            clock: Clock::System,
+        };
+        (reporter, statuses, published)
+    }
+
+    impl StatusReporter {
+        fn set(&self, commit: &str, app: &str, state: State) {
+            let status = StoredStatus {
+                commit: CommitId::from_stored(commit.repeat(40)),
+                context: format!("driftless/{app}"),
+                state: state_name(state).to_owned(),
+                description: String::new(),
+            };
+            self.store.set_status("infra", &status).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn status_of_a_commit_that_the_forge_lacks_is_given_up() {
+        let (forge, api) = AnsweringForge::start();
+        let (reporter, _statuses, _errors) = reporter(&api);
+        for code in [400, 404, 422] {
+            let app = format!("app-{code}");
+            forge.refuse('a', code);
+            reporter.set("a", &app, State::Success);
+            // Alone, it may be the fault of the token.
+            reporter.post().await.unwrap_err();
+            reporter.post().await.unwrap_err();
+            reporter.set("b", &app, State::Success);
+            reporter.post().await.unwrap();
+            reporter.set("b", &app, State::Failure);
+            reporter.post().await.unwrap();
+            assert_eq!(forge.take(), "aaabb", "{code}");
+        }
+        // A forge that is busy or forbids to write accepts the status later.
+        for code in [403, 429, 503] {
+            forge.refuse('c', code);
+            reporter.set("c", &format!("app-{code}"), State::Success);
+            reporter.set("d", &format!("app-{code}"), State::Success);
+            reporter.post().await.unwrap_err();
+            forge.refuse('c', 201);
+            reporter.post().await.unwrap();
+            assert_eq!(forge.take(), "cdc", "{code}");
+        }
+    }
+
+    #[tokio::test]
+    async fn refused_end_of_an_older_status_is_given_up() {
+        let (forge, api) = AnsweringForge::start();
+        let (reporter, _statuses, _errors) = reporter(&api);
+        reporter.set("a", "shop", State::Pending);
+        reporter.post().await.unwrap();
+        // The token has lost its right: nothing is given up.
+        reporter.set("b", "shop", State::Pending);
+        forge.refuse('a', 404);
+        forge.refuse('b', 404);
+        reporter.post().await.unwrap_err();
+        assert_eq!(reporter.store.unposted_statuses("infra").unwrap().len(), 2);
+        // The forge failed before it got the first one, and has the second one.
+        forge.refuse('a', 503);
+        forge.refuse('b', 201);
+        reporter.post().await.unwrap_err();
+        forge.refuse('a', 404);
+        reporter.post().await.unwrap();
+        assert_eq!(reporter.store.unposted_statuses("infra").unwrap(), []);
+        assert_eq!(forge.take(), "aababa");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forge_that_stays_unreachable_is_reported_until_it_answers() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let api = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let (mut reporter, statuses, mut errors) = reporter(&api);
+        reporter.connection.proxy = config::Proxy::Direct;
+        reporter.set("a", "shop", State::Success);
+        let store = reporter.store.clone();
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(reporter.run(stop.clone()));
+        sleep(Duration::from_mins(2)).await;
+        assert!(errors.borrow().is_empty(), "a short interruption is not reported: {errors:?}");
+        let shown = errors.wait_for(|errors| !errors.is_empty());
+        let shown = timeout(Duration::from_mins(30), shown).await.unwrap().unwrap().clone();
+        let error = &shown["infra"];
+        assert_eq!(error.reason, "ForgeUnavailable");
+        assert!(error.message.contains("127.0.0.1 is unreachable"), "{}", error.message);
+        // There is nothing to post any more, which ends the failures as an accepted status does.
+        store.give_up_status("infra", &store.unposted_statuses("infra").unwrap()[0]).unwrap();
+        let ended = errors.wait_for(BTreeMap::is_empty);
+        timeout(Duration::from_mins(30), ended).await.unwrap().unwrap();
+        stop.cancel();
+        running.await.unwrap();
+        drop(statuses);
     }
 }

@@ -13,7 +13,7 @@ use driftless_model::{
     StackHashes, Timestamp,
 };
 
-use crate::trust::RejectedCommit;
+use crate::{commit_status::StatusError, trust::RejectedCommit};
 
 /// The desired state of one application, as Git and the configuration have it now.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub(crate) struct Desired {
     objections: Vec<Finding>,
     /// The newest accepted commit of the repository, if it could not be rendered for this application.
     unrendered: Option<CommitInfo>,
-    /// Why the forge refuses commit statuses, if it does.
-    status_error: Option<String>,
+    /// Why commit statuses do not reach the forge, if they do not.
+    status_error: Option<StatusError>,
 }
 
 /// One application, rendered from one commit.
@@ -122,8 +122,8 @@ impl Desired {
         Self { objections, ..self }
     }
 
-    /// With the reason why the forge refuses commit statuses.
-    pub(crate) fn with_status_error(self, status_error: Option<String>) -> Self {
+    /// With the reason why commit statuses do not reach the forge.
+    pub(crate) fn with_status_error(self, status_error: Option<StatusError>) -> Self {
         Self { status_error, ..self }
     }
 
@@ -176,8 +176,8 @@ impl Desired {
         self.unrendered.as_ref().unwrap_or(&self.rendered.commit)
     }
 
-    pub(crate) fn status_error(&self) -> Option<&str> {
-        self.status_error.as_deref()
+    pub(crate) fn status_error(&self) -> Option<&StatusError> {
+        self.status_error.as_ref()
     }
 
     /// The rendered stack, unless the commit may not be applied.

@@ -97,7 +97,7 @@ impl StatusInputs<'_> {
             missed.map(|missed| Statement::new(ConditionStatus::True, "FoundByPolling", missed.to_string()));
         let refused = desired
             .status_error()
-            .map(|error| Statement::new(ConditionStatus::False, "Refused", error.to_owned()));
+            .map(|error| Statement::new(ConditionStatus::False, error.reason, error.message.clone()));
         let lost = self.revisions.lost().map(|what| {
             let message = format!("{}: {what}", self.loss_advice());
             Statement::new(ConditionStatus::True, "RecoverRequired", message)

@@ -28,7 +28,7 @@ use crate::{
     agent_finder::AgentFinder,
     app::App,
     claims::{Claimant, Claims, Inventory},
-    commit_status::StatusErrors,
+    commit_status::{StatusError, StatusErrors},
     context::Services,
     defect,
     desired::{Desired, Rendered, RepositoryState},
@@ -290,7 +290,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     }
 
     /// Why the forge of a repository refuses commit statuses.
-    fn status_error(&self, repository: usize) -> Option<String> {
+    fn status_error(&self, repository: usize) -> Option<StatusError> {
         self.status_errors.borrow().get(&self.followed.get(repository)?.settings.name).cloned()
     }
 

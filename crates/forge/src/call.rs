@@ -1,16 +1,23 @@
 //! One request to a forge's API, and its errors.
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use reqwest::{
-    Method, StatusCode, Url,
+    ClientBuilder, Method, NoProxy, StatusCode, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::kind::ForgeKind;
+use driftless_config::Proxy;
 use driftless_model::{is_unprintable, root_cause};
+use driftless_trust::{CaFileError, Trust, read_certificates};
+
+/// The time to connect.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// The time for the whole answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Maximum length of a forge's error message, in characters.
 const LONGEST_MESSAGE: usize = 300;
@@ -31,6 +38,13 @@ pub enum Error {
     TooLong,
     #[error("could not set up the connection to the forge")]
     Setup(#[source] reqwest::Error),
+    #[error("could not use the certificate authorities: {0}")]
+    CaFile(#[from] CaFileError),
+    #[error("could not use the certificate authorities in {path}: {reason}")]
+    Certificates { path: String, reason: String },
+    /// The proxy's address is not repeated.
+    #[error("the configured proxy cannot be used: write it as http://HOST:PORT")]
+    Proxy,
     #[error("could not {doing}: {host} is unreachable: {reason}")]
     Unreachable { doing: String, host: String, reason: String },
     /// The forge refused; the message is its own.
@@ -53,6 +67,36 @@ impl Error {
     }
 }
 
+/// The way to a forge. The default trusts the authorities of the system, and uses the proxy of the environment.
+#[derive(Clone, Debug, Default)]
+pub struct Connection {
+    /// A PEM file of further certificate authorities. It is read when the client is made.
+    pub ca_file: Option<PathBuf>,
+    pub proxy: Proxy,
+}
+
+impl Connection {
+    fn apply(&self, builder: ClientBuilder, api: &Url) -> Result<ClientBuilder, Error> {
+        let builder = match &self.proxy {
+            // The environment is what a client uses by itself.
+            Proxy::Environment => builder,
+            Proxy::Direct => builder.no_proxy(),
+            Proxy::Url(url) => {
+                let proxy = reqwest::Proxy::all(url).map_err(|_| Error::Proxy)?;
+                builder.proxy(proxy.no_proxy(NoProxy::from_env()))
+            }
+        };
+        // Plain http needs no certificates, and a small machine may have none.
+        if api.scheme() == "http" {
+            return Ok(builder.tls_certs_only([]));
+        }
+        let Some(path) = &self.ca_file else { return Ok(builder) };
+        let trusted = Trust::WithSystem.client_config(read_certificates(path)?);
+        let fail = |reason: String| Error::Certificates { path: path.display().to_string(), reason };
+        Ok(builder.tls_backend_preconfigured(trusted.map_err(fail)?))
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Caller {
     client: reqwest::Client,
@@ -65,17 +109,14 @@ impl Caller {
         kind: ForgeKind,
         api: Url,
         token: &str,
-        connect: Duration,
-        answer: Duration,
+        connection: &Connection,
     ) -> Result<Self, Error> {
         let builder = reqwest::Client::builder()
-            .connect_timeout(connect)
-            .timeout(answer)
+            .connect_timeout(CONNECT_WITHIN)
+            .timeout(ANSWER_WITHIN)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("driftless/", env!("CARGO_PKG_VERSION")));
-        // Plain http needs no certificates, and a small machine may have none.
-        let builder = if api.scheme() == "https" { builder } else { builder.tls_certs_only([]) };
-        let client = builder.build().map_err(Error::Setup)?;
+        let client = connection.apply(builder, &api)?.build().map_err(Error::Setup)?;
         Ok(Self { client, api, headers: headers(kind, token)? })
     }
 

@@ -1,14 +1,12 @@
 //! The client for one repository of a forge: statuses of commits, and comments on pull requests.
 
-use std::time::Duration;
-
 use driftless_model::CommitId;
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::{
-    call::{Caller, Error},
+    call::{Caller, Connection, Error},
     kind::ForgeKind,
 };
 
@@ -21,9 +19,6 @@ const LONGEST_DESCRIPTION: usize = 140;
 /// Maximum number of pages of comments in which the marker is searched.
 const PAGES: u32 = 20;
 const PER_PAGE: usize = 100;
-
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// A client for one repository of a forge.
 #[derive(Clone, Debug)]
@@ -75,11 +70,17 @@ struct Comment {
 impl Forge {
     /// `api` is the address of the API, such as `https://api.github.com`, `https://gitlab.example.com/api/v4` or
     /// `https://git.example.com/api/v1`; `project` is `owner/name`, or on GitLab the path or number of a project.
-    pub fn new(kind: ForgeKind, api: &str, project: &str, token: &str) -> Result<Self, Error> {
+    pub fn new(
+        kind: ForgeKind,
+        api: &str,
+        project: &str,
+        token: &str,
+        connection: &Connection,
+    ) -> Result<Self, Error> {
         let address = api.trim_end_matches('/');
         let url = Url::parse(address).ok().filter(|it| matches!(it.scheme(), "http" | "https"));
         let url = url.ok_or_else(|| Error::Address(address.to_owned()))?;
-        let caller = Caller::new(kind, url, token.trim(), CONNECT_WITHIN, ANSWER_WITHIN)?;
+        let caller = Caller::new(kind, url, token.trim(), connection)?;
         let project = project.trim_matches('/');
         let is_plain = |it: &str| {
             !it.is_empty()

@@ -15,6 +15,6 @@ mod client;
 mod kind;
 pub mod webhook;
 
-pub use call::Error;
+pub use call::{Connection, Error};
 pub use client::{Forge, LONGEST_COMMENT, State, Status, Written};
 pub use kind::ForgeKind;

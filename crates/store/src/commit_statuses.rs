@@ -12,6 +12,9 @@ use crate::{
 /// The number of commits that are kept for each context.
 const MAX_COMMITS: i64 = 10;
 
+/// The beginning of the description that ends a pending status.
+const SUPERSEDED: &str = "superseded by ";
+
 /// The status of one commit in one context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredStatus {
@@ -23,6 +26,13 @@ pub struct StoredStatus {
     pub state: String,
     /// Why, in words.
     pub description: String,
+}
+
+impl StoredStatus {
+    /// Whether it only ends a pending status, because its context has one of a newer commit.
+    pub fn is_superseded(&self) -> bool {
+        self.state == "error" && self.description.starts_with(SUPERSEDED)
+    }
 }
 
 impl Store {
@@ -40,7 +50,7 @@ impl Store {
             if known > 0 {
                 return Ok(false);
             }
-            let superseded = format!("superseded by {}", commit.short());
+            let superseded = format!("{SUPERSEDED}{}", commit.short());
             // A pending status that was never posted needs no end.
             transaction
                 .prepare_cached(
@@ -105,6 +115,20 @@ impl Store {
             Ok(())
         })
     }
+
+    /// Gives up a status that the forge does not take, unless it has changed in the meantime. It is posted no more.
+    pub fn give_up_status(&self, repository: &str, status: &StoredStatus) -> Result<(), Error> {
+        let StoredStatus { commit, context, state, description } = status;
+        self.write("a commit status", Durability::Process, |transaction| {
+            transaction
+                .prepare_cached(
+                    "UPDATE statuses SET sent = 1 WHERE repository = ?1 AND context = ?2 AND commit_id = ?3 AND \
+                     state = ?4 AND description = ?5",
+                )?
+                .execute(params![repository, context, commit.as_str(), state, description])?;
+            Ok(())
+        })
+    }
 }
 
 #[cfg(test)]
@@ -148,6 +172,7 @@ mod tests {
             ["error", "pending"]
         );
         assert_eq!(unposted[0].description, "superseded by bbbbbbbbbbbb");
+        assert!(unposted[0].is_superseded() && !unposted[1].is_superseded());
         // The status of b was never posted.
         store.set_status("infra", &status("c", "success")).unwrap();
         let unposted = store.unposted_statuses("infra").unwrap();
@@ -155,6 +180,23 @@ mod tests {
             unposted.iter().map(|status| &status.commit.as_str()[..1]).collect::<Vec<_>>(),
             ["a", "c"]
         );
+    }
+
+    #[test]
+    fn status_that_was_given_up_is_not_posted_again() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        store.set_status("infra", &status("a", "pending")).unwrap();
+        store.set_status("infra", &status("a", "success")).unwrap();
+        store.give_up_status("infra", &status("a", "pending")).unwrap();
+        assert_eq!(store.unposted_statuses("infra").unwrap(), [status("a", "success")], "it has changed");
+        store.give_up_status("infra", &status("a", "success")).unwrap();
+        assert!(!store.set_status("infra", &status("a", "success")).unwrap());
+        assert_eq!(store.unposted_statuses("infra").unwrap(), []);
+        // A pending status that the forge did not take needs no end.
+        store.set_status("infra", &status("b", "pending")).unwrap();
+        store.give_up_status("infra", &status("b", "pending")).unwrap();
+        store.set_status("infra", &status("c", "success")).unwrap();
+        assert_eq!(store.unposted_statuses("infra").unwrap(), [status("c", "success")]);
     }
 
     #[test]

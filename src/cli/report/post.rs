@@ -6,7 +6,7 @@ use super::{
     options::ReportArgs,
 };
 use crate::{cli::Context, cli::Verdict};
-use driftless_forge::{Forge, State, Status, Written};
+use driftless_forge::{Connection, Forge, State, Status, Written};
 use driftless_model::CommitId;
 use driftless_report as report;
 use driftless_report::{Kind, Report};
@@ -28,7 +28,7 @@ pub(super) async fn post(
         context.screen.say(format!("not posted: there is no token; set one of {names}"));
         return Ok(());
     };
-    let forge = Forge::new(job.kind, &job.api, &job.project, &token)?;
+    let forge = Forge::new(job.kind, &job.api, &job.project, &token, &Connection::default())?;
     let posted = write(report, args, &job, &forge, verdict, context).await;
     match posted {
         Err(error) if job.is_fork && error.is_permission() => {

@@ -35,28 +35,38 @@ struct HelperOutput {
     secret: String,
 }
 
+/// Why a helper gave no answer. No message repeats what the helper printed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HelperError {
+    #[error("the credential helper {0} is not installed where the agent runs")]
+    NotInstalled(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// Asks the helper `docker-credential-NAME` for the login of a registry. `None`: it has none. No message repeats what the
 /// helper printed.
-pub(crate) async fn ask(name: &str, address: &str) -> Result<Option<Login>, String> {
+pub(crate) async fn ask(name: &str, address: &str) -> Result<Option<Login>, HelperError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if name.is_empty() || !name.bytes().all(is_plain) {
-        return Err(format!("`{}` is not the name of a credential helper", name.escape_debug()));
+        let message = format!("`{}` is not the name of a credential helper", name.escape_debug());
+        return Err(HelperError::Failed(message));
     }
     run(format!("docker-credential-{name}").into(), address, DEADLINE).await
 }
 
-async fn run(program: OsString, address: &str, deadline: Duration) -> Result<Option<Login>, String> {
+async fn run(program: OsString, address: &str, deadline: Duration) -> Result<Option<Login>, HelperError> {
     let shown = program.to_string_lossy().into_owned();
     let failed = |why: String| {
-        format!("{shown} {why}; run `echo {address} | {shown} get` as the agent's user to see the reason")
+        HelperError::Failed(format!(
+            "{shown} {why}; run `echo {address} | {shown} get` as the agent's user to see the reason"
+        ))
     };
     let late = |_| failed(format!("did not answer within {} s", deadline.as_secs()));
     let (is_success, output) =
         timeout(deadline, output(program, address)).await.map_err(late)?.map_err(|error| {
             match error.kind() {
-                std::io::ErrorKind::NotFound => {
-                    format!("the credential helper {shown} is not installed where the agent runs")
-                }
+                std::io::ErrorKind::NotFound => HelperError::NotInstalled(shown.clone()),
                 _ => failed(format!("could not be run: {error}")),
             }
         })?;
@@ -112,7 +122,7 @@ mod tests {
         path.into()
     }
 
-    async fn answer(script: &str) -> Result<Option<Login>, String> {
+    async fn answer(script: &str) -> Result<Option<Login>, HelperError> {
         let folder = tempfile::tempdir().unwrap();
         run(helper(folder.path(), script), "registry.example.com", Duration::from_secs(20)).await
     }
@@ -136,11 +146,11 @@ mod tests {
             ("echo hunter2", "answered something else"),
             ("cat /dev/zero", "failed"),
         ] {
-            let error = answer(script).await.err().unwrap();
+            let error = answer(script).await.err().unwrap().to_string();
             assert!(error.contains(expected) && error.contains("docker-credential-test"), "{error}");
             assert!(!error.contains("hunter2"), "{error}");
         }
-        let error = ask("surely-not-installed", "a.example.com").await.err().unwrap();
+        let error = ask("surely-not-installed", "a.example.com").await.err().unwrap().to_string();
         assert!(error.contains("docker-credential-surely-not-installed is not installed"), "{error}");
         for name in ["", "../../bin/sh", "a b"] {
             assert!(ask(name, "a.example.com").await.is_err(), "{name}");
@@ -152,7 +162,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pid = folder.path().join("pid");
         let script = format!("echo $$ > {}; exec sleep 600", pid.display());
-        let error = run(helper(folder.path(), &script), "a", Duration::from_secs(2)).await.err().unwrap();
+        let error =
+            run(helper(folder.path(), &script), "a", Duration::from_secs(2)).await.err().unwrap().to_string();
         assert!(error.contains("did not answer within 2 s"), "{error}");
         let pid = fs::read_to_string(&pid).unwrap();
         let status = format!("/proc/{}/stat", pid.trim());

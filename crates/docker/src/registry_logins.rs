@@ -3,7 +3,7 @@
 //! a program of the host.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt, fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,7 +16,7 @@ use driftless_config::{Registry, Secret};
 use driftless_model::ImageRef;
 
 use crate::{
-    credential_helper,
+    credential_helper::{self, HelperError},
     registry_login::{Login, address_of},
 };
 
@@ -67,27 +67,71 @@ impl RegistryLogins {
                         helper.escape_debug()
                     ));
                 }
-                None => {}
+                // The store is a program of the host as well.
+                Some(LoginSource::Store(_)) | None => {}
             }
         }
         self.own(host, repository).await
     }
 
-    /// The login for a registry that a build needs.
-    pub(crate) async fn for_host(&self, host: &str) -> Result<Option<Login>, String> {
-        self.own(&ImageRef::normal_registry(host), "").await
+    /// The login for a registry that a build from these images needs. A builder names the registry alone, so the path of an
+    /// entry `HOST/PATH` cannot decide: an entry for the whole host goes first.
+    pub(crate) async fn for_host(&self, host: &str, bases: &[String]) -> Result<Option<Login>, String> {
+        let host = ImageRef::normal_registry(host);
+        let path = self.path_for_builds(&host, bases)?;
+        self.own(&host, &path).await
     }
 
-    /// All logins by the address of the registry, as the classic builder expects them.
-    pub(crate) async fn all(&self) -> Result<BTreeMap<String, Login>, String> {
+    /// The path below a registry whose login is the one of builds. Empty: the one of the whole registry.
+    fn path_for_builds(&self, host: &str, bases: &[String]) -> Result<String, String> {
+        let keys = self.keys()?;
+        let of_host = keys.iter().filter(|key| is_of_host(key, host));
+        let paths: BTreeSet<String> = of_host.map(|key| split_key(key).1).collect();
+        if paths.contains("") {
+            return Ok(String::new());
+        }
+        let bases = bases.iter().map(|base| ImageRef::parse(base));
+        let repositories: Vec<_> = bases.filter(|base| base.registry() == host).collect();
+        let is_used = |path: &&String| {
+            let key = format!("{host}/{path}");
+            repositories.iter().any(|base| match_length(&key, host, base.repository()).is_some())
+        };
+        let used: BTreeSet<&String> = paths.iter().filter(is_used).collect();
+        let chosen = if used.is_empty() { paths.iter().collect() } else { used };
+        let mut chosen = chosen.into_iter();
+        match (chosen.next(), chosen.next()) {
+            (None, _) => Ok(String::new()),
+            (Some(path), None) => Ok(path.clone()),
+            (Some(_), Some(_)) => {
+                let entries: Vec<String> = paths.iter().map(|path| format!("{host}/{path}")).collect();
+                let entries = entries.join(", ");
+                tracing::warn!(
+                    host,
+                    entries,
+                    "a build names no path of its registry, so none of these logins is used; add a login for the whole host"
+                );
+                Ok(String::new())
+            }
+        }
+    }
+
+    /// The registries with a login in the configuration or in the file of `docker login`, with their paths.
+    fn keys(&self) -> Result<Vec<String>, String> {
         let configured = self.configured.iter().map(|it| it.host.clone());
         let LoginFile { auths, cred_helpers, .. } = self.client_file()?;
-        let of_client = auths.into_keys().chain(cred_helpers.into_keys());
-        let hosts = configured.chain(of_client).filter(|it| !it.contains('*'));
+        Ok(configured.chain(auths.into_keys()).chain(cred_helpers.into_keys()).collect())
+    }
+
+    /// All logins by the address of the registry, as the classic builder expects them: of the registries with a login, and
+    /// of those that the build begins from.
+    pub(crate) async fn all(&self, bases: &[String]) -> Result<BTreeMap<String, Login>, String> {
+        let known = self.keys()?.into_iter().filter(|key| !key.contains('*')).map(|key| split_key(&key).0);
+        let of_bases = bases.iter().map(|base| ImageRef::parse(base).registry().to_owned());
+        let hosts: BTreeSet<String> = known.chain(of_bases).collect();
         let mut found = BTreeMap::new();
-        for host in hosts.map(|key| split_key(&key).0) {
+        for host in hosts {
             // A build may need none of them: a helper that fails is not its fault.
-            match self.own(&host, "").await {
+            match self.for_host(&host, bases).await {
                 Ok(Some(login)) => drop(found.insert(address_of(&host), login)),
                 Ok(None) => {}
                 Err(error) => tracing::warn!(host, error, "a build has no login for this registry"),
@@ -105,7 +149,10 @@ impl RegistryLogins {
         }
         match self.client_file()?.entry(host, repository) {
             Some(LoginSource::Login(login)) => Ok(Some(login)),
-            Some(LoginSource::Helper(helper)) => credential_helper::ask(&helper, &address_of(host)).await,
+            Some(LoginSource::Helper(helper)) => {
+                credential_helper::ask(&helper, &address_of(host)).await.map_err(|error| error.to_string())
+            }
+            Some(LoginSource::Store(helper)) => Ok(ask_store(&helper, host).await),
             None => Ok(None),
         }
     }
@@ -114,6 +161,22 @@ impl RegistryLogins {
         let Some(path) = &self.client else { return Ok(LoginFile::default()) };
         let name = format!("the Docker client's file {}", path.display());
         read(path, &name)?.map_or_else(|| Ok(LoginFile::default()), |bytes| parse(&bytes, &name))
+    }
+}
+
+/// The login that the store of all registries has for this one. Most registries are none of the store's: one that is not
+/// installed, as on a server with the file of a desktop, or that fails must not hinder a pull without a login.
+async fn ask_store(helper: &str, host: &str) -> Option<Login> {
+    match credential_helper::ask(helper, &address_of(host)).await {
+        Ok(login) => login,
+        Err(error @ HelperError::NotInstalled(_)) => {
+            tracing::debug!(host, %error, "`credsStore` is not asked for a login");
+            None
+        }
+        Err(error @ HelperError::Failed(_)) => {
+            tracing::warn!(host, %error, "`credsStore` gave no login for this registry, so it is asked without one");
+            None
+        }
     }
 }
 
@@ -173,6 +236,8 @@ enum LoginSource {
     Login(Login),
     /// The name of the credential helper that keeps the login.
     Helper(String),
+    /// The name of the credential helper that keeps the logins of registries without an entry (`credsStore`).
+    Store(String),
 }
 
 impl LoginFile {
@@ -188,9 +253,10 @@ impl LoginFile {
         if let Some(login) = best.and_then(|(_, it)| it.login()) {
             return Some(LoginSource::Login(login));
         }
-        // The client leaves an empty entry if a helper keeps the login.
-        let of_all = best.map(|_| &self.creds_store).filter(|it| !it.is_empty());
-        of_all.map(|helper| LoginSource::Helper(helper.clone()))
+        // The client leaves an empty entry if a helper keeps the login. Helpers of clouds make logins for registries that nobody
+        // has logged in to, so they have no entry.
+        let source = if best.is_some() { LoginSource::Helper } else { LoginSource::Store };
+        Some(&self.creds_store).filter(|store| !store.is_empty()).map(|store| source(store.clone()))
     }
 }
 
@@ -219,19 +285,24 @@ fn split_key(key: &str) -> (String, String) {
     )
 }
 
-/// The number of bytes of the repository's path a key matches, if it matches. A `*` stands for one part of the host's name.
+/// The number of bytes of the repository's path a key matches, if it matches.
 fn match_length(key: &str, host: &str, repository: &str) -> Option<usize> {
-    let (pattern, path) = split_key(key);
-    let (patterns, parts): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());
-    let is_host = patterns.len() == parts.len()
-        && patterns.iter().zip(&parts).all(|(pattern, part)| *pattern == "*" || pattern == part);
+    let path = split_key(key).1;
     let official = repository.strip_prefix("library/").unwrap_or(repository);
     let is_below = |repository: &str| {
         let rest = repository.strip_prefix(path.as_str());
         path.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let is_inside = is_below(repository) || is_below(official);
-    (is_host && is_inside).then_some(path.len())
+    (is_of_host(key, host) && is_inside).then_some(path.len())
+}
+
+/// Whether a key is one of this host. A `*` stands for one part of the host's name.
+fn is_of_host(key: &str, host: &str) -> bool {
+    let pattern = split_key(key).0;
+    let (patterns, parts): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());
+    patterns.len() == parts.len()
+        && patterns.iter().zip(&parts).all(|(pattern, part)| *pattern == "*" || pattern == part)
 }
 
 #[cfg(test)]
@@ -298,7 +369,7 @@ mod tests {
         ] {
             assert_eq!(user(all.login(image, &[]).await), expected, "{image}");
         }
-        assert_eq!(user(all.for_host("registry-1.docker.io").await), "hub");
+        assert_eq!(user(all.for_host("registry-1.docker.io", &[]).await), "hub");
         for (image, helper) in [("kept.example.org/a", "absent-one"), ("helped.example.org/a", "absent-two")]
         {
             let error = user(all.login(image, &[]).await);
@@ -307,10 +378,54 @@ mod tests {
                 "{error}"
             );
         }
-        let known = all.all().await.unwrap();
+        let known = all.all(&[]).await.unwrap();
         let hosts: Vec<&str> = known.keys().map(String::as_str).collect();
         assert_eq!(hosts, ["ghcr.io", HUB_ADDRESS, "quay.io"]);
         assert_eq!(known[HUB_ADDRESS].password, "secret:with:colons");
+    }
+
+    #[tokio::test]
+    async fn store_is_asked_for_registries_without_an_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let ecr = "1.dkr.ecr.eu-west-1.amazonaws.com";
+        // The whole file that the documentation of ECR's helper asks for. No test installs that program.
+        let mut all = registries(folder.path(), r#"{"credsStore": "absent-one"}"#);
+        let source = all.client_file().unwrap().entry(ecr, "web");
+        assert!(matches!(source, Some(LoginSource::Store(store)) if store == "absent-one"));
+        // A store that is not installed, as on a server with the file of a desktop, hinders no pull.
+        assert_eq!(user(all.login(&format!("{ecr}/web:1"), &[]).await), "nobody");
+        assert_eq!(user(all.for_host(ecr, &[]).await), "nobody");
+        all.configured.clear();
+        assert!(all.all(&[format!("{ecr}/base:1")]).await.unwrap().is_empty());
+        // A Secret from Git names no program of the host in this way either.
+        let secret = folder.path().join("secret");
+        fs::write(&secret, r#"{"credsStore": "sh"}"#).unwrap();
+        assert_eq!(user(all.login("a.org/web", &[secret]).await), "nobody");
+    }
+
+    #[tokio::test]
+    async fn build_uses_the_login_for_a_path_of_its_registry() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all =
+            registries(folder.path(), r#"{"auths": {"quay.io/b": {"username": "b", "password": "p"}}}"#);
+        all.configured.retain(|it| it.host == "ghcr.io/team");
+        assert_eq!(user(all.for_host("ghcr.io", &[]).await), "team", "the only entry of the host");
+        assert_eq!(user(all.for_host("quay.io", &["quay.io/other/x".to_owned()]).await), "b");
+        let other = Registry { host: "ghcr.io/other".to_owned(), ..all.configured[0].clone() };
+        all.configured.push(Registry { username: Secret::Plain("other".to_owned()), ..other });
+        assert_eq!(user(all.for_host("ghcr.io", &[]).await), "nobody", "it cannot be told which");
+        let base = ["golang:1", "ghcr.io/other/base:1"].map(str::to_owned);
+        assert_eq!(user(all.for_host("ghcr.io", &base).await), "other");
+        let known = all.all(&base).await.unwrap();
+        let users: Vec<(&str, &str)> =
+            known.iter().map(|(host, it)| (host.as_str(), it.username.as_str())).collect();
+        assert_eq!(users, [("ghcr.io", "other"), ("quay.io", "b")]);
+        all.configured.push(Registry {
+            host: "ghcr.io".to_owned(),
+            username: Secret::Plain("all".to_owned()),
+            ..all.configured[0].clone()
+        });
+        assert_eq!(user(all.for_host("ghcr.io", &base).await), "all");
     }
 
     #[tokio::test]

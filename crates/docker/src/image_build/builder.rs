@@ -94,7 +94,7 @@ impl Builder {
                 return Err(BuildFailure::Build(classic_builder::SECRETS.to_owned()));
             }
             query.push(("dockerfile", archive::dockerfile(&job.context)));
-            let logins = self.logins.all().await.map_err(BuildFailure::Build)?;
+            let logins = self.logins.all(&job.base_images()).await.map_err(BuildFailure::Build)?;
             let headers = [("x-registry-config", Login::headers(&logins))];
             return self.send_build(&query, &headers, archive::stream(&job), output, progress).await;
         };

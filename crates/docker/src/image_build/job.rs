@@ -6,6 +6,7 @@ use driftless_files::{Context, Files};
 use driftless_model::{Build, ContentId, Mask, label};
 use serde::Serialize;
 
+use super::base_images::base_images;
 use crate::{call_error::CallError, registry_logins::RegistryLogins};
 
 /// The inputs of a build besides its definition.
@@ -82,6 +83,11 @@ impl BuildJob {
             .await
             .unwrap_or_else(|_| Err("reading the build context failed unexpectedly".to_owned()))
             .map_err(BuildFailure::Build)
+    }
+
+    /// The images that the build begins from, as far as the Dockerfile names them.
+    pub(super) fn base_images(&self) -> Vec<String> {
+        base_images(&self.context.dockerfile)
     }
 
     /// The texts to hide in all output: each line of each secret, and the values of arguments with telling names.

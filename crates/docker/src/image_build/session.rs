@@ -115,7 +115,7 @@ async fn answer(job: Arc<BuildJob>, request: Request<hyper::body::Incoming>) -> 
 
 /// The login for a registry. With an empty answer `BuildKit` asks the registry anonymously.
 async fn credentials(job: &BuildJob, message: &[u8]) -> Response<SessionBody> {
-    match job.logins.for_host(&first_text(message)).await {
+    match job.logins.for_host(&first_text(message), &job.base_images()).await {
         Ok(None) => one(&[]),
         Ok(Some(Login { token: Some(token), .. })) => {
             one(&Writer::default().bytes(2, token.as_bytes()).finish())

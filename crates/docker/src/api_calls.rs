@@ -50,7 +50,7 @@ const CALLS: &[Call] = &[
     Call(
         "GET",
         "/info",
-        "log driver, name of the host, folder of the images, whether it is a manager of a Swarm",
+        "log driver, limits that the kernel cannot apply, name of the host, folder of the images, whether it is a manager of a Swarm",
     ),
     Call("GET", "/networks", "the list of networks"),
     Call("POST", "/networks/create", "create a network"),

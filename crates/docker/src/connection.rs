@@ -3,6 +3,7 @@
 //! every loss of the event stream.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     future::Future,
     sync::{
@@ -13,7 +14,7 @@ use std::{
 };
 
 use bollard::{models as api, query_parameters as query};
-use driftless_model::{ContainerId, Mount, MountSource};
+use driftless_model::{ContainerId, LimitKind, Mount, MountSource};
 
 use crate::{
     call_error::CallError,
@@ -27,6 +28,9 @@ use crate::{
 /// The newest and the oldest version of the API that this client speaks.
 const NEWEST: ApiVersion = ApiVersion::new(1, 53);
 const OLDEST: ApiVersion = ApiVersion::new(1, 40);
+
+/// The type of the storage driver of an engine that keeps its images in containerd.
+const CONTAINERD_STORE: &str = "io.containerd.snapshotter.v1";
 
 /// The facts that the engine states about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -262,12 +266,19 @@ impl Connection {
             });
         }
         let api = newest.min(NEWEST);
+        let unsupported_limits = unsupported_limits(&info);
         let indexes = info.registry_config.and_then(|registries| registries.index_configs);
         let insecure = indexes.into_iter().flatten().filter(|(_, index)| index.secure == Some(false));
         let defaults = Defaults {
+            unsupported_limits,
+            is_containerd_store: info
+                .driver_status
+                .iter()
+                .flatten()
+                .flatten()
+                .any(|it| it == CONTAINERD_STORE),
             insecure_registries: insecure.map(|(name, _)| name).collect(),
             log_driver: info.logging_driver.unwrap_or_else(|| "json-file".to_owned()),
-            no_swap_limit: info.swap_limit == Some(false),
             host_name: info.name.unwrap_or_default(),
             is_swarm_manager: info.swarm.and_then(|swarm| swarm.control_available) == Some(true),
         };
@@ -291,6 +302,19 @@ impl Connection {
     fn agreed(&self) -> Option<Agreed> {
         self.agreed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// The limits that the kernel of the host cannot apply. The engine accepts them, and stores none.
+fn unsupported_limits(info: &api::SystemInfo) -> BTreeSet<LimitKind> {
+    let all = [
+        (LimitKind::Memory, info.memory_limit),
+        (LimitKind::MemorySwap, info.swap_limit),
+        (LimitKind::Cpus, info.cpu_cfs_quota),
+        (LimitKind::CpuShares, info.cpu_shares),
+        (LimitKind::Cpuset, info.cpu_set),
+        (LimitKind::Pids, info.pids_limit),
+    ];
+    all.into_iter().filter(|(_, is_supported)| *is_supported == Some(false)).map(|(kind, _)| kind).collect()
 }
 
 impl fmt::Debug for Connection {

@@ -18,6 +18,7 @@ use crate::{
     container_list::{ContainerList, ListedContainer},
     crash_output::CrashOutputs,
     deadline::DEADLINE,
+    find_image::find_image,
     from_engine,
     shared_images::SharedImages,
 };
@@ -173,18 +174,8 @@ impl Inventory {
             return Ok(Some(image));
         }
         let token = self.cache.begin_read();
-        let inspect = self.connection.docker().inspect_image(reference);
-        let found = match self.connection.call(DEADLINE, inspect).await {
-            Ok(found) => found,
-            Err(error) if matches!(error.code(), Some(400 | 404)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let image = Arc::new(Image {
-            defaults: Arc::new(from_engine::image_defaults(&found)),
-            id: found.id.unwrap_or_default(),
-            tagged: found.metadata.and_then(|metadata| Timestamp::parse(&metadata.last_tag_time?)),
-            digests: found.repo_digests.unwrap_or_default(),
-        });
+        let Some(image) = find_image(&self.connection, reference).await? else { return Ok(None) };
+        let image = Arc::new(image);
         self.cache.store_image(reference, token, &image);
         Ok(Some(image))
     }

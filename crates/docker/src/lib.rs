@@ -71,6 +71,7 @@ mod engine_report;
 mod error;
 mod events;
 mod exec;
+mod find_image;
 mod from_engine;
 mod helper_image;
 mod host_ports;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
 
 use bollard::models::CreateImageInfo;
-use driftless_model::{ContentId, ImageRef};
+use driftless_model::{ContentId, ImageRef, Platform};
 use http::Method;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
@@ -13,6 +13,7 @@ use crate::{
     call_error::{CallError, clean},
     connection::Connection,
     error::Error,
+    find_image::find_image,
     inventory::is_reference,
     percent_encoding::encode,
     registry_login::Login,
@@ -60,7 +61,26 @@ impl Puller {
         progress(format!("pulling {image}"));
         let pulled = self.send_pull(image, platform, login.as_ref(), progress).await;
         self.cache.invalidate_images();
+        let pulled = match (pulled, platform) {
+            (Ok(()), Some(platform)) => self.check_platform(image, platform).await,
+            (pulled, _) => pulled,
+        };
         pulled.map_err(|error| classify(advise(error, image, login.is_some()), image, &doing))
+    }
+
+    /// A registry that has the image for one platform gives that to everybody. Without this check such a pull would be repeated
+    /// for as long as the image is not what the container asks for.
+    async fn check_platform(&self, image: &str, platform: &str) -> Result<(), CallError> {
+        let found = find_image(&self.connection, &with_tag(image)).await?;
+        match found.filter(|found| !found.is_for(&Platform::parse(platform))) {
+            None => Ok(()),
+            Some(found) => {
+                let found: Vec<String> = found.platforms.iter().map(ToString::to_string).collect();
+                let found = found.join(", ");
+                let message = format!("the registry does not have {image} for {platform}, only for {found}");
+                Err(CallError::Status { code: 404, message })
+            }
+        }
     }
 
     async fn send_pull(

@@ -67,6 +67,9 @@ pub const UPDATE: &str = "driftless.update";
 /// On the mount of a volume: the group that its folder is to belong to.
 pub const GROUP: &str = "driftless.group";
 
+/// The prefix of labels that Docker Desktop adds to each container.
+pub const DOCKER_DESKTOP: &str = "desktop.docker.io/";
+
 /// Labels of Docker Compose, so that `docker compose ls`, `ps`, `logs` and `down` work on what we run.
 pub mod compose {
     pub const PROJECT: &str = "com.docker.compose.project";

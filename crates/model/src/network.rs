@@ -25,8 +25,10 @@ pub struct Network {
     pub internal: bool,
     #[serde(skip_serializing_if = "is_default")]
     pub attachable: bool,
-    #[serde(skip_serializing_if = "is_default")]
-    pub enable_ipv6: bool,
+    /// `None` leaves it to the engine (`default-network-opts`). No is left out of the JSON as well, so that networks of both
+    /// kinds keep the spec hashes that they have had since before there was a difference.
+    #[serde(skip_serializing_if = "is_not_true")]
+    pub enable_ipv6: Option<bool>,
     #[serde(skip_serializing_if = "is_default")]
     pub disable_ipv4: bool,
     /// (subnet, gateway, IP range)
@@ -44,6 +46,11 @@ pub struct Network {
     pub labels: BTreeMap<String, String>,
 }
 
+#[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+fn is_not_true(value: &Option<bool>) -> bool {
+    *value != Some(true)
+}
+
 /// A named volume. It is created when missing, and never changed or removed by us.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -58,4 +65,20 @@ pub struct Volume {
     pub options: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "is_default")]
     pub labels: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SpecHash;
+
+    #[test]
+    fn networks_without_ipv6_keep_their_hash() {
+        let network = |enable_ipv6| Network { key: "lan".to_owned(), enable_ipv6, ..Network::default() };
+        let text = |enable_ipv6| serde_json::to_string(&network(enable_ipv6)).unwrap();
+        assert_eq!(text(None), r#"{"key":"lan"}"#);
+        assert_eq!(text(Some(false)), text(None));
+        assert_eq!(text(Some(true)), r#"{"key":"lan","enableIpv6":true}"#);
+        assert_eq!(SpecHash::of(&network(Some(false))), SpecHash::of(&network(None)));
+    }
 }

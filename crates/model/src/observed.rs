@@ -10,9 +10,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AgentId, AppName, Container, ContainerId, ContentId, ImageRef, Inside, InstanceId, Network, NetworkMode,
-    ObservedSwarm, PartOf, Platform, Port, Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume,
-    WorkloadName,
+    AgentId, AppName, Container, ContainerId, ContentId, EngineTraits, ImageRef, Inside, InstanceId, Network,
+    NetworkMode, ObservedSwarm, PartOf, Platform, Port, Protocol, Resources, RestartPolicy, SpecHash,
+    Timestamp, Volume, WorkloadName,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct Observed {
     pub engine_api: Option<(u16, u16)>,
     /// The name of the engine's host, if it is known.
     pub node: Option<String>,
+    /// The values that the engine fills in, and those that it cannot apply.
+    pub engine_traits: EngineTraits,
     /// The architecture of the engine in the words of Go (`amd64`), if it is known.
     pub engine_architecture: Option<String>,
     /// The platforms that the engine can run, with those that it emulates. Asked only for a stack that names another platform
@@ -339,12 +341,19 @@ pub struct Image {
     pub tagged: Option<Timestamp>,
     /// `repository@sha256:…`, where the registry gave one.
     pub digests: Vec<String>,
+    /// The platforms that the engine has it for under this name. Empty: they are not known.
+    pub platforms: BTreeSet<Platform>,
     /// Entry point, command, environment, user, working directory, labels, exposed ports, volumes
     /// (as anonymous mounts), health check and stop signal of the image.
     pub defaults: Arc<Container>,
 }
 
 impl Image {
+    /// Whether a container that asks for this platform can be created from it, as far as that is known.
+    pub fn is_for(&self, wanted: &Platform) -> bool {
+        self.platforms.is_empty() || self.platforms.iter().any(|own| own.serves(wanted))
+    }
+
     /// The digest under which a reference names this image. The same image may be here under the names of other
     /// repositories as well, and what these call it is not asked for.
     pub fn digest_of(&self, reference: &str) -> Option<&String> {

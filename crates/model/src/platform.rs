@@ -65,6 +65,23 @@ impl Platform {
     }
 }
 
+impl Platform {
+    /// Whether an engine creates a container that asks for `wanted` from an image of this platform. As in the engine, an
+    /// older variant does as well, and so does the 32-bit form of the same processor.
+    pub fn serves(&self, wanted: &Self) -> bool {
+        let architecture = |platform: &Self| platform.architecture.clone().unwrap_or_default();
+        let (own, asked) = (architecture(self), architecture(wanted));
+        let is_of_system = self.os.is_none() || wanted.os.is_none() || self.os == wanted.os;
+        let is_narrower = matches!((own.as_str(), asked.as_str()), ("386", "amd64") | ("arm", "arm64"));
+        let is_older = match (&self.variant, &wanted.variant) {
+            (Some(own), Some(asked)) => own.len() <= asked.len() && own <= asked,
+            (None, _) | (_, None) => true,
+        };
+        let is_known = !own.is_empty() && !asked.is_empty();
+        is_of_system && (!is_known || is_narrower || (own == asked && is_older))
+    }
+}
+
 impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [&self.os, &self.architecture, &self.variant];
@@ -97,5 +114,25 @@ mod tests {
             assert_eq!(found, fits, "{offered} {wanted}");
         }
         assert_eq!(Platform::parse("Linux/AARCH64/v8").to_string(), "linux/arm64");
+    }
+
+    #[test]
+    fn images_serve_the_platforms_that_the_engine_accepts() {
+        for (image, wanted, fits) in [
+            ("linux/amd64", "linux/amd64", true),
+            ("linux/amd64", "linux/arm64", false),
+            ("linux/arm64", "linux", true),
+            ("linux/arm/v6", "linux/arm/v7", true),
+            ("linux/arm/v7", "linux/arm/v6", false),
+            ("linux/arm", "linux/arm/v7", true),
+            ("linux/arm/v7", "linux/arm64", true),
+            ("linux/arm64", "linux/arm/v7", false),
+            ("linux/386", "linux/amd64", true),
+            ("linux/amd64/v3", "linux/amd64", true),
+            ("windows/amd64", "linux/amd64", false),
+        ] {
+            let found = Platform::parse(image).serves(&Platform::parse(wanted));
+            assert_eq!(found, fits, "{image} {wanted}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
     Adopt, AppName, Claims, FailedCommit, FailedOwnUpdate, FailureRule, HookPhase, IgnoredField, InstanceId,
-    Platform, ScaleOverride, Timestamp, UnknownEnd, WaitStatus, WorkloadName, label,
+    LimitKind, Platform, ScaleOverride, Timestamp, UnknownEnd, WaitStatus, WorkloadName, label,
 };
 
 use crate::facts::canary::CurrentStep;
@@ -161,6 +161,8 @@ reasons! {
     Suspended: Progress, None;
     /// Drift is reported and left, because self-heal is off.
     SelfHealOff: Progress, None;
+    /// The kernel of the host cannot apply a limit of the manifest.
+    LimitUnsupported: Note, None;
     /// The specification of a volume changed. Volumes are never replaced.
     VolumeChanged: Note, None;
     /// A hook that runs after a failure has failed itself.
@@ -352,10 +354,27 @@ impl Wait {
         Self::new(object, WaitReason::Blocked, sentence)
     }
 
-    pub fn never_pulled(workload: &WorkloadName, image: &str) -> Self {
-        let sentence =
-            format!("needs {image} on this host: its pull policy is `Never`; pull or load the image by hand");
+    /// `platform` is the one that the workload asks for.
+    pub fn never_pulled(workload: &WorkloadName, image: &str, platform: Option<&Platform>) -> Self {
+        let platform = platform.map(|platform| format!(" for {platform}")).unwrap_or_default();
+        let sentence = format!(
+            "needs {image}{platform} on this host: its pull policy is `Never`; pull or load the image by hand"
+        );
         Self::workload(workload, WaitReason::Blocked, sentence)
+    }
+
+    /// The engine would lose the image of `other` by pulling the one of this workload.
+    pub fn one_platform_per_image(
+        workload: &WorkloadName,
+        image: &str,
+        platform: &Platform,
+        other: &WorkloadName,
+    ) -> Self {
+        let sentence = format!(
+            "needs {image} for {platform}, but {other} needs it for another platform, and the image store of this engine \
+             keeps one platform per name; name the image of each by its digest, or turn on Docker's containerd image store"
+        );
+        Self::workload(workload, WaitReason::OtherArchitecture, sentence)
     }
 
     pub fn external_missing(kind: &'static str, name: &str) -> Self {
@@ -407,6 +426,16 @@ impl Wait {
              emulator (QEMU with binfmt_misc) on the host"
         );
         Self::workload(workload, WaitReason::OtherArchitecture, sentence)
+    }
+
+    /// The containers run without these limits.
+    pub fn limits_unsupported(workload: &WorkloadName, limits: &[LimitKind]) -> Self {
+        let limits = limits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let sentence = format!(
+            "runs without the limits of Git on {limits}, which the kernel of this host cannot apply; enable their cgroup \
+             controllers (`docker info` warns about each), or remove the limits"
+        );
+        Self::workload(workload, WaitReason::LimitUnsupported, sentence)
     }
 
     /// `differences` are masked, one text for each field.

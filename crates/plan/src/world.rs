@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 use driftless_model::{
     AgentId, Container, ContainerId, Endpoint, Health, Image, Instance, LiveSettings, MountSource, Observed,
-    ObservedNetwork, ObservedVolume, Port, Readiness, SpecHash, State, Timestamp, label,
+    ObservedNetwork, ObservedVolume, Platform, Port, Readiness, Resources, SpecHash, State, Timestamp, label,
 };
 
 use crate::action::{Action, AgentReplacement, ContainerRef, Creation, RequiredSignature};
@@ -36,6 +36,8 @@ pub enum Refusal {
     CannotBuild(String),
     #[error("no such container: {0}")]
     NoSuchContainer(String),
+    #[error("{0} does not match the specified platform")]
+    OtherPlatform(String),
     #[error("no such network: {0}")]
     NoSuchNetwork(String),
     #[error("no such volume: {0}")]
@@ -67,7 +69,7 @@ impl World {
         now: Timestamp,
     ) -> Result<Option<ContainerId>, Refusal> {
         match action {
-            Action::PullImage { image, .. } => self.pull(image)?,
+            Action::PullImage { image, platform, .. } => self.pull(image, platform.as_deref())?,
             Action::VerifyImage { image, .. } if !self.observed.images.contains_key(image) => {
                 return Err(Refusal::NoSuchImage(image.clone()));
             }
@@ -132,9 +134,8 @@ impl World {
                 self.find(container)?.name.clone_from(to);
             }
             Action::UpdateInstance { container, settings } => {
-                let LiveSettings { resources, restart } = settings;
-                self.find(container)?.live =
-                    LiveSettings { resources: resources.normal(), restart: *restart };
+                let live = self.live(settings);
+                self.find(container)?.live = live;
             }
             Action::Connect { container, network, attachment } => {
                 let id = self.network(network)?;
@@ -180,11 +181,25 @@ impl World {
         }
     }
 
-    fn pull(&mut self, image: &str) -> Result<(), Refusal> {
+    /// The settings that the engine stores: without the limits that its kernel cannot apply.
+    fn live(&self, settings: &LiveSettings) -> LiveSettings {
+        let LiveSettings { resources, restart } = settings;
+        let mut resources = resources.normal();
+        self.observed.engine_traits.copy_unsupported_limits(&Resources::default(), &mut resources);
+        LiveSettings { resources, restart: *restart }
+    }
+
+    fn pull(&mut self, image: &str, platform: Option<&str>) -> Result<(), Refusal> {
         if self.registry.as_ref().is_some_and(|it| !it.contains(image)) {
             return Err(Refusal::NoSuchImage(image.to_owned()));
         }
+        let keeps_one = self.observed.engine_traits.keeps_one_platform;
+        let before = self.observed.images.get(image).filter(|_| !keeps_one).cloned().unwrap_or_default();
         self.have(image);
+        if let Some(found) = self.observed.images.get_mut(image) {
+            found.platforms = before.platforms;
+            found.platforms.extend(platform.map(Platform::parse));
+        }
         Ok(())
     }
 
@@ -207,6 +222,9 @@ impl World {
         let image = image.as_ref().unwrap_or(&container.image);
         let found =
             self.observed.images.get(image).ok_or_else(|| Refusal::NoSuchImage(image.clone()))?.clone();
+        if container.platform().is_some_and(|platform| !found.is_for(&platform)) {
+            return Err(Refusal::OtherPlatform(image.clone()));
+        }
         let is_verified = match &creation.signature {
             RequiredSignature::None => true,
             RequiredSignature::Unverified => false,
@@ -258,7 +276,8 @@ impl World {
             readiness: Readiness::Starting { reason: String::new() },
             restarts: 0,
             networks,
-            live: LiveSettings { resources: container.resources.normal(), restart: container.restart },
+            live: self
+                .live(&LiveSettings { resources: container.resources.clone(), restart: container.restart }),
             config: Arc::new(container.effective(&found.defaults)),
             image_id: found.id,
             anonymous_volumes: inherit.clone(),

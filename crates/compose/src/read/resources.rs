@@ -32,7 +32,7 @@ pub(crate) fn network(entry: &Entry, value: &Value<'_>) -> Named<Network> {
             "ipam" => ipam(spec, &value),
             "internal" => spec.internal = value.boolean().unwrap_or_default(),
             "attachable" => spec.attachable = value.boolean().unwrap_or_default(),
-            "enable_ipv6" => spec.enable_ipv6 = value.boolean().unwrap_or_default(),
+            "enable_ipv6" => spec.enable_ipv6 = value.boolean(),
             "enable_ipv4" => spec.disable_ipv4 = value.boolean() == Some(false),
             "labels" => spec.labels = labels(&value),
             _ => value.refuse("is not supported yet"),

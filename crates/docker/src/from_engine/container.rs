@@ -11,8 +11,8 @@ use std::{
 
 use bollard::models as api;
 use driftless_model::{
-    Attachment, Container, Healthcheck, Namespace, NetworkMode, Peer, Port, PortRange, Protocol, Resources,
-    RestartPolicy,
+    Attachment, Container, Healthcheck, LimitKind, Namespace, NetworkMode, Peer, Port, PortRange, Protocol,
+    Resources, RestartPolicy,
 };
 
 use super::{
@@ -27,8 +27,10 @@ use crate::mount_paths::MountPaths;
 pub(crate) struct Defaults {
     /// The log driver of containers without one.
     pub log_driver: String,
-    /// The host cannot limit swap: the engine then reports -1 for every container.
-    pub no_swap_limit: bool,
+    /// The limits that the kernel of the host cannot apply. Without swap, the engine reports -1 for every container.
+    pub unsupported_limits: BTreeSet<LimitKind>,
+    /// The engine keeps its images in containerd, each for several platforms.
+    pub is_containerd_store: bool,
     /// The host's own name.
     pub host_name: String,
     /// The engine managed a Swarm when the connection was opened.
@@ -182,7 +184,10 @@ pub(crate) fn resources(host: &api::HostConfig, defaults: &Defaults) -> Resource
     Resources {
         memory,
         memory_reservation: host.memory_reservation.and_then(positive),
-        memory_swap: host.memory_swap.filter(|it| *it != 0 && Some(*it) != twice && !defaults.no_swap_limit),
+        memory_swap: host.memory_swap.filter(|it| {
+            let is_limited = !defaults.unsupported_limits.contains(&LimitKind::MemorySwap);
+            *it != 0 && Some(*it) != twice && is_limited
+        }),
         cpu_shares: host.cpu_shares.and_then(positive),
         pids: host.pids_limit.filter(|it| *it > 0),
         nano_cpus: host.nano_cpus.and_then(positive),

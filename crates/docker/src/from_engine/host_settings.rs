@@ -76,7 +76,8 @@ fn mount_options(host: &api::HostConfig) -> BTreeMap<String, MountOptions> {
         // Without the defaults of the engine, as the manifest is read.
         let is_other = |it: &&str| {
             let is_default = ["", "ro", "rw", "noexec", "nosuid", "nodev"].contains(it);
-            !is_default && !it.starts_with("size=") && !it.starts_with("mode=")
+            let is_size = it.strip_prefix("size=").is_some_and(|size| mounts::tmpfs_size(size).is_some());
+            !is_default && !is_size && !it.starts_with("mode=")
         };
         let mut options: Vec<String> = text.split(',').filter(is_other).map(str::to_owned).collect();
         options.sort_unstable();

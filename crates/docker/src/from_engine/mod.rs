@@ -7,6 +7,8 @@ mod instance;
 mod mounts;
 mod namespaces;
 mod objects;
+#[cfg(test)]
+mod tests;
 mod values;
 
 pub(crate) use container::{Defaults, image_defaults, resources};

@@ -197,19 +197,24 @@ fn tmpfs(target: &str, options: &str) -> Mount {
     let value = |name: &str| {
         options.split(',').find_map(|it| it.strip_prefix(name).and_then(|it| it.strip_prefix('=')))
     };
-    let size = value("size").and_then(|size| {
-        let digits = size.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-        let unit = match size.get(digits.len()..)?.to_ascii_lowercase().as_str() {
-            "k" => 1 << 10,
-            "m" => 1 << 20,
-            "g" => 1 << 30,
-            _ => 1,
-        };
-        digits.parse::<u64>().ok()?.checked_mul(unit)
-    });
+    let size = value("size").and_then(tmpfs_size);
     let mode = value("mode").and_then(|it| u32::from_str_radix(it, 8).ok());
     let read_only = options.split(',').any(|it| it == "ro");
     Mount { target: target.to_owned(), source: MountSource::Tmpfs { size, mode }, read_only }
+}
+
+/// Bytes of a memory file system: `64m`. `None` for `50%`, a share of the memory that only the kernel knows.
+pub(super) fn tmpfs_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match text.get(digits.len()..)?.to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        "t" => 1 << 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 /// The owner of a container, by its labels.

@@ -21,7 +21,7 @@ pub(crate) fn network(found: &api::Network, labels: &BTreeMap<String, String>) -
         options: map(found.options.as_ref()),
         internal: found.internal.unwrap_or_default(),
         attachable: found.attachable.unwrap_or_default(),
-        enable_ipv6: found.enable_ipv6.unwrap_or_default(),
+        enable_ipv6: Some(found.enable_ipv6 == Some(true)),
         disable_ipv4: found.enable_ipv4 == Some(false),
         ipam,
         ipam_driver: filled(found.ipam.as_ref().and_then(|it| it.driver.as_ref()))

@@ -19,7 +19,7 @@ pub(super) fn positive(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|number| *number > 0)
 }
 
-/// The labels without those of the agent and of Docker Compose.
+/// The labels without those of the agent, of Docker Compose and of Docker Desktop.
 pub(super) fn user_labels<'a>(
     all: impl Iterator<Item = (&'a String, &'a String)>,
 ) -> BTreeMap<String, String> {
@@ -34,7 +34,9 @@ pub(super) fn user_labels<'a>(
         label::PART,
         label::ROLE,
     ];
-    all.filter(|(name, _)| !own.contains(&name.as_str()) && !name.starts_with(label::compose::PREFIX))
+    let of_tools = [label::compose::PREFIX, label::DOCKER_DESKTOP];
+    let is_of_tool = |name: &str| of_tools.iter().any(|prefix| name.starts_with(prefix));
+    all.filter(|(name, _)| !own.contains(&name.as_str()) && !is_of_tool(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }

@@ -50,7 +50,7 @@ pub(crate) fn network_body(
         internal: Some(*internal),
         attachable: Some(*attachable),
         enable_ipv4: disable_ipv4.then_some(false),
-        enable_ipv6: Some(*enable_ipv6),
+        enable_ipv6: *enable_ipv6,
         options: Some(hash_map(options)),
         ipam: has_address_settings.then(|| api::Ipam {
             driver: Some(ipam_driver.clone().unwrap_or_else(|| "default".to_owned())),
@@ -78,5 +78,21 @@ pub(crate) fn volume_body(
         driver_opts: Some(hash_map(options)),
         labels: Some(all),
         cluster_volume_spec: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv6_is_left_to_the_engine_unless_git_decides() {
+        let sent = |enable_ipv6| {
+            let network = Network { enable_ipv6, ..Network::default() };
+            network_body("lan", &network, &"shop".into(), &AgentId::from("us")).enable_ipv6
+        };
+        for decided in [None, Some(false), Some(true)] {
+            assert_eq!(sent(decided), decided);
+        }
     }
 }

@@ -123,7 +123,7 @@ pub(super) fn write(document: &mut Value, stack: &Stack, project: &str) {
             ("driver_opts", json!(escaped(options))),
             ("internal", json!(internal.then_some(true))),
             ("attachable", json!(attachable.then_some(true))),
-            ("enable_ipv6", json!(enable_ipv6.then_some(true))),
+            ("enable_ipv6", json!(enable_ipv6.filter(|is_on| *is_on))),
             ("enable_ipv4", json!(disable_ipv4.then_some(false))),
             ("ipam", ipam),
             ("labels", json!(escaped(labels))),

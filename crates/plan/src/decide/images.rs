@@ -1,6 +1,8 @@
 //! Images: pulled or built before anything is stopped for them.
 
-use driftless_model::{Build, Container, PullPolicy, State, Subject, Workload, is_helper_image};
+use driftless_model::{
+    Build, Container, Platform, PullPolicy, State, Subject, Workload, WorkloadName, is_helper_image,
+};
 
 use crate::{action::Action, cause::Cause, decide::platform, draft::Draft, facts::jobs, wait::Wait};
 
@@ -84,11 +86,17 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
     match pull {
         PullPolicy::IfNotPresent | PullPolicy::Never | PullPolicy::Every(_) if is_here => return,
         PullPolicy::Never if !is_present => {
-            draft.wait(Wait::never_pulled(name, image));
+            let platform = draft.facts.asked_platform(workload, image);
+            draft.wait(Wait::never_pulled(name, image, platform.as_ref()));
             hold_for(draft, subject);
             return;
         }
         PullPolicy::Always | PullPolicy::IfNotPresent | PullPolicy::Every(_) | PullPolicy::Never => {}
+    }
+    if !is_present && let Some((platform, other)) = needed_for_another_platform(draft, subject, image) {
+        draft.wait(Wait::one_platform_per_image(name, image, &platform, &other));
+        hold_for(draft, subject);
+        return;
     }
     match draft.facts.record.pulls.get(image).filter(|it| it.next > draft.facts.now) {
         Some(attempt) => {
@@ -109,6 +117,29 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
             fetch(draft, workload, needed);
         }
     }
+}
+
+/// The platform that a workload asks for, and another workload that has or gets the same image for a platform that does not
+/// do. An engine that keeps one platform per name would take the image away from it.
+fn needed_for_another_platform(
+    draft: &Draft<'_>,
+    Subject { name, workload }: Subject<'_>,
+    image: &str,
+) -> Option<(Platform, WorkloadName)> {
+    let facts = draft.facts;
+    let asked =
+        facts.asked_platform(workload, image).filter(|_| facts.observed.engine_traits.keeps_one_platform)?;
+    let own = facts.observed.engine_architecture.as_ref().map(|own| Platform::parse(&format!("linux/{own}")));
+    let found = facts.observed.images.get(image);
+    let other = facts.target.stack.subjects().find(|other| {
+        if other.name == name || other.workload.build.is_some() || facts.image(other.workload) != image {
+            return false;
+        }
+        let Some(needs) = other.workload.container.platform().or_else(|| own.clone()) else { return false };
+        let has_it = found.is_some_and(|found| !found.platforms.is_empty() && found.is_for(&needs));
+        needs != asked && (has_it || draft.pull_of(other.workload, image).is_some())
+    })?;
+    Some((asked, other.name.clone()))
 }
 
 /// Nothing is stopped for the commit while an image of it cannot be had. The run of a CronJob or hook is not of the commit:
@@ -153,8 +184,8 @@ fn is_refresh_due(draft: &Draft<'_>, needed: &Needed) -> bool {
 /// From its registry, from the commit, or from this agent itself.
 fn fetch(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> usize {
     let Needed { image, pull: _, build } = needed;
-    if let Some(step) = draft.pulls.get(image) {
-        return *step;
+    if let Some(step) = draft.pull_of(workload, image) {
+        return step;
     }
     let action = match build {
         None if is_helper_image(image) => Action::ImportImage { image: image.clone() },
@@ -167,19 +198,19 @@ fn fetch(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> usize {
         }
     };
     let step = draft.push(action, Cause::Missing, vec![]);
-    draft.pulls.insert(image.clone(), step);
+    draft.note_pull(workload, image, step);
     step
 }
 
 /// Sees that the signature of an image that is here is verified.
 fn verify(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) {
     let image = &needed.image;
-    if draft.pulls.contains_key(image) {
+    if draft.pull_of(workload, image).is_some() {
         return;
     }
     let secrets = workload.pull_secrets.iter().cloned().collect();
     let keys = draft.facts.signature_keys(workload, image);
     let step =
         draft.push(Action::VerifyImage { image: image.clone(), secrets, keys }, Cause::Missing, vec![]);
-    draft.pulls.insert(image.clone(), step);
+    draft.note_pull(workload, image, step);
 }

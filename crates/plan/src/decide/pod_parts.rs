@@ -201,7 +201,7 @@ fn make(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part
     let one = workload.of_part(part);
     images::obtain(draft, Subject { name, workload: &one });
     let image = draft.facts.image(&one);
-    let mut after: Vec<usize> = draft.pulls.get(&image).copied().into_iter().collect();
+    let mut after: Vec<usize> = draft.pull_of(&one, &image).into_iter().collect();
     if after.is_empty() && !draft.facts.has_image(&one, &image) {
         return;
     }

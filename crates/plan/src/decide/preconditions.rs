@@ -71,7 +71,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
     let images: Vec<String> = parts.chain([draft.facts.image(workload)]).collect();
     let is_here =
         |image: &String| draft.facts.has_image(workload, image) && draft.facts.is_verified(workload, image);
-    let is_known = |image: &String| is_here(image) || draft.pulls.contains_key(image);
+    let is_known = |image: &String| is_here(image) || draft.pull_of(workload, image).is_some();
     let is_to_be_had = images.iter().all(is_known) && workload.mounted_images().all(is_known);
     let is_refused = draft.missing_images.contains(name) && draft.facts.is_desired(subject);
     if !is_to_be_had || is_refused {

@@ -285,6 +285,12 @@ pub(crate) fn limit(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Inst
     let Subject { name, workload } = subject;
     let mut want =
         LiveSettings { resources: workload.container.resources.clone(), restart: workload.container.restart };
+    let traits = &draft.facts.observed.engine_traits;
+    let unsupported = traits.unsupported_limits_of(&want.resources);
+    traits.copy_unsupported_limits(&instance.live.resources, &mut want.resources);
+    if !unsupported.is_empty() {
+        draft.wait(Wait::limits_unsupported(name, &unsupported));
+    }
     let mut causes = Vec::new();
     for (field, text_want, text_found) in limits_that_differ(&want, &instance.live) {
         let difference = Difference::container(&instance.name, field, text_want, text_found);

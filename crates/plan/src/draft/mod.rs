@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{ContainerId, Peer, Timestamp, WorkloadName};
+use driftless_model::{ContainerId, Peer, Platform, Timestamp, Workload, WorkloadName};
 
 use crate::{
     action::Action,
@@ -24,8 +24,8 @@ pub(crate) mod slots;
 pub(crate) struct Draft<'a> {
     pub(crate) facts: &'a Facts<'a>,
     pub(crate) plan: Plan,
-    /// Steps that pull or build an image, by image.
-    pub(crate) pulls: BTreeMap<String, usize>,
+    /// Steps that pull or build an image, by image and the platform that is asked for.
+    pub(crate) pulls: BTreeMap<(String, Option<Platform>), usize>,
     /// Steps that create a network or volume, by name.
     pub(crate) provided: BTreeMap<String, usize>,
     /// Workloads with an image that cannot be pulled or built now. While there is one, nothing is stopped for the commit.
@@ -104,6 +104,18 @@ impl<'a> Draft<'a> {
     /// The names of the workloads with missing images, for messages.
     pub(crate) fn missing_image_names(&self) -> Vec<String> {
         self.missing_images.iter().map(ToString::to_string).collect()
+    }
+
+    /// The step that pulls or builds an image of a workload.
+    pub(crate) fn pull_of(&self, workload: &Workload, image: &str) -> Option<usize> {
+        let key = (image.to_owned(), self.facts.asked_platform(workload, image));
+        self.pulls.get(&key).copied()
+    }
+
+    /// Notes the step that pulls or builds an image of a workload.
+    pub(crate) fn note_pull(&mut self, workload: &Workload, image: &str, step: usize) {
+        let key = (image.to_owned(), self.facts.asked_platform(workload, image));
+        self.pulls.insert(key, step);
     }
 
     /// The steps that pull or build images.

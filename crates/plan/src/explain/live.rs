@@ -132,7 +132,7 @@ impl Live<'_> {
     fn difference(&self, instance: &Instance, name: &str, is_of_spec: bool) -> Option<ObjectDifference> {
         let Self { target, observed, workload, .. } = self;
         let effective = workload.container.effective(image_defaults(workload, instance, observed));
-        let mut found = fields(&diff::instance_config(instance, &effective));
+        let mut found = fields(&diff::instance_config(instance, &effective, &observed.engine_traits));
         let mut want = fields(&effective);
         self.pin_image(&mut want, &found);
         let is_named = instance.name == name;

@@ -58,7 +58,7 @@ pub fn survey(target: &Target<'_>, observed: &Observed) -> Vec<Claim> {
     // Without permission to adopt, a container of somebody else only holds the name.
     let is_meant = |it: &&Candidate| !it.by_name || target.policy.adopt != Adopt::Never;
     let candidates = observed.candidates.values().filter(is_meant);
-    let mut claims: Vec<Claim> = candidates.filter_map(|it| container_claim(target, it)).collect();
+    let mut claims: Vec<Claim> = candidates.filter_map(|it| container_claim(target, observed, it)).collect();
     for (name, wanted) in target.stack.networks.iter().filter(|(_, it)| !it.external) {
         let Some(found) = observed.networks.get(name).filter(|it| it.agent.is_none()) else { continue };
         if let Some(made) = &found.compose {
@@ -82,11 +82,17 @@ pub fn survey(target: &Target<'_>, observed: &Observed) -> Vec<Claim> {
     claims
 }
 
-fn container_claim(target: &Target<'_>, candidate: &Candidate) -> Option<Claim> {
+fn container_claim(target: &Target<'_>, observed: &Observed, candidate: &Candidate) -> Option<Claim> {
     let Candidate { instance, by_name, defaults } = candidate;
     let InstanceId { workload: name, slot } = &instance.instance;
     let workload = target.stack.workloads.get(name)?;
-    let mut differences = diff::instance_differences(&workload.container, defaults, instance, target.mask);
+    let mut differences = diff::instance_differences(
+        &workload.container,
+        defaults,
+        instance,
+        &observed.engine_traits,
+        target.mask,
+    );
     // A rollback makes containers from the digest in place of the manifest's reference.
     let pinned = target.images.get(&workload.container.image);
     differences.retain(|it| it.field != "image" || pinned != Some(&instance.config.image));

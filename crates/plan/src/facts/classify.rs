@@ -115,7 +115,8 @@ pub(crate) fn difference(
     let pinned = target.images.get(&workload.container.image);
     // Fields that can change on a live container say nothing about its origin.
     let is_live = |field: &str| ["networks", "resources", "restart"].iter().any(|it| field.starts_with(it));
-    diff::instance_differences(&workload.container, &defaults, instance, target.mask)
+    let traits = &observed.engine_traits;
+    diff::instance_differences(&workload.container, &defaults, instance, traits, target.mask)
         .into_iter()
         .filter(|it| !is_live(&it.field))
         // A rollback creates containers from the digest in place of the manifest's reference.

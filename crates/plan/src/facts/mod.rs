@@ -5,8 +5,8 @@
 use std::{cell::OnceCell, collections::BTreeSet, path::PathBuf};
 
 use driftless_model::{
-    FailedCommit, ImageRef, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload,
-    WorkloadName, is_helper_image, label, signature_keys,
+    FailedCommit, ImageRef, Observed, Platform, Record, SpecHash, Stack, StackHash, Subject, Timestamp,
+    Workload, WorkloadName, is_helper_image, label, signature_keys,
 };
 
 use crate::{
@@ -145,7 +145,14 @@ impl<'a> Facts<'a> {
         self.target.image(workload)
     }
 
-    /// Whether the engine has an image. Under the name of an image that the agent makes itself, only the agent's own
+    /// The platform that the image of a workload's container must be for. Images that the agent builds, and those that a
+    /// container mounts, are taken as they are.
+    pub(crate) fn asked_platform(&self, workload: &Workload, image: &str) -> Option<Platform> {
+        let is_pulled = workload.build.is_none() && image == self.image(workload);
+        workload.container.platform().filter(|_| is_pulled)
+    }
+
+    /// Whether the engine has an image, for the platform that the workload asks for. Under the name of an image that the agent makes itself, only the agent's own
     /// counts: its label says what it was made from.
     pub(crate) fn has_image(&self, workload: &Workload, image: &str) -> bool {
         let Some(found) = self.observed.images.get(image) else { return false };
@@ -153,7 +160,9 @@ impl<'a> Facts<'a> {
         match &workload.build {
             Some(build) if image == workload.container.image => label(label::BUILD) == Some(&build.digest),
             None if is_helper_image(image) => label(label::HELPER) == Some(image),
-            Some(_) | None => true,
+            Some(_) | None => {
+                self.asked_platform(workload, image).is_none_or(|platform| found.is_for(&platform))
+            }
         }
     }
 

@@ -144,7 +144,8 @@ pub(crate) fn normal_image(reference: &str) -> String {
 const SHM_SIZE: u64 = 64 << 20;
 
 fn is_manifests_own(name: &str) -> bool {
-    !name.starts_with("driftless.") && !name.starts_with(label::compose::PREFIX)
+    let others = ["driftless.", label::compose::PREFIX, label::DOCKER_DESKTOP];
+    !others.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn published(out: &mut Out, ports: &[Port]) {

@@ -6,7 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{Container, Format, Instance, Mask, Namespace, NetworkMode, Observed, Peer, Workload};
+use driftless_model::{
+    Container, EngineTraits, Format, Instance, Mask, Namespace, NetworkMode, Observed, Peer, Workload,
+};
 
 use crate::fields::{
     container::{fields, normal_image},
@@ -31,26 +33,27 @@ pub fn differences(
     mask: &Mask,
 ) -> Vec<FieldDifference> {
     let want = desired.effective(defaults);
-    let found = fields(&without_engine_defaults(found, &want));
+    let found = fields(&without_engine_defaults(found, &want, &EngineTraits::default()));
     between(&fields(&want), &found, mask)
 }
 
-/// The same for a container of the engine.
+/// The same for a container of an engine with these traits.
 pub(crate) fn instance_differences(
     desired: &Container,
     defaults: &Container,
     instance: &Instance,
+    traits: &EngineTraits,
     mask: &Mask,
 ) -> Vec<FieldDifference> {
     let want = desired.effective(defaults);
-    let found = fields(&instance_config(instance, &want));
+    let found = fields(&instance_config(instance, &want, traits));
     between(&fields(&want), &found, mask)
 }
 
 /// The configuration of a container without what the engine filled in. The engine resolves the name of a container on all
 /// its networks, so it does not tell whether the name is also an alias that was asked for.
-pub(crate) fn instance_config(instance: &Instance, want: &Container) -> Container {
-    let mut found = without_engine_defaults(&instance.config, want);
+pub(crate) fn instance_config(instance: &Instance, want: &Container, traits: &EngineTraits) -> Container {
+    let mut found = without_engine_defaults(&instance.config, want, traits);
     let NetworkMode::Networks(networks) = &mut found.network_mode else { return found };
     for (network, attachment) in networks {
         let wanted = want.networks().get(network).is_some_and(|it| it.aliases.contains(&instance.name));
@@ -102,7 +105,7 @@ pub(crate) fn both_as_yaml(want: &Fields, found: &Fields, mask: &Mask) -> (Strin
 }
 
 /// Takes away what the engine, its daemon's configuration or its kernel filled in where nobody asked.
-fn without_engine_defaults(found: &Container, want: &Container) -> Container {
+fn without_engine_defaults(found: &Container, want: &Container, traits: &EngineTraits) -> Container {
     let mut found = found.clone();
     let is_host = want.network_mode == NetworkMode::Host;
     if want.hostname.is_none() && (is_host || found.hostname.as_deref().is_some_and(is_short_id)) {
@@ -114,11 +117,11 @@ fn without_engine_defaults(found: &Container, want: &Container) -> Container {
     if want.domainname.is_none() && (is_shared || is_of_cluster) {
         found.domainname = None;
     }
-    // The daemon's configuration says which log driver and which limits a container has that asks for none.
-    if want.logging.is_none() {
-        found.logging = None;
-    }
+    // The daemon's configuration says which log driver, limits and size of `/dev/shm` a container has that asks for none.
+    daemon_logging(&mut found, want, traits);
     found.ulimits.retain(|name, _| want.ulimits.contains_key(name));
+    found.shm_size = found.shm_size.filter(|_| want.shm_size.is_some());
+    traits.copy_unsupported_limits(&want.resources, &mut found.resources);
     // A kernel that cannot limit swap makes the engine write -1 for every requested value.
     if want.resources.memory_swap.is_none_or(|it| it == 0) && found.resources.memory_swap == Some(-1) {
         found.resources.memory_swap = None;
@@ -140,6 +143,30 @@ fn without_engine_defaults(found: &Container, want: &Container) -> Container {
         found.security_opt.retain(|it| !disabled(it) || want.security_opt.iter().any(disabled));
     }
     found
+}
+
+/// Takes away the log driver and its options where Git names none. The daemon adds its own options (`log-opts`) to those of a
+/// container with its log driver, and to those of any other driver the ones of its cache. An option that Git has dropped
+/// looks the same. In a container of the agent it is noticed all the same, by its spec hash.
+fn daemon_logging(found: &mut Container, want: &Container, traits: &EngineTraits) {
+    let Some((wanted_driver, wanted)) = &want.logging else {
+        found.logging = None;
+        return;
+    };
+    let Some((driver, options)) = &mut found.logging else {
+        // The driver of the daemon without an option is not told at all.
+        let is_of_daemon = |own: &String| own == wanted_driver || wanted_driver.is_empty();
+        if wanted.is_empty() && traits.log_driver.as_ref().is_some_and(is_of_daemon) {
+            found.logging.clone_from(&want.logging);
+        }
+        return;
+    };
+    if wanted_driver.is_empty() {
+        driver.clear();
+    }
+    let may_be_daemon = |own: &String| wanted_driver.is_empty() || own == wanted_driver;
+    let has_own_options = traits.log_driver.as_ref().is_none_or(may_be_daemon);
+    options.retain(|name, _| wanted.contains_key(name) || !(has_own_options || name.starts_with("cache-")));
 }
 
 /// The engine tells of the very container that something is shared with, and Git of whose it is. Whether it is still

@@ -24,13 +24,17 @@ pub(crate) fn network_differences(want: &Network, found: &Network) -> Vec<FieldD
     let driver_of = |it: &Option<String>| it.clone().unwrap_or_else(|| "bridge".to_owned());
     let mut out = Differences::default();
     out.compare("driver", driver_of(driver), driver_of(&found.driver));
-    // Options that newer engines and releases of Compose add by themselves.
-    let is_implied = |it: &&String| it.starts_with("com.docker.network.enable_ipv");
-    for name in options.keys().chain(found.options.keys()).filter(|it| !is_implied(it)) {
+    // The engine, its daemon's `default-network-opts` and newer releases of Compose add options of these names by themselves.
+    let is_implied = |name: &&String| name.starts_with("com.docker.network.");
+    for name in options.keys().chain(found.options.keys().filter(|name| !is_implied(name))) {
         out.compare_set(&format!("options.{name}"), options.get(name), found.options.get(name));
     }
     out.compare("internal", internal.to_string(), found.internal.to_string());
-    out.compare("enableIpv6", enable_ipv6.to_string(), found.enable_ipv6.to_string());
+    // Where Git says nothing, the daemon's configuration decides.
+    if let Some(enable_ipv6) = enable_ipv6 {
+        let found = found.enable_ipv6.unwrap_or_default();
+        out.compare("enableIpv6", enable_ipv6.to_string(), found.to_string());
+    }
     out.compare("disableIpv4", disable_ipv4.to_string(), found.disable_ipv4.to_string());
     let plain = |it: &Option<String>| it.clone().unwrap_or_else(|| "default".to_owned());
     out.compare("ipam.driver", plain(ipam_driver), plain(&found.ipam_driver));

@@ -230,6 +230,13 @@ fn networks_and_volumes_are_compared_by_fields_of_git() {
     };
     let same = observed(made.clone(), Volume { driver: Some("local".into()), ..data.clone() });
     assert_eq!(said(&same), ["network shop_lan: as in Git, kept", "volume shop_data: as in Git, kept"]);
+    // The daemon's `default-network-opts` add options, and decide about IPv6 where Git says nothing.
+    let mtu = BTreeMap::from([("com.docker.network.driver.mtu".to_owned(), "1400".to_owned())]);
+    let by_daemon = Network { options: mtu, enable_ipv6: Some(true), ..made.clone() };
+    assert_eq!(said(&observed(by_daemon, data.clone()))[0], "network shop_lan: as in Git, kept");
+    let parent = BTreeMap::from([("parent".to_owned(), "eth0".to_owned())]);
+    let by_hand = Network { options: parent, ..made.clone() };
+    assert!(said(&observed(by_hand, data.clone()))[0].contains("options.parent is eth0, not unset"));
     let other = observed(Network { internal: true, ..made }, Volume { driver: Some("nfs".into()), ..data });
     assert_eq!(
         said(&other),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AgentId, AppName, Attachment, Claims, Container, ContainerId, Format, Healthcheck, HeldPort,
+    AgentId, AppName, Attachment, Claims, Container, ContainerId, Format, Health, Healthcheck, HeldPort,
     IgnoredDifferences, IgnoredField, Image, Instance, InstanceId, LiveSettings, Location, Mask, Mount,
     MountSource, NetworkMode, Observed, Policy, Port, PortRange, Protocol, PullPolicy, Readiness, Record,
     Resources, RestartPolicy, SpecHash, Stack, StackHashes, State, Strategy, Timestamp, Workload,
@@ -139,6 +139,62 @@ fn a_container_shows_no_difference_right_after_it_was_created() {
     let mut no_swap = read_back();
     no_swap.resources.memory_swap = Some(-1);
     assert_eq!(between(&no_swap), [], "a kernel that cannot limit swap");
+}
+
+#[test]
+fn values_of_the_daemon_and_of_tools_are_no_difference() {
+    let options = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+        all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    };
+    let own = options(&[("max-size", "10m")]);
+    let mut found = read_back();
+    let with_defaults = options(&[("max-size", "10m"), ("max-file", "3")]);
+    found.logging = Some(("json-file".to_owned(), with_defaults));
+    found.shm_size = Some(1 << 30);
+    found.labels.insert("desktop.docker.io/binds/0/Source".to_owned(), "/home/ada".to_owned());
+    for driver in ["", "json-file"] {
+        let want = Container { logging: Some((driver.to_owned(), own.clone())), ..desired() };
+        assert_eq!(differences(&want, &image(), &found, &mask()), [], "{driver}");
+    }
+    let want = Container { logging: Some((String::new(), options(&[("max-size", "5m")]))), ..desired() };
+    assert_eq!(differences(&want, &image(), &found, &mask()), [field("logging.max-size", "5m", "10m")]);
+    let want = Container { logging: Some(("local".to_owned(), own)), shm_size: Some(2 << 30), ..desired() };
+    let fields = ["logging.driver", "shmSize"];
+    let all = differences(&want, &image(), &found, &mask());
+    assert_eq!(all.iter().map(|it| it.field.as_str()).collect::<Vec<_>>(), fields);
+}
+
+#[test]
+fn log_option_of_another_driver_than_the_daemons_is_a_difference() {
+    let (mut stack, agent) = (stack(), AgentId("us".to_owned()));
+    let (policy, images, mask) = (Policy::default(), BTreeMap::new(), mask());
+    let logging = |options: &[&str]| {
+        let options = options.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
+        Some(("syslog".to_owned(), options))
+    };
+    stack.workloads.get_mut(&"web".into()).unwrap().container.logging = logging(&["tag"]);
+    let mut found = read_back();
+    found.logging = logging(&["tag", "syslog-format", "cache-disabled"]);
+    let mut observed = observed(found);
+    for instance in observed.instances.values_mut() {
+        instance.state = State::Running { since: Timestamp(1), health: Health::Healthy };
+    }
+    for (driver, expected) in [("syslog", [].as_slice()), ("json-file", &["logging.syslog-format"])] {
+        observed.engine_traits.log_driver = Some(driver.to_owned());
+        let target = Target {
+            stack: &stack,
+            hashes: &StackHashes::of(&stack),
+            fallback: None,
+            agent: &agent,
+            policy: &policy,
+            images: &images,
+            mask: &mask,
+        };
+        let all = compare_live(&target, &observed, &Record::default());
+        let fields: Vec<&str> = all.iter().flat_map(|it| &it.fields).map(|it| it.field.as_str()).collect();
+        let fields: Vec<&str> = fields.into_iter().filter(|field| field.starts_with("logging")).collect();
+        assert_eq!(fields, expected, "{driver}");
+    }
 }
 
 #[test]

@@ -33,6 +33,8 @@ mod own_update;
 mod order;
 // Dry runs and single rounds.
 mod plans;
+// Platforms of images, and limits that a host cannot apply.
+mod host_abilities;
 // Pods of several containers, round by round.
 mod pods;
 // Prune protection.

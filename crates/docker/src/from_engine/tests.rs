@@ -1,0 +1,45 @@
+//! Containers that the engine or a tool has changed are read as Git has them.
+
+use bollard::models as api;
+use driftless_model::{LimitKind, MountSource};
+
+use super::{Defaults, container::container};
+use crate::mount_paths::MountPaths;
+
+fn read(json: serde_json::Value, defaults: &Defaults) -> driftless_model::Container {
+    let found: api::ContainerInspectResponse = serde_json::from_value(json).unwrap();
+    let paths = MountPaths { content: "/c".into(), secret: "/s".into(), app: "/a".into() };
+    container(&found, &paths, defaults)
+}
+
+#[test]
+fn size_of_a_memory_file_system_as_a_share_is_kept_as_text() {
+    let tmpfs = serde_json::json!({ "/tmp": "size=50%,mode=1770", "/run": "size=64m" });
+    let found = read(serde_json::json!({ "HostConfig": { "Tmpfs": tmpfs } }), &Defaults::default());
+    let sources: Vec<&MountSource> = found.mounts.iter().map(|mount| &mount.source).collect();
+    assert_eq!(
+        sources,
+        [
+            &MountSource::Tmpfs { size: Some(64 << 20), mode: None },
+            &MountSource::Tmpfs { size: None, mode: Some(0o1770) },
+        ]
+    );
+    let options = &found.host.mount_options;
+    assert_eq!(options["/tmp"].tmpfs, ["size=50%"]);
+    assert!(!options.contains_key("/run"));
+}
+
+#[test]
+fn labels_of_docker_desktop_are_not_read() {
+    let labels = serde_json::json!({ "desktop.docker.io/binds/0/Source": "/home/ada", "tier": "web" });
+    let found = read(serde_json::json!({ "Config": { "Labels": labels } }), &Defaults::default());
+    assert_eq!(found.labels.into_keys().collect::<Vec<_>>(), ["tier"]);
+}
+
+#[test]
+fn swap_is_not_read_where_the_kernel_cannot_limit_it() {
+    let json = serde_json::json!({ "HostConfig": { "Memory": 1024, "MemorySwap": -1 } });
+    assert_eq!(read(json.clone(), &Defaults::default()).resources.memory_swap, Some(-1));
+    let defaults = Defaults { unsupported_limits: [LimitKind::MemorySwap].into(), ..Defaults::default() };
+    assert_eq!(read(json, &defaults).resources.memory_swap, None);
+}

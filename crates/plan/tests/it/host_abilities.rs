@@ -1,0 +1,139 @@
+//! What a host can do: images for other platforms, and limits that its kernel cannot apply.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use driftless_model::{Image, LimitKind, Platform, PullPolicy, Strategy, Workload};
+use driftless_plan::{Action, Plan};
+
+use crate::stage::{Stage, stack, workload};
+
+fn settle(stage: &mut Stage) -> Vec<String> {
+    let mut steps = Vec::new();
+    for _ in 0..30 {
+        let plan = stage.round();
+        steps.extend(plan.steps.iter().map(|step| step.action.to_string()));
+        if plan.is_settled() {
+            return steps;
+        }
+        stage.tick(Duration::from_secs(1));
+    }
+    panic!("not settled: {steps:#?}");
+}
+
+fn for_platform(image: &str, platform: &str) -> Workload {
+    let mut one = workload(image, 1);
+    one.strategy = Strategy::Recreate;
+    one.container.host.platform = Some(platform.to_owned());
+    one
+}
+
+fn image_for(platform: &str) -> Image {
+    Image { id: "sha256:1".to_owned(), platforms: [Platform::parse(platform)].into(), ..Image::default() }
+}
+
+fn waits(plan: &Plan) -> String {
+    plan.waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn is_running(stage: &Stage, workload: &str) -> bool {
+    stage
+        .world
+        .observed
+        .instances
+        .values()
+        .any(|it| it.instance.workload == workload.into() && it.is_running())
+}
+
+#[test]
+fn image_of_another_platform_is_pulled_before_the_stop() {
+    let mut old = workload("web:1", 1);
+    old.strategy = Strategy::Recreate;
+    let mut stage = Stage::new(stack([("web", old)]));
+    settle(&mut stage);
+    stage.world.observed.images.insert("web:2".to_owned(), image_for("linux/amd64"));
+    stage.world.registry = Some(BTreeSet::new());
+    stage.stack = stack([("web", for_platform("web:2", "linux/arm64"))]);
+    for _ in 0..3 {
+        stage.round();
+        stage.tick(Duration::from_secs(1));
+        assert!(is_running(&stage, "web"), "the old version runs while the image cannot be had");
+    }
+    stage.world.registry = None;
+    stage.tick(Duration::from_secs(600));
+    let steps = settle(&mut stage);
+    assert_eq!(steps[0], "pull web:2 for linux/arm64");
+    assert!(is_running(&stage, "web"));
+    // The image is here now: nothing is pulled for another instance.
+    stage.world.observed.instances.clear();
+    let pulls = settle(&mut stage).into_iter().filter(|step| step.starts_with("pull")).count();
+    assert_eq!(pulls, 0);
+}
+
+#[test]
+fn image_of_another_platform_is_awaited_if_never_pulled() {
+    let mut old = workload("web:1", 1);
+    old.strategy = Strategy::Recreate;
+    let mut stage = Stage::new(stack([("web", old)]));
+    settle(&mut stage);
+    stage.world.observed.images.insert("web:2".to_owned(), image_for("linux/amd64"));
+    let mut new = for_platform("web:2", "linux/arm64");
+    new.pull = PullPolicy::Never;
+    stage.stack = stack([("web", new)]);
+    let plan = stage.round();
+    assert!(plan.steps.is_empty(), "{plan}");
+    assert!(waits(&plan).contains("needs web:2 for linux/arm64 on this host"), "{plan}");
+    assert!(is_running(&stage, "web"));
+}
+
+#[test]
+fn two_platforms_of_one_image_are_pulled_if_both_can_be_kept() {
+    let both = [("a", for_platform("web:1", "linux/amd64")), ("b", for_platform("web:1", "linux/arm64"))];
+    let mut stage = Stage::new(stack(both));
+    let steps = settle(&mut stage);
+    assert_eq!(steps.iter().filter(|step| step.starts_with("pull")).count(), 2, "{steps:?}");
+    assert!(is_running(&stage, "a") && is_running(&stage, "b"));
+}
+
+#[test]
+fn second_platform_of_an_image_waits_on_a_classic_store() {
+    let both = [("a", for_platform("web:1", "linux/amd64")), ("b", for_platform("web:1", "linux/arm64"))];
+    let mut stage = Stage::new(stack(both));
+    stage.world.observed.engine_traits.keeps_one_platform = true;
+    let mut pulls = 0;
+    for _ in 0..6 {
+        let plan = stage.round();
+        pulls += plan.steps.iter().filter(|step| matches!(step.action, Action::PullImage { .. })).count();
+        let text = waits(&plan);
+        assert!(
+            text.contains("b needs web:1 for linux/arm64, but a needs it for another platform"),
+            "{text}"
+        );
+        stage.tick(Duration::from_secs(1));
+    }
+    assert_eq!(pulls, 1);
+    assert!(is_running(&stage, "a") && !is_running(&stage, "b"));
+}
+
+#[test]
+fn limits_that_the_kernel_cannot_apply_are_only_noted() {
+    let mut web = workload("web:1", 1);
+    web.container.resources.memory = Some(64 << 20);
+    web.container.resources.cpu_shares = Some(512);
+    let mut stage = Stage::new(stack([("web", web)]));
+    stage.world.observed.engine_traits.unsupported_limits = [LimitKind::Memory, LimitKind::Cpuset].into();
+    settle(&mut stage);
+    for _ in 0..5 {
+        stage.tick(Duration::from_secs(60));
+        let plan = stage.round();
+        assert!(plan.is_settled() && plan.drifts.is_empty(), "{plan}");
+        assert!(waits(&plan).contains("runs without the limits of Git on memory, which"), "{plan}");
+    }
+    // A limit that the kernel can apply is set right as before.
+    for instance in stage.world.observed.instances.values_mut() {
+        instance.live.resources.cpu_shares = Some(2);
+    }
+    let steps = settle(&mut stage);
+    assert_eq!(steps.len(), 1, "{steps:?}");
+    let live = &stage.world.observed.instances.values().next().unwrap().live.resources;
+    assert_eq!((live.cpu_shares, live.memory), (Some(512), None));
+}

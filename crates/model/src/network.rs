@@ -25,7 +25,7 @@ pub struct Network {
     pub internal: bool,
     #[serde(skip_serializing_if = "is_default")]
     pub attachable: bool,
-    /// `None` leaves it to the engine (`default-network-opts`). No is left out of the JSON as well, so that networks of both
+    /// `None` leaves it to the engine (`default-network-opts`). The JSON omits `false` as well, so that networks of both
     /// kinds keep the spec hashes that they have had since before there was a difference.
     #[serde(skip_serializing_if = "is_not_true")]
     pub enable_ipv6: Option<bool>,

@@ -152,8 +152,8 @@ impl<'a> Facts<'a> {
         workload.container.platform().filter(|_| is_pulled)
     }
 
-    /// Whether the engine has an image, for the platform that the workload asks for. Under the name of an image that the agent makes itself, only the agent's own
-    /// counts: its label says what it was made from.
+    /// Whether the engine has an image, for the platform that the workload asks for. Under the name of an image that the agent
+    /// makes itself, only the agent's own counts: its label says what it was made from.
     pub(crate) fn has_image(&self, workload: &Workload, image: &str) -> bool {
         let Some(found) = self.observed.images.get(image) else { return false };
         let label = |name: &str| found.defaults.labels.get(name).map(String::as_str);

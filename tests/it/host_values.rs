@@ -6,6 +6,7 @@ use driftless_agent::{Against, RequestKind, Rollback, Supposed};
 use driftless_clock::Clock;
 use driftless_config::Settings;
 use driftless_model::{Application, Mask, SyncStatus, Until};
+use driftless_store::{ContentDir, StateDir};
 
 use crate::sample::NOON;
 use crate::simulation::{Simulation, app, minutes};
@@ -91,6 +92,17 @@ async fn missing_source_stops_a_deployment_and_no_container() {
     assert_eq!(env(&simulation, "PW").as_deref(), Some("first-value"));
 }
 
+/// Whether a file below a folder contains these bytes.
+fn has_file_with(folder: &Path, bytes: &[u8]) -> bool {
+    fs::read_dir(folder).unwrap().map(Result::unwrap).any(|entry| match entry.file_type().unwrap() {
+        kind if kind.is_dir() => has_file_with(&entry.path(), bytes),
+        kind if kind.is_file() => {
+            fs::read(entry.path()).unwrap().windows(bytes.len()).any(|part| part == bytes)
+        }
+        _ => false,
+    })
+}
+
 const WITH_FILES: &str = "
 services:
   web:
@@ -112,15 +124,20 @@ async fn files_of_the_host_stand_for_files_of_the_repository() {
         password.display()
     );
     simulation.settings = Settings::parse("driftless.yaml", &text).unwrap().repositories.remove(0);
+    let state = StateDir::lock(&folder.path().join("state")).unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    simulation.contents = ContentDir::open(&state, memory.path(), simulation.clock).unwrap();
     let simulation = simulation.begun();
     simulation
         .until("the missing file is reported", |application| application.status.message.contains("db.txt"))
         .await;
     assert!(simulation.images().is_empty());
-    fs::write(&password, [0xff, 0x00, 0x7f]).unwrap();
+    fs::write(&password, b"\xff\x00 of the host").unwrap();
     simulation.synced_with_tip().await;
     assert_eq!(simulation.images(), ["web:1"], "it is the project's `.env` as well");
     assert_eq!(env(&simulation, "PASSWORD").as_deref(), Some("first-value"));
+    assert!(has_file_with(memory.path(), b" of the host"), "the mounted secret is in memory");
+    assert!(!has_file_with(&folder.path().join("state"), b" of the host"), "and on no disk");
 
     file(folder.path(), "TAG=2\nPASSWORD=second-value\n");
     simulation

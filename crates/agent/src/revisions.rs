@@ -622,7 +622,7 @@ impl Revisions {
         // A revision that lost its health after it had succeeded does not succeed again whenever it is well for a moment.
         let has_lost_health = record.failed.as_ref().is_some_and(|failed| failed.was_reached);
         if !has_lost_health || target.back_to.is_some() {
-            // What the containers were created from: its tag may name another image by now, such as one that has failed.
+            // The images that the containers were created from: a tag may name another image by now, such as one that has failed.
             let mut images = image_digests(&target.stack, observed);
             images.extend(target.images.clone());
             self.end(context, Outcome::Succeeded, images);

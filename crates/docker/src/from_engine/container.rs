@@ -184,9 +184,9 @@ pub(crate) fn resources(host: &api::HostConfig, defaults: &Defaults) -> Resource
     Resources {
         memory,
         memory_reservation: host.memory_reservation.and_then(positive),
-        memory_swap: host.memory_swap.filter(|it| {
+        memory_swap: host.memory_swap.filter(|swap| {
             let is_limited = !defaults.unsupported_limits.contains(&LimitKind::MemorySwap);
-            *it != 0 && Some(*it) != twice && is_limited
+            *swap != 0 && Some(*swap) != twice && is_limited
         }),
         cpu_shares: host.cpu_shares.and_then(positive),
         pids: host.pids_limit.filter(|it| *it > 0),

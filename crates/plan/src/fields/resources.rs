@@ -30,7 +30,7 @@ pub(crate) fn network_differences(want: &Network, found: &Network) -> Vec<FieldD
         out.compare_set(&format!("options.{name}"), options.get(name), found.options.get(name));
     }
     out.compare("internal", internal.to_string(), found.internal.to_string());
-    // Where Git says nothing, the daemon's configuration decides.
+    // If Git says nothing, the daemon's configuration decides.
     if let Some(enable_ipv6) = enable_ipv6 {
         let found = found.enable_ipv6.unwrap_or_default();
         out.compare("enableIpv6", enable_ipv6.to_string(), found.to_string());

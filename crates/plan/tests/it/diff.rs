@@ -165,7 +165,7 @@ fn values_of_the_daemon_and_of_tools_are_no_difference() {
 }
 
 #[test]
-fn log_option_of_another_driver_than_the_daemons_is_a_difference() {
+fn log_option_of_a_driver_that_git_names_is_a_difference() {
     let (mut stack, agent) = (stack(), AgentId("us".to_owned()));
     let (policy, images, mask) = (Policy::default(), BTreeMap::new(), mask());
     let logging = |options: &[&str]| {

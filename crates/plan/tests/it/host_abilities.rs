@@ -1,4 +1,4 @@
-//! What a host can do: images for other platforms, and limits that its kernel cannot apply.
+//! The abilities of a host: images for other platforms, and limits that its kernel cannot apply.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -347,13 +347,14 @@ impl MirrorWorker {
         let read = self.fresh().and_then(|repo| history::raw(&repo, id));
         let (raw, tag) = read.map_err(|damage| self.suspicious(doing(), &damage))?;
         let name = match (&self.options.reference, policy.mode) {
-            (_, VerifyMode::Commit) => None,
+            (_, VerifyMode::Commit) | (Reference::Head | Reference::Branch(_) | Reference::Commit(_), _) => {
+                None
+            }
             (Reference::Tag(name), _) => Some(followed_ref::tag_name(name).to_owned()),
             (Reference::Semver(_), _) => Some(self.followed().clone().ok_or_else(|| {
                 let message = "the name of its tag is known after a fetch, which checks its signature";
                 Cause::Interrupted.error(doing(), message)
             })?),
-            (Reference::Head | Reference::Branch(_) | Reference::Commit(_), _) => None,
         };
         let tag = name.as_deref().zip(tag.as_deref());
         Ok(signature::check(policy, &raw, tag, self.options.clock.now()))

@@ -46,7 +46,7 @@ pub struct Network {
     pub labels: BTreeMap<String, String>,
 }
 
-#[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+#[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_not_true(value: &Option<bool>) -> bool {
     *value != Some(true)
 }

@@ -88,6 +88,7 @@ mod preview;
 // The proxy of Services, over real sockets.
 mod program;
 mod proxy;
+mod proxy_moves;
 // One report in all its forms.
 mod reload;
 mod report;

@@ -22,13 +22,13 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A proxy of one port and what it stands on; all of it ends with this.
-struct Scene {
+pub(crate) struct Scene {
     /// Of the proxy.
     port: u16,
-    endpoints: Vec<SocketAddr>,
+    pub(crate) endpoints: Vec<SocketAddr>,
     answers: Arc<Mutex<Vec<Ipv4Addr>>>,
     questions: Arc<AtomicUsize>,
     tasks: JoinSet<()>,
@@ -79,7 +79,7 @@ impl Scene {
         });
     }
 
-    async fn connect(&self) -> TcpStream {
+    pub(crate) async fn connect(&self) -> TcpStream {
         let began = Instant::now();
         loop {
             match TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await {
@@ -245,7 +245,7 @@ async fn client_keeps_its_endpoint_as_long_as_it_answers() {
 }
 
 /// Reports ready endpoints as the agent does, until the proxy listens.
-async fn report(socket: &str, words: &[&str]) {
+pub(crate) async fn report(socket: &str, words: &[&str]) {
     let began = Instant::now();
     loop {
         let (socket, words): (String, Vec<String>) =
@@ -417,7 +417,7 @@ async fn drained(socket: &str, milliseconds: u64, address: Ipv4Addr) -> proxy::D
     tokio::task::spawn_blocking(send).await.unwrap().unwrap()
 }
 
-async fn scene_by_report(protocol: Protocol) -> (String, Scene) {
+pub(crate) async fn scene_by_report(protocol: Protocol) -> (String, Scene) {
     let socket = format!("driftless-test-{}-{}", std::process::id(), free_port(Protocol::Tcp).await);
     let scene = Scene::behind(Gate::by_report(&socket), 2, protocol, None).await;
     report(&socket, &["_endpoints.web=127.0.7.1,127.0.7.2"]).await;
@@ -462,7 +462,7 @@ async fn drained_endpoint_keeps_its_connections_and_gets_no_new_ones() {
 }
 
 /// An HTTP server that keeps its connections, and answers with its address.
-async fn serve_http(scene: &mut Scene, index: usize) {
+pub(crate) async fn serve_http(scene: &mut Scene, index: usize) {
     let address = scene.endpoints[index];
     let listener = TcpListener::bind(address).await.unwrap();
     scene.tasks.spawn(async move {
@@ -623,14 +623,14 @@ async fn idle_connections_end_after_the_timeout() {
 }
 
 /// Proxies of a scene's port that hand over to each other.
-struct Takeover {
-    scene: Scene,
-    socket: String,
+pub(crate) struct Takeover {
+    pub(crate) scene: Scene,
+    pub(crate) socket: String,
     proxies: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Takeover {
-    async fn new(protocol: Protocol) -> Self {
+    pub(crate) async fn new(protocol: Protocol) -> Self {
         let mut scene = Scene::new(1, protocol, None).await;
         // The scene's own proxy is not one of them.
         scene.port = free_port(protocol).await;
@@ -640,14 +640,17 @@ impl Takeover {
 
     /// Starts a further proxy with so many threads.
     fn start(&mut self, threads: usize, protocol: Protocol) {
+        self.start_behind(Gate::open(), threads, protocol);
+    }
+
+    pub(crate) fn start_behind(&mut self, gate: Gate, threads: usize, protocol: Protocol) {
         let target = ("localhost".to_owned(), self.scene.endpoints[0].port());
         let ports = vec![Forward { port: self.scene.port, protocol, targets: vec![target] }];
         let forwards = Forwards { ports, hand_over: true, ..Forwards::default() };
         let names = Names::new(proxy::ENGINE, ["localhost"]);
         let handover = Handover::at(&self.socket);
         self.proxies.push(tokio::spawn(async move {
-            let ended =
-                proxy::serve_on(threads, forwards, names, Arc::new(Gate::open()), Some(&handover)).await;
+            let ended = proxy::serve_on(threads, forwards, names, Arc::new(gate), Some(&handover)).await;
             panic!("the proxy ended: {ended:?}");
         }));
     }

@@ -63,7 +63,15 @@ struct Pipe {
     filled: usize,
 }
 
-/// The decision of the caller about bytes that were read.
+/// Bytes that come next in a direction.
+#[derive(Clone, Copy)]
+pub(crate) enum Piece<'a> {
+    Read(&'a [u8]),
+    /// So many that a pipe has, unseen.
+    Moved(u64),
+}
+
+/// The decision of the caller about bytes that were read. It is of no account for those that were moved.
 pub(crate) enum Decision {
     Forward,
     /// The bytes are the caller's now.
@@ -108,14 +116,14 @@ impl Flow {
     }
 
     /// Moves bytes until one of the sides is not ready. `Ready(Ok(None))` when the direction is over, and
-    /// `Ready(Ok(Some(bytes)))` when `inspect` has taken bytes. A large transfer is not inspected, unless it is not allowed.
+    /// `Ready(Ok(Some(bytes)))` when `inspect` has taken bytes. A large transfer, if it is allowed, is moved unseen.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut TcpStream,
         to: &mut TcpStream,
         may_splice: bool,
-        mut inspect: impl FnMut(&[u8]) -> Decision,
+        mut inspect: impl FnMut(Piece<'_>) -> Decision,
     ) -> Poll<io::Result<Option<Vec<u8>>>> {
         loop {
             ready!(self.poll_flush(cx, to))?;
@@ -123,7 +131,11 @@ impl Flow {
                 return Poll::Ready(Ok(None));
             }
             if self.run >= LARGE && may_splice {
+                let before = self.read;
                 ready!(self.poll_fill(cx, from))?;
+                if self.read > before {
+                    inspect(Piece::Moved(self.read - before));
+                }
                 continue;
             }
             self.give_pipe_back();
@@ -137,7 +149,7 @@ impl Flow {
                     return Poll::Ready(Ok(None));
                 }
                 self.note_piece(bytes.len());
-                if let Decision::Take = inspect(bytes) {
+                if let Decision::Take = inspect(Piece::Read(bytes)) {
                     return Poll::Ready(Ok(Some(bytes.to_vec())));
                 }
                 let written = match Pin::new(&mut *to).poll_write(cx, bytes) {

@@ -42,6 +42,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+use crate::exchange::Exchange;
+
 /// The abstract name of the socket at which the present proxy of a network namespace can be asked to hand over.
 pub const HANDOVER_SOCKET: &str = "driftless-proxy-handover";
 /// The deadline of one step of the protocol.
@@ -73,6 +75,10 @@ pub(crate) enum Item {
         port: u16,
         client: InternetAddress,
         endpoint: Option<InternetAddress>,
+        /// An older program says nothing of it, so its connections stay with their endpoints.
+        #[serde(default)]
+        exchange: Exchange,
+        /// For older programs, which need them: they move no connection with these values.
         speaks_http: Option<bool>,
         has_answered: bool,
         from_client: usize,

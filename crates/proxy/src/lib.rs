@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `balance` | the endpoints of a port: which one a client gets, counters |
 //! | `counters` | connections and bytes of each target |
+//! | `exchange` | the requests and answers of a connection of HTTP/1.1 |
 //! | `flow` | one direction of a connection |
 //! | `handover` | the protocol by which the next proxy takes over |
 //! | `header` | the header of the PROXY protocol |
@@ -44,6 +45,7 @@
 
 mod balance;
 mod counters;
+mod exchange;
 mod flow;
 mod handover;
 mod header;

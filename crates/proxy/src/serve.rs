@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use driftless_model::{Forwards, Protocol, ReadyEndpoints};
 
 use crate::{
-    balance::Balance,
+    balance::{Balance, Lease},
     counters::Counters,
     handover::{CLIENTS_AT_ONCE, Handover, Item, Parcel},
     limits::{Limits, Permit},
@@ -125,7 +125,25 @@ struct Running {
 #[derive(Default)]
 struct Work {
     sockets: Vec<(Socket, Arc<Route>)>,
-    connections: Vec<(Parcel, Arc<Route>, Permit)>,
+    connections: Vec<Resumed>,
+}
+
+/// A connection of the proxy before. Its lease counts it at its endpoint before it is carried on, so that a drain waits for it.
+struct Resumed {
+    parcel: Parcel,
+    route: Arc<Route>,
+    lease: Option<Lease>,
+    permit: Permit,
+}
+
+impl Resumed {
+    fn of(parcel: Parcel, route: &Arc<Route>, permit: Permit) -> Self {
+        let lease = match &parcel.item {
+            Item::Connection { endpoint: Some(endpoint), .. } => Some(route.balance.lease(*endpoint)),
+            _ => None,
+        };
+        Self { parcel, route: Arc::clone(route), lease, permit }
+    }
 }
 
 /// One of the threads, with what others give to it.
@@ -162,6 +180,7 @@ impl Proxy {
             let count = all.len();
             match successor.give(all).await {
                 Ok(successor) => {
+                    self.routes.set(&[]);
                     drop(busy);
                     tracing::info!("the next proxy has taken over {count} sockets and connections");
                     successor.gone().await;
@@ -229,8 +248,7 @@ impl Proxy {
         for (route, taken) in routes.iter().zip(taken) {
             for (index, parcel) in taken.connections.into_iter().enumerate() {
                 if let Some(thread) = work.get_mut(index % self.threads) {
-                    let permit = self.limits.permit_accepted();
-                    thread.connections.push((parcel, Arc::clone(route), permit));
+                    thread.connections.push(Resumed::of(parcel, route, self.limits.permit_accepted()));
                 }
             }
             tracing::info!("forwarding {}", route.forward);
@@ -296,7 +314,11 @@ impl Proxy {
                 // Own counters that the next proxy did not take are counted already.
                 Item::Counters { values, .. } if !is_own => route.counters.go_on(&route.forward, &values),
                 Item::Counters { .. } => {}
-                Item::Session { .. } => taken.sessions.push(parcel),
+                Item::Session { endpoint, .. } => {
+                    // Its last datagram may have been sent just now.
+                    route.balance.lease(endpoint).note_datagram();
+                    taken.sessions.push(parcel);
+                }
                 _ => taken.connections.push(parcel),
             }
         }
@@ -348,8 +370,8 @@ impl Work {
         for (socket, route) in self.sockets {
             tasks.spawn(accept(socket, route, (Arc::clone(&threads), number))?);
         }
-        for (parcel, route, permit) in self.connections {
-            tokio::spawn(tcp::resume(parcel, route, (permit, threads.seat(number))));
+        for Resumed { parcel, route, lease, permit } in self.connections {
+            tokio::spawn(tcp::resume(parcel, route, lease, (permit, threads.seat(number))));
         }
         Ok(())
     }

@@ -24,7 +24,8 @@ use tokio::{
 use crate::{
     balance::Lease,
     counters::Counted,
-    flow::{Decision, Flow},
+    exchange::Exchange,
+    flow::{Decision, Flow, Piece},
     handover::{Item, Parcel},
     header::header,
     limits::Permit,
@@ -132,6 +133,10 @@ async fn forward(
         }
     };
     let mut up = route.header(&client, address).unwrap_or_default();
+    let mut exchange = Exchange::new();
+    if !first.is_empty() {
+        exchange.note_request(Piece::Read(&first));
+    }
     up.extend(first);
     let relay = Relay {
         client,
@@ -140,36 +145,30 @@ async fn forward(
         counted,
         up: Flow::beginning_with(up),
         down: Flow::default(),
-        speaks_http: None,
-        has_answered: false,
+        exchange,
         idle: route.idle(),
     };
     relay.run(address, &route).await;
     drop(held);
 }
 
-/// Goes on with a connection of the proxy before.
-pub(crate) async fn resume(parcel: Parcel, route: Arc<Route>, held: (Permit, Seat)) {
-    let Item::Connection { client: address, endpoint, speaks_http, has_answered, from_client, port: _ } =
-        parcel.item
-    else {
-        return;
-    };
+/// Goes on with a connection of the proxy before. With a lease it is connected to an endpoint.
+pub(crate) async fn resume(parcel: Parcel, route: Arc<Route>, lease: Option<Lease>, held: (Permit, Seat)) {
+    let Item::Connection { client: address, exchange, from_client, .. } = parcel.item else { return };
     let mut streams = parcel.descriptors.into_iter().map(adopt);
     let Some(Ok(client)) = streams.next() else { return };
     let mut up = parcel.bytes;
     let down = up.split_off(from_client.min(up.len()));
-    match (endpoint, streams.next()) {
-        (Some(endpoint), Some(Ok(stream))) => {
+    match (lease, streams.next()) {
+        (Some(lease), Some(Ok(stream))) => {
             let relay = Relay {
                 client,
                 endpoint: stream,
-                lease: route.balance.lease(endpoint),
-                counted: route.counters.resume(route.target_of(endpoint)),
+                counted: route.counters.resume(route.target_of(lease.address())),
+                lease,
                 up: Flow::beginning_with(up),
                 down: Flow::beginning_with(down),
-                speaks_http,
-                has_answered,
+                exchange,
                 idle: route.idle(),
             };
             relay.run(address, &route).await;
@@ -195,6 +194,7 @@ impl Route {
             port: self.forward.port,
             client: address,
             endpoint: None,
+            exchange: Exchange::default(),
             speaks_http: None,
             has_answered: false,
             from_client: bytes.len(),
@@ -216,10 +216,7 @@ struct Relay {
     counted: Counted,
     up: Flow,
     down: Flow,
-    /// Whether the client's first bytes begin an HTTP/1.1 request. `None` before these.
-    speaks_http: Option<bool>,
-    /// The last bytes were the endpoint's.
-    has_answered: bool,
+    exchange: Exchange,
     idle: Option<Idle>,
 }
 
@@ -234,8 +231,8 @@ enum Event {
     /// Both sides have said their last.
     Over,
     Broken,
-    /// The endpoint is leaving, and the client has begun another HTTP request with these bytes. Nothing of the connection is
-    /// on its way, so another endpoint can answer.
+    /// The endpoint is leaving, and the client has begun another HTTP request with these bytes. All earlier ones have their
+    /// complete answers, so another endpoint can answer.
     Request(Vec<u8>),
     EndOfShift,
 }
@@ -294,8 +291,9 @@ impl Relay {
             port: route.forward.port,
             client: address,
             endpoint: Some(self.lease.address()),
-            speaks_http: self.speaks_http,
-            has_answered: self.has_answered,
+            exchange: self.exchange,
+            speaks_http: Some(false),
+            has_answered: false,
             from_client: bytes.len(),
         };
         bytes.extend(self.down.take_waiting()?);
@@ -305,19 +303,20 @@ impl Relay {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        let Self { client, endpoint, lease, counted, up, down, speaks_http, has_answered, idle } = self;
-        let down_polled = down.poll(cx, endpoint, client, true, |_| Decision::Forward);
-        let read_down = down.take_read();
-        *has_answered |= read_down > 0;
-        let is_between_requests = *has_answered && down.is_flushed() && !down.has_ended();
-        let up_polled = up.poll(cx, client, endpoint, !lease.is_leaving(), |bytes| {
-            let is_http = *speaks_http.get_or_insert_with(|| begins_request(bytes));
-            let is_movable = is_http && is_between_requests && lease.is_leaving();
-            if is_movable && *has_answered && begins_request(bytes) {
-                return Decision::Take;
-            }
-            *has_answered = false;
+        let Self { client, endpoint, lease, counted, up, down, exchange, idle } = self;
+        let down_polled = down.poll(cx, endpoint, client, exchange.may_skip_answer(), |piece| {
+            exchange.note_answer(piece);
             Decision::Forward
+        });
+        let read_down = down.take_read();
+        let is_movable = lease.is_leaving() && down.is_flushed() && !down.has_ended();
+        let up_polled = up.poll(cx, client, endpoint, exchange.may_skip_request(), |piece| {
+            let was_idle = exchange.is_idle();
+            exchange.note_request(piece);
+            match piece {
+                Piece::Read(bytes) if is_movable && was_idle && begins_request(bytes) => Decision::Take,
+                Piece::Read(_) | Piece::Moved(_) => Decision::Forward,
+            }
         });
         let read_up = up.take_read();
         counted.add(read_up, read_down);

@@ -104,3 +104,32 @@ impl Route {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use driftless_model::ForwardLimits;
+
+    use super::*;
+
+    impl Route {
+        /// A route whose only target is this address.
+        pub(crate) fn to_endpoint(forward: &str, address: Ipv4Addr) -> Self {
+            let forward: Forward = forward.parse().unwrap();
+            let name = forward.targets[0].0.clone();
+            Self {
+                counters: Counters::of(&forward),
+                forward,
+                names: Arc::new(Names::fixed_to(&name, address)),
+                gate: Arc::new(Gate::open()),
+                balance: Balance::new(None),
+                limits: Arc::new(Limits::new(&ForwardLimits::default())),
+                proxy_protocol: false,
+                log: RouteLog::default(),
+                shift: Arc::default(),
+                parcels: mpsc::unbounded_channel().0,
+            }
+        }
+    }
+}

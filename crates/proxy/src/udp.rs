@@ -17,7 +17,7 @@ use tokio::{
     net::UdpSocket,
     select,
     sync::watch,
-    task::{Id, JoinSet},
+    task::{Id, JoinError, JoinSet},
     time::{Instant, sleep, sleep_until},
 };
 
@@ -53,47 +53,43 @@ struct Session {
 
 struct Sessions {
     most: usize,
+    /// For so long an endpoint that gets no more traffic may answer.
+    last_answers: Duration,
     by_client: BTreeMap<SocketAddr, Session>,
     /// Clients by their last packet: the first has been silent for longest.
     order: BTreeMap<u64, SocketAddr>,
     heard: u64,
     /// Sessions with endpoints that get no more traffic, and when they end.
     leaving: VecDeque<(Instant, Session)>,
+    /// The tasks of the sessions. Each returns its client.
+    tasks: JoinSet<SocketAddr>,
 }
 
 /// Takes datagrams until the end of the shift, and then hands over the socket and all sessions. Begins with the sessions
 /// of the proxy before.
 pub(crate) async fn receive(socket: Arc<UdpSocket>, route: Arc<Route>, sessions: Vec<Parcel>) {
-    receive_of(socket, route, sessions, MOST).await;
+    receive_of(socket, route, sessions, &mut Sessions::new(MOST, LAST_ANSWERS)).await;
 }
 
-async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, parcels: Vec<Parcel>, most: usize) {
-    let mut sessions = Sessions {
-        most,
-        by_client: BTreeMap::new(),
-        order: BTreeMap::new(),
-        heard: 0,
-        leaving: VecDeque::new(),
-    };
-    let mut tasks: JoinSet<SocketAddr> = JoinSet::new();
+async fn receive_of(
+    socket: Arc<UdpSocket>,
+    route: Arc<Route>,
+    parcels: Vec<Parcel>,
+    sessions: &mut Sessions,
+) {
     for parcel in parcels {
-        sessions.resume(parcel, &socket, &route, &mut tasks);
+        sessions.resume(parcel, &socket, &route);
     }
     let mut buffer = vec![0; LONGEST];
     let mut ended = pin!(route.shift.ended());
     loop {
+        // Also while datagrams come without a pause.
+        sessions.remove_ended();
         let received = select! {
             biased;
             () = &mut ended => break,
             received = socket.recv_from(&mut buffer) => received,
-            Some(ended) = tasks.join_next_with_id(), if !tasks.is_empty() => {
-                if let Ok((task, client)) = ended
-                    && sessions.by_client.get(&client).is_some_and(|it| it.task == task)
-                {
-                    sessions.end(client);
-                }
-                continue;
-            }
+            () = sessions.changed() => continue,
         };
         let (length, client) = match received {
             Ok(it) => it,
@@ -117,7 +113,7 @@ async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, parcels: Vec<Parc
                     break;
                 };
                 let counted = route.counters.open(route.target_of(lease.address()));
-                sessions.begin(client, endpoint, (lease, counted), &socket, &mut tasks);
+                sessions.begin(client, endpoint, (lease, counted), &socket);
             }
             if sessions.send(client, datagram) {
                 break;
@@ -128,19 +124,25 @@ async fn receive_of(socket: Arc<UdpSocket>, route: Arc<Route>, parcels: Vec<Parc
 }
 
 impl Sessions {
+    fn new(most: usize, last_answers: Duration) -> Self {
+        Self {
+            most,
+            last_answers,
+            by_client: BTreeMap::new(),
+            order: BTreeMap::new(),
+            heard: 0,
+            leaving: VecDeque::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
     /// Goes on with a session of the proxy before.
-    fn resume(
-        &mut self,
-        parcel: Parcel,
-        socket: &Arc<UdpSocket>,
-        route: &Route,
-        tasks: &mut JoinSet<SocketAddr>,
-    ) {
+    fn resume(&mut self, parcel: Parcel, socket: &Arc<UdpSocket>, route: &Route) {
         let Item::Session { client, endpoint, port: _ } = parcel.item else { return };
         let Some(descriptor) = parcel.descriptors.into_iter().next() else { return };
         let Ok(found) = UdpSocket::from_std(std::net::UdpSocket::from(descriptor)) else { return };
         let counted = route.counters.resume(route.target_of(endpoint));
-        self.begin(client, found, (route.balance.lease(endpoint), counted), socket, tasks);
+        self.begin(client, found, (route.balance.lease(endpoint), counted), socket);
         self.touch(client);
     }
 
@@ -162,13 +164,12 @@ impl Sessions {
         endpoint: UdpSocket,
         (lease, counted): (Lease, Counted),
         socket: &Arc<UdpSocket>,
-        tasks: &mut JoinSet<SocketAddr>,
     ) {
         let endpoint = Arc::new(endpoint);
         let (heard, listening) = watch::channel(());
         let counters = (counted.counters(), counted.target());
         let carrier = answers(client, Arc::clone(socket), Arc::clone(&endpoint), listening, counters);
-        let task = tasks.spawn(carrier).id();
+        let task = self.tasks.spawn(carrier).id();
         let session = Session { endpoint, lease, counted, heard, task, last: 0 };
         while self.by_client.len() >= self.most
             && let Some((_, silent)) = self.order.pop_first()
@@ -186,13 +187,42 @@ impl Sessions {
 
     /// Ends a session whose endpoint gets no more traffic, after the answers to its last datagrams.
     fn leave(&mut self, client: SocketAddr) {
-        let now = Instant::now();
-        while self.leaving.len() >= self.most || self.leaving.front().is_some_and(|(end, _)| *end <= now) {
-            self.leaving.pop_front();
-        }
         if let Some(session) = self.by_client.remove(&client) {
             self.order.remove(&session.last);
-            self.leaving.push_back((now + LAST_ANSWERS, session));
+            if self.leaving.len() >= self.most {
+                self.leaving.pop_front();
+            }
+            self.leaving.push_back((Instant::now() + self.last_answers, session));
+        }
+    }
+
+    /// Waits until a session is over.
+    async fn changed(&mut self) {
+        let end = self.leaving.front().map(|(end, _)| *end);
+        let ended = select! {
+            Some(ended) = self.tasks.join_next_with_id() => ended,
+            () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => return,
+            else => return std::future::pending().await,
+        };
+        self.note_ended(ended);
+    }
+
+    /// Removes the sessions that are over.
+    fn remove_ended(&mut self) {
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            self.note_ended(ended);
+        }
+        while self.leaving.front().is_some_and(|(end, _)| *end <= Instant::now()) {
+            self.leaving.pop_front();
+        }
+    }
+
+    fn note_ended(&mut self, ended: Result<(Id, SocketAddr), JoinError>) {
+        let Ok((task, client)) = ended else { return };
+        if self.by_client.get(&client).is_some_and(|it| it.task == task) {
+            self.end(client);
+        } else {
+            self.leaving.retain(|(_, session)| session.task != task);
         }
     }
 
@@ -287,7 +317,6 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::{Gate, Names, balance::Balance, limits::Limits, route::RouteLog};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -304,23 +333,11 @@ mod tests {
         let endpoint = UdpSocket::bind(local).await.unwrap();
         let socket = Arc::new(UdpSocket::bind(local).await.unwrap());
         let (to, port) = (socket.local_addr().unwrap(), endpoint.local_addr().unwrap().port());
-        let forward = format!("1/udp=end:{port}").parse().unwrap();
-        let names = Arc::new(Names::fixed_to("end", Ipv4Addr::LOCALHOST));
-        let gate = Arc::new(Gate::open());
-        let route = Arc::new(Route {
-            counters: Counters::of(&forward),
-            forward,
-            names,
-            gate,
-            balance: Balance::new(None),
-            limits: Arc::new(Limits::new(&driftless_model::ForwardLimits::default())),
-            proxy_protocol: false,
-            log: RouteLog::default(),
-            shift: Arc::default(),
-            parcels: tokio::sync::mpsc::unbounded_channel().0,
-        });
+        let route = Arc::new(Route::to_endpoint(&format!("1/udp=end:{port}"), Ipv4Addr::LOCALHOST));
         let mut tasks = JoinSet::new();
-        tasks.spawn(receive_of(socket, route, Vec::new(), 3));
+        tasks.spawn(async move {
+            receive_of(socket, route, Vec::new(), &mut Sessions::new(3, LAST_ANSWERS)).await;
+        });
         // It says from where it was asked, which is another port for each session.
         tasks.spawn(async move {
             loop {
@@ -343,5 +360,87 @@ mod tests {
         assert_ne!(first, own);
         assert_eq!(ask(&clients[0], to).await, first);
         assert_eq!(ask(&talker, to).await, own);
+    }
+
+    /// A socket of the proxy, an endpoint, and the route to it.
+    async fn stage() -> (Arc<UdpSocket>, UdpSocket, Arc<Route>) {
+        let local = (Ipv4Addr::LOCALHOST, 0);
+        let (socket, endpoint) =
+            (UdpSocket::bind(local).await.unwrap(), UdpSocket::bind(local).await.unwrap());
+        let forward = format!("1/udp=end:{}", endpoint.local_addr().unwrap().port());
+        (Arc::new(socket), endpoint, Arc::new(Route::to_endpoint(&forward, Ipv4Addr::LOCALHOST)))
+    }
+
+    fn opened(route: &Route) -> u64 {
+        route.counters.values(&route.forward).targets.iter().map(|target| target.opened).sum()
+    }
+
+    #[tokio::test]
+    async fn flood_of_datagrams_keeps_no_ended_tasks() {
+        let (socket, _endpoint, route) = stage().await;
+        let to = socket.local_addr().unwrap();
+        let mut sessions = Sessions::new(3, LAST_ANSWERS);
+        let stop = tokio_util::sync::CancellationToken::new();
+        let stopped = stop.clone();
+        let flood = std::thread::spawn(move || {
+            let clients: Vec<_> =
+                (0..64).map(|_| std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+            while !stopped.is_cancelled() {
+                for client in &clients {
+                    let _ = client.send_to(b"a", to);
+                }
+            }
+        });
+        let (carried, ended) = (Arc::clone(&route), stop.clone());
+        let received = tokio::spawn(async move {
+            select! {
+                () = receive_of(socket, carried, Vec::new(), &mut sessions) => {}
+                () = ended.cancelled() => {}
+            }
+            sessions.tasks.len()
+        });
+        let began = Instant::now();
+        while opened(&route) < 4000 {
+            assert!(began.elapsed() < PATIENCE, "{}", opened(&route));
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+        let kept = received.await.unwrap();
+        flood.join().unwrap();
+        assert!(kept < 2000, "{kept} tasks");
+    }
+
+    #[tokio::test]
+    async fn sessions_of_a_drained_endpoint_end_after_its_last_answers() {
+        let (socket, endpoint, route) = stage().await;
+        let to = socket.local_addr().unwrap();
+        let address = endpoint.local_addr().unwrap().ip();
+        let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let mut sessions = Sessions::new(3, Duration::from_millis(300));
+        let received = receive_of(socket, Arc::clone(&route), Vec::new(), &mut sessions);
+        let check = async {
+            let mut buffer = [0; 64];
+            client.send_to(b"a", to).await.unwrap();
+            let (_, from) = timeout(PATIENCE, endpoint.recv_from(&mut buffer)).await.unwrap().unwrap();
+            assert_eq!(route.balance.active(|it| it == address), 1);
+            route.gate.drain(&BTreeSet::from([address]));
+            client.send_to(b"b", to).await.unwrap();
+            // No endpoint is ready for it, and the session has moved to those that leave.
+            let began = Instant::now();
+            while route.counters.values(&route.forward).refused == 0 {
+                assert!(began.elapsed() < PATIENCE, "the datagram is not refused");
+                sleep(Duration::from_millis(1)).await;
+            }
+            endpoint.send_to(b"last", from).await.unwrap();
+            timeout(PATIENCE, client.recv_from(&mut buffer)).await.expect("the last answer").unwrap();
+            while route.balance.active(|it| it == address) > 0 {
+                assert!(began.elapsed() < PATIENCE, "the session stays");
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        select! {
+            () = received => {}
+            () = check => {}
+        }
     }
 }

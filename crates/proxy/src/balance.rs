@@ -73,7 +73,8 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
+        // With `active` below: what happened before, such as the end of the shift, is seen by all that see this.
+        self.0.active.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -158,7 +159,7 @@ impl Balance {
     pub(crate) fn active(&self, is_one: impl Fn(IpAddr) -> bool) -> usize {
         let state = self.state();
         let endpoints = state.endpoints.values().filter(|it| is_one(it.address.ip()));
-        endpoints.map(|it| it.active.load(Ordering::Relaxed)).sum()
+        endpoints.map(|it| it.active.load(Ordering::Acquire)).sum()
     }
 
     /// Whether an endpoint with one of these addresses was sent a datagram within this time.

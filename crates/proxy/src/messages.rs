@@ -54,7 +54,7 @@ const COUNTERS: &str = "counters";
 /// The longest answer in bytes: the counters of some hundred ports.
 const MAX_ANSWER: u64 = 128 * 1024;
 
-/// The routes of the present shift, for messages of the agent. None while another proxy has taken over.
+/// The routes of the present shift, for messages of the agent. None once another proxy has taken over.
 #[derive(Debug, Default)]
 pub(crate) struct Routes(Mutex<Vec<Weak<Route>>>);
 
@@ -66,6 +66,21 @@ impl Routes {
     /// The routes. A shift ends when nobody holds them any more, so let go of them before waiting.
     pub(crate) fn now(&self) -> Vec<Arc<Route>> {
         self.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Whether this holds for each route. `false` if the shift has ended: its connections are on their way to the next
+    /// proxy, and come back if that one does not take over.
+    fn all(&self, holds: impl Fn(&Route) -> bool) -> bool {
+        let routes = self.lock();
+        let is_true = |route: &Weak<Route>| {
+            // The shift is looked at last: connections leave a route also because it has ended.
+            route.upgrade().is_some_and(|route| holds(&route) && !route.shift.has_ended())
+        };
+        !routes.is_empty() && routes.iter().all(is_true)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Route>>> {
@@ -134,13 +149,17 @@ async fn obey(gate: &Gate, text: &str, routes: &Routes) -> io::Result<Cow<'stati
     Ok(ACCEPTED.into())
 }
 
-/// Gives these addresses no new traffic, and waits until their connections have ended, for at most this time.
+/// Gives these addresses no new traffic, and waits until their connections have ended, for at most this time. Those that are
+/// handed over meanwhile have not ended, and this proxy does not learn when they do.
 async fn drain(gate: &Gate, addresses: &BTreeSet<IpAddr>, time: Duration, routes: &Routes) -> &'static [u8] {
     gate.drain(addresses);
     mark_leaving(&routes.now());
+    if routes.is_empty() {
+        return ACCEPTED;
+    }
     let end = Instant::now() + time;
     let is_one = |address: IpAddr| addresses.contains(&address);
-    while routes.now().iter().any(|route| route.is_used(is_one, LAST_ANSWER)) {
+    while !routes.all(|route| !route.is_used(is_one, LAST_ANSWER)) {
         if Instant::now() >= end {
             return LEFT;
         }
@@ -221,4 +240,48 @@ fn send(socket: &str, message: &str, patience: Duration) -> io::Result<Vec<u8>> 
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_does_not_take_a_handover_for_an_end() {
+        let address = Ipv4Addr::new(10, 0, 0, 1);
+        let addresses = BTreeSet::from([address.into()]);
+        let begun = || {
+            let route = Arc::new(Route::to_endpoint("1/tcp=end:80", address));
+            let lease = route.balance.lease(SocketAddr::from((address, 80)));
+            (route, lease)
+        };
+        let (gate, routes, time) = (Gate::open(), Routes::default(), Duration::from_secs(10));
+        let drained = async || {
+            let began = Instant::now();
+            (drain(&gate, &addresses, time, &routes).await, began.elapsed() >= time)
+        };
+        assert_eq!(drained().await, (ACCEPTED, false), "another proxy has all connections");
+        let (route, lease) = begun();
+        routes.set(&[Arc::clone(&route)]);
+        // Handed over: as the next proxy has the connection, the route is still held, and then gone.
+        let hand_over = async {
+            sleep(time / 4).await;
+            route.shift.end();
+            drop(lease);
+            sleep(time / 4).await;
+            drop(route);
+        };
+        assert_eq!(tokio::join!(drained(), hand_over).0, (LEFT, true));
+        // The next proxy fails, and the connections come back and end.
+        let (route, lease) = begun();
+        let come_back = async {
+            sleep(time / 4).await;
+            routes.set(&[Arc::clone(&route)]);
+            sleep(time / 4).await;
+            drop(lease);
+        };
+        assert_eq!(tokio::join!(drained(), come_back).0, (ACCEPTED, false));
+    }
 }

@@ -362,11 +362,18 @@ async fn names(manager: &impl ManagerApi, kind: &str, app: &AppName) -> Result<V
     Ok(found.into_iter().filter_map(|object| object.name.or_else(|| Some(object.spec?.name))).collect())
 }
 
-/// Whether a task has the specification of its service. Swarm gives a task the networks by id and drops a runtime.
+/// Whether a task has the specification of its service. Swarm drops a runtime, and tells no ports of a task.
 fn is_same_task(service: &Value, task: &Value) -> bool {
-    ["ContainerSpec", "ForceUpdate", "Placement", "Resources", "LogDriver"]
+    ["ContainerSpec", "ForceUpdate", "Placement", "Resources", "RestartPolicy", "LogDriver"]
         .iter()
         .all(|part| meaning(service.get(part)) == meaning(task.get(part)))
+        && networks(service) == networks(task)
+}
+
+/// The ids of the networks of a specification.
+fn networks(spec: &Value) -> BTreeSet<&str> {
+    let all = spec.get("Networks").and_then(Value::as_array);
+    all.into_iter().flatten().filter_map(|network| network.get("Target")?.as_str()).collect()
 }
 
 /// A part of a specification without what says nothing.
@@ -414,5 +421,31 @@ fn observed_task(task: Task, is_current: bool) -> SwarmTask {
         error: err,
         exit_code: container.exit_code.filter(|_| !container.id.is_empty()),
         is_current,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn task_with_another_network_or_restart_policy_is_older() {
+        let spec = |network: &str, attempts: u64| {
+            json!({
+                "ContainerSpec": {"Image": "web:1", "Init": false},
+                "RestartPolicy": {"Condition": "any", "MaxAttempts": attempts},
+                "Networks": [{"Target": "n1"}, {"Target": network}],
+                "ForceUpdate": 0,
+                "Runtime": "container",
+            })
+        };
+        let task = json!({
+            "ContainerSpec": {"Image": "web:1"},
+            "RestartPolicy": {"Condition": "any"},
+            "Networks": [{"Target": "n2", "Aliases": []}, {"Target": "n1"}],
+        });
+        assert!(is_same_task(&spec("n2", 0), &task));
+        assert!(!is_same_task(&spec("n3", 0), &task));
+        assert!(!is_same_task(&spec("n2", 3), &task));
     }
 }

@@ -19,7 +19,7 @@ use super::{
     ownership::{is_of_application, is_own},
     progress,
     spec::{WantedService, wanted},
-    tasks::{self, desired, digest, is_running},
+    tasks::{self, desired, digest, is_current, is_running},
 };
 use crate::{
     action::Action,
@@ -244,8 +244,10 @@ struct TaskCount {
 
 impl TaskCount {
     fn of(swarm: &ObservedSwarm, workload: &Workload, found: &ObservedService) -> Self {
-        let (current, older): (Vec<&SwarmTask>, Vec<&SwarmTask>) =
-            swarm.tasks_of(&found.id).filter(|task| is_running(task)).partition(|task| task.is_current);
+        let (current, older): (Vec<&SwarmTask>, Vec<&SwarmTask>) = swarm
+            .tasks_of(&found.id)
+            .filter(|task| is_running(task))
+            .partition(|task| is_current(found, task));
         let wanted = desired(found, Some(workload));
         Self { running: current.len() as u64, wanted, has_older: !older.is_empty() }
     }

@@ -56,6 +56,13 @@ pub(super) fn is_running(task: &SwarmTask) -> bool {
     task.state == "running" && matches!(task.desired_state.as_str(), "running" | "complete")
 }
 
+/// Whether a task has the present specification of its service. A task does not tell all of it, such as the ports, so while an
+/// update is paused, one from before the update counts as older.
+pub(super) fn is_current(service: &ObservedService, task: &SwarmTask) -> bool {
+    let is_before = || service.update_started.is_some_and(|started| task.created < started);
+    task.is_current && (service.update_state != "paused" || !is_before())
+}
+
 /// The number of tasks that a service should have.
 pub(super) fn desired(service: &ObservedService, workload: Option<&Workload>) -> u64 {
     match service.spec.pointer("/Mode/Replicated/Replicas").and_then(Value::as_u64) {
@@ -122,7 +129,7 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
         };
         for task in shown_tasks(&swarm, service) {
             let spec = match subject {
-                Some(subject) if is_of_git && task.is_current => target.spec(subject),
+                Some(subject) if is_of_git && is_current(service, task) => target.spec(subject),
                 Some(_) | None => SpecHash(String::new()),
             };
             let node = swarm.node_name(task.node.as_deref().unwrap_or_default());

@@ -832,6 +832,26 @@ async fn broken_commit_is_rolled_back_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn commit_that_was_rolled_back_is_deployed_after_a_revert() {
+    let all = Cluster::of(&shop(1, "rollback"), 2);
+    all.synced().await;
+    all.swarm.faults(|faults| {
+        faults.broken.insert("web:2".to_owned());
+    });
+    all.first().push(&shop(2, "rollback")).await;
+    all.first().until("it is rolled back", |app| app.status.message.contains("rollback_")).await;
+    all.first().push(&shop(1, "rollback")).await;
+    all.synced().await;
+    minutes(5).await;
+    assert_eq!(all.images(), wanted_images(1));
+    all.swarm.faults(|faults| faults.broken.clear());
+    all.first().push(&shop(2, "rollback")).await;
+    all.synced().await;
+    assert_eq!(all.images(), wanted_images(2), "{}", all.story());
+    all.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn paused_update_is_degraded_and_stays_so() {
     let all = Cluster::of(&shop(1, "pause"), 2);
     all.synced().await;

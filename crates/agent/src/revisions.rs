@@ -6,13 +6,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless_fleet::{AfterDecision, WaitingCommit, WaitingImages, decide_after};
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AdmissionPolicy, Adopted, AfterRecord, Cause, CommitId, EngineKind, EventKind, FailedCommit,
-    Image, Mask, Observed, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision,
-    Stack, StackHash, Timestamp,
+    Actor, AdmissionPolicy, Adopted, AfterRecord, Cause, CommitId, EngineKind, EventKind, FailedCommit, Mask,
+    Observed, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack,
+    StackHash, Timestamp,
 };
 use driftless_plan::{
     Round, closed_window, differ_in_images_only, is_in_force, is_of_application, may_be_deleted, new_digests,
-    running_digests, service_digests, with_scales, without_runs,
+    running_digests, with_scales, without_runs,
 };
 use driftless_store as store;
 use driftless_store::NewRevision;
@@ -29,7 +29,8 @@ use crate::{
     resolved_stack::ResolvedStack,
     revision_changes,
     state_loss::StateLoss,
-    target_revision::TargetRevision,
+    swarm_state::forget_failed_updates,
+    target_revision::{TargetRevision, image_digests},
 };
 
 /// The reason of the event of a revision that is synced.
@@ -630,6 +631,9 @@ impl Revisions {
         if target.back_to.is_none() && !has_lost_health {
             record.failed = record.failed.take().filter(|failed| failed.stack != target.hash);
         }
+        if self.is_of_git(desired, target) {
+            forget_failed_updates(observed, record);
+        }
         outcome(self) != before && outcome(self) == Some(Outcome::Succeeded)
     }
 
@@ -734,15 +738,19 @@ impl Revisions {
     /// Forgets a failed commit once Git asks for another stack, or the policy for no consequence.
     pub(crate) fn release_failed(&self, desired: &Desired, target: &TargetRevision, record: &mut Record) {
         let Some(failed) = &record.failed else { return };
-        let is_other = desired.applicable_stack().is_some()
+        let is_other = self.is_of_git(desired, target) && failed.stack != target.hash;
+        if is_other || failed.on_failure(target.policy.on_failure) == OnFailure::None {
+            record.failed = None;
+        }
+    }
+
+    /// Whether Git asks for this target now.
+    fn is_of_git(&self, desired: &Desired, target: &TargetRevision) -> bool {
+        desired.applicable_stack().is_some()
             && target.is_newest()
             && !desired.may_be_removed()
             && self.loss.lost().is_none()
             && self.held.is_none()
-            && failed.stack != target.hash;
-        if is_other || failed.on_failure(target.policy.on_failure) == OnFailure::None {
-            record.failed = None;
-        }
     }
 
     /// Begins another try of a failed commit whose rollouts paused: the revision is in progress again.
@@ -886,13 +894,4 @@ pub(crate) fn forget(context: &AppContext) {
             tracing::warn!(error = chain(&error), "could not remove the application from the database");
         }
     }
-}
-
-/// The digest of each image on this host, or of a Swarm's services, by reference.
-fn image_digests(stack: &Stack, observed: &Observed) -> BTreeMap<String, String> {
-    if observed.swarm.is_some() {
-        return service_digests(stack, observed);
-    }
-    let digest = |(name, image): (&String, &Image)| Some((name.clone(), image.digest_of(name)?.clone()));
-    observed.images.iter().filter_map(digest).collect()
 }

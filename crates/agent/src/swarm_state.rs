@@ -79,6 +79,15 @@ pub(crate) fn note_agreed(context: &AppContext, record: &mut StoredRecord, state
     record.save(context);
 }
 
+/// Forgets the updates that the Swarm paused or rolled back, as the Swarm has what Git asks for now: they were those of another
+/// commit, which is deployed again if Git asks for it again. An agent that may know only older commits keeps them.
+pub(crate) fn forget_failed_updates(observed: &Observed, record: &mut Record) {
+    let leads = observed.swarm.as_ref().is_some_and(|swarm| swarm.is_leader());
+    if let Some(kept) = record.swarm.as_mut().filter(|kept| leads && kept.unfetched.is_none()) {
+        kept.try_again();
+    }
+}
+
 /// The state as this agent has it.
 fn own_state(
     context: &AppContext,

@@ -2,8 +2,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-use driftless_model::{AgentId, Cause, CommitInfo, Mask, Pin, Policy, Record, Stack, StackHash, StackHashes};
-use driftless_plan::{Target, with_runs};
+use driftless_model::{
+    AgentId, Cause, CommitInfo, Image, Mask, Observed, Pin, Policy, Record, Stack, StackHash, StackHashes,
+};
+use driftless_plan::{Target, service_digests, with_runs};
 
 /// The target of a round: a stack, and the commit and policy that it comes with.
 pub(crate) struct TargetRevision {
@@ -90,4 +92,13 @@ pub(crate) fn stack_with_runs(stack: &Stack, record: &Record) -> Option<Arc<Stac
         Cow::Owned(whole) => Some(Arc::new(whole)),
         Cow::Borrowed(_) => None,
     }
+}
+
+/// The digest of each image on this host, or of a Swarm's services, by reference.
+pub(crate) fn image_digests(stack: &Stack, observed: &Observed) -> BTreeMap<String, String> {
+    if observed.swarm.is_some() {
+        return service_digests(stack, observed);
+    }
+    let digest = |(name, image): (&String, &Image)| Some((name.clone(), image.digest_of(name)?.clone()));
+    observed.images.iter().filter_map(digest).collect()
 }

@@ -85,6 +85,12 @@ impl Job {
 pub struct JobRecord {
     /// The hash of its template: another template is another Job.
     pub spec: SpecHash,
+    /// The spec hashes that its containers may have. With other networks they are others, and the Job is the same.
+    #[serde(skip_serializing_if = "is_default")]
+    pub specs: BTreeSet<SpecHash>,
+    /// Its containers that were created with other networks than Git has now.
+    #[serde(skip_serializing_if = "is_default")]
+    pub kept: BTreeSet<ContainerId>,
     /// When its turn came, or when it was taken up again after it had been suspended.
     pub started: Option<Timestamp>,
     /// Whether there ever was a container of it.

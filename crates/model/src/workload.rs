@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Build, CanaryStep, Completion, Container, ContentId, Cron, FailureRule, HookPhase, IgnoredField,
-    ImageUpdate, InPlace, Job, Location, Member, Part, Peer, Probes, PullPolicy, SpecHash, Update,
-    WorkloadName,
+    ImageUpdate, InPlace, Job, Location, Member, NetworkMode, Part, Peer, Probes, PullPolicy, SpecHash,
+    Update, WorkloadName,
 };
 use crate::defaults::is_default;
 
@@ -321,6 +321,19 @@ impl Workload {
         let parts: Vec<_> =
             self.parts.iter().map(|it| (&it.name, it.role, &it.container, &it.volumes)).collect();
         SpecHash::of(&(&self.container, parts))
+    }
+
+    /// The hash of what its containers do: without their networks, their names there, and their published ports.
+    pub fn work(&self) -> SpecHash {
+        let mut apart = self.clone();
+        let parts = apart.parts.iter_mut().map(|part| &mut part.container);
+        for container in std::iter::once(&mut apart.container).chain(parts) {
+            container.ports.clear();
+            if let NetworkMode::Networks(networks) = &mut container.network_mode {
+                networks.clear();
+            }
+        }
+        apart.spec()
     }
 
     /// Whether instances of both are the same. Cheaper than comparing [`Workload::spec`].

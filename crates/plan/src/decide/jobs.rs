@@ -20,7 +20,7 @@ use crate::{
     draft::Draft,
     facts::{
         hooks,
-        jobs::{JobPart, all, is_begun, is_fed, record_of},
+        jobs::{JobPart, all, is_begun, is_fed, is_kept, record_of},
         standing::deleted_network,
     },
     text,
@@ -194,7 +194,12 @@ fn tend(draft: &mut Draft<'_>, part: JobPart<'_>, instance: &Instance, known: &J
             replace_container(draft, part, instance, &cause, cleared);
             return;
         }
-        repair::tend(draft, subject, instance);
+        if is_kept(draft.facts.record, subject.workload, instance) {
+            // Another name or network could break what it does.
+            repair::revive(draft, subject, instance, Vec::new());
+        } else {
+            repair::tend(draft, subject, instance);
+        }
         pod_parts::tend(draft, subject, instance);
         return;
     }
@@ -204,7 +209,8 @@ fn tend(draft: &mut Draft<'_>, part: JobPart<'_>, instance: &Instance, known: &J
     let cause = job_retry::cause(draft, known, instance);
     // A pod of several containers is not started again as a whole: its completed containers must not run twice.
     let has_lost_network = deleted_network(draft.facts.observed, instance).is_some();
-    if job.fresh || !subject.workload.parts.is_empty() || has_lost_network {
+    let is_kept = is_kept(draft.facts.record, subject.workload, instance);
+    if job.fresh || !subject.workload.parts.is_empty() || has_lost_network || is_kept {
         replace_container(draft, part, instance, &cause, cleared);
     } else {
         draft.start(instance, cause, cleared.to_vec());

@@ -4,7 +4,7 @@ use driftless_model::{Observed, Record, Timestamp};
 
 use crate::{
     draft::Draft,
-    facts::{Facts, pods},
+    facts::{Facts, jobs::as_desired, pods},
     steps::Plan,
     swarm,
     target::Target,
@@ -43,6 +43,7 @@ mod writers;
 /// Plans the next round: the steps that are safe now, given the target, the observed state, the record and the time.
 /// The same inputs give the same plan.
 pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Timestamp) -> Plan {
+    let observed = &*as_desired(target.stack, target.hashes, record, observed);
     let observed = &*pods::whole_of(target, observed);
     let facts = Facts::new(target, observed, record, now);
     if swarm::is_for(&facts) {

@@ -75,6 +75,9 @@ impl Live<'_> {
         for (index, instance) in found.iter().enumerate() {
             if index < wanted {
                 slots.insert(instance.instance.slot);
+                if jobs::is_kept(record, workload, instance) {
+                    continue;
+                }
                 all.extend(self.one(instance));
                 self.parts(instance, all);
             } else {

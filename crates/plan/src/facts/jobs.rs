@@ -1,9 +1,10 @@
 //! The parts of Jobs, and which of them are done.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use driftless_model::{
-    Instance, Job, JobRecord, Observed, Record, SpecHash, Stack, State, Subject, Workload, WorkloadName,
+    CompletedJobs, Instance, Job, JobRecord, Observed, Record, SpecHash, Stack, StackHashes, State, Subject,
+    Timestamp, Workload, WorkloadName,
 };
 
 use crate::facts::standing;
@@ -40,16 +41,74 @@ pub(crate) fn parts_of<'a>(stack: &'a Stack, of: &WorkloadName) -> Vec<JobPart<'
     parts
 }
 
-/// The hash that identifies a Job. Other changes, such as its parallelism, continue the same Job.
+/// The hash that identifies a Job. Other changes continue the same Job: its parallelism, and networks, names and ports that
+/// other objects of the manifests give it. A queue of work with a parallelism above 1 counts like one completion, because with
+/// a lower one it is rendered as one.
 pub(crate) fn spec_of(parts: &[JobPart<'_>]) -> SpecHash {
-    let first = parts.first().map(|it| (it.subject.workload.spec(), it.job.completions, it.job.indexed));
-    SpecHash::of(&first)
+    let hash = |part: &JobPart<'_>| {
+        let of_queue = Some(1).filter(|_| part.job.parallelism > 1);
+        (part.subject.workload.work(), part.job.completions.or(of_queue), part.job.indexed)
+    };
+    SpecHash::of(&parts.first().map(hash))
+}
+
+/// The hash by which older agents identified a Job: with its networks and ports.
+fn former_spec_of(parts: &[JobPart<'_>]) -> SpecHash {
+    let hash = |part: &JobPart<'_>| (part.subject.workload.spec(), part.job.completions, part.job.indexed);
+    SpecHash::of(&parts.first().map(hash))
+}
+
+/// Whether a hash identifies a Job.
+pub(crate) fn is_of(spec: &SpecHash, parts: &[JobPart<'_>]) -> bool {
+    *spec == spec_of(parts) || *spec == former_spec_of(parts)
+}
+
+/// When a Job completed with this content.
+pub(crate) fn completed_at(
+    completed: &CompletedJobs,
+    of: &WorkloadName,
+    parts: &[JobPart<'_>],
+) -> Option<Timestamp> {
+    let at = |spec: &SpecHash| completed.completed_at(of, spec);
+    at(&spec_of(parts)).or_else(|| at(&former_spec_of(parts)))
 }
 
 /// The record of a Job, if its hash is still the same.
 pub(crate) fn record_of<'a>(record: &'a Record, parts: &[JobPart<'_>]) -> Option<&'a JobRecord> {
     let of = &parts.first()?.job.of;
-    record.jobs.get(of).filter(|it| it.spec == spec_of(parts))
+    record.jobs.get(of).filter(|it| is_of(&it.spec, parts))
+}
+
+/// Whether a container of a workload was created for the same Job with other networks than Git has now. It is kept as it is:
+/// its work would be done twice.
+pub(crate) fn is_kept(record: &Record, workload: &Workload, instance: &Instance) -> bool {
+    let known = workload.job().and_then(|job| record.jobs.get(&job.of));
+    known.is_some_and(|known| known.kept.contains(&instance.id))
+}
+
+/// The observed state in which the kept containers of Jobs have the spec hash that Git asks for.
+pub(crate) fn as_desired<'a>(
+    stack: &Stack,
+    hashes: &StackHashes,
+    record: &Record,
+    observed: &'a Observed,
+) -> Cow<'a, Observed> {
+    let mut desired = Cow::Borrowed(observed);
+    for (of, known) in record.jobs.iter().filter(|(_, known)| !known.kept.is_empty()) {
+        if record_of(record, &parts_of(stack, of)).is_none() {
+            continue;
+        }
+        for id in &known.kept {
+            let spec = observed.instances.get(id).and_then(|it| hashes.specs.get(&it.instance.workload));
+            let Some(spec) = spec else { continue };
+            let Observed { instances, parts, .. } = desired.to_mut();
+            let parts = parts.values_mut().filter(|it| it.part.as_ref().is_some_and(|of| of.pod == *id));
+            for container in instances.get_mut(id).into_iter().chain(parts) {
+                container.spec = spec.clone();
+            }
+        }
+    }
+    desired
 }
 
 /// Whether a part of a Job has nothing left to be done for which a container would be needed.

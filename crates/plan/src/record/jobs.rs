@@ -1,6 +1,6 @@
 //! Counting the ends of Jobs' containers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     Instance, JobEnd, JobOutcome, JobRecord, Observed, Record, Role, SpecHash, Stack, Timestamp, WorkloadName,
@@ -9,13 +9,37 @@ use driftless_model::{
 use crate::{
     facts::{
         Facts,
-        jobs::{JobPart, all, spec_of},
+        jobs::{JobPart, all, completed_at, is_of, spec_of},
         standing::{self, Ending},
         waves,
     },
     swarm::{count_swarm_job, swarm_hash_of},
     target::Target,
 };
+
+/// Finds the containers of Jobs that were created with other networks than Git has now, by the hashes that these Jobs had.
+pub(crate) fn note_kept(record: &mut Record, target: &Target<'_>, observed: &Observed) {
+    for (of, parts) in all(target.stack) {
+        let Some(known) = record.jobs.get_mut(of) else { continue };
+        let specs: BTreeMap<&WorkloadName, SpecHash> =
+            parts.iter().map(|part| (part.subject.name, target.spec(part.subject))).collect();
+        let is_own = |it: &&Instance| it.agent == *target.agent && record.own_containers.contains(&it.id);
+        let own: Vec<(&Instance, &SpecHash)> = observed
+            .instances
+            .values()
+            .filter(is_own)
+            .filter_map(|it| Some((it, specs.get(&it.instance.workload)?)))
+            .collect();
+        let present: BTreeSet<&SpecHash> = own.iter().map(|(it, _)| &it.spec).collect();
+        known.specs.retain(|spec| present.contains(spec));
+        let is_kept =
+            |(it, spec): &&(&Instance, &SpecHash)| it.spec != **spec && known.specs.contains(&it.spec);
+        known.kept = own.iter().filter(is_kept).map(|(it, _)| it.id.clone()).collect();
+        if !known.kept.is_empty() && !is_of(&known.spec, &parts) {
+            known.kept.clear();
+        }
+    }
+}
 
 /// Counts what has ended since, and says whether the Job has.
 pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
@@ -24,7 +48,8 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
     let waiting = waiting(record, target, observed, now);
     for (of, parts) in jobs {
         let spec = spec_of(&parts);
-        let known = record.jobs.remove(of).filter(|it| it.spec == spec);
+        let known = record.jobs.remove(of).filter(|it| it.spec == spec || is_of(&it.spec, &parts));
+        let known = known.map(|it| JobRecord { spec: spec.clone(), ..it });
         let mut job = known.unwrap_or_else(|| new_job(record, of, spec, &parts));
         if let (Some(swarm), Some(part)) = (observed.swarm.as_deref(), parts.first()) {
             let hash = swarm_hash_of(target, part.subject);
@@ -37,6 +62,9 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
         let mut active = 0;
         for part in &parts {
             let spec = target.spec(part.subject);
+            if job.ended.is_none() {
+                job.specs.insert(spec.clone());
+            }
             let mine = observed.instances.values().filter(|instance| {
                 instance.instance.workload == *part.subject.name
                     && instance.spec == spec
@@ -45,6 +73,7 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
             });
             for instance in mine {
                 job.begun = true;
+                job.specs.insert(spec.clone());
                 active += usize::from(standing::is_up(instance));
                 count(&mut job, record, observed, *part, instance);
             }
@@ -80,7 +109,7 @@ fn waiting<'a>(
 /// The record of a Job that is new in the stack. Where it completed before with the same content, a rollback has brought
 /// it back, or another agent of the Swarm has run it, and it is not run again.
 fn new_job(record: &Record, of: &WorkloadName, spec: SpecHash, parts: &[JobPart<'_>]) -> JobRecord {
-    let before = record.completed_jobs.completed_at(of, &spec);
+    let before = completed_at(&record.completed_jobs, of, parts);
     let Some(at) = before else { return JobRecord { spec, ..JobRecord::default() } };
     JobRecord {
         spec,

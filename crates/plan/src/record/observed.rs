@@ -12,7 +12,9 @@ use driftless_model::{
 
 use crate::{
     backoff::{CRASH_RESET, crash_delay},
-    facts::{canary::current_step, classify, heals::TRIES, objects, pods, standing, standing::STABLE_AFTER},
+    facts::{
+        self, canary::current_step, classify, heals::TRIES, objects, pods, standing, standing::STABLE_AFTER,
+    },
     record::{canary, executed::FIGHT, fs_changes, hooks, jobs},
     target::Target,
     text::DEAD,
@@ -24,6 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(15);
 /// Before planning: adds containers that prove genuine to the own containers, counts crashes, notes who is done, and measures
 /// progress.
 pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
+    jobs::note_kept(record, target, observed);
+    let observed = &*facts::jobs::as_desired(target.stack, target.hashes, record, observed);
     let observed = &*pods::whole_of(target, observed);
     forget_the_future(record, now);
     let present: BTreeSet<&ContainerId> = observed.containers().map(|it| &it.id).collect();

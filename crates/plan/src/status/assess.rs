@@ -8,7 +8,7 @@ use driftless_model::{
 };
 
 use crate::{
-    facts::{ownership::is_prune_protected, pods},
+    facts::{jobs, ownership::is_prune_protected, pods},
     status::{
         conditions, counts::Counts, failure::Round, inputs::Inputs, instances::workload_status,
         traffic::Proxies,
@@ -40,7 +40,8 @@ pub fn assess(
     before_workloads: &BTreeMap<WorkloadName, WorkloadStatus>,
 ) -> Assessment {
     let Round { stack, hashes, record, plan, now, .. } = *round;
-    let observed = &*pods::whole(stack, round.observed);
+    let observed = &*jobs::as_desired(stack, hashes, record, round.observed);
+    let observed = &*pods::whole(stack, observed);
     let proxies = Proxies::of(stack, observed, plan);
     let inputs = Inputs { stack, hashes, observed, record, plan, now, proxies: Some(&proxies) };
     let instances = observed.by_workload();

@@ -6,12 +6,12 @@ use std::{
 };
 
 use driftless_model::{
-    ContainerId, JobEnd, JobOutcome, JobRecord, ObservedService, ObservedSwarm, SwarmMode, SwarmService,
-    SwarmTask, Timestamp, label, swarm_service_name,
+    ContainerId, JobEnd, JobOutcome, JobRecord, ObservedService, ObservedSwarm, SpecHash, SwarmMode,
+    SwarmService, SwarmTask, Timestamp, label, swarm_service_name,
 };
 
 use crate::{
-    facts::jobs::{JobPart, spec_of},
+    facts::jobs::{JobPart, is_of},
     target::Target,
 };
 
@@ -97,7 +97,7 @@ pub(super) fn service_of<'a>(
 /// Whether a service does the work of a Job. A run keeps the service with which it was begun.
 pub(super) fn is_of_job(found: &ObservedService, part: JobPart<'_>) -> bool {
     let label = found.label(label::JOB);
-    label.is_some() && (part.job.is_run() || label == Some(spec_of(&[part]).0.as_str()))
+    label.is_some_and(|label| part.job.is_run() || is_of(&SpecHash(label.to_owned()), &[part]))
 }
 
 /// Whether a service has settings of its Job that are others in Git, such as its placement. Its work stays the same.

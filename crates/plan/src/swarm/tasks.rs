@@ -20,7 +20,11 @@ use super::{
     spec::wanted,
 };
 use crate::{
-    action::Action, facts::jobs::JobPart, record::outcome::StepOutcome, steps::Plan, target::Target,
+    action::Action,
+    facts::jobs::{self, JobPart},
+    record::outcome::StepOutcome,
+    steps::Plan,
+    target::Target,
     text::NO_CODE,
 };
 
@@ -87,7 +91,7 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     }
     let Some(swarm) = observed.swarm.take() else { return };
     if let Some(state) = swarm.shared.as_ref().and_then(|shared| shared.state.as_ref()) {
-        take_over_jobs(record, &state.completed_jobs);
+        take_over_jobs(record, target.stack, &state.completed_jobs);
     }
     let is_settled = record.settled.as_ref() == Some(&target.hashes.stack);
     let kept = record.swarm.get_or_insert_default();
@@ -147,10 +151,11 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
 }
 
 /// Remembers the Jobs that other agents saw completed. Those that this one has not begun count as complete as well.
-fn take_over_jobs(record: &mut Record, completed: &CompletedJobs) {
+fn take_over_jobs(record: &mut Record, stack: &Stack, completed: &CompletedJobs) {
     record.completed_jobs.take_over(completed);
     let is_to_run = |name: &WorkloadName, job: &JobRecord| {
-        !job.begun && job.ended.is_none() && completed.completed_at(name, &job.spec).is_some()
+        let completed_at = || jobs::completed_at(completed, name, &jobs::parts_of(stack, name));
+        !job.begun && job.ended.is_none() && completed_at().is_some()
     };
     record.jobs.retain(|name, job| !is_to_run(name, job));
 }

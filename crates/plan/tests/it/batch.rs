@@ -251,14 +251,21 @@ fn completed_and_waiting_job_pods_are_not_missing() {
     assert_eq!(missing(&stage).len(), 1);
 }
 
-/// Work that ends, in every form, and the containers that do it.
-fn work_that_ends() -> Vec<(&'static str, Stack)> {
+/// A Job of several containers.
+fn several_containers() -> String {
     let pod = "initContainers: [{name: first, image: 'good:1'}]\n      containers: [{name: a, image: 'good:1'}, \
                {name: b, image: 'good:2'}]";
     let job = manifest("good:1", "Never", "  completions: 1");
     let one = "containers: [{name: work, image: \"good:1\", args: [run, $(JOB_COMPLETION_INDEX)]}]";
     let several = job.replace(one, pod);
     assert_ne!(several, job);
+    several
+}
+
+/// Work that ends, in every form, and the containers that do it.
+fn work_that_ends() -> Vec<(&'static str, Stack)> {
+    let job = manifest("good:1", "Never", "  completions: 1");
+    let several = several_containers();
     let bare = "apiVersion: v1\nkind: Pod\nmetadata: {name: work}\nspec:\n  restartPolicy: Never\n  containers: [{name: \
                 work, image: 'good:1'}]\n";
     let compose = |more: &str| {
@@ -503,4 +510,128 @@ fn failed_init_container_of_a_job_is_retried_in_its_pod() {
     stage.world.observed.engine_started = Some(stage.now);
     assert_eq!(played(&mut stage, 40, 1), ["9s >work", "12s >work/first", "33s >work/first"]);
     assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "BackoffLimitExceeded".to_owned()));
+}
+
+/// The Job with a Service that has its name, and with an object in another namespace: both give it other networks or names.
+fn with_neighbours(text: &str) -> String {
+    format!(
+        "{text}---\napiVersion: v1\nkind: Service\nmetadata: {{name: work}}\nspec:\n  selector: {{batch.kubernetes.io/job-name: \
+         work}}\n  ports: [{{port: 80}}]\n---\napiVersion: v1\nkind: Service\nmetadata: {{name: other}}\nspec:\n  selector: \
+         {{batch.kubernetes.io/job-name: work}}\n  ports: [{{port: 81}}]\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: \
+         far}}\nspec: {{containers: [{{name: web, image: 'web:1'}}]}}\n"
+    )
+}
+
+fn of_work(all: Vec<String>) -> Vec<String> {
+    all.into_iter().filter(|it| it.split(' ').skip(1).any(|it| !it.ends_with("web.far"))).collect()
+}
+
+#[test]
+fn completed_job_is_not_run_again_with_other_networks() {
+    for (what, wanted) in work_that_ends().into_iter().take(3) {
+        let text = match what {
+            "a Job" => manifest("good:1", "Never", "  completions: 1"),
+            "a Job that is tried again in place" => manifest("good:1", "OnFailure", "  completions: 1"),
+            _ => several_containers(),
+        };
+        let mut stage = stage(&text);
+        assert_eq!(stage.stack, wanted);
+        stage.world.observed.images.entry("web:1".to_owned()).or_default();
+        played(&mut stage, 20, 5);
+        assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()), "{what}");
+        let before: BTreeSet<_> = stage.world.observed.containers().map(|it| it.id.clone()).collect();
+
+        stage.stack = stack(&with_neighbours(&text));
+        assert_ne!(stage.stack.workloads[&"work".into()].spec(), wanted.workloads[&"work".into()].spec());
+        assert_eq!(of_work(played(&mut stage, 20, 5)), [""; 0], "{what}");
+        let after: BTreeSet<_> = stage.world.observed.containers().map(|it| it.id.clone()).collect();
+        assert!(after.is_superset(&before), "{what}: its containers and their logs are kept");
+        let plan = stage.round();
+        assert!(plan.is_settled(), "{what}: {plan}");
+        assert_eq!(stage.assess(&plan).sync, driftless_model::SyncStatus::Synced, "{what}");
+
+        stage.stack = wanted;
+        let made = played(&mut stage, 20, 5);
+        assert!(made.iter().all(|it| !it.contains('+')), "{what}: {made:?}");
+        let after: BTreeSet<_> = stage.world.observed.containers().map(|it| it.id.clone()).collect();
+        assert_eq!(after, before, "{what}");
+    }
+}
+
+#[test]
+fn running_job_is_left_alone_with_other_networks() {
+    for policy in ["Never", "OnFailure"] {
+        let text = manifest("long:1", policy, "  completions: 1\n  backoffLimit: 3");
+        let mut stage = stage(&text);
+        stage.world.observed.images.entry("web:1".to_owned()).or_default();
+        assert_eq!(played(&mut stage, 4, 5), ["0s +work >work"]);
+        stage.stack = stack(&with_neighbours(&text));
+        // A record that was stored before the agent acted is enough.
+        stage.record.jobs.get_mut(&"work".into()).unwrap().kept.clear();
+        assert_eq!(of_work(played(&mut stage, 10, 5)), [""; 0], "{policy}");
+        let plan = stage.round();
+        assert!(plan.steps.is_empty() && plan.drifts.is_empty(), "{policy}: {plan}");
+        assert_eq!(stage.assess(&plan).sync, driftless_model::SyncStatus::Synced, "{policy}");
+
+        // The next try has the networks that Git has now.
+        let ended = stage.now;
+        exit(&mut stage, 1, ended, "");
+        for it in stage.world.observed.instances.values_mut().filter(|it| it.config.image == "web:1") {
+            it.state = State::Running { since: ended, health: driftless_model::Health::Healthy };
+        }
+        stage.tick(Duration::from_secs(1));
+        let made = of_work(played(&mut stage, 30, 1));
+        assert_eq!(made.len(), 1, "{policy}: {made:?}");
+        assert!(made[0].ends_with("- +work >work"), "{policy}: {made:?}");
+        let wanted = stage.stack.workloads[&"work".into()].spec();
+        let specs: Vec<_> = stage.world.observed.instances.values().map(|it| &it.spec).collect();
+        assert!(specs.contains(&&wanted), "{policy}");
+        assert!(stage.record.jobs[&"work".into()].kept.is_empty(), "{policy}");
+    }
+}
+
+#[test]
+fn completed_work_queue_is_not_run_again_when_it_is_lowered() {
+    let with = |more: &str| stack(&manifest("good:1", "Never", more));
+    let mut stage = stage(&manifest("good:1", "Never", "  parallelism: 3"));
+    played(&mut stage, 10, 5);
+    assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()));
+    for other in ["  parallelism: 1", "  parallelism: 0", "  parallelism: 2", "  backoffLimit: 1"] {
+        stage.stack = with(other);
+        let made = played(&mut stage, 10, 5);
+        assert!(made.iter().all(|it| !it.contains('+')), "{other}: {made:?}");
+    }
+    stage.stack = stack(&manifest("good:2", "Never", "  parallelism: 3"));
+    assert!(!played(&mut stage, 10, 5).is_empty());
+}
+
+/// An older agent identified a Job by the hash of its containers with their networks.
+#[test]
+fn jobs_of_an_older_agent_are_not_run_again() {
+    let text = with_neighbours(&manifest("good:1", "Never", "  completions: 1"));
+    let mut stage = stage(&text);
+    stage.world.observed.images.entry("web:1".to_owned()).or_default();
+    played(&mut stage, 10, 5);
+    let job = "work".into();
+    let former = |stage: &Stage| {
+        driftless_model::SpecHash::of(&Some((stage.stack.workloads[&"work".into()].spec(), Some(1), false)))
+    };
+    let present = stage.record.jobs[&job].spec.clone();
+    let old = former(&stage);
+    assert_ne!(present, old);
+    let known = stage.record.jobs.get_mut(&job).unwrap();
+    (known.spec, known.specs) = (old.clone(), BTreeSet::new());
+    let at = known.ended.as_ref().unwrap().at;
+    stage.record.completed_jobs = Default::default();
+    stage.record.completed_jobs.insert(&job, &old, at);
+    assert_eq!(of_work(played(&mut stage, 10, 5)), [""; 0]);
+    assert_eq!(stage.record.jobs[&job].spec, present);
+    assert_eq!(stage.record.completed_jobs.completed_at(&job, &present), Some(at));
+
+    // A rollback brings it back.
+    stage.record.completed_jobs = Default::default();
+    stage.record.completed_jobs.insert(&job, &old, at);
+    stage.record.jobs.clear();
+    let made = of_work(played(&mut stage, 10, 5));
+    assert!(made.iter().all(|it| !it.contains("+work")), "{made:?}");
 }

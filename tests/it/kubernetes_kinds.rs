@@ -820,6 +820,9 @@ spec: {volumeName: first, accessModes: [ReadWriteOnce]}
     // Nobody makes the claim that this one is kept for.
     let unused = persistent("second", "/srv/second", ", claimRef: {name: data-db-9}");
     told(&format!("{db}{unused}"), &["no claim of this application gets `second`"]);
+    // Only one of two can be kept for it.
+    let third = persistent("third", "/srv/third", ", claimRef: {name: data-db-1}");
+    told(&format!("{db}{second}{third}"), &["the PersistentVolume `second` already", "gets `third`"]);
 }
 
 #[test]

@@ -469,7 +469,14 @@ fn a_claim_gets_the_storage_that_a_cluster_would_bind_to_it() {
     let all = [("a", large.as_str()), ("b", small.as_str()), ("c", tiny.as_str())];
     let wanted =
         "storageClassName: manual, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}";
-    assert_eq!(got(wanted, &all), "/small", "the smallest that is large enough");
+    assert_eq!(got(wanted, &[("b", &small), ("c", &tiny)]), "/small", "the only one that is large enough");
+    assert_eq!(
+        errors(&claiming(wanted, &all)),
+        [
+            "a.yaml:14:18: error: spec: `files` may get `a` or `b`, and a later commit could change which one (write \
+          `volumeName` in the claim)"
+        ]
+    );
     assert_eq!(got("volumeName: a", &all), "/large", "a name comes before all");
     assert_eq!(got("storageClassName: other", &all), "shop_files", "of another class");
     assert_eq!(got("storageClassName: manual, accessModes: [ReadWriteMany]", &all), "shop_files");
@@ -511,7 +518,6 @@ fn claim_gets_only_storage_that_its_selector_matches() {
         ("{matchExpressions: [{key: disk, operator: In, values: [b, c]}]}", "/srv/b"),
         ("{matchExpressions: [{key: tier, operator: NotIn, values: [fast]}]}", "/srv/b"),
         ("{matchLabels: {tier: slow}, matchExpressions: [{key: disk, operator: Exists}]}", "/srv/b"),
-        ("{}", "/srv/a"),
     ] {
         let stack = stack(&claim(selector, &two));
         let mount = &stack.workloads[&"web".into()].container.mounts[0].source;
@@ -528,13 +534,60 @@ fn claim_gets_only_storage_that_its_selector_matches() {
             "{selector}: {told:#?}"
         );
     }
-    // A claim without a selector does not take the volume that another claim's selector needs.
-    let other = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: any}\nspec: {}\n";
-    let stack = stack(&(claim("{matchLabels: {disk: a}}", &two) + other));
-    let mount = &stack.workloads[&"web".into()].container.mounts[0].source;
-    assert!(matches!(mount, MountSource::Bind { path, .. } if path == "/srv/a"), "{mount:?}");
     let told = warnings(&claim("{matchLabels: {disk: c}}", ""));
     assert!(told.iter().any(|it| it.contains("spec.selector: has no effect")), "{told:#?}");
+}
+
+/// In Kubernetes a binding lasts. Here another claim or volume could change it.
+#[test]
+fn storage_that_several_claims_could_get_is_an_error() {
+    let claim = |name: &str, spec: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+        )
+    };
+    let with = |files: &str, others: &[String], volumes: &[(&str, &str)]| {
+        claiming(files, volumes) + &others.concat()
+    };
+    let (a, b) = ("local: {path: /a}", "local: {path: /b}");
+    let kept = "local: {path: /a}, claimRef: {name: files}";
+    each_is_reported(&[
+        (
+            with("", &[claim("docs", "")], &[("nas", a)]),
+            "a.yaml:19:18: error: spec: it suits `docs` or `files`, and a later commit could change which one (write \
+             `claimRef` in the PersistentVolume, or `volumeName` in the claims)",
+        ),
+        (
+            with("", &[], &[("disk-a", a), ("disk-b", b)]),
+            "a.yaml:14:18: error: spec: `files` may get `disk-a` or `disk-b`, and a later commit could change which one \
+             (write `volumeName` in the claim)",
+        ),
+        (
+            with("", &[], &[("disk-a", kept), ("disk-b", kept)]),
+            "a.yaml:14:18: error: spec: `files` may get `disk-a` or `disk-b`, and a later commit could change which one \
+             (write `volumeName` in the claim)",
+        ),
+        (
+            with("volumeName: nas", &[claim("more", "volumeName: nas")], &[("nas", a)]),
+            "a.yaml:24:18: error: spec.volumeName: `files` has the PersistentVolume `nas` already (name another \
+             PersistentVolume: each one has one claim)",
+        ),
+        (
+            with("", &[claim("more", "volumeName: nas")], &[("nas", kept)]),
+            "a.yaml:24:18: error: spec.volumeName: the `claimRef` of the PersistentVolume `nas` names `files`, so `more` \
+             cannot have it (name another PersistentVolume, or change its `claimRef`)",
+        ),
+    ]);
+    // A word in either object leaves no choice.
+    for text in [
+        with("volumeName: disk-a", &[], &[("disk-a", a), ("disk-b", b)]),
+        with("", &[claim("docs", "volumeName: disk-b")], &[("disk-a", a), ("disk-b", b)]),
+        with("", &[claim("docs", "")], &[("disk-a", kept)]),
+        with("", &[claim("docs", "")], &[("disk-a", kept), ("disk-b", b)]),
+    ] {
+        let source = &stack(&text).workloads[&"web".into()].container.mounts[0].source;
+        assert!(matches!(source, MountSource::Bind { path, .. } if path == "/a"), "{text}: {source:?}");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! PersistentVolumeClaims, the PersistentVolumes bound to them, and their mounts.
 //!
 //! A claim is a Docker volume, unless a PersistentVolume of the application is bound to it: by name, by the volume's
-//! `claimRef`, or by class, access modes, size and selector as in Kubernetes. A `subPath` of a claim is a Docker volume of
+//! `claimRef`, or as the only one that suits it by class, access modes, size and selector. In Kubernetes a binding lasts;
+//! here it is found again from the manifests alone, so they must leave no choice. A `subPath` of a claim is a Docker volume of
 //! its own, because not every engine can mount a part of one; where the difference would be visible, it is refused.
 
 use std::{
@@ -158,66 +159,130 @@ impl Storage {
         }
     }
 
-    /// Binds claims: named volumes first, then the smallest volume that matches.
+    /// Binds claims: by `volumeName`, by `claimRef`, then to the only volume that matches. A choice among several is an error:
+    /// another object could change it later, and the claim would have other storage.
     pub(super) fn bind(&mut self, report: &Report) {
-        for (key, wanted) in &mut self.claims {
-            if let Some(bound) = wanted.bound.take_if(|it| !self.persistent.contains_key(it)) {
-                let message = format!(
-                    "`{}` claims the PersistentVolume `{bound}`, which this application does not define",
-                    key.dotted()
-                );
-                let finding = Finding::error(wanted.terms.origin.clone(), "spec.volumeName", message);
-                report.say(finding.help("add it to the manifests, or remove `volumeName`"));
-            }
-        }
-        let mut taken: BTreeSet<String> = self.claims.values().filter_map(|it| it.bound.clone()).collect();
-        let mut open: Vec<_> = self.claims.iter_mut().filter(|(_, it)| it.bound.is_none()).collect();
-        // Claims with a selector first; the others can take any volume.
-        open.sort_by_key(|(_, wanted)| wanted.selector.is_none());
-        for (key, wanted) in open {
+        self.check_named(report);
+        let named: BTreeSet<String> = self.claims.values().filter_map(|it| it.bound.clone()).collect();
+        let mut claimants: BTreeMap<&String, Vec<String>> = BTreeMap::new();
+        for (key, wanted) in self.claims.iter_mut().filter(|(_, it)| it.bound.is_none()) {
             let is_selected = |it: &Persistent| {
                 wanted.selector.as_ref().is_none_or(|(selector, _)| selector.matches(&it.labels))
             };
+            let fits =
+                |(name, it): &(&String, &Persistent)| !named.contains(*name) && it.terms.meet(&wanted.terms);
+            let fitting: Vec<_> = self.persistent.iter().filter(fits).collect();
             // A cluster does not ask the selector where the storage itself names the claim.
-            let suits = |it: &Persistent| {
-                let is_for_it = match &it.kept_for {
-                    Some(kept_for) => kept_for == key,
-                    None => is_selected(it),
-                };
-                is_for_it && it.terms.meet(&wanted.terms)
-            };
-            let free = self.persistent.iter().filter(|(name, it)| !taken.contains(*name) && suits(it));
-            wanted.bound = free
-                .min_by_key(|(_, it)| (it.kept_for.is_none(), it.terms.size))
-                .map(|(name, _)| name.clone());
-            taken.extend(wanted.bound.clone());
-            if let (None, Some((_, place))) = (&wanted.bound, &wanted.selector) {
-                let path = "spec.selector";
-                report.say(if self.persistent.is_empty() {
-                    let message = "has no effect: this application defines no PersistentVolume, so the claim is a \
-                                   Docker volume";
-                    Finding::warning(place.clone(), path, message)
-                } else {
-                    let message = format!(
-                        "no PersistentVolume of this application that is free matches it, so `{}` would get an empty \
-                         volume",
-                        key.dotted()
-                    );
-                    Finding::error(place.clone(), path, message)
-                        .help("correct the labels of the PersistentVolume, or remove the selector")
-                });
+            let kept: Vec<_> =
+                fitting.iter().filter(|(_, it)| it.kept_for.as_ref() == Some(key)).map(|it| it.0).collect();
+            let free = fitting.iter().filter(|(_, it)| it.kept_for.is_none() && is_selected(it));
+            let found = if kept.is_empty() { free.map(|it| it.0).collect() } else { kept.clone() };
+            if let [_, _, ..] = *found {
+                let message = format!(
+                    "`{}` may get {}, and a later commit could change which one",
+                    key.dotted(),
+                    choice(found.iter().copied())
+                );
+                let finding = Finding::error(wanted.terms.origin.clone(), "spec", message);
+                report.say(finding.help("write `volumeName` in the claim"));
             }
-            if let (None, Some(place)) = (&wanted.bound, &wanted.terms.class_place) {
-                let message = "has no effect: no PersistentVolume of this application matches, so the claim is a Docker volume";
-                report.say(Finding::warning(place.clone(), "spec.storageClassName", message));
+            if kept.is_empty() {
+                for name in &found {
+                    claimants.entry(*name).or_default().push(key.dotted());
+                }
+            }
+            wanted.bound = found.first().map(|it| (*it).clone());
+            if wanted.bound.is_none() {
+                report_unmatched(key, wanted, self.persistent.is_empty(), report);
             }
         }
-        for (name, it) in self.persistent.iter().filter(|(name, _)| !taken.contains(*name)) {
+        for (name, claims) in claimants.into_iter().filter(|(_, claims)| claims.len() > 1) {
+            let Some(volume) = self.persistent.get(name) else { continue };
+            let message = format!("it suits {}, and a later commit could change which one", choice(&claims));
+            let finding = Finding::error(volume.terms.origin.clone(), "spec", message);
+            report
+                .say(finding.help("write `claimRef` in the PersistentVolume, or `volumeName` in the claims"));
+        }
+        let taken: BTreeSet<&String> = self.claims.values().filter_map(|it| it.bound.as_ref()).collect();
+        for (name, it) in self.persistent.iter().filter(|(name, _)| !taken.contains(name)) {
             // A claim that a StatefulSet makes may get it.
             if it.kept_for.as_ref().is_none_or(|key| self.claims.contains_key(key)) {
                 report_unused(name, it, report);
             }
         }
+    }
+
+    /// Reports the volumes that a claim names and cannot have, and those that are kept for the same claim of a template.
+    fn check_named(&mut self, report: &Report) {
+        let mut owners: BTreeMap<String, &Key> = BTreeMap::new();
+        for (key, wanted) in &mut self.claims {
+            let Some(bound) = wanted.bound.clone() else { continue };
+            let error = |message: String, help: &str| {
+                let finding = Finding::error(wanted.terms.origin.clone(), "spec.volumeName", message);
+                report.say(finding.help(help));
+            };
+            let claim = key.dotted();
+            let Some(volume) = self.persistent.get(&bound) else {
+                let message = format!(
+                    "`{claim}` claims the PersistentVolume `{bound}`, which this application does not define"
+                );
+                error(message, "add it to the manifests, or remove `volumeName`");
+                wanted.bound = None;
+                continue;
+            };
+            if let Some(other) = volume.kept_for.as_ref().filter(|it| *it != key) {
+                let message = format!(
+                    "the `claimRef` of the PersistentVolume `{bound}` names `{}`, so `{claim}` cannot have it",
+                    other.dotted()
+                );
+                error(message, "name another PersistentVolume, or change its `claimRef`");
+            } else if let Some(other) = owners.get(&bound) {
+                let message = format!("`{}` has the PersistentVolume `{bound}` already", other.dotted());
+                error(message, "name another PersistentVolume: each one has one claim");
+            }
+            owners.entry(bound).or_insert(key);
+        }
+        let mut kept: BTreeMap<&Key, &String> = BTreeMap::new();
+        for (name, volume) in &self.persistent {
+            let Some(key) = volume.kept_for.as_ref().filter(|key| !self.claims.contains_key(key)) else {
+                continue;
+            };
+            if let Some(other) = kept.insert(key, name) {
+                let message = format!("`{}` has the PersistentVolume `{other}` already", key.dotted());
+                let finding = Finding::error(volume.terms.origin.clone(), "spec.claimRef", message);
+                report.say(finding.help("remove the `claimRef` of one of the two"));
+            }
+        }
+    }
+}
+
+/// The names among which nothing decides.
+fn choice<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")
+}
+
+/// Reports fields of a claim that no volume satisfies.
+fn report_unmatched(key: &Key, wanted: &Wanted, has_no_volume: bool, report: &Report) {
+    if let Some((_, place)) = &wanted.selector {
+        let path = "spec.selector";
+        report.say(if has_no_volume {
+            let message = "has no effect: this application defines no PersistentVolume, so the claim is a \
+                           Docker volume";
+            Finding::warning(place.clone(), path, message)
+        } else {
+            let message = format!(
+                "no PersistentVolume of this application that is free matches it, so `{}` would get an empty \
+                 volume",
+                key.dotted()
+            );
+            Finding::error(place.clone(), path, message)
+                .help("correct the labels of the PersistentVolume, or remove the selector")
+        });
+    }
+    if let Some(place) = &wanted.terms.class_place {
+        let message =
+            "has no effect: no PersistentVolume of this application matches, so the claim is a Docker volume";
+        report.say(Finding::warning(place.clone(), "spec.storageClassName", message));
     }
 }
 

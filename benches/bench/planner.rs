@@ -154,6 +154,7 @@ pub fn spec(number: usize) -> AppSpec {
         files: vec![format!("app{number}/compose.yaml")],
         variables: BTreeMap::new(),
         host_values: Vec::new(),
+        host_files: Vec::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
         engine: driftless_model::EngineKind::Docker,

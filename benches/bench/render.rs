@@ -176,6 +176,7 @@ fn spec(file: &str) -> AppSpec {
         files: vec![file.to_owned()],
         variables: BTreeMap::from([("COMPOSE_PROJECT_NAME".to_owned(), "proj".to_owned())]),
         host_values: Vec::new(),
+        host_files: Vec::new(),
         profiles: Vec::new(),
         env_files: Vec::new(),
         engine: driftless_model::EngineKind::Docker,

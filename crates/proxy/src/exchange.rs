@@ -58,6 +58,12 @@ struct Head<'a> {
     body: Option<Part>,
 }
 
+/// The beginning of a message as far as it has come.
+enum Scanned<'a> {
+    Complete(Head<'a>),
+    Partial,
+}
+
 impl Exchange {
     /// A connection on which nothing was said yet.
     pub(crate) fn new() -> Self {
@@ -155,7 +161,7 @@ impl Part {
             let (next, used) = match self {
                 Self::Head(known) => {
                     let text = joined(known, bytes);
-                    let Some(head) = read_head(&text)? else { return keep(known, text) };
+                    let Scanned::Complete(head) = read_head(&text)? else { return keep(known, text) };
                     let used = head.length.checked_sub(known.len())?;
                     (after_head(head)?, used)
                 }
@@ -211,8 +217,8 @@ fn after_head(head: Head<'_>, is_head: bool) -> Option<Part> {
     }
 }
 
-/// A head from its first byte. `Some(None)`: its end has not come yet. `None`: it may be read in several ways.
-fn read_head(bytes: &[u8]) -> Option<Option<Head<'_>>> {
+/// A head from its first byte. `None`: it may be read in several ways.
+fn read_head(bytes: &[u8]) -> Option<Scanned<'_>> {
     let (mut rest, mut first, mut body) = (bytes, None, None);
     // Some programs also end a line with one of the two.
     while let Some(end) = memchr2(b'\r', b'\n', rest) {
@@ -225,7 +231,7 @@ fn read_head(bytes: &[u8]) -> Option<Option<Head<'_>>> {
         match first {
             None => first = Some(line),
             Some(first) if line.is_empty() => {
-                return Some(Some(Head { first, length: bytes.len() - rest.len(), body }));
+                return Some(Scanned::Complete(Head { first, length: bytes.len() - rest.len(), body }));
             }
             Some(_) => {
                 let (name, value) = line.split_at_checked(memchr(b':', line)?)?;
@@ -233,28 +239,24 @@ fn read_head(bytes: &[u8]) -> Option<Option<Head<'_>>> {
                 if name.is_empty() || name.trim_ascii().len() < name.len() {
                     return None;
                 }
-                if let Some(announced) = announced(name, value.get(1..)?.trim_ascii())? {
-                    // Two of them may contradict each other.
-                    if body.replace(announced).is_some() {
-                        return None;
-                    }
-                }
+                note_field(&mut body, name, value.get(1..)?.trim_ascii())?;
             }
         }
     }
-    Some(None)
+    Some(Scanned::Partial)
 }
 
-/// The body that a field announces. `None`: its value is not understood.
-fn announced(name: &[u8], value: &[u8]) -> Option<Option<Part>> {
-    if name.eq_ignore_ascii_case(b"content-length") {
-        return Some(Some(Part::Body(number(value, 10)?)));
-    }
-    if name.eq_ignore_ascii_case(b"transfer-encoding") {
-        let is_chunked = value.eq_ignore_ascii_case(b"chunked");
-        return is_chunked.then(|| Some(Part::Line(Line::Size, Vec::new())));
-    }
-    Some(None)
+/// Notes the body that a field announces. `None`: its value is not understood, or another field announces one as well, which
+/// may contradict it.
+fn note_field(body: &mut Option<Part>, name: &[u8], value: &[u8]) -> Option<()> {
+    let announced = if name.eq_ignore_ascii_case(b"content-length") {
+        Part::Body(number(value, 10)?)
+    } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        value.eq_ignore_ascii_case(b"chunked").then(|| Part::Line(Line::Size, Vec::new()))?
+    } else {
+        return Some(());
+    };
+    body.replace(announced).is_none().then_some(())
 }
 
 fn number(digits: &[u8], radix: u32) -> Option<u64> {

@@ -252,7 +252,7 @@ mod tests {
     async fn drain_does_not_take_a_handover_for_an_end() {
         let address = Ipv4Addr::new(10, 0, 0, 1);
         let addresses = BTreeSet::from([address.into()]);
-        let begun = || {
+        let carried = || {
             let route = Arc::new(Route::to_endpoint("1/tcp=end:80", address));
             let lease = route.balance.lease(SocketAddr::from((address, 80)));
             (route, lease)
@@ -263,7 +263,7 @@ mod tests {
             (drain(&gate, &addresses, time, &routes).await, began.elapsed() >= time)
         };
         assert_eq!(drained().await, (ACCEPTED, false), "another proxy has all connections");
-        let (route, lease) = begun();
+        let (route, lease) = carried();
         routes.set(&[Arc::clone(&route)]);
         // Handed over: as the next proxy has the connection, the route is still held, and then gone.
         let hand_over = async {
@@ -275,7 +275,7 @@ mod tests {
         };
         assert_eq!(tokio::join!(drained(), hand_over).0, (LEFT, true));
         // The next proxy fails, and the connections come back and end.
-        let (route, lease) = begun();
+        let (route, lease) = carried();
         let come_back = async {
             sleep(time / 4).await;
             routes.set(&[Arc::clone(&route)]);

@@ -17,7 +17,7 @@ use tokio::{
     net::UdpSocket,
     select,
     sync::watch,
-    task::{Id, JoinError, JoinSet},
+    task::{Id, JoinSet},
     time::{Instant, sleep, sleep_until},
 };
 
@@ -204,21 +204,21 @@ impl Sessions {
             () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => return,
             else => return std::future::pending().await,
         };
-        self.note_ended(ended);
+        self.note_ended(ended.ok());
     }
 
     /// Removes the sessions that are over.
     fn remove_ended(&mut self) {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
-            self.note_ended(ended);
+            self.note_ended(ended.ok());
         }
         while self.leaving.front().is_some_and(|(end, _)| *end <= Instant::now()) {
             self.leaving.pop_front();
         }
     }
 
-    fn note_ended(&mut self, ended: Result<(Id, SocketAddr), JoinError>) {
-        let Ok((task, client)) = ended else { return };
+    fn note_ended(&mut self, ended: Option<(Id, SocketAddr)>) {
+        let Some((task, client)) = ended else { return };
         if self.by_client.get(&client).is_some_and(|it| it.task == task) {
             self.end(client);
         } else {

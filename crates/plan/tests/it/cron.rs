@@ -377,11 +377,11 @@ fn pod_manifest() -> String {
 }
 
 /// Rounds from the tenth minute on. Returns what was created.
-fn containers_of_a_run(clock: &mut Clock) -> Vec<Box<Creation>> {
+fn containers_of_a_run(clock: &mut Clock) -> Vec<Creation> {
     let mut made = Vec::new();
     for _ in 0..20 {
         let created = clock.round().steps.into_iter().filter_map(|step| match step.action {
-            Action::CreateInstance(creation) => Some(creation),
+            Action::CreateInstance(creation) => Some(*creation),
             _ => None,
         });
         made.extend(created);

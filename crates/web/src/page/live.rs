@@ -147,9 +147,9 @@ where
     let building = build();
     let parts = building.await?;
     // The page that the client has loaded may be up to date.
-    let (first, sent) =
+    let (first, client_has) =
         if parts.version() == known { (None, parts) } else { (Some(parts), Parts::default()) };
-    let follower = PageStream { build, handle, events, first, sent, _seat: seat };
+    let follower = PageStream { build, handle, events, first, sent: client_has, _seat: seat };
     let messages = stream::unfold(follower, |mut follower| async move {
         let message = follower.next().await?;
         Some((Ok::<_, Infallible>(message), follower))
@@ -180,13 +180,12 @@ where
     /// The next message; `None` ends the stream.
     async fn next(&mut self) -> Option<Message> {
         loop {
-            let parts = match self.first.take() {
-                Some(parts) => parts,
-                None => {
-                    self.wait().await?;
-                    let building = (self.build)();
-                    building.await.ok()?
-                }
+            let parts = if let Some(parts) = self.first.take() {
+                parts
+            } else {
+                self.wait().await?;
+                let building = (self.build)();
+                building.await.ok()?
             };
             let data = parts.changes_since(&self.sent).map(|changes| serde_json::to_string(&changes));
             self.sent = parts;

@@ -15,9 +15,13 @@ use crate::{
     spec::{env_format::EnvFormat, paths, value::Placed},
 };
 
-/// The way for values that Git does not have.
-const VALUES_HELP: &str = "encrypt the file in Git, or give it to the agent by `valuesFrom` with this `path`: \
-                           docs/secrets.md#values-that-lie-on-the-host-valuesfrom; `validate` and `preview` take `--host-file`";
+/// The way for a file that Git does not have.
+pub(super) const MISSING_HELP: &str = "encrypt the file in Git, or give it to the agent by `valuesFrom` with this `path`: \
+                            docs/secrets.md#values-that-lie-on-the-host-valuesfrom; `validate` and `preview` take `--host-file`";
+
+/// The way for a file of the host.
+const OUTSIDE_HELP: &str = "name a file next to this one, such as `./app.env`, and encrypt it in Git, or give it to the agent by \
+                            `valuesFrom` with its `path`: docs/secrets.md#values-that-lie-on-the-host-valuesfrom";
 
 /// The environment of a service's containers.
 #[derive(Default)]
@@ -43,7 +47,7 @@ pub(crate) fn environment(
         let EnvFile { path, required, format: _ } = &env_file.value;
         if !required && is_outside(folder, path) {
             let message = format!("`{path}` is outside of the repository, so it is never read");
-            findings.push(env_file.warning(message).help(VALUES_HELP));
+            findings.push(env_file.warning(message).help(OUTSIDE_HELP));
             continue;
         }
         match read_env_file(variables, files, folder, env_file, service, texts, &environment.values) {
@@ -106,7 +110,7 @@ fn read_env_file(
         Some(resolved) if !is_outside(folder, path) => resolved,
         Some(_) | None => {
             let message = format!("`{path}` is outside of the repository");
-            return Err(env_file.error(message).help(VALUES_HELP));
+            return Err(env_file.error(message).help(OUTSIDE_HELP));
         }
     };
     let own = |name: &str| service.environment.iter().rev().find(|it| it.name == name);
@@ -125,7 +129,7 @@ fn read_env_file(
         }
         None if *required => {
             let message = format!("`{resolved}` does not exist in the repository");
-            Err(env_file.error(message).help(VALUES_HELP))
+            Err(env_file.error(message).help(MISSING_HELP))
         }
         None => Ok(BTreeMap::new()),
     }

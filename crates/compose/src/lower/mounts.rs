@@ -12,6 +12,7 @@ use std::{
 use driftless_files::{AppSpec, Budget, Files, ReadError, files::Entry};
 use driftless_model::{Access, Content, ContentId, ContentTree, Contents, Finding, Mount, MountSource};
 
+use super::environment::MISSING_HELP;
 use crate::{
     load::variables::Variables,
     read::types::{FileMount, FileSource, Source, VolumeMount, VolumeSource},
@@ -152,7 +153,13 @@ impl<'a> MountedFiles<'a> {
                 };
                 return Ok(Mount { target, source, read_only: true });
             }
-            Source::File(path) => self.tracked(path).map_err(|message| source.origin.error(message))?,
+            Source::File(path) => {
+                let tracked = self.tracked(path);
+                tracked.map_err(|message| match self.is_missing(path) {
+                    true => source.origin.error(message).help(MISSING_HELP),
+                    false => source.origin.error(message),
+                })?
+            }
             Source::Content(text) => self.text_file(key, text, executable).map_err(|it| mount.error(it))?,
             Source::Environment(name) => match variables.get(name) {
                 Some(value) => self.text_file(key, value, executable).map_err(|it| mount.error(it))?,
@@ -275,6 +282,11 @@ impl<'a> MountedFiles<'a> {
     fn tracked(&mut self, path: &str) -> Result<Content, String> {
         let resolved = self.resolve(path)?;
         self.content(&resolved)
+    }
+
+    /// Whether a path of the repository has nothing.
+    fn is_missing(&self, path: &str) -> bool {
+        self.resolve(path).is_ok_and(|path| matches!(self.files.entry(&path), Ok(None)))
     }
 
     fn resolve(&self, path: &str) -> Result<String, String> {

@@ -82,6 +82,8 @@ pub async fn proxy(report: &mut Report) {
     let server = Files { program: std::env::current_exe().unwrap(), more: Vec::new() };
     server.build(&site.docker, &context, &image, &["BENCH_CHILD=server"]);
     let [ours, direct] = [free_port(), free_port()];
+    // A debug build of the same source makes an image of the same name. That of the measured program is made again.
+    let _ = site.docker.attempt(&["rmi", "--force", driftless_model::PROXY_IMAGE]);
     let agent = site
         .running(&format!(
             "services:

@@ -155,9 +155,9 @@ impl<'a> MountedFiles<'a> {
             }
             Source::File(path) => {
                 let tracked = self.tracked(path);
-                tracked.map_err(|message| match self.is_missing(path) {
-                    true => source.origin.error(message).help(MISSING_HELP),
-                    false => source.origin.error(message),
+                tracked.map_err(|message| {
+                    let finding = source.origin.error(message);
+                    if self.is_missing(path) { finding.help(MISSING_HELP) } else { finding }
                 })?
             }
             Source::Content(text) => self.text_file(key, text, executable).map_err(|it| mount.error(it))?,

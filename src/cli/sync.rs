@@ -101,9 +101,9 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
         print(&format!("{app}: sync asked for; `driftless status {app}` shows it\n"))?;
         return Ok(Verdict::Yes);
     }
-    match what {
-        "/sync" => wait_for_git(&client, &before, &accepted, args.timeout, context).await,
-        _ => wait_for(&client, &before, &accepted, args.timeout, context).await,
+    match wait_for(&client, &before, &accepted, args.timeout, context).await? {
+        Verdict::Yes if what == "/sync" => follows_git(&client, app, context).await,
+        verdict => Ok(verdict),
     }
 }
 
@@ -207,7 +207,8 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
         }
         for (app, accepted) in asked {
             let left = args.timeout.saturating_sub(started.elapsed());
-            if wait_for_git(client, app, &accepted, left, context).await? == Verdict::No {
+            let is_done = wait_for(client, app, &accepted, left, context).await? == Verdict::Yes;
+            if !is_done || follows_git(client, app.name.as_str(), context).await? == Verdict::No {
                 verdict = Verdict::No;
             }
         }
@@ -219,30 +220,19 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
     Ok(verdict)
 }
 
-/// Waits until an application is as the newest commit says: not while a pin keeps it at an older one.
-async fn wait_for_git(
-    client: &Client,
-    before: &Application,
-    accepted: &Accepted,
-    timeout: Duration,
-    context: &Context<'_>,
-) -> Result<Verdict, Error> {
-    let verdict = wait_for(client, before, accepted, timeout, context).await?;
-    if verdict == Verdict::No {
-        return Ok(verdict);
-    }
-    let app = before.name.as_str();
+/// Whether an application that is as it should be runs the newest commit: no pin keeps it at an older one.
+async fn follows_git(client: &Client, app: &str, context: &Context<'_>) -> Result<Verdict, Error> {
     let now: Application = client.get(&application_path(app, "")?).await?;
     let Some(pin) = now.status.pin.filter(|pin| pin.behind.is_none_or(|behind| behind > 0)) else {
-        return Ok(verdict);
+        return Ok(Verdict::Yes);
     };
     let behind = match pin.behind {
-        None => "behind Git".to_owned(),
+        None => "which may be behind Git".to_owned(),
         Some(1) => "1 commit behind".to_owned(),
         Some(count) => format!("{count} commits behind"),
     };
     context.screen.say(format!(
-        "{app}: the newest commit is not deployed, because a rollback pinned it to revision #{}, {behind}; `driftless resume {app}` \
+        "{app}: no newer commit is deployed, because a rollback pinned it to revision #{}, {behind}; `driftless resume {app}` \
          ends that",
         pin.revision
     ));

@@ -19,7 +19,7 @@ use driftless_fleet::{
     SignedParts, TargetStatus,
 };
 use driftless_git::Lookup;
-use driftless_model::{Actor, AgentId, AuditResult, HostIdentity, HostRequestKind, Timestamp};
+use driftless_model::{Actor, AgentId, AuditResult, HostIdentity, HostRequestKind, Timestamp, digest_hex};
 use driftless_store::{FleetInvite, JoinOutcome, JoiningHost, StateDir, Store};
 use driftless_web::{Access, CreatedInvite, FleetKeys, Token, router, serve};
 use http::{Method, Request, StatusCode};
@@ -184,14 +184,24 @@ impl Host {
         allowed: &[HostRequestKind],
         (clock, every): (Clock, Duration),
     ) -> (Self, mpsc::Receiver<AgentRequest>) {
+        let place = FleetPlace::parse(url).unwrap();
+        Self::to(folder, name, place, Arc::new(|_: &str| None), allowed, (clock, every))
+    }
+
+    fn to(
+        folder: &Path,
+        name: &str,
+        place: FleetPlace,
+        environment: Lookup,
+        allowed: &[HostRequestKind],
+        (clock, every): (Clock, Duration),
+    ) -> (Self, mpsc::Receiver<AgentRequest>) {
         let state = State::open(folder);
         let instance = state.store.agent_id().unwrap();
         let (handle, mut inbox) = Handle::new();
         publish(&inbox, [shop()]);
         inbox.repositories.send_replace(Arc::new(vec![followed()]));
-        let place = FleetPlace::parse(url).unwrap();
         let settings = FleetReports { to: vec![place], every };
-        let environment: Lookup = Arc::new(|_: &str| None);
         let of = (name, instance.0.as_str());
         let enrolments = Enrolments::load(&state.store, &settings, of, &environment, clock);
         let source = ReportSource {
@@ -446,6 +456,52 @@ async fn repeated_or_changed_requests_are_refused() {
     // The highest counter would be the last one.
     let last = sign(&nas, "nas", u64::MAX, "PUT", NAS, &body);
     assert_eq!(collector.put(NAS, &last, &body).await.0, StatusCode::CONFLICT);
+}
+
+#[tokio::test]
+async fn signed_report_is_no_heartbeat_with_more_headers() {
+    let hub = folder();
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let nas = AgentKey::from_seed(&[1; 32]).unwrap();
+    enrol(&collector, "nas", &nas);
+    let own = collector.key().public().unwrap();
+    let signed = |counter, body: &str| {
+        let parts = SignedParts { collector: &own, method: "PUT", path: NAS, report: "", instance: "" };
+        HostSignature::new(&nas, "nas", counter, body.as_bytes(), &parts).unwrap().to_string()
+    };
+    let report = |version: &str| {
+        let (host, instance, agent_version) = ("nas".to_owned(), "a1".to_owned(), version.to_owned());
+        serde_json::to_string(&HostReport { host, instance, agent_version, ..HostReport::default() }).unwrap()
+    };
+    let (old, new) = (report("1"), report("2"));
+    assert_eq!(collector.put(NAS, &signed(1, &old), &old).await.0, StatusCode::NO_CONTENT);
+    let before = collector.store.fleet_host("nas").unwrap().unwrap();
+    let digest = format!("\"{}\"", digest_hex(old.as_bytes()));
+    let (beat, machine) = (("if-none-match", digest.as_bytes()), ("driftless-instance", "a1".as_bytes()));
+    let foreign = ("if-none-match", "\u{fc}".as_bytes());
+    // Somebody on the way adds headers to the new report, so that it counts as a heartbeat of the old one.
+    let signature = signed(2, &new);
+    for (headers, status, why) in [
+        (vec![beat, beat, machine, machine], 400, "more than one header `if-none-match`"),
+        (vec![foreign, beat], 400, "more than one header `if-none-match`"),
+        (vec![machine, machine], 400, "more than one header `driftless-instance`"),
+        (vec![foreign], 400, "no ASCII text"),
+        (vec![beat, machine], 403, "signature is not right"),
+    ] {
+        let mut request = Request::put(NAS).header(SIGNATURE_HEADER, &signature);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let answer = collector.send(request.body(Body::from(new.clone())).unwrap()).await;
+        assert!(answer.0.as_u16() == status && answer.1.contains(why), "{why}: {answer:?}");
+    }
+    assert_eq!(collector.store.fleet_host("nas").unwrap().unwrap(), before);
+    assert_eq!(collector.put(NAS, &signature, &new).await.0, StatusCode::NO_CONTENT, "it was not used up");
+    // A token is read in the same way.
+    let request =
+        Request::put("/api/v1/fleet/hosts/tv").header("authorization", format!("Bearer {CONFIGURED}"));
+    let request = request.header("if-none-match", &digest).header("if-none-match", &digest);
+    assert_eq!(collector.send(request.body(Body::empty()).unwrap()).await.0, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]

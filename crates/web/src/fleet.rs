@@ -12,11 +12,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use flate2::read::MultiGzDecoder;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::Deserialize;
 
 use super::{
-    access::{Caller, Identity, audit::AuditNote},
+    access::{Caller, Identity, audit::AuditNote, only_text},
     error::Error,
     fleet_requests::{answer, take_results},
     parameters::Parameters,
@@ -147,9 +147,9 @@ pub(super) async fn report(
     if !is_signed {
         refuse_unsigned(&shared, &name, &headers, &caller, &note).await?;
     }
-    if let Some(digest) = headers.get(header::IF_NONE_MATCH) {
-        let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
-        let digest = text(digest).trim_matches('"').to_owned();
+    let named = only_text(&headers, &header::IF_NONE_MATCH)?;
+    if !named.is_empty() {
+        let digest = named.trim_matches('"').to_owned();
         let instance = instance_of(&headers);
         let parsed = shared.handle.parsed_reports().clone();
         // Another release may have stored the report.
@@ -293,8 +293,8 @@ async fn refuse_unsigned(
 
 /// The id of the machine in the headers of its request. Empty: it has none.
 pub(super) fn instance_of(headers: &HeaderMap) -> String {
-    let instance = headers.get(INSTANCE_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if HostIdentity::is_name(instance) { instance.to_owned() } else { String::new() }
+    let instance = only_text(headers, &HeaderName::from_static(INSTANCE_HEADER)).unwrap_or_default();
+    if HostIdentity::is_name(&instance) { instance } else { String::new() }
 }
 
 /// Notes that a machine was refused because another one has the name of the host. True: it is news.

@@ -23,6 +23,6 @@ pub(super) use origin::{is_cross_origin as is_foreign, is_same_origin, names_loo
 pub(super) use permission::{Needed, needed};
 pub(super) use provider_login::{ProviderLogin, remove_attempt};
 pub use settings::Access;
-pub(super) use signed_host::HostRefusal;
+pub(super) use signed_host::{HostRefusal, only_text};
 pub(super) use token::CONFIGURED_TOKEN;
 pub use token::{Token, TokenError};

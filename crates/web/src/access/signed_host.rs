@@ -59,14 +59,15 @@ impl Authenticator {
         let from = self.client_address(headers, peer);
         let address = from.map(|from| from.to_string()).unwrap_or_default();
         let refusal = |error| HostRefusal { error, host: None, from: address.clone() };
-        let signature: HostSignature = text(headers, &HeaderName::from_static(SIGNATURE_HEADER))
+        let only = |name: &HeaderName| only_text(headers, name).map_err(refusal);
+        let signature: HostSignature = only(&HeaderName::from_static(SIGNATURE_HEADER))?
             .parse()
             .map_err(|InvalidKey| refusal(Error::Malformed(format!("the header `{SIGNATURE_HEADER}`"))))?;
         let seen = SignedCall {
             method: method.to_string(),
             path: uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-            report: text(headers, &header::IF_NONE_MATCH),
-            instance: text(headers, &HeaderName::from_static(INSTANCE_HEADER)),
+            report: only(&header::IF_NONE_MATCH)?,
+            instance: only(&HeaderName::from_static(INSTANCE_HEADER))?,
         };
         let (given, now) = (signature.clone(), self.clock.now());
         let decision = read(&self.store, move |store| decide(store, &given, &seen, now)).await;
@@ -132,11 +133,18 @@ fn decide(
     Ok(if is_new { Decision::Genuine } else { Decision::Replayed })
 }
 
-/// The only value of a header. Empty: there is none, or several.
-fn text(headers: &HeaderMap, name: &HeaderName) -> String {
+/// The only value of a header. Empty: there is none. A handler that acts on a header that a signature covers reads it with this
+/// function too, so that it acts on the value that was signed.
+///
+/// # Errors
+/// If there are several values, or it has other letters than those of ASCII.
+pub(crate) fn only_text(headers: &HeaderMap, name: &HeaderName) -> Result<String, Error> {
     let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (Some(value), None) => value.to_str().unwrap_or_default().to_owned(),
-        _ => String::new(),
+    let (Some(value), second) = (values.next(), values.next()) else { return Ok(String::new()) };
+    if second.is_some() {
+        return Err(Error::Malformed(format!("there is more than one header `{name}`")));
     }
+    let text =
+        value.to_str().map_err(|_| Error::Malformed(format!("the header `{name}` is no ASCII text")))?;
+    Ok(text.to_owned())
 }

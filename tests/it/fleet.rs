@@ -663,7 +663,8 @@ fn settings_of_a_fleet_are_checked() {
         assert_eq!(place.kind, PlaceKind::Collector { token });
     }
     let warnings: Vec<String> = settings.warnings("f").into_iter().map(|it| it.message).collect();
-    assert_eq!(warnings, ["the token or password crosses the network in clear to http://10.0.0.1:8484"]);
+    let exposed = "the token or password crosses the network in clear to http://10.0.0.1:8484, unless this host has joined it";
+    assert_eq!(warnings, [exposed]);
     let expected = vec!["nas".to_owned(), "web-1".to_owned()];
     assert_eq!(settings.fleet, Fleet { accept: true, expected, ..Fleet::default() });
     let asked = "fleet: {allowRequests: [sync, rollback]}\n";

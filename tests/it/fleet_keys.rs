@@ -3,7 +3,10 @@
 
 use std::{
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -13,7 +16,7 @@ use driftless_agent::{
     RequestError, RequestSettings, fleet_hosts, join_fleet, leave_fleet, start_fleet_reports,
 };
 use driftless_clock::Clock;
-use driftless_config::{Enrolment, Fleet, FleetPlace, FleetReports};
+use driftless_config::{Enrolment, Fleet, FleetPlace, FleetReports, PlaceKind, Secret};
 use driftless_fleet::{
     AgentKey, HostReport, HostSignature, HostState, HostView, InviteToken, JoinRequest, SIGNATURE_HEADER,
     SignedParts, TargetStatus,
@@ -502,6 +505,32 @@ async fn signed_report_is_no_heartbeat_with_more_headers() {
         Request::put("/api/v1/fleet/hosts/tv").header("authorization", format!("Bearer {CONFIGURED}"));
     let request = request.header("if-none-match", &digest).header("if-none-match", &digest);
     assert_eq!(collector.send(request.body(Body::empty()).unwrap()).await.0, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn collector_that_is_joined_gets_no_token() {
+    let (hub, one) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Optional).await;
+    let kind = PlaceKind::Collector { token: Some(Secret::Environment("TOKEN".to_owned())) };
+    let place = FleetPlace { kind, ..FleetPlace::parse(&collector.url).unwrap() };
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reads);
+    let environment: Lookup = Arc::new(move |_: &str| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        None
+    });
+    let (nas, _requests) = Host::to(one.path(), "nas", place, environment, &[], (Clock::System, EVERY));
+    nas.is_refused("TOKEN is not set").await;
+    let token = collector.invite(json!({})).await;
+    join_fleet(&nas.enrolments, &collector.url, &token).await.unwrap();
+    nas.reports().await;
+    let before = reads.load(Ordering::Relaxed);
+    let counter = || collector.store.fleet_key("nas").unwrap().unwrap().counter;
+    let first = counter();
+    until("it goes on reporting", || counter() > first + 2).await;
+    assert_eq!((nas.target().error.as_str(), reads.load(Ordering::Relaxed)), ("", before));
+    leave_fleet(&nas.enrolments, &collector.url, false).await.unwrap();
+    nas.is_refused("TOKEN is not set").await;
 }
 
 #[tokio::test]

@@ -107,19 +107,21 @@ impl CollectorClient {
         Self { enrolments, ..self }
     }
 
-    /// Sends a request. The token is read each time, so that it can be rotated.
+    /// Sends a request: signed to a collector that this agent has joined, and else with the token. The token is read each time, so
+    /// that it can be rotated.
     async fn send(&self, message: CollectorMessage<'_>) -> Result<SentMessage, ReportError> {
         let CollectorMessage { method, path, report, instance, body } = message;
         let unsigned = Unsigned { method: &method, path, report, instance, body: &body };
         // Held until there is an answer: the collector takes requests in the order of their counters.
         let turn = self.enrolments.sign(&self.url, &unsigned).await?;
         let mut request = self.client.request(method, format!("{}{path}", self.url));
-        if let Some(token) = &self.token {
-            let token = read_secret(token, &self.environment).map_err(ReportError::Token)?;
-            request = request.bearer_auth(token.trim());
-        }
-        if let Some(turn) = &turn {
-            request = request.header(SIGNATURE_HEADER, turn.signature.to_string());
+        match (&turn, &self.token) {
+            (Some(turn), _) => request = request.header(SIGNATURE_HEADER, turn.signature.to_string()),
+            (None, Some(token)) => {
+                let token = read_secret(token, &self.environment).map_err(ReportError::Token)?;
+                request = request.bearer_auth(token.trim());
+            }
+            (None, None) => {}
         }
         if !report.is_empty() {
             request = request.header(header::IF_NONE_MATCH, report);

@@ -109,9 +109,6 @@ pub fn start_fleet_reports(
     tasks: &TaskTracker,
 ) -> FleetTargets {
     let targets = FleetTargets::new(settings);
-    for place in settings.to.iter().filter(|place| place.is_exposed()) {
-        tracing::warn!(to = place.url, "the token or password crosses the network in clear; use https");
-    }
     for (index, to) in settings.to.iter().enumerate() {
         if source.host.name.is_empty() {
             let error = "the host has no name: set `host.name` in the configuration".to_owned();
@@ -161,8 +158,16 @@ impl FleetReporter {
     async fn run(mut self, stop: CancellationToken) {
         let mut handle = self.source.handle.clone();
         let mut enrolments = self.source.enrolments.changes();
+        let mut was_exposed = false;
         loop {
             enrolments.mark_seen();
+            // A collector that is joined gets no token, until this host leaves it.
+            let is_exposed = self.to.is_exposed() && !self.is_signed();
+            if is_exposed && !was_exposed {
+                let to = self.to.url.as_str();
+                tracing::warn!(to, "the token or password crosses the network in clear; use https");
+            }
+            was_exposed = is_exposed;
             let report = self.report().await;
             let sent = tokio::select! {
                 () = stop.cancelled() => return,

@@ -69,15 +69,20 @@ impl Settings {
 
     /// Settings that the agent accepts and that somebody should know of, such as a token that crosses the network in clear.
     pub fn warnings(&self, file: &str) -> Vec<Finding> {
-        let warning = |place: &FleetPlace, key: &str| {
-            let message = format!("the token or password crosses the network in clear to {}", place.url);
+        let is_collector = |place: &FleetPlace| matches!(place.kind, PlaceKind::Collector { .. });
+        let warning = |place: &FleetPlace, key: &str, exception: &str| {
+            let url = &place.url;
+            let message = format!("the token or password crosses the network in clear to {url}{exception}");
             Finding::warning(Location::file(file), key, message).help("use https: docs/access.md#tls")
         };
-        let to = self.report.to.iter().map(|place| (place, "report.to"));
-        let all = to.chain(self.fleet.from.iter().map(|place| (place, "fleet.from")));
-        let exposed = all.filter(|(place, _)| place.is_exposed());
-        let mut warnings: Vec<Finding> = exposed.map(|(place, key)| warning(place, key)).collect();
-        let is_collector = |place: &FleetPlace| matches!(place.kind, PlaceKind::Collector { .. });
+        let is_exposed = |place: &&FleetPlace| place.is_exposed();
+        let to = self.report.to.iter().filter(is_exposed).map(|place| {
+            // The enrolments are in the state directory.
+            let exception = if is_collector(place) { ", unless this host has joined it" } else { "" };
+            warning(place, "report.to", exception)
+        });
+        let from = self.fleet.from.iter().filter(is_exposed).map(|place| warning(place, "fleet.from", ""));
+        let mut warnings: Vec<Finding> = to.chain(from).collect();
         if !self.fleet.allow_requests.is_empty() && !self.report.to.iter().any(is_collector) {
             let message = "it has no effect without a collector in `report.to`";
             let finding = Finding::warning(Location::file(file), "fleet.allowRequests", message);

@@ -96,7 +96,8 @@ impl FleetPlace {
         Ok(Self { url, kind, ca_file: None })
     }
 
-    /// Whether everybody on the way can read a token or password, since it crosses the network over plain http.
+    /// Whether everybody on the way can read a token or password, since it crosses the network over plain http. A collector that this
+    /// host has joined gets no token.
     pub fn is_exposed(&self) -> bool {
         match &self.kind {
             PlaceKind::Collector { token } => token.is_some() && is_in_clear(&self.url),

@@ -587,6 +587,25 @@ async fn event_stream_without_position_starts_now() {
 }
 
 #[tokio::test]
+async fn events_that_are_sent_out_of_order_arrive_in_order() {
+    let agent = agent([shop()]);
+    let router = router(agent.handle.clone(), agent.store.clone(), Access::loopback());
+    let mut body = ask(&router, stream("/api/v1/events", None)).await.into_body();
+    agent.happens(sample::event("shop", "Started", "first"));
+    read_until(&mut body, "first").await;
+    // Two tasks store an event each, and the second one is the first to send it.
+    let store = |message| agent.store.append_event(sample::event("shop", "Started", message)).unwrap();
+    let (second, third) = (store("second"), store("third"));
+    agent.inbox.events.send(third).unwrap();
+    agent.inbox.events.send(second).unwrap();
+    let seen = read_until(&mut body, "third").await;
+    assert!(seen.find("id: 2\n") < seen.find("id: 3\n") && seen.contains("second"), "{seen}");
+    agent.happens(sample::event("shop", "Started", "fourth"));
+    let seen = read_until(&mut body, "fourth").await;
+    assert!(!seen.contains("second") && !seen.contains("third"), "each arrives once: {seen}");
+}
+
+#[tokio::test]
 async fn a_client_that_falls_behind_misses_nothing() {
     let agent = agent([shop()]);
     let router = router(agent.handle.clone(), agent.store.clone(), Access::loopback());

@@ -1,7 +1,7 @@
 //! Events, as a list or as a stream of server-sent events that resumes where the client left off.
 //!
-//! The store is authoritative. A client that falls behind the live channel is served from the store until it has
-//! caught up, so it misses nothing and needs no buffer.
+//! The store is authoritative: a stream reads it, and the live channel only says that there is something new. Events are stored
+//! in the order of their numbers and may be sent in another one, so a stream that took them from the channel would miss some.
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
@@ -76,9 +76,10 @@ pub(super) async fn events(
 /// The position of one client's stream.
 struct Follower {
     store: Store,
+    /// Says that the store has another event.
     live: Receiver<Event>,
     app: Option<AppName>,
-    /// The last sequence number that was sent or skipped.
+    /// The last sequence number that was read.
     last: u64,
     /// Events read from the store and not yet sent.
     backlog: VecDeque<Event>,
@@ -125,11 +126,7 @@ impl Follower {
                 continue;
             }
             match self.live.recv().await {
-                Ok(event) if self.is_news(&event) => {
-                    self.last = self.last.max(event.sequence);
-                    return Some(event);
-                }
-                Ok(_) => {}
+                Ok(event) => self.behind = self.is_news(&event),
                 Err(RecvError::Lagged(_)) => self.behind = true,
                 Err(RecvError::Closed) => return None,
             }
@@ -145,10 +142,9 @@ impl Follower {
         Some(())
     }
 
-    /// Whether the event is new to the client. An event without a number could not be stored; it is sent live once.
+    /// Whether the event is new to the client.
     fn is_news(&self, event: &Event) -> bool {
-        let unseen = event.sequence == 0 || event.sequence > self.last;
-        unseen && self.app.as_ref().is_none_or(|it| *it == event.app)
+        event.sequence > self.last && self.app.as_ref().is_none_or(|it| *it == event.app)
     }
 }
 
@@ -158,8 +154,7 @@ fn respond(messages: impl Stream<Item = Result<Message, Infallible>> + Send + 's
 
 fn message(event: &Event) -> Message {
     let json = serde_json::to_string(event).expect("the model's types serialise without fail");
-    let message = Message::default().event("event").data(json);
-    if event.sequence == 0 { message } else { message.id(event.sequence.to_string()) }
+    Message::default().event("event").data(json).id(event.sequence.to_string())
 }
 
 /// The header that a reconnecting browser sends.

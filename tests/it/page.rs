@@ -468,6 +468,49 @@ async fn stream_sends_only_changed_parts() {
     assert_shown(&first.await.unwrap(), &["\"head\"", "\"events\"", "ImagePullBackOff"]);
 }
 
+#[tokio::test]
+async fn repository_without_a_match_leaves_a_filtered_page() {
+    let sample::Agent { handle, store, inbox } = agent([]);
+    let router = router(handle, store, Access::loopback());
+    let open = async |path: &str| {
+        let request = Request::get(path).header("host", "localhost").header("accept", "text/event-stream");
+        ask(&router, request.body(Body::empty()).unwrap()).await.into_body()
+    };
+    let next = async |stream: &mut Body| {
+        timeout(Duration::from_secs(20), next_change(stream)).await.expect("a change arrives")
+    };
+    assert_shown(
+        &page(&router, "/?q=shop").await,
+        &["<div id=\"empty\" class=\"empty\">", "No application yet."],
+    );
+    let mut stale = open("/?q=shop&v=0").await;
+    let first = next(&mut stale).await;
+    assert!(first["parts"]["empty"].to_string().contains("No application yet."), "{first}");
+
+    sample::publish(&inbox, [shop()]);
+    let found = next(&mut stale).await;
+    assert_eq!(found["parts"]["empty"], "<div id=\"empty\"></div>", "{found}");
+    assert!(found["lists"]["r-infra"].to_string().contains("a-shop"), "{found}");
+    let loaded = page(&router, "/?q=shop").await;
+    let mut stream = open(&format!("/?q=shop&v={}", version_of(&loaded))).await;
+    let mut waiting = Box::pin(next(&mut stream));
+    assert!(futures_util::poll!(&mut waiting).is_pending(), "the page is up to date");
+    let mut changed = shop();
+    changed.status.health = HealthStatus::Degraded;
+    sample::publish(&inbox, [changed.clone()]);
+    let change = waiting.await;
+    assert!(change["lists"]["attention"].to_string().contains("a-shop"), "{change}");
+    assert_eq!(change["lists"]["r-infra"], serde_json::json!([]), "no row is left in the repository");
+    assert_eq!(change["whole"], false);
+
+    // The page was loaded while the application was calm, and its connection was lost for a while.
+    let mut back = open(&format!("/?q=shop&v={}", version_of(&loaded))).await;
+    let whole = next(&mut back).await;
+    assert!(whole["whole"] == true && whole["lists"].get("r-infra").is_none(), "{whole}");
+    let script = include_str!("../../crates/web/src/page/script.js");
+    assert!(script.contains("change.whole"), "the script empties the lists that are not named");
+}
+
 #[tokio::test(start_paused = true)]
 async fn open_page_hears_from_the_agent_without_a_change() {
     let (router, ..) = answering();

@@ -57,8 +57,10 @@ struct Changes<'a> {
     title: &'a str,
     /// The new element by its id.
     parts: BTreeMap<&'a str, &'a str>,
-    /// The ids of the rows of a list, in order.
+    /// The ids of the rows of a list, in order. Empty: the list is gone.
     lists: BTreeMap<&'a str, &'a [String]>,
+    /// Whether these are all lists, for a page whose version the agent does not know: all others of that page are gone.
+    whole: bool,
     /// The version that the page has with these changes.
     version: String,
 }
@@ -93,23 +95,26 @@ impl Parts {
     }
 
     /// The parts that differ from those before. `None`: nothing has changed.
-    fn changes_since<'a>(&'a self, before: &Self) -> Option<Changes<'a>> {
+    fn changes_since<'a>(&'a self, before: &'a Self) -> Option<Changes<'a>> {
         let parts: BTreeMap<_, _> = self
             .elements
             .iter()
             .filter(|(id, html)| before.elements.get(*id) != Some(html))
             .map(|(id, html)| (id.as_str(), html.as_str()))
             .collect();
+        let gone = before.lists.keys().filter(|id| !self.lists.contains_key(*id));
         let lists: BTreeMap<_, _> = self
             .lists
             .iter()
             .filter(|(id, rows)| before.lists.get(*id) != Some(rows))
             .map(|(id, rows)| (id.as_str(), rows.as_slice()))
+            .chain(gone.map(|id| (id.as_str(), <&[String]>::default())))
             .collect();
         (!parts.is_empty() || !lists.is_empty()).then(|| Changes {
             title: &self.title,
             parts,
             lists,
+            whole: false,
             version: self.version(),
         })
     }
@@ -165,7 +170,7 @@ struct PageStream<B, P> {
     build: B,
     handle: Handle,
     events: Receiver<Event>,
-    /// The parts that are sent first.
+    /// The parts that are sent first, all of them, to a page whose version the agent does not know.
     first: Option<Parts>,
     /// The parts that the client has.
     sent: Parts,
@@ -180,14 +185,15 @@ where
     /// The next message; `None` ends the stream.
     async fn next(&mut self) -> Option<Message> {
         loop {
-            let parts = if let Some(parts) = self.first.take() {
-                parts
+            let (parts, whole) = if let Some(parts) = self.first.take() {
+                (parts, true)
             } else {
                 self.wait().await?;
                 let building = (self.build)();
-                building.await.ok()?
+                (building.await.ok()?, false)
             };
-            let data = parts.changes_since(&self.sent).map(|changes| serde_json::to_string(&changes));
+            let changes = parts.changes_since(&self.sent);
+            let data = changes.map(|changes| serde_json::to_string(&Changes { whole, ..changes }));
             self.sent = parts;
             if let Some(Ok(data)) = data {
                 return Some(Message::default().event("change").data(data));
@@ -235,5 +241,15 @@ mod tests {
         assert!(changes.parts.is_empty());
         assert_eq!(changes.lists["rows"], ["b".to_owned(), "a".to_owned()]);
         assert_ne!(before.version(), swapped.version());
+    }
+
+    #[test]
+    fn list_that_is_gone_is_sent_as_empty_once() {
+        let before = parts(&[("a", "1")]);
+        let mut after = Parts::new("x".to_owned());
+        after.add("a", maud::html! { "1" });
+        let changes = after.changes_since(&before).unwrap();
+        assert_eq!((changes.lists["rows"], changes.parts.len()), ([].as_slice(), 0));
+        assert!(after.changes_since(&after).is_none());
     }
 }

@@ -473,6 +473,23 @@ fn search(filters: &Filters, shown: &OverviewData) -> Markup {
     }
 }
 
+/// Says that there is no application, if there is none.
+fn no_application(shown: &OverviewData) -> Markup {
+    html! {
+        div #empty class=[shown.all.is_empty().then_some("empty")] {
+            @if shown.all.is_empty() {
+                p { "No application yet." }
+                @if shown.other_host().is_none() {
+                    p {
+                        "Applications appear here once the repository has been read. If none appears, the agent's log \
+                         says why."
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn body(shown: &OverviewData, now: Timestamp) -> Markup {
     let host = shown.other_host();
     let is_known = host.is_none_or(HostView::is_known);
@@ -482,17 +499,7 @@ fn body(shown: &OverviewData, now: Timestamp) -> Markup {
         (counters(shown))
         (search(&shown.filters, shown))
         (happening(shown, now))
-        @if shown.all.is_empty() {
-            div.empty {
-                p { "No application yet." }
-                @if host.is_none() {
-                    p {
-                        "Applications appear here once the repository has been read. If none appears, the agent's log \
-                         says why."
-                    }
-                }
-            }
-        }
+        (no_application(shown))
         div.scroll tabindex="0" {
             table.rows {
                 thead {
@@ -523,6 +530,7 @@ fn parts(shown: &OverviewData) -> Parts {
     parts.add("notice", notice(shown, now));
     parts.add("counters", counters(shown));
     parts.add("now", happening(shown, now));
+    parts.add("empty", no_application(shown));
     for group in groups(shown, now) {
         let mut ids = vec![group.head_id.clone()];
         parts.add(&group.head_id, group.head);

@@ -21,13 +21,20 @@
   setInterval(() => { if (!document.hidden) writeTimes(document); }, 1000);
   document.addEventListener("visibilitychange", () => writeTimes(document));
 
-  // The search of the overview hides rows at once; the button asks the server.
+  // The search of the overview hides rows at once; the button asks the server. The server also finds what no row shows, such as the
+  // message of an application that is well, so rows that it has found stay.
   const search = $("q");
   const hideRows = () => {
     if (!search) return;
-    const text = search.value.trim().toLowerCase();
+    const words = (text) => text.trim().toLowerCase();
+    const text = words(search.value);
+    const shows = (row) => {
+      const group = row.parentElement.id;
+      const repository = group.startsWith("r-") ? group.slice(2) : "";
+      return `${row.textContent} ${repository}`.toLowerCase().includes(text);
+    };
     for (const row of document.querySelectorAll("table.rows tbody tr:not(.group)")) {
-      row.hidden = text !== "" && !row.textContent.toLowerCase().includes(text);
+      row.hidden = text !== words(search.defaultValue) && !shows(row);
     }
   };
   if (search) search.addEventListener("input", hideRows);
@@ -66,10 +73,13 @@
       if (old) old.replaceWith(next); else fresh.set(id, next);
       writeTimes(next);
     }
-    for (const [id, rows] of Object.entries(change.lists)) {
+    const lists = change.lists;
+    // The agent does not know which lists this page has: those that it does not name are gone.
+    if (change.whole) for (const list of document.querySelectorAll("tbody[id]")) lists[list.id] ??= [];
+    for (const [id, rows] of Object.entries(lists)) {
       const list = $(id);
       // A new repository: the frame of the page has changed.
-      if (!list) { location.reload(); return; }
+      if (!list && rows.length > 0) { location.reload(); return; }
       let last = null;
       for (const rowId of rows) {
         const row = $(rowId) || fresh.get(rowId);
@@ -80,8 +90,8 @@
       }
     }
     // A row that is in no list any more.
-    const listed = new Set(Object.values(change.lists).flat());
-    for (const id of Object.keys(change.lists)) {
+    const listed = new Set(Object.values(lists).flat());
+    for (const id of Object.keys(lists)) {
       const list = $(id);
       if (!list) continue;
       for (const row of [...list.children]) if (!listed.has(row.id)) row.remove();

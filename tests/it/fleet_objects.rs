@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use axum::body::Body;
 use driftless_agent::{
     FleetReader, FleetTargets, Handle, Inbox, PeerAccess, PeerSources, ReportSource, fleet_hosts,
     start_fleet_reports, start_fleet_source, start_peers,
@@ -18,8 +19,10 @@ use driftless_model::{
 };
 use driftless_store::Store;
 use driftless_web::{Access, router, serve};
+use http_body_util::BodyExt;
 use tokio::{net::TcpListener, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt;
 
 use crate::{
     fleet::{followed, until},
@@ -209,6 +212,21 @@ async fn second_machine_in_a_bucket_is_refused_and_both_say_so() {
         until("the second takes the name", || second.has_sent()).await;
         assert!(second.handle.problems().list().is_empty());
     }
+}
+
+#[tokio::test]
+async fn agent_that_reads_a_fleet_links_to_its_page() {
+    let server = ObjectServer::start().await;
+    let [bucket, _] = places(&server);
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let source = start_fleet_source(&bucket, &(Arc::new(environment) as _), Clock::System, &stop, &tasks);
+    let sample::Agent { handle, store, inbox: _inbox } = agent([]);
+    let fleet = Fleet { from: Some(bucket), ..Fleet::default() };
+    let router = router(handle.with_fleet(fleet).with_fleet_source(source), store, Access::loopback());
+    let request = http::Request::get("/").header("host", "localhost").body(Body::empty()).unwrap();
+    let page = router.oneshot(request).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&page).contains("href=\"fleet\""), "{page:?}");
+    stop.cancel();
 }
 
 #[tokio::test]

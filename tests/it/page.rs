@@ -511,6 +511,45 @@ async fn repository_without_a_match_leaves_a_filtered_page() {
     assert!(script.contains("change.whole"), "the script empties the lists that are not named");
 }
 
+#[tokio::test]
+async fn no_page_has_a_key_twice() {
+    let sample::Agent { handle, store, inbox } = agent([shop(), blog(), crashing()]);
+    let repository = RepositoryStatus { name: "infra".to_owned(), ..many(1).1.remove(0) };
+    inbox.repositories.send_replace(Arc::new(vec![repository]));
+    tokio::spawn(answer(inbox, Seen::default()));
+    let handle = handle.with_logs(Arc::new(LastWords));
+    let handle = handle.with_fleet(driftless_config::Fleet { accept: true, ..Default::default() });
+    store_revision(&store, "shop-1");
+    let router = router(handle, store, Access::loopback());
+    for path in [
+        "/",
+        "/applications/shop",
+        "/applications/blog",
+        "/applications/blog/plan",
+        "/applications/blog/diff",
+        "/applications/blog/sync",
+        "/applications/shop/rollback",
+        "/applications/shop/restart?workload=web",
+        "/applications/shop/revisions/1",
+        "/applications/crash/logs/shop-web-1",
+        "/applications/nothing",
+        "/repositories/infra",
+        "/fleet",
+        "/audit",
+    ] {
+        let page = text(ask(&router, request("GET", path, "")).await).await;
+        assert_shown(&page, &["data-key=\"l\" data-name=\"fleet\"", "data-key=\"a\" data-name=\"audit\""]);
+        let mut keys: Vec<&str> =
+            page.split("data-key=\"").skip(1).filter_map(|it| it.split('"').next()).collect();
+        // The script has these.
+        keys.extend(["?", "j", "k"]);
+        keys.sort_unstable();
+        let all = keys.clone();
+        keys.dedup();
+        assert_eq!(keys, all, "{path}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn open_page_hears_from_the_agent_without_a_change() {
     let (router, ..) = answering();

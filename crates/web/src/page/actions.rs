@@ -736,7 +736,7 @@ mod tests {
         assert_eq!(words.len(), Action::ALL.len());
         let shown = Action::ALL.iter().filter(|action| !action.is_of_workload());
         let mut keys: Vec<_> = shown.map(|action| action.key()).collect();
-        keys.extend(["p", "d", "o", "a", "j", "k", "/", "?"]);
+        keys.extend(["p", "d", "o", "a", "l", "j", "k", "/", "?"]);
         let count = keys.len();
         keys.sort_unstable();
         keys.dedup();

@@ -26,7 +26,7 @@ pub(super) struct Page {
     time: String,
     actor: Actor,
     is_admin: bool,
-    /// Whether this agent accepts or sends reports of hosts.
+    /// Whether this agent accepts, reads or sends reports of hosts.
     has_fleet: bool,
     has_session: bool,
     /// The version of the page, for its stream of changes. `None`: it does not change.
@@ -35,14 +35,17 @@ pub(super) struct Page {
 
 impl Page {
     pub(super) fn new(identity: &Identity, shared: &Shared, path: &str) -> Self {
+        let handle = &shared.handle;
         Self {
             root: root_of(path),
             title: String::new(),
-            host: shared.handle.host().to_owned(),
+            host: handle.host().to_owned(),
             time: clock_time(shared.clock.now()),
             actor: identity.actor.clone(),
             is_admin: identity.is_admin(),
-            has_fleet: shared.handle.fleet().accept || !shared.handle.fleet_targets().list().is_empty(),
+            has_fleet: handle.fleet().accept
+                || handle.fleet_source().status().is_some()
+                || !handle.fleet_targets().list().is_empty(),
             has_session: identity.has_session(),
             version: None,
         }
@@ -75,7 +78,7 @@ pub(super) fn respond(page: &Page, body: &Markup) -> Html<String> {
                         @if !host.is_empty() { span.host { (Text(host)) } }
                         span #fresh .badge.idle role="status" { "as of " (time) }
                         nav aria-label="Pages" {
-                            @if *has_fleet { a href={ (root) "fleet" } data-key="f" data-name="fleet" { "Fleet" } }
+                            @if *has_fleet { a href={ (root) "fleet" } data-key="l" data-name="fleet" { "Fleet" } }
                             @if *is_admin { a href={ (root) "audit" } data-key="a" data-name="audit" { "Audit" } }
                             span.soft { (Text(actor)) }
                             @if *has_session {

@@ -26,7 +26,7 @@ use tower::ServiceExt;
 
 use crate::{
     fleet::{followed, until},
-    object_server::{KEY_ID, ObjectServer},
+    object_server::{KEY_ID, ObjectServer, Rights},
     sample::{self, agent, commit, publish, shop},
     simulation::Simulation,
 };
@@ -212,6 +212,32 @@ async fn second_machine_in_a_bucket_is_refused_and_both_say_so() {
         until("the second takes the name", || second.has_sent()).await;
         assert!(second.handle.problems().list().is_empty());
     }
+}
+
+#[tokio::test]
+async fn key_that_may_not_list_writes_the_report() {
+    let server = ObjectServer::start().await;
+    server.restrict(Rights::ReadAndWrite);
+    let [bucket, _] = places(&server);
+    let first = Host::start("nas", "a1", std::slice::from_ref(&bucket), Clock::System);
+    until("the first reports", || first.has_sent()).await;
+    let second = Host::start("nas", "b2", std::slice::from_ref(&bucket), Clock::System);
+    until("the second is refused", || second.error(0).contains("another machine (instance a1)")).await;
+    until("the first says so", || !first.targets.list()[0].warning.is_empty()).await;
+    first.stop.cancel();
+    second.stop.cancel();
+
+    // The key may not even read what is there: one report is written, and it could be that of another machine.
+    server.restrict(Rights::WriteOnly);
+    let blind = Host::start("web", "c3", std::slice::from_ref(&bucket), Clock::System);
+    until("it reports", || blind.has_sent()).await;
+    blind.stop.cancel();
+    let again = Host::start("web", "c3", std::slice::from_ref(&bucket), Clock::System);
+    until("it is refused", || !again.error(0).is_empty()).await;
+    let error = again.error(0);
+    assert!(error.starts_with("`web.json.gz` is there and may not be read"), "{error}");
+    assert!(error.contains("`s3:GetObject`"), "{error}");
+    assert!(again.handle.problems().list()[0].message.contains("`s3:GetObject`"));
 }
 
 #[tokio::test]

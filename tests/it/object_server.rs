@@ -38,6 +38,18 @@ struct Contents {
     requests: BTreeMap<String, usize>,
     is_down: bool,
     has_no_conditions: bool,
+    /// The answers of a bucket to a key with fewer rights.
+    rights: Rights,
+}
+
+/// The rights of the key of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Rights {
+    #[default]
+    All,
+    /// It may not list, so that nobody learns with it which objects are missing.
+    ReadAndWrite,
+    WriteOnly,
 }
 
 /// A running server. Its folder is missing at first.
@@ -72,6 +84,10 @@ impl ObjectServer {
 
     pub(crate) fn forget_conditions(&self) {
         self.contents.lock().unwrap().has_no_conditions = true;
+    }
+
+    pub(crate) fn restrict(&self, rights: Rights) {
+        self.contents.lock().unwrap().rights = rights;
     }
 
     /// The names of the objects, with `bucket/` or `dav/`.
@@ -162,7 +178,16 @@ fn respond(
         return plain(StatusCode::UNAUTHORIZED, "");
     }
     let tag = |kept: &Kept| format!("\"{}\"", &digest_hex(&kept.body)[..16]);
+    let is_hidden = match contents.rights {
+        Rights::All => false,
+        Rights::ReadAndWrite => !contents.objects.contains_key(path),
+        Rights::WriteOnly => true,
+    };
     match method {
+        "GET" if is_bucket && is_hidden => plain(
+            StatusCode::FORBIDDEN,
+            "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>",
+        ),
         "PUT" if !is_bucket && !contents.has_folder => plain(StatusCode::CONFLICT, ""),
         "PUT" => {
             let known = contents.objects.get(path).map(tag);

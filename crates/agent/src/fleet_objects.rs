@@ -44,6 +44,8 @@ pub(crate) struct ObjectSender {
 /// The object of this host, as it was found.
 enum FoundObject {
     Absent,
+    /// The server does not let this host read it, or does not say to this host that there is none.
+    Hidden,
     /// It may be replaced. With its version.
     Ours(Option<String>),
     /// As before, and the last writer was another machine, which is silent.
@@ -68,7 +70,7 @@ impl ObjectSender {
                 None => self.look(report, &name).await?,
             };
             let condition = match &found {
-                FoundObject::Absent => Condition::Absent,
+                FoundObject::Absent | FoundObject::Hidden => Condition::Absent,
                 // A server whose conditions are never met is one without conditions.
                 FoundObject::Ours(_) if attempt == TRIES => Condition::Always,
                 FoundObject::Ours(Some(tag)) | FoundObject::Left(Some(tag)) => Condition::Version(tag),
@@ -79,6 +81,10 @@ impl ObjectSender {
                     self.tag = tag;
                     return self.second_machine(report).await;
                 }
+                // So there is one.
+                Written::Changed if matches!(found, FoundObject::Hidden) => {
+                    return Err(ReportError::Unreadable { object: name });
+                }
                 Written::Changed => {}
             }
         }
@@ -87,8 +93,11 @@ impl ObjectSender {
 
     /// Looks at the object of this host. An error if another machine writes it.
     async fn look(&self, report: &HostReport, name: &str) -> Result<FoundObject, ReportError> {
-        let Some(object) = self.objects.get(name, LARGEST_COMPRESSED).await? else {
-            return Ok(FoundObject::Absent);
+        let object = match self.objects.get(name, LARGEST_COMPRESSED).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return Ok(FoundObject::Absent),
+            Err(error) if error.is_forbidden() => return Ok(FoundObject::Hidden),
+            Err(error) => return Err(error.into()),
         };
         let Object { body, tag, modified, now } = object;
         // A damaged object, or one of another form, is replaced.
@@ -113,7 +122,12 @@ impl ObjectSender {
     /// A sentence about a machine that was refused lately because this one has the name.
     async fn second_machine(&self, report: &HostReport) -> Result<String, ReportError> {
         let name = format!("{}{CONFLICT_END}", report.host);
-        let Some(object) = self.objects.get(&name, LARGEST_CONFLICT).await? else { return Ok(String::new()) };
+        let object = match self.objects.get(&name, LARGEST_CONFLICT).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return Ok(String::new()),
+            Err(error) if error.is_forbidden() => return Ok(String::new()),
+            Err(error) => return Err(error.into()),
+        };
         let conflict = conflict_of(&object.body, object.modified.or(object.now));
         let (Some(conflict), Some(now)) = (conflict, object.now) else { return Ok(String::new()) };
         let is_fresh = freshness(conflict.at, report.heartbeat(), now) == Freshness::Fresh;

@@ -50,6 +50,15 @@ pub enum ReportError {
         /// The beginning of the id of the other machine.
         owner: String,
     },
+    /// There is an object of this host, which this host may not read.
+    #[error(
+        "`{object}` is there and may not be read with the key of this host, so it could be that of another machine: allow this key to \
+         read it (in a bucket `s3:GetObject`), or remove the object; see docs/fleet.md#without-a-server"
+    )]
+    Unreadable {
+        /// Its name.
+        object: String,
+    },
     /// The object of this host changes between each look and the next write.
     #[error("somebody else writes the report of this host all the time")]
     Contended,
@@ -74,6 +83,7 @@ impl ReportError {
             | Self::Foreign(_)
             | Self::NotJoined { .. }
             | Self::Key(_)
+            | Self::Unreadable { .. }
             | Self::Taken { .. } => true,
             Self::Refused { status, .. } => {
                 status.is_client_error() || *status == StatusCode::INSUFFICIENT_STORAGE

@@ -38,6 +38,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the key or password may not do this. Amazon S3 says so too of an object that is missing, to a key that may not list.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Refused { status: StatusCode::FORBIDDEN, .. })
+    }
+
     /// Whether it stays until somebody does something.
     pub fn is_lasting(&self) -> bool {
         match self {

@@ -136,7 +136,7 @@ impl Objects {
         Ok(Some(Self { client, server, secrets, clock, skew: AtomicI64::new(0) }))
     }
 
-    /// An object of at most `most` bytes. `None`: there is none of this name.
+    /// An object of at most `most` bytes. `None`: there is none of this name. See [`Error::is_forbidden`] about keys that may not list.
     pub async fn get(&self, name: &str, most: usize) -> Result<Option<Object>, Error> {
         let wanted = Wanted { method: Method::GET, name, query: "", headers: &[], body: &[], most };
         let answer = self.ask(&wanted).await?;

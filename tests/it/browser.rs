@@ -735,6 +735,71 @@ async fn wrong_token_is_refused_and_readers_see_no_buttons() {
 
 #[tokio::test]
 #[ignore = "needs Chromium: make browser"]
+async fn search_and_filter_stay_right_while_the_page_changes() {
+    let served = served(vec![shop(), blog()], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    let is_shown = "document.getElementById('a-shop')?.offsetHeight > 0";
+    // The name of the repository is in no row of an application that is well.
+    browser.visit(&served.url("/?q=infra")).await;
+    browser.shows("live").await;
+    let named = |name: &str| Application { name: name.into(), ..shop() };
+    served.publish([shop(), blog(), named("second")]);
+    browser.shows("second").await;
+    browser.until("the row stays", &format!("return {is_shown}")).await;
+    browser.visit(&served.url("/")).await;
+    browser.shows("live").await;
+    browser.press("/infra").await;
+    served.publish([shop(), blog(), named("third")]);
+    browser.shows("third").await;
+    browser.until("the row matches by its repository", &format!("return {is_shown}")).await;
+    browser.press("x").await;
+    browser.until("no row matches", &format!("return !({is_shown})")).await;
+
+    // The last row of a repository leaves a filtered page.
+    browser.visit(&served.url("/?health=Healthy")).await;
+    browser.shows("live").await;
+    browser.run("window.kept = true").await;
+    served.publish([drifted(), blog()]);
+    let is_gone = "return document.getElementById('a-shop') === null && document.getElementById('h-infra') === null \
+                   && window.kept === true";
+    browser.until("the row and its head are gone", is_gone).await;
+    served.publish([shop(), blog()]);
+    browser.until("the row is back", &format!("return {is_shown} && window.kept === true")).await;
+    browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
+async fn fleet_pages_follow_the_reports() {
+    let served = served_with_everything().await;
+    let browser = Browser::open("light").await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let report = async |report: &HostReport| {
+        let request = client.put(served.url(&format!("/api/v1/fleet/hosts/{}", report.host)));
+        let answer = request.body(serde_json::to_vec(report).unwrap()).send().await.unwrap();
+        assert_eq!(answer.status(), 204);
+    };
+    let new = HostReport { host: "nas-3".to_owned(), applications: Vec::new(), ..columns::host_report() };
+    browser.visit(&served.url("/fleet")).await;
+    browser.shows("live").await;
+    browser.run("window.kept = true").await;
+    report(&new).await;
+    browser
+        .until("the host appears", "return document.getElementById('h-nas-3') !== null && window.kept")
+        .await;
+    browser.visit(&served.url("/fleet/nas-3")).await;
+    browser.shows("It has no application.").await;
+    browser.shows("live").await;
+    browser.run("window.kept = true").await;
+    report(&HostReport { applications: columns::host_report().applications, ..new }).await;
+    let has_rows = "return document.querySelector('#applications tr[id^=a-]') !== null \
+                    && document.getElementById('no-application') === null && window.kept === true";
+    browser.until("its applications appear", has_rows).await;
+    browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
 async fn overview_of_500_applications_filters_at_once() {
     let (applications, _) = many(500);
     let served = served(applications, Access::loopback()).await;

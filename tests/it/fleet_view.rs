@@ -11,7 +11,10 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
-use crate::sample;
+use crate::{
+    page::{next_change, version_of},
+    sample,
+};
 
 struct Collector {
     router: Router,
@@ -74,7 +77,7 @@ impl Collector {
 
 /// The hosts in the table, in their order.
 fn hosts(page: &str) -> Vec<String> {
-    let rows = page.split("<tr><td><a href=\"fleet/").skip(1);
+    let rows = page.split("<td><a href=\"fleet/").skip(1);
     rows.map(|row| row.split('"').next().unwrap().to_owned()).collect()
 }
 
@@ -209,6 +212,52 @@ async fn host_shows_unwell_applications_and_its_page_all() {
     // The API is complete.
     let status: FleetStatus = serde_json::from_str(&collector.page("/api/v1/fleet/hosts").await).unwrap();
     assert_eq!(*status.hosts[0].report.clone().unwrap(), report);
+}
+
+/// The stream of a page, from its version on.
+async fn stream(collector: &Collector, path: &str) -> Body {
+    let loaded = collector.page(path).await;
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let path = format!("{path}{separator}v={}", version_of(&loaded));
+    let request = Request::get(path).header("host", "localhost").header("accept", "text/event-stream");
+    let response = collector.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    response.into_body()
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_pages_of_the_fleet_follow_the_reports() {
+    let collector = Collector::new();
+    let mut fleet = stream(&collector, "/fleet").await;
+    let mut filtered = stream(&collector, "/fleet?state=Healthy").await;
+    let report = host("nas", 1);
+    collector.report(&report).await;
+    let mut own = stream(&collector, "/fleet/nas").await;
+    let change = next_change(&mut fleet).await;
+    assert_eq!(change["lists"]["hosts"], serde_json::json!(["h-nas"]), "{change}");
+    assert!(change["parts"]["h-nas"].to_string().contains("1 of 1"), "{change}");
+    assert!(change["parts"]["counters"].to_string().contains("<b>1</b> Healthy"), "{change}");
+    assert!(change["parts"]["paging"].to_string().contains("Hosts 1 to 1 of 1"), "{change}");
+    assert_eq!(next_change(&mut filtered).await["lists"]["hosts"], serde_json::json!(["h-nas"]));
+
+    let mut sick = report;
+    sick.applications.push(application("shop", HealthStatus::Degraded));
+    collector.report(&sick).await;
+    let change = next_change(&mut fleet).await;
+    assert!(change["parts"]["h-nas"].to_string().contains("badge bad"), "{change}");
+    assert!(change["lists"].as_object().unwrap().is_empty(), "{change}");
+    let change = next_change(&mut filtered).await;
+    assert_eq!(change["lists"]["hosts"], serde_json::json!(["no-host"]));
+    assert!(change["parts"]["no-host"].to_string().contains("No host matches."), "{change}");
+    let change = next_change(&mut own).await;
+    assert_eq!(change["lists"]["applications"], serde_json::json!(["a-calm-0", "a-shop"]));
+    assert!(change["parts"]["head"].to_string().contains("Degraded"), "{change}");
+    assert!(change["parts"].get("a-calm-0").is_none(), "{change}");
+
+    assert!(collector.store.remove_fleet_host("nas").unwrap());
+    assert!(own.frame().await.is_none_or(|frame| frame.is_ok()), "the stream ends");
+    let gone = Request::get("/fleet/nas").header("host", "localhost").header("accept", "text/event-stream");
+    assert_eq!(collector.send(gone.body(Body::empty()).unwrap()).await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

@@ -40,12 +40,12 @@ async fn text(response: Response<Body>) -> String {
 }
 
 /// The version of a page, from which its stream goes on.
-fn version_of(page: &str) -> &str {
+pub(crate) fn version_of(page: &str) -> &str {
     page.split("data-version=\"").nth(1).unwrap().split('"').next().unwrap()
 }
 
 /// The next change that a stream sends.
-async fn next_change(stream: &mut Body) -> serde_json::Value {
+pub(crate) async fn next_change(stream: &mut Body) -> serde_json::Value {
     loop {
         let frame = stream.frame().await.unwrap().unwrap().into_data().unwrap();
         let text = String::from_utf8(frame.to_vec()).unwrap();
@@ -820,7 +820,7 @@ async fn stream_of_a_page_that_is_gone_is_refused() {
     let agent = agent([shop()]);
     agent.happens(sample::event("old", "Forgotten", "containers stay and are not managed"));
     let router = router(agent.handle, agent.store, Access::loopback());
-    for path in ["/applications/old?v=0", "/?host=old&v=0", "/repositories/old?v=0"] {
+    for path in ["/applications/old?v=0", "/?host=old&v=0", "/repositories/old?v=0", "/fleet/old?v=0"] {
         let mut stream = request("GET", path, "");
         stream.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
         assert_eq!(ask(&router, stream).await.status(), StatusCode::NOT_FOUND, "{path}");

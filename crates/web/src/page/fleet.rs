@@ -16,10 +16,13 @@ use super::{
     badge::{health_badge, sync_badge},
     failure::PageError,
     layout::{Page, respond},
+    live::{self, Parts, Streaming},
     parameters::PageParameters,
-    text::{RelativeTime, Text},
+    text::{LIVE, RelativeTime, Text},
 };
 use crate::{access::Caller, fleet::fleet_status, shared::Shared};
+
+const TITLE: &str = "Fleet";
 
 /// The hosts of one page.
 const PAGE_SIZE: usize = 50;
@@ -37,6 +40,8 @@ pub(crate) struct FleetFilters {
     state: String,
     /// From 1 on.
     page: String,
+    /// The version that the page has: only for the stream.
+    v: String,
 }
 
 impl FleetFilters {
@@ -78,39 +83,82 @@ fn has_text(host: &HostView, text: &str) -> bool {
 pub(crate) async fn show(
     Caller(caller): Caller,
     State(shared): State<Shared>,
+    streaming: Option<Streaming>,
     query: PageParameters<FleetFilters>,
 ) -> Result<Response, PageError> {
     let (path, PageParameters(filters)) = ("/fleet", query);
+    if let Some(streaming) = streaming {
+        let (source, known) = (shared.clone(), filters.v.clone());
+        let build = move || {
+            let (shared, filters) = (source.clone(), filters.clone());
+            async move { Ok(parts(&fleet_status(&shared).await?, &filters)) }
+        };
+        return Ok(live::stream(&shared, streaming, known, build).await?);
+    }
     let status = fleet_status(&shared).await;
-    let FleetStatus { accepts, hosts, targets, source } =
-        status.map_err(|error| PageError::new(&caller, &shared, path, error))?;
-    let now = shared.clock.now();
-    let page = Page::new(&caller, &shared, path).title("Fleet");
-    let body = html! {
+    let status = status.map_err(|error| PageError::new(&caller, &shared, path, error))?;
+    let version = parts(&status, &filters).version();
+    let page = Page::new(&caller, &shared, path).title(TITLE).live(&version);
+    Ok(respond(&page, &body(&status, &filters, shared.clock.now())).into_response())
+}
+
+fn body(status: &FleetStatus, filters: &FleetFilters, now: Timestamp) -> Markup {
+    let FleetStatus { accepts: _, hosts, targets, source } = status;
+    html! {
         p.crumbs { a href="./" data-key="Escape" data-name="back" { "Applications" } }
-        h1 { "Fleet" }
-        @if let Some(source) = &source { (source_line(source, now)) }
-        @if accepts || source.is_some() {
-            @if hosts.is_empty() { p { "No host has reported yet." } } @else { (host_list(&hosts, &filters, now)) }
+        h1 { (TITLE) }
+        (source_line(source.as_ref(), now))
+        @if has_hosts(status) {
+            @let shown = ShownHosts::new(hosts, filters);
+            (counters(hosts, filters))
+            (search(filters))
+            (host_table(&shown, now))
+            (paging(filters, &shown))
         } @else {
             p { "This agent accepts no reports of other hosts." }
         }
-        @if !targets.is_empty() { (target_table(&targets, now)) }
-    };
-    Ok(respond(&page, &body).into_response())
+        (target_list(targets, now))
+    }
+}
+
+fn parts(status: &FleetStatus, filters: &FleetFilters) -> Parts {
+    let FleetStatus { accepts: _, hosts, targets, source } = status;
+    let mut parts = Parts::new(TITLE.to_owned());
+    parts.add("source", source_line(source.as_ref(), LIVE));
+    parts.add("targets", target_list(targets, LIVE));
+    if has_hosts(status) {
+        let shown = ShownHosts::new(hosts, filters);
+        parts.add("counters", counters(hosts, filters));
+        parts.add("paging", paging(filters, &shown));
+        let rows = host_rows(&shown, LIVE);
+        parts.list("hosts", rows.iter().map(|(id, _)| id.clone()).collect());
+        for (id, row) in rows {
+            parts.add(&id, row);
+        }
+    }
+    parts
+}
+
+/// Whether the agent shows other hosts.
+fn has_hosts(status: &FleetStatus) -> bool {
+    status.accepts || status.source.is_some()
 }
 
 /// The place where the agent reads the reports, and its error.
-fn source_line(source: &SourceStatus, now: Timestamp) -> Markup {
+fn source_line(source: Option<&SourceStatus>, now: Timestamp) -> Markup {
     html! {
-        p.soft {
-            "Read from " span.mono { (Text(&source.from)) } ", "
-            @match source.last_read {
-                Some(at) => { "last " (RelativeTime { at, now }) }
-                None => "not yet",
+        div #source {
+            @if let Some(source) = source {
+                p.soft {
+                    "Read from " span.mono { (Text(&source.from)) } ", "
+                    @match source.last_read {
+                        Some(at) => { "last " (RelativeTime { at, now }) }
+                        None => "not yet",
+                    }
+                }
+                @if !source.error.is_empty() { p.note.bad { (Text(&source.error)) } }
             }
         }
-        @if !source.error.is_empty() { p.note.bad { (Text(&source.error)) } }
     }
 }
 
@@ -125,21 +173,29 @@ pub(super) fn state_class(state: HostState) -> &'static str {
     }
 }
 
-fn host_list(hosts: &[HostView], filters: &FleetFilters, now: Timestamp) -> Markup {
-    let text = filters.q.trim().to_lowercase();
-    let found: Vec<&HostView> = hosts.iter().filter(|host| filters.matches(host, &text)).collect();
-    let last = found.len().div_ceil(PAGE_SIZE).max(1);
-    // A page that does not exist any more is the last one.
-    let page = filters.page.parse::<usize>().unwrap_or(1).clamp(1, last);
-    let first = (page - 1) * PAGE_SIZE;
-    let shown: Vec<&HostView> = found.iter().skip(first).take(PAGE_SIZE).copied().collect();
-    html! {
-        (counters(hosts, filters))
-        (search(filters))
-        @if found.is_empty() { p { "No host matches." } } @else {
-            (host_table(&shown, now))
-            (paging(filters, page, last, first + 1, shown.len(), found.len()))
-        }
+/// One part of the list of hosts that match the filters.
+struct ShownHosts<'a> {
+    hosts: Vec<&'a HostView>,
+    /// The part, and the last one. From 1 on.
+    page: usize,
+    last: usize,
+    /// The hosts that match, and the hosts before this part.
+    matches: usize,
+    before: usize,
+    /// Whether there is any host, also one that does not match.
+    is_any: bool,
+}
+
+impl<'a> ShownHosts<'a> {
+    fn new(all: &'a [HostView], filters: &FleetFilters) -> Self {
+        let text = filters.q.trim().to_lowercase();
+        let found: Vec<&HostView> = all.iter().filter(|host| filters.matches(host, &text)).collect();
+        let last = found.len().div_ceil(PAGE_SIZE).max(1);
+        // A page that does not exist any more is the last one.
+        let page = filters.page.parse::<usize>().unwrap_or(1).clamp(1, last);
+        let (matches, before) = (found.len(), (page - 1) * PAGE_SIZE);
+        let hosts = found.into_iter().skip(before).take(PAGE_SIZE).collect();
+        Self { hosts, page, last, matches, before, is_any: !all.is_empty() }
     }
 }
 
@@ -177,19 +233,24 @@ fn search(filters: &FleetFilters) -> Markup {
     }
 }
 
-fn paging(filters: &FleetFilters, page: usize, last: usize, from: usize, count: usize, all: usize) -> Markup {
+fn paging(filters: &FleetFilters, shown: &ShownHosts<'_>) -> Markup {
+    let ShownHosts { hosts, page, last, matches, before, is_any: _ } = shown;
     html! {
-        nav aria-label="Parts of the list" {
-            p.soft {
-                "Hosts " (from) " to " (from + count - 1) " of " (all)
-                @if page > 1 { " · " a rel="prev" href=(filters.address(page - 1)) { "Previous" } }
-                @if page < last { " · " a rel="next" href=(filters.address(page + 1)) { "Next" } }
+        div #paging {
+            @if !hosts.is_empty() {
+                nav aria-label="Parts of the list" {
+                    p.soft {
+                        "Hosts " (before + 1) " to " (before + hosts.len()) " of " (matches)
+                        @if *page > 1 { " · " a rel="prev" href=(filters.address(page - 1)) { "Previous" } }
+                        @if page < last { " · " a rel="next" href=(filters.address(page + 1)) { "Next" } }
+                    }
+                }
             }
         }
     }
 }
 
-fn host_table(hosts: &[&HostView], now: Timestamp) -> Markup {
+fn host_table(shown: &ShownHosts<'_>, now: Timestamp) -> Markup {
     html! {
         div.scroll tabindex="0" {
             table.stack {
@@ -206,16 +267,29 @@ fn host_table(hosts: &[&HostView], now: Timestamp) -> Markup {
                         th scope="col" { "Reason" }
                     }
                 }
-                tbody { @for host in hosts { (host_row(host, now)) } }
+                tbody #hosts { @for (_, row) in host_rows(shown, now) { (row) } }
             }
         }
     }
 }
 
+/// The rows with their ids, or one that says why there is none.
+fn host_rows(shown: &ShownHosts<'_>, now: Timestamp) -> Vec<(String, Markup)> {
+    if shown.hosts.is_empty() {
+        let text = if shown.is_any { "No host matches." } else { "No host has reported yet." };
+        return vec![("no-host".to_owned(), html! { tr #no-host { td colspan="9" { (text) } } })];
+    }
+    shown.hosts.iter().map(|host| (row_id(host), host_row(host, now))).collect()
+}
+
+fn row_id(host: &HostView) -> String {
+    format!("h-{}", host.name)
+}
+
 fn host_row(host: &HostView, now: Timestamp) -> Markup {
     let report = host.report.as_deref();
     html! {
-        tr {
+        tr id=(row_id(host)) {
             td { a href={ "fleet/" (Text(&host.name)) } { (Text(&host.name)) } }
             td { span.badge.(state_class(host.state)) { (host.state) } }
             td data-label="heard" { @match host.last_heard { Some(at) => (RelativeTime { at, now }), None => "never" } }
@@ -309,23 +383,27 @@ pub(super) fn state_badges(host: &HostView, application: &ApplicationReport) -> 
     }
 }
 
-fn target_table(targets: &[TargetStatus], now: Timestamp) -> Markup {
+fn target_list(targets: &[TargetStatus], now: Timestamp) -> Markup {
     html! {
-        section aria-label="Collectors" {
-            h2 { "This host reports to" }
-            ul.reasons {
-                @for target in targets {
-                    li {
-                        span.mono { (Text(&target.to)) } @if target.signed { " with its key" } ", "
-                        @match target.last_sent {
-                            Some(at) => { "last " (RelativeTime { at, now }) }
-                            None => "not yet",
-                        }
-                        @if !target.error.is_empty() { p.note.bad { (Text(&target.error)) } }
-                        @if !target.warning.is_empty() { p.note.warn { (Text(&target.warning)) } }
-                    }
+        div #targets {
+            @if !targets.is_empty() {
+                section aria-label="Collectors" {
+                    h2 { "This host reports to" }
+                    ul.reasons { @for target in targets { li { (target_line(target, now)) } } }
                 }
             }
         }
+    }
+}
+
+fn target_line(target: &TargetStatus, now: Timestamp) -> Markup {
+    html! {
+        span.mono { (Text(&target.to)) } @if target.signed { " with its key" } ", "
+        @match target.last_sent {
+            Some(at) => { "last " (RelativeTime { at, now }) }
+            None => "not yet",
+        }
+        @if !target.error.is_empty() { p.note.bad { (Text(&target.error)) } }
+        @if !target.warning.is_empty() { p.note.warn { (Text(&target.warning)) } }
     }
 }

@@ -12,6 +12,9 @@
 //!
 //! The present proxy keeps its own descriptors until it has sent `yours`, so nothing is lost if the next proxy fails
 //! before. The next proxy touches nothing before it has read `yours`, so no two proxies forward one connection.
+//!
+//! The socket that the next proxies connect to is handed over as well, so that its name belongs to some proxy at any time. A proxy
+//! that starts alone takes the name before it serves.
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read as _, Write as _},
@@ -91,6 +94,8 @@ pub(crate) enum Item {
     Counters { port: u16, protocol: Protocol, values: PortCounters },
     /// The last report of the agent, and the endpoints that are drained.
     Report { words: Vec<String>, leaving: Vec<IpAddr> },
+    /// The socket that the next proxies connect to. An older program makes one of its own.
+    Handover,
     /// There are no more.
     End,
     /// Of a newer program.
@@ -121,6 +126,8 @@ pub struct Handover {
     socket: String,
     /// Held while parcels are on their way.
     busy: Mutex<()>,
+    /// The socket that the next proxies connect to, until one of them has it.
+    listener: Mutex<Option<UnixListener>>,
 }
 
 /// A connection from the next proxy.
@@ -129,7 +136,7 @@ pub(crate) struct Successor(UnixStream);
 impl Handover {
     /// Proxies that name the same abstract socket, in one network namespace, hand over to each other.
     pub fn at(socket: &str) -> Arc<Self> {
-        Arc::new(Self { socket: socket.to_owned(), busy: Mutex::new(()) })
+        Arc::new(Self { socket: socket.to_owned(), busy: Mutex::default(), listener: Mutex::default() })
     }
 
     /// Waits until no parcels are on their way.
@@ -149,18 +156,27 @@ impl Handover {
     /// again when the connection ends, so the next proxy keeps it as long as it runs.
     pub(crate) async fn take(&self) -> io::Result<(Vec<Parcel>, Option<UnixStream>)> {
         let end = Instant::now() + PATIENCE;
+        let mut has_connected = false;
         loop {
             let address = self.address()?;
             let error = match UnixStream::connect_addr(&address) {
                 Ok(stream) => {
+                    has_connected = true;
                     let taken = spawn_blocking(move || receive_all(stream)).await;
                     match taken.map_err(io::Error::other)? {
-                        Ok((parcels, before)) => return Ok((parcels, Some(before))),
+                        Ok((mut parcels, before)) => {
+                            self.keep_listener(&mut parcels).await;
+                            return Ok((parcels, Some(before)));
+                        }
                         Err(error) => error,
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    return Ok((Vec::new(), None));
+                // An older program gives its name up for the time in which it fails to hand over.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && !has_connected => {
+                    match self.claim().await {
+                        Err(error) if error.kind() == io::ErrorKind::AddrInUse => error,
+                        Ok(()) | Err(_) => return Ok((Vec::new(), None)),
+                    }
                 }
                 Err(error) => error,
             };
@@ -176,7 +192,7 @@ impl Handover {
     pub(crate) async fn successor(&self) -> Successor {
         let mut has_failed = false;
         let listener = loop {
-            match self.listener() {
+            match self.listener().await {
                 Ok(listener) => break listener,
                 // The proxy that handed over is about to close it.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -197,10 +213,38 @@ impl Handover {
         }
     }
 
-    fn listener(&self) -> io::Result<tokio::net::UnixListener> {
-        let listener = UnixListener::bind_addr(&self.address()?)?;
+    /// The socket that the next proxies connect to. It stays bound when the value is dropped.
+    async fn listener(&self) -> io::Result<tokio::net::UnixListener> {
+        let mut bound = self.listener.lock().await;
+        let listener = match &*bound {
+            Some(listener) => listener.try_clone()?,
+            None => bound.insert(UnixListener::bind_addr(&self.address()?)?).try_clone()?,
+        };
         listener.set_nonblocking(true)?;
         tokio::net::UnixListener::from_std(listener)
+    }
+
+    /// Takes the name before anything is served, so that other proxies which start meanwhile wait for this one.
+    pub(crate) async fn claim(&self) -> io::Result<()> {
+        self.listener().await.map(drop)
+    }
+
+    /// The socket that the next proxies connect to, for the next proxy.
+    pub(crate) async fn parcel(&self) -> Option<Parcel> {
+        let listener = self.listener.lock().await.as_ref()?.try_clone().ok()?;
+        Some(Parcel::with(Item::Handover, listener))
+    }
+
+    /// Keeps the socket that the proxy before listened at.
+    async fn keep_listener(&self, parcels: &mut Vec<Parcel>) {
+        let all = parcels.extract_if(.., |parcel| parcel.item == Item::Handover);
+        let descriptor = all.flat_map(|parcel| parcel.descriptors).next();
+        *self.listener.lock().await = descriptor.map(UnixListener::from);
+    }
+
+    /// Gives the socket up, which the next proxy has now.
+    pub(crate) async fn release(&self) {
+        self.listener.lock().await.take();
     }
 }
 
@@ -338,4 +382,104 @@ fn receive(mut stream: &UnixStream) -> io::Result<Parcel> {
     let item = read(lengths >> 32, MAX_ITEM)?;
     let bytes = read(lengths & u64::from(u32::MAX), MAX_BYTES)?;
     Ok(Parcel { item: serde_json::from_slice(&item)?, descriptors, bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(test: &str) -> Arc<Handover> {
+        Handover::at(&format!("driftless-test-{test}-{}", std::process::id()))
+    }
+
+    fn connected(place: &Handover) -> UnixStream {
+        UnixStream::connect_addr(&place.address().unwrap()).expect("some proxy has the name")
+    }
+
+    fn parcel(port: u16) -> Vec<Parcel> {
+        vec![Parcel::of(Item::Clients { port, protocol: Protocol::Tcp, clients: Vec::new() })]
+    }
+
+    fn items(parcels: &[Parcel]) -> Vec<&Item> {
+        parcels.iter().map(|parcel| &parcel.item).collect()
+    }
+
+    #[tokio::test]
+    async fn without_a_proxy_nothing_is_taken_over() {
+        let alone = place("alone");
+        let (parcels, before) = alone.take().await.unwrap();
+        assert!(parcels.is_empty() && before.is_none());
+        // Another one that starts waits for it.
+        drop(connected(&alone));
+    }
+
+    #[tokio::test]
+    async fn proxy_that_was_reached_before_is_not_taken_for_gone() {
+        let (next, present) = (place("again"), place("again"));
+        let older = async {
+            // It accepts, gives the name up, fails, and waits for the next proxy once more.
+            for is_last in [false, true] {
+                let listener = UnixListener::bind_addr(&present.address().unwrap()).unwrap();
+                listener.set_nonblocking(true).unwrap();
+                let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+                let successor = super::next(&listener).await.unwrap();
+                drop(listener);
+                if is_last {
+                    return successor.give(parcel(1)).await.map_err(|(_, error)| error);
+                }
+                drop(successor);
+                sleep(PAUSE * 3).await;
+            }
+            unreachable!("the last one returns")
+        };
+        let take = async {
+            sleep(PAUSE / 2).await;
+            next.take().await
+        };
+        let (given, taken) = tokio::join!(older, take);
+        let (parcels, before) = taken.unwrap();
+        assert_eq!((items(&parcels), before.is_some()), (items(&parcel(1)), true));
+        drop(given.unwrap());
+    }
+
+    #[tokio::test]
+    async fn name_of_the_socket_always_belongs_to_a_proxy() {
+        let (present, next) = (place("name"), place("name"));
+        drop(present.listener().await.unwrap());
+        // One that fails, while another one comes.
+        drop(connected(&present));
+        let failing = present.successor().await;
+        let waiting = connected(&present);
+        let mut parcels = parcel(1);
+        parcels.extend(present.parcel().await);
+        let Err((_, _)) = failing.give(parcels).await else { panic!("nobody takes it") };
+        drop((present.successor().await, waiting));
+
+        let give = async {
+            let successor = present.successor().await;
+            let mut parcels = parcel(2);
+            parcels.extend(present.parcel().await);
+            let successor = successor.give(parcels).await.map_err(|(_, error)| error).unwrap();
+            present.release().await;
+            successor
+        };
+        let (_successor, taken) = tokio::join!(give, next.take());
+        let (parcels, _before) = taken.unwrap();
+        assert_eq!(items(&parcels), items(&parcel(2)), "the socket is no part of the rest");
+        // The next proxy does not wait for others yet, and is reached all the same.
+        let reached = connected(&present);
+        let successor = next.successor().await;
+        let give = successor.give(parcel(3));
+        let take = spawn_blocking(move || receive_all(reached));
+        let (given, taken) = tokio::join!(give, take);
+        assert!(given.is_ok());
+        assert_eq!(items(&taken.unwrap().unwrap().0), items(&parcel(3)));
+    }
+
+    #[test]
+    fn older_program_ignores_the_socket() {
+        let item = serde_json::to_string(&Item::Handover).unwrap();
+        assert_eq!(item, r#"{"kind":"handover"}"#);
+        assert_eq!(serde_json::from_str::<Item>(r#"{"kind":"newer"}"#).unwrap(), Item::Unknown);
+    }
 }

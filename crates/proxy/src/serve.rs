@@ -176,15 +176,19 @@ impl Proxy {
             let Some(handover) = handover else { return std::future::pending().await };
             let successor = handover.successor().await;
             let busy = handover.begin().await;
-            let all = self.end(running).await;
+            let mut all = self.end(running).await;
             let count = all.len();
+            all.extend(handover.parcel().await);
             match successor.give(all).await {
                 Ok(successor) => {
                     self.routes.set(&[]);
+                    handover.release().await;
                     drop(busy);
                     tracing::info!("the next proxy has taken over {count} sockets and connections");
                     successor.gone().await;
                     tracing::info!("the next proxy has ended; forwarding again");
+                    // If this fails, it is tried again when the shift has begun.
+                    let _ = handover.claim().await;
                     parcels = Vec::new();
                 }
                 Err((back, error)) => {
@@ -297,7 +301,7 @@ impl Proxy {
                     }
                     continue;
                 }
-                Item::End | Item::Unknown => continue,
+                Item::Handover | Item::End | Item::Unknown => continue,
             };
             let is_of = |route: &Arc<Route>| (route.forward.port, route.forward.protocol) == (port, protocol);
             let Some(index) = routes.iter().position(is_of) else { continue };

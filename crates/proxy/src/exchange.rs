@@ -27,6 +27,9 @@ struct Followed {
     answer: Part,
     /// The answer has no body, although its head may announce one.
     is_head: bool,
+    /// An earlier request had its complete answer. An older program says nothing of it.
+    #[serde(default)]
+    has_answered: bool,
 }
 
 /// The part of a message that comes next.
@@ -75,6 +78,11 @@ impl Exchange {
         self.0.as_ref().is_some_and(Followed::is_idle)
     }
 
+    /// Whether requests were answered and none is on its way. An endpoint that ends such a connection answers no other.
+    pub(crate) fn has_answered_all(&self) -> bool {
+        self.0.as_ref().is_some_and(|it| it.has_answered && it.is_idle())
+    }
+
     /// Whether the next bytes of the client need not be read, because they are part of a body or nothing is followed.
     pub(crate) fn may_skip_request(&self) -> bool {
         self.0.as_ref().is_none_or(|it| it.request.may_skip())
@@ -102,7 +110,7 @@ impl Exchange {
 
 impl Followed {
     fn new() -> Self {
-        Self { request: Part::Head(Vec::new()), answer: Part::Body(0), is_head: false }
+        Self { request: Part::Head(Vec::new()), answer: Part::Body(0), is_head: false, has_answered: false }
     }
 
     fn is_idle(&self) -> bool {
@@ -134,7 +142,7 @@ impl Followed {
 
     fn end_if_complete(&mut self) {
         if self.request.is_complete() && self.answer.is_complete() {
-            *self = Self::new();
+            *self = Self { has_answered: true, ..Self::new() };
         }
     }
 }
@@ -335,6 +343,7 @@ mod tests {
         ];
         for pieces in cases {
             assert!(after(pieces).is_idle(), "{pieces:?}");
+            assert_eq!(after(pieces).has_answered_all(), !pieces.is_empty(), "{pieces:?}");
             let mut next = pieces.to_vec();
             next.push(GET);
             assert!(!after(&next).is_idle(), "{next:?}");
@@ -359,6 +368,7 @@ mod tests {
         for pieces in cases {
             let exchange = after(pieces);
             assert!(!exchange.is_idle() && exchange.0.is_some(), "{pieces:?}");
+            assert!(!exchange.has_answered_all(), "{pieces:?}");
         }
     }
 
@@ -403,8 +413,18 @@ mod tests {
             assert_eq!(exchange.0, None, "{pieces:?}");
             exchange.note_request(Piece::Read(GET.1.as_bytes()));
             exchange.note_answer(Piece::Read(OK.1.as_bytes()));
-            assert!(!exchange.is_idle(), "{pieces:?}");
+            assert!(!exchange.is_idle() && !exchange.has_answered_all(), "{pieces:?}");
         }
+    }
+
+    #[test]
+    fn exchange_of_an_older_program_is_taken_over() {
+        let older = r#"{"request":{"Head":[]},"answer":{"Body":0},"is_head":false}"#;
+        let mut exchange: Exchange = serde_json::from_str(older).unwrap();
+        assert!(exchange.is_idle() && !exchange.has_answered_all());
+        exchange.note_request(Piece::Read(GET.1.as_bytes()));
+        exchange.note_answer(Piece::Read(OK.1.as_bytes()));
+        assert!(exchange.has_answered_all());
     }
 
     #[test]

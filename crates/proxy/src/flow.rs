@@ -48,6 +48,8 @@ pub(crate) struct Flow {
     is_shut: bool,
     /// Bytes that were read since this was last taken.
     read: u64,
+    /// Whether bytes that waited were written since this was last taken.
+    has_flushed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +117,11 @@ impl Flow {
         std::mem::take(&mut self.read)
     }
 
+    /// Whether bytes that waited were written since the last call.
+    pub(crate) fn take_flushed(&mut self) -> bool {
+        std::mem::take(&mut self.has_flushed)
+    }
+
     /// Moves bytes until one of the sides is not ready. `Ready(Ok(None))` when the direction is over, and
     /// `Ready(Ok(Some(bytes)))` when `inspect` has taken bytes. A large transfer, if it is allowed, is moved unseen.
     pub(crate) fn poll(
@@ -173,7 +180,10 @@ impl Flow {
         while let Some(rest) = self.waiting.bytes.get(self.waiting.written..).filter(|it| !it.is_empty()) {
             match ready!(Pin::new(&mut *to).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.waiting.written += written,
+                written => {
+                    self.waiting.written += written;
+                    self.has_flushed = true;
+                }
             }
             if self.waiting.written == self.waiting.bytes.len() {
                 self.waiting = Waiting::default();
@@ -182,7 +192,10 @@ impl Flow {
         while let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.filled > 0) {
             ready!(to.poll_write_ready(cx))?;
             match to.try_io(Interest::WRITABLE, || move_bytes(&pipe.from, &*to, pipe.filled)) {
-                Ok(moved) => pipe.filled = pipe.filled.saturating_sub(moved),
+                Ok(moved) => {
+                    pipe.filled = pipe.filled.saturating_sub(moved);
+                    self.has_flushed = true;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -346,5 +359,19 @@ mod tests {
         assert_eq!(way.pipes(), 1, "the rest goes through a pipe");
         way.carry(1).await;
         assert_eq!(way.flow.run, 0, "a short piece ends a large transfer");
+    }
+
+    #[tokio::test]
+    async fn bytes_that_waited_count_as_written() {
+        let Way { mut from, mut to, mut sink, source: _source, .. } = Way::new().await;
+        to.writable().await.unwrap();
+        let mut flow = Flow::beginning_with(b"waits".to_vec());
+        let mut poll = |flow: &mut Flow| {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            flow.poll(&mut cx, &mut from, &mut to, false, |_| Decision::Forward).is_pending()
+        };
+        assert!(poll(&mut flow) && flow.take_flushed() && flow.take_read() == 0);
+        assert!(poll(&mut flow) && !flow.take_flushed(), "nothing waits any more");
+        sink.read_exact(&mut [0; 5]).await.unwrap();
     }
 }

@@ -386,6 +386,8 @@ fn receive(mut stream: &UnixStream) -> io::Result<Parcel> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
 
     fn place(test: &str) -> Arc<Handover> {
@@ -394,6 +396,10 @@ mod tests {
 
     fn connected(place: &Handover) -> UnixStream {
         UnixStream::connect_addr(&place.address().unwrap()).expect("some proxy has the name")
+    }
+
+    async fn successor(place: &Handover) -> Successor {
+        timeout(PATIENCE, place.successor()).await.expect("the next proxy has connected")
     }
 
     fn parcel(port: u16) -> Vec<Parcel> {
@@ -448,28 +454,27 @@ mod tests {
         drop(present.listener().await.unwrap());
         // One that fails, while another one comes.
         drop(connected(&present));
-        let failing = present.successor().await;
+        let failing = successor(&present).await;
         let waiting = connected(&present);
         let mut parcels = parcel(1);
         parcels.extend(present.parcel().await);
         let Err((_, _)) = failing.give(parcels).await else { panic!("nobody takes it") };
-        drop((present.successor().await, waiting));
+        drop((successor(&present).await, waiting));
 
         let give = async {
-            let successor = present.successor().await;
+            let taker = successor(&present).await;
             let mut parcels = parcel(2);
             parcels.extend(present.parcel().await);
-            let successor = successor.give(parcels).await.map_err(|(_, error)| error).unwrap();
+            let taker = taker.give(parcels).await.map_err(|(_, error)| error).unwrap();
             present.release().await;
-            successor
+            taker
         };
         let (_successor, taken) = tokio::join!(give, next.take());
         let (parcels, _before) = taken.unwrap();
         assert_eq!(items(&parcels), items(&parcel(2)), "the socket is no part of the rest");
         // The next proxy does not wait for others yet, and is reached all the same.
         let reached = connected(&present);
-        let successor = next.successor().await;
-        let give = successor.give(parcel(3));
+        let give = successor(&next).await.give(parcel(3));
         let take = spawn_blocking(move || receive_all(reached));
         let (given, taken) = tokio::join!(give, take);
         assert!(given.is_ok());

@@ -17,6 +17,7 @@
 //! | `flow` | one direction of a connection |
 //! | `handover` | the protocol by which the next proxy takes over |
 //! | `header` | the header of the PROXY protocol |
+//! | `idle` | the end of connections without data |
 //! | `limits` | connections at the same time, timeouts, lines in the log |
 //! | `names` | a client of the engine's name server |
 //! | `messages` | messages of the agent: reports, draining |
@@ -49,6 +50,7 @@ mod exchange;
 mod flow;
 mod handover;
 mod header;
+mod idle;
 mod limits;
 mod messages;
 mod names;

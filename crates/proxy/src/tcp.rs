@@ -6,7 +6,7 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::OwnedFd,
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -18,7 +18,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     select,
     sync::{mpsc, watch},
-    time::{Instant, Sleep, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use crate::{
@@ -28,6 +28,7 @@ use crate::{
     flow::{Decision, Flow, Piece},
     handover::{Item, Parcel},
     header::header,
+    idle::Idle,
     limits::Permit,
     request::begins_request,
     route::Route,
@@ -184,7 +185,7 @@ fn adopt(descriptor: OwnedFd) -> io::Result<TcpStream> {
 
 impl Route {
     fn idle(&self) -> Option<Idle> {
-        self.limits.idle.map(|time| Idle { time, timer: Box::pin(sleep(time)) })
+        self.limits.idle.map(Idle::after)
     }
 
     /// Hands a client over that is not connected to an endpoint.
@@ -220,15 +221,9 @@ struct Relay {
     idle: Option<Idle>,
 }
 
-/// The end of a connection without data.
-struct Idle {
-    time: Duration,
-    timer: Pin<Box<Sleep>>,
-}
-
 /// The reason why a relay stops.
 enum Event {
-    /// Both sides have said their last.
+    /// Both sides have said their last, or the endpoint has and will answer no other request.
     Over,
     Broken,
     /// The endpoint is leaving, and the client has begun another HTTP request with these bytes. All earlier ones have their
@@ -262,19 +257,7 @@ impl Relay {
                     reset(&self.endpoint);
                     return;
                 }
-                Event::Request(bytes) => {
-                    let leaving = Some(self.lease.address());
-                    match Box::pin(reach(address, route, leaving)).await {
-                        Reached::Endpoint(endpoint, lease, counted) => {
-                            let mut first = route.header(&self.client, address).unwrap_or_default();
-                            first.extend(bytes);
-                            (self.endpoint, self.lease, self.counted) = (endpoint, lease, counted);
-                            self.up = Flow::beginning_with(first);
-                            self.down = Flow::default();
-                        }
-                        Reached::Nothing | Reached::EndOfShift => self.up = Flow::beginning_with(bytes),
-                    }
-                }
+                Event::Request(bytes) => self.move_to_another(bytes, address, route).await,
                 Event::EndOfShift => {
                     if let Err(error) = self.hand_over(address, route) {
                         tracing::warn!(%error, "could not hand a connection over");
@@ -282,6 +265,24 @@ impl Relay {
                     return;
                 }
             }
+        }
+    }
+
+    /// Gives a request to another endpoint. If there is none, it goes to the present one after all.
+    async fn move_to_another(&mut self, bytes: Vec<u8>, address: SocketAddr, route: &Route) {
+        match Box::pin(reach(address, route, Some(self.lease.address()))).await {
+            Reached::Endpoint(endpoint, lease, counted) => {
+                let mut first = route.header(&self.client, address).unwrap_or_default();
+                first.extend(bytes);
+                (self.endpoint, self.lease, self.counted) = (endpoint, lease, counted);
+                self.up = Flow::beginning_with(first);
+                self.down = Flow::default();
+            }
+            Reached::Nothing | Reached::EndOfShift => self.up = Flow::beginning_with(bytes),
+        }
+        // The attempts may have taken some time.
+        if let Some(idle) = &mut self.idle {
+            idle.restart();
         }
     }
 
@@ -320,26 +321,29 @@ impl Relay {
         });
         let read_up = up.take_read();
         counted.add(read_up, read_down);
+        let has_flushed = up.take_flushed() | down.take_flushed();
+        if (has_flushed || read_up + read_down > 0)
+            && let Some(idle) = idle
+        {
+            idle.restart();
+        }
         match (down_polled, up_polled) {
             (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(Event::Broken),
             (_, Poll::Ready(Ok(Some(bytes)))) => return Poll::Ready(Event::Request(bytes)),
-            // To close both says the rest.
-            _ if up.is_over() && down.is_over() => return Poll::Ready(Event::Over),
+            // To close both says the rest. A client that keeps the connection for another request may notice the end much later.
+            _ if down.is_over() && (up.is_over() || up.is_flushed() && exchange.has_answered_all()) => {
+                return Poll::Ready(Event::Over);
+            }
             _ => {}
         }
         let shut = [up.poll_shut(cx, endpoint), down.poll_shut(cx, client)];
         if shut.iter().any(|shut| matches!(shut, Poll::Ready(Err(_)))) {
             return Poll::Ready(Event::Broken);
         }
-        if let Some(idle) = idle {
-            if read_up + read_down > 0 {
-                idle.timer.as_mut().reset(Instant::now() + idle.time);
-            }
-            if idle.timer.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Event::Broken);
-            }
+        match idle.as_mut().map(|idle| idle.poll(cx, [client, endpoint])) {
+            Some(Poll::Ready(())) => Poll::Ready(Event::Broken),
+            Some(Poll::Pending) | None => Poll::Pending,
         }
-        Poll::Pending
     }
 }
 
@@ -462,4 +466,166 @@ pub(crate) fn set_options(listener: &socket2::Socket) {
 /// Closing it will tell the other side that something went wrong.
 fn reset(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use driftless_model::ForwardLimits;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpSocket,
+        task::JoinHandle,
+    };
+
+    use super::*;
+    use crate::limits::Limits;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+
+    /// A relay, the far sides of its connections, and where its endpoint is.
+    struct Ends {
+        relay: Relay,
+        client: TcpStream,
+        endpoint: TcpStream,
+        address: SocketAddr,
+    }
+
+    /// A connection, for the first side of which the kernel keeps few bytes.
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 * 1024).unwrap();
+        let near = socket.connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    impl Ends {
+        async fn of(route: &Route) -> Self {
+            let ((near, endpoint), (client, accepted)) = (pair().await, pair().await);
+            let address = near.peer_addr().unwrap();
+            let relay = Relay {
+                client: accepted,
+                endpoint: near,
+                lease: route.balance.lease(address),
+                counted: route.counters.open(0),
+                up: Flow::default(),
+                down: Flow::default(),
+                exchange: Exchange::new(),
+                idle: route.idle(),
+            };
+            Self { relay, client, endpoint, address }
+        }
+
+        fn run(self, route: &Arc<Route>) -> (TcpStream, TcpStream, JoinHandle<()>) {
+            let Self { relay, client, endpoint, .. } = self;
+            let (route, address) = (Arc::clone(route), client.local_addr().unwrap());
+            (client, endpoint, tokio::spawn(async move { relay.run(address, &route).await }))
+        }
+    }
+
+    fn route(port: u16, idle: Option<Duration>) -> Arc<Route> {
+        let route = Route::to_endpoint(&format!("1/tcp=end:{port}"), Ipv4Addr::LOCALHOST);
+        let limits = Arc::new(Limits::new(&ForwardLimits { idle, ..ForwardLimits::default() }));
+        Arc::new(Route { limits, ..route })
+    }
+
+    async fn heard(stream: &mut TcpStream, text: &[u8]) {
+        let mut found = vec![0; text.len()];
+        timeout(PATIENCE, stream.read_exact(&mut found)).await.expect("bytes in time").unwrap();
+        assert_eq!(found, text);
+    }
+
+    async fn has_ended(stream: &mut TcpStream) {
+        assert_eq!(timeout(PATIENCE, stream.read(&mut [0])).await.expect("an end in time").unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn connection_ends_when_its_endpoint_ends_after_answers() {
+        let route = route(80, None);
+        let (mut client, mut endpoint, relay) = Ends::of(&route).await.run(&route);
+        for _ in 0..2 {
+            client.write_all(GET).await.unwrap();
+            heard(&mut endpoint, GET).await;
+            endpoint.write_all(OK).await.unwrap();
+            heard(&mut client, OK).await;
+        }
+        assert_eq!(route.balance.active(|_| true), 1);
+        drop(endpoint);
+        // The client has not noticed it yet.
+        timeout(PATIENCE, relay).await.expect("the connection is open for the client only").unwrap();
+        assert_eq!(route.balance.active(|_| true), 0);
+        has_ended(&mut client).await;
+    }
+
+    #[tokio::test]
+    async fn endpoint_that_ends_its_side_alone_still_hears_the_client() {
+        let route = route(80, None);
+        for before in [&b""[..], b"220 mail\r\n"] {
+            let (mut client, mut endpoint, relay) = Ends::of(&route).await.run(&route);
+            endpoint.write_all(before).await.unwrap();
+            endpoint.shutdown().await.unwrap();
+            heard(&mut client, before).await;
+            has_ended(&mut client).await;
+            client.write_all(GET).await.unwrap();
+            heard(&mut endpoint, GET).await;
+            drop(client);
+            has_ended(&mut endpoint).await;
+            timeout(PATIENCE, relay).await.expect("both sides have ended").unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn slow_client_gets_all_despite_the_idle_timeout() {
+        let idle = Duration::from_millis(500);
+        let route = route(80, Some(idle));
+        let ends = Ends::of(&route).await;
+        // The kernel of the proxy takes all of the answer, since that of the client does not.
+        SockRef::from(&ends.relay.client).set_send_buffer_size(512 * 1024).unwrap();
+        let (mut client, mut endpoint, relay) = ends.run(&route);
+        client.write_all(b"a").await.unwrap();
+        heard(&mut endpoint, b"a").await;
+        let answer: Vec<u8> = (0..192 * 1024_u32).map(|it| (it % 251) as u8).collect();
+        endpoint.write_all(&answer).await.unwrap();
+        let (began, mut received) = (Instant::now(), Vec::new());
+        let mut buffer = vec![0; 16 * 1024];
+        while received.len() < answer.len() {
+            sleep(idle / 3).await;
+            let count =
+                timeout(PATIENCE, client.read(&mut buffer)).await.expect("in time").expect("the rest");
+            received.extend_from_slice(&buffer[..count]);
+        }
+        assert!(received == answer && began.elapsed() > 2 * idle);
+        // Then there is nothing to wait for.
+        timeout(PATIENCE, relay).await.expect("an end without data").unwrap();
+        assert!(client.read(&mut buffer).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn moved_request_restarts_the_idle_timeout() {
+        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let to = other.local_addr().unwrap();
+        let route = route(to.port(), Some(Duration::from_hours(1)));
+        for has_another in [true, false] {
+            let Ends { mut relay, mut client, endpoint: _open, address } = Ends::of(&route).await;
+            if !has_another {
+                relay.lease = route.balance.lease(to);
+            }
+            route.balance.mark_leaving(|endpoint| endpoint == address || !has_another);
+            let deadline = |relay: &Relay| relay.idle.as_ref().unwrap().deadline();
+            let began = deadline(&relay);
+            client.write_all(GET).await.unwrap();
+            let event = timeout(PATIENCE, poll_fn(|cx| relay.poll(cx))).await.expect("a request");
+            let Event::Request(bytes) = event else { panic!("the request stays with its endpoint") };
+            let read = deadline(&relay);
+            assert!(read > began);
+            relay.move_to_another(bytes, client.local_addr().unwrap(), &route).await;
+            assert!(deadline(&relay) > read);
+            assert_eq!(relay.lease.address(), to);
+            assert_eq!(relay.endpoint.peer_addr().unwrap() == to, has_another);
+        }
+    }
 }

@@ -74,5 +74,5 @@ pub use settings::{
     ApplicationSettings, Auth, CommitStatus, GithubApp, Metrics, Proxy, Reference, Registry, Repository,
     Settings, StatusProvider, Verify, VerifyMode, Webhook, Webhooks, local_url,
 };
-pub use trusted_proxy::{Audit, IpNetwork, TrustedProxy};
+pub use trusted_proxy::{Audit, TrustedProxy};
 pub use values_from::{ValueOrigin, ValueSource};

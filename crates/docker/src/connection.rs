@@ -14,7 +14,7 @@ use std::{
 };
 
 use bollard::{models as api, query_parameters as query};
-use driftless_model::{ContainerId, LimitKind, Mount, MountSource};
+use driftless_model::{ContainerId, IpNetwork, LimitKind, Mount, MountSource};
 
 use crate::{
     call_error::CallError,
@@ -267,8 +267,9 @@ impl Connection {
         }
         let api = newest.min(NEWEST);
         let unsupported_limits = unsupported_limits(&info);
-        let indexes = info.registry_config.and_then(|registries| registries.index_configs);
-        let insecure = indexes.into_iter().flatten().filter(|(_, index)| index.secure == Some(false));
+        let registries = info.registry_config.unwrap_or_default();
+        let indexes = registries.index_configs.into_iter().flatten();
+        let networks = registries.insecure_registry_cidrs.unwrap_or_default();
         let defaults = Defaults {
             unsupported_limits,
             is_containerd_store: info
@@ -277,7 +278,8 @@ impl Connection {
                 .flatten()
                 .flatten()
                 .any(|it| it == CONTAINERD_STORE),
-            insecure_registries: insecure.map(|(name, _)| name).collect(),
+            registries: indexes.map(|(name, index)| (name, index.secure != Some(false))).collect(),
+            insecure_networks: networks.iter().filter_map(|network| IpNetwork::parse(network)).collect(),
             log_driver: info.logging_driver.unwrap_or_else(|| "json-file".to_owned()),
             host_name: info.name.unwrap_or_default(),
             is_swarm_manager: info.swarm.and_then(|swarm| swarm.control_available) == Some(true),

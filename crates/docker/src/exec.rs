@@ -50,8 +50,9 @@ impl Exec {
             attach_stderr: Some(true),
             ..CreateExecOptions::default()
         };
-        let result = self.run_keeping(LONG_OUTPUT, container, options, timeout).await;
-        result.map_err(|error| error.classify(&format!("run a command in {}", container.short())))
+        let doing = format!("run a command in {}", container.short());
+        let id = self.create(container, options).await.map_err(|error| error.classify(&doing))?;
+        self.run_created(&id, LONG_OUTPUT, timeout).await.map_err(|error| error.classify(&doing))
     }
 
     /// Runs the health check of a container once, as the engine does.
@@ -76,29 +77,28 @@ impl Exec {
         Ok(code == 0)
     }
 
-    /// Like [`Self::run`], with all options of the engine, and less of the output.
-    pub(crate) async fn run_with(
+    /// Makes a command that [`Self::run_created`] can run. Nothing runs yet.
+    pub(crate) async fn create(
         &self,
         container: &ContainerId,
         options: CreateExecOptions<String>,
-        timeout: Duration,
-    ) -> Result<(i64, String), CallError> {
-        self.run_keeping(OUTPUT, container, options, timeout).await
-    }
-
-    async fn run_keeping(
-        &self,
-        most: usize,
-        container: &ContainerId,
-        options: CreateExecOptions<String>,
-        timeout: Duration,
-    ) -> Result<(i64, String), CallError> {
-        let docker = self.connection.docker();
-        let id = self.connection.call(DEADLINE, docker.create_exec(container.as_str(), options)).await?.id;
+    ) -> Result<String, CallError> {
+        let create = self.connection.docker().create_exec(container.as_str(), options);
+        let id = self.connection.call(DEADLINE, create).await?.id;
         // Before the start, so that its event does not come first.
         self.attribution.record_agent_exec(&id);
-        let output = within(timeout, self.output(&id, most)).await?;
-        let ended = self.connection.call(DEADLINE, docker.inspect_exec(&id)).await?;
+        Ok(id)
+    }
+
+    /// Runs a command, and returns its exit code and at most so many of the last bytes of its output.
+    pub(crate) async fn run_created(
+        &self,
+        id: &str,
+        most: usize,
+        timeout: Duration,
+    ) -> Result<(i64, String), CallError> {
+        let output = within(timeout, self.output(id, most)).await?;
+        let ended = self.connection.call(DEADLINE, self.connection.docker().inspect_exec(id)).await?;
         let code = ended
             .exit_code
             .ok_or_else(|| CallError::Unreachable("the command ended without an exit code".to_owned()))?;

@@ -115,17 +115,33 @@ impl Puller {
             received.extend_from_slice(&frame.into_data().unwrap_or_default());
             while let Some(end) = received.iter().position(|it| *it == b'\n') {
                 let line: Vec<u8> = received.drain(..=end).collect();
-                let Ok(info) = serde_json::from_slice::<CreateImageInfo>(&line) else { continue };
-                if let Some(message) = info.error_detail.as_ref().and_then(|detail| detail.message.as_deref())
-                {
-                    return Err(CallError::Status { code: 500, message: clean(message) });
+                if let Some(message) = refusal(&line) {
+                    return Err(CallError::Status { code: 500, message: clean(&message) });
                 }
+                let Ok(info) = serde_json::from_slice::<CreateImageInfo>(&line) else { continue };
                 if let Some(percent) = layers.note(info) {
                     progress(format!("pulling {image} ({percent} %)"));
                 }
             }
         }
     }
+}
+
+/// The error that a message of the engine tells. Podman before 4.6 has it in `error` alone.
+fn refusal(line: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Refusal {
+        error_detail: Option<Detail>,
+        error: Option<String>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Detail {
+        message: Option<String>,
+    }
+    let refusal: Refusal = serde_json::from_slice(line).ok()?;
+    let detail = refusal.error_detail.and_then(|detail| detail.message);
+    detail.or(refusal.error).filter(|message| !message.is_empty())
 }
 
 /// Adds advice if the registry refuses: it does not say itself that the request had no login.
@@ -222,6 +238,15 @@ mod tests {
         assert_eq!(with_tag("localhost:5000/web"), "localhost:5000/web:latest");
         assert_eq!(with_tag("web:1"), "web:1");
         assert_eq!(with_tag("web@sha256:00"), "web@sha256:00");
+    }
+
+    #[test]
+    fn refusals_are_found_in_either_form() {
+        let said = |line: &str| refusal(line.as_bytes());
+        assert_eq!(said(r#"{"errorDetail":{"message":"denied"},"error":"denied"}"#), Some("denied".into()));
+        assert_eq!(said(r#"{"progressDetail":{},"error":"denied"}"#), Some("denied".into()), "Podman 4");
+        assert_eq!(said(r#"{"status":"Downloading","progressDetail":{},"id":"a"}"#), None);
+        assert_eq!(said("garbage"), None);
     }
 
     #[test]

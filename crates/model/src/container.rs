@@ -357,16 +357,26 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// With a quota of CPU time told as a number of CPUs, which is how it is read back.
+    /// As it is read back: a quota of CPU time as a number of CPUs, and no limit of 0, which the engine takes for none.
     #[must_use]
     pub fn normal(&self) -> Self {
         /// The kernel's own, in microseconds.
         const PERIOD: u64 = 100_000;
-        let Some(quota) = self.cpu_quota.filter(|it| *it > 0) else {
-            return Self { cpu_quota: None, ..self.clone() };
+        let positive = |it: Option<u64>| it.filter(|it| *it > 0);
+        let all = Self {
+            nano_cpus: positive(self.nano_cpus),
+            memory: positive(self.memory),
+            memory_reservation: positive(self.memory_reservation),
+            memory_swap: self.memory_swap.filter(|it| *it != 0),
+            cpu_shares: positive(self.cpu_shares),
+            cpu_quota: None,
+            cpu_period: positive(self.cpu_period),
+            pids: self.pids,
+            cpuset: self.cpuset.clone(),
         };
-        let period = u128::from(self.cpu_period.filter(|it| *it > 0).unwrap_or(PERIOD));
+        let Some(quota) = positive(self.cpu_quota) else { return all };
+        let period = u128::from(all.cpu_period.unwrap_or(PERIOD));
         let share = u64::try_from(u128::from(quota).saturating_mul(1_000_000_000) / period).ok();
-        Self { nano_cpus: self.nano_cpus.or(share), cpu_quota: None, cpu_period: None, ..self.clone() }
+        Self { nano_cpus: all.nano_cpus.or(share), cpu_period: None, ..all }
     }
 }

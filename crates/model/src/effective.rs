@@ -15,6 +15,9 @@ impl Container {
         all.command = given(&self.command);
         if self.entrypoint.is_none() {
             all.entrypoint.clone_from(&defaults.entrypoint);
+        }
+        // An empty entry point takes away the image's, and not its command.
+        if self.entrypoint.as_ref().is_none_or(Vec::is_empty) {
             all.command = all.command.or_else(|| defaults.command.clone());
         }
         all.entrypoint = given(&all.entrypoint);

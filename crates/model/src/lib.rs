@@ -72,6 +72,7 @@ mod image_signature;
 mod image_syntax;
 mod image_update;
 mod incident;
+mod ip_network;
 mod job;
 pub mod label;
 mod lifecycle;
@@ -171,6 +172,7 @@ pub use image_update::{
 pub use incident::{
     Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Urgency,
 };
+pub use ip_network::IpNetwork;
 pub use job::{Job, JobEnd, JobOutcome, JobRecord};
 pub use lifecycle::{Completion, Probe, ProbeAction, Probes, PullPolicy};
 pub use mask::Mask;

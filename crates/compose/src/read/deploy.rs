@@ -10,7 +10,7 @@ use crate::{
     spec::{
         keys::{DEPLOY, LIMITS, RESERVATIONS, RESOURCES, RESTART_POLICY, UPDATE},
         scalar,
-        value::{Read as _, Value},
+        value::{Placed, Read as _, Value},
     },
 };
 
@@ -68,8 +68,8 @@ fn resources(deploy: &mut Deploy, value: &Value<'_>) {
 fn limits(deploy: &mut Deploy, value: &Value<'_>) {
     for (key, value) in value.fields(&LIMITS) {
         match key {
-            "cpus" => deploy.cpus = cpus(&value).map(|cpus| value.placed(cpus)),
-            "memory" => deploy.memory = memory(&value).map(|bytes| value.placed(bytes)),
+            "cpus" => deploy.cpus = limit(&value, cpus(&value)),
+            "memory" => deploy.memory = limit(&value, memory(&value)),
             "pids" => deploy.pids = value.whole().map(|pids| value.placed(pids)),
             _ => value.refuse("is not supported yet"),
         }
@@ -79,11 +79,16 @@ fn limits(deploy: &mut Deploy, value: &Value<'_>) {
 fn reservations(deploy: &mut Deploy, value: &Value<'_>) {
     for (key, value) in value.fields(&RESERVATIONS) {
         match key {
-            "memory" => deploy.memory_reservation = memory(&value).map(|bytes| value.placed(bytes)),
+            "memory" => deploy.memory_reservation = limit(&value, memory(&value)),
             "devices" => deploy.devices = device_requests(&value, Capabilities::Required),
             _ => value.refuse("is not supported yet"),
         }
     }
+}
+
+/// A limit at its place. 0 is none, as for the engine.
+fn limit(value: &Value<'_>, number: Option<u64>) -> Option<Placed<u64>> {
+    number.filter(|number| *number > 0).map(|number| value.placed(number))
 }
 
 /// A size. The schema accepts strings only.

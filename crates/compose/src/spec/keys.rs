@@ -120,7 +120,8 @@ pub(crate) static SERVICE: Object = open(&[
     key("pids_limit", Number),
     key("platform", Text),
     key("ports", Each(&Short(&Any, &One(&PORT)))),
-    key("post_start", List(&One(&HOOK))).note("after each start by the agent; a failure stops the container"),
+    key("post_start", List(&One(&HOOK)))
+        .note("after each start by the agent, for at most an hour; a failure stops the container"),
     key("pre_start", List(&One(&PRE_START)))
         .refused("it is experimental in Compose; use an `entrypoint`, or a service to depend on"),
     key("pre_stop", List(&One(&HOOK))).note("before each stop by the agent; a failure is logged"),

@@ -12,7 +12,7 @@ use super::http_hooks;
 use crate::{
     attribution::Attribution,
     cache::Cache,
-    call_error::CallError,
+    call_error::{CallError, tolerate},
     catalogue::Settled,
     connection::Connection,
     error::Error,
@@ -20,8 +20,13 @@ use crate::{
     from_engine,
 };
 
-/// The longest time that one hook may take, where no grace period limits it: a stop must end.
-const LONGEST: Duration = Duration::from_mins(5);
+/// The longest time that one hook before a stop may take, where no grace period limits it: a stop must end.
+const LONGEST_PRE_STOP: Duration = Duration::from_mins(5);
+/// The longest time that one hook after a start may take, such as a migration or `chown` of a large volume. Neither Compose nor
+/// Kubernetes has a limit, but here one that never ends would keep its application from its next commit.
+const LONGEST_POST_START: Duration = Duration::from_hours(1);
+/// The deadline of the stop after a hook that failed.
+const STOP: Duration = Duration::from_mins(5);
 /// The grace period that is left at least for the stop signal, as in the kubelet.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 /// The number of characters of a command's output in an error.
@@ -41,6 +46,15 @@ pub(super) struct Hooks {
 struct ContainerHooks {
     post_start: Vec<Hook>,
     pre_stop: Vec<Hook>,
+}
+
+/// Why a hook has not done its work.
+#[derive(Debug)]
+enum HookError {
+    /// Its command has not begun.
+    NotBegun(CallError),
+    /// It failed, as a part of a sentence.
+    Failed(String),
 }
 
 /// The result of the hooks before a stop.
@@ -70,18 +84,23 @@ impl Hooks {
     }
 
     /// Runs the hooks after a start. The first that fails stops the container: it is not what was specified and must not
-    /// pass for it.
+    /// pass for it. One that the engine has not begun is tried again.
     pub(super) async fn run_post_start(&self, id: &ContainerId, doing: &str) -> Result<(), Error> {
         let hooks = self.hooks_of(id).await.map_err(|error| error.classify(doing))?;
         for hook in &hooks.post_start {
-            let Err(message) = self.run(id, "post_start", hook, LONGEST).await else { continue };
+            let message = match self.run(id, "post_start", hook, LONGEST_POST_START).await {
+                Ok(()) => continue,
+                Err(HookError::NotBegun(error)) => return Err(error.classify(doing)),
+                Err(HookError::Failed(message)) => message,
+            };
             let options = None::<query::StopContainerOptions>;
             self.attribution.begin_agent_stop(id);
             let stop = self.connection.docker().stop_container(id.as_str(), options);
-            let stopped = self.connection.call(LONGEST, stop).await;
+            let stopped = self.connection.call(STOP, stop).await;
             self.attribution.end_agent_stop(id, self.clock.now());
             self.cache.invalidate_container(id, Settled::Soon);
-            stopped.map_err(|error| error.classify(&format!("{doing}: {message}, and stop it")))?;
+            tolerate(stopped, |error| matches!(error.code(), Some(304 | 404)))
+                .map_err(|error| error.classify(&format!("{doing}: {message}, and stop it")))?;
             return Err(Error::Rejected { doing: doing.to_owned(), message });
         }
         Ok(())
@@ -113,10 +132,16 @@ impl Hooks {
         let begun = Instant::now();
         let mut errors = Vec::new();
         for hook in &hooks {
-            let limit = grace.map_or(LONGEST, |grace| grace.saturating_sub(begun.elapsed()));
-            let ended = tokio::time::timeout(limit, self.run(id, "pre_stop", hook, limit)).await;
-            let late = || Err(format!("its pre_stop hook did not end within {} s", limit.as_secs()));
-            errors.extend(ended.unwrap_or_else(|_| late()).err());
+            let limit = grace.map_or(LONGEST_PRE_STOP, |grace| grace.saturating_sub(begun.elapsed()));
+            match tokio::time::timeout(limit, self.run(id, "pre_stop", hook, limit)).await {
+                // The container has exited already.
+                Ok(Ok(()) | Err(HookError::NotBegun(CallError::Status { code: 409, .. }))) => {}
+                Ok(Err(HookError::NotBegun(error))) => {
+                    errors.push(format!("its pre_stop command could not be run: {error}"));
+                }
+                Ok(Err(HookError::Failed(message))) => errors.push(message),
+                Err(_) => errors.push(format!("its pre_stop hook did not end within {} s", limit.as_secs())),
+            }
         }
         let error = (!errors.is_empty()).then(|| errors.join("; "));
         PreStop { error, grace: grace.map(|grace| rest_of(grace, begun.elapsed())) }
@@ -137,7 +162,7 @@ impl Hooks {
         Ok(ContainerHooks { post_start: asked.post_start, pre_stop: asked.pre_stop })
     }
 
-    async fn run(&self, id: &ContainerId, kind: &str, hook: &Hook, limit: Duration) -> Result<(), String> {
+    async fn run(&self, id: &ContainerId, kind: &str, hook: &Hook, limit: Duration) -> Result<(), HookError> {
         let Hook { command, sleep, http, user, privileged, working_dir, env } = hook;
         if let Some(sleep) = sleep {
             tokio::time::sleep((*sleep).min(limit)).await;
@@ -146,7 +171,7 @@ impl Hooks {
         if let Some(http) = http {
             let sent = tokio::time::timeout(limit, http_hooks::send(&self.connection, id, http)).await;
             let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())));
-            return sent.map_err(|error| format!("its {kind} request failed: {error}"));
+            return sent.map_err(|error| HookError::Failed(format!("its {kind} request failed: {error}")));
         }
         let options = CreateExecOptions {
             cmd: Some(command.clone()),
@@ -159,18 +184,35 @@ impl Hooks {
             ..CreateExecOptions::default()
         };
         let program = command.first().map_or("", String::as_str);
-        match self.exec.run_with(id, options, limit).await {
-            Ok((0, _)) => Ok(()),
-            Ok((code, output)) => {
-                // The end of a pre_stop hook is logged here, where nobody knows the secrets of the application.
-                if kind == "pre_stop" {
-                    return Err(format!("its {kind} command ended with code {code}"));
-                }
-                Err(format!("its {kind} command `{program}` ended with code {code}: {}", last_lines(&output)))
+        let not_run = |error: CallError| {
+            HookError::Failed(format!("its {kind} command `{program}` could not be run: {error}"))
+        };
+        let exec = match self.exec.create(id, options).await {
+            Ok(exec) => exec,
+            // The engine does not answer, or the container has ended.
+            Err(error) if matches!(error.code(), None | Some(404 | 409)) => {
+                return Err(HookError::NotBegun(error));
             }
-            // The container has exited already.
-            Err(error) if error.code() == Some(409) && kind == "pre_stop" => Ok(()),
-            Err(error) => Err(format!("its {kind} command `{program}` could not be run: {error}")),
+            Err(error) => return Err(not_run(error)),
+        };
+        match self.exec.run_created(&exec, OUTPUT, limit).await {
+            Ok((0, _)) => Ok(()),
+            // The end of a pre_stop hook is logged here, where nobody knows the secrets of the application.
+            Ok((code, _)) if kind == "pre_stop" => {
+                Err(HookError::Failed(format!("its {kind} command ended with code {code}")))
+            }
+            Ok((code, output)) => {
+                let output = last_lines(&output);
+                let message = format!("its {kind} command `{program}` ended with code {code}: {output}");
+                Err(HookError::Failed(message))
+            }
+            Err(CallError::TimedOut(after)) if after == limit => {
+                let minutes = limit.as_secs() / 60;
+                Err(HookError::Failed(format!(
+                    "its {kind} command `{program}` did not end within {minutes} minutes"
+                )))
+            }
+            Err(error) => Err(not_run(error)),
         }
     }
 }

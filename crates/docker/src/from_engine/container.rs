@@ -11,8 +11,8 @@ use std::{
 
 use bollard::models as api;
 use driftless_model::{
-    Attachment, Container, Healthcheck, LimitKind, Namespace, NetworkMode, Peer, Port, PortRange, Protocol,
-    Resources, RestartPolicy,
+    Attachment, Container, Healthcheck, IpNetwork, LimitKind, Namespace, NetworkMode, Peer, Port, PortRange,
+    Protocol, Resources, RestartPolicy,
 };
 
 use super::{
@@ -35,8 +35,10 @@ pub(crate) struct Defaults {
     pub host_name: String,
     /// The engine managed a Swarm when the connection was opened.
     pub is_swarm_manager: bool,
-    /// The registries that the engine speaks to without TLS.
-    pub insecure_registries: BTreeSet<String>,
+    /// The registries that the engine has settings for, and whether it insists on TLS.
+    pub registries: BTreeMap<String, bool>,
+    /// The networks whose registries may be without TLS.
+    pub insecure_networks: Vec<IpNetwork>,
 }
 
 /// Bytes of `/dev/shm` by default.

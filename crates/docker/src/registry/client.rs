@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -32,7 +33,8 @@ use super::{
     },
 };
 use crate::{
-    connection::Connection, deadline::DEADLINE, registry_login::Login, registry_logins::RegistryLogins,
+    connection::Connection, deadline::DEADLINE, from_engine::Defaults, registry_login::Login,
+    registry_logins::RegistryLogins,
 };
 
 /// The time to connect.
@@ -228,20 +230,32 @@ impl RegistryClient {
             None if is_loopback(registry) => {
                 // As Docker does: a registry of this machine may do without TLS.
                 let answer = client.get(format!("{secure}/v2/")).send().await;
-                answer.is_err() && client.get(format!("{plain}/v2/")).send().await.is_ok()
+                answer.is_err() && speaks_http(&client, &plain).await
             }
             None => {
-                self.is_insecure(registry).await && client.get(format!("{secure}/v2/")).send().await.is_err()
+                self.is_insecure(registry).await
+                    && client.get(format!("{secure}/v2/")).send().await.is_err()
+                    && speaks_http(&client, &plain).await
             }
         };
         host.is_plain = is_plain.then_some(true);
         Ok(repository(if is_plain { plain } else { secure }))
     }
 
-    /// Whether the engine is configured to speak to this registry without TLS. False if the engine does not answer.
+    /// Whether the engine is configured to speak to this registry without TLS, by its name or by the network that it is in. False
+    /// if the engine does not answer.
     async fn is_insecure(&self, registry: &str) -> bool {
-        let is_known = self.connection.api_version().await.is_ok();
-        is_known && self.connection.defaults().insecure_registries.contains(registry)
+        if self.connection.api_version().await.is_err() {
+            return false;
+        }
+        let Defaults { registries, insecure_networks, .. } = self.connection.defaults();
+        if let Some(is_secure) = registries.get(registry) {
+            return !is_secure;
+        }
+        let (host, port) = split_port(registry);
+        let Ok(addresses) = tokio::net::lookup_host((host, port.unwrap_or(443))).await else { return false };
+        let is_insecure = |address: &SocketAddr| insecure_networks.iter().any(|it| it.contains(address.ip()));
+        addresses.into_iter().any(|address| is_insecure(&address))
     }
 
     async fn ask(
@@ -324,8 +338,11 @@ impl Repository<'_> {
         if let Some(manifest) = self.find::<SignatureManifest>(&format!("manifests/{tag}.sig")).await? {
             for layer in manifest.layers.iter().filter(|layer| layer.media_type == SIMPLE_SIGNING).take(MOST)
             {
-                let payload = self.blob(&layer.digest).await?;
-                signed.extend(Signed::of_layer(layer, payload, digest));
+                match self.blob(&layer.digest).await {
+                    Ok(payload) => signed.extend(Signed::of_layer(layer, payload, digest)),
+                    Err(RegistryError::Invalid { .. } | RegistryError::NotFound(_)) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         // A registry without referrers has an index under a tag instead.
@@ -333,16 +350,28 @@ impl Repository<'_> {
             Some(referrers) => Some(referrers),
             None => self.find(&format!("manifests/{tag}")).await?,
         };
-        for referrer in referrers.unwrap_or_default().manifests.iter().take(MOST) {
-            let manifest: Option<SignatureManifest> =
-                self.find(&format!("manifests/{}", referrer.digest)).await?;
-            let layers = manifest.map(|manifest| manifest.layers).unwrap_or_default();
-            if let Some(layer) = layers.first().filter(|layer| layer.media_type.starts_with(BUNDLE)) {
-                let bundle = self.blob(&layer.digest).await?;
-                signed.extend(Signed::of_bundle(&bundle, digest));
+        let referrers = referrers.unwrap_or_default().manifests;
+        for referrer in referrers.iter().filter(|referrer| referrer.may_sign()).take(MOST) {
+            match self.bundle(&referrer.digest).await {
+                Ok(bundle) => {
+                    signed.extend(bundle.and_then(|bundle| Signed::of_bundle(&bundle, digest)));
+                }
+                // One that is too large or broken is no signature, and does not stand in the way of those that are.
+                Err(RegistryError::Invalid { .. } | RegistryError::NotFound(_)) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(signed)
+    }
+
+    /// The bundle of a manifest. `None`: it has none.
+    async fn bundle(&mut self, manifest: &str) -> Result<Option<Vec<u8>>, RegistryError> {
+        let manifest: Option<SignatureManifest> = self.find(&format!("manifests/{manifest}")).await?;
+        let layers = manifest.map(|manifest| manifest.layers).unwrap_or_default();
+        match layers.first().filter(|layer| layer.media_type.starts_with(BUNDLE)) {
+            Some(layer) => self.blob(&layer.digest).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// A JSON document. `None`: the registry does not have it.
@@ -531,11 +560,23 @@ fn new_client(further: Vec<CertificateDer<'static>>) -> Result<Client, String> {
 
 /// Whether a registry is on this machine.
 fn is_loopback(registry: &str) -> bool {
-    let host = match registry.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-        Some(_) | None => registry,
+    let (host, _) = split_port(registry);
+    host == "localhost" || host == "::1" || host.starts_with("127.")
+}
+
+/// The name or address of a registry, and its port.
+fn split_port(registry: &str) -> (&str, Option<u16>) {
+    let (host, port) = match registry.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (host, port.parse().ok()),
+        Some(_) | None => (registry, None),
     };
-    host == "localhost" || host == "[::1]" || host.starts_with("127.")
+    (host.trim_start_matches('[').trim_end_matches(']'), port)
+}
+
+/// Whether a registry answers without TLS. One with TLS answers that as well, with 400.
+async fn speaks_http(client: &Client, base: &str) -> bool {
+    let answer = client.get(format!("{base}/v2/")).send().await;
+    answer.is_ok_and(|answer| answer.status() != StatusCode::BAD_REQUEST)
 }
 
 fn is_digest(text: &str) -> bool {
@@ -624,6 +665,8 @@ mod tests {
         for far in ["ghcr.io", "localhost.example.com", "10.0.0.1:5000", "[::2]:5000"] {
             assert!(!is_loopback(far), "{far}");
         }
+        assert_eq!(split_port("[fd00::2]:5000"), ("fd00::2", Some(5000)));
+        assert_eq!(split_port("ghcr.io"), ("ghcr.io", None));
     }
 
     #[test]

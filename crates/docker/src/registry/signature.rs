@@ -33,6 +33,12 @@ const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 /// The statement that says no more than that an image was signed.
 const SIGN_PREDICATE: &str = "https://sigstore.dev/cosign/sign/v1";
 
+/// The annotation of a manifest with what its bundle states.
+const PREDICATE: &str = "dev.sigstore.bundle.predicateType";
+
+/// The beginning of the types of manifests that do not say one, in a registry that takes it from the manifest's configuration.
+const OCI: &str = "application/vnd.oci.";
+
 /// The type of the text in an envelope.
 const IN_TOTO: &str = "application/vnd.in-toto+json";
 
@@ -230,8 +236,23 @@ pub(super) struct Referrers {
 
 /// A manifest that refers to another one.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Referrer {
     pub(super) digest: String,
+    /// Its type. Registries without referrers may leave it out.
+    artifact_type: Option<String>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Referrer {
+    /// Whether it may have a signature, by its description alone. Others, such as lists of what an image contains, are large and
+    /// many.
+    pub(super) fn may_sign(&self) -> bool {
+        let is_bundle = |kind: &String| kind.starts_with(BUNDLE) || kind.starts_with(OCI);
+        let predicate = self.annotations.as_ref().and_then(|annotations| annotations.get(PREDICATE));
+        self.artifact_type.as_ref().filter(|kind| !kind.is_empty()).is_none_or(is_bundle)
+            && predicate.is_none_or(|predicate| predicate == SIGN_PREDICATE)
+    }
 }
 
 /// A layer of such a manifest.
@@ -322,6 +343,21 @@ wl4lW1CzABL+RwOCFFI5ZLfXBfCR3eV481YKfvX1aHP6A3Qc9Z5Zb3YnKw==
             assert_eq!(Signed::of_bundle(broken.as_bytes(), IMAGE), None);
             assert_eq!(older(broken), None);
         }
+    }
+
+    #[test]
+    fn referrers_that_cannot_sign_are_left_out() {
+        let may_sign =
+            |described: serde_json::Value| serde_json::from_value::<Referrer>(described).unwrap().may_sign();
+        let bundle = "application/vnd.dev.sigstore.bundle.v0.3+json";
+        let of = |kind: &str, states: &str| serde_json::json!({ "digest": IMAGE, "artifactType": kind, "annotations": { PREDICATE: states } });
+        assert!(may_sign(serde_json::json!({ "digest": IMAGE })));
+        assert!(may_sign(
+            serde_json::json!({ "digest": IMAGE, "artifactType": bundle, "annotations": null })
+        ));
+        assert!(may_sign(of(bundle, SIGN_PREDICATE)));
+        assert!(!may_sign(of(bundle, "https://spdx.dev/Document")));
+        assert!(!may_sign(serde_json::json!({ "digest": IMAGE, "artifactType": "application/spdx+json" })));
     }
 
     #[test]

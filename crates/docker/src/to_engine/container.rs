@@ -156,7 +156,8 @@ fn plain_create_call(
     set_host_settings(settings, &mut host);
     let body = api::ContainerCreateBody {
         image: Some(creation.image.as_ref().unwrap_or(image).clone()),
-        entrypoint: entrypoint.as_ref().map(|it| entry_point(it)),
+        // An empty list removes the image's entry point, and keeps its command. The engine takes only `null` for none given.
+        entrypoint: entrypoint.clone(),
         cmd: command.clone(),
         env: non_empty(env.iter().map(|(name, value)| variable(name, value.as_deref())).collect()),
         user: user.clone(),
@@ -313,11 +314,6 @@ fn live_settings(resources: &Resources, restart: RestartPolicy) -> api::Containe
         restart_policy: Some(api::RestartPolicy { name: Some(name), maximum_retry_count }),
         ..api::ContainerUpdateBody::default()
     }
-}
-
-/// `[""]` removes the image's entry point; an empty list would inherit it.
-fn entry_point(words: &[String]) -> Vec<String> {
-    if words.is_empty() { vec![String::new()] } else { words.to_vec() }
 }
 
 /// A name without `=` removes the image's variable.

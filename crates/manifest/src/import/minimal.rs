@@ -7,9 +7,11 @@ pub(super) fn without_defaults(config: &Container, defaults: &Container) -> Cont
     let mut own = config.clone();
     if own.entrypoint == defaults.entrypoint {
         own.entrypoint = None;
-        if own.command == defaults.command {
-            own.command = None;
-        }
+    } else if own.entrypoint.is_none() {
+        own.entrypoint = Some(Vec::new());
+    }
+    if own.entrypoint.as_ref().is_none_or(Vec::is_empty) && own.command == defaults.command {
+        own.command = None;
     }
     own.env.retain(|name, value| defaults.env.get(name) != Some(value));
     for name in defaults.env.keys().filter(|name| !config.env.contains_key(*name)) {
@@ -72,5 +74,7 @@ mod tests {
         let running = own.effective(&defaults);
         assert_ne!(running, own);
         assert_eq!(without_defaults(&running, &defaults), own);
+        let bare = Container { entrypoint: Some(Vec::new()), command: None, ..own };
+        assert_eq!(without_defaults(&bare.effective(&defaults), &defaults), bare);
     }
 }

@@ -245,6 +245,9 @@ fn entrypoint_drops_the_command_and_null_unsets_variables() {
     let whole = own.effective(&image());
     assert_eq!((whole.entrypoint, whole.command), (words(&["/mine"]), None));
     assert_eq!(whole.env, env(&[("PORT", "8080")]));
+    // The engine keeps the image's command where the entry point is an empty list.
+    let bare = Container { entrypoint: Some(Vec::new()), command: None, ..own.clone() }.effective(&image());
+    assert_eq!((bare.entrypoint, bare.command), (None, image().command));
     let targets: Vec<_> = whole.mounts.iter().map(|it| it.target.as_str()).collect();
     assert_eq!(targets, ["/cache", "/data"], "the image's volume is mounted over");
 }

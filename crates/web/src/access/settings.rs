@@ -2,7 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-use driftless_config::{Audit, IpNetwork, TrustedProxy};
+use driftless_config::{Audit, TrustedProxy};
+use driftless_model::IpNetwork;
 use driftless_model::Scope;
 use driftless_oidc::Provider;
 

@@ -84,8 +84,11 @@ async fn at_engine(
     deadline: Deadline,
     context: &Context<'_>,
 ) -> Result<Report, Error> {
-    let Folder { applications, findings } = render_folder(dir, &this_host(args.engine), context)?;
-    selection.check(applications.iter().map(|app| app.spec.name.as_str()))?;
+    let Folder { applications, findings, undiscovered } =
+        render_folder(dir, &this_host(args.engine), context)?;
+    if undiscovered.is_empty() {
+        selection.check(applications.iter().map(|app| app.spec.name.as_str()))?;
+    }
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }
@@ -100,5 +103,7 @@ async fn at_engine(
         state_dir: Path::new("/var/lib/driftless"),
         runtime_dir: Path::new("/run/driftless"),
     };
-    compare_with_engine(engine, rendered.collect(), "git", deadline).await
+    let mut report = compare_with_engine(engine, rendered.collect(), "git", deadline).await?;
+    report.errors = undiscovered.iter().map(ToString::to_string).collect();
+    Ok(report)
 }

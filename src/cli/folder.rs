@@ -60,6 +60,8 @@ pub(super) struct Folder {
     pub(super) applications: Vec<FolderApp>,
     /// Findings of all applications, sorted by location.
     pub(super) findings: Vec<Finding>,
+    /// The errors among them because of which applications may be missing.
+    pub(super) undiscovered: Vec<Finding>,
 }
 
 /// Settings for rendering the applications of a folder.
@@ -99,8 +101,10 @@ pub(super) fn render_files(
     let policy = options.policy;
     let hosts = options.hosts.hosts([&files as &dyn Files], path).map_err(CliError::Findings)?;
     let (mut applications, mut findings) = (Vec::<FolderApp>::new(), Vec::new());
+    let mut undiscovered = Vec::new();
     for host in hosts {
         let OfHost { host, discovery } = discover_for_host(&files, path, (name, &host), options.files);
+        undiscovered.extend(discovery.findings.iter().filter(|finding| finding.is_error()).cloned());
         findings.extend(discovery.findings);
         let render = |mut app: AppSpec| {
             if let Some(engine) = options.hosts.engine {
@@ -136,7 +140,8 @@ pub(super) fn render_files(
         }
     }
     applications.sort_by(|one, other| one.spec.name.cmp(&other.spec.name));
-    let mut folder = Folder { applications, findings };
+    undiscovered.dedup();
+    let mut folder = Folder { applications, findings, undiscovered };
     folder.add(Vec::new());
     Ok(folder)
 }

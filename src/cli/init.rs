@@ -14,7 +14,7 @@ use super::{
     doctor::check_settings,
     error::{CommandError, Error as CliError},
     output::print,
-    run::DEFAULT_CONFIG,
+    run::{DEFAULT_CONFIG, hostname},
 };
 use driftless_config::Settings;
 
@@ -108,7 +108,8 @@ pub(super) async fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdi
         return Err(Error::Exists(path.clone()).into());
     }
     let text = render(&answers(args)?);
-    let settings = Settings::parse(&path.display().to_string(), &text).map_err(CliError::Findings)?;
+    let mut settings = Settings::parse(&path.display().to_string(), &text).map_err(CliError::Findings)?;
+    settings.identify(&hostname());
     write(path, &text).map_err(|source| Error::Write { path: path.clone(), source })?;
     let file = path.display();
     print(&format!("wrote {file}\n"))?;

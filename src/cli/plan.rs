@@ -125,7 +125,8 @@ async fn plan_folder(
     args: &PlanArgs,
     context: &Context<'_>,
 ) -> Result<BTreeMap<AppName, PlanResult>, CliError> {
-    let Folder { applications, findings } = render_folder(dir, &this_host(args.engine), context)?;
+    let Folder { applications, findings, undiscovered: _ } =
+        render_folder(dir, &this_host(args.engine), context)?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }

@@ -211,6 +211,15 @@ fn ndjson_is_one_object_per_line_and_ends_with_the_counts() {
     assert_eq!(lines.last().unwrap()["type"], "summary");
     assert_eq!(lines.iter().filter(|it| it["type"] == "app").count(), 4);
     assert_eq!(lines.iter().filter(|it| it["type"] == "error").count(), 2);
+
+    let mut known = Report::new(Kind::Preview);
+    known.known_errors = vec!["a mistake of the base".to_owned()];
+    let app = report::application(&"shop".into(), "shop");
+    let (known_error, note) = (Some("broken before".to_owned()), Some("a remark".to_owned()));
+    known.apps = vec![App { known_error, note, ..app }];
+    let text = report::ndjson(&known);
+    let errors = text.lines().filter(|line| line.contains(r#""known":true"#)).count();
+    assert_eq!((errors, text.contains(r#""note":"a remark""#)), (2, true), "{text}");
 }
 
 #[test]
@@ -269,6 +278,14 @@ fn junit_report_matches_its_schema() {
 
 #[test]
 fn ignored_drift_is_reported_and_not_counted() {
+    let mut by_manifest = sample();
+    for item in by_manifest.apps.iter_mut().flat_map(|app| &mut app.items) {
+        item.ignored = Some("ignoreDifferences: env".to_owned());
+    }
+    report::ignore(&mut by_manifest, &Ignore::parse("drift.ignore", "shop network/none\n").unwrap());
+    let mut items = by_manifest.apps.iter().flat_map(|app| &app.items);
+    assert!(items.all(|item| item.ignored.is_some()), "rules of a file take nothing away");
+
     let mut report = sample();
     let rules = "# noise\nshop container/shop-web-* env.*   # set by hand\n* network/*\n";
     report::ignore(&mut report, &Ignore::parse("drift.ignore", rules).unwrap());

@@ -23,6 +23,9 @@ pub fn ndjson(report: &Report) -> String {
     for error in &report.errors {
         line(serde_json::json!({ "type": "error", "error": error }));
     }
+    for error in &report.known_errors {
+        line(serde_json::json!({ "type": "error", "known": true, "error": error }));
+    }
     for app in &report.apps {
         for item in &app.items {
             let mut value = value(item);
@@ -32,8 +35,15 @@ pub fn ndjson(report: &Report) -> String {
         if let Some(error) = &app.error {
             line(serde_json::json!({ "type": "error", "app": app.name, "error": error }));
         }
-        line(serde_json::json!({ "type": "app", "app": app.name, "hasDrift": app.has_drift,
-            "items": app.counted().count() }));
+        if let Some(error) = &app.known_error {
+            line(serde_json::json!({ "type": "error", "known": true, "app": app.name, "error": error }));
+        }
+        let mut value = serde_json::json!({ "type": "app", "app": app.name, "hasDrift": app.has_drift,
+            "items": app.counted().count() });
+        if let Some(note) = &app.note {
+            value["note"] = serde_json::json!(note);
+        }
+        line(value);
     }
     let mut summary = value(&report.summary);
     summary["type"] = serde_json::json!("summary");

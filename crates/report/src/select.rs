@@ -66,11 +66,14 @@ pub fn keep_objects(report: &mut Report, selector: &Selector) {
     }
 }
 
-/// Marks ignored differences, and removes the diff of an object whose differences are all ignored.
+/// Marks ignored differences besides those that the manifest ignores, and removes the diff of an object whose differences are
+/// all ignored.
 pub fn ignore(report: &mut Report, rules: &Ignore) {
     for app in &mut report.apps {
         for item in &mut app.items {
-            item.ignored = rules.rule_for(&app.name, item).map(str::to_owned);
+            if item.ignored.is_none() {
+                item.ignored = rules.rule_for(&app.name, item).map(str::to_owned);
+            }
         }
         keep_diffs(app, |it| it.ignored.is_none());
     }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::Read,
+    io::{self, Read},
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -16,11 +16,15 @@ use nix::{
     },
     unistd::{AccessFlags, access},
 };
+use reqwest::StatusCode;
 use tokio::net::TcpListener;
 
-use super::check::Check;
+use super::{
+    check::Check,
+    webhooks::{AcceptedCertificate, DOCTORS_HOOK, ask},
+};
 use crate::cli::topic::Topic;
-use driftless_config::Settings;
+use driftless_config::{Settings, local_url};
 
 /// Ramfs, the other memory file system. libc has no name for its number (linux/magic.h).
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
@@ -39,12 +43,15 @@ pub(super) async fn checks(settings: &Settings) -> Vec<Check> {
     ];
     checks.extend(settings.audit.file.as_deref().map(audit_file));
     let is_running = holder(&settings.state_dir).is_some();
-    checks.push(port("listen", settings.listen, is_running).await.explained(Topic::Listen));
+    let api = (settings.listen, settings.tls.is_some(), "/healthz", StatusCode::OK);
+    checks.push(port("listen", is_running, api).await.explained(Topic::Listen));
     if let Some(address) = settings.webhooks.listen {
-        checks.push(port("webhooks.listen", address, is_running).await.explained(Topic::Listen));
+        let hooks = (address, settings.webhooks.tls.is_some(), DOCTORS_HOOK, StatusCode::METHOD_NOT_ALLOWED);
+        checks.push(port("webhooks.listen", is_running, hooks).await.explained(Topic::Listen));
     }
     if let Some(address) = settings.metrics.listen {
-        checks.push(port("metrics.listen", address, is_running).await.explained(Topic::Listen));
+        let metrics = (address, settings.metrics.tls.is_some(), "/metrics", StatusCode::OK);
+        checks.push(port("metrics.listen", is_running, metrics).await.explained(Topic::Listen));
     }
     checks
 }
@@ -160,16 +167,23 @@ fn runtime_directory(path: &Path) -> Check {
     }
 }
 
-async fn port(key: &str, address: SocketAddr, is_running: bool) -> Check {
+/// An address to listen on, free or held by the agent that runs. `own` is the address, whether it has TLS, and a path with the
+/// status that the agent answers there.
+async fn port(key: &str, is_running: bool, own: (SocketAddr, bool, &str, StatusCode)) -> Check {
+    let (address, has_tls, path, expected) = own;
     let name = format!("address {address}");
-    match TcpListener::bind(address).await {
-        Ok(_) => Check::ok(name, "is free"),
-        Err(_) if is_running => Check::ok(name, "is in use, and the agent runs"),
-        Err(error) => {
-            let help = format!("end the other program (`ss -ltnp`), or change `{key}`");
-            Check::fail(name, format!("cannot be used: {error}"), help)
+    let error = match TcpListener::bind(address).await {
+        Ok(_) => return Check::ok(name, "is free"),
+        Err(error) => error,
+    };
+    if is_running && error.kind() == io::ErrorKind::AddrInUse {
+        let url = format!("{}{path}", local_url(address, has_tls));
+        if ask(&url, AcceptedCertificate::Any).await.is_ok_and(|status| status == expected) {
+            return Check::ok(name, "is in use by the agent that runs");
         }
     }
+    let help = format!("end the other program (`ss -ltnp`), or change `{key}`");
+    Check::fail(name, format!("cannot be used: {error}"), help)
 }
 
 /// The folder itself, or the nearest one above it that exists.

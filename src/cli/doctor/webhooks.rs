@@ -11,6 +11,18 @@ use driftless_model::chain_of_causes;
 /// The time limit of the request.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// The path of a webhook that the agent answers with an error of its own.
+pub(super) const DOCTORS_HOOK: &str = "/hook/doctor";
+
+/// The certificate that an address must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AcceptedCertificate {
+    /// One for its name, by an authority that this machine trusts.
+    Checked,
+    /// Any, for an address of this machine.
+    Any,
+}
+
 /// The check of the address, if a repository has a webhook. The agent must run, because it is what answers.
 pub(super) async fn check(settings: &Settings, is_running: bool) -> Option<Check> {
     let name = "webhooks";
@@ -24,6 +36,9 @@ pub(super) async fn check(settings: &Settings, is_running: bool) -> Option<Check
         settings.tls.is_some()
     };
     let address = settings.webhooks.url.clone().unwrap_or_else(|| local_url(listen, has_tls));
+    // A certificate has the name by which forges know the host, and not that of its loopback.
+    let certificate =
+        if settings.webhooks.url.is_some() { AcceptedCertificate::Checked } else { AcceptedCertificate::Any };
     if settings.webhooks.url.is_none() && listen.ip().is_loopback() {
         let message = format!("are received at {address}, which only programs of this machine reach");
         let help = "name the address that forges use in `webhooks.url`, if a reverse proxy is in front; else set \
@@ -42,7 +57,7 @@ pub(super) async fn check(settings: &Settings, is_running: bool) -> Option<Check
     let help = format!(
         "let the reverse proxy or the firewall pass {address}/hook/ to {listen}; `driftless webhook test` sends a delivery"
     );
-    Some(match ask(&format!("{address}/hook/doctor")).await {
+    Some(match ask(&format!("{address}{DOCTORS_HOOK}"), certificate).await {
         Ok(StatusCode::METHOD_NOT_ALLOWED) => Check::ok(
             name,
             format!("{address} answers this machine; `driftless webhook test` sends a delivery"),
@@ -57,8 +72,12 @@ pub(super) async fn check(settings: &Settings, is_running: bool) -> Option<Check
     })
 }
 
-async fn ask(url: &str) -> Result<StatusCode, reqwest::Error> {
-    let client =
-        reqwest::Client::builder().timeout(LIMIT).redirect(reqwest::redirect::Policy::none()).build()?;
-    Ok(client.get(url).send().await?.status())
+/// Asks an address of an agent. Nothing secret is sent.
+pub(super) async fn ask(url: &str, certificate: AcceptedCertificate) -> Result<StatusCode, reqwest::Error> {
+    let builder = reqwest::Client::builder().timeout(LIMIT).redirect(reqwest::redirect::Policy::none());
+    let builder = match certificate {
+        AcceptedCertificate::Checked => builder,
+        AcceptedCertificate::Any => builder.no_proxy().tls_danger_accept_invalid_certs(true),
+    };
+    Ok(builder.build()?.get(url).send().await?.status())
 }

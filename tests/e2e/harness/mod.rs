@@ -41,7 +41,7 @@ pub use ssh::SshServer;
 pub use swarm::Swarm;
 
 /// The longest wait for a state before the test fails. Only a broken agent, or a very slow machine, reaches it.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// One repository with one application in it, and the containers of the application.
 pub struct Site {

@@ -28,6 +28,14 @@ pub(super) static ENCRYPTED: LazyLock<Regex> = LazyLock::new(|| {
     .unwrap()
 });
 
+/// The first letters of every encrypted value.
+pub(super) const START: &str = "ENC[AES256_GCM,data:";
+
+/// Whether a text is an encrypted value and nothing else.
+pub(super) fn is_encrypted(text: &str) -> bool {
+    text.starts_with(START) && ENCRYPTED.find(text).is_some_and(|found| found.len() == text.len())
+}
+
 /// The type that a value had before it was encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {

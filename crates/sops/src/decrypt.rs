@@ -1,6 +1,6 @@
 //! Recognises the form of an encrypted file and decrypts it.
 
-use super::{Error, Keys, dotenv, ini, keys, yaml};
+use super::{Error, Keys, cipher, dotenv, ini, keys, yaml};
 
 /// The form of an encrypted file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +35,17 @@ pub fn decrypt(path: &str, bytes: &[u8], keys: &Keys) -> Result<Option<Vec<u8>>,
     Ok(Some(plain))
 }
 
-/// Recognises an encrypted file by its metadata, not by its name.
+/// Recognises an encrypted file by its metadata, not by its name. A file that lost its metadata is an error, because its
+/// encrypted values must not be taken for plain ones.
 fn form_of(path: &str, bytes: &[u8]) -> Result<Option<Form>, Error> {
     if keys::is_age_file(bytes) {
         return Ok(Some(Form::Age));
     }
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(None) };
-    // Most files are plain: the words of the metadata are searched before anything is parsed.
-    if !text.contains("sops") || !(text.contains("mac") || text.contains("lastmodified")) {
+    // Most files are plain: the words of the metadata and of encrypted values are searched before anything is parsed.
+    let may_have_metadata = text.contains("sops") && (text.contains("mac") || text.contains("lastmodified"));
+    let may_have_values = text.contains(cipher::START);
+    if !may_have_metadata && !may_have_values {
         return Ok(None);
     }
     if dotenv::is_encrypted(text) {
@@ -51,15 +54,22 @@ fn form_of(path: &str, bytes: &[u8]) -> Result<Option<Form>, Error> {
     if ini::is_encrypted(text) {
         return Ok(Some(Form::Ini));
     }
+    if may_have_values && ini::has_encrypted_value(text) {
+        return Err(Error::NoMetadata);
+    }
+    let is_named_yaml = has_extension(path, &["json", "yaml", "yml"]);
     let documents = match yaml::parse(text) {
         Ok(documents) => documents,
-        Err(error) if yaml::has_mac(text) => return Err(error),
+        Err(error) if yaml::has_mac(text) || (is_named_yaml && yaml::has_value_line(text)) => {
+            return Err(error);
+        }
         Err(_) => return Ok(None),
     };
     if !yaml::is_encrypted(&documents) {
-        return Ok(None);
+        let has_values = may_have_values && yaml::has_encrypted_value(&documents);
+        return if has_values { Err(Error::NoMetadata) } else { Ok(None) };
     }
-    let is_binary = yaml::has_only_data(&documents) && !has_extension(path, &["json", "yaml", "yml"]);
+    let is_binary = yaml::has_only_data(&documents) && !is_named_yaml;
     Ok(Some(if is_binary { Form::Binary } else { Form::Yaml }))
 }
 

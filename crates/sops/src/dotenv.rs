@@ -4,11 +4,12 @@ use super::{Error, Keys, cipher::ENCRYPTED, leaf::Leaf, metadata::Metadata, valu
 
 const PREFIX: &str = "sops_";
 
-/// Whether a text has SOPS' metadata in the form of dotenv.
+/// Whether a text has SOPS' metadata in the form of dotenv, or a part of it: a file without a MAC is refused when it is
+/// read, and not taken for a plain one. A script may have a variable `sops_version`, but no encrypted value.
 pub(super) fn is_encrypted(text: &str) -> bool {
     let has =
         |key: &str| text.lines().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with('=')));
-    has("sops_mac") && has("sops_version")
+    has("sops_mac") || has("sops_lastmodified") || (has("sops_version") && ENCRYPTED.is_match(text))
 }
 
 /// The decrypted text. Lines keep their numbers; encrypted comments become empty ones.

@@ -17,6 +17,11 @@ pub enum Error {
     /// A value that should be encrypted is in clear, or damaged.
     #[error("its value `{0}` should be encrypted and is not; encrypt the file again with `sops`")]
     Plain(String),
+    /// The file has encrypted values, and nothing says for which key.
+    #[error(
+        "it has encrypted values but no metadata of `sops`; restore the file, or encrypt its plain values again with `sops`"
+    )]
+    NoMetadata,
     /// A value does not belong to this place or key.
     #[error(
         "one of its values was changed, moved or renamed after `sops` encrypted it; edit the file with `sops`"

@@ -1,6 +1,12 @@
 //! INI files: sections with `key = value`; metadata in the section `[sops]`.
 
-use super::{Error, Keys, cipher::ENCRYPTED, leaf::Leaf, metadata::Metadata, values::open_values};
+use super::{
+    Error, Keys,
+    cipher::{self, ENCRYPTED},
+    leaf::Leaf,
+    metadata::Metadata,
+    values::open_values,
+};
 
 /// The section of keys before the first section.
 const DEFAULT: &str = "DEFAULT";
@@ -17,12 +23,24 @@ enum Entry<'a> {
 /// The quotes of a value that may have several lines.
 const QUOTES: &str = "\"\"\"";
 
-/// Whether a text has SOPS' metadata in the form of INI.
+/// Whether a text has SOPS' metadata in the form of INI, or a part of it: a file without a MAC is refused when it is read,
+/// and not taken for a plain one.
 pub(super) fn is_encrypted(text: &str) -> bool {
-    let section = text.lines().skip_while(|line| line.trim() != "[sops]").skip(1);
+    let after = text.lines().skip_while(|line| line.trim() != "[sops]").skip(1);
+    let section = after.take_while(|line| !line.trim_start().starts_with('['));
     let keys: Vec<&str> =
         section.filter_map(|line| line.split_once('=')).map(|(key, _)| key.trim()).collect();
-    keys.contains(&"mac") && keys.contains(&"version")
+    let has_version = keys.contains(&"version") && ENCRYPTED.is_match(text);
+    keys.contains(&"mac") || keys.contains(&"lastmodified") || has_version
+}
+
+/// Whether a text is of the form of INI, or of dotenv, which is INI without sections, and has an encrypted value.
+pub(super) fn has_encrypted_value(text: &str) -> bool {
+    let is_encrypted = |entry: &Entry<'_>| match entry {
+        Entry::Pair(_, _, value) => cipher::is_encrypted(value.trim_matches(['"', '\''])),
+        Entry::Section(_) | Entry::Other => false,
+    };
+    read(text).is_ok_and(|entries| entries.iter().any(|(_, entry)| is_encrypted(entry)))
 }
 
 /// The decrypted text. Encrypted comments become empty ones.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     Error, Keys,
-    cipher::{ENCRYPTED, Plain, Type},
+    cipher::{self, ENCRYPTED, Plain, Type},
     leaf::Leaf,
     metadata::{KEY, Metadata},
     values::open_values,
@@ -27,18 +27,36 @@ pub(super) fn has_mac(text: &str) -> bool {
     MAC.is_match(text)
 }
 
+/// The beginning of a line whose value is encrypted.
+#[expect(clippy::unwrap_used, reason = "a constant expression")]
+static VALUE_LINE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(?m)^[\s{-]*["']?[\w.-]+["']?\s*:\s*["']?ENC\[AES256_GCM,data:"#).unwrap()
+});
+
+/// Whether a line of a text that cannot be parsed has an encrypted value.
+pub(super) fn has_value_line(text: &str) -> bool {
+    VALUE_LINE.is_match(text)
+}
+
 /// The documents of a text. The limit is that of a file that is mounted, with its encoding: who has read the text has bounded it.
 pub(super) fn parse(text: &str) -> Result<Vec<Node>, Error> {
     let limits = Limits { bytes: LARGEST, ..Limits::default() };
     driftless_yaml::parse("", text.as_bytes(), &limits).map_err(|finding| Error::Malformed(finding.message))
 }
 
-/// Whether a document has SOPS' metadata.
+/// Whether a document has SOPS' metadata, or a part of it: a file without a MAC is refused when it is read, and not taken
+/// for a plain one.
 pub(super) fn is_encrypted(documents: &[Node]) -> bool {
-    documents.iter().filter_map(|document| child(document, KEY)).any(|sops| {
-        // A file without a MAC is refused when it is read, and not taken for a plain one.
-        child(sops, "mac").is_some() || child(sops, "lastmodified").is_some()
-    })
+    let has = |key: &str| {
+        let mut metadata = documents.iter().filter_map(|document| child(document, KEY));
+        metadata.any(|sops| child(sops, key).is_some())
+    };
+    has("mac") || has("lastmodified") || (has("version") && has_encrypted_value(documents))
+}
+
+/// Whether a value of the documents, without SOPS' metadata, is encrypted.
+pub(super) fn has_encrypted_value(documents: &[Node]) -> bool {
+    documents.iter().flat_map(Leaf::of_document).any(|leaf| cipher::is_encrypted(leaf.text.trim()))
 }
 
 /// Whether the only document has `data` and the metadata, as the form for binary files has.

@@ -143,6 +143,73 @@ fn changes_after_encryption_are_refused() {
     assert_eq!(error, Error::Malformed("it has no MAC".to_owned()));
 }
 
+/// A text without the lines that contain one of these words.
+fn without(source: &str, words: &[&str]) -> String {
+    let is_kept = |line: &&str| !words.iter().any(|word| line.contains(word));
+    source.split_inclusive('\n').filter(is_kept).collect()
+}
+
+#[test]
+fn flat_files_without_a_mac_are_refused() {
+    let expected = Err(Error::Malformed("it has no MAC".to_owned()));
+    for (name, keys) in [
+        ("app.env", ["sops_mac=", "sops_lastmodified=", "sops_version="]),
+        ("app.ini", ["\nmac = ", "\nlastmodified = ", "\nversion = "].map(|key| &key[1..])),
+    ] {
+        let [mac, modified, version] = keys;
+        for lost in [&[mac][..], &[mac, version], &[mac, modified]] {
+            let changed = without(&text(name), lost);
+            assert_eq!(decrypt(name, changed.as_bytes(), &all_keys()), expected, "{name} without {lost:?}");
+        }
+    }
+    // A MAC without a version is all that a file needs.
+    for (name, version) in [("app.env", "sops_version="), ("app.ini", "version = ")] {
+        assert!(plain_of(name, &without(&text(name), &[version]), &all_keys()).is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn encrypted_values_without_metadata_are_refused() {
+    let before = |name: &str, mark: &str| text(name).split(mark).next().unwrap().to_owned();
+    let value =
+        text("app.env").lines().find_map(|line| line.strip_prefix("GREETING=").map(str::to_owned)).unwrap();
+    let cases = [
+        ("app.env", without(&text("app.env"), &["sops_"])),
+        ("app.ini", before("app.ini", "[sops]")),
+        ("secret.yaml", before("secret.yaml", "\nsops:")),
+        ("token", format!("{value}\n")),
+        ("quoted.env", format!("A=1\nB=\"{value}\"\n")),
+        ("token.bin", format!("{{\"data\": \"{value}\"}}\n")),
+        ("app.json", format!("{{\"list\": [1, \"{value}\"]}}\n")),
+        ("sops.yaml", format!("sops: {{}}\na: {{b: '{value}'}}\n")),
+    ];
+    for (name, source) in cases {
+        assert!(source.contains("ENC["), "{name}");
+        assert_eq!(decrypt(name, source.as_bytes(), &all_keys()), Err(Error::NoMetadata), "{name}");
+    }
+    // The same key twice, which YAML refuses.
+    let twice = format!("a: {value}\na: 1\n");
+    assert!(matches!(decrypt("a.yaml", twice.as_bytes(), &all_keys()), Err(Error::Malformed(_))));
+}
+
+#[test]
+fn files_that_mention_an_encrypted_value_are_plain() {
+    let value =
+        text("app.env").lines().find_map(|line| line.strip_prefix("GREETING=").map(str::to_owned)).unwrap();
+    for (name, source) in [
+        ("README.md", format!("# Secrets\n\nA value looks so:\n\n```yaml\npassword: {value}\n```\n")),
+        ("a.md", format!("Write `KEY={value}`\nor so:\nKEY={value}\n")),
+        ("a.env", format!("# A={value}\nB=1\nC=it is {value}\n")),
+        ("a.ini", format!("; a = {value}\n[b]\nc = 1\n")),
+        ("a.yaml", format!("# a: {value}\nb: 'it is {value}'\nc: |\n  d: {value}\n")),
+        ("b.yaml", "password: ENC[AES256_GCM,data:…,iv:…,tag:…,type:str]\n".to_owned()),
+        ("install.sh", "sops_version=3.10.2\ncurl \"https://example.com/$sops_version\"\n".to_owned()),
+        ("tools.ini", "[sops]\nversion = 3.10.2\n[eth0]\nmac = 02:42:ac:11:00:02\n".to_owned()),
+    ] {
+        assert_eq!(decrypt(name, source.as_bytes(), &all_keys()), Ok(None), "{name}");
+    }
+}
+
 #[test]
 fn key_groups_and_services_are_refused_by_name() {
     let yaml = text("secret.yaml");

@@ -103,6 +103,9 @@ impl<'a> MountedFiles<'a> {
                 MountSource::Volume { name, no_copy: *no_copy }
             }
             VolumeSource::Path { path, create, propagation, selinux } if path.starts_with('/') => {
+                if let Some(letter) = selinux.as_ref().filter(|_| !create || options.recursive.is_some()) {
+                    return Err(refused_label(mount, path, letter));
+                }
                 MountSource::Bind {
                     path: paths::clean(path),
                     create: *create,
@@ -385,6 +388,16 @@ impl<'a> MountedFiles<'a> {
         self.met_encrypted |= self.files.is_encrypted(path);
         Ok(bytes)
     }
+}
+
+/// The error about a label for SELinux together with an option of the engine's other form of a mount. In the form that
+/// labels, the engine creates a missing folder and mounts recursively.
+fn refused_label(mount: &Placed<VolumeMount>, path: &str, letter: &str) -> Finding {
+    let message = format!(
+        "the engine labels no mount with `create_host_path: false` or `recursive`: `selinux: {letter}` is not possible here"
+    );
+    let help = format!("remove `selinux` and label the folder once: `chcon -Rt container_file_t {path}`");
+    mount.error(message).help(help)
 }
 
 /// The message about a file with which the limit is exceeded.

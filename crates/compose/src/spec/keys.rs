@@ -454,7 +454,7 @@ pub(crate) static MOUNT_BIND: Object = open(&[
     key("recursive", Word(&["enabled", "disabled", "writable", "readonly"]))
         .note("`writable` and `readonly`: Docker Engine 25"),
     key("selinux", Word(&["z", "Z"])).note(
-        "no effect on relative paths, with a warning: [migrate.md](migrate.md#what-needs-attention-in-every-move)",
+        "no effect on relative paths, with a warning: [migrate.md](migrate.md#what-needs-attention-in-every-move); an error with `create_host_path: false` or `recursive`",
     ),
 ]);
 

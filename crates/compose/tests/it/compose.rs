@@ -5,7 +5,7 @@ use std::{fmt::Write, path::Path};
 
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::{discover, render};
-use driftless_model::{Content, Severity, is_proxy_image};
+use driftless_model::{Content, Finding, Severity, is_proxy_image};
 
 use crate::files::folder;
 
@@ -59,6 +59,28 @@ fn every_fixture_renders_to_its_snapshot() {
         assert_eq!(rendered.stack.is_none(), has_error, "{name}");
         insta::assert_snapshot!(describe(&rendered));
     });
+}
+
+#[test]
+fn labels_for_selinux_with_options_that_lose_them_are_refused() {
+    let findings = |bind: &str| -> Vec<String> {
+        let mount = format!("{{type: bind, source: /srv/x, target: /x, bind: {{{bind}}}}}");
+        let rendered = render_text(&format!("services: {{web: {{image: app, volumes: [{mount}]}}}}\n"));
+        assert_eq!(rendered.stack.is_none(), rendered.findings.iter().any(Finding::is_error));
+        rendered.findings.iter().map(ToString::to_string).collect()
+    };
+    for bind in ["create_host_path: false, selinux: Z", "recursive: disabled, selinux: Z"] {
+        let found = findings(bind);
+        let expected = "compose.yaml:1:40: error: services.web.volumes[0]: the engine labels no mount with `create_host_path: \
+                        false` or `recursive`: `selinux: Z` is not possible here";
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{bind}: {found:?}");
+        assert!(found[0].contains("chcon -Rt container_file_t /srv/x"), "{found:?}");
+    }
+    for bind in
+        ["selinux: z", "create_host_path: false", "recursive: disabled", "selinux: z, recursive: enabled"]
+    {
+        assert_eq!(findings(bind), [""; 0], "{bind}");
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     Completion, Container, FailureRule, Finding, Forward, ForwardLimits, Forwards, HANDOVER_TIME,
-    ManifestNames, NetworkMode, Port, Probes, Protocol, PullPolicy, Strategy, Update, Workload, WorkloadKind,
-    WorkloadName, proxy_containers, worker_dependency, worker_of,
+    ManifestNames, Network, NetworkMode, Port, Probes, Protocol, PullPolicy, Strategy, Update, Workload,
+    WorkloadKind, WorkloadName, proxy_containers, worker_dependency, worker_of,
 };
 
 use crate::{
@@ -34,7 +34,14 @@ impl Lowering<'_> {
                     }
                 },
             };
-            let Some(network) = self.network_of(workload).filter(|_| !ports.is_empty()) else { continue };
+            if ports.is_empty() {
+                continue;
+            }
+            let Some(network) = self.network_of(workload) else {
+                self.findings.push(unpublished(name, workload, service));
+                workload.container.ports.retain(|port| !ports.contains(port));
+                continue;
+            };
             proxies.push((name.clone(), proxy(name, workload, service, &network, ports)));
         }
         for (of, [proxy, worker]) in proxies {
@@ -51,12 +58,50 @@ impl Lowering<'_> {
         }
     }
 
-    /// The network by which the proxy reaches the instances: the first that has a way to the host, if there is one.
+    /// The network by which the proxy publishes the ports and reaches the instances: a bridge of the project, or else a
+    /// network of another driver, or else an external one, whose driver is not known. `None`: all are without a way to the
+    /// host.
     fn network_of(&self, workload: &Workload) -> Option<String> {
-        let networks = workload.container.networks();
-        let is_open = |name: &&String| self.networks.get(*name).is_none_or(|it| !it.internal);
-        networks.keys().find(is_open).or_else(|| networks.keys().next()).cloned()
+        let names = workload.container.networks().keys();
+        let open = names.filter_map(|name| Some((publishing(name, self.networks.get(name)?)?, name)));
+        open.min().map(|(_, name)| name.clone())
     }
+}
+
+/// The networks that may publish ports, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Publishing {
+    Bridge,
+    OtherDriver,
+    External,
+}
+
+/// Whether a network can publish the ports of a proxy, as far as it is known. The engine's own networks know no aliases, by
+/// which the proxy finds the instances.
+fn publishing(name: &str, network: &Network) -> Option<Publishing> {
+    if network.external {
+        return (!matches!(name, "bridge" | "host" | "none")).then_some(Publishing::External);
+    }
+    match network.driver.as_deref() {
+        _ if network.internal => None,
+        Some("macvlan" | "ipvlan" | "host" | "none") => None,
+        None | Some("bridge") => Some(Publishing::Bridge),
+        Some(_) => Some(Publishing::OtherDriver),
+    }
+}
+
+/// The finding about ports that no network of the service can publish: an error if the proxy was asked for.
+fn unpublished(name: &WorkloadName, workload: &Workload, service: &Service) -> Finding {
+    const WHY: &str = "the service has no network that can publish ports: each is internal, or of a driver without published ports \
+                       such as `macvlan`";
+    let finding = match &service.proxy {
+        Some(setting) => setting.error(WHY),
+        None => {
+            let path = format!("services.{name}.ports");
+            Finding::warning(workload.origin.clone(), path, format!("are ignored: {WHY}"))
+        }
+    };
+    finding.help("add a network of the driver `bridge` to the `networks` of the service, or remove `ports`")
 }
 
 /// Whether instances of the service can run at the same time, so that Docker could publish the ports of one only.

@@ -67,6 +67,61 @@ fn ports_of_several_instances_are_served_by_a_proxy() {
     }
 }
 
+/// A project whose service has two instances and these networks, by their definitions.
+fn on_networks(networks: &[(&str, &str)], more: &str) -> String {
+    let names: Vec<&str> = networks.iter().map(|(name, _)| *name).collect();
+    let defined: Vec<String> =
+        networks.iter().map(|(name, settings)| format!("{name}: {{{settings}}}")).collect();
+    let (names, defined) = (names.join(", "), defined.join(", "));
+    format!(
+        "services: {{web: {{image: a, scale: 2, ports: ['80:8080', '6'], networks: [{names}]{more}}}}}\nnetworks: {{{defined}}}\n"
+    )
+}
+
+#[test]
+fn proxy_joins_a_network_that_publishes_ports() {
+    let (external, internal) = (("a", "external: true"), ("b", "internal: true"));
+    let (macvlan, ipvlan, plugin) =
+        (("c", "driver: macvlan"), ("d", "driver: ipvlan"), ("e", "driver: other"));
+    let (bridge, own) = (("y", "driver: bridge"), ("z", ""));
+    for (networks, expected) in [
+        (vec![external, internal, macvlan, ipvlan, plugin, own], "repository_z"),
+        (vec![external, own, bridge], "repository_y"),
+        (vec![external, internal, macvlan, plugin], "repository_e"),
+        (vec![macvlan, internal, external], "a"),
+        (
+            vec![("bridge", "external: true"), ("host", "external: true"), ("shared", "external: true")],
+            "shared",
+        ),
+    ] {
+        let found = stack(&on_networks(&networks, ""));
+        let proxy = found.workloads[&"web_proxy".into()].container.networks();
+        assert_eq!(proxy.keys().collect::<Vec<_>>(), [expected]);
+        let aliases = &found.workloads[&"web".into()].container.networks()[expected].aliases;
+        assert_eq!(*aliases, ["_web._proxy", "web"]);
+    }
+}
+
+#[test]
+fn ports_that_no_network_can_publish_are_reported() {
+    let networks = [("a", "internal: true"), ("b", "driver: macvlan"), ("c", "driver: ipvlan")];
+    let rendered = render_text(&on_networks(&networks, ""));
+    let findings: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
+    let expected = "compose.yaml:1:12: warning: services.web.ports: are ignored: the service has no network that can publish ports";
+    assert!(findings.len() == 1 && findings[0].starts_with(expected), "{findings:?}");
+    let found = rendered.stack.unwrap();
+    assert_eq!((found.workloads.len(), ports(&found, "web")), (1, vec![":6/tcp".to_owned()]));
+
+    let rendered = render_text(&on_networks(&networks, ", x-driftless: {proxy: true}"));
+    let findings: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
+    assert!(rendered.stack.is_none());
+    assert!(
+        findings.len() == 1
+            && findings[0].contains("error: services.web.x-driftless.proxy: the service has no network"),
+        "{findings:?}"
+    );
+}
+
 #[test]
 fn ports_of_one_instance_are_published_by_the_engine() {
     for settings in [

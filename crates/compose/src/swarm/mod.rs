@@ -4,14 +4,15 @@
 //! files into configs and secrets, and refuses each key that a Swarm would ignore.
 
 mod jobs;
+mod mounts;
 
 use std::collections::BTreeMap;
 
 use driftless_files::{UnfitFile, swarm_files};
 use driftless_model::{
-    Condition, Contents, Finding, Kind, LONGEST_SWARM_NAME, Mount, MountSource, NetworkMode, ObjectRef, Port,
-    SWARM_OWNER, Stack, SwarmFile, SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, Workload,
-    WorkloadName, digest_hex, label, refused_swarm_name,
+    Condition, Contents, Finding, Kind, LONGEST_SWARM_NAME, ObjectRef, Port, SWARM_OWNER, Stack, SwarmFile,
+    SwarmMode, SwarmRestart, SwarmService, SwarmUpdate, Workload, WorkloadName, digest_hex, label,
+    refused_swarm_name,
 };
 use driftless_yaml::{Node, Report};
 
@@ -107,27 +108,6 @@ const EFFECTIVE: &[&str] = &[
     ".deploy.replicas",
 ];
 
-/// Paths that each node has.
-const PATHS_OF_EACH_NODE: &[&str] = &[
-    "/",
-    "/etc",
-    "/etc/group",
-    "/etc/hostname",
-    "/etc/localtime",
-    "/etc/os-release",
-    "/etc/passwd",
-    "/run",
-    "/run/docker.sock",
-    "/tmp",
-    "/var/lib",
-    "/var/log",
-    "/var/run",
-    "/var/run/docker.sock",
-];
-
-/// Folders that each node has, with what is below.
-const FOLDERS_OF_EACH_NODE: &[&str] = &["/dev", "/proc", "/sys", "/var/lib/docker"];
-
 /// Removes the findings of a single host that are not true for a Swarm.
 pub(crate) fn drop_host_findings(findings: &mut Vec<Finding>) {
     let is_effective = |finding: &Finding| {
@@ -192,7 +172,8 @@ pub(crate) fn complete(
             templates(&root, read, &mut service.files);
             external_files(&value, sections, read, &mut service.files);
         }
-        check_mounts(&value, workload, &service);
+        mounts::check(&value, workload, &service, &stack.volumes);
+        check_dependencies(&value);
         check_ports(&value, workload);
         if let Some(workload) = stack.workloads.get_mut(&name) {
             jobs::complete(&value, &name, workload, &mut service, awaited.get(&name));
@@ -325,49 +306,19 @@ fn check_ports(service: &Value<'_>, workload: &Workload) {
     }
 }
 
-/// Reports mounts that a Swarm cannot make, and those that have to be on each node.
-fn check_mounts(service: &Value<'_>, workload: &Workload, settings: &SwarmService) {
-    let volumes = service.node.get("volumes").unwrap_or(service.node);
-    let place = |mount: &Mount| {
-        let is_it =
-            |item: &&Node| item.get("target").and_then(Node::as_scalar) == Some(mount.target.as_str());
-        let item = volumes.items().iter().find(is_it).unwrap_or(volumes);
-        service.key("volumes", item)
-    };
-    for mount in &workload.container.mounts {
-        let target = &mount.target;
-        match &mount.source {
-            MountSource::Volume { .. }
-            | MountSource::Anonymous
-            | MountSource::Tmpfs { .. }
-            | MountSource::Content(_)
-            | MountSource::Secret(_) => {}
-            MountSource::Bind { path, .. } if is_on_each_node(path) || !settings.constraints.is_empty() => {}
-            MountSource::Bind { path, .. } => place(mount).warning(format!(
-                "{path} must exist on each node that a task may run on: limit the nodes with `deploy.placement.constraints`"
-            )),
-            MountSource::AppFolder(_) => place(mount).error_help(
-                format!("the folder at {target} is writable, and the nodes of a Swarm share no folder of the repository"),
-                "mount it read-only, or use a named volume",
-            ),
-            MountSource::InPlace { .. } => place(mount)
-                .error(format!("configs of a Swarm never change, so the file at {target} cannot be rewritten in place")),
-            MountSource::Empty | MountSource::Image(_) => {
-                place(mount).error(format!("a service of Docker Swarm cannot mount this at {target}"));
-            }
-        }
+/// Warns about dependencies that ask for a restart, which a Swarm does not do.
+fn check_dependencies(service: &Value<'_>) {
+    let Some(dependencies) = service.node.get("depends_on") else { return };
+    for (_, dependency) in service.key("depends_on", dependencies).pairs() {
+        let Some(restart) = dependency.node.get("restart").filter(|it| it.as_bool() == Some(true)) else {
+            continue;
+        };
+        let warning = dependency
+            .key("restart", restart)
+            .placed(())
+            .warning("has no effect in a Swarm: an update of one service restarts no other one");
+        service.report().say(warning.help("remove it; the service has to connect again by itself"));
     }
-    if !matches!(workload.container.network_mode, NetworkMode::Networks(_))
-        && service.node.get("network_mode").is_none()
-    {
-        service.error("only networks are supported in a Swarm");
-    }
-}
-
-/// Whether each machine with Linux and an engine has a path.
-fn is_on_each_node(path: &str) -> bool {
-    let is_below = |folder: &str| path == folder || path.starts_with(&format!("{folder}/"));
-    PATHS_OF_EACH_NODE.contains(&path) || FOLDERS_OF_EACH_NODE.iter().any(|folder| is_below(folder))
 }
 
 /// The files of a service as configs and secrets. Those that a Swarm would refuse are errors.
@@ -384,10 +335,7 @@ fn files(
             value.report().say(file.error(message).help(help));
             continue;
         }
-        let volumes = value.node.get("volumes").unwrap_or(value.node);
-        let target = |item: &&Node| item.get("target").and_then(Node::as_scalar) == Some(mount.as_str());
-        let item = volumes.items().iter().find(target).unwrap_or(volumes);
-        value.key("volumes", item).error_help(message, help);
+        mounts::place_of(value, &mount).error_help(message, help);
     }
     files
 }

@@ -329,6 +329,82 @@ fn folders_of_some_nodes_are_reported() {
 }
 
 #[test]
+fn local_volumes_of_tasks_that_move_are_reported() {
+    let warnings = |service: &str, volume: &str| -> Vec<String> {
+        let text = format!("services:\n  web:\n    image: a\n{service}volumes: {{data: {volume}}}\n");
+        let rendered = rendered(&text, &[]);
+        assert!(rendered.stack.is_some(), "{:?}", rendered.findings);
+        rendered.findings.iter().map(Finding::to_string).collect()
+    };
+    let mounted = "    volumes: ['data:/data']\n";
+    for volume in ["", "{driver: local, labels: {a: b}}"] {
+        let found = warnings(mounted, volume);
+        let expected = "shop/compose.yaml:4:15: warning: services.web.volumes: the data of the volume `data` stay on the node";
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
+        assert!(found[0].contains("`deploy.placement.constraints`"), "{found:?}");
+    }
+    for (service, volume) in [
+        ("    volumes: ['data:/data:ro']\n", ""),
+        ("    volumes: ['data:/data']\n    deploy: {mode: global}\n", ""),
+        ("    volumes: ['data:/data']\n    deploy: {placement: {constraints: [node.hostname == a]}}\n", ""),
+        (mounted, "{driver: nfs-plugin}"),
+        (mounted, "{driver_opts: {type: nfs, o: addr=10.0.0.1, device: ':/data'}}"),
+        (mounted, "{external: true}"),
+    ] {
+        assert_eq!(warnings(service, volume), [""; 0], "{service} {volume}");
+    }
+}
+
+#[test]
+fn options_of_mounts_that_a_swarm_lacks_are_refused() {
+    let bind =
+        |options: &str| format!("volumes: [{{type: bind, source: /proc, target: /p, bind: {{{options}}}}}]");
+    for (mount, expected) in [
+        (
+            "tmpfs: '/run/app:uid=1000,mode=0700'".to_owned(),
+            "4:12: error: services.web.tmpfs: a tmpfs of Docker Swarm has no option `uid=1000`, as at /run/app",
+        ),
+        (
+            "tmpfs: [/a, '/run/:exec']".to_owned(),
+            "4:17: error: services.web.tmpfs: a tmpfs of Docker Swarm has no option `exec`",
+        ),
+        ("tmpfs: ['/a:size=10%']".to_owned(), "has no option `size=10%`"),
+        (
+            "volumes: ['/proc:/p:z']".to_owned(),
+            "4:15: error: services.web.volumes: Docker Swarm does not label /proc for SELinux",
+        ),
+        (bind("selinux: Z"), "it has no `Z`"),
+        (bind("recursive: readonly"), "Docker Swarm has no `recursive: readonly` for the mount at /p"),
+        (bind("recursive: disabled"), "Docker Swarm has no `recursive: disabled`"),
+    ] {
+        let text = format!("services:\n  web:\n    image: a\n    {mount}\n");
+        let found = errors(&text);
+        assert!(found.len() == 1 && found[0].contains(expected), "{mount}: {found:?}");
+    }
+    let fine = "services:\n  web:\n    image: a\n    tmpfs: ['/a:size=1m,mode=0700,noexec', /b]\n    volumes: ['/proc:/p:ro,rslave']\n";
+    assert_eq!(rendered(fine, &[]).findings, []);
+}
+
+#[test]
+fn restart_with_a_dependency_is_reported() {
+    let text = |details: &str| {
+        format!(
+            "services:\n  db: {{image: b}}\n  web:\n    image: a\n    depends_on:\n      db: {{{details}}}\n"
+        )
+    };
+    let found: Vec<String> = rendered(&text("condition: service_started, restart: true"), &[])
+        .findings
+        .iter()
+        .map(Finding::to_string)
+        .collect();
+    let expected =
+        "shop/compose.yaml:6:49: warning: services.web.depends_on.db.restart: has no effect in a Swarm";
+    assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
+    assert_eq!(rendered(&text("condition: service_started, restart: false"), &[]).findings, []);
+    assert_eq!(rendered(&text("condition: service_healthy"), &[]).findings, []);
+}
+
+#[test]
 fn services_that_end_become_jobs() {
     let text = "
 services:

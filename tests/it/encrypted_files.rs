@@ -86,6 +86,36 @@ configs: {token: {file: token.bin}}
 }
 
 #[test]
+fn configs_with_a_decrypted_variable_are_mounted_from_memory() {
+    let mut spec = AppSpec::compose("app", &["app/compose.yaml"]);
+    spec.env_files = vec!["app/app.env".to_owned()];
+    let text = "
+services: {web: {image: nginx, configs: [variable, text, plain]}}
+configs:
+  variable: {environment: GREETING}
+  text: {content: 'say ${GREETING}'}
+  plain: {content: 'say nothing'}
+";
+    let rendered = rendered(&spec, ("app/compose.yaml", text), &["age-key.txt"]);
+    let stack = rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings));
+    let mounts = &stack.workloads[&"web".into()].container.mounts;
+    let is_in_memory = |target: &str| {
+        let mount = mounts.iter().find(|mount| mount.target == target).unwrap();
+        matches!(mount.source, MountSource::Secret(_))
+    };
+    assert!(is_in_memory("/variable") && is_in_memory("/text") && !is_in_memory("/plain"), "{mounts:?}");
+}
+
+#[test]
+fn labels_of_an_encrypted_label_file_are_masked() {
+    let rendered = compose("services: {web: {image: nginx, label_file: app.env}}\n", &["age-key.txt"]);
+    let stack = rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings));
+    let label = &stack.workloads[&"web".into()].container.labels["GREETING"];
+    assert_eq!(label, "hello");
+    assert!(!Mask::new([1; 32]).with_stacks([&stack]).value("GREETING", label).contains("hello"));
+}
+
+#[test]
 fn writable_mount_of_an_encrypted_file_is_refused() {
     let text = "services: {web: {image: nginx, volumes: ['./token.bin:/etc/token']}}\n";
     let rendered = compose(text, &["pgp-key.asc"]);

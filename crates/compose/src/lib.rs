@@ -154,6 +154,8 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     }
     let (mut stack, contents) = lower::lower(files, spec, &loaded, &sections, &mut more);
     stack.port_places = port_places(root, &stack);
+    // With those of encrypted label files, so that no finding has them.
+    loaded.secret_values.extend(stack.secret_values.iter().cloned());
     if spec.engine == EngineKind::Swarm {
         swarm::drop_host_findings(&mut more);
         swarm::drop_host_findings(&mut findings);

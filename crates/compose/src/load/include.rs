@@ -147,9 +147,9 @@ impl Loader<'_> {
                 else {
                     continue;
                 };
-                let known =
-                    self.included_variables.entry(name.to_owned()).or_insert_with(|| found.to_owned());
-                if known != found {
+                let is_other = self.included_variables.get(name).is_some_and(|known| known != found);
+                self.included_variables.add_missing(inner.variables.only(name));
+                if is_other {
                     let message =
                         format!("the variable `{name}` has different values in two included projects");
                     self.findings.push(node.finding(at, message));

@@ -57,7 +57,7 @@ pub(crate) struct Loader<'a> {
     /// The number of ports that ranges may still expand to.
     pub(crate) ports_left: usize,
     /// Variables from the `.env` of included files that configs and secrets need.
-    pub(crate) included_variables: BTreeMap<String, String>,
+    pub(crate) included_variables: Variables,
     /// Values from the encrypted `.env` of included files.
     pub(crate) secret_values: BTreeSet<String>,
 }
@@ -75,7 +75,7 @@ impl<'a> Loader<'a> {
             nodes_left: Some(MOST_NODES),
             true_findings: None,
             ports_left: MOST_PORTS,
-            included_variables: BTreeMap::new(),
+            included_variables: Variables::default(),
         }
     }
 

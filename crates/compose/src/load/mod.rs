@@ -39,8 +39,11 @@ use crate::{
         variables::{Progress, Variables},
     },
     spec::{
-        canonical, consistency, masked, normalise, paths, print, print::Printer, scalar::Compose, strict,
-        tree, value::Value,
+        canonical, consistency, masked, normalise, paths, print,
+        print::Printer,
+        scalar::Compose,
+        strict, tree,
+        value::{Placed, Value},
     },
 };
 
@@ -60,6 +63,8 @@ pub(crate) struct Loaded {
     pub(crate) variables: Variables,
     /// Values from encrypted files of variables, also of included projects.
     pub(crate) secret_values: BTreeSet<String>,
+    /// The places of the values into which a secret variable was interpolated.
+    secret_places: BTreeSet<Location>,
     /// The Compose files, from the repository's root.
     pub(crate) manifests: Vec<String>,
     pub(crate) findings: Vec<Finding>,
@@ -72,6 +77,22 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Whether a value of a Compose file has a secret: by a variable, or because the file is encrypted in the repository.
+    pub(crate) fn is_secret(&self, value: &Placed<String>, files: &dyn Files) -> bool {
+        let is_interpolated = self.secret_places.contains(&value.place.location());
+        is_interpolated || files.is_encrypted(&value.place.file) || self.has_secret_value(&value.value)
+    }
+
+    /// Whether a variable is a secret, or has one in its value.
+    pub(crate) fn is_secret_variable(&self, name: &str) -> bool {
+        let has_secret = |value| self.has_secret_value(value);
+        self.variables.is_secret(name) || self.variables.get(name).is_some_and(has_secret)
+    }
+
+    fn has_secret_value(&self, text: &str) -> bool {
+        self.secret_values.iter().any(|value| text.contains(value.trim()))
+    }
+
     /// Reports passwords without a value. The reference accepts them, so this is no part of loading.
     pub(crate) fn report_missing_passwords(&self, findings: &mut Vec<Finding>) {
         let is_used = |service: &Node| is_active(service, &self.profiles);
@@ -183,12 +204,10 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
         let active = |service: &Node| is_active(service, &profiles);
         consistency::check(&root, &active, &mut loader.findings);
     }
-    for (name, value) in std::mem::take(&mut loader.included_variables) {
-        variables.set_missing(&name, &value);
-    }
+    variables.add_missing(std::mem::take(&mut loader.included_variables));
     let Loader { findings, sources, progress, mut secret_values, .. } = loader;
     secret_values.extend(variables.secret_values().cloned());
-    let Progress { unset_passwords, texts, .. } = progress;
+    let Progress { unset_passwords, secret_places, texts, .. } = progress;
     let root = (!root.entries().is_empty()).then_some(root);
     Loaded {
         root,
@@ -197,6 +216,7 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
         folder,
         variables,
         secret_values,
+        secret_places,
         manifests,
         findings,
         sources,

@@ -1,7 +1,10 @@
 //! The variables of a Compose file: the application's settings, then `.env` in its folder. Never the agent's own
 //! environment, because Git alone defines the desired state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use driftless_files::{AppSpec, Files, HostValues, files::Entry};
 use driftless_model::{Finding, Location, Mask};
@@ -36,6 +39,8 @@ pub(crate) struct Progress {
     warned: BTreeSet<String>,
     /// The unset variables that are passwords.
     pub(crate) unset_passwords: UnsetPasswords,
+    /// The places of the values into which a secret variable was interpolated.
+    pub(crate) secret_places: BTreeSet<Location>,
     pub(crate) texts: Texts,
 }
 
@@ -146,9 +151,25 @@ impl Variables {
         self.secret.iter().filter_map(|name| self.values.get(name)).filter(|value| Mask::is_findable(value))
     }
 
-    /// Sets a variable that is not set yet.
-    pub(crate) fn set_missing(&mut self, name: &str, value: &str) {
-        self.values.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    /// Whether a variable is from an encrypted file or from a secret source on the host.
+    pub(crate) fn is_secret(&self, name: &str) -> bool {
+        self.secret.contains(name)
+    }
+
+    /// Sets the variables of others that are not set yet.
+    pub(crate) fn add_missing(&mut self, others: Self) {
+        let Self { values, secret } = others;
+        for (name, value) in values {
+            self.values.entry(name).or_insert(value);
+        }
+        self.secret.extend(secret);
+    }
+
+    /// One of these variables, alone.
+    pub(crate) fn only(&self, name: &str) -> Self {
+        let value = self.values.get(name).map(|value| (name.to_owned(), value.clone()));
+        let secret = self.secret.get(name).cloned();
+        Self { values: value.into_iter().collect(), secret: secret.into_iter().collect() }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
@@ -255,10 +276,18 @@ impl Pass<'_> {
             self.findings.push(Finding::error(location.clone(), path.to_string(), message));
             false
         };
-        let done = match interpolate(text, &|name| self.variables.values.get(name).cloned()) {
+        let uses_secret = Cell::new(false);
+        let lookup = |name: &str| {
+            uses_secret.set(uses_secret.get() || self.variables.is_secret(name));
+            self.variables.values.get(name).cloned()
+        };
+        let done = match interpolate(text, &lookup) {
             Ok(done) => done,
             Err(cause) => return error(cause.to_string()),
         };
+        if uses_secret.get() {
+            self.progress.secret_places.insert(location.clone());
+        }
         if let Err(error) = self.progress.texts.take(done.text.len()) {
             self.findings.extend(error.map(|error| error.at(location, path.to_string())));
             return false;

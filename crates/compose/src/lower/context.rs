@@ -1,6 +1,6 @@
 //! The state of one lowering, shared by the files of this folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_files::Files;
 use driftless_model::{EngineKind, Finding, Network};
@@ -29,6 +29,8 @@ pub(crate) struct Lowering<'a> {
     /// The networks that services use, by name in Docker.
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) builds: Builds,
+    /// The values that are hidden wherever they occur.
+    pub(crate) secret_values: BTreeSet<String>,
     pub(crate) findings: &'a mut Vec<Finding>,
 }
 

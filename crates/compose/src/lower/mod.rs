@@ -63,9 +63,10 @@ pub(crate) fn lower(
         texts: &loaded.texts,
         project,
         profiles,
-        files_to_mount: MountedFiles::new(files, spec, &loaded.folder),
+        files_to_mount: MountedFiles::new(files, spec, loaded),
         networks: BTreeMap::new(),
         builds: Builds::default(),
+        secret_values: loaded.secret_values.clone(),
         findings,
     };
     let mut workloads = BTreeMap::new();
@@ -83,6 +84,7 @@ pub(crate) fn lower(
     }
     let networks = std::mem::take(&mut lowering.networks);
     let volumes = lowering.volumes(&workloads);
+    let secret_values = std::mem::take(&mut lowering.secret_values);
     let MountedFiles { contents, app_files, warnings, .. } = lowering.files_to_mount;
     lowering.findings.extend(warnings);
     let mut stack = Stack {
@@ -101,7 +103,7 @@ pub(crate) fn lower(
         port_places: BTreeMap::new(),
         project_place: loaded.name_place.clone(),
     };
-    stack.secret_values = used_values(&stack, &loaded.secret_values);
+    stack.secret_values = used_values(&stack, &secret_values);
     (stack, contents)
 }
 

@@ -14,7 +14,7 @@ use driftless_model::{Access, Content, ContentId, ContentTree, Contents, Finding
 
 use super::environment::MISSING_HELP;
 use crate::{
-    load::variables::Variables,
+    load::Loaded,
     read::types::{FileMount, FileSource, Source, VolumeMount, VolumeSource},
     spec::{paths, value::Placed},
 };
@@ -46,17 +46,17 @@ struct AstrayLink {
 pub(crate) struct MountedFiles<'a> {
     files: &'a dyn Files,
     spec: &'a AppSpec,
-    /// The folder of relative paths, from the repository's root.
-    folder: &'a str,
+    loaded: &'a Loaded,
     pub(crate) contents: Contents,
     /// By path in the application's own folder.
     pub(crate) app_files: BTreeMap<String, ContentId>,
     /// Contents by path in the repository, because nothing is read twice.
     known: BTreeMap<String, ContentId>,
     listed: BTreeSet<String>,
-    /// Contents with a file that is encrypted in the repository. They are kept in memory, as secrets are.
+    /// Contents with a secret: with a file that is encrypted in the repository, or with a secret variable. They are kept in
+    /// memory, as secrets are.
     encrypted: BTreeSet<ContentId>,
-    /// Whether the content that is being read has such a file.
+    /// Whether the content that is being read has a secret.
     met_encrypted: bool,
     /// Symbolic links in mounted folders that lead to nothing in the repository, until they are warned about.
     astray: Vec<AstrayLink>,
@@ -66,11 +66,11 @@ pub(crate) struct MountedFiles<'a> {
 }
 
 impl<'a> MountedFiles<'a> {
-    pub(crate) fn new(files: &'a dyn Files, spec: &'a AppSpec, folder: &'a str) -> Self {
+    pub(crate) fn new(files: &'a dyn Files, spec: &'a AppSpec, loaded: &'a Loaded) -> Self {
         Self {
             files,
             spec,
-            folder,
+            loaded,
             contents: Contents::new(),
             app_files: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -141,7 +141,6 @@ impl<'a> MountedFiles<'a> {
         mount: &Placed<FileMount>,
         source: &FileSource,
         kind: FileKind,
-        variables: &Variables,
     ) -> Result<Mount, Finding> {
         let FileMount { source: key, target: _, mode, uid, gid, on_change: _ } = &mount.value;
         let target = target_of(&mount.value, kind);
@@ -163,11 +162,17 @@ impl<'a> MountedFiles<'a> {
                     if self.is_missing(path) { finding.help(MISSING_HELP) } else { finding }
                 })?
             }
-            Source::Content(text) => self.text_file(key, text, executable).map_err(|it| mount.error(it))?,
-            Source::Environment(name) => match variables.get(name) {
-                Some(value) => self.text_file(key, value, executable).map_err(|it| mount.error(it))?,
-                None => return Err(source.origin.error(format!("the variable `{name}` is not set"))),
-            },
+            Source::Content(text) => {
+                self.met_encrypted |= self.loaded.is_secret(text, self.files);
+                self.text_file(key, &text.value, executable).map_err(|it| mount.error(it))?
+            }
+            Source::Environment(name) => {
+                let Some(value) = self.loaded.variables.get(name) else {
+                    return Err(source.origin.error(format!("the variable `{name}` is not set")));
+                };
+                self.met_encrypted |= self.loaded.is_secret_variable(name);
+                self.text_file(key, value, executable).map_err(|it| mount.error(it))?
+            }
             Source::External(_) => {
                 let message = "an external config or secret is one of a Docker Swarm";
                 return Err(source.origin.error(message).help(EXTERNAL_HELP));
@@ -203,7 +208,7 @@ impl<'a> MountedFiles<'a> {
         Ok(Mount { target, source, read_only: true })
     }
 
-    /// The place of a mounted config: the disk, or memory if the repository has it encrypted.
+    /// The place of a mounted config: the disk, or memory if it has a secret.
     fn source_of(&self, id: ContentId) -> MountSource {
         if self.encrypted.contains(&id) { MountSource::Secret(id) } else { MountSource::Content(id) }
     }
@@ -299,7 +304,7 @@ impl<'a> MountedFiles<'a> {
         if path.contains(['\\', ':']) {
             return Err(format!("`{path}` is not a path on Linux"));
         }
-        paths::join(self.folder, path).ok_or_else(|| format!("`{path}` is outside of the repository"))
+        paths::join(&self.loaded.folder, path).ok_or_else(|| format!("`{path}` is outside of the repository"))
     }
 
     /// A file with a text from the Compose file or from a variable.

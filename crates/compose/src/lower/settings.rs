@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Attachment, Condition, Container, Finding, NetworkMode, PullPolicy};
+use driftless_model::{Attachment, Condition, Container, Finding, Mask, NetworkMode, PullPolicy};
 
 use crate::{
     lower::{context::Lowering, environment::label_file},
@@ -11,7 +11,7 @@ use crate::{
         fields::REFRESH,
         types::{DependsOn, HookKind, Joined, Link, Service},
     },
-    spec::value::Placed,
+    spec::{paths, value::Placed},
 };
 
 impl Lowering<'_> {
@@ -66,12 +66,20 @@ impl Lowering<'_> {
         options
     }
 
-    /// Labels of the service count before those of its `label_file`s.
+    /// Labels of the service count before those of its `label_file`s. Values of an encrypted file are secret, as those of an
+    /// encrypted `env_file` are.
     fn label_files(&mut self, service: &Service, container: &mut Container) {
         let mut labels = BTreeMap::new();
         for file in &service.label_files {
             match label_file(self.variables, self.files, self.folder, file, self.texts) {
-                Ok(found) => labels.extend(found),
+                Ok(found) => {
+                    let path = paths::join(self.folder, &file.value.path);
+                    if path.is_some_and(|path| self.files.is_encrypted(&path)) {
+                        let secret = found.values().filter(|value| Mask::is_findable(value));
+                        self.secret_values.extend(secret.cloned());
+                    }
+                    labels.extend(found);
+                }
                 Err(finding) => self.findings.push(finding),
             }
         }

@@ -51,7 +51,7 @@ impl Lowering<'_> {
                 let lowered = match defined.get(key) {
                     // The Swarm has it, and no file is mounted.
                     Some(source) if self.is_of_swarm(source) => continue,
-                    Some(source) => self.files_to_mount.file(mount, source, kind, self.variables),
+                    Some(source) => self.files_to_mount.file(mount, source, kind),
                     None => Err(mount.error(format!("refers to undefined {word} `{key}`"))),
                 };
                 match lowered {

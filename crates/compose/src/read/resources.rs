@@ -133,7 +133,7 @@ fn file_source(entry: &Entry, value: &Value<'_>, object: &Object, needs: &str) -
     for (key, value) in value.fields(object) {
         match key {
             "file" => sources.extend(value.owned().map(Source::File)),
-            "content" => sources.extend(value.owned().map(Source::Content)),
+            "content" => sources.extend(value.owned().map(|text| Source::Content(value.placed(text)))),
             "environment" => sources.extend(value.owned().map(Source::Environment)),
             "external" => {
                 if external(&mut name, &value) {

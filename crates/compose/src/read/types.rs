@@ -247,7 +247,7 @@ pub(crate) struct FileSource {
 pub(crate) enum Source {
     File(String),
     /// Never printed: it may be a secret.
-    Content(String),
+    Content(Placed<String>),
     /// The name of a variable.
     Environment(String),
     /// Somebody else creates it, with this name.

@@ -12,6 +12,8 @@ mod files;
 mod loading;
 // Published ports: by the engine, or by a proxy.
 mod published;
+// Secrets in configs and labels: kept in memory, and masked.
+mod secrets;
 // Projects for Docker Swarm.
 mod swarm;
 // `deploy.update_config` and `deploy.rollback_config`.

@@ -1,0 +1,112 @@
+//! Secrets in configs and labels: kept in memory, and masked.
+
+use driftless_compose::render;
+use driftless_files::{AppSpec, HostFile, HostValues, MemoryFiles, WithHostFiles};
+use driftless_model::{EngineKind, Mask, MountSource, Stack};
+
+/// Values on the host: a password, a short one, and one that is no secret.
+fn host_values() -> Vec<HostValues> {
+    [("DB_PASSWORD", "s3cret-value", true), ("PIN", "12", true), ("DOMAIN", "example.com", false)]
+        .map(|(name, text, is_secret)| HostValues {
+            source: "/etc/driftless/shop.env".to_owned(),
+            name: Some(name.to_owned()),
+            text: text.into(),
+            is_secret,
+        })
+        .into()
+}
+
+/// Renders `shop/compose.yaml` with the files of Git and secret files of the host.
+fn stack(git: &[(&str, &str)], host: &[(&str, &str)], engine: EngineKind) -> Stack {
+    let git = MemoryFiles::new(git.iter().copied());
+    let host: Vec<HostFile> = host
+        .iter()
+        .map(|(path, text)| HostFile {
+            path: (*path).to_owned(),
+            source: format!("/etc/{path}"),
+            content: Ok(text.as_bytes().into()),
+            is_secret: true,
+        })
+        .collect();
+    let mut app = AppSpec { engine, ..AppSpec::compose("shop", &["shop/compose.yaml"]) };
+    app.host_values = host_values();
+    let rendered = render(&WithHostFiles::new(&git, &host), &app);
+    rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings))
+}
+
+/// Whether the only config of `web` is kept in memory.
+fn is_in_memory(stack: &Stack) -> bool {
+    match &stack.workloads[&"web".into()].container.mounts[..] {
+        [mount] => matches!(mount.source, MountSource::Secret(_)),
+        mounts => panic!("{mounts:?}"),
+    }
+}
+
+fn project(config: &str) -> String {
+    format!("services: {{web: {{image: a, configs: [app]}}}}\nconfigs: {{app: {config}}}\n")
+}
+
+#[test]
+fn configs_with_a_secret_variable_are_kept_in_memory() {
+    // A value of `.env` that has the one of the host inside.
+    let dotenv = ("shop/.env", "URL=postgres://u:${DB_PASSWORD}@db\nTAG=1.29\n");
+    for (config, expected) in [
+        ("{environment: DB_PASSWORD}", true),
+        ("{environment: PIN}", true),
+        ("{environment: URL}", true),
+        ("{content: 'password=${DB_PASSWORD}'}", true),
+        ("{content: 'pin=${PIN}'}", true),
+        ("{content: 'url=${URL}'}", true),
+        ("{content: 'the word is s3cret-value'}", true),
+        ("{content: 'number 12 of ${DOMAIN}'}", false),
+        ("{environment: DOMAIN}", false),
+        ("{environment: TAG}", false),
+        ("{content: 'PIN $${DB_PASSWORD}'}", false),
+    ] {
+        let text = project(config);
+        let git = [("shop/compose.yaml", text.as_str()), dotenv];
+        assert_eq!(is_in_memory(&stack(&git, &[], EngineKind::Docker)), expected, "{config}");
+        let files = &stack(&git, &[], EngineKind::Swarm).swarm[&"web".into()].files;
+        assert_eq!(files[0].secret, expected, "{config}");
+    }
+}
+
+#[test]
+fn configs_of_an_encrypted_compose_file_are_kept_in_memory() {
+    let text = project("{content: plain}");
+    let found = stack(&[], &[("shop/compose.yaml", &text)], EngineKind::Docker);
+    assert!(is_in_memory(&found));
+    // An encrypted file that is merged onto a plain one.
+    let text = "include: [{path: [main.yaml, secret.yaml]}]\n";
+    let main = project("{content: plain}");
+    let git = [("shop/compose.yaml", text), ("shop/main.yaml", main.as_str())];
+    let with = |secret: &str| stack(&git, &[("shop/secret.yaml", secret)], EngineKind::Docker);
+    assert!(is_in_memory(&with("configs: {app: {content: 'password=1234'}}\n")));
+    assert!(!is_in_memory(&with("services: {web: {labels: {a: b}}}\n")));
+}
+
+#[test]
+fn secret_variables_of_included_projects_stay_secret() {
+    let text = "include: [../db/compose.yaml]\nservices: {web: {image: a, configs: [app]}}\n";
+    let git = [
+        ("shop/compose.yaml", text),
+        ("db/compose.yaml", "services: {db: {image: b}}\nconfigs: {app: {environment: OWN}}\n"),
+    ];
+    let with = |own: &str| stack(&git, &[("db/.env", own)], EngineKind::Docker);
+    assert!(is_in_memory(&with("OWN=12\n")));
+    let git = [&git[..], &[("db/.env", "OWN=12\n")]].concat();
+    assert!(!is_in_memory(&stack(&git, &[], EngineKind::Docker)));
+}
+
+#[test]
+fn labels_of_an_encrypted_file_are_masked() {
+    let text = "services: {web: {image: a, label_file: web.labels}}\n";
+    let labels = "traefik.users=admin:hash-of-it\ntraefik.enable=true\n";
+    let found = stack(&[("shop/compose.yaml", text)], &[("shop/web.labels", labels)], EngineKind::Docker);
+    let label = &found.workloads[&"web".into()].container.labels["traefik.users"];
+    assert_eq!(label, "admin:hash-of-it");
+    assert!(!Mask::new([1; 32]).with_stacks([&found]).value("traefik.users", label).contains("hash"));
+    assert_eq!(found.secret_values.iter().collect::<Vec<_>>(), ["admin:hash-of-it"], "`true` is no secret");
+    let plain = stack(&[("shop/compose.yaml", text), ("shop/web.labels", labels)], &[], EngineKind::Docker);
+    assert!(plain.secret_values.is_empty());
+}

@@ -175,6 +175,7 @@ fn mount(target: &Target<'_>, container: &Container, mount: &Mount) -> Option<Va
     let Mount { target: at, source, read_only } = mount;
     let options = container.host.mount_options.get(at);
     let subpath = options.and_then(|it| it.subpath.clone());
+    let own_labels = options.map(|it| text_map(&it.labels));
     Some(match source {
         MountSource::Volume { name, no_copy } => {
             let volume = target.stack.volumes.get(name).filter(|volume| !volume.external);
@@ -184,6 +185,7 @@ fn mount(target: &Target<'_>, container: &Container, mount: &Mount) -> Option<Va
                 labels.insert(STACK_NAMESPACE.to_owned(), target.stack.project.as_str().into());
                 labels
             });
+            let labels: Map<String, Value> = own_labels.into_iter().chain(labels).flatten().collect();
             json!({
                 "Type": "volume", "Source": name, "Target": at, "ReadOnly": read_only,
                 "VolumeOptions": {
@@ -192,7 +194,9 @@ fn mount(target: &Target<'_>, container: &Container, mount: &Mount) -> Option<Va
                 },
             })
         }
-        MountSource::Anonymous => json!({"Type": "volume", "Target": at, "ReadOnly": read_only}),
+        MountSource::Anonymous => json!({
+            "Type": "volume", "Target": at, "ReadOnly": read_only, "VolumeOptions": {"Labels": own_labels, "Subpath": subpath},
+        }),
         MountSource::Bind { path, propagation, .. } => json!({
             "Type": "bind", "Source": path, "Target": at, "ReadOnly": read_only,
             "BindOptions": {"Propagation": propagation},

@@ -115,3 +115,29 @@ fn change_of_any_field_of_a_service_is_seen() {
     }
     assert_eq!(unseen, [], "{unseen:#?}");
 }
+
+#[test]
+fn volumes_of_a_swarm_have_the_labels_of_their_mounts() {
+    let text = "
+services:
+  web:
+    image: nginx:1.29
+    volumes:
+      - {type: volume, source: data, target: /data, volume: {labels: {of: mount, both: mount}}}
+      - {type: volume, target: /cache, volume: {labels: {of: mount}}}
+volumes: {data: {labels: {both: volume}}}
+";
+    let files = MemoryFiles::new([("shop/compose.yaml", text)]);
+    let app = AppSpec { engine: EngineKind::Swarm, ..AppSpec::compose("shop", &["shop/compose.yaml"]) };
+    let mut cluster = Cluster::new([]);
+    cluster.stack = render(&files, &app).stack.unwrap();
+    cluster.settle();
+    let mounts = &cluster.swarm.services["shop_web"].spec["TaskTemplate"]["ContainerSpec"]["Mounts"];
+    let labels = |target: &str| {
+        let mut all = mounts.as_array().unwrap().iter();
+        all.find(|mount| mount["Target"] == target).unwrap()["VolumeOptions"]["Labels"].clone()
+    };
+    assert_eq!(labels("/cache"), serde_json::json!({"of": "mount"}));
+    let expected = serde_json::json!({"both": "volume", "com.docker.stack.namespace": "shop", "of": "mount"});
+    assert_eq!(labels("/data"), expected);
+}

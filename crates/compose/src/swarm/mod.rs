@@ -175,6 +175,7 @@ pub(crate) fn complete(
         mounts::check(&value, workload, &service, &stack.volumes);
         check_dependencies(&value);
         check_ports(&value, workload);
+        check_entrypoint(&value, workload);
         if let Some(workload) = stack.workloads.get_mut(&name) {
             jobs::complete(&value, &name, workload, &mut service, awaited.get(&name));
             if workload.job().is_some() {
@@ -303,6 +304,17 @@ fn check_ports(service: &Value<'_>, workload: &Workload) {
                 "port {container}: Docker Swarm does not choose from a range of ports; use one port"
             ));
         }
+    }
+}
+
+/// An empty entry point takes away the image's, which a service of a Swarm cannot say.
+fn check_entrypoint(service: &Value<'_>, workload: &Workload) {
+    let is_empty = workload.container.entrypoint.as_ref().is_some_and(Vec::is_empty);
+    if let Some(entrypoint) = service.node.get("entrypoint").filter(|_| is_empty) {
+        service.key("entrypoint", entrypoint).error_help(
+            "Docker Swarm cannot take away the entry point of an image",
+            "name the program and its arguments in `entrypoint`",
+        );
     }
 }
 

@@ -405,6 +405,15 @@ fn restart_with_a_dependency_is_reported() {
 }
 
 #[test]
+fn entry_point_of_an_image_cannot_be_taken_away() {
+    for empty in ["[]", "''"] {
+        let found = errors(&format!("services: {{web: {{image: a, entrypoint: {empty}}}}}\n"));
+        assert!(found[0].contains("services.web.entrypoint: Docker Swarm cannot take away"), "{found:?}");
+    }
+    assert!(errors("services: {web: {image: a, entrypoint: null}}\n").is_empty(), "that is the image's");
+}
+
+#[test]
 fn services_that_end_become_jobs() {
     let text = "
 services:

@@ -176,6 +176,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         build_timeout: build_timeout.unwrap_or(defaults.build_timeout),
         image_cleanup,
         sops_key_files,
+        credentials: hosts.into_iter().map(|host| host.auth).collect(),
         registries,
         webhooks,
         metrics,

@@ -39,6 +39,7 @@ mod notifications;
 mod oidc;
 mod origins;
 mod policy;
+mod protected_paths;
 mod registry;
 mod repository_keys;
 mod schema;

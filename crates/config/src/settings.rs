@@ -14,7 +14,7 @@ use driftless_model::{
 
 use crate::{
     allow::Allow,
-    api_socket::{ApiSocket, SocketPlace},
+    api_socket::ApiSocket,
     docker_host::DockerHost,
     fleet::{Fleet, FleetReports},
     listen_tls::ListenTls,
@@ -61,6 +61,8 @@ pub struct Settings {
     pub image_cleanup: Option<CleanupRules>,
     /// The files with the secret keys for encrypted files: age identities, SSH and OpenPGP private keys.
     pub sops_key_files: Vec<PathBuf>,
+    /// The credentials for all repositories of a host, also those that no repository uses.
+    pub credentials: Vec<Auth>,
     /// Logins for image registries. They win over those of the Docker client's file.
     pub registries: Vec<Registry>,
     /// Webhooks of all repositories.
@@ -361,6 +363,7 @@ impl Default for Settings {
             build_timeout: Duration::from_hours(1),
             image_cleanup: None,
             sops_key_files: Vec::new(),
+            credentials: Vec::new(),
             registries: Vec::new(),
             webhooks: Webhooks::default(),
             metrics: Metrics::default(),
@@ -386,32 +389,6 @@ impl Settings {
     /// Whether clients beyond loopback can prove who they are.
     pub fn has_credentials(&self) -> bool {
         self.token_file.is_some() || self.trusted_proxy.is_some() || self.oidc.is_some()
-    }
-
-    /// Names the agent's own folders, key files and the engine's socket in the rules of every repository, so that limited
-    /// trust does not reach them. To be called again after options have changed one of these paths.
-    pub fn protect_paths(&mut self) {
-        let own = [&self.state_dir, &self.runtime_dir].into_iter();
-        let files = self.sops_key_files.iter().chain(&self.state_key_file).chain(&self.token_file);
-        let certificates = [&self.tls, &self.webhooks.tls, &self.metrics.tls];
-        let files = files.chain(certificates.into_iter().flatten().map(|tls| &tls.key_file));
-        let files = files.chain(match self.oidc.as_ref().and_then(|oidc| oidc.client_secret.as_ref()) {
-            Some(Secret::File(path)) => Some(path),
-            Some(Secret::Environment(_) | Secret::Plain(_)) | None => None,
-        });
-        let socket = self.docker.socket().into_iter().chain(match &self.socket.place {
-            SocketPlace::Path(path) => Some(path.display().to_string()),
-            SocketPlace::ServiceManager | SocketPlace::None => None,
-        });
-        let known = AdmissionPolicy::PROTECTED.iter().map(|path| (*path).to_owned());
-        let paths: std::collections::BTreeSet<String> =
-            own.chain(files).map(|path| path.display().to_string()).chain(socket).chain(known).collect();
-        for repository in &mut self.repositories {
-            repository.admission.protected.clone_from(&paths);
-            for application in &mut repository.applications {
-                application.admission.protected.clone_from(&paths);
-            }
-        }
     }
 }
 

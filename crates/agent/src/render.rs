@@ -88,7 +88,8 @@ pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommi
 fn report_idle_rules(applications: &mut BTreeMap<AppName, Arc<Rendered>>) {
     let all: Vec<Arc<Rendered>> = applications.values().cloned().collect();
     let is_known = |rule: &IgnoredDifferences, name: &WorkloadName| {
-        let mut meant = all.iter().filter(|rendered| rendered.policy.ignore_differences.contains(rule));
+        let is_rule = |other: &IgnoredDifferences| other == rule && other.place == rule.place;
+        let mut meant = all.iter().filter(|rendered| rendered.policy.ignore_differences.iter().any(is_rule));
         // Without a stack its workloads are not known.
         meant.any(|rendered| rendered.stack.as_ref().is_none_or(|stack| stack.workloads.contains_key(name)))
     };

@@ -550,3 +550,13 @@ fn ignored_differences_name_fields_of_live_containers() {
         assert!(format!("{message:?}").contains("line: 1"), "{message:?}");
     }
 }
+
+#[test]
+fn moved_lines_are_no_new_configuration() {
+    let text = "ignoreDifferences: [{fields: [restart]}]\nrepositories:\n- url: /srv/a\n  selfHeal: false\n  applications:\n  - \
+                path: one\n    variables: {TAG: '1'}\n    ignoreDifferences: [{workload: web, fields: [networks.a]}]\n";
+    let before = Settings::parse("driftless.yaml", text).unwrap();
+    let moved = Settings::parse("driftless.yaml", &format!("# A comment.\n{text}")).unwrap();
+    assert_eq!(before, moved);
+    assert_ne!(before, Settings::parse("driftless.yaml", &text.replace("networks.a", "networks.b")).unwrap());
+}

@@ -8,7 +8,9 @@ use super::{Location, WorkloadName};
 use crate::defaults::is_default;
 
 /// Fields whose differences are ignored, of one workload or of all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Rules are equal wherever they are written: a moved line is no other rule.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IgnoredDifferences {
     /// `None`: all workloads of the application.
@@ -19,6 +21,15 @@ pub struct IgnoredDifferences {
     #[serde(skip)]
     pub place: Option<Location>,
 }
+
+impl PartialEq for IgnoredDifferences {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { workload, fields, place: _ } = self;
+        (workload, fields) == (&other.workload, &other.fields)
+    }
+}
+
+impl Eq for IgnoredDifferences {}
 
 /// A field of a container that can be changed while it lives, by the path that `driftless diff` prints.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -5,8 +5,9 @@
 //! because both together give the stored values away: it is kept in another place.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, BufReader, Read},
     os::{
         fd::AsRawFd,
         unix::fs::{MetadataExt, OpenOptionsExt},
@@ -17,62 +18,56 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::{app_files::O_NONBLOCK, error::Error, folder_mounts::mounted_in, state_dir::StateDir};
+use crate::{
+    app_files::O_NONBLOCK,
+    error::Error,
+    file_entry::{BLOCK, FileEntry},
+    folder_mounts::mounted_in,
+    partial_file::PartialFile,
+    state_dir::StateDir,
+};
 
 /// The time that a backup waits for a write of the running agent.
 const BUSY: Duration = Duration::from_secs(30);
-
-/// The unit of the space that a file takes, in bytes.
-const BLOCK: u64 = 512;
 
 const DATABASE: &str = "driftless.db";
 const AGENT_ID: &str = "agent-id";
 const APPLICATIONS: &str = "applications";
 
-/// Writes a backup of a state directory into a new file that only its owner can read. The agent may run, and containers may write to
-/// the folders of applications. Returns what was left out: sockets, pipes, devices, and what vanished meanwhile.
+/// The levels of folders that an administrator may have replaced by links to other disks: `applications`, and the folder of each
+/// application. Containers cannot write there.
+const LINKED_LEVELS: usize = 2;
+
+/// Writes a backup of a state directory into a new file that only its owner can read. The agent may run, and containers may
+/// write to the folders of applications. Returns what was left out: sockets, pipes, devices, links to folders that are missing, and what
+/// vanished meanwhile.
 ///
 /// # Errors
 ///
 /// If there is no database, the file exists, or reading or writing fails. Then there is no new file.
 pub fn back_up(state_dir: &Path, file: &Path) -> Result<Vec<PathBuf>, Error> {
     let fail = failed("write the backup", file);
-    let temporary = Leftover(with_suffix(file, ".partial"));
-    let copy = Leftover(with_suffix(file, ".partial-db"));
     if file.exists() {
         return Err(fail(io::ErrorKind::AlreadyExists.into()));
     }
-    copy_database(&state_dir.join(DATABASE), &copy.0)?;
-    let _ = fs::remove_file(&temporary.0);
-    let create = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary.0);
-    let mut archive = tar::Builder::new(create.map_err(&fail)?);
-    archive.follow_symlinks(false);
+    let copy = PartialFile::create(file).map_err(&fail)?;
+    copy_into(&state_dir.join(DATABASE), copy.path())?;
     let mut left_out = Vec::new();
     let written = (|| {
-        archive.append_path_with_name(&copy.0, DATABASE)?;
-        archive.append_path_with_name(state_dir.join(AGENT_ID), AGENT_ID)?;
-        if state_dir.join(APPLICATIONS).is_dir() {
+        let partial = PartialFile::create(file)?;
+        let mut archive = tar::Builder::new(partial.file().try_clone()?);
+        FileEntry::of(copy.file())?.append(&mut archive, Path::new(DATABASE))?;
+        drop(copy);
+        let id = File::open(state_dir.join(AGENT_ID))?;
+        FileEntry::of(&id)?.append(&mut archive, Path::new(AGENT_ID))?;
+        if state_dir.join(APPLICATIONS).symlink_metadata().is_ok() {
             append_folder(&mut archive, state_dir, APPLICATIONS.into(), &mut left_out)?;
         }
-        let mut out = archive.into_inner()?;
-        out.flush()?;
-        out.sync_all()?;
-        publish(&temporary.0, file)
+        archive.finish()?;
+        partial.publish(file)
     })();
     written.map_err(fail)?;
     Ok(left_out)
-}
-
-/// Gives a file its final name, which nobody else may have taken since.
-fn publish(temporary: &Path, file: &Path) -> io::Result<()> {
-    // A hard link, unlike a rename, does not replace a file that has appeared.
-    match fs::hard_link(temporary, file) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
-        other => return other,
-    }
-    // The file system has no hard links, as that of a USB stick. The name is claimed first.
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    fs::rename(temporary, file).inspect_err(|_| drop(fs::remove_file(file)))
 }
 
 /// A folder that is being appended: its name in the archive, and what is still to be read of it.
@@ -97,7 +92,8 @@ fn path_of(folder: &File) -> PathBuf {
     Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string())
 }
 
-/// Appends a folder below `root` with all that is in it, while others may write there. No link is followed.
+/// Appends a folder below `root` with all that is in it, while others may write there. Links are followed at the first levels
+/// alone: see [`LINKED_LEVELS`].
 fn append_folder(
     archive: &mut tar::Builder<File>,
     root: &Path,
@@ -105,7 +101,7 @@ fn append_folder(
     left_out: &mut Vec<PathBuf>,
 ) -> io::Result<()> {
     let mut open = Vec::new();
-    let mut next = Some((root.join(&folder), folder));
+    let mut next = Some((linked_folder(root.join(&folder)), folder));
     loop {
         if let Some((path, name)) = next.take() {
             match OpenFolder::open(&path, name.clone())? {
@@ -116,6 +112,7 @@ fn append_folder(
                 None => left_out.push(name),
             }
         }
+        let may_be_linked = open.len() < LINKED_LEVELS;
         let Some(folder) = open.last_mut() else { return Ok(()) };
         let Some(entry) = folder.entries.next() else {
             open.pop();
@@ -123,20 +120,30 @@ fn append_folder(
         };
         let entry = entry?.file_name();
         let (path, name) = (path_of(&folder.handle).join(&entry), folder.name.join(&entry));
+        let path = if may_be_linked { linked_folder(path) } else { path };
         match if_there(fs::symlink_metadata(&path))? {
             Some(found) if found.is_dir() => next = Some((path, name)),
+            Some(found) if found.is_symlink() && may_be_linked => left_out.push(name),
             Some(_) if append_entry(archive, &path, &name)? => {}
             Some(_) | None => left_out.push(name),
         }
     }
 }
 
+/// The folder that a link leads to. Any other path stays as it is.
+fn linked_folder(path: PathBuf) -> PathBuf {
+    if !path.is_symlink() {
+        return path;
+    }
+    path.canonicalize().ok().filter(|folder| folder.is_dir()).unwrap_or(path)
+}
+
 /// Appends a file or link. False: it is of another kind, or has vanished.
 fn append_entry(archive: &mut tar::Builder<File>, path: &Path, name: &Path) -> io::Result<bool> {
     let Some(found) = if_there(fs::symlink_metadata(path))? else { return Ok(false) };
-    let mut header = tar::Header::new_gnu();
     if found.is_symlink() {
         let Some(target) = if_there(fs::read_link(path))? else { return Ok(false) };
+        let mut header = tar::Header::new_gnu();
         header.set_metadata(&found);
         header.set_size(0);
         archive.append_link(&mut header, name, target)?;
@@ -145,17 +152,8 @@ fn append_entry(archive: &mut tar::Builder<File>, path: &Path, name: &Path) -> i
     if !found.is_file() {
         return Ok(false);
     }
-    let Some(mut file) = open_same(path, &found)? else { return Ok(false) };
-    let found = file.metadata()?;
-    if found.blocks() * BLOCK < found.len() {
-        // Its holes are not written. One that grows meanwhile is rare among such files.
-        archive.append_file(name, &mut file)?;
-        return Ok(true);
-    }
-    header.set_metadata(&found);
-    // As many bytes as the header says, although the file may grow or shrink meanwhile: the archive would be unreadable.
-    let exact = file.take(found.len()).chain(io::repeat(0)).take(found.len());
-    archive.append_data(&mut header, name, exact)?;
+    let Some(file) = open_same(path, &found)? else { return Ok(false) };
+    FileEntry::of(&file)?.append(archive, name)?;
     Ok(true)
 }
 
@@ -232,13 +230,17 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
 
 /// The applications with folders that running containers have mounted.
 fn applications_in_use(state_dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> = mounted_in(&state_dir.join(APPLICATIONS))
+    let folder = state_dir.join(APPLICATIONS);
+    let mut names: BTreeSet<PathBuf> = mounted_in(&folder)
         .iter()
         .map(|folder| folder.components().next().map_or(Path::new("."), |name| Path::new(name.as_os_str())))
-        .map(|name| name.display().to_string())
+        .map(Path::to_owned)
         .collect();
-    names.dedup();
-    names
+    // The folder of an application may be a link to another disk, where its mounts are.
+    let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+    let linked = entries.filter(|entry| entry.path().is_symlink() && !mounted_in(&entry.path()).is_empty());
+    names.extend(linked.map(|entry| PathBuf::from(entry.file_name())));
+    names.iter().map(|name| name.display().to_string()).collect()
 }
 
 /// Moves what a state directory has aside, and what a backup has into its place. `moved` gets the names before and after.
@@ -277,21 +279,20 @@ fn free_name(folder: &Path, name: &str) -> PathBuf {
     free
 }
 
-/// A consistent copy, also while an agent writes.
+/// A consistent copy that only its owner can read, also while an agent writes.
 pub(crate) fn copy_database(from: &Path, to: &Path) -> Result<(), Error> {
-    let what = "the state";
-    let read = |error: rusqlite::Error| Error::Read { what, source: error.into() };
+    let _ = fs::remove_file(to);
+    let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
+    drop(new.map_err(failed("write the backup", to))?);
+    copy_into(from, to)
+}
+
+/// Copies a database into an empty file.
+fn copy_into(from: &Path, to: &Path) -> Result<(), Error> {
+    let read = |error: rusqlite::Error| Error::Read { what: "the state", source: error.into() };
     if !from.is_file() {
         return Err(failed("read the database", from)(io::Error::other("there is no such file")));
     }
-    let _ = fs::remove_file(to);
-    // So that no other user can read the copy.
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(to)
-        .map_err(failed("write the backup", to))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(from, flags).map_err(read)?;
     connection.busy_timeout(BUSY).map_err(read)?;
@@ -302,6 +303,7 @@ pub(crate) fn copy_database(from: &Path, to: &Path) -> Result<(), Error> {
 
 fn unpack(file: &Path, into: &Path) -> Result<(), Error> {
     let fail = failed("read the backup", file);
+    let invalid = |why: &str| fail(io::Error::new(io::ErrorKind::InvalidData, why));
     let mut archive = tar::Archive::new(File::open(file).map_err(&fail)?);
     archive.set_preserve_permissions(true);
     archive.set_preserve_ownerships(true);
@@ -312,17 +314,30 @@ fn unpack(file: &Path, into: &Path) -> Result<(), Error> {
             path == Path::new(DATABASE) || path == Path::new(AGENT_ID) || path.starts_with(APPLICATIONS);
         // A path or link that leads out of the folder is left out by `unpack_in`.
         if !is_known || !entry.unpack_in(into).map_err(&fail)? {
-            let why = format!("it is no backup of a state directory: it contains {}", path.display());
-            return Err(fail(io::Error::new(io::ErrorKind::InvalidData, why)));
+            let path = path.display();
+            return Err(invalid(&format!("it is no backup of a state directory: it contains {path}")));
         }
+    }
+    if !has_end(archive.into_inner()).map_err(&fail)? {
+        return Err(invalid("it is incomplete or damaged: the end of the archive is missing"));
     }
     if into.join(AGENT_ID).is_file() && into.join(DATABASE).is_file() {
         return Ok(());
     }
-    Err(fail(io::Error::new(
-        io::ErrorKind::InvalidData,
-        "it is no backup of a state directory, or incomplete",
-    )))
+    Err(invalid("it is no backup of a state directory, or incomplete"))
+}
+
+/// Whether an archive ends here. Its end is two blocks of zeros, the first of which is read already, and other programs write
+/// more of them. A file that was cut off between two entries has none.
+fn has_end(rest: impl Read) -> io::Result<bool> {
+    let mut length = 0_u64;
+    for byte in BufReader::new(rest).bytes() {
+        if byte? != 0 {
+            return Ok(false);
+        }
+        length += 1;
+    }
+    Ok(length >= BLOCK)
 }
 
 fn check_database(path: &Path, file: &Path) -> Result<(), Error> {
@@ -341,21 +356,6 @@ fn check_database(path: &Path, file: &Path) -> Result<(), Error> {
 pub(crate) fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Directory { doing, path: path.clone(), source }
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// A file that is removed at the end.
-struct Leftover(PathBuf);
-
-impl Drop for Leftover {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 /// A folder that is removed at the end.

@@ -32,6 +32,9 @@ pub(crate) const TABLES: [&str; 13] = [
     "host_requests",
 ];
 
+/// The tables of the backup that give access. A row that is missing in a newer database was revoked there.
+const ACCESS: [&str; 3] = ["tokens", "fleet_keys", "fleet_invites"];
+
 /// The backup of one state directory.
 #[derive(Debug)]
 pub(crate) struct Backup {
@@ -110,6 +113,19 @@ impl Backup {
     pub(crate) fn restore(&self, database: &Connection) -> Result<(), BoxError> {
         copy_tables(database, &self.path, Direction::FromBackup)
     }
+
+    /// Adds rows of an older backup to tables of which rows are lost. Access that was revoked since is not given again.
+    pub(crate) fn fill(&self, database: &Connection, incomplete: &[&str]) -> Result<(), BoxError> {
+        let is_filled = |table: &&str| incomplete.contains(table) && !ACCESS.contains(table);
+        let tables = TABLES.into_iter().filter(is_filled);
+        let statement = |table| format!("INSERT OR IGNORE INTO main.{table} SELECT * FROM backup.{table};");
+        let statements: String = tables.map(statement).collect();
+        with_attached(database, &self.path, || {
+            let transaction = database.unchecked_transaction()?;
+            transaction.execute_batch(&statements)?;
+            transaction.commit()
+        })
+    }
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -130,8 +146,7 @@ enum Direction {
 
 /// Replaces all rows of the backup's tables in one of two databases by those of the other, in one transaction.
 fn copy_tables(database: &Connection, file: &Path, direction: Direction) -> Result<(), BoxError> {
-    database.execute("ATTACH DATABASE ?1 AS backup", params![file.to_string_lossy()])?;
-    let copied = (|| {
+    with_attached(database, file, || {
         let (from, to) = match direction {
             Direction::IntoNew => {
                 database::write_unsynced(database, "backup")?;
@@ -146,9 +161,19 @@ fn copy_tables(database: &Connection, file: &Path, direction: Direction) -> Resu
             ))?;
         }
         transaction.commit()
-    })();
+    })
+}
+
+/// Does something while the tables of a file are those of the schema `backup`.
+fn with_attached(
+    database: &Connection,
+    file: &Path,
+    work: impl FnOnce() -> Result<(), rusqlite::Error>,
+) -> Result<(), BoxError> {
+    database.execute("ATTACH DATABASE ?1 AS backup", params![file.to_string_lossy()])?;
+    let worked = work();
     database.execute_batch("DETACH DATABASE backup")?;
-    Ok(copied?)
+    Ok(worked?)
 }
 
 /// The number of changes of the tables of the backup. `None`: never, so the database is new.

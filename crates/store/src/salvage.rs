@@ -35,19 +35,33 @@ const TABLES: [(&str, Option<&str>); 25] = [
 /// Without all of their rows a pin or suspension may be missing.
 const ESSENTIAL: usize = 5;
 
-/// Copies the readable rows of a damaged database into another one, and leaves the rows that this one has.
-/// Returns the essential tables that could not be read as a whole.
-pub(crate) fn salvage(damaged: &Path, into: &Connection) -> Vec<&'static str> {
+/// Whether a pin or suspension may be missing if rows of this table are.
+pub(crate) fn is_essential(table: &str) -> bool {
+    TABLES[..ESSENTIAL].iter().any(|(essential, _)| *essential == table)
+}
+
+/// Opens a damaged database. `None`: nothing of it can be read.
+pub(crate) fn open(damaged: &Path) -> Option<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let essential = || TABLES[..ESSENTIAL].iter().map(|(table, _)| *table).collect();
-    let Ok(from) = Connection::open_with_flags(damaged, flags) else { return essential() };
+    Connection::open_with_flags(damaged, flags).ok()
+}
+
+/// Copies the readable rows of a damaged database into another one, and keeps the rows that this one has. Returns the wanted
+/// tables that could not be read as a whole.
+pub(crate) fn salvage(
+    damaged: Option<&Connection>,
+    into: &Connection,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<&'static str> {
     let mut incomplete = Vec::new();
-    for (index, (table, json)) in TABLES.into_iter().enumerate() {
-        let is_whole = copy(&from, into, table, json).unwrap_or_else(|error| {
-            tracing::warn!(table, %error, "a table of the damaged database cannot be read");
-            false
+    for (table, json) in TABLES.into_iter().filter(|(table, _)| is_wanted(table)) {
+        let is_whole = damaged.is_some_and(|from| {
+            copy(from, into, table, json).unwrap_or_else(|error| {
+                tracing::warn!(table, %error, "a table of the damaged database cannot be read");
+                false
+            })
         });
-        if !is_whole && index < ESSENTIAL {
+        if !is_whole {
             incomplete.push(table);
         }
     }

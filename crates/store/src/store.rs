@@ -335,23 +335,9 @@ fn recover(
     let restored = |source| Error::Write { what: "what the backup holds", source };
     let own = backup::generation(connection).map_err(read)?;
     let kept = backup.generation(clock);
-    if let Some(Damage { aside, why }) = damage {
-        let moved = format!("the database was damaged ({why}) and is now {}", aside.display());
-        if kept.is_some() {
-            backup.restore(connection).map_err(restored)?;
-            backup.mark_current();
-            salvage::salvage(&aside, connection);
-            let file = backup.path().display();
-            let sentence = format!("{moved}; revisions, pins and suspensions were restored from {file}");
-            return Ok((Some(sentence), None));
-        }
-        let incomplete = salvage::salvage(&aside, connection);
-        if incomplete.is_empty() {
-            let sentence = format!("{moved}; revisions, pins and suspensions were read from it");
-            return Ok((Some(sentence), None));
-        }
-        let loss = format!("{moved}; not all could be read of {}", incomplete.join(", "));
-        return Ok((Some(loss.clone()), Some(loss)));
+    if let Some(damage) = damage {
+        let (sentence, loss) = recover_damaged(connection, &damage, backup, kept).map_err(restored)?;
+        return Ok((Some(sentence), loss));
     }
     if kept > own {
         backup.restore(connection).map_err(restored)?;
@@ -375,6 +361,39 @@ fn recover(
         tracing::warn!(file = %backup.path().display(), error, "could not write the backup of the database");
     }
     Ok((None, None))
+}
+
+/// Brings back what a damaged database held. A backup that has its last change is the truth about the tables of the backup,
+/// because the damaged file may have rows that were deleted since. All others are read from the damaged file. Returns the
+/// two sentences of [`recover`].
+fn recover_damaged(
+    connection: &Connection,
+    damage: &Damage,
+    backup: &mut Backup,
+    kept: Option<i64>,
+) -> Result<(String, Option<String>), BoxError> {
+    let Damage { aside, why } = damage;
+    let moved = format!("the database was damaged ({why}) and is now {}", aside.display());
+    let file = backup.path().display().to_string();
+    let damaged = salvage::open(aside);
+    let last = damaged.as_ref().and_then(|damaged| backup::generation(damaged).ok().flatten());
+    if kept.is_some() && kept >= last {
+        backup.restore(connection)?;
+        backup.mark_current();
+        salvage::salvage(damaged.as_ref(), connection, |table| !backup::TABLES.contains(&table));
+        return Ok((format!("{moved}; revisions, pins and suspensions were restored from {file}"), None));
+    }
+    let incomplete = salvage::salvage(damaged.as_ref(), connection, |_| true);
+    if kept.is_some() {
+        backup.fill(connection, &incomplete)?;
+    }
+    let lost: Vec<&str> = incomplete.into_iter().filter(|table| salvage::is_essential(table)).collect();
+    if lost.is_empty() {
+        return Ok((format!("{moved}; revisions, pins and suspensions were read from it"), None));
+    }
+    let older = if kept.is_some() { format!(", and {file} is older") } else { String::new() };
+    let loss = format!("{moved}; not all could be read of {}{older}", lost.join(", "));
+    Ok((loss.clone(), Some(loss)))
 }
 
 impl fmt::Debug for Store {

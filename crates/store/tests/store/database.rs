@@ -8,8 +8,8 @@ use std::{
 };
 
 use driftless_model::{
-    Actor, ActorKind, AppName, Attempt, AuditEntry, AuditResult, Channel, CommitId, ContainerId, Event,
-    EventKind, Outcome, Record, Revision,
+    Actor, ActorKind, ApiToken, AppName, Attempt, AuditEntry, AuditResult, Channel, CommitId, ContainerId,
+    Event, EventKind, Outcome, Record, Revision,
 };
 use driftless_store::{ContentDir, Error, Opened, StateDir, Store, Suspension};
 
@@ -471,4 +471,94 @@ fn database_that_lacks_a_table_is_restored() {
         assert_eq!(opened.store.pin(&shop()).unwrap(), Some(pin(1)), "{table}");
         assert_eq!(opened.store.loss().unwrap(), None, "{table}");
     }
+}
+
+/// Damages a database, so that all of its other tables can be read.
+fn drop_images(database: &Path) {
+    let connection = rusqlite::Connection::open(database).unwrap();
+    connection.execute_batch("DROP TABLE images").unwrap();
+}
+
+fn create_token(store: &Store, name: &str) {
+    let created_by = Actor::new(ActorKind::User, "ada");
+    let token = ApiToken { name: name.to_owned(), scopes: vec![], created: NOW, created_by, expires: None };
+    store.create_token(&token).unwrap().unwrap();
+}
+
+fn token_names(store: &Store) -> Vec<String> {
+    store.tokens().unwrap().into_iter().map(|(_, token)| token.name).collect()
+}
+
+/// A store with two tokens, a pin, a suspension and an event, of which one token, the pin and the suspension are removed.
+/// Returns the files of the database and of its backup as they were before the removal.
+fn revoked_state(state: &StateDir) -> [Vec<u8>; 2] {
+    let store = Store::open(state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    run(&store, "web:1", Outcome::Succeeded);
+    create_token(&store, "kept");
+    create_token(&store, "revoked");
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    store.set_suspended(&AppName::from("frozen"), Suspension::Suspended).unwrap();
+    let (object, reason, message) = ("web.1".to_owned(), "Pulled".to_owned(), "ready".to_owned());
+    let (at, app, kind) = (NOW, shop(), EventKind::Normal);
+    store.append_event(Event { sequence: 0, at, app, kind, reason, object, message, actor: None }).unwrap();
+    drop(store);
+    let before = [state.database(), state.backup()].map(|file| fs::read(file).unwrap());
+    let store = Store::open(state, clock()).unwrap().store;
+    assert!(store.revoke_token("revoked").unwrap());
+    store.clear_pin(&shop()).unwrap();
+    store.set_suspended(&AppName::from("frozen"), Suspension::Active).unwrap();
+    before
+}
+
+fn assert_revoked(store: &Store) {
+    assert_eq!(token_names(store), ["kept"]);
+    assert_eq!(store.pin(&shop()).unwrap(), None);
+    assert!(!store.suspended(&AppName::from("frozen")).unwrap());
+    assert_eq!(store.loss().unwrap(), None);
+    assert_eq!(numbers(&store.revisions(&shop()).unwrap()), [1]);
+}
+
+#[test]
+fn deleted_rows_of_a_damaged_database_do_not_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let [older, _] = revoked_state(&state);
+    fs::write(state.database(), older).unwrap();
+    drop_images(&state.database());
+    let opened = Store::open(&state, clock()).unwrap();
+    assert!(opened.recovered.unwrap().contains("restored from"));
+    assert_revoked(&opened.store);
+    assert_eq!(opened.store.events(0, 10, None).unwrap().len(), 1, "the backup has no events");
+}
+
+#[test]
+fn damaged_database_counts_more_than_an_older_backup() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let [_, older] = revoked_state(&state);
+    fs::write(state.backup(), older).unwrap();
+    drop_images(&state.database());
+    let opened = Store::open(&state, clock()).unwrap();
+    assert!(opened.recovered.unwrap().contains("were read from it"));
+    assert_revoked(&opened.store);
+    drop(opened.store);
+    assert_eq!(Store::open(&state, clock()).unwrap().recovered, None);
+}
+
+#[test]
+fn older_backup_has_what_a_damaged_database_lacks() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let [_, older] = revoked_state(&state);
+    fs::write(state.backup(), older).unwrap();
+    let connection = rusqlite::Connection::open(state.database()).unwrap();
+    connection.execute_batch("DROP TABLE pins; DROP TABLE tokens").unwrap();
+    drop(connection);
+    let store = Store::open(&state, clock()).unwrap().store;
+    assert_eq!(store.pin(&shop()).unwrap(), Some(pin(1)));
+    let loss = store.loss().unwrap().unwrap();
+    assert!(loss.contains("not all could be read of pins, and ") && loss.ends_with("is older"), "{loss}");
+    assert!(!store.suspended(&AppName::from("frozen")).unwrap());
+    assert!(token_names(&store).is_empty(), "one of them was revoked");
 }

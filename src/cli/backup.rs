@@ -12,7 +12,8 @@ use super::{
     screen::plain,
 };
 use driftless_config::Settings;
-use driftless_store::RestoreOptions;
+use driftless_model::error_chain;
+use driftless_store::{RestoreOptions, is_database_key};
 
 /// Write a backup of the state directory into one file.
 ///
@@ -68,17 +69,63 @@ struct StateArgs {
     config: Option<PathBuf>,
 }
 
+/// A state directory, and the files that may be the key of its database. The likeliest one is the first.
+#[derive(Debug, PartialEq, Eq)]
+struct StateFiles {
+    folder: PathBuf,
+    keys: Vec<PathBuf>,
+}
+
+/// The key of a database, as far as it was found.
+enum DatabaseKey {
+    /// It has encrypted the database.
+    Right(PathBuf),
+    /// Another key has encrypted the database.
+    Other(PathBuf),
+    /// The file cannot be read, or is missing.
+    Unreadable(PathBuf, driftless_store::Error),
+}
+
 impl StateArgs {
-    /// The settings with the state directory, and the path of the key.
-    fn settings(&self) -> Result<(Settings, PathBuf), CliError> {
-        let default = || Some(PathBuf::from(DEFAULT_CONFIG)).filter(|path| path.exists());
-        let config = self.config.clone().or_else(|| default().filter(|_| self.state_dir.is_none()));
-        let mut settings = config.map_or_else(|| Ok(Settings::default()), |path| read_config(&path))?;
-        if let Some(state_dir) = &self.state_dir {
-            settings.state_dir.clone_from(state_dir);
+    fn files(&self) -> Result<StateFiles, CliError> {
+        let default = Path::new(DEFAULT_CONFIG);
+        let config = match (&self.config, &self.state_dir) {
+            (Some(path), _) => Some(read_config(path)?),
+            (None, None) if default.exists() => Some(read_config(default)?),
+            (None, None) => None,
+            // It may be that of another agent, so it is not required.
+            (None, Some(_)) => read_config(default).ok(),
+        };
+        Ok(self.files_of(config.unwrap_or_default()))
+    }
+
+    fn files_of(&self, settings: Settings) -> StateFiles {
+        let folder = self.state_dir.clone().unwrap_or_else(|| settings.state_dir.clone());
+        let own = folder.join("database.key");
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let keys = match settings.state_key_file {
+            None => vec![own],
+            Some(key) if self.config.is_some() || real(&folder) == real(&settings.state_dir) => vec![key],
+            // Either this is the configuration of another agent, or its agent was started with the same --state-dir.
+            Some(key) => vec![own, key],
+        };
+        StateFiles { folder, keys }
+    }
+}
+
+impl StateFiles {
+    /// The file that is the key of the database; if none is, the likeliest one.
+    fn key(&self) -> Option<DatabaseKey> {
+        let mut likeliest = None;
+        for key in &self.keys {
+            let found = match is_database_key(key, &self.folder) {
+                Ok(true) => return Some(DatabaseKey::Right(key.clone())),
+                Ok(false) => DatabaseKey::Other(key.clone()),
+                Err(error) => DatabaseKey::Unreadable(key.clone(), error),
+            };
+            likeliest.get_or_insert(found);
         }
-        let key = settings.state_key_file.clone().unwrap_or_else(|| settings.state_dir.join("database.key"));
-        Ok((settings, key))
+        likeliest
     }
 }
 
@@ -110,42 +157,91 @@ impl CommandError for Error {
 }
 
 pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let (settings, key) = args.state.settings()?;
-    let left_out = driftless_store::back_up(&settings.state_dir, &args.file).map_err(Error::BackUp)?;
+    let files = args.state.files()?;
+    let left_out = driftless_store::back_up(&files.folder, &args.file).map_err(Error::BackUp)?;
     for path in left_out.iter().take(MOST_LEFT_OUT) {
         let path = plain(&path.display().to_string());
-        context
-            .screen
-            .say(format!("warning: {path} is left out: it vanished, or is a socket, pipe or device"));
+        context.screen.say(format!(
+            "warning: {path} is left out: it vanished, or is a socket, pipe, device or link to a missing folder"
+        ));
     }
     if let Some(more) = left_out.len().checked_sub(MOST_LEFT_OUT).filter(|more| *more > 0) {
         context.screen.say(format!("warning: {more} more files are left out"));
     }
-    let (file, key) = (args.file.display(), key.display());
-    print(&format!(
-        "wrote {file}\nit needs the key {key}, which is not in it: keep a copy of the key in another place\n"
-    ))?;
+    print(&format!("wrote {}\n", args.file.display()))?;
+    let reason = match files.key() {
+        None => return Ok(Verdict::Yes),
+        Some(DatabaseKey::Right(key)) => {
+            let key = key.display();
+            print(&format!(
+                "it needs the key {key}, which is not in it: keep a copy of the key in another place\n"
+            ))?;
+            return Ok(Verdict::Yes);
+        }
+        Some(DatabaseKey::Other(key)) => format!("{} is not the key of this database", key.display()),
+        Some(DatabaseKey::Unreadable(_, error)) => error_chain(&error),
+    };
+    context.screen.say(format!(
+        "warning: {reason}: the backup needs the key that the agent uses, which is not in it: name the agent's configuration with --config, \
+         and keep a copy of its `stateKeyFile` in another place"
+    ));
     Ok(Verdict::Yes)
 }
 
 pub(super) fn restore(args: &RestoreArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let (settings, key) = args.state.settings()?;
+    let files = args.state.files()?;
     let options = RestoreOptions { replace: args.replace, force: args.force };
-    let in_use =
-        driftless_store::restore(&args.file, &settings.state_dir, options).map_err(Error::Restore)?;
+    let in_use = driftless_store::restore(&args.file, &files.folder, options).map_err(Error::Restore)?;
     for application in in_use {
         let application = plain(&application);
         context.screen.say(format!(
             "warning: containers of {application} use the folders that were set aside: restart them with `docker restart`"
         ));
     }
-    if !Path::new(&key).exists() {
-        let key = key.display();
+    let reason = match files.key() {
+        None | Some(DatabaseKey::Right(_)) => None,
+        Some(DatabaseKey::Other(key)) => {
+            Some(format!("{} is not the key of the restored database", key.display()))
+        }
+        Some(DatabaseKey::Unreadable(key, _)) if !key.exists() => {
+            Some(format!("the key {} is missing", key.display()))
+        }
+        Some(DatabaseKey::Unreadable(_, error)) => Some(error_chain(&error)),
+    };
+    if let Some(reason) = reason {
         context.screen.say(format!(
-            "warning: the key {key} is missing: put it back before the agent starts, or stored revisions cannot be read"
+            "warning: {reason}: put the right key there before the agent starts, or stored revisions cannot be read"
         ));
     }
-    let folder = settings.state_dir.display();
+    let folder = files.folder.display();
     print(&format!("restored {folder}; start the agent, which starts the containers that are stopped\n"))?;
     Ok(Verdict::Yes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_of_a_state_directory_is_looked_for_where_it_may_be() {
+        let settings = |key: Option<&str>| Settings {
+            state_dir: "/var/lib/driftless".into(),
+            state_key_file: key.map(PathBuf::from),
+            ..Settings::default()
+        };
+        let keys = |state_dir: Option<&str>, config: Option<&str>, key: Option<&str>| {
+            let args =
+                StateArgs { state_dir: state_dir.map(PathBuf::from), config: config.map(PathBuf::from) };
+            let files = args.files_of(settings(key));
+            assert_eq!(files.folder, Path::new(state_dir.unwrap_or("/var/lib/driftless")));
+            files.keys.iter().map(|key| key.display().to_string()).collect::<Vec<_>>()
+        };
+        let (other, key) = (Some("/srv/state"), Some("/run/key"));
+        assert_eq!(keys(None, None, None), ["/var/lib/driftless/database.key"]);
+        assert_eq!(keys(other, None, None), ["/srv/state/database.key"]);
+        assert_eq!(keys(None, None, key), ["/run/key"]);
+        assert_eq!(keys(Some("/var/lib/driftless"), None, key), ["/run/key"]);
+        assert_eq!(keys(other, Some("driftless.yaml"), key), ["/run/key"]);
+        assert_eq!(keys(other, None, key), ["/srv/state/database.key", "/run/key"]);
+    }
 }

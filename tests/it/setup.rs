@@ -399,6 +399,45 @@ fn backup_names_the_key_that_it_needs() {
 }
 
 #[test]
+fn backup_says_that_a_key_is_not_that_of_the_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (key, old, new) = (path("state.key"), path("state"), path("new"));
+    fs::write(&key, [7; 32]).unwrap();
+    let state = driftless_store::StateDir::lock(Path::new(&old)).unwrap();
+    let clock = driftless_clock::Clock::System;
+    let store = driftless_store::Store::open_with_key(&state, Path::new(&key), clock).unwrap().store;
+    store.agent_id().unwrap();
+    // From the time before the key was moved.
+    fs::write(format!("{old}/database.key"), [8; 32]).unwrap();
+    let (code, text, error) = driftless(&["backup", &path("1.tar"), "--state-dir", &old]);
+    assert!(code == 0 && text == format!("wrote {}\n", path("1.tar")), "{text}");
+    assert!(
+        error.contains(&format!("warning: {old}/database.key is not the key of this database")),
+        "{error}"
+    );
+    let config = path("driftless.yaml");
+    let settings = format!("repositories: [{{url: /srv/a}}]\nstateDir: {old}\nstateKeyFile: {key}\n");
+    fs::write(&config, settings).unwrap();
+    let (code, text, error) = driftless(&["backup", &path("2.tar"), "--config", &config]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(text.contains(&format!("it needs the key {key}, which is not in it")), "{text}");
+
+    let (code, _, error) = driftless(&["restore", &path("2.tar"), "--config", &config, "--state-dir", &new]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    fs::write(&key, [9; 32]).unwrap();
+    let again = ["restore", &path("2.tar"), "--config", &config, "--state-dir", &new, "--replace"];
+    let (code, _, error) = driftless(&again);
+    assert!(
+        code == 0 && error.contains(&format!("{key} is not the key of the restored database")),
+        "{error}"
+    );
+    fs::write(&key, "short").unwrap();
+    let (code, _, error) = driftless(&again);
+    assert!(code == 0 && error.contains("it has 5 bytes"), "{error}");
+}
+
+#[test]
 fn packages_get_completions_and_manual_pages() {
     for (shell, word) in
         [("bash", "complete "), ("zsh", "#compdef driftless"), ("fish", "complete -c driftless")]

@@ -77,6 +77,7 @@ pub use fleet_keys::{FleetInvite, FleetKey, JoinOutcome, JoiningHost, StoredEnro
 pub use fleet_requests::{RequestCreation, StoredRequest};
 pub use notifications::IncidentUpdate;
 pub use queues::QueueLength;
+pub use sealed::is_database_key;
 pub use state_dir::StateDir;
 pub use store::{KnownApplication, NewRevision, Opened, OtherAgent, Store, Suspension};
 pub use tokens::{TOKEN_PREFIX, is_token};

@@ -17,7 +17,7 @@ use aws_lc_rs::{
     aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     digest, rand,
 };
-use rusqlite::{Connection, OptionalExtension, Transaction, params, types::Value};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params, types::Value};
 
 use crate::error::{BoxError, Error};
 use driftless_model::{AppName, Pin};
@@ -158,6 +158,21 @@ pub(crate) fn has_other_key(connection: &Connection, seal: &Seal) -> Result<bool
     // The id may be lost with its table.
     let query = "SELECT 1 FROM stacks WHERE typeof(stack) = 'blob' LIMIT 1";
     Ok(seal.is_new && connection.prepare(query)?.exists([])?)
+}
+
+/// Whether a key file is the key of the database in a state directory, which an agent may use. A database of which the key is not
+/// known has no other one.
+///
+/// # Errors
+///
+/// If the key file or the database cannot be read.
+pub fn is_database_key(key_file: &Path, state_dir: &Path) -> Result<bool, Error> {
+    let seal = Seal::load(key_file)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let is_other = Connection::open_with_flags(state_dir.join("driftless.db"), flags)
+        .map_err(BoxError::from)
+        .and_then(|connection| has_other_key(&connection, &seal));
+    is_other.map(|is_other| !is_other).map_err(|source| Error::Read { what: "the id of the key", source })
 }
 
 /// Stores the id of the key.

@@ -2,10 +2,11 @@
 //! change in Git. Other files are never changed.
 //!
 //! A list outside of the folder, which containers cannot reach, says which files were copied. A file that has left Git
-//! is removed only if it is still the copied one. The content of the folder is not trusted: see [`safe_path`].
+//! is removed only if it is still the copied one. The list is also written before the first copy, so that copies which
+//! were interrupted are made again. The content of the folder is not trusted: see [`safe_path`].
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Read, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
@@ -19,18 +20,29 @@ use crate::{
     safe_path::{self, Folder, OPEN_FOLDER, PathError},
 };
 use driftless_model::{AppName, Content, ContentId, Contents};
+use serde::{Deserialize, Serialize};
 
 /// Opens a named pipe without waiting for its other end. The number is the same on all processors that Docker
 /// supports.
 pub(crate) const O_NONBLOCK: i32 = 0o4000;
 
-/// The digest of bytes and mode of each copied file, by path.
-type Copied = BTreeMap<String, ContentId>;
+/// The copied files by path.
+type Copied = BTreeMap<String, CopiedFile>;
+
+/// The digest of bytes and mode of a copied file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum CopiedFile {
+    Whole(ContentId),
+    /// A copy was begun: the file may have any of these digests.
+    Begun(BTreeSet<ContentId>),
+}
 
 /// A file of the repository.
 struct TrackedFile {
     bytes: Arc<[u8]>,
     executable: bool,
+    id: ContentId,
 }
 
 impl ContentDir {
@@ -58,17 +70,28 @@ impl ContentDir {
             return Ok(());
         }
         let folder = self.create_app_folder(app)?;
-        let mut copied = Copied::new();
-        for (path, tracked) in self.tracked(files, contents)? {
-            let id = tracked.id();
-            let is_known = before.get(&path) == Some(&id);
-            sync_file(&folder, &path, &tracked, is_known).map_err(path_error(&folder.join(&path)))?;
-            copied.insert(path, id);
+        let tracked = self.tracked(files, contents)?;
+        // The list has no path that leads out of the folder.
+        for path in tracked.keys() {
+            file_parts(path).map_err(path_error(&folder.join(path)))?;
         }
-        for (path, id) in before.iter().filter(|(path, _)| !copied.contains_key(*path)) {
-            remove_unchanged(&folder, path, id).map_err(path_error(&folder.join(path)))?;
+        let begun = begun(&before, &tracked);
+        if begun != before {
+            write_list(&list, &begun)?;
         }
-        if copied == before { Ok(()) } else { write_list(&list, &copied) }
+        // First of all: a file may be in the way of a folder with the same name, and the other way round.
+        for (path, copied) in begun.iter().filter(|(path, _)| !tracked.contains_key(*path)) {
+            remove_unchanged(&folder, path, copied)
+                .and_then(|()| remove_empty_parents(&folder, path, &tracked))
+                .map_err(path_error(&folder.join(path)))?;
+        }
+        for (path, file) in &tracked {
+            let is_known = begun.get(path).is_some_and(CopiedFile::is_whole);
+            sync_file(&folder, path, file, is_known).map_err(path_error(&folder.join(path)))?;
+        }
+        let copied: Copied =
+            tracked.into_iter().map(|(path, file)| (path, CopiedFile::Whole(file.id))).collect();
+        if copied == begun { Ok(()) } else { write_list(&list, &copied) }
     }
 
     /// Creates a folder inside the application's own, for a mount. An existing folder or file stays.
@@ -124,17 +147,15 @@ impl ContentDir {
         for (path, id) in files {
             match self.load(id, contents)? {
                 Content::Owned { bytes, mode, .. } => {
-                    let executable = mode & 0o111 != 0;
-                    tracked.insert(path.clone(), TrackedFile { bytes, executable });
+                    tracked.insert(path.clone(), TrackedFile::new(bytes, mode & 0o111 != 0));
                 }
                 Content::File { bytes, executable } => {
-                    tracked.insert(path.clone(), TrackedFile { bytes, executable });
+                    tracked.insert(path.clone(), TrackedFile::new(bytes, executable));
                 }
                 Content::Folder(tree) => {
                     for (name, (bytes, access)) in tree {
                         let path = if path == "." { name } else { format!("{path}/{name}") };
-                        let executable = access.is_executable();
-                        tracked.insert(path, TrackedFile { bytes, executable });
+                        tracked.insert(path, TrackedFile::new(bytes, access.is_executable()));
                     }
                 }
             }
@@ -144,20 +165,67 @@ impl ContentDir {
 }
 
 impl TrackedFile {
-    fn id(&self) -> ContentId {
-        Content::File { bytes: self.bytes.clone(), executable: self.executable }.id()
+    fn new(bytes: Arc<[u8]>, executable: bool) -> Self {
+        let id = Content::File { bytes: Arc::clone(&bytes), executable }.id();
+        Self { bytes, executable, id }
     }
 }
 
+impl CopiedFile {
+    fn is_whole(&self) -> bool {
+        matches!(self, Self::Whole(_))
+    }
+
+    /// Whether a file with this digest is the copied one.
+    fn may_be(&self, id: &ContentId) -> bool {
+        match self {
+            Self::Whole(whole) => whole == id,
+            Self::Begun(any) => any.contains(id),
+        }
+    }
+
+    /// The digests of the file once a copy of `next` was begun.
+    fn begin(&self, next: &ContentId) -> Self {
+        let mut any = match self {
+            Self::Whole(whole) if whole == next => return self.clone(),
+            Self::Whole(whole) => BTreeSet::from([whole.clone()]),
+            Self::Begun(any) => any.clone(),
+        };
+        any.insert(next.clone());
+        Self::Begun(any)
+    }
+}
+
+/// The list while the tracked files are being copied. Those that have left Git are still in it.
+fn begun(before: &Copied, tracked: &BTreeMap<String, TrackedFile>) -> Copied {
+    let mut begun = before.clone();
+    for (path, TrackedFile { id, .. }) in tracked {
+        let next = before
+            .get(path)
+            .map_or_else(|| CopiedFile::Begun(BTreeSet::from([id.clone()])), |copied| copied.begin(id));
+        begun.insert(path.clone(), next);
+    }
+    begun
+}
+
+/// The name of a file and the folders that it is in.
+fn file_parts(path: &str) -> Result<(&str, Vec<&str>), PathError> {
+    let mut parents = safe_path::parts(path)?;
+    let name = parents.pop().ok_or(PathError::Outside)?;
+    Ok((name, parents))
+}
+
 fn sync_file(folder: &Path, path: &str, tracked: &TrackedFile, is_known: bool) -> Result<(), PathError> {
-    let parts = safe_path::parts(path)?;
-    let (name, parents) = parts.split_last().ok_or(PathError::Outside)?;
-    let parent = Folder::open(folder)?.descend(parents)?;
+    let (name, parents) = file_parts(path)?;
+    let parent = Folder::open(folder)?.descend(&parents)?;
     let found = fs::symlink_metadata(parent.entry(name)).ok();
     if is_known && found.as_ref().is_some_and(fs::Metadata::is_file) {
         return Ok(());
     }
-    let temporary = parent.entry(&format!(".driftless-new-{}", tracked.id().0.get(..16).unwrap_or_default()));
+    if found.as_ref().is_some_and(fs::Metadata::is_dir) {
+        parent.remove_empty(name)?;
+    }
+    let temporary = parent.entry(&format!(".driftless-new-{}", tracked.id.0.get(..16).unwrap_or_default()));
     let write = || -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
@@ -178,19 +246,38 @@ fn sync_file(folder: &Path, path: &str, tracked: &TrackedFile, is_known: bool) -
     })
 }
 
-fn remove_unchanged(folder: &Path, path: &str, id: &ContentId) -> Result<(), PathError> {
+fn remove_unchanged(folder: &Path, path: &str, copied: &CopiedFile) -> Result<(), PathError> {
     let parts = safe_path::parts(path)?;
     let Some((name, parents)) = parts.split_last() else { return Ok(()) };
     // If its folder was replaced by something else, the file is not the copied one.
     let Ok(Some(parent)) = Folder::open(folder)?.find(parents) else { return Ok(()) };
     let entry = parent.entry(name);
     if !fs::symlink_metadata(&entry).is_ok_and(|found| found.is_file())
-        || read_id(&entry).as_ref() != Some(id)
+        || !read_id(&entry).is_some_and(|id| copied.may_be(&id))
     {
         return Ok(());
     }
     fs::remove_file(&entry)
         .map_err(|source| PathError::Io { doing: "remove the file that left Git,", source })
+}
+
+/// Removes the folders of a file that has left Git which are in the way of a tracked file. One with other files in it stays,
+/// and then the tracked file cannot be written.
+fn remove_empty_parents(
+    folder: &Path,
+    path: &str,
+    tracked: &BTreeMap<String, TrackedFile>,
+) -> Result<(), PathError> {
+    let parents: Vec<&str> = path.match_indices('/').filter_map(|(end, _)| path.get(..end)).collect();
+    let Some(first) = parents.iter().position(|parent| tracked.contains_key(*parent)) else { return Ok(()) };
+    for parent in parents.iter().skip(first).rev() {
+        let parts = safe_path::parts(parent)?;
+        let Some((name, above)) = parts.split_last() else { continue };
+        if let Ok(Some(above)) = Folder::open(folder)?.find(above) {
+            let _ = above.remove_empty(name);
+        }
+    }
+    Ok(())
 }
 
 /// The digest of a file. `None` if it is not a readable file.
@@ -227,6 +314,8 @@ fn path_error(path: &Path) -> impl FnOnce(PathError) -> Error + use<> {
     let path = path.to_owned();
     move |error| match error {
         PathError::Io { doing, source } => Error::Directory { doing, path, source },
-        PathError::Outside | PathError::Astray(_) => Error::Unsafe { path, why: error.to_string() },
+        PathError::Outside | PathError::Astray(_) | PathError::InTheWay { .. } => {
+            Error::Unsafe { path, why: error.to_string() }
+        }
     }
 }

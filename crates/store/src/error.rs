@@ -63,7 +63,8 @@ pub enum Error {
         "running containers use folders in {directory}, and would go on with those that are set aside: {applications}"
     )]
     FoldersInUse { directory: PathBuf, applications: String },
-    /// A path from the repository, or a link made by a container, leads out of the application's folder.
+    /// A path from the repository, or a link made by a container, leads out of the application's folder, or a file or folder that
+    /// is not the agent's is in the way.
     #[error("{path} is not changed: {why}")]
     Unsafe { path: PathBuf, why: String },
 }

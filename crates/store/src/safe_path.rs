@@ -24,6 +24,8 @@ pub(super) enum PathError {
     Outside,
     #[error("there is a symbolic link or a moved folder at {0}")]
     Astray(PathBuf),
+    #[error("{at} is in the way, {what} that is not in Git or was changed: move it to another place")]
+    InTheWay { what: &'static str, at: PathBuf },
     #[error("could not {doing} it")]
     Io {
         doing: &'static str,
@@ -73,6 +75,9 @@ impl Folder {
                 let dangling = fs::symlink_metadata(self.entry(name)).is_ok();
                 return if dangling { Err(PathError::Astray(self.real.join(name))) } else { Ok(None) };
             }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(PathError::InTheWay { what: "a file", at: self.real.join(name) });
+            }
             Err(source) => return Err(PathError::Io { doing: "open a folder on the way to", source }),
         };
         let child = Self { handle, real: self.real.join(name) };
@@ -99,6 +104,16 @@ impl Folder {
             }
         }
         Ok(Some(folder))
+    }
+
+    /// Removes the folder `name` if it is empty. It is an error if it is not.
+    pub(super) fn remove_empty(&self, name: &str) -> Result<(), PathError> {
+        fs::remove_dir(self.entry(name)).map_err(|source| match source.kind() {
+            io::ErrorKind::DirectoryNotEmpty => {
+                PathError::InTheWay { what: "a folder with something", at: self.real.join(name) }
+            }
+            _ => PathError::Io { doing: "remove the folder in the place of", source },
+        })
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {

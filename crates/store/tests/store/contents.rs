@@ -332,6 +332,88 @@ fn tracked_files_follow_git_and_others_stay() {
     assert!(!left.contains(&"a.conf".into()), "{left:?}");
 }
 
+/// A folder with a file of its own stands where a tracked file belongs.
+fn block(files: &Files, path: &str) {
+    let _ = fs::remove_file(files.folder().join(path));
+    fs::create_dir(files.folder().join(path)).unwrap();
+    fs::write(files.folder().join(path).join("own"), "precious").unwrap();
+}
+
+#[test]
+fn files_of_an_interrupted_copy_are_copied_again() {
+    let files = Files::new();
+    let first = [("a.conf", "1"), ("b.conf", "1"), ("kept.conf", "1")];
+    files.sync(&first).unwrap();
+    fs::write(files.folder().join("kept.conf"), "changed by its container").unwrap();
+    block(&files, "b.conf");
+    files.sync(&[("a.conf", "2"), ("b.conf", "2"), ("kept.conf", "1")]).unwrap_err();
+    assert_eq!(files.text("a.conf"), "2");
+    fs::remove_dir_all(files.folder().join("b.conf")).unwrap();
+    files.sync(&first).unwrap();
+    assert_eq!((files.text("a.conf"), files.text("b.conf")), ("1".to_owned(), "1".to_owned()));
+    assert_eq!(files.text("kept.conf"), "changed by its container");
+
+    // One that leaves Git afterwards is removed, whichever of the two it is.
+    for text in ["1", "2"] {
+        files.sync(&first).unwrap();
+        block(&files, "b.conf");
+        files.sync(&[("a.conf", "2"), ("b.conf", "2")]).unwrap_err();
+        fs::remove_dir_all(files.folder().join("b.conf")).unwrap();
+        fs::write(files.folder().join("a.conf"), text).unwrap();
+        files.sync(&[]).unwrap();
+        assert!(!files.folder().join("a.conf").exists(), "{text}");
+    }
+}
+
+#[test]
+fn list_of_an_earlier_release_is_read() {
+    let files = Files::new();
+    let (ids, _) = tracked(&[("a.conf", "1"), ("gone", "1")]);
+    files.sync(&[("a.conf", "1"), ("gone", "1")]).unwrap();
+    let list = files.folder().with_file_name("shop.files.json");
+    let before: BTreeMap<String, ContentId> = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
+    assert_eq!(before, ids, "it has the form of earlier releases");
+    fs::write(files.folder().join("a.conf"), "changed by its container").unwrap();
+    files.sync(&[("a.conf", "1")]).unwrap();
+    assert_eq!(files.text("a.conf"), "changed by its container");
+    assert!(!files.folder().join("gone").exists());
+}
+
+#[test]
+fn tracked_path_turns_from_file_to_folder_and_back() {
+    let files = Files::new();
+    for _ in 0..2 {
+        files.sync(&[("conf", "1"), ("other", "1")]).unwrap();
+        assert_eq!(files.text("conf"), "1");
+        files.sync(&[("conf/deep/er/a", "2"), ("conf/b", "2"), ("other", "1")]).unwrap();
+        assert_eq!((files.text("conf/deep/er/a"), files.text("conf/b")), ("2".to_owned(), "2".to_owned()));
+    }
+    // A folder that nothing needs the place of stays.
+    files.sync(&[("conf/b", "2")]).unwrap();
+    assert!(files.folder().join("conf/deep/er").is_dir());
+}
+
+#[test]
+fn untracked_file_in_the_way_is_named_and_stays() {
+    let files = Files::new();
+    files.sync(&[("file", "1"), ("folder/a", "1")]).unwrap();
+    fs::write(files.folder().join("file"), "precious").unwrap();
+    fs::write(files.folder().join("folder/own"), "precious").unwrap();
+    for (wanted, at) in [("file/a", "file"), ("folder", "folder")] {
+        let refused = files.sync(&[(wanted, "2")]).unwrap_err().to_string();
+        let at = files.folder().join(at).display().to_string();
+        assert!(refused.contains(&format!("{at} is in the way")) && refused.contains("move it"), "{refused}");
+    }
+    assert_eq!(
+        (files.text("file"), files.text("folder/own")),
+        ("precious".to_owned(), "precious".to_owned())
+    );
+    fs::rename(files.folder().join("file"), files.folder().join("moved")).unwrap();
+    fs::rename(files.folder().join("folder/own"), files.folder().join("moved")).unwrap();
+    files.sync(&[("file/a", "2"), ("folder", "2")]).unwrap();
+    assert_eq!((files.text("file/a"), files.text("folder")), ("2".to_owned(), "2".to_owned()));
+}
+
 #[test]
 fn folder_of_tracked_files_is_copied_file_by_file() {
     let files = Files::new();
@@ -350,6 +432,7 @@ fn paths_out_of_the_folder_are_refused() {
     for path in ["../evil", "/etc/evil", "a/../../evil", "a//b", "", ".", "a/./b"] {
         let refused = files.sync(&[(path, "x")]).unwrap_err();
         assert!(matches!(refused, Error::Unsafe { .. }), "{path}: {refused}");
+        files.sync(&[("a.conf", "1")]).unwrap();
     }
     for path in ["../evil", "/etc", "a/.."] {
         let refused = files.dir.ensure_app_folder(&shop(), path).unwrap_err();

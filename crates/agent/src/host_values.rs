@@ -23,7 +23,7 @@ const LARGEST: u64 = 1 << 20;
 /// Stands for the name of the host in a path.
 const HOST: &str = "${host}";
 
-/// The part of the standard error of a program that an error repeats, in bytes.
+/// The part of the standard error of a program that an error repeats, masked, in bytes.
 const LONGEST_ERROR: usize = 200;
 
 /// The values of all sources of one repository.
@@ -236,13 +236,17 @@ async fn run(words: &[String]) -> Result<Vec<u8>, String> {
     // It has ended, and its number may soon be that of another process.
     group.0 = None;
     if !status.success() {
-        let errors = errors.unwrap_or_default();
-        let errors = String::from_utf8_lossy(errors.get(..LONGEST_ERROR).unwrap_or(&errors)).into_owned();
-        // A program may print what it was given, such as a token in a URL.
-        let errors = Mask::new(random_key()).message(errors.trim());
-        return Err(format!("it ended with {status}: {errors}"));
+        return Err(format!("it ended with {status}: {}", shown_errors(&errors.unwrap_or_default())));
     }
     Ok(output)
+}
+
+/// The beginning of a standard error. A program may print what it was given, such as a token in a URL.
+fn shown_errors(errors: &[u8]) -> String {
+    // Masked before it is cut: a part of a URL does not show that it contains a token.
+    let mut masked = Mask::new(random_key()).message(String::from_utf8_lossy(errors).trim());
+    masked.truncate(masked.floor_char_boundary(LONGEST_ERROR));
+    masked
 }
 
 /// The process group of a program that has not ended. It is killed when this is dropped.
@@ -256,5 +260,21 @@ impl Drop for ProcessGroup {
         {
             tracing::warn!(%error, "could not kill a program of valuesFrom");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_a_program_are_masked_before_they_are_cut() {
+        for length in 150..LONGEST_ERROR {
+            let text =
+                format!("{} https://bot:hunter2hunter2@git.example/x.git failed", "é".repeat(length / 2));
+            let shown = shown_errors(text.as_bytes());
+            assert!(shown.len() <= LONGEST_ERROR && !shown.contains("hunter"), "{shown}");
+        }
+        assert_eq!(shown_errors(b"locked\n"), "locked");
     }
 }

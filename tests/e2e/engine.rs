@@ -813,7 +813,7 @@ async fn touched(changes: &mut tokio::sync::broadcast::Receiver<EngineEvent>, of
                 }
                 EngineEvent::ObjectChanged { .. }
                 | EngineEvent::Connected
-                | EngineEvent::ClaimLost { .. }
+                | EngineEvent::ClaimLost
                 | EngineEvent::Disconnected { .. } => {}
             }
         }

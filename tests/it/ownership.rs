@@ -284,7 +284,28 @@ async fn copied_state_directory_is_refused_while_the_original_runs() {
     let why = it.condition("OwnedByAnotherAgent").unwrap();
     assert!(why.contains("a state directory of its own"), "{why}");
     it.docker.set_living(&agent_id(), false);
+    // The original may only be late to answer.
+    it.docker.disconnect();
+    it.docker.reconnect();
+    minutes(10).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
     it.handle().recover().await.unwrap();
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["web:2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn id_is_claimed_again_after_an_outage_of_the_engine() {
+    let it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.docker.disconnect();
+    // Another agent with the same id began, which this one could not refuse.
+    it.docker.set_living(&agent_id(), true);
+    it.git.push(&shop("web:2"));
+    minutes(2).await;
+    it.docker.reconnect();
+    minutes(10).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    let why = it.condition("OwnedByAnotherAgent").unwrap();
+    assert!(why.contains("a state directory of its own"), "{why}");
 }

@@ -62,13 +62,19 @@ impl<D: Docker> AgentFinder<D> {
                 Some(agent) = questions.recv() => self.settle(&agent).await,
                 event = events.recv() => match event {
                     // The loss of a claim may be among those that were missed.
-                    Ok(EngineEvent::ClaimLost { .. }) | Err(RecvError::Lagged(_)) => {
-                        self.claim_own(OWN_CLAIM).await;
-                    }
+                    Ok(EngineEvent::ClaimLost) | Err(RecvError::Lagged(_)) => self.claim_again().await,
                     Ok(_) => {}
                     Err(RecvError::Closed) => return,
                 },
             }
+        }
+    }
+
+    /// Claims the ids again that another agent may have been granted as well. An agent that was refused has none, and waits for
+    /// `driftless recover`: the other one may only be late to answer.
+    async fn claim_again(&self) {
+        if self.ownership().own() != Own::Refused {
+            self.claim_own(OWN_CLAIM).await;
         }
     }
 

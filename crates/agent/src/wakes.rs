@@ -84,7 +84,7 @@ pub(crate) async fn wake_on_engine_events<D: Docker>(
                     events = docker.events();
                     wakes.wake_all();
                 }
-                Ok(EngineEvent::ClaimLost { .. }) => {}
+                Ok(EngineEvent::ClaimLost) => {}
                 Ok(EngineEvent::Connected) => {
                     drop(engine.send_replace(Ok(())));
                     wakes.wake_all();

@@ -4,6 +4,9 @@
 //! Each living agent learns of it from the engine's events, and an agent that holds the id removes the volume: the
 //! claim is refused. If the volume is still there after a while, no agent with this id lives on the engine. Nothing is
 //! left behind by an agent that dies, and nothing is sent while nobody claims.
+//!
+//! An agent that gets no events cannot refuse a claim, so two may hold one id afterwards. Then it claims its ids again: the process that
+//! began first keeps the id, and the other one gives way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,10 +28,13 @@ use crate::{
     deadline::DEADLINE,
     docker::{Claim, EngineEvent},
 };
+use driftless_clock::Clock;
 use driftless_model::AgentId;
 
 /// The beginning of the name of each claim's volume.
 const PREFIX: &str = "driftless-claim.";
+/// Before the number of a process that claims an id which it holds already.
+const HELD: &str = "held-";
 /// The interval at which a claim is looked up.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -80,7 +86,7 @@ pub(crate) struct AgentClaims {
 /// The ids that this process claims or holds.
 #[derive(Debug)]
 struct Numbers {
-    /// Different in each process, so that a copied state directory is noticed.
+    /// Different in each process, so that a copied state directory is noticed. A process that began earlier has a lower one.
     number: String,
     ids: Mutex<BTreeMap<AgentId, Standing>>,
     /// Claims that were heard of and not answered yet.
@@ -89,15 +95,31 @@ struct Numbers {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    Claiming,
+    Claiming(Attempt),
     Held,
 }
 
+/// Whether a process claims an id for the first time or again. Of several claims, one that is made again comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Attempt {
+    Again,
+    First,
+}
+
+/// The reaction of this process to another one's claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reply {
+    Refuse,
+    /// Both hold the id, and the other one keeps it.
+    GiveWay,
+}
+
 impl Numbers {
-    fn new() -> Self {
+    fn new(clock: Clock) -> Self {
         // The standard library seeds this from the operating system's source of randomness.
         let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        Self { number: format!("{random:016x}"), ids: Mutex::default(), heard: Mutex::default() }
+        let number = format!("{:012x}{:08x}", clock.now().0, random >> 32);
+        Self { number, ids: Mutex::default(), heard: Mutex::default() }
     }
 
     fn ids(&self) -> MutexGuard<'_, BTreeMap<AgentId, Standing>> {
@@ -115,28 +137,75 @@ impl Numbers {
         true
     }
 
-    /// The id of another process's claim, if this process answers it.
-    fn refused(&self, volume: &str) -> Option<(AgentId, Standing)> {
-        let (agent, number) = parse(volume)?;
-        let standing = *self.ids().get(&agent)?;
-        let is_answered = match standing {
-            Standing::Held => number != self.number,
-            // Of several claims at the same time, the lowest number wins.
-            Standing::Claiming => *self.number < *number,
+    /// Begins a claim, and returns the name of its volume.
+    fn begin(&self, agent: &AgentId) -> String {
+        let mut ids = self.ids();
+        let (attempt, mark) = match ids.get(agent) {
+            Some(Standing::Held | Standing::Claiming(Attempt::Again)) => (Attempt::Again, HELD),
+            Some(Standing::Claiming(Attempt::First)) | None => (Attempt::First, ""),
         };
-        is_answered.then_some((agent, standing))
+        ids.insert(agent.clone(), Standing::Claiming(attempt));
+        format!("{PREFIX}{agent}.{mark}{}", self.number)
+    }
+
+    /// Ends a claim. Without an answer, an id that was held stays held.
+    fn end(&self, agent: &AgentId, claimed: &Result<Claim, CallError>) {
+        let mut ids = self.ids();
+        let is_held = match claimed {
+            Ok(claim) => *claim == Claim::Granted,
+            Err(_) => ids.get(agent) == Some(&Standing::Claiming(Attempt::Again)),
+        };
+        if is_held {
+            ids.insert(agent.clone(), Standing::Held);
+        } else {
+            ids.remove(agent);
+        }
+    }
+
+    /// The id of another process's claim and the own standing, if this process reacts to it.
+    fn reply(&self, volume: &str) -> Option<(AgentId, Standing, Reply)> {
+        let (agent, attempt, number) = parse(volume)?;
+        if number == self.number {
+            return None;
+        }
+        let standing = *self.ids().get(&agent)?;
+        let own = match standing {
+            Standing::Claiming(attempt) => attempt,
+            Standing::Held => Attempt::Again,
+        };
+        // The lowest one wins.
+        let reply = if (own, self.number.as_str()) < (attempt, number) {
+            Reply::Refuse
+        } else if standing == Standing::Held {
+            Reply::GiveWay
+        } else {
+            return None;
+        };
+        Some((agent, standing, reply))
+    }
+
+    fn holds_any(&self) -> bool {
+        self.ids().values().any(|standing| *standing == Standing::Held)
     }
 }
 
-/// The id and the number in the name of a claim's volume.
-fn parse(volume: &str) -> Option<(AgentId, &str)> {
+/// The id, the attempt and the number in the name of a claim's volume.
+fn parse(volume: &str) -> Option<(AgentId, Attempt, &str)> {
     let (agent, number) = volume.strip_prefix(PREFIX)?.rsplit_once('.')?;
-    Some((AgentId(agent.to_owned()), number))
+    let agent = AgentId(agent.to_owned());
+    Some(match number.strip_prefix(HELD) {
+        Some(number) => (agent, Attempt::Again, number),
+        None => (agent, Attempt::First, number),
+    })
 }
 
 impl AgentClaims {
-    pub(crate) fn new(connection: &Arc<Connection>, events: &broadcast::Sender<EngineEvent>) -> Self {
-        Self { connection: Arc::clone(connection), events: events.downgrade(), numbers: Numbers::new() }
+    pub(crate) fn new(
+        connection: &Arc<Connection>,
+        events: &broadcast::Sender<EngineEvent>,
+        clock: Clock,
+    ) -> Self {
+        Self { connection: Arc::clone(connection), events: events.downgrade(), numbers: Numbers::new(clock) }
     }
 
     /// Takes note of a volume's event if the volume is a claim. False: it is not.
@@ -146,23 +215,18 @@ impl AgentClaims {
 
     /// Finds out whether an agent with this id lives, and holds the id from then on if none does.
     pub(crate) async fn claim(&self, agent: &AgentId, patience: Duration) -> Result<Claim, CallError> {
-        self.numbers.ids().insert(agent.clone(), Standing::Claiming);
-        let claimed = self.try_claim(agent, patience).await;
-        if matches!(claimed, Ok(Claim::Granted)) {
-            self.numbers.ids().insert(agent.clone(), Standing::Held);
-        } else {
-            self.numbers.ids().remove(agent);
-        }
+        let volume = self.numbers.begin(agent);
+        let claimed = self.try_claim(agent, volume, patience).await;
+        self.numbers.end(agent, &claimed);
         claimed
     }
 
-    async fn try_claim(&self, agent: &AgentId, patience: Duration) -> Result<Claim, CallError> {
-        let name = format!("{PREFIX}{agent}.{}", self.numbers.number);
+    async fn try_claim(&self, agent: &AgentId, name: String, patience: Duration) -> Result<Claim, CallError> {
         let body =
             api::VolumeCreateRequest { name: Some(name.clone()), ..api::VolumeCreateRequest::default() };
         self.connection.call(DEADLINE, self.connection.docker().create_volume(body)).await?;
         for other in self.open_claims().await? {
-            if self.numbers.refused(&other).is_some_and(|(claimed, _)| claimed == *agent) {
+            if self.numbers.reply(&other).is_some_and(|(claimed, ..)| claimed == *agent) {
                 self.remove_claim(&other).await?;
             }
         }
@@ -180,7 +244,7 @@ impl AgentClaims {
         }
         // Claims of processes that died before they were done.
         for other in self.open_claims().await? {
-            if parse(&other).is_some_and(|(claimed, _)| claimed == *agent) {
+            if parse(&other).is_some_and(|(claimed, ..)| claimed == *agent) {
                 self.remove_claim(&other).await?;
             }
         }
@@ -206,6 +270,13 @@ impl AgentClaims {
         }
     }
 
+    /// Reports that another process may hold an id as well, because no events arrived for a while.
+    pub(crate) fn doubt(&self) {
+        if self.numbers.holds_any() {
+            self.report_lost();
+        }
+    }
+
     /// Takes note of the claims that were made while no events arrived.
     pub(crate) async fn hear_open_claims(&self) {
         match self.open_claims().await {
@@ -223,7 +294,11 @@ impl AgentClaims {
     pub(crate) async fn answer_claims(&self) {
         let heard = std::mem::take(&mut *self.numbers.heard.lock().unwrap_or_else(PoisonError::into_inner));
         for name in heard {
-            let Some((agent, standing)) = self.numbers.refused(&name) else { continue };
+            let Some((agent, standing, reply)) = self.numbers.reply(&name) else { continue };
+            if reply == Reply::GiveWay {
+                self.report_lost();
+                continue;
+            }
             match self.remove_claim(&name).await {
                 Ok(true) => {
                     warn!(
@@ -232,14 +307,15 @@ impl AgentClaims {
                     );
                 }
                 // Its time was over before this answer: it may hold the id as well.
-                Ok(false) if standing == Standing::Held => {
-                    self.numbers.ids().remove(&agent);
-                    let _ = self.events.upgrade().map(|events| events.send(EngineEvent::ClaimLost { agent }));
-                }
+                Ok(false) if standing == Standing::Held => self.report_lost(),
                 Ok(false) => {}
                 Err(error) => warn!(%error, "could not refuse the claim of another agent"),
             }
         }
+    }
+
+    fn report_lost(&self) {
+        let _ = self.events.upgrade().map(|events| events.send(EngineEvent::ClaimLost));
     }
 }
 
@@ -247,16 +323,46 @@ impl AgentClaims {
 mod tests {
     use super::*;
 
+    fn numbers(number: &str) -> Numbers {
+        Numbers { number: number.into(), ..Numbers::new(Clock::System) }
+    }
+
     #[test]
     fn holder_refuses_and_the_lower_number_wins() {
-        let claims = Numbers { number: "5".into(), ..Numbers::new() };
+        let claims = numbers("5");
         let agent = AgentId("a.b".into());
-        let asks = |number: &str| claims.refused(&format!("{PREFIX}a.b.{number}")).is_some();
-        assert!(!asks("7"), "it has no part in this id");
-        claims.ids().insert(agent.clone(), Standing::Claiming);
-        assert!(asks("7") && !asks("3") && !asks("5"));
-        claims.ids().insert(agent, Standing::Held);
-        assert!(asks("7") && asks("3") && !asks("5"));
+        let reply = |number: &str| claims.reply(&format!("{PREFIX}a.b.{number}")).map(|(.., reply)| reply);
+        assert_eq!(reply("7"), None, "it has no part in this id");
+        assert_eq!(claims.begin(&agent), "driftless-claim.a.b.5");
+        assert_eq!(
+            [reply("7"), reply("3"), reply("5"), reply("held-7")],
+            [Some(Reply::Refuse), None, None, None]
+        );
+        claims.end(&agent, &Ok(Claim::Granted));
+        assert_eq!([reply("7"), reply("3"), reply("5")], [Some(Reply::Refuse), Some(Reply::Refuse), None]);
+        assert_eq!([reply("held-7"), reply("held-3")], [Some(Reply::Refuse), Some(Reply::GiveWay)]);
+        assert_eq!(claims.begin(&agent), "driftless-claim.a.b.held-5");
+        assert_eq!(
+            [reply("3"), reply("held-7"), reply("held-3")],
+            [Some(Reply::Refuse), Some(Reply::Refuse), None]
+        );
         assert!(!claims.hear("data", "create") && claims.hear("driftless-claim.a.b.7", "create"));
+    }
+
+    #[test]
+    fn unanswered_claim_keeps_an_id_that_was_held() {
+        let claims = numbers("5");
+        let agent = AgentId("a".into());
+        let unanswered = Err(CallError::Unreachable("connection refused".to_owned()));
+        for (granted, is_held) in [(Ok(Claim::Refused), false), (Ok(Claim::Granted), true)] {
+            claims.begin(&agent);
+            claims.end(&agent, &unanswered);
+            assert!(!claims.holds_any());
+            claims.begin(&agent);
+            claims.end(&agent, &granted);
+            claims.begin(&agent);
+            claims.end(&agent, &unanswered);
+            assert_eq!(claims.holds_any(), is_held);
+        }
     }
 }

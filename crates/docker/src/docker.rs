@@ -116,7 +116,8 @@ pub trait Docker: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Timestamp>, Error>> + Send;
 
     /// Finds out whether an agent with this id lives on the engine, which takes up to `patience`. If none does, this
-    /// process holds the id from then on and refuses the claims of others.
+    /// process holds the id from then on and refuses the claims of others. If two processes hold it and claim it again, the one that
+    /// began first keeps it.
     fn claim(&self, agent: &AgentId, patience: Duration)
     -> impl Future<Output = Result<Claim, Error>> + Send;
 
@@ -230,8 +231,8 @@ pub enum EngineEvent {
     Connected,
     /// The engine does not answer.
     Disconnected { error: String },
-    /// Another process may hold this agent id too.
-    ClaimLost { agent: AgentId },
+    /// Another process may hold an id of this one too: claim all of them again.
+    ClaimLost,
     /// Something happened to a container, network, volume or image.
     ObjectChanged {
         /// The application that the object belongs to; `None` if that is unknown: wake all applications.

@@ -82,6 +82,8 @@ impl EventWatcher {
         let mut attempt = 0;
         // Why the engine does not answer, as it was last reported.
         let mut reported: Option<CallError> = None;
+        // Whether claims may have been missed.
+        let mut was_deaf = false;
         loop {
             let end = match self.subscribe().await {
                 Ok(stream) => {
@@ -90,12 +92,17 @@ impl EventWatcher {
                         info!("the Docker Engine answers again");
                     }
                     self.recall(stream.opened).await;
+                    // Before the applications are woken, which then wait until the id is claimed again.
+                    if was_deaf {
+                        self.claims.doubt();
+                    }
                     self.begin();
                     self.claims.hear_open_claims().await;
                     self.listen(stream).await
                 }
                 Err(error) => StreamEnd::Failed(error),
             };
+            was_deaf = true;
             self.cache.interrupt();
             self.attribution.forget_expected();
             match end {

@@ -124,6 +124,7 @@ impl SimulatedEngine {
     pub fn reconnect(&self) {
         self.host.state().is_hanging = false;
         self.host.state().is_unreachable = false;
+        self.host.send(EngineEvent::ClaimLost);
         self.host.send(EngineEvent::Connected);
     }
 

@@ -1,7 +1,7 @@
 //! A Docker Engine on a Unix socket that answers what a test tells it to. It has the calls that the tests need.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
@@ -44,19 +44,19 @@ pub(crate) struct FakeEngine {
 
 struct Shared {
     state: Mutex<Host>,
-    events: broadcast::Sender<Bytes>,
+    /// The last one sends to the event streams that are not mute.
+    senders: Mutex<Vec<broadcast::Sender<Bytes>>>,
     clock: Clock,
 }
 
 #[derive(Default)]
 struct Host {
+    volumes: BTreeSet<String>,
     containers: BTreeMap<String, Value>,
     /// The log of each container, as one frame of its standard output.
     logs: BTreeMap<String, String>,
     /// Events with their time in nanoseconds.
     remembered: Vec<(u64, Bytes)>,
-    /// Events are remembered and not sent.
-    is_mute: bool,
     /// Calls other than of the event stream, with their paths.
     calls: Vec<String>,
     /// Starts of containers of these names fail with this error.
@@ -87,8 +87,8 @@ impl FakeEngine {
     pub(crate) fn new() -> Self {
         let clock = Clock::starting_at(NOON);
         let folder = tempfile::tempdir().unwrap();
-        let (events, _) = broadcast::channel(64);
-        let shared = Arc::new(Shared { state: Mutex::default(), events, clock });
+        let shared = Arc::new(Shared { state: Mutex::default(), senders: Mutex::default(), clock });
+        shared.mute();
         let listener = UnixListener::bind(socket(folder.path())).unwrap();
         let listener = Door { listener, shared: Arc::clone(&shared), held_back: Vec::new() };
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
@@ -164,28 +164,13 @@ impl FakeEngine {
 
     /// An event of a container, which is remembered, and sent if the stream is not mute.
     pub(crate) fn happen(&self, id: &str, action: &str) {
-        let nanos = self.clock.now().0 * 1_000_000;
-        let event = json!({
-            "Type": "container",
-            "Action": action,
-            "Actor": {"ID": id, "Attributes": {"driftless.application": APP, "name": id}},
-            "timeNano": nanos,
-        });
-        let line = Bytes::from(format!("{event}\n"));
-        let is_mute = self.host(|host| {
-            host.remembered.push((nanos, line.clone()));
-            host.is_mute
-        });
-        if !is_mute {
-            // There may be no stream.
-            let _ = self.shared.events.send(line);
-        }
+        self.shared.happen("container", id, action);
     }
 
     /// The engine reads its configuration again.
     pub(crate) fn reload(&self) {
         let event = json!({"Type": "daemon", "Action": "reload", "Actor": {"ID": "engine"}});
-        let _ = self.shared.events.send(Bytes::from(format!("{event}\n")));
+        self.shared.send(Bytes::from(format!("{event}\n")));
     }
 
     /// Removes a container, without an event.
@@ -200,7 +185,7 @@ impl FakeEngine {
 
     /// From now on, present event streams are silent. New ones are not.
     pub(crate) fn mute(&self) {
-        self.host(|host| host.is_mute = true);
+        self.shared.mute();
     }
 
     /// From now on, calls get no answer, and present event streams are silent.
@@ -249,6 +234,31 @@ impl FakeEngine {
 
     fn time(&self) -> String {
         self.clock.now().to_string()
+    }
+}
+
+impl Shared {
+    /// An event of an object, which is remembered and sent.
+    fn happen(&self, kind: &str, id: &str, action: &str) {
+        let nanos = self.clock.now().0 * 1_000_000;
+        let event = json!({
+            "Type": kind,
+            "Action": action,
+            "Actor": {"ID": id, "Attributes": {"driftless.application": APP, "name": id}},
+            "timeNano": nanos,
+        });
+        let line = Bytes::from(format!("{event}\n"));
+        self.state.lock().unwrap().remembered.push((nanos, line.clone()));
+        self.send(line);
+    }
+
+    fn send(&self, line: Bytes) {
+        // There may be no stream.
+        let _ = self.senders.lock().unwrap().last().unwrap().send(line);
+    }
+
+    fn mute(&self) {
+        self.senders.lock().unwrap().push(broadcast::channel(64).0);
     }
 }
 
@@ -305,6 +315,9 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     if path == "/networks/create" {
         return create_network(&shared, request).await;
     }
+    if path.starts_with("/volumes") {
+        return volumes(&shared, &path, request).await;
+    }
     let mut host = shared.state.lock().unwrap();
     host.calls.push(format!("{} {path}?{query}", request.method()));
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -321,7 +334,6 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
             let created = host.networks.iter().filter(|(name, _)| is_wanted(name));
             ok(&std::iter::once(bridge).chain(created.map(|(_, network)| network.clone())).collect())
         }
-        (_, ["volumes"]) => ok(&json!({"Volumes": [], "Warnings": []})),
         (_, ["containers", "json"]) => {
             // `{"id": […]}`, percent-encoded.
             let filters = query.split('&').find_map(|part| part.strip_prefix("filters="));
@@ -375,6 +387,33 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     }
 }
 
+async fn volumes(shared: &Shared, path: &str, request: Request) -> Response {
+    let volume = |name: &str| json!({"Name": name, "Driver": "local", "Mountpoint": "", "Labels": {}, "Scope": "local", "Options": {}});
+    let host = || shared.state.lock().unwrap();
+    let method = request.method().clone();
+    host().calls.push(format!("{method} {path}?{}", request.uri().query().unwrap_or_default()));
+    let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+    match (method, path.trim_start_matches("/volumes").trim_start_matches('/')) {
+        (Method::POST, "create") => {
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            let name = body["Name"].as_str().unwrap();
+            host().volumes.insert(name.to_owned());
+            shared.happen("volume", name, "create");
+            ok(&volume(name))
+        }
+        (Method::GET, "") => {
+            let found: Vec<Value> = host().volumes.iter().map(|name| volume(name)).collect();
+            ok(&json!({"Volumes": found, "Warnings": []}))
+        }
+        (Method::GET, name) if host().volumes.contains(name) => ok(&volume(name)),
+        (Method::DELETE, name) if host().volumes.remove(name) => {
+            shared.happen("volume", name, "destroy");
+            text(StatusCode::NO_CONTENT, "")
+        }
+        _ => error(StatusCode::NOT_FOUND, "no such volume"),
+    }
+}
+
 async fn create_network(shared: &Shared, request: Request) -> Response {
     let body: Value = serde_json::from_slice(&to_bytes(request.into_body(), 1 << 20).await.unwrap()).unwrap();
     let name = body["Name"].as_str().unwrap().to_owned();
@@ -412,8 +451,7 @@ fn events(shared: &Shared, query: &str) -> Response {
         return Response::new(Body::from_stream(stream::iter(lines)));
     }
     host.streams += 1;
-    host.is_mute = false;
-    let lines = tokio_stream(shared.events.subscribe());
+    let lines = tokio_stream(shared.senders.lock().unwrap().last().unwrap().subscribe());
     let mut response = Response::new(Body::from_stream(lines));
     // As RFC 9110 writes it.
     let Timestamp(now) = shared.clock.now();

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod agent_claims;
 mod events;
 mod fake_engine;
 mod networks;

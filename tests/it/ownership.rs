@@ -309,3 +309,30 @@ async fn id_is_claimed_again_after_an_outage_of_the_engine() {
     let why = it.condition("OwnedByAnotherAgent").unwrap();
     assert!(why.contains("a state directory of its own"), "{why}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn recover_takes_over_from_all_agents_that_are_gone() {
+    let mut it = Simulation::of(&shop("web:1"));
+    let push = |it: &Simulation, image: &str| {
+        let other = format!("services: {{web: {{image: '{image}'}}}}\n");
+        it.git.push_files("Ada", &[("shop/compose.yaml", &shop(image)), ("aaa/compose.yaml", &other)]);
+    };
+    push(&it, "web:1");
+    it.synced_with_tip().await;
+    minutes(2).await;
+    it.crash();
+    it.store = Store::in_memory(it.clock).unwrap();
+    // The one that lives is asked first.
+    it.docker.give_app_to(&newcomer(), &AgentId("a-living".into()), true);
+    it.docker.give_app_to(&app(), &AgentId("b-gone".into()), false);
+    push(&it, "web:2");
+    it.begin();
+    minutes(10).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    let refused = it.handle().recover().await.unwrap_err().to_string();
+    assert!(refused.contains("a-living") && refused.contains("stop it"), "{refused}");
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"]);
+    let running = it.docker.observed(&newcomer()).instances;
+    assert!(running.values().all(|instance| instance.config.image == "web:1"), "{}", it.story());
+}

@@ -180,20 +180,30 @@ impl<D: Docker> AgentFinder<D> {
         let _turn = self.ownership().turn().await;
         let others = self.ownership().others();
         let claims = join_all(others.iter().map(|agent| self.docker.claim(agent, OTHER_CLAIM))).await;
+        let mut refused = None;
+        // To the last one: this process holds each id that was granted, so its containers are taken over in any case.
         for (agent, claim) in others.iter().zip(claims) {
-            match claim? {
-                Claim::Granted => {
+            match claim {
+                Ok(Claim::Granted) => {
                     self.ownership().confirm();
                     self.note(agent, OtherAgent::Former);
                     done.push(format!("the containers of agent {agent} are taken over"));
                 }
-                Claim::Refused => {
+                Ok(Claim::Refused) => {
                     self.note(agent, OtherAgent::Living);
-                    return Err(RequestError::Refused(format!(
-                        "agent {agent} lives on this engine: stop it, then run `driftless recover` again"
-                    )));
+                    refused.get_or_insert_with(|| {
+                        RequestError::Refused(format!(
+                            "agent {agent} lives on this engine: stop it, then run `driftless recover` again"
+                        ))
+                    });
+                }
+                Err(error) => {
+                    refused.get_or_insert_with(|| error.into());
                 }
             }
+        }
+        if let Some(refused) = refused {
+            return Err(refused);
         }
         let store = &self.services.store;
         if let Some(what) = store.loss()? {

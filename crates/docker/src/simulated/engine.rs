@@ -74,7 +74,13 @@ impl SimulatedEngine {
     /// Everything on the host was created by an agent with this id, which runs at the same time as the simulated one or not.
     pub fn give_to(&self, agent: &AgentId, is_living: bool) {
         self.set_living(agent, is_living);
-        self.host.state().relabel(|_| true, agent);
+        self.host.state().relabel(|_, _| true, agent);
+    }
+
+    /// Everything of an application was created by an agent with this id, which runs at the same time as the simulated one or not.
+    pub fn give_app_to(&self, app: &AppName, agent: &AgentId, is_living: bool) {
+        self.set_living(agent, is_living);
+        self.host.state().relabel(|of, _| of == app, agent);
     }
 
     /// Another agent with this id lives on the host, or does not.
@@ -465,7 +471,7 @@ impl Docker for SimulatedEngine {
 
     fn take_over(&self, former: &BTreeSet<AgentId>) {
         let own = self.host.agent().clone();
-        self.host.state().relabel(|agent| former.contains(agent), &own);
+        self.host.state().relabel(|_, agent| former.contains(agent), &own);
     }
 
     fn events(&self) -> broadcast::Receiver<EngineEvent> {

@@ -389,14 +389,14 @@ impl Host {
 
 impl HostState {
     /// Gives the objects of some agents to another one.
-    pub(super) fn relabel(&mut self, is_meant: impl Fn(&AgentId) -> bool, to: &AgentId) {
-        for app in self.apps.values_mut() {
+    pub(super) fn relabel(&mut self, is_meant: impl Fn(&AppName, &AgentId) -> bool, to: &AgentId) {
+        for (name, app) in &mut self.apps {
             let Observed { instances, parts, networks, volumes, .. } = &mut app.world.observed;
             let of_containers = instances.values_mut().chain(parts.values_mut()).map(|it| &mut it.agent);
             let of_networks = networks.values_mut().filter_map(|it| it.agent.as_mut());
             let of_volumes = volumes.values_mut().filter_map(|it| it.agent.as_mut());
             let all = of_containers.chain(of_networks).chain(of_volumes);
-            all.filter(|agent| is_meant(agent)).for_each(|agent| agent.clone_from(to));
+            all.filter(|agent| is_meant(name, agent)).for_each(|agent| agent.clone_from(to));
         }
     }
 

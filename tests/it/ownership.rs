@@ -1,6 +1,6 @@
 //! Ownership of names, volumes and containers: an application keeps what it has when another one asks for it.
 
-use std::sync::Arc;
+use std::{fs, sync::Arc};
 
 use driftless_agent::{RequestKind, Rollback};
 use driftless_clock::Clock;
@@ -335,4 +335,43 @@ async fn recover_takes_over_from_all_agents_that_are_gone() {
     assert_eq!(it.images(), ["web:2"]);
     let running = it.docker.observed(&newcomer()).instances;
     assert!(running.values().all(|instance| instance.config.image == "web:1"), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_of_running_containers_stay_after_a_loss_of_state() {
+    for other_lives in [None, Some(true), Some(false)] {
+        let compose =
+            |image: &str| format!("services: {{web: {{image: '{image}', volumes: ['./conf:/etc/app']}}}}\n");
+        let push = |it: &Simulation, image: &str| {
+            it.git
+                .push_files("Ada", &[("shop/compose.yaml", &compose(image)), ("shop/conf/app.conf", image)]);
+        };
+        let mut it = Simulation::prepared("services: {}\n", Clock::starting_at(NOON));
+        push(&it, "web:1");
+        it.begin();
+        it.synced_with_tip().await;
+        push(&it, "web:2");
+        it.synced_with_tip().await;
+        let rollback = Rollback { to: None, reason: "2 is bad".into(), until: Until::Manual };
+        it.ask(RequestKind::Rollback(rollback)).await;
+        it.until("it is rolled back", |_| it.images() == ["web:1"]).await;
+        let file = it.contents.app_folder(&app()).join("conf/app.conf");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "web:1");
+        match other_lives {
+            Some(is_living) => it.lose_state(is_living),
+            None => {
+                it.crash();
+                it.store = Store::in_memory(it.clock).unwrap();
+            }
+        }
+        it.begin();
+        minutes(10).await;
+        assert_eq!(it.images(), ["web:1"], "{}", it.story());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "web:1", "{other_lives:?}");
+        if other_lives != Some(true) {
+            it.handle().recover().await.unwrap();
+            it.synced_with_tip().await;
+            assert_eq!(fs::read_to_string(&file).unwrap(), "web:2");
+        }
+    }
 }

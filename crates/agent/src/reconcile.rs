@@ -264,12 +264,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if self.revisions.note_target(&self.context, &self.desired, &target, self.record.get_mut()) {
             self.publisher.next_generation();
         }
-        let source = self.source();
-        if let Err(error) =
-            self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target).await
-        {
-            return self.fail(&error);
-        }
         let mut observed = match self.observe(&target).await {
             Ok(observed) => observed,
             Err(next) => return next,
@@ -284,6 +278,13 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         };
         if let Some(next) = self.examine(&mut target, &observed) {
             return next;
+        }
+        // Not before: containers of another agent, or of a version that is not known any more, may use the files.
+        let source = self.source();
+        if let Err(error) =
+            self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target).await
+        {
+            return self.fail(&error);
         }
         let fallback = fallback(&self.context, &target, self.record.get());
         let masked = self.hide_secrets(&target, &observed, fallback.is_some());

@@ -5,8 +5,8 @@
 //! claim is refused. If the volume is still there after a while, no agent with this id lives on the engine. Nothing is
 //! left behind by an agent that dies, and nothing is sent while nobody claims.
 //!
-//! An agent that gets no events cannot refuse a claim, so two may hold one id afterwards. Then it claims its ids again: the process that
-//! began first keeps the id, and the other one gives way.
+//! An agent that gets no events cannot refuse a claim, so two may hold one id afterwards. Then it claims its ids again: the
+//! process that began first keeps the id, and the other one gives way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -116,8 +116,8 @@ pub trait Docker: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Timestamp>, Error>> + Send;
 
     /// Finds out whether an agent with this id lives on the engine, which takes up to `patience`. If none does, this
-    /// process holds the id from then on and refuses the claims of others. If two processes hold it and claim it again, the one that
-    /// began first keeps it.
+    /// process holds the id from then on and refuses the claims of others. If two processes hold it and claim it again, the
+    /// one that began first keeps it.
     fn claim(&self, agent: &AgentId, patience: Duration)
     -> impl Future<Output = Result<Claim, Error>> + Send;
 

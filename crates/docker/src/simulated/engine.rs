@@ -77,7 +77,8 @@ impl SimulatedEngine {
         self.host.state().relabel(|_, _| true, agent);
     }
 
-    /// Everything of an application was created by an agent with this id, which runs at the same time as the simulated one or not.
+    /// Everything of an application was created by an agent with this id, which runs at the same time as the simulated one or
+    /// not.
     pub fn give_app_to(&self, app: &AppName, agent: &AgentId, is_living: bool) {
         self.set_living(agent, is_living);
         self.host.state().relabel(|of, _| of == app, agent);

@@ -353,7 +353,7 @@ fn files_of_an_interrupted_copy_are_copied_again() {
     assert_eq!((files.text("a.conf"), files.text("b.conf")), ("1".to_owned(), "1".to_owned()));
     assert_eq!(files.text("kept.conf"), "changed by its container");
 
-    // One that leaves Git afterwards is removed, whichever of the two it is.
+    // One that leaves Git afterwards is removed, with either content.
     for text in ["1", "2"] {
         files.sync(&first).unwrap();
         block(&files, "b.conf");

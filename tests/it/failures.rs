@@ -1,6 +1,6 @@
 //! Failures that last: the agent pauses between its tries, and finds another way where there is one.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fs, time::Duration};
 
 use driftless_agent::RequestKind;
 use driftless_docker::UserAction;
@@ -72,4 +72,31 @@ async fn containers_that_never_start_are_recreated_after_pauses() {
     assert!((5..15).contains(&created), "{created}\n{}", it.story());
     it.docker.faults(|faults| faults.failing_starts = None);
     it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reverted_files_are_copied_after_a_failed_copy() {
+    let it = Simulation::of(WEB);
+    it.synced_with_tip().await;
+    let compose = WEB.replace("restart", "volumes: ['./conf:/conf'], restart");
+    let push = |text: &str| {
+        let files = [("shop/compose.yaml", &*compose), ("shop/conf/a", text), ("shop/conf/b", text)];
+        it.git.push_files("Ada", &files);
+    };
+    push("1");
+    it.synced_with_tip().await;
+    let folder = it.contents.app_folder(&app()).join("conf");
+    fs::remove_file(folder.join("b")).unwrap();
+    fs::create_dir_all(folder.join("b/own")).unwrap();
+    push("2");
+    let failed = it.until("a file cannot be copied", |application| attempt(application) == 1).await;
+    let message = format!("{:?}", failed.status);
+    assert!(message.contains("conf/b is in the way") && message.contains("move it"), "{message}");
+    assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "2");
+    fs::remove_dir_all(folder.join("b")).unwrap();
+    push("1");
+    it.synced_with_tip().await;
+    for name in ["a", "b"] {
+        assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), "1", "{name}");
+    }
 }

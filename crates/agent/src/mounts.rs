@@ -34,6 +34,8 @@ impl Mounts {
         if target.policy.suspended || self.prepared.as_ref() == Some(&target.hash) {
             return Ok(());
         }
+        // A failure may come after some of the files: then also those of the stack before have to be written again.
+        self.prepared = None;
         let rendered = desired.rendered();
         if let Err(error) = write(context, target, Arc::clone(&rendered.contents)).await {
             // Secrets are kept in memory only, and those of an older commit are not among the newest commit's: render

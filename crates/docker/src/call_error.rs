@@ -126,16 +126,65 @@ impl CallError {
     pub(crate) fn without_values(self, env: &BTreeMap<String, Option<String>>) -> Self {
         match self {
             Self::Status { code, message } => {
+                let message = without_template(message);
                 // A value of three letters is hardly a secret, and hiding each `1` would hide the message.
-                let message = env
-                    .values()
-                    .flatten()
-                    .filter(|value| value.len() > 3)
-                    .fold(message, |message, value| message.replace(value.as_str(), "••••"));
+                let values = env.values().flatten().filter(|value| value.len() > 3);
+                let mut forms: Vec<String> =
+                    values.flat_map(|value| [value.clone(), quoted(value)]).collect();
+                // One value may be a part of another.
+                forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+                let message = forms.iter().fold(message, |message, form| message.replace(form, "••••"));
                 Self::Status { code, message }
             }
             Self::Unreachable(_) | Self::TimedOut(_) => self,
         }
+    }
+}
+
+/// The words of a Swarm about a variable whose template it cannot fill in, without the value: they quote all of it, and parts.
+pub(crate) fn without_template(message: String) -> String {
+    const START: &str = "expanding env";
+    if !message.contains(START) {
+        return message;
+    }
+    let quoted = message.split_once("expanding env \"").map(|(_, rest)| rest);
+    let name = quoted.and_then(|rest| rest.split_once('=')).map(|(name, _)| name).unwrap_or_default();
+    // The value may contain the same words.
+    let is_name = |name: &str| !name.is_empty() && !name.contains(|it: char| it.is_whitespace() || it == '"');
+    let variable = if is_name(name) { format!("the variable {name}") } else { "a variable".to_owned() };
+    format!("the template in {variable} cannot be filled in: write `{{{{` that is text as `{{{{\"{{{{\"}}}}`")
+}
+
+/// A text as Go quotes it in messages (`%q`), without the quotes around it.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\x07' => quoted.push_str("\\a"),
+            '\x08' => quoted.push_str("\\b"),
+            '\x0b' => quoted.push_str("\\v"),
+            '\x0c' => quoted.push_str("\\f"),
+            // What cannot be printed.
+            _ if letter.is_control() || (!letter.is_ascii() && letter.escape_debug().nth(1).is_some()) => {
+                quoted.push_str(&go_code(letter));
+            }
+            _ => quoted.push(letter),
+        }
+    }
+    quoted
+}
+
+/// The number of a letter as Go writes it.
+fn go_code(letter: char) -> String {
+    match u32::from(letter) {
+        code @ ..0x80 => format!("\\x{code:02x}"),
+        code @ ..0x10000 => format!("\\u{code:04x}"),
+        code => format!("\\U{code:08x}"),
     }
 }
 
@@ -199,6 +248,33 @@ mod tests {
         let env = BTreeMap::from([("PASSWORD".to_owned(), Some("hunter2".to_owned()))]);
         let error = CallError::Status { code: 400, message: "bad variable PASSWORD=hunter2".into() };
         assert_eq!(error.without_values(&env).to_string(), "bad variable PASSWORD=••••");
+    }
+
+    #[test]
+    fn values_that_go_quotes_are_hidden() {
+        for (value, shown) in [
+            ("'hunter2'", "'hunter2'"),
+            ("hun\"ter2", r#"hun\"ter2"#),
+            ("hun\\ter2", r"hun\\ter2"),
+            ("hunter\n2\t", r"hunter\n2\t"),
+            ("hunter\u{1}\u{7}", r"hunter\x01\a"),
+            ("hünter2\u{a0}\u{e000}", r"hünter2\u00a0\ue000"),
+        ] {
+            let env = BTreeMap::from([("PASSWORD".to_owned(), Some(value.to_owned()))]);
+            let message = format!("bad variable \"PASSWORD={shown}\"");
+            let error = CallError::Status { code: 400, message }.without_values(&env);
+            assert_eq!(error.to_string(), "bad variable \"PASSWORD=••••\"", "{value:?}");
+        }
+    }
+
+    #[test]
+    fn broken_template_of_a_variable_shows_its_name_only() {
+        let message = r#"rpc error: code = InvalidArgument desc = expanding env failed: expanding env "PASSWORD={{hunter2}}\"x: x": template: expansion:1: function "hunter2" not defined"#;
+        let error = CallError::status(400, format!("{{\"message\": {message:?}}}").as_bytes());
+        let shown = error.without_values(&BTreeMap::new()).to_string();
+        assert!(shown.starts_with("the template in the variable PASSWORD cannot"), "{shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert_eq!(without_template("no such image".to_owned()), "no such image");
     }
 
     #[test]

@@ -82,6 +82,9 @@ fn misfit(target: &str, bytes: &[u8]) -> Option<(String, &'static str)> {
     }
 }
 
+/// The most letters of a project in the name of a config or secret.
+const PROJECT: usize = 24;
+
 /// The name of a config or secret: the project, the file, and the digest of its content. A Swarm allows 64 letters.
 fn object_name(project: &str, target: &str, bytes: &[u8]) -> String {
     let plain = |text: &str, most: usize| -> String {
@@ -90,9 +93,16 @@ fn object_name(project: &str, target: &str, bytes: &[u8]) -> String {
             .map(|it| if it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_') { it } else { '-' });
         kept.take(most).collect()
     };
+    // The whole name counts: another application may have the same start.
+    let project = if project.chars().count() > PROJECT {
+        let digest = digest_hex(project.as_bytes());
+        format!("{}-{}", plain(project, PROJECT - 7), digest.get(..6).unwrap_or(&digest))
+    } else {
+        plain(project, PROJECT)
+    };
     let file = target.rsplit('/').next().unwrap_or_default();
     let digest = digest_hex(bytes);
-    format!("{}_{}_{}", plain(project, 24), plain(file, 24), digest.get(..12).unwrap_or(&digest))
+    format!("{project}_{}_{}", plain(file, 24), digest.get(..12).unwrap_or(&digest))
 }
 
 #[cfg(test)]
@@ -112,6 +122,17 @@ mod tests {
         };
         let container = Container { mounts: vec![mount], ..Container::default() };
         swarm_files("shop", &container, &[(id, content)].into())
+    }
+
+    #[test]
+    fn projects_with_the_same_start_have_names_of_their_own() {
+        let name = |project: &str| object_name(project, "/etc/web/site.conf", b"a");
+        let digest = digest_hex(b"a");
+        let (short, long) = ("s".repeat(24), "s".repeat(25));
+        assert_eq!(name(&short), format!("{short}_site.conf_{}", &digest[..12]));
+        let others = [name(&long), name(&format!("{long}t")), name(&format!("{long}u")), name(&short)];
+        assert_eq!(std::collections::BTreeSet::from(others.clone()).len(), 4, "{others:?}");
+        assert!(others.iter().all(|other| other.len() == name(&short).len()), "{others:?}");
     }
 
     #[test]

@@ -214,7 +214,7 @@ pub use swarm::{
     AppliedRevision, EngineKind, LARGEST_SWARM_FILE, ObservedService, ObservedSwarm, ResolvedImage,
     SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedObject, SharedState, SwarmFile, SwarmMode, SwarmNode,
     SwarmObject, SwarmRecord, SwarmRestart, SwarmService, SwarmTask, SwarmUpdate, WrittenService,
-    swarm_service_name,
+    swarm_service_name, written_data,
 };
 pub use swarm_name::{LONGEST_SWARM_NAME, refused_swarm_name};
 pub use sync_window::{SyncWindow, WindowKind};

@@ -333,6 +333,20 @@ pub struct SwarmTask {
     pub created: Timestamp,
     /// Whether it has the present specification of its service, and is of the present run of a Job.
     pub is_current: bool,
+    /// As [`written_data`] of its specification.
+    pub writes: BTreeSet<String>,
+}
+
+/// The data that a task of this specification may write to: the names of volumes, and folders of its node, which begin with `/`.
+pub fn written_data(task: &Value) -> BTreeSet<String> {
+    let mounts = task.pointer("/ContainerSpec/Mounts").and_then(Value::as_array);
+    let text = |mount: &Value, key: &str| mount.get(key).and_then(Value::as_str).map(str::to_owned);
+    let is_written = |mount: &&Value| {
+        matches!(text(mount, "Type").as_deref(), Some("volume" | "bind"))
+            && mount.get("ReadOnly").and_then(Value::as_bool) != Some(true)
+    };
+    let sources = mounts.into_iter().flatten().filter(is_written).filter_map(|mount| text(mount, "Source"));
+    sources.filter(|source| !source.is_empty()).collect()
 }
 
 /// A config or secret of a Swarm.

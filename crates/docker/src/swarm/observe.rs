@@ -4,13 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     AppName, LeftInSwarm, ObservedService, ObservedSwarm, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER,
-    SharedObject, SharedState, SwarmNode, SwarmObject, SwarmTask, Timestamp, label,
+    SharedObject, SharedState, SwarmNode, SwarmObject, SwarmTask, Timestamp, label, written_data,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::manager_api::{ManagerApi, get};
-use crate::{call_error::CallError, docker::ObserveScope, percent_encoding::encode};
+use crate::{
+    call_error::{CallError, without_template},
+    docker::ObserveScope,
+    percent_encoding::encode,
+};
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "PascalCase")]
@@ -418,7 +422,9 @@ fn observed_task(task: Task, is_current: bool) -> SwarmTask {
         state,
         desired_state: task.desired_state,
         message,
-        error: err,
+        // A node fills in what the manager could not check, and its words may quote the value of a variable.
+        error: without_template(err),
+        writes: written_data(&task.spec),
         exit_code: container.exit_code.filter(|_| !container.id.is_empty()),
         is_current,
     }
@@ -427,6 +433,25 @@ fn observed_task(task: Task, is_current: bool) -> SwarmTask {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn task_tells_what_it_writes_to_and_no_values() {
+        let mount = |kind: &str, source: &str| json!({"Type": kind, "Source": source, "Target": "/a"});
+        let mut read_only = mount("volume", "conf");
+        read_only["ReadOnly"] = json!(true);
+        let mounts = json!([
+            mount("volume", "data"), mount("bind", "/srv"), read_only, {"Type": "volume", "Target": "/b"}, mount("tmpfs", "")
+        ]);
+        let status = TaskStatus {
+            err: "expanding env failed: expanding env \"KEY={{.X}}hunter2\": can't evaluate field X"
+                .to_owned(),
+            ..TaskStatus::default()
+        };
+        let task = Task { spec: json!({"ContainerSpec": {"Mounts": mounts}}), status, ..Task::default() };
+        let seen = observed_task(task, true);
+        assert_eq!(seen.writes, BTreeSet::from(["/srv".to_owned(), "data".to_owned()]));
+        assert!(seen.error.contains("KEY") && !seen.error.contains("hunter2"), "{}", seen.error);
+    }
 
     #[test]
     fn task_with_another_network_or_restart_policy_is_older() {

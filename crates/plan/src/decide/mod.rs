@@ -38,7 +38,7 @@ mod teardown;
 mod unknown_ends;
 pub(crate) mod waves;
 mod workloads;
-mod writers;
+pub(crate) mod writers;
 
 /// Plans the next round: the steps that are safe now, given the target, the observed state, the record and the time.
 /// The same inputs give the same plan.

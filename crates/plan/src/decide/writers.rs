@@ -280,16 +280,19 @@ pub(crate) fn written_by(draft: &Draft<'_>, instance: &Instance) -> Vec<String> 
     parts.into_iter().chain([instance]).flat_map(|part| places(&part.config)).collect()
 }
 
+/// Whether a folder of the host is for sockets, devices and settings, and keeps the data of no container.
+pub(crate) fn is_of_system(path: &str) -> bool {
+    let is_in = |folder: &&str| {
+        path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    SYSTEM.iter().any(is_in)
+}
+
 /// The places that keep what a container writes to them.
 pub(crate) fn places(container: &Container) -> Vec<String> {
     let place = |source: &MountSource| match source {
         MountSource::Volume { name, no_copy: _ } => Some(format!("the volume `{name}`")),
-        MountSource::Bind { path, .. } => {
-            let is_in = |folder: &&str| {
-                path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
-            (!SYSTEM.iter().any(is_in)).then(|| format!("`{path}` of the host"))
-        }
+        MountSource::Bind { path, .. } => (!is_of_system(path)).then(|| format!("`{path}` of the host")),
         MountSource::AppFolder(path) => Some(format!("`{path}` of the application's folder")),
         MountSource::Anonymous
         | MountSource::Image(_)

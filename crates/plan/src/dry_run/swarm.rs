@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use driftless_model::{
     AgentId, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Record, ResolvedImage, SWARM_OWNER,
-    SpecHash, SwarmMode, SwarmObject, SwarmTask, Timestamp,
+    SpecHash, SwarmMode, SwarmObject, SwarmTask, Timestamp, written_data,
 };
 use serde_json::Value;
 
@@ -121,7 +121,12 @@ fn apply_in_swarm(swarm: &mut ObservedSwarm, action: &SwarmAction, now: Timestam
             swarm.services.insert(name.clone(), service);
             return StepOutcome::Swarm(Box::new(SwarmResult::Written { id, spec: spec.clone() }));
         }
-        SwarmAction::StopService { id, .. } => swarm.tasks.retain(|_, task| task.service != *id),
+        SwarmAction::StopService { name, id, spec, .. } => {
+            if let Some(service) = swarm.services.get_mut(name) {
+                service.spec = spec.clone();
+            }
+            swarm.tasks.retain(|_, task| task.service != *id);
+        }
         SwarmAction::RemoveService { name, id } => {
             swarm.services.remove(name);
             swarm.tasks.retain(|_, task| task.service != *id);
@@ -139,6 +144,7 @@ fn start(swarm: &mut ObservedSwarm, service: &ObservedService, now: Timestamp) {
         Some(SwarmMode::ReplicatedJob) => number("/Mode/ReplicatedJob/TotalCompletions").unwrap_or(1),
         Some(SwarmMode::Global | SwarmMode::GlobalJob) | None => service.desired_tasks.unwrap_or(1),
     };
+    let writes = service.spec.get("TaskTemplate").map(written_data).unwrap_or_default();
     let state = if service.is_job() { "complete" } else { "running" };
     swarm.tasks.retain(|_, task| task.service != service.id);
     let first = u32::from(!service.is_job());
@@ -154,6 +160,7 @@ fn start(swarm: &mut ObservedSwarm, service: &ObservedService, now: Timestamp) {
             since: now,
             created: now,
             is_current: true,
+            writes: writes.clone(),
             ..SwarmTask::default()
         };
         swarm.tasks.insert(id, task);

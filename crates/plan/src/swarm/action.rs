@@ -50,7 +50,7 @@ pub enum SwarmAction {
         secrets: Vec<ContentId>,
         spec: Value,
     },
-    /// Stops the tasks of a Job, by an update to a specification without any. Refused as an update is.
+    /// Stops the tasks of a service, by an update to a specification without any. Refused as an update is.
     StopService {
         name: String,
         id: String,

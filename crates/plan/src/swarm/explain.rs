@@ -13,8 +13,8 @@ use super::{
     files::name_as_present,
     images::known_image,
     job_tasks::is_of_job,
+    leaving::is_run,
     ownership::is_of_application,
-    services::is_run,
     spec::{OWNER, wanted},
 };
 use crate::{

@@ -44,12 +44,7 @@ impl<'a> JobTasks<'a> {
 
     /// Whether a task, of any run, may still do something. Those of a node that is down are given up.
     pub(super) fn has_active(&self) -> bool {
-        self.swarm.tasks_of(&self.service.id).any(|task| self.is_active(task))
-    }
-
-    fn is_active(&self, task: &SwarmTask) -> bool {
-        let node = task.node.as_ref().and_then(|node| self.swarm.nodes.get(node));
-        !has_ended(task) && node.is_none_or(|node| node.state != "down")
+        self.swarm.tasks_of(&self.service.id).any(|task| is_active(self.swarm, task))
     }
 
     /// Whether a task of the present run runs or has run to its end.
@@ -59,7 +54,7 @@ impl<'a> JobTasks<'a> {
 
     /// Whether a task of the present run runs.
     pub(super) fn is_running(&self) -> bool {
-        self.current.iter().any(|task| task.state == "running" && self.is_active(task))
+        self.current.iter().any(|task| task.state == "running" && is_active(self.swarm, task))
     }
 
     /// The engine's words about the newest task that does not run.
@@ -82,6 +77,12 @@ impl<'a> JobTasks<'a> {
 /// Whether a task has ended and never runs again.
 pub(super) fn has_ended(task: &SwarmTask) -> bool {
     matches!(task.state.as_str(), "complete" | "shutdown" | "failed" | "rejected" | "remove" | "orphaned")
+}
+
+/// Whether a task may still do something. Those of a node that is down are given up.
+pub(super) fn is_active(swarm: &ObservedSwarm, task: &SwarmTask) -> bool {
+    let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
+    !has_ended(task) && node.is_none_or(|node| node.state != "down")
 }
 
 /// The service of a Job, if it is that of its present content.
@@ -223,7 +224,7 @@ fn is_exhausted(tasks: &JobTasks<'_>, of: &[&SwarmTask], settings: &SwarmService
     let has_failed = |task: &&&SwarmTask| matches!(task.state.as_str(), "failed" | "rejected");
     let failed = of.iter().filter(has_failed).count() as u64;
     let Some(last) = of.iter().filter(has_failed).map(|task| task.since).max() else { return false };
-    if of.iter().any(|task| tasks.is_active(task) || task.state == "complete") {
+    if of.iter().any(|task| is_active(tasks.swarm, task) || task.state == "complete") {
         return false;
     }
     let restart = settings.restart.as_ref();

@@ -8,7 +8,7 @@ use driftless_model::{
     Job, JobEnd, JobOutcome, JobRecord, ObservedService, ObservedSwarm, Subject, WorkloadName, label,
     swarm_service_name,
 };
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::{
     action::SwarmAction,
@@ -17,6 +17,8 @@ use super::{
     ownership::is_own,
     progress,
     spec::{WantedService, hash_of},
+    stopping::stop,
+    writers,
 };
 use crate::{
     action::Action,
@@ -29,9 +31,6 @@ use crate::{
     facts::jobs::{JobPart, record_of},
     wait::{Wait, WaitObject, WaitReason},
 };
-
-/// A constraint that no node fulfils.
-const NOWHERE: &str = "node.id==none";
 
 /// The need of a Job.
 pub(super) enum Need<'a> {
@@ -144,7 +143,7 @@ fn has_former_run(draft: &Draft<'_>, swarm: &ObservedSwarm, job: &Job) -> bool {
     swarm.services.values().filter(is_former).any(|service| JobTasks::of(swarm, service).has_active())
 }
 
-/// Removes a service. Those of Jobs go once their tasks have stopped.
+/// Removes a service. Those of Jobs, and those with data that others need, go once their tasks have stopped.
 pub(super) fn end(
     draft: &mut Draft<'_>,
     swarm: &ObservedSwarm,
@@ -152,39 +151,21 @@ pub(super) fn end(
     found: &ObservedService,
     cause: &Cause,
 ) {
-    let service = found.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let tasks = JobTasks::of(swarm, found);
-    let stopped = stopped(&found.spec).filter(|_| found.is_job() && tasks.has_unended());
-    if let Some(spec) = &stopped {
-        let (id, version) = (found.id.clone(), found.version);
-        let action = SwarmAction::StopService { name: service.clone(), id, version, spec: spec.clone() };
-        draft.push(Action::Swarm(Box::new(action)), cause.clone(), Vec::new());
-    }
-    if stopped.is_some() || (found.is_job() && tasks.has_active()) {
-        let sentence = "waits until the tasks of its former run have stopped";
+    let is_awaited = found.is_job() || writers::has_data_of(draft.facts.target.stack, swarm, found);
+    let is_stopping = is_awaited && tasks.has_unended() && stop(draft, found, cause);
+    if is_stopping || (is_awaited && tasks.has_active()) {
+        let sentence = if found.is_job() {
+            "waits until the tasks of its former run have stopped"
+        } else {
+            "waits until its tasks have stopped, because they write to data that others need"
+        };
         draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Readiness, sentence));
         return;
     }
+    let service = found.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let action = SwarmAction::RemoveService { name: service, id: found.id.clone() };
     draft.push(Action::Swarm(Box::new(action)), cause.clone(), Vec::new());
-}
-
-/// The specification of a Job without any task. `None`: it is so already.
-fn stopped(spec: &Value) -> Option<Value> {
-    let mut stopped = spec.clone();
-    if stopped.pointer("/Mode/ReplicatedJob").is_some() {
-        *stopped.pointer_mut("/Mode")? =
-            json!({"ReplicatedJob": {"MaxConcurrent": 0, "TotalCompletions": 0}});
-    } else {
-        let task = stopped.pointer_mut("/TaskTemplate")?.as_object_mut()?;
-        let placement = task.entry("Placement").or_insert_with(|| Map::new().into());
-        placement.as_object_mut()?.insert("Constraints".to_owned(), json!([NOWHERE]));
-    }
-    // It does nobody's work any more.
-    let labels = stopped.pointer_mut("/Labels").and_then(Value::as_object_mut)?;
-    labels.remove(label::JOB);
-    labels.remove(label::SPEC);
-    (stopped != *spec).then_some(stopped)
 }
 
 /// Removes the service of a Job that has ended when its time to live is over, or when a task of it still runs although it failed.

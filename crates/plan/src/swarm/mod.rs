@@ -12,13 +12,17 @@ mod files;
 pub(crate) mod images;
 mod job_tasks;
 mod jobs;
+mod leaving;
 mod networks;
 mod ownership;
 mod progress;
 mod runs;
 mod services;
 mod spec;
+mod stopping;
 mod tasks;
+mod volumes;
+mod writers;
 
 pub use action::{PresentFile, SwarmAction, SwarmResult};
 pub(crate) use engine_change::hold_for_swarm;

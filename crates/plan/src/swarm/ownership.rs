@@ -39,6 +39,11 @@ pub fn is_of_application(stack: &Stack, service: &ObservedService) -> bool {
     }
 }
 
+/// The workload of a service that Git does not have.
+pub(super) fn workload_of(name: &str, service: &ObservedService) -> WorkloadName {
+    WorkloadName(service.label(label::WORKLOAD).unwrap_or(name).to_owned())
+}
+
 /// Whether the agent may change a service. Says why not.
 pub(super) fn is_own(draft: &mut Draft<'_>, name: &WorkloadName, found: &ObservedService) -> bool {
     let Some(wait) = objection(draft.facts, name, found) else { return true };

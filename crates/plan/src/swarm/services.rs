@@ -1,10 +1,9 @@
 //! Services of a Swarm: created and updated in the order of their dependencies, healed, removed, and waited for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use driftless_model::{
-    ContentId, ObservedService, ObservedSwarm, ResolvedImage, Subject, SwarmTask, Workload, WorkloadName,
-    label, swarm_service_name,
+    ContentId, ObservedService, ObservedSwarm, ResolvedImage, Subject, SwarmTask, Workload, label,
 };
 
 use super::{
@@ -15,32 +14,35 @@ use super::{
     images::{known_image, pull_secrets, without_platforms},
     job_tasks::{failure, has_ended},
     jobs,
+    leaving::Leaving,
     networks::NetworkSteps,
-    ownership::{is_of_application, is_own},
+    ownership::is_own,
     progress,
     spec::{WantedService, wanted},
+    stopping::stop,
     tasks::{self, desired, digest, is_current, is_running},
+    volumes,
+    writers::Writers,
 };
 use crate::{
     action::Action,
     cause::Cause,
     decide::waves,
     draft::{Draft, heal::Difference},
-    facts::{Facts, ownership::is_prune_protected},
+    facts::Facts,
     wait::{Wait, WaitObject, WaitReason},
 };
 
-/// Number of services that are removed without confirmation, even if they are most of the application.
-const FEW: usize = 3;
-
 /// Creates, updates and removes services.
-pub(super) fn provide(
-    draft: &mut Draft<'_>,
-    swarm: &ObservedSwarm,
+pub(super) fn provide<'a>(
+    draft: &mut Draft<'a>,
+    swarm: &'a ObservedSwarm,
     networks: &NetworkSteps,
     files: &FileSteps,
 ) {
     let stack = draft.facts.target.stack;
+    let leaving = Leaving::of(draft.facts, swarm);
+    let writers = Writers::of(draft.facts, swarm, leaving.removed());
     let mut resolved = BTreeMap::new();
     for subject in stack.subjects().filter(|it| !it.workload.is_template()) {
         let is_job = subject.workload.job().is_some();
@@ -64,10 +66,10 @@ pub(super) fn provide(
         if is_job {
             jobs::create(draft, swarm, subject, former, wanted, after);
         } else {
-            provide_one(draft, swarm, subject, wanted, after);
+            provide_one(draft, &writers, subject, wanted, after);
         }
     }
-    remove(draft, swarm);
+    leaving.remove(draft, swarm);
 }
 
 /// The image with its digest. `None`: it has to be asked for first.
@@ -104,30 +106,15 @@ fn image(
 
 fn provide_one(
     draft: &mut Draft<'_>,
-    swarm: &ObservedSwarm,
+    writers: &Writers<'_>,
     subject: Subject<'_>,
     wanted: WantedService,
     after: Vec<usize>,
 ) {
-    let facts = draft.facts;
+    let (facts, swarm) = (draft.facts, writers.swarm);
     let name = subject.name;
-    let image = subject.workload.container.image.clone();
-    let secrets: Vec<ContentId> = subject.workload.pull_secrets.iter().cloned().collect();
     let Some(found) = swarm.services.get(&wanted.name) else {
-        let cause = if facts.is_settled() {
-            let difference = Difference::service(&wanted.name, "exists", "present", "missing").of(name);
-            match draft.heal(difference) {
-                Some(cause) => cause,
-                None => return,
-            }
-        } else {
-            Cause::Missing
-        };
-        if is_due(draft, subject) && is_ready_for(draft, swarm, subject) {
-            let WantedService { name, hash: _, spec } = wanted;
-            let action = SwarmAction::CreateService { name, image, secrets, spec };
-            draft.push(Action::Swarm(Box::new(action)), cause, after);
-        }
+        create(draft, writers, subject, wanted, after);
         return;
     };
     if !is_own(draft, name, found) {
@@ -137,7 +124,7 @@ fn provide_one(
     let mode = facts.target.stack.swarm.get(name).map(|service| service.mode).unwrap_or_default();
     let is_adopted = found.is_of_stack(&facts.target.stack.project);
     if found.mode().is_some_and(|found| found != mode) && !is_adopted {
-        if is_due(draft, subject) && is_ready_for(draft, swarm, subject) {
+        if is_turn(draft, swarm, subject) {
             jobs::end(draft, swarm, name, found, &Cause::SpecChanged);
         }
         return;
@@ -162,7 +149,7 @@ fn provide_one(
             task.insert("ForceUpdate".to_owned(), forced.into());
         }
         let (id, version) = (found.id.clone(), found.version);
-        let (image, secrets) = (image.clone(), secrets.clone());
+        let (image, secrets) = login(subject);
         let action = SwarmAction::UpdateService { name, id, version, image, secrets, spec };
         draft.push(Action::Swarm(Box::new(action)), cause, after.clone());
     };
@@ -184,8 +171,12 @@ fn provide_one(
     if !is_drift {
         if let Some(failed) = facts.failed_commit() {
             draft.wait(Wait::commit_failed(name, failed));
-        } else if is_due(draft, subject) && is_ready_for(draft, swarm, subject) {
-            update(draft, Cause::SpecChanged);
+        } else if volumes::are_as_before(draft, swarm, subject) {
+            if is_turn(draft, swarm, subject) && writers.is_free(draft, subject) {
+                update(draft, Cause::SpecChanged);
+            } else if !is_adopted && writers.gives_way(draft, subject) {
+                stop(draft, found, &Cause::SpecChanged);
+            }
         }
         return;
     }
@@ -199,7 +190,9 @@ fn provide_one(
             cause = cause.or(draft.heal(difference));
         }
         if let Some(cause) = cause {
-            update(draft, cause);
+            if writers.is_free(draft, subject) {
+                update(draft, cause);
+            }
             return;
         }
     }
@@ -210,11 +203,44 @@ fn provide_one(
     await_tasks(draft, swarm, subject, found);
 }
 
-/// Whether the turn of a service has come in the order of hooks and waves. Says what it waits for.
-fn is_due(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
-    let Some(wait) = waves::reason_to_wait(draft, subject) else { return true };
-    draft.wait(wait);
-    false
+fn create(
+    draft: &mut Draft<'_>,
+    writers: &Writers<'_>,
+    subject: Subject<'_>,
+    wanted: WantedService,
+    after: Vec<usize>,
+) {
+    let mut cause = Cause::Missing;
+    if draft.facts.is_settled() {
+        let difference = Difference::service(&wanted.name, "exists", "present", "missing");
+        match draft.heal(difference.of(subject.name)) {
+            Some(healed) => cause = healed,
+            None => return,
+        }
+    }
+    let swarm = writers.swarm;
+    if volumes::are_as_before(draft, swarm, subject)
+        && is_turn(draft, swarm, subject)
+        && writers.is_free(draft, subject)
+    {
+        let (image, secrets) = login(subject);
+        let action = SwarmAction::CreateService { name: wanted.name, image, secrets, spec: wanted.spec };
+        draft.push(Action::Swarm(Box::new(action)), cause, after);
+    }
+}
+
+/// The image of a service, and the contents with the login to its registry.
+fn login(Subject { name: _, workload }: Subject<'_>) -> (String, Vec<ContentId>) {
+    (workload.container.image.clone(), workload.pull_secrets.iter().cloned().collect())
+}
+
+/// Whether the turn of a service has come in the order of hooks, waves and dependencies. Says what it waits for.
+fn is_turn(draft: &mut Draft<'_>, swarm: &ObservedSwarm, subject: Subject<'_>) -> bool {
+    if let Some(wait) = waves::reason_to_wait(draft, subject) {
+        draft.wait(wait);
+        return false;
+    }
+    is_ready_for(draft, swarm, subject)
 }
 
 /// The words of the Swarm about an update to the wanted specification that it paused or rolled back.
@@ -288,66 +314,4 @@ fn waits_for_lost_nodes(swarm: &ObservedSwarm, tasks: &[&SwarmTask]) -> bool {
     let is_lacking = |task: &&&SwarmTask| task.is_current && !is_running(task) && !has_ended(task);
     let mut lacking = tasks.iter().filter(is_lacking).peekable();
     lacking.peek().is_some() && lacking.all(is_lost)
-}
-
-/// Removes services of the application that Git does not have any more.
-fn remove(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
-    let facts = draft.facts;
-    let stack = facts.target.stack;
-    let names: BTreeSet<String> = stack
-        .subjects()
-        .filter(|it| !it.workload.is_template())
-        .map(|subject| swarm_service_name(&stack.project, subject.name))
-        .collect();
-    let left = swarm
-        .services
-        .iter()
-        .filter(|(name, service)| is_of_application(stack, service) && !names.contains(*name));
-    // Runs go with their CronJob, or when their time has come; Git never had them.
-    let (runs, leaving): (Vec<_>, Vec<_>) = left.partition(|(_, service)| is_run(service));
-    let all = leaving.len() + stack.workloads.len();
-    let limit = facts.target.policy.max_prune_percent;
-    let is_much =
-        leaving.len() > FEW && leaving.len() * 100 > all * usize::from(limit) && !stack.workloads.is_empty();
-    let workload = |name: &str, service: &ObservedService| {
-        WorkloadName(service.label(label::WORKLOAD).unwrap_or(name).to_owned())
-    };
-    let finished = Cause::Finished { reason: "its run is over".to_owned() };
-    // The agent on the leader knows which runs there are.
-    for (name, service) in runs.into_iter().filter(|_| swarm.is_leader() || stack.workloads.is_empty()) {
-        jobs::end(draft, swarm, &workload(name, service), service, &finished);
-    }
-    if is_much && !facts.is_settled() && facts.record.prune.as_ref() != Some(facts.revision()) {
-        let workloads: Vec<WorkloadName> =
-            leaving.iter().map(|(name, service)| workload(name, service)).collect();
-        let workloads: Vec<&WorkloadName> = workloads.iter().collect();
-        draft.wait(Wait::prune_held(&stack.app, &workloads, all, limit));
-        return;
-    }
-    for (name, service) in leaving {
-        if is_protected(service) {
-            draft.wait(Wait::prune_protected("service", name));
-            continue;
-        }
-        jobs::end(draft, swarm, &workload(name, service), service, &Cause::NotInGit);
-    }
-}
-
-/// Whether a service is a run of a CronJob or of a hook.
-pub(super) fn is_run(service: &ObservedService) -> bool {
-    [label::CRON, label::HOOK].iter().any(|it| service.label(it).is_some())
-}
-
-/// Whether a label of the service or of its containers protects it from removal.
-fn is_protected(service: &ObservedService) -> bool {
-    let labels = ["/Labels", "/TaskTemplate/ContainerSpec/Labels"].iter().filter_map(|path| {
-        let labels = service.spec.pointer(path)?.as_object()?;
-        Some(
-            labels
-                .iter()
-                .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
-                .collect(),
-        )
-    });
-    labels.into_iter().any(|labels: BTreeMap<String, String>| is_prune_protected(&labels))
 }

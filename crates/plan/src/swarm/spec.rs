@@ -8,6 +8,7 @@ use driftless_model::{
 };
 use serde_json::{Map, Value, json};
 
+use super::volumes::driver_config;
 use crate::{
     facts::jobs::{JobPart, spec_of},
     target::Target,
@@ -179,7 +180,7 @@ fn mount(target: &Target<'_>, container: &Container, mount: &Mount) -> Option<Va
     Some(match source {
         MountSource::Volume { name, no_copy } => {
             let volume = target.stack.volumes.get(name).filter(|volume| !volume.external);
-            let driver = volume.filter(|volume| volume.driver.is_some() || !volume.options.is_empty());
+            let driver = volume.and_then(driver_config);
             let labels = volume.map(|volume| {
                 let mut labels = text_map(&volume.labels);
                 labels.insert(STACK_NAMESPACE.to_owned(), target.stack.project.as_str().into());
@@ -190,7 +191,7 @@ fn mount(target: &Target<'_>, container: &Container, mount: &Mount) -> Option<Va
                 "Type": "volume", "Source": name, "Target": at, "ReadOnly": read_only,
                 "VolumeOptions": {
                     "NoCopy": no_copy, "Labels": labels, "Subpath": subpath,
-                    "DriverConfig": driver.map(|it| json!({"Name": it.driver, "Options": it.options})),
+                    "DriverConfig": driver,
                 },
             })
         }

@@ -8,6 +8,8 @@ mod keys;
 mod networks;
 mod tasks;
 mod updates;
+mod volumes;
+mod writers;
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +24,7 @@ use driftless_model::{
     Actor, Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
     NetworkMode, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, Record, ResolvedImage,
     SWARM_OWNER, ScaleOverride, SharedObject, SpecHash, Stack, StackHash, StackHashes, SwarmFile, SwarmMode,
-    SwarmNode, SwarmObject, SwarmService, SwarmTask, SyncStatus, Timestamp, Workload,
+    SwarmNode, SwarmObject, SwarmService, SwarmTask, SyncStatus, Timestamp, Workload, written_data,
 };
 use driftless_plan::{
     Action, Assessment, Plan, Round, StepOutcome, SwarmAction, SwarmResult, Target, assess, note_executed,
@@ -44,6 +46,8 @@ struct Cluster {
     broken: Vec<&'static str>,
     /// The state that tasks of Jobs come to, by service, and the exit code. Others run.
     ends: BTreeMap<&'static str, (&'static str, i64)>,
+    /// Tasks that still run although the Swarm has stopped them.
+    lingering: Vec<SwarmTask>,
 }
 
 impl Cluster {
@@ -67,6 +71,7 @@ impl Cluster {
             now: NOON,
             broken: Vec::new(),
             ends: BTreeMap::new(),
+            lingering: Vec::new(),
         }
     }
 
@@ -150,6 +155,7 @@ impl Cluster {
         let swarm = self.swarm.clone();
         self.swarm.tasks.retain(|_, task| is_job(&swarm, task));
         self.run_jobs();
+        self.swarm.tasks.extend(self.lingering.iter().map(|task| (task.id.clone(), task.clone())));
         for service in self.swarm.services.values_mut().filter(|it| !it.is_job()) {
             let image = service.image().unwrap_or_default().to_owned();
             if self.broken.iter().any(|broken| image.starts_with(broken)) {
@@ -157,7 +163,8 @@ impl Cluster {
                 service.update_message = "update rolled back due to failure".to_owned();
             }
             let replicas = service.spec.pointer("/Mode/Replicated/Replicas").and_then(Value::as_u64);
-            let replicas = replicas.or(service.desired_tasks).unwrap_or(1);
+            let is_nowhere = service.spec.to_string().contains("node.id==none");
+            let replicas = if is_nowhere { 0 } else { replicas.or(service.desired_tasks).unwrap_or(1) };
             for slot in 1..=u32::try_from(replicas).unwrap() {
                 let task = SwarmTask {
                     id: format!("{}.{slot}", service.id),
@@ -167,6 +174,7 @@ impl Cluster {
                     state: "running".to_owned(),
                     desired_state: "running".to_owned(),
                     is_current: service.update_state != "paused" || slot > 1,
+                    writes: written_data(&service.spec["TaskTemplate"]),
                     ..SwarmTask::default()
                 };
                 self.swarm.tasks.insert(task.id.clone(), task);

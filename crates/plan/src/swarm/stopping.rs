@@ -1,0 +1,50 @@
+//! Services without tasks: a Swarm does not tell of the tasks of a service that is removed, so those that others wait for are stopped
+//! before.
+
+use driftless_model::{ObservedService, label};
+use serde_json::{Map, Value, json};
+
+use super::action::SwarmAction;
+use crate::{action::Action, cause::Cause, draft::Draft};
+
+/// A constraint that no node fulfils.
+const NOWHERE: &str = "node.id==none";
+
+/// Stops all tasks of a service. `false`: its specification has none already.
+pub(super) fn stop(draft: &mut Draft<'_>, found: &ObservedService, cause: &Cause) -> bool {
+    let Some(spec) = stopped(&found.spec) else { return false };
+    let name = found.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let action = SwarmAction::StopService { name, id: found.id.clone(), version: found.version, spec };
+    draft.push(Action::Swarm(Box::new(action)), cause.clone(), Vec::new());
+    true
+}
+
+/// Whether a specification has no tasks.
+pub(super) fn is_stopped(spec: &Value) -> bool {
+    let constraints = spec.pointer("/TaskTemplate/Placement/Constraints").and_then(Value::as_array);
+    let is_nowhere = constraints.is_some_and(|all| all.iter().any(|it| it.as_str() == Some(NOWHERE)));
+    let count = |path: &str| spec.pointer(path).and_then(Value::as_u64);
+    is_nowhere
+        || count("/Mode/Replicated/Replicas") == Some(0)
+        || count("/Mode/ReplicatedJob/TotalCompletions") == Some(0)
+}
+
+/// The specification without any task. `None`: it is so already.
+fn stopped(spec: &Value) -> Option<Value> {
+    let mut stopped = spec.clone();
+    let mode = stopped.get_mut("Mode")?;
+    if mode.get("ReplicatedJob").is_some() {
+        *mode = json!({"ReplicatedJob": {"MaxConcurrent": 0, "TotalCompletions": 0}});
+    } else if mode.get("Replicated").is_some() {
+        *mode = json!({"Replicated": {"Replicas": 0}});
+    } else {
+        let task = stopped.get_mut("TaskTemplate")?.as_object_mut()?;
+        let placement = task.entry("Placement").or_insert_with(|| Map::new().into());
+        placement.as_object_mut()?.insert("Constraints".to_owned(), json!([NOWHERE]));
+    }
+    // It does nobody's work any more.
+    let labels = stopped.get_mut("Labels").and_then(Value::as_object_mut)?;
+    labels.remove(label::JOB);
+    labels.remove(label::SPEC);
+    (stopped != *spec).then_some(stopped)
+}

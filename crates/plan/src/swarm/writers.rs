@@ -1,0 +1,213 @@
+//! Data that passes from one service to another, as in a rename: no task starts on what a service that Git does not have any more, or
+//! has otherwise, still writes to.
+//!
+//! A volume or folder of one name counts as the same on all nodes: it may be a share of all, or the tasks may meet on one node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driftless_model::{
+    MountSource, ObservedService, ObservedSwarm, Stack, Subject, SwarmMode, Workload, WorkloadName,
+    swarm_service_name, written_data,
+};
+
+use super::{
+    dependencies::unmet,
+    images::known_image,
+    job_tasks::is_active,
+    ownership::{is_of_application, workload_of},
+    stopping::is_stopped,
+    volumes,
+};
+use crate::{
+    decide::{waves, writers::is_of_system},
+    draft::Draft,
+    facts::Facts,
+    wait::Wait,
+};
+
+/// The services of an application that may write to data. Jobs are not among them: they may work on the data of what runs.
+pub(super) struct Writers<'a> {
+    facts: &'a Facts<'a>,
+    pub(super) swarm: &'a ObservedSwarm,
+    /// By the name of a volume or the path of a folder: the names of the services that may write to it.
+    by_data: BTreeMap<String, BTreeSet<&'a str>>,
+    /// By the name of a service: what its tasks write to.
+    active: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// The workloads of Git by the names of their services.
+    workloads: BTreeMap<String, Subject<'a>>,
+    /// The services that Git does not have any more and that the agent removes.
+    removed: BTreeSet<&'a str>,
+}
+
+/// A service that may write to what Git gives to another one.
+struct Writer<'a> {
+    service: &'a str,
+    /// Its workload, if Git still has that, without this data.
+    workload: Option<&'a WorkloadName>,
+    data: String,
+}
+
+impl<'a> Writers<'a> {
+    pub(super) fn of(facts: &'a Facts<'a>, swarm: &'a ObservedSwarm, removed: BTreeSet<&'a str>) -> Self {
+        let stack = facts.target.stack;
+        let of_git = stack.subjects().filter(|subject| !subject.workload.is_template());
+        let workloads = of_git.map(|it| (swarm_service_name(&stack.project, it.name), it)).collect();
+        let mut all =
+            Self { facts, swarm, by_data: BTreeMap::new(), active: BTreeMap::new(), workloads, removed };
+        let is_meant = |service: &ObservedService| {
+            !service.is_job() && (is_of_application(stack, service) || service.is_of_stack(&stack.project))
+        };
+        let services = swarm.services.iter().filter(|(_, service)| is_meant(service));
+        let by_id: BTreeMap<&str, (&'a str, &'a ObservedService)> =
+            services.map(|(name, service)| (service.id.as_str(), (name.as_str(), service))).collect();
+        for (name, service) in by_id.values() {
+            for data in written_by(service) {
+                all.by_data.entry(data).or_default().insert(*name);
+            }
+        }
+        for task in swarm.tasks.values() {
+            let Some((name, service)) = by_id.get(task.service.as_str()) else { continue };
+            if is_active(swarm, task) {
+                all.active.entry(*name).or_default().extend(task.writes.iter().map(String::as_str));
+            } else if !may_go_back(service) {
+                continue;
+            }
+            for data in &task.writes {
+                all.by_data.entry(data.clone()).or_default().insert(*name);
+            }
+        }
+        all
+    }
+
+    /// Whether nobody writes to the data of a service who is not to do so together with it. Says who does.
+    pub(super) fn is_free(&self, draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
+        let Some(Writer { service, workload: giver, data }) = self.in_the_way(subject).into_iter().next()
+        else {
+            return true;
+        };
+        let place = place(&data);
+        let removed = self.swarm.services.get(service).filter(|_| self.removed.contains(service));
+        let giver = giver.cloned().or_else(|| Some(workload_of(service, removed?)));
+        draft.wait(match giver {
+            Some(giver) => Wait::dependency(subject.name, &giver, &format!("it still writes to {place}")),
+            None => Wait::data_in_use(subject.name, &place, service),
+        });
+        false
+    }
+
+    /// Whether the tasks of a service of Git stop before it can be updated: it gives data up that another one waits for, and itself
+    /// waits for that one.
+    pub(super) fn gives_way(&self, draft: &Draft<'_>, subject: Subject<'_>) -> bool {
+        let has_data_of = |taker: Subject<'_>| {
+            self.in_the_way(taker).iter().any(|writer| writer.workload == Some(subject.name))
+        };
+        let takers = self.workloads.values().filter(|taker| taker.name != subject.name);
+        !self.facts.is_held_by_hooks
+            && takers.copied().any(|taker| {
+                has_data_of(taker)
+                    && self.is_ready(draft, taker)
+                    && self.waits_for(draft, subject.name, taker.name)
+            })
+    }
+
+    /// Whether a service waits for nothing but data. Nothing makes way for one that cannot start.
+    fn is_ready(&self, draft: &Draft<'_>, subject: Subject<'_>) -> bool {
+        let Facts { target, record, .. } = self.facts;
+        known_image(target, record, self.swarm, subject).is_some()
+            && waves::reason_to_wait(draft, subject).is_none()
+            && unmet(draft, self.swarm, subject).is_empty()
+            && volumes::changed(target.stack, self.swarm, subject).is_none()
+    }
+
+    /// Whether a service waits for another one, itself or through others.
+    fn waits_for(&self, draft: &Draft<'_>, name: &WorkloadName, to: &WorkloadName) -> bool {
+        let stack = self.facts.target.stack;
+        let (mut seen, mut next) = (BTreeSet::new(), vec![name.clone()]);
+        while let Some(name) = next.pop() {
+            if name == *to {
+                return true;
+            }
+            let Some(workload) = stack.workloads.get(&name).filter(|_| seen.insert(name.clone())) else {
+                continue;
+            };
+            if stack.workloads.get(to).is_some_and(|to| to.wave < workload.wave) {
+                return true;
+            }
+            let subject = Subject { name: &name, workload };
+            next.extend(unmet(draft, self.swarm, subject).into_iter().map(|(on, _)| on.clone()));
+            let givers = self.in_the_way(subject).into_iter().filter_map(|writer| writer.workload);
+            next.extend(givers.cloned());
+        }
+        false
+    }
+
+    /// The services that may write to what this one is to write to, unless they do so in Git, too. A service goes on with data that it
+    /// writes to already.
+    fn in_the_way(&self, Subject { name, workload }: Subject<'_>) -> Vec<Writer<'a>> {
+        let stack = self.facts.target.stack;
+        let has_none = workload.replicas == 0 && !is_on_each_node(stack, name);
+        if self.by_data.is_empty() || has_none || workload.job_or_template().is_some() {
+            return Vec::new();
+        }
+        let own = swarm_service_name(&stack.project, name);
+        let known = self.active.get(own.as_str());
+        let mut found = Vec::new();
+        for data in data_of(workload).filter(|data| known.is_none_or(|known| !known.contains(*data))) {
+            let services = self.by_data.get(data).into_iter().flatten().copied();
+            for service in services.filter(|service| *service != own) {
+                let subject = self.workloads.get(service);
+                if subject.is_none_or(|it| data_of(it.workload).all(|kept| kept != data)) {
+                    let workload = subject.map(|it| it.name);
+                    found.push(Writer { service, workload, data: data.to_owned() });
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Whether a service may write to what a service of Git is to write to, such as the one that takes its place.
+pub(super) fn has_data_of(stack: &Stack, swarm: &ObservedSwarm, found: &ObservedService) -> bool {
+    let tasks = swarm.tasks_of(&found.id).filter(|task| is_active(swarm, task));
+    let mut written = written_by(found);
+    written.extend(tasks.flat_map(|task| task.writes.iter().cloned()));
+    let of_git = stack.workloads.values().filter(|workload| !workload.is_template());
+    !written.is_empty() && of_git.flat_map(data_of).any(|data| written.contains(data))
+}
+
+/// The data that tasks of a service which are still to start may write to.
+fn written_by(service: &ObservedService) -> BTreeSet<String> {
+    let task = service.spec.get("TaskTemplate").filter(|_| !is_stopped(&service.spec));
+    task.map(written_data).unwrap_or_default()
+}
+
+/// Whether the Swarm may start tasks of the former specification again.
+fn may_go_back(service: &ObservedService) -> bool {
+    let action = service.spec.pointer("/UpdateConfig/FailureAction").and_then(|it| it.as_str());
+    service.update_state == "updating" && action == Some("rollback")
+}
+
+/// The volumes and folders that a workload may write to.
+fn data_of(workload: &Workload) -> impl Iterator<Item = &str> {
+    let written = workload.container.mounts.iter().filter(|mount| !mount.read_only);
+    written.filter_map(|mount| match &mount.source {
+        MountSource::Volume { name, .. } => Some(name.as_str()),
+        MountSource::Bind { path, .. } => Some(path.as_str()).filter(|path| !is_of_system(path)),
+        MountSource::AppFolder(_)
+        | MountSource::Anonymous
+        | MountSource::Image(_)
+        | MountSource::Empty
+        | MountSource::Tmpfs { .. }
+        | MountSource::Content(_)
+        | MountSource::Secret(_)
+        | MountSource::InPlace { .. } => None,
+    })
+}
+
+fn place(data: &str) -> String {
+    if data.starts_with('/') { format!("`{data}` of a node") } else { format!("the volume `{data}`") }
+}
+
+fn is_on_each_node(stack: &Stack, name: &WorkloadName) -> bool {
+    stack.swarm.get(name).is_some_and(|service| service.mode == SwarmMode::Global)
+}

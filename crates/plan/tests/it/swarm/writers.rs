@@ -1,0 +1,241 @@
+//! Data that passes from one service to another: never do two services write to it that Git does not have together.
+
+use driftless_model::{Mount, MountSource};
+
+use super::{explain::rounds, *};
+
+/// A workload that writes to these volumes.
+fn with_data<const N: usize>(image: &str, volumes: [&str; N]) -> Workload {
+    let mut workload = workload(image, 1);
+    workload.container.mounts = volumes.map(volume).into();
+    workload
+}
+
+fn volume(name: &str) -> Mount {
+    Mount {
+        target: format!("/{name}"),
+        source: MountSource::Volume { name: name.to_owned(), no_copy: false },
+        read_only: false,
+    }
+}
+
+fn on(workload: &str) -> Dependency {
+    Dependency { workload: workload.into(), condition: Condition::Healthy, restart: false, required: true }
+}
+
+impl Cluster {
+    fn want(&mut self, name: &str, workload: Workload) {
+        self.stack.workloads.insert(name.into(), workload);
+        self.stack.swarm.insert(name.into(), SwarmService::default());
+    }
+
+    fn drop(&mut self, name: &str) {
+        self.stack.workloads.remove(&name.into());
+        self.stack.swarm.remove(&name.into());
+    }
+
+    /// The present tasks of a service take long to stop.
+    fn linger(&mut self, service: &str) {
+        let id = self.swarm.services[service].id.clone();
+        let old = |task: &SwarmTask| SwarmTask {
+            id: format!("{}.old", task.id),
+            desired_state: "shutdown".to_owned(),
+            is_current: false,
+            ..task.clone()
+        };
+        self.lingering = self.swarm.tasks_of(&id).map(old).collect();
+    }
+
+    /// The lingering tasks have stopped.
+    fn stopped(&mut self) {
+        self.lingering.clear();
+        self.swarm.tasks.retain(|id, _| !id.ends_with(".old"));
+    }
+}
+
+fn renamed() -> Cluster {
+    let mut cluster = Cluster::new([("db", with_data("db:1", ["data"]))]);
+    cluster.settle();
+    cluster.drop("db");
+    cluster.want("postgres", with_data("db:1", ["data"]));
+    cluster
+}
+
+#[test]
+fn renamed_service_starts_when_the_former_has_stopped() {
+    let mut cluster = renamed();
+    cluster.linger("shop_db");
+    assert_eq!(cluster.steps(), ["stop the tasks of service shop_db"]);
+    let waits = cluster.waits();
+    assert!(waits.contains("postgres waits for db: it still writes to the volume `data`"), "{waits}");
+    assert_eq!(cluster.swarm.services.keys().collect::<Vec<_>>(), ["shop_db"]);
+    cluster.stopped();
+    let mut steps = cluster.settle();
+    steps.sort();
+    assert_eq!(steps, ["create service shop_postgres from db:1", "remove service shop_db"]);
+}
+
+#[test]
+fn dry_run_shows_the_steps_of_a_rename() {
+    let shown = rounds(&renamed());
+    let expected = [
+        vec!["stop the tasks of service shop_db (not in Git)"],
+        vec!["create service shop_postgres from db:1 (missing)", "remove service shop_db (not in Git)"],
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn renamed_service_waits_for_the_former_that_stays() {
+    let mut cluster = renamed();
+    cluster.spec("shop_db")["Labels"]["driftless.prune"] = json!("false");
+    assert_eq!(cluster.steps(), [""; 0]);
+    let expected =
+        "postgres needs the volume `data`, and shop_db, which is not in Git any more, still writes to it";
+    let waits = cluster.waits();
+    assert!(waits.contains(expected), "{waits}");
+    // A person stops it.
+    *cluster.spec("shop_db").pointer_mut("/Mode/Replicated/Replicas").unwrap() = json!(0);
+    cluster.run();
+    assert_eq!(cluster.steps(), ["create service shop_postgres from db:1"]);
+    // The removal of many waits for a confirmation.
+    let names = ["a", "b", "c", "d"];
+    let mut cluster = Cluster::new(names.map(|name| (name, with_data("db:1", ["data"]))));
+    cluster.settle();
+    names.iter().for_each(|name| cluster.drop(name));
+    cluster.want("all", with_data("db:1", ["data"]));
+    assert_eq!(cluster.steps(), [""; 0]);
+    assert!(cluster.waits().contains("all needs the volume `data`, and shop_a"), "{}", cluster.waits());
+    cluster.record.prune = Some(StackHashes::of(&cluster.stack).stack);
+    let steps = cluster.settle();
+    let created = steps.iter().position(|step| step.starts_with("create")).unwrap();
+    let stopped = steps.iter().rposition(|step| step.starts_with("stop")).unwrap();
+    assert!(stopped < created, "{steps:?}");
+}
+
+#[test]
+fn rename_that_is_taken_back_waits_in_turn() {
+    // Before the new service was there.
+    let mut cluster = renamed();
+    cluster.linger("shop_db");
+    cluster.round();
+    cluster.drop("postgres");
+    cluster.want("db", with_data("db:1", ["data"]));
+    assert_eq!(cluster.settle(), ["update service shop_db"]);
+    assert_eq!(cluster.swarm.services["shop_db"].spec["Mode"]["Replicated"]["Replicas"], 1);
+    // And after that.
+    let mut cluster = renamed();
+    cluster.steps();
+    cluster.drop("postgres");
+    cluster.want("db", with_data("db:1", ["data"]));
+    cluster.linger("shop_postgres");
+    assert_eq!(cluster.steps(), ["stop the tasks of service shop_postgres"]);
+    cluster.stopped();
+    let mut steps = cluster.settle();
+    steps.sort();
+    assert_eq!(steps, ["create service shop_db from db:1", "remove service shop_postgres"]);
+}
+
+#[test]
+fn service_in_another_mode_starts_when_its_tasks_have_stopped() {
+    let mut cluster = Cluster::new([("db", with_data("db:1", ["data"]))]);
+    cluster.settle();
+    for mode in [SwarmMode::Global, SwarmMode::Replicated] {
+        cluster.stack.swarm.get_mut(&"db".into()).unwrap().mode = mode;
+        cluster.linger("shop_db");
+        assert_eq!(cluster.steps(), ["stop the tasks of service shop_db"], "{mode:?}");
+        cluster.stopped();
+        assert_eq!(cluster.settle(), ["remove service shop_db", "create service shop_db from db:1"]);
+    }
+}
+
+#[test]
+fn data_of_a_service_are_handed_over() {
+    let mut cluster = Cluster::new([("db", with_data("db:1", ["data"]))]);
+    cluster.settle();
+    cluster.want("db", with_data("db:1", ["cache"]));
+    cluster.want("new", with_data("db:1", ["data"]));
+    cluster.linger("shop_db");
+    assert_eq!(cluster.steps(), ["update service shop_db"]);
+    assert!(cluster.waits().contains("new waits for db: it still writes to the volume `data`"));
+    cluster.stopped();
+    assert_eq!(cluster.settle(), ["create service shop_new from db:1"]);
+    // A service that exists gets them in the same way.
+    cluster.want("db", with_data("db:1", ["cache", "data"]));
+    cluster.want("new", workload("db:1", 1));
+    cluster.linger("shop_new");
+    assert_eq!(cluster.steps(), ["update service shop_new"]);
+    cluster.stopped();
+    assert_eq!(cluster.settle(), ["update service shop_db"]);
+}
+
+#[test]
+fn service_makes_way_for_the_one_that_it_waits_for() {
+    let mut cluster = Cluster::new([("app", with_data("app:1", ["data"]))]);
+    cluster.settle();
+    let mut app = workload("app:1", 1);
+    app.after.push(on("db"));
+    cluster.want("app", app);
+    cluster.want("db", with_data("db:1", ["data"]));
+    // Nothing makes way while the image is not known.
+    assert_eq!(cluster.round().steps.len(), 1);
+    assert_eq!(
+        cluster.settle(),
+        ["stop the tasks of service shop_app", "create service shop_db from db:1", "update service shop_app"]
+    );
+    let replicas = cluster.swarm.services["shop_app"].spec["Mode"]["Replicated"]["Replicas"].clone();
+    assert_eq!(replicas, 1);
+}
+
+#[test]
+fn services_that_exchange_data_stop_together() {
+    let mut cluster = Cluster::new([("a", with_data("a:1", ["one"])), ("b", with_data("a:1", ["two"]))]);
+    cluster.settle();
+    cluster.want("a", with_data("a:1", ["two"]));
+    cluster.want("b", with_data("a:1", ["one"]));
+    assert_eq!(
+        cluster.settle(),
+        [
+            "stop the tasks of service shop_a",
+            "stop the tasks of service shop_b",
+            "update service shop_a",
+            "update service shop_b"
+        ]
+    );
+}
+
+#[test]
+fn services_that_share_data_in_git_do_not_wait() {
+    let mut cluster = Cluster::new([("a", with_data("a:1", ["data"])), ("b", with_data("a:1", ["data"]))]);
+    cluster.settle();
+    cluster.linger("shop_a");
+    change(&mut cluster, "a", "a:2");
+    cluster.want("c", with_data("a:1", ["data"]));
+    let mut steps = cluster.steps();
+    steps.sort();
+    assert_eq!(steps, ["create service shop_c from a:1", "find the digest of a:2", "update service shop_a"]);
+    // The one that stays writes to it already.
+    cluster.stopped();
+    cluster.drop("b");
+    cluster.spec("shop_b")["Labels"]["driftless.prune"] = json!("false");
+    change(&mut cluster, "a", "a:1");
+    assert_eq!(cluster.steps(), ["update service shop_a"]);
+}
+
+#[test]
+fn folders_of_the_system_and_read_only_data_pass_at_once() {
+    let bind = |path: &str, read_only: bool| Mount {
+        target: "/a".to_owned(),
+        source: MountSource::Bind { path: path.to_owned(), create: false, propagation: None, selinux: None },
+        read_only,
+    };
+    for (mount, steps) in [(bind("/run/x", false), 2), (bind("/srv", true), 2), (bind("/srv", false), 3)] {
+        let mut agent = workload("a:1", 1);
+        agent.container.mounts.push(mount);
+        let mut cluster = Cluster::new([("a", agent.clone())]);
+        cluster.settle();
+        cluster.drop("a");
+        cluster.want("b", agent);
+        assert_eq!(cluster.settle().len(), steps);
+    }
+}

@@ -38,7 +38,7 @@ pub use host_files::{HostFile, WithHostFiles};
 pub use host_values::HostValues;
 pub use interruptible::{InterruptOnDrop, Interruptible};
 pub use reads::{Reads, Recorder};
-pub use swarm_files::{UnfitFile, swarm_files};
+pub use swarm_files::{UnfitFile, folder_hides_nothing, swarm_files};
 
 /// One application to render, as configured or discovered.
 #[derive(Clone, Debug, PartialEq, Eq)]

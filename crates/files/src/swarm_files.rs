@@ -65,6 +65,13 @@ pub fn swarm_files(
     (files, unfit)
 }
 
+/// The warning about a mounted folder: on one host, it takes the place of the image's folder.
+pub fn folder_hides_nothing(target: &str) -> String {
+    format!(
+        "files that the image has in {target} stay there: a Swarm mounts each file of the folder, and not the folder; remove them in the image if they matter"
+    )
+}
+
 /// Why a Swarm would refuse a file, and advice.
 fn misfit(target: &str, bytes: &[u8]) -> Option<(String, &'static str)> {
     match bytes.len() {

@@ -172,7 +172,8 @@ pub(crate) fn complete(
             templates(&root, read, &mut service.files);
             external_files(&value, sections, read, &mut service.files);
         }
-        mounts::check(&value, workload, &service, &stack.volumes);
+        mounts::check(&value, workload, &service, mounts::MountedData { volumes: &stack.volumes, contents });
+        mounts::check_order(&value, workload, &service);
         check_dependencies(&value);
         check_ports(&value, workload);
         check_entrypoint(&value, workload);

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Mount, MountSource, NetworkMode, SwarmMode, SwarmService, Volume, Workload};
+use driftless_files::folder_hides_nothing;
+use driftless_model::{
+    Content, Contents, Mount, MountSource, NetworkMode, SwarmMode, SwarmService, Volume, Workload,
+};
 use driftless_yaml::Node;
 
 use crate::spec::{
@@ -31,13 +34,21 @@ const PATHS_OF_EACH_NODE: &[&str] = &[
 /// Folders that each node has, with what is below.
 const FOLDERS_OF_EACH_NODE: &[&str] = &["/dev", "/proc", "/sys", "/var/lib/docker"];
 
+/// The volumes and files that mounts name.
+#[derive(Clone, Copy)]
+pub(super) struct MountedData<'a> {
+    pub(super) volumes: &'a BTreeMap<String, Volume>,
+    pub(super) contents: &'a Contents,
+}
+
 /// Reports mounts that a Swarm cannot make as they are written, and those that have to be on each node.
 pub(super) fn check(
     service: &Value<'_>,
     workload: &Workload,
     settings: &SwarmService,
-    volumes: &BTreeMap<String, Volume>,
+    data: MountedData<'_>,
 ) {
+    let MountedData { volumes, contents } = data;
     for mount in &workload.container.mounts {
         let place = place_of(service, &mount.target);
         check_options(&place, workload, mount);
@@ -52,6 +63,9 @@ pub(super) fn check(
                 place.report().say(warning.help(
                     "limit the nodes with `deploy.placement.constraints`, or give the volume `driver_opts` of a storage that all nodes share",
                 ));
+            }
+            MountSource::Content(id) if matches!(contents.get(id), Some(Content::Folder(_))) => {
+                place.warning(folder_hides_nothing(target));
             }
             MountSource::Anonymous
             | MountSource::Tmpfs { .. }
@@ -76,6 +90,37 @@ pub(super) fn check(
         && service.node.get("network_mode").is_none()
     {
         service.error("only networks are supported in a Swarm");
+    }
+}
+
+/// Warns about updates that start a second task on what only one at a time can have or write to. Tasks of several replicas share it
+/// at all times.
+pub(super) fn check_order(service: &Value<'_>, workload: &Workload, settings: &SwarmService) {
+    let data =
+        workload.container.mounts.iter().filter(|mount| !mount.read_only).find_map(|mount| {
+            match &mount.source {
+                MountSource::Volume { name, .. } => Some(format!("both write to the volume `{name}`")),
+                MountSource::Bind { path, .. } if !is_on_each_node(path) => {
+                    Some(format!("both write to {path}"))
+                }
+                _ => None,
+            }
+        });
+    let data = data.filter(|_| settings.mode == SwarmMode::Global || workload.replicas == 1);
+    // Other services may find a node with a free port.
+    let mut ports = settings.host_ports.iter().filter(|_| settings.mode == SwarmMode::Global);
+    let port = ports.find_map(|port| port.host);
+    let port = port.map(|port| format!("the new one gets no port {} on the node of the old one", port.first));
+    let Some(conflict) = data.or(port) else { return };
+    let Some(deploy) = service.node.get("deploy").map(|node| service.key("deploy", node)) else { return };
+    for key in ["update_config", "rollback_config"] {
+        let Some(config) = deploy.node.get(key).map(|node| deploy.key(key, node)) else { continue };
+        let Some(order) = config.node.get("order").map(|node| config.key("order", node)) else { continue };
+        if order.node.as_scalar() == Some("start-first") {
+            order.warning(format!(
+                "the old and the new task run at the same time, and {conflict}: use `stop-first`"
+            ));
+        }
     }
 }
 

@@ -231,7 +231,8 @@ secrets: {key: {file: ./key}}
 ";
     let files =
         [("shop/conf/a", "a".to_owned()), ("shop/conf/b", String::new()), ("shop/key", String::new())];
-    let findings: Vec<String> = rendered(text, &files).findings.iter().map(Finding::to_string).collect();
+    let findings = rendered(text, &files).findings;
+    let findings: Vec<String> = findings.iter().filter(|it| it.is_error()).map(Finding::to_string).collect();
     let expected = [
         "shop/compose.yaml:6:9: error: services.web.volumes: /conf/b is empty",
         "shop/compose.yaml:7:15: error: services.web.secrets[0]: /run/secrets/key is empty",
@@ -308,6 +309,55 @@ configs:
     let found = render(&files, &AppSpec::compose("shop", &["shop/compose.yaml"])).findings;
     let errors: Vec<String> = found.iter().filter(|it| it.is_error()).map(Finding::to_string).collect();
     assert!(errors[0].contains("it only affects Swarm (`engine: swarm`)"), "{errors:?}");
+}
+
+#[test]
+fn update_that_starts_first_on_data_is_warned_about() {
+    let warnings = |service: &str, deploy: &str| -> Vec<String> {
+        let text = format!(
+            "services:\n  web:\n    image: a\n    {service}\n    deploy: {{{deploy}}}\nvolumes: {{data: }}\n"
+        );
+        let rendered = rendered(&text, &[]);
+        assert!(rendered.stack.is_some(), "{:?}", rendered.findings);
+        rendered.findings.iter().map(Finding::to_string).collect()
+    };
+    let (volume, port) = ("volumes: ['data:/data']", "ports: [{target: 80, published: '80', mode: host}]");
+    let first = "update_config: {order: start-first}";
+    let found = warnings(volume, first);
+    let expected = "shop/compose.yaml:5:37: warning: services.web.deploy.update_config.order: the old and the new task run at the \
+                    same time, and both write to the volume `shop_data`: use `stop-first`";
+    assert_eq!(found, [expected]);
+    let found = warnings(
+        port,
+        "mode: global, update_config: {order: start-first}, rollback_config: {order: start-first}",
+    );
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(
+        found[1].contains("rollback_config.order: ") && found[1].contains("gets no port 80"),
+        "{found:?}"
+    );
+    for (service, deploy) in [
+        (volume, "update_config: {order: stop-first}"),
+        (volume, "update_config: {parallelism: 2}"),
+        (volume, "replicas: 2, update_config: {order: start-first}"),
+        ("volumes: ['data:/data:ro', '/run/docker.sock:/run/docker.sock']", first),
+        ("ports: ['80:80']", first),
+    ] {
+        assert_eq!(warnings(service, deploy), [""; 0], "{service} {deploy}");
+    }
+}
+
+#[test]
+fn folder_of_the_repository_is_warned_about() {
+    let warnings = |volumes: &str| -> Vec<String> {
+        let text = format!("services:\n  web:\n    image: a\n    volumes: [{volumes}]\n");
+        let files = [("shop/conf/a", "a".to_owned())];
+        rendered(&text, &files).findings.iter().map(Finding::to_string).collect()
+    };
+    let found = warnings("'./conf:/etc/web:ro'");
+    let expected = "shop/compose.yaml:4:15: warning: services.web.volumes: files that the image has in /etc/web stay there";
+    assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
+    assert_eq!(warnings("'./conf/a:/etc/web/a:ro'"), [""; 0]);
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use driftless_files::swarm_files;
+use driftless_files::{folder_hides_nothing, swarm_files};
 use driftless_model::{
-    AppName, Container, Downward, Finding, HostSettings, Job, LONGEST_SWARM_NAME, Mount, MountSource,
-    PullPolicy, Strategy, SwarmMode, SwarmRestart, SwarmUpdate, WorkloadName, downward, refused_swarm_name,
+    AppName, Container, Content, Downward, Finding, HostSettings, Job, LONGEST_SWARM_NAME, Mount,
+    MountSource, PullPolicy, Strategy, SwarmMode, SwarmRestart, SwarmUpdate, WorkloadName, downward,
+    refused_swarm_name,
 };
 
 use super::{
@@ -117,7 +118,7 @@ impl<'a> Fitting<'_, 'a> {
         if let Some(job) = found.workload.job_or_template() {
             found.swarm.restart = Some(restart(job));
         } else {
-            let update = if is_global { self.daemon_update() } else { self.update(found) };
+            let update = if is_global { self.daemon_update(found) } else { self.update(found) };
             found.swarm.update = Some(delayed(update, found.workload.min_ready));
         }
         self.check_pull(found);
@@ -152,8 +153,13 @@ impl<'a> Fitting<'_, 'a> {
             refuse(&spec, "paused", "Docker Swarm has no `paused`", "use `driftless suspend`");
         }
         let (order, parallelism) = match found.workload.strategy {
-            Strategy::RollingUpdate { max_surge: 0, max_unavailable } => ("stop-first", max_unavailable),
-            Strategy::RollingUpdate { max_surge, .. } => ("start-first", max_surge),
+            Strategy::RollingUpdate { max_surge, max_unavailable } => {
+                if max_surge > 0 && !self.is_alone(found, "spec.strategy.rollingUpdate.maxSurge") {
+                    ("start-first", max_surge)
+                } else {
+                    ("stop-first", max_unavailable.max(1))
+                }
+            }
             Strategy::Recreate => {
                 if found.workload.replicas > 1
                     && let Some(strategy) = at(self.object, "spec.strategy")
@@ -172,8 +178,18 @@ impl<'a> Fitting<'_, 'a> {
         rolling(order, parallelism)
     }
 
+    /// Whether a pod has what only one at a time can have or write to, so that the old one stops first. Reports a surge of the
+    /// manifest, which then has no effect.
+    fn is_alone(&self, found: &ReadWorkload, surge: &str) -> bool {
+        let Some(reason) = exclusive(found) else { return false };
+        if let Some(value) = at(self.object, surge) {
+            value.warning(format!("has no effect: the old pod stops first, because {reason}"));
+        }
+        true
+    }
+
     /// The update of a DaemonSet.
-    fn daemon_update(&self) -> SwarmUpdate {
+    fn daemon_update(&self, found: &ReadWorkload) -> SwarmUpdate {
         let strategy = at(self.object, "spec.updateStrategy");
         if let Some(strategy) = &strategy
             && at(strategy, "type").is_some_and(|it| it.node.as_scalar() == Some("OnDelete"))
@@ -194,8 +210,10 @@ impl<'a> Fitting<'_, 'a> {
             }
         };
         match (amount("maxSurge"), amount("maxUnavailable")) {
-            (Some(surge), _) => rolling("start-first", surge),
-            (None, unavailable) => rolling("stop-first", unavailable.unwrap_or(1)),
+            (Some(surge), _) if !self.is_alone(found, "spec.updateStrategy.rollingUpdate.maxSurge") => {
+                rolling("start-first", surge)
+            }
+            (_, unavailable) => rolling("stop-first", unavailable.unwrap_or(1)),
         }
     }
 
@@ -344,10 +362,12 @@ impl<'a> Fitting<'_, 'a> {
             refuse(&context, "fsGroup", "Docker Swarm gives volumes no group", help);
         }
         match &mount.source {
-            MountSource::Content(_)
-            | MountSource::Secret(_)
-            | MountSource::Anonymous
-            | MountSource::Tmpfs { .. } => {}
+            MountSource::Content(id) | MountSource::Secret(id) => {
+                if matches!(self.catalogue.contents().get(id), Some(Content::Folder(_))) {
+                    self.mount(&target).warning(folder_hides_nothing(&target));
+                }
+            }
+            MountSource::Anonymous | MountSource::Tmpfs { .. } => {}
             MountSource::Empty if !options.tmpfs.is_empty() => {
                 self.mount(&target)
                     .warning("has another effect: a Swarm mounts memory from which no program can be run");
@@ -401,6 +421,19 @@ fn restart(job: &Job) -> SwarmRestart {
 /// The time for which a Swarm watches a new task by default.
 const MONITOR: Duration = Duration::from_secs(5);
 
+/// Why two pods of a workload cannot run at the same time on one node.
+fn exclusive(found: &ReadWorkload) -> Option<&'static str> {
+    let writes_data = found.workload.container.mounts.iter().any(|mount| {
+        !mount.read_only && matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind { .. })
+    });
+    let has_port = found.swarm.host_ports.iter().any(|port| port.host.is_some());
+    match (writes_data, has_port) {
+        (true, _) => Some("two pods would write to the same data"),
+        (false, true) => Some("two pods cannot have the same `hostPort`"),
+        (false, false) => None,
+    }
+}
+
 fn rolling(order: &str, parallelism: u32) -> SwarmUpdate {
     SwarmUpdate {
         order: Some(order.to_owned()),
@@ -419,7 +452,10 @@ fn delayed(update: SwarmUpdate, wait: Duration) -> SwarmUpdate {
 
 /// A variable as a Swarm reads it: its templates fill in the names of task and node, and nothing else is one.
 fn template(text: &str) -> String {
-    text.replace("{{", "{{\"{{\"}}")
-        .replace(&Downward::PodName.mark(), "{{.Task.Name}}")
-        .replace(&Downward::NodeName.mark(), "{{.Node.Hostname}}")
+    let names = [(Downward::PodName, "{{.Task.Name}}"), (Downward::NodeName, "{{.Node.Hostname}}")];
+    names.iter().fold(text.replace("{{", "{{\"{{\"}}"), |text, (fact, name)| {
+        let mark = fact.mark();
+        // A brace before a template would be one of its own.
+        text.replace(&format!("{{{mark}"), &format!("{{{{\"{{\"}}}}{name}")).replace(&mark, name)
+    })
 }

@@ -378,7 +378,8 @@ spec: {type: NodePort, selector: {app: web}, ports: [{port: 8080, targetPort: ht
         ["node.labels.zone == a", "node.platform.arch == x86_64", "node.platform.os == linux"]
     );
     let update = service.update.as_ref().unwrap();
-    assert_eq!((update.parallelism, update.order.as_deref()), (Some(2), Some("start-first")));
+    // Its `hostPort` is in use until the old pod has stopped.
+    assert_eq!((update.parallelism, update.order.as_deref()), (Some(1), Some("stop-first")));
     assert_eq!(update.delay, Some(Duration::from_secs(20)));
     assert_eq!(service.reserved_nano_cpus, Some(250_000_000));
     let container = &web.container;
@@ -406,6 +407,69 @@ spec: {type: NodePort, selector: {app: web}, ports: [{port: 8080, targetPort: ht
         assert_eq!(network.driver.as_deref(), Some("overlay"));
     }
     assert_eq!(stack.networks.len(), 3);
+}
+
+#[test]
+fn pod_with_data_or_a_host_port_stops_first() {
+    let update = |text: &str| {
+        let update = stack(text).swarm[&"web".into()].update.clone().unwrap();
+        (update.order.unwrap(), update.parallelism.unwrap())
+    };
+    let mounted = |mount: &str, volume: &str| {
+        format!(
+            "{}      volumes: [{{name: a, {volume}}}]\n",
+            container(&format!("volumeMounts: [{{name: a, mountPath: /a{mount}}}]"))
+        )
+    };
+    let path = "hostPath: {path: /srv, type: Directory}";
+    let nfs = "nfs: {server: s, path: /a}";
+    let port = container("ports: [{containerPort: 80, hostPort: 80}]");
+    let stop_first = |number: u64| ("stop-first".to_owned(), number);
+    let start_first = ("start-first".to_owned(), 1);
+    let many = "spec:\n  replicas: 8\n  strategy: {rollingUpdate: {maxSurge: 2, maxUnavailable: 3}}\n";
+    assert_eq!(update(&pod("").replacen("spec:\n", many, 1)), ("start-first".to_owned(), 2));
+    for text in [mounted("", path), mounted("", nfs), port] {
+        assert_eq!(update(&text), stop_first(1), "{text}");
+        let asked = text.replacen("spec:\n", many, 1);
+        assert_eq!(update(&asked), stop_first(3), "{text}");
+        let found = texts(&asked, false);
+        let expected = "a.yaml:7:40: warning: spec.strategy.rollingUpdate.maxSurge: has no effect: the old pod stops first, because two pods";
+        assert!(found.iter().any(|it| it.starts_with(expected)), "{found:?}");
+        let set = text.replace("kind: Deployment", "kind: DaemonSet");
+        let surge = "spec:\n  updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}\n";
+        if !text.contains("hostPort") {
+            assert_eq!(update(&set.replacen("spec:\n", surge, 1)), stop_first(1), "{text}");
+        }
+    }
+    for text in [pod(""), mounted("", "emptyDir: {}"), mounted(", readOnly: true", path)] {
+        assert_eq!(update(&text), start_first, "{text}");
+    }
+}
+
+#[test]
+fn folder_of_a_config_map_is_warned_about() {
+    let text = |mount: &str| {
+        container(&format!("volumeMounts: [{{name: a, mountPath: /a{mount}}}]"))
+            + "      volumes: [{name: a, configMap: {name: conf}}]\n"
+            + "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: conf}, data: {b: b}}\n"
+    };
+    let expected = "a.yaml:14:24: warning: spec.template.spec.containers[0].volumeMounts[0]: files that the image has in /a stay there";
+    each_is_reported(&[(text(""), expected)], false);
+    assert_eq!(texts(&text("/b, subPath: b"), false), [""; 0]);
+}
+
+#[test]
+fn brace_before_a_name_is_no_part_of_its_template() {
+    let value = |value: &str| {
+        let text = container(&format!(
+            "env:\n- {{name: POD, valueFrom: {{fieldRef: {{fieldPath: metadata.name}}}}}}\n- {{name: A, value: '{value}'}}"
+        ));
+        stack(&text).workloads[&"web".into()].container.env["A"].clone().unwrap()
+    };
+    assert_eq!(value("{$(POD)}"), r#"{{"{"}}{{.Task.Name}}}"#);
+    assert_eq!(value("{{{$(POD)}}}"), r#"{{"{{"}}{{"{"}}{{.Task.Name}}}}}"#);
+    assert_eq!(value("{{$(POD)$(POD)"), r#"{{"{{"}}{{.Task.Name}}{{.Task.Name}}"#);
+    assert_eq!(value("{ $(POD)"), "{ {{.Task.Name}}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `driftless healthcheck`: whether an agent answers. For `HEALTHCHECK` of an image and for scripts.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 
@@ -11,13 +11,14 @@ use super::{
     context::{Context, Environment, Verdict},
     error::Error as CliError,
     options::{ServerArgs, file_or_none},
-    run::{DEFAULT_CONFIG, read_config},
+    run::{DEFAULT_CONFIG, read_address, read_config, state_dir},
 };
 
 /// Ask a running agent whether it answers; needs no token.
 ///
 /// Exits with 0 if the agent answers, with 1 if it does not. The address is that of --server or `DRIFTLESS_SERVER`, else
-/// the one that `driftless run` would listen on with the same environment and configuration file.
+/// the one that the running agent has noted in its state directory, else the one that `driftless run` would listen on with the
+/// same environment and configuration file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -74,19 +75,29 @@ fn set(environment: &Environment, name: &str) -> Option<String> {
     environment(name).filter(|value| !value.is_empty())
 }
 
-/// The address on which `driftless run` listens with this environment.
+/// The address of the agent that runs with this environment: the one that it has noted, because its configuration file may
+/// have changed since, else the one that it would listen on.
 fn own_url(environment: &Environment) -> String {
     let is_set = |name: &str| set(environment, name).is_some();
-    let mut settings = if is_set("DRIFTLESS_URL") {
-        Settings::default()
-    } else {
-        let path = set(environment, "DRIFTLESS_CONFIG").unwrap_or_else(|| DEFAULT_CONFIG.to_owned());
-        // A broken file is the agent's to report; the agent may still run with the one before.
-        read_config(path.as_ref()).unwrap_or_default()
-    };
-    if let Some(address) = set(environment, "DRIFTLESS_LISTEN").and_then(|text| text.parse().ok()) {
-        settings.listen = address;
+    let file = (!is_set("DRIFTLESS_URL")).then(|| {
+        PathBuf::from(set(environment, "DRIFTLESS_CONFIG").unwrap_or_else(|| DEFAULT_CONFIG.to_owned()))
+    });
+    let listen: Option<SocketAddr> =
+        set(environment, "DRIFTLESS_LISTEN").and_then(|address| address.parse().ok());
+    let given = set(environment, "DRIFTLESS_STATE_DIR").map(PathBuf::from);
+    let state_dir = given.or_else(|| file.as_deref().and_then(state_dir));
+    let noted = read_address(&state_dir.unwrap_or_else(|| Settings::default().state_dir));
+    if let Some(url) = noted.filter(|url| listen.is_none_or(|address| has_port(url, address.port()))) {
+        return url;
     }
+    // A broken file is the agent's to report.
+    let mut settings = file.and_then(|path| read_config(&path).ok()).unwrap_or_default();
+    settings.listen = listen.unwrap_or(settings.listen);
     let has_tls = settings.tls.is_some() || is_set("DRIFTLESS_TLS_CERT_FILE");
     local_url(settings.listen, has_tls)
+}
+
+/// Whether the agent at a URL may have been told to listen on a port. With another port it is another agent of this machine.
+fn has_port(url: &str, port: u16) -> bool {
+    port == 0 || url.ends_with(&format!(":{port}"))
 }

@@ -142,6 +142,40 @@ async fn changed_token_is_read_again() {
 }
 
 #[tokio::test]
+async fn health_check_finds_the_agent_despite_its_changed_file() {
+    let mut program = Program::new();
+    program.configure("- {url: /srv/none/infra.git}\n");
+    let config = program.path("driftless.yaml");
+    program.start(&["run", "--config", config.to_str().unwrap()], &[]);
+    assert!(program.notified().starts_with("READY=1"));
+    let healthy = async |environment: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+        let command = command.arg("healthcheck").env_clear().env("DRIFTLESS_CONFIG", &config);
+        command.envs(environment.iter().copied()).output().await.unwrap().status.code()
+    };
+    assert_eq!(healthy(&[]).await, Some(0));
+    // The agent cannot listen there, so it refuses the file.
+    let real = fs::read_to_string(&config).unwrap();
+    let listen = format!("127.0.0.1:{}", program.port);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let elsewhere = real.replace(&listen, &taken.local_addr().unwrap().to_string());
+    for refused in [elsewhere.clone(), format!("pol: 60s\n{elsewhere}")] {
+        fs::write(&config, refused).unwrap();
+        assert_eq!(healthy(&[]).await, Some(0));
+    }
+    // An address that is given is that of another agent of this machine.
+    assert_eq!(healthy(&[("DRIFTLESS_LISTEN", "127.0.0.1:1")]).await, Some(1));
+    assert_eq!(healthy(&[("DRIFTLESS_LISTEN", &listen)]).await, Some(0));
+    // With other syntax than YAML the state directory has to be known.
+    fs::write(&config, "listen: [").unwrap();
+    let state = program.path("state").display().to_string();
+    assert_eq!(healthy(&[("DRIFTLESS_STATE_DIR", &state)]).await, Some(0));
+    fs::write(&config, real).unwrap();
+    program.end().await;
+    assert_eq!(healthy(&[]).await, Some(1));
+}
+
+#[tokio::test]
 async fn agent_runs_with_settings_from_the_environment_alone() {
     let mut program = Program::new();
     let state = program.path("state").display().to_string();

@@ -62,7 +62,7 @@ pub use fleet::{Enrolment, Fleet, FleetReports};
 pub use fleet_place::{FleetBucket, FleetFolder, FleetPlace, PlaceKind};
 pub use in_git::{AtCommit, SETTINGS_FILE};
 pub use listen_tls::ListenTls;
-pub use named_files::{NamedFile, named_files};
+pub use named_files::{NamedFile, named_files, named_state_dir};
 pub use notifications::{
     Email, Login, MailTls, NotificationReceiver, NotificationRoute, Notifications, Target,
 };

@@ -31,6 +31,13 @@ pub fn named_files(file: &str, text: &str) -> Vec<NamedFile> {
     found
 }
 
+/// The state directory that a configuration file names, also if the file has mistakes in other places.
+pub fn named_state_dir(file: &str, text: &str) -> Option<PathBuf> {
+    let documents = parse(file, text.as_bytes(), &Limits::default()).ok()?;
+    let [root] = documents.as_slice() else { return None };
+    root.get("stateDir")?.as_scalar().map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
 fn collect(map: &Value<'_>, table: &Table, found: &mut Vec<NamedFile>) {
     for (name, value) in map.pairs() {
         let Some(known) = table.all().find(|known| known.name == name) else { continue };

@@ -560,3 +560,13 @@ fn moved_lines_are_no_new_configuration() {
     assert_eq!(before, moved);
     assert_ne!(before, Settings::parse("driftless.yaml", &text.replace("networks.a", "networks.b")).unwrap());
 }
+
+#[test]
+fn state_directory_is_known_despite_mistakes() {
+    use driftless_config::named_state_dir;
+    let of = |text: &str| named_state_dir("driftless.yaml", text);
+    assert_eq!(of("listen: nowhere\nstateDir: /srv/state\n"), Some("/srv/state".into()));
+    assert_eq!(of("stateDir: state\n"), None);
+    assert_eq!(of("stateDir: {a: b}\n"), None);
+    assert_eq!(of("listen: ["), None);
+}

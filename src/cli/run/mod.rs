@@ -1,6 +1,7 @@
 //! `driftless run`: reads settings from arguments or a file, opens the listener, runs the agent, reloads the
 //! configuration, and shuts down. The agent itself is [`driftless_agent`].
 
+mod address_file;
 mod args;
 mod error;
 mod reload;
@@ -34,10 +35,12 @@ use error::Error;
 use reload::{Trigger, try_reload};
 use service_manager::ServiceManager;
 
+pub(super) use address_file::read as read_address;
 pub use args::LogFormat;
 pub(super) use args::{DEFAULT_CONFIG, RunArgs};
 pub(super) use settings::{
-    check_access, hostname, provider, read as read_config, settings as run_settings, unreadable_files,
+    check_access, hostname, provider, read as read_config, settings as run_settings, state_dir,
+    unreadable_files,
 };
 use settings::{default_config, settings};
 use socket::OpenSocket;
@@ -93,6 +96,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
         running = starting => running.map_err(Error::Start)?,
         () = signals.stop() => return Ok(Verdict::Yes),
     };
+    address_file::write(&bound.state_dir, &bound.local_url());
     let receiver = Receiver::new(
         running.handle.clone(),
         running.store.clone(),

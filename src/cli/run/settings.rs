@@ -16,7 +16,9 @@ use super::{
 };
 use crate::cli::{context::Environment, error::Error as CliError};
 use driftless_clock::Clock;
-use driftless_config::{Auth, DockerHost, ListenTls, NamedFile, Reference, Secret, Settings, named_files};
+use driftless_config::{
+    Auth, DockerHost, ListenTls, NamedFile, Reference, Secret, Settings, named_files, named_state_dir,
+};
 use driftless_git::read_secret;
 use driftless_model::{Finding, HostIdentity};
 use driftless_oidc::Provider;
@@ -36,6 +38,11 @@ pub(in crate::cli) fn default_config(args: &RunArgs) -> Option<PathBuf> {
 pub(in crate::cli) fn read(path: &Path) -> Result<Settings, CliError> {
     let text = read_text(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     Settings::parse(&path.display().to_string(), &text).map_err(CliError::Findings)
+}
+
+/// The state directory that a configuration file names, also if the file has mistakes.
+pub(in crate::cli) fn state_dir(path: &Path) -> Option<PathBuf> {
+    named_state_dir(&path.display().to_string(), &read_text(path).ok()?)
 }
 
 /// A warning for each file of a configuration that cannot be read, such as the key for a Git server: what needs it fails

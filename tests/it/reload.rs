@@ -142,6 +142,25 @@ async fn changed_token_is_read_again() {
 }
 
 #[tokio::test]
+async fn listeners_swap_their_addresses() {
+    let mut program = Program::new();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let with_metrics =
+        |port: u16| format!("- {{url: /srv/none/infra.git}}\nmetrics: {{listen: '127.0.0.1:{port}'}}\n");
+    program.configure(&with_metrics(free));
+    let config = program.path("driftless.yaml");
+    program.start(&["run", "--config", config.to_str().unwrap()], &[]);
+    assert!(program.notified().starts_with("READY=1"));
+    let before = std::mem::replace(&mut program.port, free);
+    program.configure(&with_metrics(before));
+    program.signal(Signal::SIGHUP);
+    let reloading = program.notified();
+    assert!(reloading.starts_with("RELOADING=1"), "{reloading}: {}", program.log());
+    assert_eq!(program.repositories().await, ["infra"]);
+    program.end().await;
+}
+
+#[tokio::test]
 async fn health_check_finds_the_agent_despite_its_changed_file() {
     let mut program = Program::new();
     program.configure("- {url: /srv/none/infra.git}\n");

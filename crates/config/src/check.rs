@@ -15,6 +15,7 @@ use crate::{
     allow::Allow,
     file::{self, ApplicationEntry, Document, RepositoryEntry},
     fleet_place::{FleetPlace, PlaceKind},
+    listeners::addresses_overlap,
     origins::Origins,
     policy::inherit,
     registry::RegistryEntry,
@@ -479,22 +480,21 @@ impl Check<'_> {
         self.unique_webhooks(settings);
     }
 
-    /// One listener has an address. With port 0 the kernel chooses another one for each.
+    /// Only one listener can have an address, or a part of it.
     fn unique_addresses(&mut self, settings: &Settings) {
-        let all = [
-            ("listen", Some(settings.listen)),
-            ("webhooks.listen", settings.webhooks.listen),
-            ("metrics.listen", settings.metrics.listen),
-        ];
-        let mut first = BTreeMap::new();
-        for (key, address) in all {
-            let Some(address) = address.filter(|address| address.port() != 0) else { continue };
-            if let Some(other) = first.get(&address) {
-                let message = format!("`{other}` has the address {address} already");
-                self.error(key, message).help = Some("choose another port".to_owned());
+        let listeners: Vec<_> = settings.listeners().collect();
+        for (index, &(key, address)) in listeners.iter().enumerate() {
+            let before = listeners.iter().take(index);
+            let Some((other, taken)) = before.copied().find(|(_, taken)| addresses_overlap(*taken, address))
+            else {
+                continue;
+            };
+            let message = if taken == address {
+                format!("`{other}` has the address {address} already")
             } else {
-                first.insert(address, key);
-            }
+                format!("`{other}` has the address {taken} already, which overlaps with {address}")
+            };
+            self.error(key, message).help = Some("choose another port".to_owned());
         }
     }
 

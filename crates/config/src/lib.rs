@@ -34,6 +34,7 @@ mod identify;
 mod in_git;
 mod keys;
 mod listen_tls;
+mod listeners;
 mod named_files;
 mod notifications;
 mod oidc;
@@ -62,6 +63,7 @@ pub use fleet::{Enrolment, Fleet, FleetReports};
 pub use fleet_place::{FleetBucket, FleetFolder, FleetPlace, PlaceKind};
 pub use in_git::{AtCommit, SETTINGS_FILE};
 pub use listen_tls::ListenTls;
+pub use listeners::addresses_overlap;
 pub use named_files::{NamedFile, named_files, named_state_dir};
 pub use notifications::{
     Email, Login, MailTls, NotificationReceiver, NotificationRoute, Notifications, Target,

@@ -242,6 +242,33 @@ fn all_inconsistent_values_are_reported_at_once() {
 }
 
 #[test]
+fn listeners_with_overlapping_addresses_are_refused() {
+    let of = |listen: &str, metrics: &str| {
+        Settings::parse(
+            "x",
+            &format!("tokenFile: /t\nlisten: '{listen}'\nmetrics: {{listen: '{metrics}'}}\n{ONE}"),
+        )
+    };
+    for (listen, metrics, expected) in [
+        ("127.0.0.1:9000", "127.0.0.1:9000", "`listen` has the address 127.0.0.1:9000 already"),
+        (
+            "0.0.0.0:9000",
+            "127.0.0.1:9000",
+            "`listen` has the address 0.0.0.0:9000 already, which overlaps with 127.0.0.1:9000",
+        ),
+        ("127.0.0.1:9000", "[::]:9000", "overlaps with [::]:9000"),
+    ] {
+        let found = of(listen, metrics).unwrap_err();
+        let [finding] = found.as_slice() else { panic!("{found:?}") };
+        assert!(finding.to_string().contains("metrics.listen: `listen`"), "{finding}");
+        assert!(finding.to_string().contains(expected), "{finding}");
+    }
+    for (listen, metrics) in [("0.0.0.0:9000", "127.0.0.1:9001"), ("0.0.0.0:0", "0.0.0.0:0")] {
+        of(listen, metrics).unwrap();
+    }
+}
+
+#[test]
 fn listening_beyond_loopback_needs_a_token() {
     let beyond = format!("listen: '[::]:8484'\n{ONE}");
     assert!(mistake(&beyond).contains("tokenFile"));

@@ -4,6 +4,7 @@
 mod address_file;
 mod args;
 mod error;
+mod listen;
 mod reload;
 mod service_manager;
 mod settings;
@@ -15,7 +16,7 @@ mod watched_files;
 use std::{net::SocketAddr, path::Path};
 
 use tokio::{
-    net::{TcpListener, UnixListener},
+    net::UnixListener,
     signal::unix::{Signal, SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
@@ -32,6 +33,7 @@ use driftless_web as web;
 use driftless_web::{Access, Listener, Receiver};
 
 use error::Error;
+use listen::TcpListeners;
 use reload::{Trigger, try_reload};
 use service_manager::ServiceManager;
 
@@ -69,23 +71,8 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     let mut certificates = Certificates::load(&settings)?;
     let mut signals = Signals::new()?;
     // The listener comes first, so that an address in use is reported before anything changes.
-    let address = settings.listen;
-    let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    let address = listener.local_addr().unwrap_or(address);
-    let hooks = match settings.webhooks.listen {
-        Some(address) => {
-            let bound = TcpListener::bind(address).await;
-            Some(bound.map_err(|source| Error::ListenHooks { address, source })?)
-        }
-        None => None,
-    };
-    let metrics = match settings.metrics.listen {
-        Some(address) => {
-            let bound = TcpListener::bind(address).await;
-            Some(bound.map_err(|source| Error::ListenMetrics { address, source })?)
-        }
-        None => None,
-    };
+    let TcpListeners { api, hooks, metrics } = listen::open(&settings).await?;
+    let address = api.local_addr().unwrap_or(settings.listen);
     let socket = socket::open(&settings.socket, context.environment)?;
     warn_of_container_name(&settings);
     introduce(&settings, address, socket.as_ref().map(|(_, socket)| socket.path.as_path()), context);
@@ -109,7 +96,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
         .as_ref()
         .map(|metrics| metrics.local_addr().unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 0))));
     let listeners = Listeners {
-        api: certificates.api.listener(listener),
+        api: certificates.api.listener(api),
         socket,
         hooks: hooks.map(|hooks| certificates.webhooks.listener(hooks)),
         metrics: metrics.map(|metrics| certificates.metrics.listener(metrics)).zip(metrics_address),

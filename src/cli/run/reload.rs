@@ -12,11 +12,11 @@ use nix::{
     sys::signal::{SigSet, Signal},
     unistd::execve,
 };
-use tokio::net::TcpListener;
 
 use super::{
     args::RunArgs,
     error::Error,
+    listen,
     service_manager::ServiceManager,
     settings::{access, settings},
     socket,
@@ -111,16 +111,7 @@ async fn check(args: &RunArgs, current: &Settings, context: &Context<'_>) -> Res
     access(&new, context.environment)?;
     Certificates::load(&new)?;
     socket::check(&new.socket, &current.socket, context.environment)?;
-    if new.listen != current.listen {
-        let address = new.listen;
-        TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    }
-    if let Some(address) = new.webhooks.listen.filter(|_| new.webhooks.listen != current.webhooks.listen) {
-        TcpListener::bind(address).await.map_err(|source| Error::ListenHooks { address, source })?;
-    }
-    if let Some(address) = new.metrics.listen.filter(|_| new.metrics.listen != current.metrics.listen) {
-        TcpListener::bind(address).await.map_err(|source| Error::ListenMetrics { address, source })?;
-    }
+    listen::check(&new, current).await?;
     Agent::check(&new, context.environment).map_err(Error::Start)?;
     Ok(new)
 }

@@ -6,19 +6,23 @@ use clap::Args;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    client::{Client, SUMMARIES},
+    client::{self, Client, SUMMARIES},
     context::{Context, Verdict},
     error::{CommandError, Error as CliError},
     options::ServerArgs,
     output::print,
+    run::CONFIGURATION,
     screen::plain,
 };
-use driftless_agent::RELEASED;
+use driftless_agent::{PENDING_RELEASE, RELEASED};
 use driftless_model::{AgentStatus, Application};
 use driftless_web::Accepted;
 
 /// The longest time that the agent gets to end its steps and start again.
 const LONGEST: Duration = Duration::from_secs(45);
+
+/// The longest time that the agent needs to check its configuration. It does not answer any more once it starts again.
+const REFUSED_WITHIN: Duration = Duration::from_secs(5);
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -31,6 +35,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 ///
 /// `--undo` manages again what Git says. The agent recognizes the containers by its id, and those that run what Git says
 /// keep running. Containers that `driftless adopt` took over have to be adopted again.
+///
+/// Both need a start of the agent, which it makes by itself. While its configuration is refused, they wait until that is
+/// corrected, and `driftless status` says so; `--undo` also ends a release that waits.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -49,51 +56,92 @@ pub(super) struct ReleaseArgs {
 
 /// Why a release is not confirmed.
 #[derive(Debug, thiserror::Error)]
-#[error("the agent has stored the release and has not started again with it within {} seconds", LONGEST.as_secs())]
-struct NotYet;
+enum NotYet {
+    #[error("the agent has stored it and completes it once it can start again: {reason}")]
+    Refused { reason: String, undo: bool },
+    #[error("the agent has stored it and has not started again with it within {} seconds", LONGEST.as_secs())]
+    Slow,
+}
 
 impl CommandError for NotYet {
     fn help(&self) -> Option<String> {
-        Some(
-            "`driftless events` says whether the configuration keeps it from starting again; a restart of the agent completes \
-             the release"
-                .to_owned(),
-        )
+        let text = match self {
+            Self::Refused { undo: false, .. } => {
+                "correct the configuration, then the release completes by itself; `driftless release --undo` ends it before"
+            }
+            Self::Refused { undo: true, .. } => {
+                "correct the configuration, then the agent manages again what Git says"
+            }
+            Self::Slow => {
+                "`driftless events` says whether the configuration keeps it from starting again; a restart of the agent \
+                 completes it"
+            }
+        };
+        Some(text.to_owned())
+    }
+}
+
+/// The state of a release.
+struct ReleaseState {
+    /// Whether the running agent manages nothing.
+    is_released: bool,
+    /// Whether the agent has to start again for what is stored.
+    is_pending: bool,
+    /// Why the configuration is refused, if it is.
+    refused: Option<String>,
+}
+
+impl ReleaseState {
+    async fn read(client: &Client) -> Result<Self, client::Error> {
+        let AgentStatus { problems, .. } = client.get("/api/v1/agent").await?;
+        let of = |subject: &str| problems.iter().find(|problem| problem.subject == subject);
+        Ok(Self {
+            is_released: of(RELEASED).is_some(),
+            is_pending: of(PENDING_RELEASE).is_some(),
+            refused: of(CONFIGURATION).map(|problem| problem.message.clone()),
+        })
+    }
+
+    /// Whether everything is released, or managed again, and stays so.
+    fn is_done(&self, undo: bool) -> bool {
+        self.is_released != undo && !self.is_pending
     }
 }
 
 pub(super) async fn release(args: &ReleaseArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let client = Client::new(&args.server, context.environment)?;
-    let released = async || -> Result<bool, CliError> {
-        let agent: AgentStatus = client.get("/api/v1/agent").await?;
-        Ok(agent.problems.iter().any(|problem| problem.subject == RELEASED))
-    };
-    if released().await? != args.undo {
-        print(if args.undo {
-            "nothing to undo: the agent manages what Git says\n"
-        } else {
-            "the agent manages nothing already: everything was released before\n"
-        })?;
-        return Ok(Verdict::Yes);
-    }
+    let before = ReleaseState::read(&client).await?;
     let applications: Vec<Application> = client.get(SUMMARIES).await?;
+    // Also if there seems to be nothing to do: another release may be stored and not have begun.
     let path = if args.undo { "/api/v1/release?undo=true" } else { "/api/v1/release" };
     let _: Accepted = client.post(path, None::<&()>).await?;
     let began = Instant::now();
     loop {
         // The agent does not answer while it starts again.
-        match released().await {
-            Ok(is_released) if is_released != args.undo => break,
-            Ok(_) => {}
-            Err(CliError::Client(error)) if error.is_absence() => {}
-            Err(error) => return Err(error),
-        }
-        if began.elapsed() > LONGEST {
-            return Err(NotYet.into());
+        let refused = match ReleaseState::read(&client).await {
+            Ok(state) if state.is_done(args.undo) => break,
+            Ok(state) => state.refused,
+            Err(error) if error.is_absence() => None,
+            Err(error) => return Err(error.into()),
+        };
+        match refused {
+            Some(reason) if began.elapsed() > REFUSED_WITHIN => {
+                return Err(NotYet::Refused { reason, undo: args.undo }.into());
+            }
+            None if began.elapsed() > LONGEST => return Err(NotYet::Slow.into()),
+            Some(_) | None => {}
         }
         sleep(LOOK_EVERY).await;
     }
-    print(&if args.undo { undone() } else { done(&applications) })?;
+    print(&match (args.undo, before.is_done(args.undo)) {
+        (true, true) => "nothing to undo: the agent manages what Git says\n".to_owned(),
+        (false, true) => "the agent manages nothing already: everything was released before\n".to_owned(),
+        (true, false) if !before.is_released => {
+            "the release is ended before it began: the agent goes on managing what Git says\n".to_owned()
+        }
+        (true, false) => undone(),
+        (false, false) => done(&applications),
+    })?;
     Ok(Verdict::Yes)
 }
 

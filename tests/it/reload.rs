@@ -1,6 +1,6 @@
 //! The running program: its environment, its health check, its service manager, and the reload of its configuration.
 
-use std::{fs, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use nix::sys::signal::Signal;
 use tokio::{
@@ -138,6 +138,60 @@ async fn changed_token_is_read_again() {
         sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(ask("first-token-first-token-first-token").await, 401);
+    // Other permissions, or the same token again, are no reason to start again.
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let end = Instant::now() + LIMIT;
+    while !program.log().contains("the token file has changed, its token has not") {
+        assert!(Instant::now() < end, "{}", program.log());
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(program.log().matches("reloading the configuration").count(), 1, "{}", program.log());
+    program.end().await;
+}
+
+#[tokio::test]
+async fn release_waits_while_the_configuration_is_refused() {
+    let mut program = Program::new();
+    let infra = "- {url: /srv/none/infra.git}\n";
+    program.configure(infra);
+    let config = program.path("driftless.yaml");
+    program.start(&["run", "--config", config.to_str().unwrap()], &[]);
+    assert_eq!(program.notified(), "READY=1\nSTATUS=following 1 repository");
+    assert_eq!(program.repositories().await, ["infra"]);
+    let (code, said) = program.client(&["release", "--undo"]).await;
+    assert!(code == 0 && said.contains("nothing to undo"), "{said}");
+
+    program.configure("- {url: /srv/none/infra.git, pol: 60s}\n");
+    program.signal(Signal::SIGHUP);
+    program.event("ConfigurationRefused").await;
+    let (code, said) = program.client(&["release", "--all"]).await;
+    assert!(code == 2 && said.contains("completes it once it can start again"), "{code}: {said}");
+    assert!(said.contains("unknown key `pol`"), "{said}");
+    let (_, shown) = program.client(&["status"]).await;
+    assert!(shown.contains("agent: release\n") && shown.contains("everything was released at"), "{shown}");
+    assert_eq!(program.repositories().await, ["infra"], "it goes on managing");
+    // A release that has not begun can be ended, and nothing of it comes back later.
+    let (code, said) = program.client(&["release", "--undo"]).await;
+    assert!(code == 0 && said.contains("the release is ended before it began"), "{code}: {said}");
+    let (_, shown) = program.client(&["status"]).await;
+    assert!(!shown.contains("agent: release\n"), "{shown}");
+    let (code, _) = program.client(&["release", "--all"]).await;
+    assert_eq!(code, 2);
+    // The settings are those that the agent has, and it starts again for the release.
+    program.configure(infra);
+    let end = Instant::now() + LIMIT;
+    loop {
+        let (_, shown) = program.client(&["status"]).await;
+        if shown.contains("agent: released") {
+            assert!(!shown.contains("agent: release\n") && !shown.contains("agent: configuration"), "{shown}");
+            break;
+        }
+        assert!(Instant::now() < end, "{shown}\n{}", program.log());
+        sleep(Duration::from_millis(50)).await;
+    }
+    let (code, said) = program.client(&["release", "--undo"]).await;
+    assert!(code == 0 && said.contains("the agent manages again what Git says"), "{code}: {said}");
+    assert_eq!(program.repositories().await, ["infra"]);
     program.end().await;
 }
 

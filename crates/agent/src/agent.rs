@@ -57,7 +57,7 @@ use crate::{
     random::random_key,
     reconcile::Shared,
     registry_logins,
-    release::Release,
+    release::{Release, pending_release},
     reopened::ReopenedSource,
     repository::{RepositoryLink, RepositoryTask, RepositoryView},
     supervisor::{FollowedRepository, Supervisor},
@@ -279,6 +279,11 @@ async fn open_repositories(
 }
 
 impl Running {
+    /// Why the agent has to start again for a release, or for the end of one. `None`: it has begun with what is stored.
+    pub fn pending_release(&self) -> Option<String> {
+        pending_release(&self.store, self.handle.problems())
+    }
+
     /// Writes an event about the agent itself. It is filed under `agent/configuration`, which is no application's name.
     pub fn record_event(&self, kind: EventKind, reason: &str, message: String) {
         let event = Event {

@@ -324,7 +324,7 @@ impl Handle {
         &self.problems
     }
 
-    /// Asks the program to start the agent again, as after a change of the configuration.
+    /// Asks the program to start the agent again, because a release, or the end of one, is stored.
     pub fn restart(&self) {
         self.restart.notify_one();
     }

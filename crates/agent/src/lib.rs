@@ -141,7 +141,7 @@ pub use peers::{PeerAccess, PeerSources, Peers, start_peers};
 pub use problems::Problems;
 pub use proxy_counters::ProxyCounters;
 pub use random::random_key;
-pub use release::RELEASED;
+pub use release::{PENDING_RELEASE, RELEASED};
 pub use render::discover_at;
 pub use report_error::ReportError;
 pub use request::{

@@ -8,6 +8,9 @@ use crate::{error::chain, problems::Problems};
 /// The subject of the problem that says why the agent manages nothing.
 pub const RELEASED: &str = "released";
 
+/// The subject of the problem that says that a release, or the end of one, waits for the next start of the agent.
+pub const PENDING_RELEASE: &str = "release";
+
 /// Whether a user has released everything.
 pub(crate) enum Release {
     No,
@@ -48,5 +51,21 @@ impl Release {
         tracing::warn!("{why}");
         problems.set(RELEASED, Some(why));
         true
+    }
+}
+
+/// Why the agent has to start again: a release, or the end of one, is stored, and the running agent has not begun with it.
+pub(crate) fn pending_release(store: &Store, problems: &Problems) -> Option<String> {
+    let is_released = problems.list().iter().any(|problem| problem.subject == RELEASED);
+    match (Release::of(store), is_released) {
+        (Release::Released(at), false) => Some(format!(
+            "everything was released at {at}, and the agent manages it until it can start again: correct the configuration, \
+             or end the release with `driftless release --undo`"
+        )),
+        (Release::No, true) => Some(
+            "the release was ended, and the agent manages nothing until it can start again: correct the configuration"
+                .to_owned(),
+        ),
+        (Release::No, false) | (Release::Released(_), true) | (Release::Unknown(_), _) => None,
     }
 }

@@ -34,12 +34,13 @@ use driftless_web::{Access, Listener, Receiver};
 
 use error::Error;
 use listen::TcpListeners;
-use reload::{Trigger, try_reload};
+use reload::{Current, Trigger, try_reload};
 use service_manager::ServiceManager;
 
 pub(super) use address_file::read as read_address;
 pub use args::LogFormat;
 pub(super) use args::{DEFAULT_CONFIG, RunArgs};
+pub(super) use reload::CONFIGURATION;
 pub(super) use settings::{
     check_access, hostname, provider, read as read_config, settings as run_settings, state_dir,
     unreadable_files,
@@ -101,11 +102,12 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
         hooks: hooks.map(|hooks| certificates.webhooks.listener(hooks)),
         metrics: metrics.map(|metrics| certificates.metrics.listener(metrics)).zip(metrics_address),
     };
-    let servers = Servers::start(&running, listeners, receiver, access);
+    let servers = Servers::start(&running, listeners, receiver, access.clone());
     let manager = ServiceManager::from_environment(context.environment);
     manager.ready(&reload::following(&settings));
     let watchdog = manager.watchdog(running.handle.clone());
     tokio::pin!(watchdog);
+    let current = Current { settings: &settings, access: &access };
     let ended = loop {
         let trigger = tokio::select! {
             event = signals.next() => match event {
@@ -122,7 +124,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
                 continue;
             }
         };
-        if try_reload(trigger, args, &settings, &running, &manager, context).await {
+        if try_reload(trigger, args, &current, &running, &manager, context).await {
             break Ok(Next::Again);
         }
     };

@@ -23,9 +23,13 @@ use super::{
     tls::Certificates,
 };
 use crate::cli::{context::Context, error::Error as CliError};
-use driftless_agent::{Agent, Running};
+use driftless_agent::{Agent, PENDING_RELEASE, Running};
 use driftless_config::Settings;
 use driftless_model::{EventKind, error_chain};
+use driftless_web::Access;
+
+/// The subject of the problem that says that a new configuration is refused.
+pub(in crate::cli) const CONFIGURATION: &str = "configuration";
 
 /// The cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,54 +50,92 @@ pub(super) fn following(settings: &Settings) -> String {
     format!("following {count} {}", if count == 1 { "repository" } else { "repositories" })
 }
 
+/// The configuration that the agent runs with.
+pub(super) struct Current<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) access: &'a Access,
+}
+
 /// Checks the new configuration and reports the result. True: the agent should start again with it.
 pub(super) async fn try_reload(
     trigger: Trigger,
     args: &RunArgs,
-    current: &Settings,
+    current: &Current<'_>,
     running: &Running,
     manager: &ServiceManager,
     context: &Context<'_>,
 ) -> bool {
-    match check(args, current, context).await {
-        Ok(new) if new == *current && trigger == Trigger::File => {
-            tracing::info!("the configuration file has changed, its settings have not");
-            running.handle.problems().set("configuration", None);
-            manager.status(&following(current));
-            false
+    let (new, access) = match check(args, current.settings, context).await {
+        Ok(checked) => checked,
+        Err(error) => {
+            refuse(&error, running, manager);
+            return false;
         }
-        Ok(_) if trigger == Trigger::Request => {
-            tracing::info!("starting again, because everything was released or is managed again");
-            true
-        }
-        Ok(_) => {
+    };
+    let is_same = new == *current.settings && access.has_same_token(current.access);
+    match unchanged(trigger).filter(|_| is_same) {
+        None => {
             tracing::info!("reloading the configuration");
             let message = "the agent starts again with the new configuration".to_owned();
             running.record_event(EventKind::Normal, "ConfigurationReloaded", message);
             true
         }
-        Err(error) => {
-            let reason = match &error {
-                CliError::Findings(findings) => {
-                    for finding in findings {
-                        tracing::error!("{finding}");
-                    }
-                    findings.first().map_or_else(|| error_chain(&error), ToString::to_string)
-                }
-                _ => error_chain(&error),
-            };
-            tracing::error!(reason, "the new configuration is refused, the old one stays");
-            let message = format!("the new configuration is refused, the old one stays: {reason}");
-            manager.status(&message);
-            running.handle.problems().set("configuration", Some(message.clone()));
-            running.record_event(EventKind::Warning, "ConfigurationRefused", message);
+        // Asked for while the configuration was refused, or just now.
+        Some(_) if running.pending_release().is_some() => {
+            tracing::info!("starting again, because everything was released or is managed again");
+            true
+        }
+        Some(unchanged) => {
+            tracing::info!("{unchanged}");
+            running.handle.problems().set(CONFIGURATION, None);
+            running.handle.problems().set(PENDING_RELEASE, None);
+            manager.status(&following(current.settings));
             false
         }
     }
 }
 
-/// Reads the new settings and checks everything that could keep an agent from starting with them.
-async fn check(args: &RunArgs, current: &Settings, context: &Context<'_>) -> Result<Settings, CliError> {
+/// The message if the settings and the token are those that the agent runs with. `None`: it starts again all the same.
+fn unchanged(trigger: Trigger) -> Option<&'static str> {
+    match trigger {
+        Trigger::Signal => None,
+        Trigger::File => Some("the configuration file has changed, its settings have not"),
+        Trigger::Token => Some("the token file has changed, its token has not"),
+        Trigger::Request => {
+            Some("the agent has begun with the stored release, or with the end of it, already")
+        }
+    }
+}
+
+/// Reports why the new configuration is refused, and a release that waits until it is in order.
+fn refuse(error: &CliError, running: &Running, manager: &ServiceManager) {
+    let reason = match error {
+        CliError::Findings(findings) => {
+            for finding in findings {
+                tracing::error!("{finding}");
+            }
+            findings.first().map_or_else(|| error_chain(error), ToString::to_string)
+        }
+        _ => error_chain(error),
+    };
+    tracing::error!(reason, "the new configuration is refused, the old one stays");
+    let message = format!("the new configuration is refused, the old one stays: {reason}");
+    manager.status(&message);
+    running.handle.problems().set(CONFIGURATION, Some(message.clone()));
+    running.record_event(EventKind::Warning, "ConfigurationRefused", message);
+    let pending = running.pending_release();
+    if let Some(pending) = &pending {
+        tracing::warn!("{pending}");
+    }
+    running.handle.problems().set(PENDING_RELEASE, pending);
+}
+
+/// Reads the new settings and the token, and checks everything that could keep an agent from starting with them.
+async fn check(
+    args: &RunArgs,
+    current: &Settings,
+    context: &Context<'_>,
+) -> Result<(Settings, Access), CliError> {
     let new = settings(args, context.environment)?;
     for (key, old, new) in [
         ("stateDir", &current.state_dir, &new.state_dir),
@@ -108,12 +150,12 @@ async fn check(args: &RunArgs, current: &Settings, context: &Context<'_>) -> Res
         let old = old.unwrap_or_else(|| current.state_dir.join("database.key"));
         return Err(Error::NeedsRestart { key: "stateKeyFile", old }.into());
     }
-    access(&new, context.environment)?;
+    let access = access(&new, context.environment)?;
     Certificates::load(&new)?;
     socket::check(&new.socket, &current.socket, context.environment)?;
     listen::check(&new, current).await?;
     Agent::check(&new, context.environment).map_err(Error::Start)?;
-    Ok(new)
+    Ok((new, access))
 }
 
 /// Replaces the program in this process by itself, with the same arguments and environment. Returns only an error.

@@ -74,6 +74,11 @@ impl Access {
         Self { audit, ..self }
     }
 
+    /// Whether both accept the same token of `tokenFile`, or none.
+    pub fn has_same_token(&self, other: &Self) -> bool {
+        self.token == other.token
+    }
+
     pub(crate) fn audit(&self) -> &Audit {
         &self.audit
     }

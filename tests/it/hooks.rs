@@ -170,6 +170,13 @@ async fn new_commit_does_not_wait_for_the_hooks_of_the_one_before() {
     it.synced_with_tip().await;
     assert_eq!(web_images(&it), ["web:3", "web:3"], "{}", it.story());
     assert!(!it.images().contains(&"dump:endless".to_owned()), "{}", it.story());
+    // They never work at the same time on the same data.
+    let is_dump = |container: &&driftless_model::Instance| {
+        container.config.image.starts_with("dump:") && container.is_running()
+    };
+    let most =
+        it.docker.transcript().iter().map(|entry| entry.after.containers().filter(is_dump).count()).max();
+    assert_eq!(most, Some(1), "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

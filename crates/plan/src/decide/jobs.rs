@@ -19,9 +19,9 @@ use crate::{
     },
     draft::Draft,
     facts::{
-        hooks,
+        cron, hooks,
         jobs::{JobPart, all, is_begun, is_fed, is_kept, record_of},
-        standing::deleted_network,
+        standing::{deleted_network, is_up},
     },
     text,
     wait::Wait,
@@ -239,8 +239,41 @@ fn begin(draft: &mut Draft<'_>, part: JobPart<'_>, known: &JobRecord, cleared: V
 
 fn create(draft: &mut Draft<'_>, part: JobPart<'_>, cause: &Cause, cleared: Vec<usize>) {
     let subject = part.subject;
+    let Some(former) = former_runs(draft, part) else { return };
     let Preconditions::Met(mut after) = preconditions::check(draft, subject) else { return };
     after.extend(images::refresh(draft, subject.workload));
     after.extend(cleared);
+    after.extend(former);
     create::create(draft, subject, 1, Some(cause), after, BTreeMap::new());
+}
+
+/// The steps that remove the runs which a run takes the place of: those of its CronJob, or the hooks of a former attempt. They
+/// work on the same data. `None` while one of them still works and no step ends it.
+fn former_runs(draft: &mut Draft<'_>, part: JobPart<'_>) -> Option<Vec<usize>> {
+    let JobPart { subject, job } = part;
+    let facts = draft.facts;
+    let is_former = |orphan: &&&Instance| match &job.cron {
+        Some(cron) => cron::cron_job_of(facts.target.stack, orphan) == Some(cron),
+        None => job.hook.is_some() && hooks::was_hook(orphan),
+    };
+    let mut steps = Vec::new();
+    for orphan in facts.instances.orphans.iter().filter(is_former) {
+        let mut containers = facts.observed.parts_of(&orphan.id);
+        containers.push(orphan);
+        // The engine answers at once if it removes a container already, and the processes may still exist then.
+        let is_leaving = containers.iter().any(|container| container.state == State::Removing);
+        if !is_leaving && !containers.iter().any(|container| is_up(container)) {
+            continue;
+        }
+        match draft.removed.get(&orphan.id).filter(|_| !is_leaving) {
+            Some(step) => steps.push(*step),
+            None => {
+                if job_retry::is_awaited(job) {
+                    draft.wait(Wait::dependency(subject.name, &orphan.instance.workload, "it has not ended"));
+                }
+                return None;
+            }
+        }
+    }
+    Some(steps)
 }

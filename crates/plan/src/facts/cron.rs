@@ -90,25 +90,28 @@ pub fn run_name(cron: &WorkloadName, object: Option<&ObjectRef>, job: &str) -> W
 
 /// Whether a container was a run of a CronJob that the stack still has.
 pub(crate) fn was_run(stack: &Stack, instance: &Instance) -> bool {
-    let labels = &instance.config.labels;
-    let Some(of) = labels.get(label::CRON) else { return was_run_before_label(stack, instance) };
-    all(stack).any(|cron_job| cron_job.subject.name.as_str() == of)
+    cron_job_of(stack, instance).is_some()
 }
 
-/// The same of a run that a release without the label has begun when it was due: its Job has the name of the CronJob and the
-/// minute.
-fn was_run_before_label(stack: &Stack, instance: &Instance) -> bool {
-    let name = &instance.instance.workload;
+/// The CronJob that a container was a run of, if the stack still has it.
+pub(crate) fn cron_job_of<'a>(stack: &'a Stack, instance: &Instance) -> Option<&'a WorkloadName> {
+    let names = || all(stack).map(|cron_job| cron_job.subject.name);
+    match instance.config.labels.get(label::CRON) {
+        Some(of) => names().find(|cron| cron.as_str() == of),
+        None => names().find(|cron| was_run_before_label(stack, cron, instance)),
+    }
+}
+
+/// Whether a container was a run that a release without the label has begun when it was due: its Job has the name of the CronJob
+/// and the minute.
+fn was_run_before_label(stack: &Stack, cron: &WorkloadName, instance: &Instance) -> bool {
     let mut jobs = label::JOB_NAMES.iter().filter_map(|label| instance.config.labels.get(*label));
     let Some(job) = jobs.next() else { return false };
     let is_minute = |text: &str| !text.is_empty() && text.bytes().all(|letter| letter.is_ascii_digit());
-    all(stack).any(|cron_job| {
-        let cron = cron_job.subject.name;
-        let object = stack.inventory.workloads.get(cron);
-        let plain = object.map_or(cron.as_str(), |object| &object.name);
-        let minute = job.strip_prefix(plain).and_then(|rest| rest.strip_prefix('-'));
-        minute.is_some_and(is_minute) && run_name(cron, object, job) == *name
-    })
+    let object = stack.inventory.workloads.get(cron);
+    let plain = object.map_or(cron.as_str(), |object| &object.name);
+    let minute = job.strip_prefix(plain).and_then(|rest| rest.strip_prefix('-'));
+    minute.is_some_and(is_minute) && run_name(cron, object, job) == instance.instance.workload
 }
 
 /// Why the last run that has ended is no success, if it is none.

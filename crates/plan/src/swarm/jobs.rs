@@ -131,13 +131,17 @@ pub(super) fn create(
     draft.push(Action::Swarm(Box::new(action)), Cause::Missing, after);
 }
 
-/// Whether a run of the same CronJob still works that another one takes the place of (`concurrencyPolicy: Replace`).
+/// Whether a run still works that another one takes the place of: one of the same CronJob (`concurrencyPolicy: Replace`), or a
+/// hook of a former attempt.
 fn has_former_run(draft: &Draft<'_>, swarm: &ObservedSwarm, job: &Job) -> bool {
-    let Some(cron) = &job.cron else { return false };
     let stack = draft.facts.target.stack;
+    let is_of_its_kind = |service: &ObservedService| match &job.cron {
+        Some(cron) => service.label(label::CRON) == Some(cron.as_str()),
+        None => job.hook.is_some() && service.label(label::HOOK).is_some(),
+    };
     let is_former = |service: &&ObservedService| {
         service.label(label::APPLICATION) == Some(stack.app.as_str())
-            && service.label(label::CRON) == Some(cron.as_str())
+            && is_of_its_kind(service)
             && service.label(label::WORKLOAD).is_none_or(|run| !stack.workloads.contains_key(&run.into()))
     };
     swarm.services.values().filter(is_former).any(|service| JobTasks::of(swarm, service).has_active())

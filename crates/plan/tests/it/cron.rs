@@ -62,10 +62,14 @@ impl Clock {
     }
 
     fn round(&mut self) -> Plan {
+        self.begin_due();
+        self.stage.round()
+    }
+
+    fn begin_due(&mut self) {
         let now = self.stage.now;
         self.told.extend(schedule(&mut self.stage.record, &self.git, now));
         self.stage.stack = with_runs(&self.git, &self.stage.record).into_owned();
-        self.stage.round()
     }
 
     /// Everything that is made and removed until then, in minutes since noon. Time passes as the plans say.
@@ -177,6 +181,22 @@ fn concurrency_policy_allows_forbids_or_replaces_runs() {
     let mut replace = with("Replace");
     let done = replace.until(MINUTE * 3 + MINUTE / 2);
     assert_eq!(done, ["1m +1", "2m -", "2m +2", "3m -", "3m +3"]);
+
+    // At no moment do two of them run, in whichever order the steps of a plan are performed.
+    let mut replace = with("Replace");
+    let mut seen = 0;
+    for _ in 0..40 {
+        replace.begin_due();
+        for _ in 0..9 {
+            replace.stage.round_cut_short(1, |ready| ready - 1);
+            let all = replace.stage.world.observed.instances.values();
+            let running = all.filter(|instance| instance.is_running()).count();
+            assert!(running <= 1, "{:?}", replace.runs());
+            seen += running;
+        }
+        replace.stage.tick(MINUTE / 4);
+    }
+    assert!(seen > 0 && replace.runs() == ["9"], "{:?}", replace.runs());
 
     let mut forbid = with("Forbid");
     assert_eq!(forbid.until(MINUTE * 5 + MINUTE / 2), ["1m +1"]);

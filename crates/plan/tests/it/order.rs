@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
 use driftless_model::{
-    Completion, Condition, Container, Dependency, HELPER_IMAGE, HookPhase, Job, NetworkMode, Part, Peer,
-    Probes, PullPolicy, Record, Role, Stack, State, Strategy as Rollout, Workload, WorkloadKind,
+    Completion, Condition, Container, Dependency, HELPER_IMAGE, HookPhase, Instance, Job, NetworkMode, Part,
+    Peer, Probes, PullPolicy, Record, Role, Stack, State, Strategy as Rollout, Workload, WorkloadKind,
     WorkloadName,
 };
 use driftless_plan::{
@@ -103,6 +104,21 @@ impl Theatre {
     }
 }
 
+/// Whether a plan creates a container of a workload, and that only after it has removed another container.
+fn is_created_after_removal(plan: &Plan, workload: &str, removed: &str) -> bool {
+    let is_creation = |action: &Action| matches!(action, Action::CreateInstance(creation) if creation.instance.workload.as_str() == workload);
+    let is_removal = |action: &Action| matches!(action, Action::RemoveInstance { container } if container.name() == removed);
+    let mut next: Vec<usize> =
+        (0..plan.steps.len()).filter(|step| is_creation(&plan.steps[*step].action)).collect();
+    while let Some(step) = next.pop() {
+        if is_removal(&plan.steps[step].action) {
+            return true;
+        }
+        next.extend(&plan.steps[step].after);
+    }
+    false
+}
+
 fn shop(version: u8, dump: &str) -> Stack {
     stack([
         ("web", workload(&format!("web:{version}"), 2)),
@@ -186,6 +202,40 @@ fn newer_commit_replaces_the_hooks_of_the_one_that_waits() {
     let plan = shop.rounds();
     assert!(plan.is_settled(), "{plan}");
     assert_eq!(shop.running(), ["web=web:1", "web=web:1"]);
+}
+
+#[test]
+fn hook_starts_once_that_of_the_commit_before_is_removed() {
+    let mut shop = synced();
+    shop.git = self::shop(2, "db:1");
+    shop.attempt(2);
+    shop.rounds();
+    shop.git = self::shop(1, "good:1");
+    shop.attempt(3);
+    let plan = shop.round();
+    assert!(is_created_after_removal(&plan, "dump-3-1", "shop-dump-2-1-1"), "{plan}");
+
+    // The one that a person protects is waited for, and so is one that the engine removes for long.
+    shop.git = self::shop(2, "db:1");
+    shop.attempt(4);
+    for change in [
+        (|hook| Arc::make_mut(&mut hook.config).labels.extend([("driftless.prune".into(), "false".into())]))
+            as fn(&mut Instance),
+        |hook| hook.state = State::Removing,
+    ] {
+        shop.rounds();
+        let old = shop.created.last().unwrap().clone();
+        let former = shop.stage.named(&format!("shop-{old}-1"));
+        let id = former.id.clone();
+        change(former);
+        let number = shop.stage.record.hooks.as_ref().unwrap().revision + 1;
+        shop.attempt(number);
+        let plan = shop.round();
+        let words = format!("dump-{number}-1 waits for {old}: it has not ended");
+        assert!(plan.to_string().contains(&words), "{plan}");
+        assert_eq!(shop.created.last(), Some(&old));
+        shop.stage.world.observed.instances.remove(&id);
+    }
 }
 
 #[test]

@@ -505,6 +505,20 @@ fn hooks_run_around_an_update_of_services() {
 }
 
 #[test]
+fn hook_begins_once_that_of_the_former_commit_has_stopped() {
+    let mut all = Jobs::new("compose.yaml", HOOKS);
+    begin_attempt(&mut all.cluster.record, &all.git, 1);
+    all.rounds(4);
+    let former = only(&all, "shop_before-");
+    all.commit("compose.yaml", &HOOKS.replace("web:1", "web:2"));
+    begin_attempt(&mut all.cluster.record, &all.git, 2);
+    let steps = all.rounds(6);
+    let words: Vec<&str> = steps.iter().filter_map(|step| step.split(' ').next()).collect();
+    assert_eq!(words, ["find", "stop", "create", "remove"], "{steps:?}");
+    assert_ne!(only(&all, "shop_before-"), former);
+}
+
+#[test]
 fn failed_hook_keeps_its_services_as_they_are() {
     let mut all = Jobs::new("compose.yaml", HOOKS);
     begin_attempt(&mut all.cluster.record, &all.git, 1);

@@ -497,6 +497,35 @@ async fn paused_commit_with_a_failed_job_runs_it_again_on_retry() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn paused_commit_with_a_job_without_retries_runs_it_again() {
+    let manifest = |version: &str| {
+        format!(
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: migrate}}\nspec:\n  backoffLimit: 0\n  template: \
+             {{spec: {{restartPolicy: Never, containers: [{{name: a, image: 'migrate:{version}'}}]}}}}\n"
+        )
+    };
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings.policy.on_failure = OnFailure::Pause;
+    let ends_with = |it: &Simulation, code: i64| {
+        it.docker.faults(|faults| {
+            faults.exits.insert("migrate:1".to_owned(), (Duration::from_secs(2), code));
+        });
+    };
+    ends_with(&it, 1);
+    it.git.push_files("Ada <a@b.c>", &[("shop/shop.yaml", &manifest("1"))]);
+    it.begin();
+    it.until("it has failed", |found| failed(found).is_some()).await;
+    for (code, made) in [(1, 2), (0, 3)] {
+        ends_with(&it, code);
+        it.ask(RequestKind::Retry).await;
+        minutes(5).await;
+        assert_eq!(creations(&it, "migrate:1"), made, "{}", it.story());
+    }
+    let found = it.synced_with_tip().await;
+    assert!(failed(&found).is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_rollback_leads_to_a_revision_against_the_policy() {
     let privileged = web("web:1").replace("    image: web:1\n", "    image: web:1\n    privileged: true\n");
     let mut it = prepared(&privileged, OnFailure::Rollback).begun();

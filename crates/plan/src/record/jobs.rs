@@ -135,6 +135,10 @@ fn count(job: &mut JobRecord, record: &Record, observed: &Observed, part: JobPar
         }
         return;
     }
+    // A container that a user has asked to replace counts as no other try: its Job may begin again because of it.
+    if record.replaced.contains_key(&instance.id) {
+        return;
+    }
     // A container that ends with its pod has not ended by itself. A sidecar belongs to no try.
     if part.subject.workload.retries_parts() && instance.is_running() {
         let is_counted = |found: &&&Instance| {

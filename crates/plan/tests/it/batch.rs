@@ -8,7 +8,8 @@ use std::{
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{
-    Attempt, Format, HealthStatus, Instance, JobOutcome, Mask, Severity, Stack, StackHashes, State, Timestamp,
+    Attempt, Format, HealthStatus, Instance, JobOutcome, Mask, Replacement, Severity, Stack, StackHashes,
+    State, Timestamp,
 };
 use driftless_plan::{Action, Plan, Target, compare_live};
 
@@ -133,6 +134,27 @@ fn failures_of_a_job_are_counted_together_and_back_off() {
     let made = played(&mut stage, 100, 1);
     assert_eq!(made, ["0s +work-0 >work-0 +work-1 >work-1", "21s - +work-0 >work-0 - +work-1 >work-1"]);
     assert_eq!(stage.record.jobs[&"work".into()].failures, 4);
+}
+
+#[test]
+fn job_that_failed_at_once_is_run_again_on_request() {
+    let mut stage = stage(&manifest("bad:1", "Never", "  backoffLimit: 0"));
+    assert_eq!(played(&mut stage, 20, 1), ["0s +work >work"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "BackoffLimitExceeded".to_owned()));
+    // As `driftless sync --retry` does.
+    let again = |stage: &mut Stage| {
+        let ids = stage.world.observed.instances.keys().map(|id| (id.clone(), Replacement::Delete));
+        stage.record.replaced.extend(ids);
+        stage.record.jobs.retain(|_, job| !job.has_failed());
+    };
+    again(&mut stage);
+    assert_eq!(played(&mut stage, 20, 1), ["20s - +work >work"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "BackoffLimitExceeded".to_owned()));
+    stage.crashing.clear();
+    stage.finishing.insert("bad:1".to_owned());
+    again(&mut stage);
+    assert_eq!(played(&mut stage, 20, 1), ["40s - +work >work"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()));
 }
 
 #[test]

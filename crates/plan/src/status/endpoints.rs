@@ -7,7 +7,7 @@ use std::{
 };
 
 use driftless_model::{
-    Container, ContainerId, Forwards, HOST_ENDPOINT, Instance, Observed, Readiness, ReadyAddresses,
+    Container, ContainerId, Forward, Forwards, HOST_ENDPOINT, Instance, Observed, Readiness, ReadyAddresses,
     ReadyEndpoints, Stack, State, Timestamp, WorkloadName, is_proxy_image,
 };
 
@@ -166,8 +166,9 @@ pub struct Drain {
 
 /// The endpoints to take out of their proxies before a plan stops their containers, by the container that is stopped.
 ///
-/// An endpoint that is not ready any more may have kept connections of before, which get a second. An endpoint that no other ready one can replace is not drained: its clients would be refused for longer than the stop
-/// takes.
+/// An endpoint that is not ready any more may have kept connections of before, which get a second. An endpoint that no other
+/// ready one of its port can replace, of whichever workload, is not drained: its clients would be refused for longer than the
+/// stop takes.
 pub fn drains(stack: &Stack, observed: &Observed, plan: &Plan) -> BTreeMap<ContainerId, Vec<Drain>> {
     let mut drains: BTreeMap<ContainerId, Vec<Drain>> = BTreeMap::new();
     let proxies = proxies(observed);
@@ -185,9 +186,14 @@ pub fn drains(stack: &Stack, observed: &Observed, plan: &Plan) -> BTreeMap<Conta
             let Some(leaving) = leaving else { continue };
             let staying: Vec<&Instance> =
                 ready.iter().filter(|instance| !stopped_pods.contains(&instance.id)).copied().collect();
-            let addresses: BTreeSet<Ipv4Addr> = targets(forwards)
-                .filter(|name| has_address(name, &staying))
-                .filter_map(|name| match ready_addresses(name, &[leaving])? {
+            let is_replaced =
+                |port: &&Forward| port.targets.iter().any(|(name, _)| has_address(name, &staying));
+            let addresses: BTreeSet<Ipv4Addr> = forwards
+                .ports
+                .iter()
+                .filter(is_replaced)
+                .flat_map(|port| &port.targets)
+                .filter_map(|(name, _)| match ready_addresses(name, &[leaving])? {
                     ReadyAddresses::These(addresses) => Some(addresses),
                     ReadyAddresses::All => None,
                 })

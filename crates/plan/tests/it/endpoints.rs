@@ -24,15 +24,16 @@ fn proxy() -> Workload {
     Workload { container, ..workload(PROXY_IMAGE, 1) }
 }
 
-/// Gives every running instance of `web` an address with the alias of the proxy's target.
+/// Gives every running instance of `web` and `green` an address with the alias of the proxy's target.
 fn connect(stage: &mut Stage) {
     for instance in stage.world.observed.instances.values_mut() {
-        if instance.instance.workload.as_str() == "web" {
+        let name = instance.instance.workload.as_str();
+        if ["web", "green"].contains(&name) {
             let version = if instance.config.image == "web:1" { 0 } else { 100 };
             let number = 10 + version + instance.instance.slot;
             let endpoint = Endpoint {
                 network_id: "n".to_owned(),
-                aliases: vec!["_web".to_owned()],
+                aliases: vec![format!("_{name}")],
                 ip: Some(format!("10.0.0.{number}")),
                 gateway: None,
             };
@@ -93,6 +94,37 @@ fn endpoint_is_drained_before_its_container_is_stopped() {
         }
     }
     assert_eq!(drained, 3);
+}
+
+#[test]
+fn ready_endpoint_of_another_workload_of_the_port_is_a_substitute() {
+    let service = |ports: &[&str]| {
+        let words = ["proxy", "--ready-only"].into_iter().chain(ports.iter().copied());
+        let command = Some(words.map(str::to_owned).collect());
+        let container = Container { command, ..workload(PROXY_IMAGE, 1).container };
+        Workload { container, ..workload(PROXY_IMAGE, 1) }
+    };
+    let shared = "80/tcp=_web:8080,_green:8080";
+    for (ports, is_drained) in [
+        (&[shared][..], true),
+        (&[shared, "81/tcp=_web:8081"], true),
+        (&["80/tcp=_web:8080", "81/tcp=_green:8080"], false),
+    ] {
+        let colours = |blue: u32| [("web", web("web:1", blue)), ("green", web("green:1", 1))];
+        let stack_of = |blue| stack(colours(blue).into_iter().chain([("front", service(ports))]));
+        let mut stage = Stage::new(stack_of(1));
+        settle(&mut stage);
+        connect(&mut stage);
+        stage.stack = stack_of(0);
+        let observed = stage.world.observed.clone();
+        let plan = stage.round();
+        let [id] = &stopped(&plan)[..] else { panic!("{plan}") };
+        let drains = drains(&stage.stack, &observed, &plan);
+        assert_eq!(drains.contains_key(id), is_drained, "{ports:?}");
+        for drain in drains.values().flatten() {
+            assert_eq!(drain.addresses, ["10.0.0.11".parse().unwrap()].into());
+        }
+    }
 }
 
 #[test]

@@ -91,14 +91,14 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                 continue;
             }
             begun.insert(index);
-            let image = match &step.action {
-                Action::PullImage { image, .. } => images.pull(docker, app, image, &step.action),
-                Action::VerifyImage { image, .. } => images.verify(docker, image, &step.action),
-                Action::BuildImage { image, build } => {
-                    images.build(docker, app, (image, build), read_context)
+            let image = match (&step.action, step.action.image()) {
+                (action @ Action::PullImage { .. }, Some(image)) => images.pull(docker, app, &image, action),
+                (action @ Action::VerifyImage { .. }, Some(image)) => images.verify(docker, &image, action),
+                (Action::BuildImage { build, .. }, Some(image)) => {
+                    images.build(docker, app, (&image, build), read_context)
                 }
-                Action::ImportImage { image } => images.import(docker, app, image),
-                action => {
+                (Action::ImportImage { .. }, Some(image)) => images.import(docker, app, &image),
+                (action, _) => {
                     let action = with_signature(action, &executed.signed);
                     running.push(async move {
                         let action = action.as_ref();

@@ -19,7 +19,7 @@ use tracing::Instrument;
 use driftless_clock::Clock;
 use driftless_docker as docker;
 use driftless_docker::{BuildInputs, Docker, SignatureQuestion, SignedImage};
-use driftless_model::{AppName, Build};
+use driftless_model::{AppName, Build, PlatformImage};
 use driftless_plan::Action;
 use driftless_store::Store;
 
@@ -39,7 +39,7 @@ pub(crate) struct BuildLimits {
 
 /// The pulls, builds and imports of one application.
 pub(crate) struct ImageTasks {
-    by_image: BTreeMap<String, ImageTask>,
+    by_image: BTreeMap<PlatformImage, ImageTask>,
     /// Notified when a task ends.
     wake: Arc<Notify>,
     limits: BuildLimits,
@@ -80,7 +80,7 @@ enum Progress {
 
 /// A task whose image nobody asks for any more.
 pub(crate) struct EndedTask {
-    pub(crate) image: String,
+    pub(crate) image: PlatformImage,
     pub(crate) is_build: bool,
 }
 
@@ -100,11 +100,11 @@ impl ImageTasks {
         &mut self,
         docker: &Arc<D>,
         app: &AppName,
-        image: &str,
+        image: &PlatformImage,
         action: &Action,
     ) -> ImageState {
         let (docker, app, action) = (Arc::clone(docker), app.clone(), action.clone());
-        let (store, clock, names) = (self.store.clone(), self.clock, vec![image.to_owned()]);
+        let (store, clock, names) = (self.store.clone(), self.clock, vec![image.name.clone()]);
         let signature = signature_question(&action);
         self.start_or_ask(image, None, format!("pulling {image}"), move |report| async move {
             {
@@ -119,17 +119,26 @@ impl ImageTasks {
     }
 
     /// Starts to verify the signatures of an image that is here, or says how it goes.
-    pub(crate) fn verify<D: Docker>(&mut self, docker: &Arc<D>, image: &str, action: &Action) -> ImageState {
+    pub(crate) fn verify<D: Docker>(
+        &mut self,
+        docker: &Arc<D>,
+        image: &PlatformImage,
+        action: &Action,
+    ) -> ImageState {
         let Some(question) = signature_question(action) else { return ImageState::Present(None) };
         let docker = Arc::clone(docker);
-        self.start_or_ask(image, None, format!("verifying the signature of {image}"), move |_| async move {
-            verified(&*docker, &question).await
-        })
+        let doing = format!("verifying the signature of {}", image.name);
+        self.start_or_ask(image, None, doing, move |_| async move { verified(&*docker, &question).await })
     }
 
     /// Starts to import the helper image, or says how it goes.
-    pub(crate) fn import<D: Docker>(&mut self, docker: &Arc<D>, app: &AppName, image: &str) -> ImageState {
-        let action = Action::ImportImage { image: image.to_owned() };
+    pub(crate) fn import<D: Docker>(
+        &mut self,
+        docker: &Arc<D>,
+        app: &AppName,
+        image: &PlatformImage,
+    ) -> ImageState {
+        let action = Action::ImportImage { image: image.name.clone() };
         let (docker, app) = (Arc::clone(docker), app.clone());
         self.start_or_ask(image, None, format!("importing {image}"), move |report| async move {
             docker.perform(&app, &action, &report).await.map(|_| None)
@@ -142,17 +151,18 @@ impl ImageTasks {
         &mut self,
         docker: &Arc<D>,
         app: &AppName,
-        (image, build): (&str, &Build),
+        (image, build): (&PlatformImage, &Build),
         read_context: ReadContext<'_>,
     ) -> ImageState {
         let digest = Some(build.digest.clone());
-        let builds_the_same =
-            |(name, task): (&String, &ImageTask)| name != image && task.build == digest && task.is_running();
+        let builds_the_same = |(other, task): (&PlatformImage, &ImageTask)| {
+            other != image && task.build == digest && task.is_running()
+        };
         if self.by_image.iter().any(builds_the_same) {
             return ImageState::InProgress;
         }
         let context = if self.by_image.contains_key(image) { None } else { Some(read_context(build)) };
-        let (docker, app, name, build) = (Arc::clone(docker), app.clone(), image.to_owned(), build.clone());
+        let (docker, app, name, build) = (Arc::clone(docker), app.clone(), image.name.clone(), build.clone());
         let BuildLimits { slots, timeout: longest } = self.limits.clone();
         let (store, clock) = (self.store.clone(), self.clock);
         self.start_or_ask(image, digest, format!("waiting to build {image}"), move |report| async move {
@@ -172,7 +182,7 @@ impl ImageTasks {
 
     fn start_or_ask<W, F>(
         &mut self,
-        image: &str,
+        image: &PlatformImage,
         build: Option<String>,
         first_progress: String,
         work: W,
@@ -199,12 +209,12 @@ impl ImageTasks {
             wake.notify_one();
         };
         let task = AbortOnDropHandle::new(tokio::spawn(task.in_current_span()));
-        self.by_image.insert(image.to_owned(), ImageTask { progress, build, _task: task });
+        self.by_image.insert(image.clone(), ImageTask { progress, build, _task: task });
         ImageState::InProgress
     }
 
     /// Ends the tasks of images that the plan does not ask for: they are present, or not needed any more.
-    pub(crate) fn end_others(&mut self, is_needed: impl Fn(&str) -> bool) -> Vec<EndedTask> {
+    pub(crate) fn end_others(&mut self, is_needed: impl Fn(&PlatformImage) -> bool) -> Vec<EndedTask> {
         let ended = self.by_image.extract_if(.., |image, _| !is_needed(image));
         ended.map(|(image, task)| EndedTask { image, is_build: task.build.is_some() }).collect()
     }
@@ -235,7 +245,7 @@ impl ImageState {
 
 /// The question about the signatures of an image that a step gets, if it must be signed.
 fn signature_question(action: &Action) -> Option<SignatureQuestion> {
-    let (Action::PullImage { image, secrets, keys, .. } | Action::VerifyImage { image, secrets, keys }) =
+    let (Action::PullImage { image, secrets, keys, .. } | Action::VerifyImage { image, secrets, keys, .. }) =
         action
     else {
         return None;
@@ -260,4 +270,40 @@ async fn verified<D: Docker>(
 /// The lock is held for one assignment, so a panic of another task leaves a valid value.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::Platform;
+
+    use super::*;
+
+    fn image(platform: Option<&str>) -> PlatformImage {
+        PlatformImage { name: "web:2".to_owned(), platform: platform.map(Platform::parse) }
+    }
+
+    #[tokio::test]
+    async fn platforms_of_one_image_are_pulled_in_tasks_of_their_own() {
+        let clock = Clock::System;
+        let limits = BuildLimits { slots: Arc::new(Semaphore::new(1)), timeout: Duration::from_secs(1) };
+        let wake = Arc::new(Notify::new());
+        let store = Store::in_memory(clock).unwrap();
+        let mut tasks = ImageTasks::new(Arc::clone(&wake), limits, store, clock);
+        let (own, other) = (image(None), image(Some("linux/amd64")));
+        let ask = |tasks: &mut ImageTasks, image: &PlatformImage| {
+            tasks.start_or_ask(image, None, format!("pulling {image}"), |_| async { Ok(None) })
+        };
+        assert_eq!(ask(&mut tasks, &own), ImageState::InProgress);
+        wake.notified().await;
+        assert_eq!(
+            ask(&mut tasks, &other),
+            ImageState::InProgress,
+            "the pull for another platform is no answer"
+        );
+        assert_eq!(ask(&mut tasks, &own), ImageState::Present(None));
+        wake.notified().await;
+        assert!(tasks.end_others(|image| *image == other).is_empty());
+        let ended = tasks.end_others(|image| *image == own);
+        assert_eq!(ended.into_iter().map(|task| task.image).collect::<Vec<_>>(), [other]);
+    }
 }

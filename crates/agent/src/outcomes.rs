@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Attempt, EventKind, Observed, Record, Timestamp, is_helper_image};
+use driftless_model::{Attempt, EventKind, Observed, PlatformImage, Record, Timestamp, is_helper_image};
 use driftless_plan::{Action, Cause, Plan, Step, StepOutcome, SwarmResult, sync_delay};
 
 use crate::{context::AppContext, execute::Executed, image_tasks::EndedTask};
@@ -119,16 +119,18 @@ fn is_start(action: &Action) -> bool {
 /// ends, so a task may be ended by the round that finds its image.
 pub(crate) fn report_images(context: &AppContext, ended: Vec<EndedTask>, observed: &Observed) {
     for EndedTask { image, is_build } in ended {
-        if !observed.images.contains_key(&image) {
+        let PlatformImage { name, platform } = &image;
+        let Some(found) = observed.images.get(name) else { continue };
+        if platform.as_ref().is_some_and(|platform| !found.is_for(platform, &observed.engine_traits)) {
             continue;
         }
-        let (reason, action) = match image.as_str() {
+        let (reason, action) = match name.as_str() {
             _ if is_build => ("Built", "build"),
             image if is_helper_image(image) => ("Imported", "import"),
             _ => ("Pulled", "pull"),
         };
-        tracing::info!(image, action, "image present");
-        context.event(EventKind::Normal, reason, &image, &format!("{action} {image}"));
+        tracing::info!(%image, action, "image present");
+        context.event(EventKind::Normal, reason, name, &format!("{action} {image}"));
     }
 }
 

@@ -17,7 +17,7 @@ use driftless_git::CommitSource;
 use driftless_metrics::RoundFailure;
 use driftless_model::{
     Actor, AppName, Attempt, CompletedJobs, ContainerId, EngineKind, EventKind, Health, Mask, Observed,
-    ObservedSwarm, Outcome, Readiness, Record, State, Timestamp, VerifiedImage, WorkloadName,
+    ObservedSwarm, Outcome, PlatformImage, Readiness, Record, State, Timestamp, VerifiedImage, WorkloadName,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, sync_delay};
@@ -650,9 +650,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if record.irretrievable() != remembered.irretrievable() {
             self.record.save(&self.context);
         }
-        let is_needed = |image: &str| {
-            plan.steps.iter().any(|step| gets_image(&step.action) && step.action.object() == image)
-        };
+        let needed: BTreeSet<PlatformImage> =
+            plan.steps.iter().filter_map(|step| step.action.image()).collect();
+        let is_needed = |image: &PlatformImage| needed.contains(image);
         report_images(&self.context, self.images.end_others(is_needed), observed);
         (plan, now)
     }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use driftless_model::{
-    AppName, Candidate, Claims, ContainerId, EngineTraits, HeldPort, Image, Inside, Instance, LeftInSwarm,
-    Observed, ObservedNetwork, ObservedVolume, Other, OwnUpdate, Platform, Timestamp,
+    AppName, Candidate, Claims, ContainerId, HeldPort, Image, Inside, Instance, LeftInSwarm, Observed,
+    ObservedNetwork, ObservedVolume, Other, OwnUpdate, Platform, Timestamp,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -21,7 +21,6 @@ use crate::{
     container_list::{ContainerList, ListedContainer},
     docker::ObserveScope,
     error::Error,
-    from_engine::Defaults,
     host_ports::HostPorts,
     inventory::{Inventory, is_reference},
     peer_names, platforms,
@@ -85,7 +84,7 @@ impl Observer {
                 claims: claims(app, &list),
                 engine_started: self.inventory.engine_started().await?,
                 node: Some(self.connection.defaults().host_name).filter(|name| !name.is_empty()),
-                engine_traits: self.engine_traits(),
+                engine_traits: self.connection.defaults().engine_traits(),
                 engine_platforms: None,
                 swarm: if scope.is_swarm {
                     Some(Box::new(swarm::observe(&*self.connection, app, scope).await?))
@@ -103,15 +102,6 @@ impl Observer {
             Ok(observed)
         };
         observed.await.map_err(|error: CallError| error.classify(&format!("observe {app}")))
-    }
-
-    fn engine_traits(&self) -> EngineTraits {
-        let Defaults { log_driver, unsupported_limits, is_containerd_store, .. } = self.connection.defaults();
-        EngineTraits {
-            log_driver: Some(log_driver).filter(|driver| !driver.is_empty()),
-            unsupported_limits,
-            keeps_one_platform: !is_containerd_store,
-        }
     }
 
     /// The objects that the application has in a Swarm, although it runs on this host.

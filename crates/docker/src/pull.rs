@@ -72,7 +72,8 @@ impl Puller {
     /// for as long as the image is not what the container asks for.
     async fn check_platform(&self, image: &str, platform: &str) -> Result<(), CallError> {
         let found = find_image(&self.connection, &with_tag(image)).await?;
-        match found.filter(|found| !found.is_for(&Platform::parse(platform))) {
+        let engine = self.connection.defaults().engine_traits();
+        match found.filter(|found| !found.is_for(&Platform::parse(platform), &engine)) {
             None => Ok(()),
             Some(found) => {
                 let found: Vec<String> = found.platforms.iter().map(ToString::to_string).collect();

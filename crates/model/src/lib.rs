@@ -85,6 +85,7 @@ mod network_size;
 mod object;
 mod observed;
 mod platform;
+mod platform_image;
 mod pod;
 mod policy;
 mod printable;
@@ -187,6 +188,7 @@ pub use observed::{
     NameHolder, Observed, ObservedNetwork, ObservedVolume, Other, OwnUpdate, Readiness, State,
 };
 pub use platform::Platform;
+pub use platform_image::PlatformImage;
 pub use pod::{Part, PartOf, Role};
 pub use policy::{Adopt, FilesystemDrift, OnFailure, Policy};
 pub use printable::{is_unprintable, printable};

@@ -349,9 +349,18 @@ pub struct Image {
 }
 
 impl Image {
-    /// Whether a container that asks for this platform can be created from it, as far as that is known.
-    pub fn is_for(&self, wanted: &Platform) -> bool {
-        self.platforms.is_empty() || self.platforms.iter().any(|own| own.serves(wanted))
+    /// Whether an engine creates a container from it that asks for this platform, as far as that is known. A store that keeps
+    /// several platforms under one name finds only the very one; the classic store also accepts one that serves it.
+    pub fn is_for(&self, wanted: &Platform, engine: &EngineTraits) -> bool {
+        let fits = |own: &Platform| {
+            if engine.keeps_one_platform { own.serves(wanted) } else { own.is_same(wanted) }
+        };
+        self.platforms.is_empty() || self.platforms.iter().any(fits)
+    }
+
+    /// Whether a host of this platform runs it as its own, as far as that is known.
+    pub fn is_native_to(&self, host: &Platform) -> bool {
+        self.platforms.is_empty() || self.platforms.iter().any(|own| own.serves(host))
     }
 
     /// The digest under which a reference names this image. The same image may be here under the names of other

@@ -42,6 +42,8 @@ impl Platform {
             (Some("armel" | "armv6l"), _) => (Some("arm"), Some("v6")),
             other => other,
         };
+        // A single word with a variant is one of Linux.
+        let os = os.or(variant.map(|_| "linux"));
         let owned = |part: Option<&str>| part.map(str::to_owned);
         Self { os: owned(os), architecture: owned(architecture), variant: owned(variant) }
     }
@@ -66,8 +68,24 @@ impl Platform {
 }
 
 impl Platform {
-    /// Whether an engine creates a container that asks for `wanted` from an image of this platform. As in the engine, an
-    /// older variant does as well, and so does the 32-bit form of the same processor.
+    /// Whether it is the same platform as `wanted`, as far as both are given. ARM without a variant is its version 7.
+    pub fn is_same(&self, wanted: &Self) -> bool {
+        let is_same = |own: &Option<String>, wanted: &Option<String>| {
+            own.is_none() || wanted.is_none() || own == wanted
+        };
+        let is_known = self.architecture.is_some() && wanted.architecture.is_some();
+        is_same(&self.os, &wanted.os)
+            && is_same(&self.architecture, &wanted.architecture)
+            && (!is_known || self.variant_or_default() == wanted.variant_or_default())
+    }
+
+    fn variant_or_default(&self) -> Option<&str> {
+        let default = (self.architecture.as_deref() == Some("arm")).then_some("v7");
+        self.variant.as_deref().or(default)
+    }
+
+    /// Whether a host of `wanted` runs images of this platform as its own: an older variant does as well, and so does the
+    /// 32-bit form of the same processor. An engine with the classic image store compares all platforms in this way.
     pub fn serves(&self, wanted: &Self) -> bool {
         let architecture = |platform: &Self| platform.architecture.clone().unwrap_or_default();
         let (own, asked) = (architecture(self), architecture(wanted));
@@ -114,10 +132,36 @@ mod tests {
             assert_eq!(found, fits, "{offered} {wanted}");
         }
         assert_eq!(Platform::parse("Linux/AARCH64/v8").to_string(), "linux/arm64");
+        for text in ["linux/arm/v7", "arm64", "linux", "armv7l", "linux/amd64/v3", "x86_64", "windows/amd64"]
+        {
+            let platform = Platform::parse(text);
+            assert_eq!(Platform::parse(&platform.to_string()), platform, "{text}");
+        }
     }
 
     #[test]
-    fn images_serve_the_platforms_that_the_engine_accepts() {
+    fn the_same_platform_may_be_written_in_other_words() {
+        for (image, wanted, fits) in [
+            ("linux/amd64", "linux/x86_64", true),
+            ("linux/arm64", "linux/arm64/v8", true),
+            ("linux/arm64", "arm64", true),
+            ("linux/arm64", "linux", true),
+            ("linux/arm/v7", "linux/arm", true),
+            ("linux/arm/v6", "linux/arm", false),
+            ("linux/arm/v6", "linux/arm/v7", false),
+            ("linux/arm/v7", "linux/arm64", false),
+            ("linux/386", "linux/amd64", false),
+            ("linux/amd64", "linux/amd64/v3", false),
+            ("linux/amd64/v3", "linux/amd64", false),
+            ("linux/amd64", "windows/amd64", false),
+        ] {
+            let found = Platform::parse(image).is_same(&Platform::parse(wanted));
+            assert_eq!(found, fits, "{image} {wanted}");
+        }
+    }
+
+    #[test]
+    fn images_serve_the_platforms_that_a_classic_store_accepts() {
         for (image, wanted, fits) in [
             ("linux/amd64", "linux/amd64", true),
             ("linux/amd64", "linux/arm64", false),

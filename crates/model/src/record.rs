@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AfterRecord, CanaryRecord, CompletedJobs, ContainerId, ContentId, FailedCommit, FollowedImage,
-    HookRecord, Instance, InstanceId, JobRecord, KnownInside, RolloutSizes, ScaleOverride, SpecHash,
-    StackHash, SwarmRecord, SwarmService, Timestamp, UnknownEnd, VerifiedImages, Workload, WorkloadName,
+    HookRecord, Instance, InstanceId, JobRecord, KnownInside, PlatformImage, RolloutSizes, ScaleOverride,
+    SpecHash, StackHash, SwarmRecord, SwarmService, Timestamp, UnknownEnd, VerifiedImages, Workload,
+    WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -26,8 +27,8 @@ pub struct Record {
     pub adopted: Adopted,
     /// The stack that was last reached in full. While it is the desired one, every difference is drift.
     pub settled: Option<StackHash>,
-    /// Failed pulls and builds, by image reference.
-    pub pulls: BTreeMap<String, Attempt>,
+    /// Failed pulls and builds, by image reference and platform.
+    pub pulls: BTreeMap<PlatformImage, Attempt>,
     #[serde(with = "by_instance")]
     pub crashes: BTreeMap<InstanceId, Crash>,
     /// Numbers of ends of containers, by themselves or by a failed probe. Unlike [`Crash::count`], which the backoff uses,

@@ -9,7 +9,7 @@ use std::{
 
 use driftless_model::{
     AgentId, AppName, Attachment, Build, Container, ContainerId, ContentId, Format, InPlace, Instance,
-    InstanceId, LiveSettings, Network, PartOf, Peer, Resources, SpecHash, Volume,
+    InstanceId, LiveSettings, Network, PartOf, Peer, Platform, PlatformImage, Resources, SpecHash, Volume,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,9 @@ pub enum Action {
     /// Verifies the signatures of an image that is here.
     VerifyImage {
         image: String,
+        /// The platform that it was pulled for: a failure delays the next pull for that platform.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        platform: Option<String>,
         /// Logins of the application, by content.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         secrets: Vec<ContentId>,
@@ -226,6 +229,18 @@ impl ContainerRef {
 }
 
 impl Action {
+    /// The image that it pulls, verifies, builds or imports.
+    pub fn image(&self) -> Option<PlatformImage> {
+        match self {
+            Self::PullImage { image, platform, .. } | Self::VerifyImage { image, platform, .. } => {
+                let platform = platform.as_deref().map(Platform::parse);
+                Some(PlatformImage { name: image.clone(), platform })
+            }
+            Self::BuildImage { image, .. } | Self::ImportImage { image } => Some(image.clone().into()),
+            _ => None,
+        }
+    }
+
     /// The name of the object it acts on.
     pub fn object(&self) -> &str {
         match self {

@@ -198,7 +198,9 @@ impl World {
         self.have(image);
         if let Some(found) = self.observed.images.get_mut(image) {
             found.platforms = before.platforms;
-            found.platforms.extend(platform.map(Platform::parse));
+            let own = self.observed.engine_architecture.as_ref();
+            let own = || own.map(|architecture| Platform::parse(&format!("linux/{architecture}")));
+            found.platforms.extend(platform.map(Platform::parse).or_else(own));
         }
         Ok(())
     }
@@ -222,7 +224,8 @@ impl World {
         let image = image.as_ref().unwrap_or(&container.image);
         let found =
             self.observed.images.get(image).ok_or_else(|| Refusal::NoSuchImage(image.clone()))?.clone();
-        if container.platform().is_some_and(|platform| !found.is_for(&platform)) {
+        let engine = &self.observed.engine_traits;
+        if container.platform().is_some_and(|platform| !found.is_for(&platform, engine)) {
             return Err(Refusal::OtherPlatform(image.clone()));
         }
         let is_verified = match &creation.signature {

@@ -11,8 +11,8 @@ use std::{
 
 use bollard::models as api;
 use driftless_model::{
-    Attachment, Container, Healthcheck, IpNetwork, LimitKind, Namespace, NetworkMode, Peer, Port, PortRange,
-    Protocol, Resources, RestartPolicy,
+    Attachment, Container, EngineTraits, Healthcheck, IpNetwork, LimitKind, Namespace, NetworkMode, Peer,
+    Port, PortRange, Protocol, Resources, RestartPolicy,
 };
 
 use super::{
@@ -39,6 +39,17 @@ pub(crate) struct Defaults {
     pub registries: BTreeMap<String, bool>,
     /// The networks whose registries may be without TLS.
     pub insecure_networks: Vec<IpNetwork>,
+}
+
+impl Defaults {
+    /// The facts about the engine that change what a container looks like.
+    pub(crate) fn engine_traits(self) -> EngineTraits {
+        EngineTraits {
+            log_driver: Some(self.log_driver).filter(|driver| !driver.is_empty()),
+            unsupported_limits: self.unsupported_limits,
+            keeps_one_platform: !self.is_containerd_store,
+        }
+    }
 }
 
 /// Bytes of `/dev/shm` by default.

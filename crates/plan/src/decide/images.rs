@@ -86,7 +86,7 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
     match pull {
         PullPolicy::IfNotPresent | PullPolicy::Never | PullPolicy::Every(_) if is_here => return,
         PullPolicy::Never if !is_present => {
-            let platform = draft.facts.asked_platform(workload, image);
+            let platform = draft.facts.needed_platform(workload, image);
             draft.wait(Wait::never_pulled(name, image, platform.as_ref()));
             hold_for(draft, subject);
             return;
@@ -98,7 +98,8 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
         hold_for(draft, subject);
         return;
     }
-    match draft.facts.record.pulls.get(image).filter(|it| it.next > draft.facts.now) {
+    let failed = draft.facts.record.pulls.get(&draft.facts.asked_image(workload, image));
+    match failed.filter(|it| it.next > draft.facts.now) {
         Some(attempt) => {
             let (count, until, error) = (attempt.count, attempt.next, attempt.error.clone());
             draft.look_again(until);
@@ -119,27 +120,28 @@ fn obtain_image(draft: &mut Draft<'_>, subject: Subject<'_>, needed: &Needed) {
     }
 }
 
-/// The platform that a workload asks for, and another workload that has or gets the same image for a platform that does not
-/// do. An engine that keeps one platform per name would take the image away from it.
+/// The platform that a workload needs an image for, and another workload that has it for another one: the image is here for that
+/// one, or is pulled for it, or containers were created from it. An engine that keeps one platform per name would take the image
+/// away from it.
 fn needed_for_another_platform(
     draft: &Draft<'_>,
     Subject { name, workload }: Subject<'_>,
     image: &str,
 ) -> Option<(Platform, WorkloadName)> {
     let facts = draft.facts;
-    let asked =
-        facts.asked_platform(workload, image).filter(|_| facts.observed.engine_traits.keeps_one_platform)?;
-    let own = facts.observed.engine_architecture.as_ref().map(|own| Platform::parse(&format!("linux/{own}")));
+    let engine = &facts.observed.engine_traits;
+    let needed = facts.needed_platform(workload, image).filter(|_| engine.keeps_one_platform)?;
     let found = facts.observed.images.get(image);
     let other = facts.target.stack.subjects().find(|other| {
-        if other.name == name || other.workload.build.is_some() || facts.image(other.workload) != image {
-            return false;
-        }
-        let Some(needs) = other.workload.container.platform().or_else(|| own.clone()) else { return false };
-        let has_it = found.is_some_and(|found| !found.platforms.is_empty() && found.is_for(&needs));
-        needs != asked && (has_it || draft.pull_of(other.workload, image).is_some())
+        let needs = facts.needed_platform(other.workload, image).filter(|needs| *needs != needed);
+        let Some(needs) = needs.filter(|_| other.name != name) else { return false };
+        let spec = facts.spec(*other);
+        let was_here = || facts.instances.members_of(other.name).iter().any(|member| member.spec == spec);
+        found.is_some_and(|found| found.is_for(&needs, engine))
+            || draft.pull_of(other.workload, image).is_some()
+            || was_here()
     })?;
-    Some((asked, other.name.clone()))
+    Some((needed, other.name.clone()))
 }
 
 /// Nothing is stopped for the commit while an image of it cannot be had. The run of a CronJob or hook is not of the commit:
@@ -191,7 +193,7 @@ fn fetch(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) -> usize {
         None if is_helper_image(image) => Action::ImportImage { image: image.clone() },
         Some(build) => Action::BuildImage { image: image.clone(), build: Box::new(build.clone()) },
         None => {
-            let platform = workload.container.host.platform.clone();
+            let platform = draft.facts.named_platform(workload, image).cloned();
             let secrets = workload.pull_secrets.iter().cloned().collect();
             let keys = draft.facts.signature_keys(workload, image);
             Action::PullImage { image: image.clone(), platform, secrets, keys }
@@ -210,7 +212,8 @@ fn verify(draft: &mut Draft<'_>, workload: &Workload, needed: &Needed) {
     }
     let secrets = workload.pull_secrets.iter().cloned().collect();
     let keys = draft.facts.signature_keys(workload, image);
-    let step =
-        draft.push(Action::VerifyImage { image: image.clone(), secrets, keys }, Cause::Missing, vec![]);
+    let platform = draft.facts.named_platform(workload, image).cloned();
+    let action = Action::VerifyImage { image: image.clone(), platform, secrets, keys };
+    let step = draft.push(action, Cause::Missing, vec![]);
     draft.note_pull(workload, image, step);
 }

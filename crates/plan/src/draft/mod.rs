@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{ContainerId, Peer, Platform, Timestamp, Workload, WorkloadName};
+use driftless_model::{ContainerId, Peer, PlatformImage, Timestamp, Workload, WorkloadName};
 
 use crate::{
     action::Action,
@@ -25,7 +25,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) facts: &'a Facts<'a>,
     pub(crate) plan: Plan,
     /// Steps that pull or build an image, by image and the platform that is asked for.
-    pub(crate) pulls: BTreeMap<(String, Option<Platform>), usize>,
+    pub(crate) pulls: BTreeMap<PlatformImage, usize>,
     /// Steps that create a network or volume, by name.
     pub(crate) provided: BTreeMap<String, usize>,
     /// Workloads with an image that cannot be pulled or built now. While there is one, nothing is stopped for the commit.
@@ -108,14 +108,12 @@ impl<'a> Draft<'a> {
 
     /// The step that pulls or builds an image of a workload.
     pub(crate) fn pull_of(&self, workload: &Workload, image: &str) -> Option<usize> {
-        let key = (image.to_owned(), self.facts.asked_platform(workload, image));
-        self.pulls.get(&key).copied()
+        self.pulls.get(&self.facts.asked_image(workload, image)).copied()
     }
 
     /// Notes the step that pulls or builds an image of a workload.
     pub(crate) fn note_pull(&mut self, workload: &Workload, image: &str, step: usize) {
-        let key = (image.to_owned(), self.facts.asked_platform(workload, image));
-        self.pulls.insert(key, step);
+        self.pulls.insert(self.facts.asked_image(workload, image), step);
     }
 
     /// The steps that pull or build images.

@@ -5,8 +5,8 @@
 use std::{cell::OnceCell, collections::BTreeSet, path::PathBuf};
 
 use driftless_model::{
-    FailedCommit, ImageRef, Observed, Platform, Record, SpecHash, Stack, StackHash, Subject, Timestamp,
-    Workload, WorkloadName, is_helper_image, label, signature_keys,
+    FailedCommit, ImageRef, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload,
+    WorkloadName, is_helper_image, label, signature_keys,
 };
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
         canary::{CurrentStep, current_step},
         classify::Classified,
         cron::without_runs,
+        platforms::NamedPlatforms,
     },
     names::container_name_at,
     target::Target,
@@ -34,6 +35,7 @@ pub(crate) mod limits;
 pub(crate) mod namespaces;
 pub(crate) mod objects;
 pub(crate) mod ownership;
+mod platforms;
 pub(crate) mod pods;
 pub(crate) mod scales;
 pub(crate) mod standing;
@@ -52,6 +54,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) is_held_by_hooks: bool,
     /// The lowest sync wave of the desired workloads.
     pub(crate) lowest_wave: i32,
+    named_platforms: NamedPlatforms,
     /// The failed commit with paused rollouts, once it is needed.
     failed: OnceCell<Option<&'a FailedCommit>>,
 }
@@ -71,6 +74,7 @@ impl<'a> Facts<'a> {
             instances: Classified::new(target, observed, record),
             is_held_by_hooks: hooks::is_held_by_hooks(target.stack, record),
             lowest_wave: target.stack.workloads.values().map(|it| it.wave).min().unwrap_or_default(),
+            named_platforms: NamedPlatforms::new(target),
             failed: OnceCell::new(),
         }
     }
@@ -145,14 +149,7 @@ impl<'a> Facts<'a> {
         self.target.image(workload)
     }
 
-    /// The platform that the image of a workload's container must be for. Images that the agent builds, and those that a
-    /// container mounts, are taken as they are.
-    pub(crate) fn asked_platform(&self, workload: &Workload, image: &str) -> Option<Platform> {
-        let is_pulled = workload.build.is_none() && image == self.image(workload);
-        workload.container.platform().filter(|_| is_pulled)
-    }
-
-    /// Whether the engine has an image, for the platform that the workload asks for. Under the name of an image that the agent
+    /// Whether the engine has an image, for the platform that the workload needs. Under the name of an image that the agent
     /// makes itself, only the agent's own counts: its label says what it was made from.
     pub(crate) fn has_image(&self, workload: &Workload, image: &str) -> bool {
         let Some(found) = self.observed.images.get(image) else { return false };
@@ -160,9 +157,7 @@ impl<'a> Facts<'a> {
         match &workload.build {
             Some(build) if image == workload.container.image => label(label::BUILD) == Some(&build.digest),
             None if is_helper_image(image) => label(label::HELPER) == Some(image),
-            Some(_) | None => {
-                self.asked_platform(workload, image).is_none_or(|platform| found.is_for(&platform))
-            }
+            Some(_) | None => self.is_for_platform(workload, image, found),
         }
     }
 

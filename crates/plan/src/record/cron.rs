@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    Concurrency, Cron, CronRecord, EventKind, JobOutcome, ObjectRef, Record, Stack, Subject, Timestamp,
-    WorkloadName,
+    Concurrency, Cron, CronRecord, EventKind, JobOutcome, ObjectRef, PlatformImage, Record, Stack, Subject,
+    Timestamp, WorkloadName,
 };
 
 use crate::facts::cron::{CronJob, all, parsed, run_name, run_of};
@@ -80,9 +80,10 @@ fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record, now: Option<Timest
 fn renew(known: &mut CronRecord, template: Subject<'_>, object: Option<&ObjectRef>, record: &Record) {
     for (name, run) in &mut known.runs {
         let has_begun = record.jobs.get(name).is_none_or(|it| it.begun || it.ended.is_some());
-        let is_missing =
-            |image: &String| record.pulls.contains_key(image) || record.failures.contains_key(image);
-        if has_begun || !run.containers().any(|it| is_missing(&it.image)) {
+        let is_missing = |image: &PlatformImage| {
+            record.pulls.contains_key(image) || record.failures.contains_key(&image.name)
+        };
+        if has_begun || !run.own_images().any(|image| is_missing(&image)) {
             continue;
         }
         let dotted = object.map(|it| format!(".{}", it.namespace)).unwrap_or_default();

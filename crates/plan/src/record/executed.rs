@@ -38,21 +38,14 @@ pub fn note_executed(
             let spec = replacement.creation.spec.clone();
             record.failed_own_update = Some(FailedOwnUpdate { spec, reason: error.clone(), at: now });
         }
-        let (Action::PullImage { image, .. }
-        | Action::VerifyImage { image, .. }
-        | Action::BuildImage { image, .. }
-        | Action::ImportImage { image }) = &step.action
-        else {
-            continue;
-        };
+        let Some(image) = step.action.image() else { continue };
         if let StepOutcome::Failed { error, retry_after } = outcome {
-            let count = record.pulls.get(image).map_or(0, |it| it.count).saturating_add(1);
-            let delay = pull_delay(image, count).max(retry_after.unwrap_or_default());
+            let count = record.pulls.get(&image).map_or(0, |it| it.count).saturating_add(1);
+            let delay = pull_delay(&image.name, count).max(retry_after.unwrap_or_default());
             let attempt = Attempt { count, next: now.after(delay), error: error.clone() };
-            record.pulls.insert(image.clone(), attempt);
-        }
-        if outcome.is_done() {
-            record.pulls.remove(image);
+            record.pulls.insert(image, attempt);
+        } else if outcome.is_done() {
+            record.pulls.remove(&image);
         }
     }
     swarm::note_swarm_executed(record, plan, outcomes);

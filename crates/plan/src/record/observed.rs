@@ -5,9 +5,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Completion, Condition, Container, ContainerId, Crash, Dependency, Format, Instance, InstanceId, Observed,
-    Progress, Readiness, Record, SpecHash, Stack, State, Subject, Timestamp, UnknownEnd, Update, Workload,
-    WorkloadName,
+    Completion, Condition, ContainerId, Crash, Dependency, Format, Image, Instance, InstanceId, Observed,
+    PlatformImage, Progress, Readiness, Record, SpecHash, Stack, State, Subject, Timestamp, UnknownEnd,
+    Update, Workload, WorkloadName,
 };
 
 use crate::{
@@ -112,15 +112,26 @@ fn awaiting_images<'a>(
         return BTreeSet::new();
     }
     // A rollback goes back to digests.
-    let names = |image: &'a String| [Some(image), target.images.get(image)].into_iter().flatten();
-    let is_lacking = |image: &'a String| {
-        names(image).any(|name| record.pulls.contains_key(name))
-            || !names(image).any(|name| observed.images.contains_key(name))
+    let names = |image: PlatformImage| {
+        let pinned = target.images.get(&image.name);
+        let pinned = pinned.map(|name| PlatformImage { name: name.clone(), ..image.clone() });
+        [Some(image), pinned].into_iter().flatten()
+    };
+    let is_here = |PlatformImage { name, platform }: &PlatformImage| {
+        let fits = |found: &Image| {
+            let platform = platform.as_ref();
+            platform.is_none_or(|platform| found.is_for(platform, &observed.engine_traits))
+        };
+        observed.images.get(name).is_some_and(fits)
+    };
+    let is_lacking = |image: PlatformImage| {
+        let names: Vec<PlatformImage> = names(image).collect();
+        names.iter().any(|name| record.pulls.contains_key(name)) || !names.iter().any(is_here)
     };
     let workloads = &target.stack.workloads;
-    let lacks_image = |workload: &'a Workload| {
-        let images = workload.containers().map(|container| &container.image);
-        images.chain(workload.containers().flat_map(Container::mounted_images)).any(is_lacking)
+    let lacks_image = |workload: &Workload| {
+        let mounted = workload.mounted_images().map(|image| PlatformImage::from(image.clone()));
+        workload.own_images().chain(mounted).any(is_lacking)
     };
     let lacking = workloads.iter().filter(|(_, workload)| lacks_image(workload));
     let mut awaiting: BTreeSet<&WorkloadName> = lacking.map(|(name, _)| name).collect();

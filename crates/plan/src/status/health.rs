@@ -1,7 +1,8 @@
 //! The health of one workload: which of several reasons says most.
 
 use driftless_model::{
-    Health, HealthStatus, Instance, Readiness, State, Subject, Timestamp, Workload, WorkloadName,
+    Health, HealthStatus, Instance, PlatformImage, Readiness, State, Subject, Timestamp, Workload,
+    WorkloadName,
 };
 
 use crate::{
@@ -91,7 +92,8 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
         return degraded("DependencyFailed", wait.to_string());
     }
     let image = &workload.container.image;
-    if let Some(pull) = record.pulls.get(image).filter(|_| !observed.images.contains_key(image)) {
+    let pulled = PlatformImage { name: image.clone(), platform: workload.pulled_platform() };
+    if let Some(pull) = record.pulls.get(&pulled).filter(|_| !observed.images.contains_key(image)) {
         let (reason, verb) = match workload.build {
             Some(_) => ("BuildFailed", "build"),
             None => ("ImagePullBackOff", "pull"),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Image, LimitKind, Platform, PullPolicy, Strategy, Workload};
+use driftless_model::{Image, LimitKind, Platform, PullPolicy, Stack, Strategy, Workload};
 use driftless_plan::{Action, Plan};
 
 use crate::stage::{Stage, stack, workload};
@@ -112,6 +112,102 @@ fn second_platform_of_an_image_waits_on_a_classic_store() {
     }
     assert_eq!(pulls, 1);
     assert!(is_running(&stage, "a") && !is_running(&stage, "b"));
+}
+
+/// Workloads of one image: `other` for AMD64, and `own` for no named platform.
+fn two_platforms(own: &'static str, other: &'static str) -> Stack {
+    let mut plain = workload("web:2", 1);
+    plain.strategy = Strategy::Recreate;
+    stack([(own, plain), (other, for_platform("web:2", "linux/amd64"))])
+}
+
+#[test]
+fn image_pulled_for_another_workload_is_not_taken() {
+    for (own, other) in [("b", "a"), ("a", "b")] {
+        let mut old = workload("web:1", 1);
+        old.strategy = Strategy::Recreate;
+        let mut stage = Stage::new(stack([(own, old)]));
+        stage.world.observed.engine_architecture = Some("arm64".to_owned());
+        settle(&mut stage);
+        stage.world.observed.images.insert("web:2".to_owned(), image_for("linux/amd64"));
+        stage.stack = two_platforms(own, other);
+        let steps = settle(&mut stage);
+        assert_eq!(steps[0], "pull web:2", "{steps:?}");
+        assert!(is_running(&stage, "a") && is_running(&stage, "b"), "{steps:?}");
+
+        // A classic store has room for one.
+        let mut stage = Stage::new(stage.stack.clone());
+        stage.world.observed.engine_architecture = Some("arm64".to_owned());
+        stage.world.observed.engine_traits.keeps_one_platform = true;
+        for _ in 0..6 {
+            let plan = stage.round();
+            let (second, first) =
+                if own == "b" { ("linux/arm64", "linux/amd64") } else { ("linux/amd64", "linux/arm64") };
+            let words = format!("b needs web:2 for {second}, but a needs it for another platform");
+            assert!(waits(&plan).contains(&words), "{plan}");
+            stage.tick(Duration::from_secs(1));
+            assert!(stage.world.observed.images["web:2"].platforms == [Platform::parse(first)].into());
+        }
+        assert!(is_running(&stage, "a") && !is_running(&stage, "b"));
+    }
+}
+
+#[test]
+fn image_that_containers_were_made_of_is_not_replaced() {
+    let mut stage = Stage::new(stack([("b", for_platform("web:2", "linux/amd64"))]));
+    stage.world.observed.engine_architecture = Some("arm64".to_owned());
+    stage.world.observed.engine_traits.keeps_one_platform = true;
+    settle(&mut stage);
+    // A user has removed the unused name.
+    stage.world.observed.images.clear();
+    stage.stack = two_platforms("a", "b");
+    let plan = stage.round();
+    assert!(
+        waits(&plan).contains("a needs web:2 for linux/arm64, but b needs it for another platform"),
+        "{plan}"
+    );
+    assert!(plan.steps.is_empty(), "{plan}");
+}
+
+#[test]
+fn image_of_one_foreign_platform_is_taken_as_it_is() {
+    // Nobody names another platform: the engine emulates it, as with Docker Compose.
+    let mut stage = Stage::new(stack([("a", workload("web:2", 1)), ("b", workload("web:2", 1))]));
+    stage.world.observed.engine_architecture = Some("arm64".to_owned());
+    stage.world.observed.images.insert("web:2".to_owned(), image_for("linux/amd64"));
+    assert!(!settle(&mut stage).iter().any(|step| step.starts_with("pull")));
+}
+
+#[test]
+fn failed_pull_for_a_platform_delays_no_other() {
+    let mut stage = Stage::new(two_platforms("a", "b"));
+    stage.world.registry = Some(BTreeSet::new());
+    stage.round();
+    let mut failed: Vec<String> = stage.record.pulls.keys().map(ToString::to_string).collect();
+    failed.sort();
+    assert_eq!(failed, ["web:2", "web:2 for linux/amd64"]);
+    // One of them is tried again.
+    let image = "web:2 for linux/amd64".to_owned().into();
+    stage.record.pulls.remove(&image);
+    stage.world.registry = None;
+    let plan = stage.round();
+    let pulls: Vec<String> = plan.steps.iter().map(|step| step.action.to_string()).collect();
+    assert_eq!(pulls[..1], ["pull web:2 for linux/amd64"], "{plan}");
+    assert!(waits(&plan).contains("a"), "{plan}");
+    settle(&mut stage);
+}
+
+#[test]
+fn store_of_several_platforms_finds_only_the_very_one() {
+    for (here, wanted) in [("linux/386", "linux/amd64"), ("linux/arm/v6", "linux/arm/v7")] {
+        for keeps_one_platform in [true, false] {
+            let mut stage = Stage::new(stack([("web", for_platform("web:1", wanted))]));
+            stage.world.observed.engine_traits.keeps_one_platform = keeps_one_platform;
+            stage.world.observed.images.insert("web:1".to_owned(), image_for(here));
+            let is_pulled = settle(&mut stage)[0] == format!("pull web:1 for {wanted}");
+            assert_eq!(is_pulled, !keeps_one_platform, "{wanted} from {here}");
+        }
+    }
 }
 
 #[test]

@@ -264,7 +264,7 @@ fn missing_image_is_degraded_and_names_the_next_try() {
     // The memory alone tells the same, as after a restart of the agent.
     case.plan.waits.clear();
     let attempt = Attempt { count: 3, next: until, error: "web:1.0.1 not found".to_owned() };
-    case.record.pulls.insert("web:1.0.1".to_owned(), attempt);
+    case.record.pulls.insert("web:1.0.1".to_owned().into(), attempt);
     assert_eq!(case.assess().message, sentence);
 }
 
@@ -343,7 +343,7 @@ fn missed_progress_deadline_does_not_hide_its_cause() {
     assert!(message.contains("; it has 1 of 2 available: HTTP 503"), "{message}");
     let attempt = Attempt { count: 3, next: NOW, error: "no such image".to_owned() };
     case.observed.images.clear();
-    case.record.pulls.insert("web:1.0.1".to_owned(), attempt);
+    case.record.pulls.insert("web:1.0.1".to_owned().into(), attempt);
     assert_eq!(case.health(), is(HealthStatus::Degraded, "ImagePullBackOff"));
     assert!(case.assess().message.contains("no such image"), "{}", case.assess().message);
 }

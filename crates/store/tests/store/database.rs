@@ -21,7 +21,8 @@ fn stored_values_survive_a_restart() {
     let path = directory.path().join("deep/state");
     let record = Record {
         own_containers: [ContainerId("a".repeat(64))].into(),
-        pulls: [("web:2".to_owned(), Attempt { count: 3, next: NOW, error: "not found".to_owned() })].into(),
+        pulls: [("web:2".to_owned().into(), Attempt { count: 3, next: NOW, error: "not found".to_owned() })]
+            .into(),
         ..Record::default()
     };
     let images = BTreeMap::from([("web:1".to_owned(), "web@sha256:1".to_owned())]);

@@ -183,7 +183,10 @@ async fn release_waits_while_the_configuration_is_refused() {
     loop {
         let (_, shown) = program.client(&["status"]).await;
         if shown.contains("agent: released") {
-            assert!(!shown.contains("agent: release\n") && !shown.contains("agent: configuration"), "{shown}");
+            assert!(
+                !shown.contains("agent: release\n") && !shown.contains("agent: configuration"),
+                "{shown}"
+            );
             break;
         }
         assert!(Instant::now() < end, "{shown}\n{}", program.log());

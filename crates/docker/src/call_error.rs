@@ -169,7 +169,7 @@ fn quoted(text: &str) -> String {
             '\x08' => quoted.push_str("\\b"),
             '\x0b' => quoted.push_str("\\v"),
             '\x0c' => quoted.push_str("\\f"),
-            // What cannot be printed.
+            // It cannot be printed.
             _ if letter.is_control() || (!letter.is_ascii() && letter.escape_debug().nth(1).is_some()) => {
                 quoted.push_str(&go_code(letter));
             }

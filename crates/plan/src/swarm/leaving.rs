@@ -35,9 +35,9 @@ impl<'a> Leaving<'a> {
             .filter(|it| !it.workload.is_template())
             .map(|subject| swarm_service_name(&stack.project, subject.name))
             .collect();
-        let named = swarm.services.iter().map(|(name, service)| (name.as_str(), service));
+        let by_name = swarm.services.iter().map(|(name, service)| (name.as_str(), service));
         let leaving =
-            named.filter(|(name, service)| is_of_application(stack, service) && !names.contains(*name));
+            by_name.filter(|(name, service)| is_of_application(stack, service) && !names.contains(*name));
         let (runs, services): (Vec<_>, Vec<_>) = leaving.partition(|(_, service)| is_run(service));
         let all = services.len() + stack.workloads.len();
         let limit = usize::from(facts.target.policy.max_prune_percent);

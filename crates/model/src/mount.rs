@@ -17,6 +17,17 @@ pub struct Mount {
     pub read_only: bool,
 }
 
+/// Folders of a host that hold sockets, devices and settings, and the data of no container.
+const SYSTEM: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
+
+/// Whether a path of a host is for sockets, devices and settings, and keeps the data of no container.
+pub fn is_system_path(path: &str) -> bool {
+    let is_in = |folder: &&str| {
+        path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    SYSTEM.iter().any(is_in)
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MountSource {

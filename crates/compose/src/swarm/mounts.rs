@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use driftless_files::folder_hides_nothing;
 use driftless_model::{
     Content, Contents, Mount, MountSource, NetworkMode, SwarmMode, SwarmService, Volume, Workload,
+    is_system_path,
 };
 use driftless_yaml::Node;
 
@@ -100,7 +101,7 @@ pub(super) fn check_order(service: &Value<'_>, workload: &Workload, settings: &S
         workload.container.mounts.iter().filter(|mount| !mount.read_only).find_map(|mount| {
             match &mount.source {
                 MountSource::Volume { name, .. } => Some(format!("both write to the volume `{name}`")),
-                MountSource::Bind { path, .. } if !is_on_each_node(path) => {
+                MountSource::Bind { path, .. } if !is_system_path(path) => {
                     Some(format!("both write to {path}"))
                 }
                 _ => None,

@@ -319,7 +319,9 @@ fn update_that_starts_first_on_data_is_warned_about() {
         );
         let rendered = rendered(&text, &[]);
         assert!(rendered.stack.is_some(), "{:?}", rendered.findings);
-        rendered.findings.iter().map(Finding::to_string).collect()
+        let all = rendered.findings.iter().map(Finding::to_string);
+        // Others are about the nodes that have the data.
+        all.filter(|finding| finding.contains("_config.order: ")).collect()
     };
     let (volume, port) = ("volumes: ['data:/data']", "ports: [{target: 80, published: '80', mode: host}]");
     let first = "update_config: {order: start-first}";
@@ -341,6 +343,7 @@ fn update_that_starts_first_on_data_is_warned_about() {
         (volume, "update_config: {parallelism: 2}"),
         (volume, "replicas: 2, update_config: {order: start-first}"),
         ("volumes: ['data:/data:ro', '/run/docker.sock:/run/docker.sock']", first),
+        ("volumes: ['/etc/web:/etc/web']", first),
         ("ports: ['80:80']", first),
     ] {
         assert_eq!(warnings(service, deploy), [""; 0], "{service} {deploy}");

@@ -6,7 +6,7 @@ use driftless_files::{folder_hides_nothing, swarm_files};
 use driftless_model::{
     AppName, Container, Content, Downward, Finding, HostSettings, Job, LONGEST_SWARM_NAME, Mount,
     MountSource, PullPolicy, Strategy, SwarmMode, SwarmRestart, SwarmUpdate, WorkloadName, downward,
-    refused_swarm_name,
+    is_system_path, refused_swarm_name,
 };
 
 use super::{
@@ -421,11 +421,16 @@ fn restart(job: &Job) -> SwarmRestart {
 /// The time for which a Swarm watches a new task by default.
 const MONITOR: Duration = Duration::from_secs(5);
 
-/// Why two pods of a workload cannot run at the same time on one node.
+/// Why two pods of a workload cannot run at the same time on one node. Several replicas share their data at all times.
 fn exclusive(found: &ReadWorkload) -> Option<&'static str> {
-    let writes_data = found.workload.container.mounts.iter().any(|mount| {
-        !mount.read_only && matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind { .. })
-    });
+    let is_data = |source: &MountSource| match source {
+        MountSource::Volume { .. } => true,
+        MountSource::Bind { path, .. } => !is_system_path(path),
+        _ => false,
+    };
+    let mut mounts = found.workload.container.mounts.iter();
+    let is_single = found.swarm.mode == SwarmMode::Global || found.workload.replicas == 1;
+    let writes_data = is_single && mounts.any(|mount| !mount.read_only && is_data(&mount.source));
     let has_port = found.swarm.host_ports.iter().any(|port| port.host.is_some());
     match (writes_data, has_port) {
         (true, _) => Some("two pods would write to the same data"),

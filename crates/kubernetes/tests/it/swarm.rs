@@ -428,9 +428,14 @@ fn pod_with_data_or_a_host_port_stops_first() {
     let start_first = ("start-first".to_owned(), 1);
     let many = "spec:\n  replicas: 8\n  strategy: {rollingUpdate: {maxSurge: 2, maxUnavailable: 3}}\n";
     assert_eq!(update(&pod("").replacen("spec:\n", many, 1)), ("start-first".to_owned(), 2));
+    let single = many.replace("replicas: 8", "replicas: 1");
     for text in [mounted("", path), mounted("", nfs), port] {
         assert_eq!(update(&text), stop_first(1), "{text}");
-        let asked = text.replacen("spec:\n", many, 1);
+        let many = text.replacen("spec:\n", many, 1);
+        // Several pods share their data at all times.
+        let expected = if text.contains("hostPort") { stop_first(3) } else { ("start-first".to_owned(), 2) };
+        assert_eq!(update(&many), expected, "{many}");
+        let asked = text.replacen("spec:\n", &single, 1);
         assert_eq!(update(&asked), stop_first(3), "{text}");
         let found = texts(&asked, false);
         let expected = "a.yaml:7:40: warning: spec.strategy.rollingUpdate.maxSurge: has no effect: the old pod stops first, because two pods";
@@ -441,7 +446,9 @@ fn pod_with_data_or_a_host_port_stops_first() {
             assert_eq!(update(&set.replacen("spec:\n", surge, 1)), stop_first(1), "{text}");
         }
     }
-    for text in [pod(""), mounted("", "emptyDir: {}"), mounted(", readOnly: true", path)] {
+    let socket = "hostPath: {path: /run/docker.sock, type: Socket}";
+    for text in [pod(""), mounted("", "emptyDir: {}"), mounted(", readOnly: true", path), mounted("", socket)]
+    {
         assert_eq!(update(&text), start_first, "{text}");
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use driftless_model::{
     Container, Dependency, Instance, MountSource, Stack, State, Subject, Update, Workload, WorkloadName,
+    is_system_path,
 };
 
 use crate::{
@@ -15,9 +16,6 @@ use crate::{
     },
     wait::{Wait, WaitSeverity},
 };
-
-/// Folders of the host that hold sockets, devices and settings, and the data of no container.
-const SYSTEM: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 
 /// The containers that Git does not have any more and that still write to what a workload is to write to, each with the place.
 ///
@@ -280,19 +278,11 @@ pub(crate) fn written_by(draft: &Draft<'_>, instance: &Instance) -> Vec<String> 
     parts.into_iter().chain([instance]).flat_map(|part| places(&part.config)).collect()
 }
 
-/// Whether a folder of the host is for sockets, devices and settings, and keeps the data of no container.
-pub(crate) fn is_of_system(path: &str) -> bool {
-    let is_in = |folder: &&str| {
-        path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    SYSTEM.iter().any(is_in)
-}
-
 /// The places that keep what a container writes to them.
 pub(crate) fn places(container: &Container) -> Vec<String> {
     let place = |source: &MountSource| match source {
         MountSource::Volume { name, no_copy: _ } => Some(format!("the volume `{name}`")),
-        MountSource::Bind { path, .. } => (!is_of_system(path)).then(|| format!("`{path}` of the host")),
+        MountSource::Bind { path, .. } => (!is_system_path(path)).then(|| format!("`{path}` of the host")),
         MountSource::AppFolder(path) => Some(format!("`{path}` of the application's folder")),
         MountSource::Anonymous
         | MountSource::Image(_)

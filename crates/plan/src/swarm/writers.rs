@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     MountSource, ObservedService, ObservedSwarm, Stack, Subject, SwarmMode, Workload, WorkloadName,
-    swarm_service_name, written_data,
+    is_system_path, swarm_service_name, written_data,
 };
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
     volumes,
 };
 use crate::{
-    decide::{waves, writers::is_of_system},
+    decide::waves,
     draft::Draft,
     facts::Facts,
     wait::Wait,
@@ -192,7 +192,7 @@ fn data_of(workload: &Workload) -> impl Iterator<Item = &str> {
     let written = workload.container.mounts.iter().filter(|mount| !mount.read_only);
     written.filter_map(|mount| match &mount.source {
         MountSource::Volume { name, .. } => Some(name.as_str()),
-        MountSource::Bind { path, .. } => Some(path.as_str()).filter(|path| !is_of_system(path)),
+        MountSource::Bind { path, .. } => Some(path.as_str()).filter(|path| !is_system_path(path)),
         MountSource::AppFolder(_)
         | MountSource::Anonymous
         | MountSource::Image(_)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    ObservedService, ObservedSwarm, SwarmFile, SwarmObject, WorkloadName, swarm_service_name,
+    ObservedService, ObservedSwarm, Stack, SwarmFile, SwarmObject, WorkloadName, swarm_service_name,
 };
 use serde_json::Value;
 
@@ -123,9 +123,22 @@ pub(super) fn has_external_files(
     swarm: &ObservedSwarm,
     workload: &WorkloadName,
 ) -> bool {
-    let files = draft.facts.target.stack.swarm.get(workload).into_iter().flat_map(|service| &service.files);
-    let mut has_all = true;
-    for file in files.filter(|file| file.external) {
+    let missing: Vec<Wait> = missing_files(draft.facts.target.stack, swarm, workload).collect();
+    let has_all = missing.is_empty();
+    for wait in missing {
+        draft.wait(wait);
+    }
+    has_all
+}
+
+/// Why a service cannot have its external configs and secrets, one reason for each.
+pub(super) fn missing_files<'a>(
+    stack: &'a Stack,
+    swarm: &'a ObservedSwarm,
+    workload: &'a WorkloadName,
+) -> impl Iterator<Item = Wait> + use<'a> {
+    let files = stack.swarm.get(workload).into_iter().flat_map(|service| &service.files);
+    files.filter(|file| file.external).filter_map(move |file| {
         let (kind, present) = if file.secret {
             ("secret", &swarm.external_secrets)
         } else {
@@ -133,7 +146,7 @@ pub(super) fn has_external_files(
         };
         let name = &file.name;
         let (reason, sentence) = match present.get(name) {
-            Some(None) => continue,
+            Some(None) => return None,
             // It would be removed with the next content.
             Some(Some(owner)) => (
                 WaitReason::OfAnotherApplication,
@@ -148,10 +161,8 @@ pub(super) fn has_external_files(
                 ),
             ),
         };
-        has_all = false;
-        draft.wait(Wait::swarm(WaitObject::Workload(workload.clone()), reason, sentence));
-    }
-    has_all
+        Some(Wait::swarm(WaitObject::Workload(workload.clone()), reason, sentence))
+    })
 }
 
 /// Removes configs and secrets that neither a service of Git nor one of the last revisions has, to which a rollback may lead.

@@ -12,7 +12,7 @@ use driftless_model::{
 };
 
 use super::{spec::IMAGE, tasks::digest};
-use crate::target::Target;
+use crate::{facts::Facts, target::Target};
 
 /// The image with its digest, as far as that is known.
 pub(super) fn known_image(
@@ -43,6 +43,20 @@ pub(super) fn known_image(
     let service = service.filter(|service| service.label(IMAGE) == Some(reference))?;
     let image = service.image().filter(|image| image.contains('@'))?;
     Some(ResolvedImage { image: image.to_owned(), platforms: platforms(service) })
+}
+
+/// The image from which a service can be created now. A rollback needs no registry: its digest is known.
+pub(super) fn usable_image(
+    facts: &Facts<'_>,
+    swarm: &ObservedSwarm,
+    subject: Subject<'_>,
+) -> Option<ResolvedImage> {
+    let (target, record) = (facts.target, facts.record);
+    let of_rollback = || {
+        let pinned = target.pinned_image(subject.workload)?;
+        record.failures.contains_key(pinned).then(|| without_platforms(pinned))
+    };
+    known_image(target, record, swarm, subject).or_else(of_rollback)
 }
 
 /// An image of which it is not known where it runs: the Swarm puts its tasks on any node.

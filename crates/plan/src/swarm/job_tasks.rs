@@ -37,9 +37,9 @@ impl<'a> JobTasks<'a> {
         Self { swarm, service, current }
     }
 
-    /// Whether a task, of any run, has not ended.
+    /// Whether a task, of any run, may still run.
     pub(super) fn has_unended(&self) -> bool {
-        self.swarm.tasks_of(&self.service.id).any(|task| !has_ended(task))
+        self.swarm.tasks_of(&self.service.id).any(|task| !is_over(task))
     }
 
     /// Whether a task, of any run, may still do something. Those of a node that is down are given up.
@@ -74,15 +74,22 @@ impl<'a> JobTasks<'a> {
     }
 }
 
-/// Whether a task has ended and never runs again.
+/// Whether the state of a task is that of an end.
 pub(super) fn has_ended(task: &SwarmTask) -> bool {
     matches!(task.state.as_str(), "complete" | "shutdown" | "failed" | "rejected" | "remove" | "orphaned")
+}
+
+/// Whether a task never runs again. A Swarm leaves the state of one as it is that it gives up before a node has it.
+pub(super) fn is_over(task: &SwarmTask) -> bool {
+    let is_given_up = matches!(task.desired_state.as_str(), "shutdown" | "remove")
+        && matches!(task.state.as_str(), "new" | "pending");
+    is_given_up || has_ended(task)
 }
 
 /// Whether a task may still do something. Those of a node that is down are given up.
 pub(super) fn is_active(swarm: &ObservedSwarm, task: &SwarmTask) -> bool {
     let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
-    !has_ended(task) && node.is_none_or(|node| node.state != "down")
+    !is_over(task) && node.is_none_or(|node| node.state != "down")
 }
 
 /// The service of a Job, if it is that of its present content.

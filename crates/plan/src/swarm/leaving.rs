@@ -7,6 +7,7 @@ use driftless_model::{ObservedService, ObservedSwarm, WorkloadName, label, swarm
 use super::{
     jobs,
     ownership::{is_of_application, workload_of},
+    writers::Writers,
 };
 use crate::{
     cause::Cause,
@@ -53,14 +54,18 @@ impl<'a> Leaving<'a> {
         services.map(|(name, _)| *name).collect()
     }
 
-    pub(super) fn remove(self, draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
-        let target = draft.facts.target;
+    /// Removes those that go. As on one host, a service stays until all that Git has instead can start.
+    pub(super) fn remove(self, draft: &mut Draft<'_>, writers: &Writers<'_>) {
+        let (target, swarm) = (draft.facts.target, writers.swarm);
         let stack = target.stack;
         let finished = Cause::Finished { reason: "its run is over".to_owned() };
         // The agent on the leader knows which runs there are.
         let knows_runs = swarm.is_leader() || stack.workloads.is_empty();
         for (name, service) in self.runs.into_iter().filter(|_| knows_runs) {
             jobs::end(draft, swarm, &workload_of(name, service), service, &finished);
+        }
+        if draft.facts.is_held_by_hooks || writers.lacks_parts() {
+            return;
         }
         if self.is_held {
             let workloads: Vec<WorkloadName> =
@@ -75,7 +80,10 @@ impl<'a> Leaving<'a> {
                 draft.wait(Wait::prune_protected("service", name));
                 continue;
             }
-            jobs::end(draft, swarm, &workload_of(name, service), service, &Cause::NotInGit);
+            // The one that takes its data says why it waits.
+            if !writers.is_given_in_vain(name) {
+                jobs::end(draft, swarm, &workload_of(name, service), service, &Cause::NotInGit);
+            }
         }
     }
 }

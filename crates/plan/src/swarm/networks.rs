@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Network, Observed, ObservedNetwork, ObservedService, ObservedSwarm, SpecHash, WorkloadName,
+    Network, Observed, ObservedNetwork, ObservedService, ObservedSwarm, SpecHash, Stack, WorkloadName,
     addresses_at_least, addresses_at_most,
 };
 use serde_json::Value;
@@ -31,12 +31,17 @@ pub(super) struct NetworkSteps {
 impl NetworkSteps {
     /// The steps that a service waits for. `None`: it needs a network that it cannot use.
     pub(super) fn of(&self, draft: &Draft<'_>, workload: &WorkloadName) -> Option<Vec<usize>> {
-        let workload = draft.facts.target.stack.workloads.get(workload)?;
-        let names = workload.container.networks();
-        if names.keys().any(|name| self.lacking.contains(name)) {
-            return None;
-        }
-        Some(names.keys().filter_map(|name| self.steps.get(name)).copied().collect())
+        let stack = draft.facts.target.stack;
+        let names = stack.workloads.get(workload)?.container.networks();
+        let steps = || names.keys().filter_map(|name| self.steps.get(name)).copied().collect();
+        self.are_usable(stack, workload).then(steps)
+    }
+
+    /// Whether a service can use all of its networks.
+    pub(super) fn are_usable(&self, stack: &Stack, workload: &WorkloadName) -> bool {
+        let is_usable = |name: &String| !self.lacking.contains(name);
+        let workload = stack.workloads.get(workload);
+        workload.is_none_or(|workload| workload.container.networks().keys().all(is_usable))
     }
 }
 

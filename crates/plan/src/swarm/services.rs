@@ -11,8 +11,8 @@ use super::{
     compare::{differences, in_form_of, network_names},
     dependencies::is_ready_for,
     files::{FileSteps, has_external_files, name_as_present},
-    images::{known_image, pull_secrets, without_platforms},
-    job_tasks::{failure, has_ended},
+    images::{pull_secrets, usable_image},
+    job_tasks::failure,
     jobs,
     leaving::Leaving,
     networks::NetworkSteps,
@@ -20,7 +20,7 @@ use super::{
     progress,
     spec::{WantedService, wanted},
     stopping::stop,
-    tasks::{self, desired, digest, is_current, is_running},
+    tasks::{self, desired, digest, is_current, is_running, waits_for_lost_nodes},
     volumes,
     writers::Writers,
 };
@@ -42,7 +42,7 @@ pub(super) fn provide<'a>(
 ) {
     let stack = draft.facts.target.stack;
     let leaving = Leaving::of(draft.facts, swarm);
-    let writers = Writers::of(draft.facts, swarm, leaving.removed());
+    let writers = Writers::of(draft.facts, swarm, networks, leaving.removed());
     let mut resolved = BTreeMap::new();
     for subject in stack.subjects().filter(|it| !it.workload.is_template()) {
         let is_job = subject.workload.job().is_some();
@@ -69,7 +69,7 @@ pub(super) fn provide<'a>(
             provide_one(draft, &writers, subject, wanted, after);
         }
     }
-    leaving.remove(draft, swarm);
+    leaving.remove(draft, &writers);
 }
 
 /// The image with its digest. `None`: it has to be asked for first.
@@ -80,16 +80,11 @@ fn image(
     asked: &mut BTreeMap<String, usize>,
 ) -> Option<ResolvedImage> {
     let facts = draft.facts;
-    if let Some(known) = known_image(facts.target, facts.record, swarm, subject) {
+    if let Some(known) = usable_image(facts, swarm, subject) {
         return Some(known);
     }
-    let pinned = facts.target.pinned_image(subject.workload);
     let (name, of_stack) = (subject.name, &subject.workload.container.image);
-    let reference = pinned.unwrap_or(of_stack);
-    // A rollback needs no registry: its digest is known.
-    if let Some(pinned) = pinned.filter(|pinned| facts.record.failures.contains_key(*pinned)) {
-        return Some(without_platforms(pinned));
-    }
+    let reference = facts.target.pinned_image(subject.workload).unwrap_or(of_stack);
     if let Some(failure) = facts.record.failures.get(reference).filter(|failure| failure.next > facts.now) {
         draft.wait(Wait::image_pull_back_off(name, reference, &failure.error, failure.count, failure.next));
         draft.look_again(failure.next);
@@ -121,11 +116,13 @@ fn provide_one(
         return;
     }
     // A Swarm changes the mode of no service. The next round creates it.
-    let mode = facts.target.stack.swarm.get(name).map(|service| service.mode).unwrap_or_default();
-    let is_adopted = found.is_of_stack(&facts.target.stack.project);
-    if found.mode().is_some_and(|found| found != mode) && !is_adopted {
-        if is_turn(draft, swarm, subject) {
-            jobs::end(draft, swarm, name, found, &Cause::SpecChanged);
+    if writers.changes_mode(subject, found) {
+        if volumes::are_as_before(draft, swarm, subject) {
+            if is_turn(draft, swarm, subject) && writers.is_free(draft, subject) {
+                jobs::end(draft, swarm, name, found, &Cause::SpecChanged);
+            } else if writers.gives_way(draft, subject) {
+                stop(draft, found, &Cause::SpecChanged);
+            }
         }
         return;
     }
@@ -174,7 +171,7 @@ fn provide_one(
         } else if volumes::are_as_before(draft, swarm, subject) {
             if is_turn(draft, swarm, subject) && writers.is_free(draft, subject) {
                 update(draft, Cause::SpecChanged);
-            } else if !is_adopted && writers.gives_way(draft, subject) {
+            } else if writers.gives_way(draft, subject) {
                 stop(draft, found, &Cause::SpecChanged);
             }
         }
@@ -293,7 +290,7 @@ fn await_tasks(
     let tasks: Vec<&SwarmTask> = swarm.tasks_of(&found.id).collect();
     let count = TaskCount::of(swarm, workload, found);
     let is_updating = matches!(found.update_state.as_str(), "updating" | "rollback_started")
-        && !waits_for_lost_nodes(swarm, &tasks);
+        && !waits_for_lost_nodes(swarm, found);
     if count.is_reached() && !is_updating {
         return;
     }
@@ -302,16 +299,4 @@ fn await_tasks(
     let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     draft.wait(Wait::readiness(name, number(count.running), number(count.wanted), &why.unwrap_or_default()));
     progress::watch(draft, Subject { name, workload });
-}
-
-/// Whether all that an update still lacks are tasks of nodes that are down. A Swarm goes on with such an update when the nodes are
-/// back, which may be never, and calls it `updating` until then. All other nodes have it.
-fn waits_for_lost_nodes(swarm: &ObservedSwarm, tasks: &[&SwarmTask]) -> bool {
-    let is_lost = |task: &&SwarmTask| {
-        let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
-        node.is_some_and(|node| node.state == "down")
-    };
-    let is_lacking = |task: &&&SwarmTask| task.is_current && !is_running(task) && !has_ended(task);
-    let mut lacking = tasks.iter().filter(is_lacking).peekable();
-    lacking.peek().is_some() && lacking.all(is_lost)
 }

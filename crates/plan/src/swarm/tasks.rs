@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{
     action::{SwarmAction, SwarmResult},
-    job_tasks::{failure, has_ended, is_of_job},
+    job_tasks::{failure, has_ended, is_of_job, is_over},
     spec::wanted,
 };
 use crate::{
@@ -65,6 +65,18 @@ pub(super) fn is_running(task: &SwarmTask) -> bool {
 pub(super) fn is_current(service: &ObservedService, task: &SwarmTask) -> bool {
     let is_before = || service.update_started.is_some_and(|started| task.created < started);
     task.is_current && (service.update_state != "paused" || !is_before())
+}
+
+/// Whether all that the update of a service still lacks are tasks of nodes that are down. A Swarm goes on with such an update when the
+/// nodes are back, which may be never, and calls it `updating` until then. All other nodes have it.
+pub(super) fn waits_for_lost_nodes(swarm: &ObservedSwarm, service: &ObservedService) -> bool {
+    let is_lost = |task: &SwarmTask| {
+        let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
+        node.is_some_and(|node| node.state == "down")
+    };
+    let is_lacking = |task: &&SwarmTask| task.is_current && !is_running(task) && !has_ended(task);
+    let mut lacking = swarm.tasks_of(&service.id).filter(is_lacking).peekable();
+    lacking.peek().is_some() && lacking.all(is_lost)
 }
 
 /// The number of tasks that a service should have.
@@ -168,7 +180,7 @@ fn shown_tasks<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedService) -> Ve
         return tasks.filter(leaves).collect();
     }
     let mut newest: BTreeMap<_, &SwarmTask> = BTreeMap::new();
-    for task in tasks.filter(|task| task.is_current || !has_ended(task)) {
+    for task in tasks.filter(|task| task.is_current || !is_over(task)) {
         let node = task.node.as_ref().filter(|_| service.mode() == Some(SwarmMode::GlobalJob));
         let shown = newest.entry((task.slot, node)).or_insert(task);
         if task.created >= shown.created {

@@ -12,18 +12,16 @@ use driftless_model::{
 
 use super::{
     dependencies::unmet,
-    images::known_image,
+    files::missing_files,
+    images::usable_image,
     job_tasks::is_active,
-    ownership::{is_of_application, workload_of},
+    networks::NetworkSteps,
+    ownership::{is_of_application, objection, workload_of},
     stopping::is_stopped,
+    tasks::waits_for_lost_nodes,
     volumes,
 };
-use crate::{
-    decide::waves,
-    draft::Draft,
-    facts::Facts,
-    wait::Wait,
-};
+use crate::{decide::waves, draft::Draft, facts::Facts, wait::Wait};
 
 /// The services of an application that may write to data. Jobs are not among them: they may work on the data of what runs.
 pub(super) struct Writers<'a> {
@@ -35,6 +33,8 @@ pub(super) struct Writers<'a> {
     active: BTreeMap<&'a str, BTreeSet<&'a str>>,
     /// The workloads of Git by the names of their services.
     workloads: BTreeMap<String, Subject<'a>>,
+    /// Those of them that lack their image, a file or a network.
+    incomplete: BTreeSet<&'a WorkloadName>,
     /// The services that Git does not have any more and that the agent removes.
     removed: BTreeSet<&'a str>,
 }
@@ -48,12 +48,19 @@ struct Writer<'a> {
 }
 
 impl<'a> Writers<'a> {
-    pub(super) fn of(facts: &'a Facts<'a>, swarm: &'a ObservedSwarm, removed: BTreeSet<&'a str>) -> Self {
+    pub(super) fn of(
+        facts: &'a Facts<'a>,
+        swarm: &'a ObservedSwarm,
+        networks: &NetworkSteps,
+        removed: BTreeSet<&'a str>,
+    ) -> Self {
         let stack = facts.target.stack;
         let of_git = stack.subjects().filter(|subject| !subject.workload.is_template());
         let workloads = of_git.map(|it| (swarm_service_name(&stack.project, it.name), it)).collect();
-        let mut all =
-            Self { facts, swarm, by_data: BTreeMap::new(), active: BTreeMap::new(), workloads, removed };
+        let incomplete = stack.subjects().filter(|it| !has_parts(facts, swarm, networks, *it));
+        let incomplete = incomplete.map(|it| it.name).collect();
+        let (by_data, active) = (BTreeMap::new(), BTreeMap::new());
+        let mut all = Self { facts, swarm, by_data, active, workloads, incomplete, removed };
         let is_meant = |service: &ObservedService| {
             !service.is_job() && (is_of_application(stack, service) || service.is_of_stack(&stack.project))
         };
@@ -65,11 +72,13 @@ impl<'a> Writers<'a> {
                 all.by_data.entry(data).or_default().insert(*name);
             }
         }
+        let going_back: BTreeSet<&str> =
+            by_id.iter().filter(|(_, (_, found))| may_go_back(swarm, found)).map(|(id, _)| *id).collect();
         for task in swarm.tasks.values() {
-            let Some((name, service)) = by_id.get(task.service.as_str()) else { continue };
+            let Some((name, _)) = by_id.get(task.service.as_str()) else { continue };
             if is_active(swarm, task) {
                 all.active.entry(*name).or_default().extend(task.writes.iter().map(String::as_str));
-            } else if !may_go_back(service) {
+            } else if !going_back.contains(task.service.as_str()) {
                 continue;
             }
             for data in &task.writes {
@@ -112,11 +121,40 @@ impl<'a> Writers<'a> {
 
     /// Whether a service waits for nothing but data. Nothing makes way for one that cannot start.
     fn is_ready(&self, draft: &Draft<'_>, subject: Subject<'_>) -> bool {
-        let Facts { target, record, .. } = self.facts;
-        known_image(target, record, self.swarm, subject).is_some()
+        !self.incomplete.contains(subject.name)
+            && !self.is_blocked(subject)
             && waves::reason_to_wait(draft, subject).is_none()
             && unmet(draft, self.swarm, subject).is_empty()
-            && volumes::changed(target.stack, self.swarm, subject).is_none()
+    }
+
+    /// Whether the agent may not touch a service, or its volumes are not those of the nodes.
+    fn is_blocked(&self, subject: Subject<'_>) -> bool {
+        let stack = self.facts.target.stack;
+        let found = self.swarm.services.get(&swarm_service_name(&stack.project, subject.name));
+        found.is_some_and(|found| objection(self.facts, subject.name, found).is_some())
+            || volumes::changed(stack, self.swarm, subject).is_some()
+    }
+
+    /// Whether a service of Git lacks its image, a file or a network. A Job that is complete needs none.
+    pub(super) fn lacks_parts(&self) -> bool {
+        let mut services = self.workloads.values().filter(|it| it.workload.job().is_none());
+        services.any(|subject| self.incomplete.contains(subject.name))
+    }
+
+    /// Whether all services of Git that take the data of this one are blocked.
+    pub(super) fn is_given_in_vain(&self, service: &str) -> bool {
+        let takes = |subject: &&Subject<'_>| {
+            self.in_the_way(**subject).iter().any(|writer| writer.service == service)
+        };
+        let mut takers = self.workloads.values().filter(takes).peekable();
+        takers.peek().is_some() && takers.all(|taker| self.is_blocked(*taker))
+    }
+
+    /// Whether a service that the agent wrote has another mode in Git, so that another one takes its place.
+    pub(super) fn changes_mode(&self, subject: Subject<'_>, found: &ObservedService) -> bool {
+        let stack = self.facts.target.stack;
+        let mode = stack.swarm.get(subject.name).map(|service| service.mode).unwrap_or_default();
+        found.mode().is_some_and(|found| found != mode) && !found.is_of_stack(&stack.project)
     }
 
     /// Whether a service waits for another one, itself or through others.
@@ -142,15 +180,18 @@ impl<'a> Writers<'a> {
     }
 
     /// The services that may write to what this one is to write to, unless they do so in Git, too. A service goes on with data that it
-    /// writes to already.
-    fn in_the_way(&self, Subject { name, workload }: Subject<'_>) -> Vec<Writer<'a>> {
+    /// writes to already, unless it has to stop for another mode.
+    fn in_the_way(&self, subject: Subject<'_>) -> Vec<Writer<'a>> {
+        let Subject { name, workload } = subject;
         let stack = self.facts.target.stack;
         let has_none = workload.replicas == 0 && !is_on_each_node(stack, name);
         if self.by_data.is_empty() || has_none || workload.job_or_template().is_some() {
             return Vec::new();
         }
         let own = swarm_service_name(&stack.project, name);
-        let known = self.active.get(own.as_str());
+        let found = self.swarm.services.get(&own);
+        let stays = !found.is_some_and(|found| self.changes_mode(subject, found));
+        let known = self.active.get(own.as_str()).filter(|_| stays);
         let mut found = Vec::new();
         for data in data_of(workload).filter(|data| known.is_none_or(|known| !known.contains(*data))) {
             let services = self.by_data.get(data).into_iter().flatten().copied();
@@ -164,6 +205,19 @@ impl<'a> Writers<'a> {
         }
         found
     }
+}
+
+/// Whether a service can have its image, its files and its networks.
+fn has_parts(
+    facts: &Facts<'_>,
+    swarm: &ObservedSwarm,
+    networks: &NetworkSteps,
+    subject: Subject<'_>,
+) -> bool {
+    let stack = facts.target.stack;
+    usable_image(facts, swarm, subject).is_some()
+        && missing_files(stack, swarm, subject.name).next().is_none()
+        && networks.are_usable(stack, subject.name)
 }
 
 /// Whether a service may write to what a service of Git is to write to, such as the one that takes its place.
@@ -182,9 +236,10 @@ fn written_by(service: &ObservedService) -> BTreeSet<String> {
 }
 
 /// Whether the Swarm may start tasks of the former specification again.
-fn may_go_back(service: &ObservedService) -> bool {
+fn may_go_back(swarm: &ObservedSwarm, service: &ObservedService) -> bool {
     let action = service.spec.pointer("/UpdateConfig/FailureAction").and_then(|it| it.as_str());
-    service.update_state == "updating" && action == Some("rollback")
+    let is_updating = service.update_state == "updating" && action == Some("rollback");
+    is_updating && !waits_for_lost_nodes(swarm, service)
 }
 
 /// The volumes and folders that a workload may write to.

@@ -532,6 +532,23 @@ fn failed_hook_keeps_its_services_as_they_are() {
 }
 
 #[test]
+fn removed_service_stays_until_the_hooks_have_succeeded() {
+    let mut all = Jobs::new("compose.yaml", HOOKS);
+    for revision in [1, 2, 3] {
+        begin_attempt(&mut all.cluster.record, &all.git, revision);
+        all.rounds(4);
+        let before = only(&all, "shop_before-");
+        let (state, code) = if revision == 2 { ("failed", 7) } else { ("complete", 0) };
+        all.end(before, state, code);
+        all.rounds(6);
+        let is_renamed = all.services().contains(&"shop_site");
+        assert_eq!((all.services().contains(&"shop_web"), is_renamed), (revision < 3, revision == 3));
+        let image = format!("web:{revision}");
+        all.commit("compose.yaml", &HOOKS.replace("  web:", "  site:").replace("web:1", &image));
+    }
+}
+
+#[test]
 fn standby_finds_the_hooks_of_the_leader() {
     let mut all = Jobs::new("compose.yaml", HOOKS);
     begin_attempt(&mut all.cluster.record, &all.git, 1);

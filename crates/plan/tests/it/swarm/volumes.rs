@@ -33,6 +33,10 @@ fn changed_options_of_a_volume_hold_its_service() {
     cluster.stack.swarm.insert("other".into(), SwarmService::default());
     assert_eq!(cluster.steps(), [""; 0]);
     cluster.stack.workloads.remove(&"other".into());
+    // With another mode it would be stopped for nothing.
+    cluster.stack.swarm.get_mut(&"db".into()).unwrap().mode = SwarmMode::Global;
+    assert_eq!(cluster.steps(), [""; 0]);
+    cluster.stack.swarm.get_mut(&"db".into()).unwrap().mode = SwarmMode::Replicated;
     // Another name is another volume.
     described(&mut cluster, "data2", &[("device", ":/two")]);
     assert_eq!(cluster.settle(), ["update service shop_db"]);

@@ -1,6 +1,6 @@
 //! Data that passes from one service to another: never do two services write to it that Git does not have together.
 
-use driftless_model::{Mount, MountSource};
+use driftless_model::{Mount, MountSource, STACK_NAMESPACE, SwarmUpdate};
 
 use super::{explain::rounds, *};
 
@@ -46,6 +46,30 @@ impl Cluster {
         self.lingering = self.swarm.tasks_of(&id).map(old).collect();
     }
 
+    /// A service cannot start, for one reason after the other: of a file, of a network, and of the name of its service. Each time
+    /// nothing is done. In the end it can start.
+    fn lacks_parts(&mut self, workload: &str) {
+        let file = SwarmFile { name: "key".to_owned(), external: true, secret: true, ..SwarmFile::default() };
+        self.stack.swarm.get_mut(&workload.into()).unwrap().files.push(file);
+        assert_eq!(self.steps(), [""; 0]);
+        assert!(self.waits().contains("needs the external secret `key`"), "{}", self.waits());
+        self.swarm.external_secrets.insert("key".to_owned(), None);
+        let networks = [("net".to_owned(), Box::default())];
+        let container = &mut self.stack.workloads.get_mut(&workload.into()).unwrap().container;
+        container.network_mode = NetworkMode::Networks(networks.into());
+        self.stack.networks.insert("net".to_owned(), Network { external: true, ..Network::default() });
+        assert_eq!(self.steps(), [""; 0]);
+        assert!(self.waits().contains("network net is external and does not exist"), "{}", self.waits());
+        self.observed.networks.insert("net".to_owned(), ObservedNetwork::default());
+        let name = format!("shop_{workload}");
+        let spec = json!({"Name": name, "Labels": {}, "Mode": {"Replicated": {"Replicas": 0}}});
+        self.swarm.services.insert(name.clone(), ObservedService { spec, ..ObservedService::default() });
+        assert_eq!(self.steps(), [""; 0]);
+        assert!(self.waits().contains("has a service that somebody else created"), "{}", self.waits());
+        self.swarm.services.remove(&name);
+        self.run();
+    }
+
     /// The lingering tasks have stopped.
     fn stopped(&mut self) {
         self.lingering.clear();
@@ -73,6 +97,34 @@ fn renamed_service_starts_when_the_former_has_stopped() {
     let mut steps = cluster.settle();
     steps.sort();
     assert_eq!(steps, ["create service shop_postgres from db:1", "remove service shop_db"]);
+}
+
+#[test]
+fn renamed_service_stays_until_the_new_one_can_start() {
+    let mut cluster = renamed();
+    change(&mut cluster, "postgres", "db:2");
+    let made = cluster.round();
+    let steps: Vec<String> = made.steps.iter().map(|step| step.action.to_string()).collect();
+    assert_eq!(steps, ["find the digest of db:2"]);
+    cluster.lacks_parts("postgres");
+    let steps = cluster.settle();
+    assert_eq!(steps[0], "stop the tasks of service shop_db");
+    assert_eq!(steps.len(), 3, "{steps:?}");
+    // All services go with their application.
+    let mut cluster = renamed();
+    cluster.stack = cluster.stack.emptied();
+    assert_eq!(cluster.settle(), ["remove service shop_db"]);
+}
+
+#[test]
+fn task_that_was_never_placed_writes_to_nothing() {
+    let mut cluster = renamed();
+    cluster.linger("shop_db");
+    for task in &mut cluster.lingering {
+        (task.state, task.node) = ("pending".to_owned(), None);
+    }
+    assert_eq!(cluster.settle().len(), 3);
+    assert_eq!(cluster.swarm.services.keys().collect::<Vec<_>>(), ["shop_postgres"]);
 }
 
 #[test]
@@ -150,6 +202,74 @@ fn service_in_another_mode_starts_when_its_tasks_have_stopped() {
 }
 
 #[test]
+fn service_in_another_mode_makes_way() {
+    let mut cluster = Cluster::new([("app", with_data("app:1", ["data"]))]);
+    cluster.settle();
+    let mut app = workload("app:1", 1);
+    app.after.push(on("db"));
+    cluster.want("app", app);
+    cluster.stack.swarm.get_mut(&"app".into()).unwrap().mode = SwarmMode::Global;
+    cluster.want("db", with_data("app:1", ["data"]));
+    assert_eq!(
+        cluster.settle(),
+        [
+            "stop the tasks of service shop_app",
+            "create service shop_db from app:1",
+            "remove service shop_app",
+            "create service shop_app from app:1"
+        ]
+    );
+}
+
+#[test]
+fn service_keeps_its_mode_while_its_data_are_in_use() {
+    // The data are new to it, or it has them already: then it would have to wait once it has stopped.
+    for before in ["cache", "data"] {
+        let services = [("db", with_data("db:1", [before])), ("old", with_data("db:1", ["data"]))];
+        let mut cluster = Cluster::new(services);
+        cluster.settle();
+        cluster.drop("old");
+        cluster.spec("shop_old")["Labels"]["driftless.prune"] = json!("false");
+        cluster.want("db", with_data("db:1", ["data"]));
+        cluster.stack.swarm.get_mut(&"db".into()).unwrap().mode = SwarmMode::Global;
+        assert_eq!(cluster.steps(), [""; 0], "{before}");
+        assert!(cluster.waits().contains("db needs the volume `data`, and shop_old"), "{}", cluster.waits());
+        cluster.spec("shop_old")["Labels"]["driftless.prune"] = json!("true");
+        assert_eq!(cluster.settle().last().unwrap(), "create service shop_db from db:1", "{before}");
+    }
+}
+
+#[test]
+fn taker_does_not_wait_for_an_update_of_lost_nodes() {
+    let update = SwarmUpdate { failure_action: Some("rollback".to_owned()), ..SwarmUpdate::default() };
+    let mut cluster = Cluster::new([("db", with_data("db:1", ["data"]))]);
+    cluster.stack.swarm.get_mut(&"db".into()).unwrap().update = Some(update.clone());
+    cluster.settle();
+    cluster.want("db", with_data("db:1", ["cache"]));
+    cluster.stack.swarm.get_mut(&"db".into()).unwrap().update = Some(update);
+    cluster.want("new", with_data("db:1", ["data"]));
+    cluster.linger("shop_db");
+    assert_eq!(cluster.steps(), ["update service shop_db"]);
+    cluster.lingering[0].state = "shutdown".to_owned();
+    cluster.swarm.services.get_mut("shop_db").unwrap().update_state = "updating".to_owned();
+    cluster.run();
+    assert_eq!(cluster.steps(), [""; 0]);
+    assert!(cluster.waits().contains("new waits for db: it still writes to the volume `data`"));
+    let down = SwarmNode { name: "two".to_owned(), state: "down".to_owned(), ..SwarmNode::default() };
+    cluster.swarm.nodes.insert("n2".to_owned(), down);
+    let lost = SwarmTask {
+        id: "lost".to_owned(),
+        node: Some("n2".to_owned()),
+        state: "pending".to_owned(),
+        is_current: true,
+        ..cluster.lingering[0].clone()
+    };
+    cluster.lingering.push(lost);
+    cluster.run();
+    assert_eq!(cluster.steps(), ["create service shop_new from db:1"]);
+}
+
+#[test]
 fn data_of_a_service_are_handed_over() {
     let mut cluster = Cluster::new([("db", with_data("db:1", ["data"]))]);
     cluster.settle();
@@ -185,6 +305,33 @@ fn service_makes_way_for_the_one_that_it_waits_for() {
     );
     let replicas = cluster.swarm.services["shop_app"].spec["Mode"]["Replicated"]["Replicas"].clone();
     assert_eq!(replicas, 1);
+}
+
+#[test]
+fn service_makes_no_way_for_one_that_cannot_start() {
+    // A service of `docker stack deploy` does the same once it may be adopted.
+    for is_adopted in [false, true] {
+        let mut cluster = Cluster::new([("app", with_data("app:1", ["data"]))]);
+        cluster.settle();
+        if is_adopted {
+            cluster.policy.adopt = Adopt::Auto;
+            let project = cluster.stack.project.clone();
+            cluster.spec("shop_app")["Labels"] = json!({STACK_NAMESPACE: project});
+        }
+        let mut app = workload("app:1", 1);
+        app.after.push(on("db"));
+        cluster.want("app", app);
+        cluster.want("db", with_data("app:1", ["data"]));
+        cluster.lacks_parts("db");
+        assert_eq!(
+            cluster.settle(),
+            [
+                "stop the tasks of service shop_app",
+                "create service shop_db from app:1",
+                "update service shop_app"
+            ]
+        );
+    }
 }
 
 #[test]

@@ -3,11 +3,14 @@
 //!
 //! A volume or folder of one name counts as the same on all nodes: it may be a share of all, or the tasks may meet on one node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{
-    MountSource, ObservedService, ObservedSwarm, Stack, Subject, SwarmMode, Workload, WorkloadName,
-    is_system_path, swarm_service_name, written_data,
+    MountSource, ObservedService, ObservedSwarm, Stack, Subject, SwarmMode, SwarmTask, Workload,
+    WorkloadName, is_system_path, swarm_service_name, written_data,
 };
 
 use super::{
@@ -18,10 +21,13 @@ use super::{
     networks::NetworkSteps,
     ownership::{is_of_application, objection, workload_of},
     stopping::is_stopped,
-    tasks::waits_for_lost_nodes,
+    tasks::{waits_for_lost_nodes, wants_none},
     volumes,
 };
 use crate::{decide::waves, draft::Draft, facts::Facts, wait::Wait};
+
+/// The time in which a new task usually runs.
+const RESTART: Duration = Duration::from_secs(30);
 
 /// The services of an application that may write to data. Jobs are not among them: they may work on the data of what runs.
 pub(super) struct Writers<'a> {
@@ -115,6 +121,7 @@ impl<'a> Writers<'a> {
             && takers.copied().any(|taker| {
                 has_data_of(taker)
                     && self.is_ready(draft, taker)
+                    && !self.is_restarting(taker)
                     && self.waits_for(draft, subject.name, taker.name)
             })
     }
@@ -155,6 +162,22 @@ impl<'a> Writers<'a> {
         let stack = self.facts.target.stack;
         let mode = stack.swarm.get(subject.name).map(|service| service.mode).unwrap_or_default();
         found.mode().is_some_and(|found| found != mode) && !found.is_of_stack(&stack.project)
+    }
+
+    /// Whether the Swarm has just replaced a task of a service, which may soon run again. Tasks that fail again and again are not
+    /// waited for.
+    fn is_restarting(&self, Subject { name, workload }: Subject<'_>) -> bool {
+        let (swarm, now) = (self.swarm, self.facts.now);
+        let service = swarm.services.get(&swarm_service_name(&self.facts.target.stack.project, name));
+        let Some(service) = service.filter(|service| !wants_none(service, Some(workload), now)) else {
+            return false;
+        };
+        let has_failed = |task: &&SwarmTask| {
+            matches!(task.state.as_str(), "failed" | "rejected") && now.since(task.since) < RESTART * 2
+        };
+        let newest = swarm.tasks_of(&service.id).map(|task| task.created).max();
+        newest.is_some_and(|created| now.since(created) < RESTART)
+            && swarm.tasks_of(&service.id).filter(has_failed).count() < 2
     }
 
     /// Whether a service waits for another one, itself or through others.

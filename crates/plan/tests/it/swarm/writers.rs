@@ -202,6 +202,39 @@ fn service_in_another_mode_starts_when_its_tasks_have_stopped() {
 }
 
 #[test]
+fn service_makes_no_way_for_one_that_restarts() {
+    let failed = |cluster: &Cluster, id: &str| SwarmTask {
+        id: format!("{id}.failed"),
+        service: id.to_owned(),
+        state: "failed".to_owned(),
+        desired_state: "shutdown".to_owned(),
+        since: cluster.now,
+        ..SwarmTask::default()
+    };
+    // A new task, one that does not come to run, and one that fails as the one before it did.
+    for (age, failures, steps) in [(5, 1, 0), (40, 1, 1), (5, 2, 1)] {
+        let services = [("app", with_data("app:1", ["data"])), ("db", workload("app:1", 1))];
+        let mut cluster = Cluster::new(services);
+        cluster.settle();
+        let mut app = workload("app:1", 1);
+        app.after.push(on("db"));
+        cluster.want("app", app);
+        cluster.want("db", with_data("app:1", ["data"]));
+        let id = cluster.swarm.services["shop_db"].id.clone();
+        let started = cluster.now;
+        cluster.now = started.after(Duration::from_secs(age));
+        let task = cluster.swarm.tasks.get_mut(&format!("{id}.1")).unwrap();
+        (task.state, task.created) = ("starting".to_owned(), started);
+        for number in 0..failures {
+            let task = failed(&cluster, &id);
+            cluster.swarm.tasks.insert(format!("{number}"), task);
+        }
+        let made = cluster.round();
+        assert_eq!(made.steps.len(), steps, "{age} {failures}: {made}");
+    }
+}
+
+#[test]
 fn service_in_another_mode_makes_way() {
     let mut cluster = Cluster::new([("app", with_data("app:1", ["data"]))]);
     cluster.settle();

@@ -50,11 +50,11 @@ pub fn back_up(state_dir: &Path, file: &Path) -> Result<Vec<PathBuf>, Error> {
     if file.exists() {
         return Err(fail(io::ErrorKind::AlreadyExists.into()));
     }
-    let copy = PartialFile::create(file).map_err(&fail)?;
+    let partial = PartialFile::create(file).map_err(&fail)?;
+    let copy = partial.companion().map_err(&fail)?;
     copy_into(&state_dir.join(DATABASE), copy.path())?;
     let mut left_out = Vec::new();
     let written = (|| {
-        let partial = PartialFile::create(file)?;
         let mut archive = tar::Builder::new(partial.file().try_clone()?);
         FileEntry::of(copy.file())?.append(&mut archive, Path::new(DATABASE))?;
         drop(copy);

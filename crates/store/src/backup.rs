@@ -35,6 +35,11 @@ pub(crate) const TABLES: [&str; 13] = [
 /// The tables of the backup that give access. A row that is missing in a newer database was revoked there.
 const ACCESS: [&str; 3] = ["tokens", "fleet_keys", "fleet_invites"];
 
+/// Whether rows of a table give access.
+pub(crate) fn gives_access(table: &str) -> bool {
+    ACCESS.contains(&table)
+}
+
 /// The backup of one state directory.
 #[derive(Debug)]
 pub(crate) struct Backup {
@@ -116,7 +121,7 @@ impl Backup {
 
     /// Adds rows of an older backup to tables of which rows are lost. Access that was revoked since is not given again.
     pub(crate) fn fill(&self, database: &Connection, incomplete: &[&str]) -> Result<(), BoxError> {
-        let is_filled = |table: &&str| incomplete.contains(table) && !ACCESS.contains(table);
+        let is_filled = |table: &&str| incomplete.contains(table) && !gives_access(table);
         let tables = TABLES.into_iter().filter(is_filled);
         let statement = |table| format!("INSERT OR IGNORE INTO main.{table} SELECT * FROM backup.{table};");
         let statements: String = tables.map(statement).collect();

@@ -6,6 +6,7 @@
 use std::{
     fs::File,
     io::{self, Read},
+    iter,
     ops::Range,
     os::unix::fs::FileExt,
     path::Path,
@@ -41,7 +42,8 @@ impl<'a> FileEntry<'a> {
         let length = found.len();
         let mut data = data_ranges(file, length);
         let mut more_headers = Vec::new();
-        if length > 0 && data != [0..length] {
+        let is_whole = matches!(data.as_slice(), [range] if *range == (0..length));
+        if length > 0 && !is_whole {
             if data.last().is_none_or(|last| last.end < length) {
                 // It says how long the file is.
                 data.push(length..length);
@@ -60,7 +62,7 @@ impl<'a> FileEntry<'a> {
 
 /// The ranges of a file that are no holes. They begin and end at blocks of the archive, except at the end of the file.
 fn data_ranges(file: &File, length: u64) -> Vec<Range<u64>> {
-    let whole = || vec![0..length];
+    let whole = || iter::once(0..length).collect();
     let mut ranges: Vec<Range<u64>> = Vec::new();
     let mut position = 0;
     while position < length {

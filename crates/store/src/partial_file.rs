@@ -15,6 +15,9 @@ use aws_lc_rs::rand;
 /// It stands between the final name and the digits of the name of its own.
 const MARK: &str = ".partial-";
 
+/// The end of the name of a companion.
+const COMPANION: &str = "-db";
+
 /// The digits of a name of its own.
 const DIGITS: usize = 16;
 
@@ -46,12 +49,15 @@ impl PartialFile {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Creates an empty file of this one, which goes with it. Nobody holds a lock on it, so that a database can lock it on any file system.
+    pub(crate) fn companion(&self) -> io::Result<Companion> {
+        let path = companion_of(&self.path);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Companion { path, file })
     }
 
     /// Puts the file on the disk, and gives it its final name, which nobody else may have taken since.
@@ -74,7 +80,36 @@ impl Drop for PartialFile {
     }
 }
 
-/// Removes the partial files of a target that nobody has locked. A failure costs only the room on the disk.
+/// A file that is needed while a partial file is written. It is removed at the end.
+#[derive(Debug)]
+pub(crate) struct Companion {
+    path: PathBuf,
+    file: File,
+}
+
+impl Companion {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for Companion {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn companion_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(COMPANION);
+    PathBuf::from(name)
+}
+
+/// Removes the partial files of a target that nobody has locked, with their companions. A failure costs only the room on the disk.
 fn remove_abandoned(target: &Path) {
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = target.file_name().unwrap_or_default().as_bytes();
@@ -87,6 +122,7 @@ fn remove_abandoned(target: &Path) {
         let Ok(file) = OpenOptions::new().read(true).write(true).open(entry.path()) else { continue };
         // The lock is held until the file is removed, so that its writer notices.
         if file.try_lock().is_ok() {
+            let _ = fs::remove_file(companion_of(&entry.path()));
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -116,9 +152,13 @@ mod tests {
         for name in kept.into_iter().chain(["backup.tar.partial-0123456789abcdef"]) {
             fs::write(folder.path().join(name), "x").unwrap();
         }
+        fs::write(folder.path().join("backup.tar.partial-0123456789abcdef-db"), "x").unwrap();
         let first = PartialFile::create(&target).unwrap();
+        let companion = first.companion().unwrap();
         let second = PartialFile::create(&target).unwrap();
-        assert!(first.path().exists() && second.path().exists() && first.path() != second.path());
+        assert!(first.path.exists() && second.path.exists() && first.path != second.path);
+        assert!(companion.path().exists(), "it goes with a file that is being written");
+        drop(companion);
         assert_eq!(names(folder.path()).len(), kept.len() + 2);
         second.publish(&target).unwrap();
         assert_eq!(first.publish(&target).unwrap_err().kind(), io::ErrorKind::AlreadyExists);

@@ -40,6 +40,14 @@ pub(crate) fn is_essential(table: &str) -> bool {
     TABLES[..ESSENTIAL].iter().any(|(essential, _)| *essential == table)
 }
 
+/// The number of rows in the tables of which none may be missing.
+pub(crate) fn essential_rows(database: &Connection) -> Result<i64, rusqlite::Error> {
+    let counts = TABLES[..ESSENTIAL].iter().map(|(table, _)| {
+        database.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0))
+    });
+    counts.sum()
+}
+
 /// Opens a damaged database. `None`: nothing of it can be read.
 pub(crate) fn open(damaged: &Path) -> Option<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -376,23 +376,34 @@ fn recover_damaged(
     let moved = format!("the database was damaged ({why}) and is now {}", aside.display());
     let file = backup.path().display().to_string();
     let damaged = salvage::open(aside);
-    let last = damaged.as_ref().and_then(|damaged| backup::generation(damaged).ok().flatten());
-    if kept.is_some() && kept >= last {
+    let newest = damaged.as_ref().and_then(|damaged| backup::generation(damaged).ok().flatten());
+    if kept.is_some() && kept >= newest {
         backup.restore(connection)?;
         backup.mark_current();
-        salvage::salvage(damaged.as_ref(), connection, |table| !backup::TABLES.contains(&table));
-        return Ok((format!("{moved}; revisions, pins and suspensions were restored from {file}"), None));
+        let restored = salvage::essential_rows(connection)?;
+        // If it is not known which of both is newer, all that is left counts, but for access.
+        let is_wanted = |table: &str| {
+            !backup::TABLES.contains(&table) || (newest.is_none() && !backup::gives_access(table))
+        };
+        salvage::salvage(damaged.as_ref(), connection, is_wanted);
+        if salvage::essential_rows(connection)? == restored {
+            return Ok((format!("{moved}; revisions, pins and suspensions were restored from {file}"), None));
+        }
+        let loss = format!(
+            "{moved}; it is not known whether {file} is older, and both have pins, suspensions or revisions"
+        );
+        return Ok((loss.clone(), Some(loss)));
     }
     let incomplete = salvage::salvage(damaged.as_ref(), connection, |_| true);
     if kept.is_some() {
         backup.fill(connection, &incomplete)?;
     }
-    let lost: Vec<&str> = incomplete.into_iter().filter(|table| salvage::is_essential(table)).collect();
-    if lost.is_empty() {
+    let missing: Vec<&str> = incomplete.into_iter().filter(|table| salvage::is_essential(table)).collect();
+    if missing.is_empty() {
         return Ok((format!("{moved}; revisions, pins and suspensions were read from it"), None));
     }
     let older = if kept.is_some() { format!(", and {file} is older") } else { String::new() };
-    let loss = format!("{moved}; not all could be read of {}{older}", lost.join(", "));
+    let loss = format!("{moved}; not all could be read of {}{older}", missing.join(", "));
     Ok((loss.clone(), Some(loss)))
 }
 

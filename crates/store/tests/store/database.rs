@@ -548,7 +548,7 @@ fn damaged_database_counts_more_than_an_older_backup() {
 }
 
 #[test]
-fn older_backup_has_what_a_damaged_database_lacks() {
+fn older_backup_fills_the_gaps_of_a_damaged_database() {
     let directory = tempfile::tempdir().unwrap();
     let state = StateDir::lock(directory.path()).unwrap();
     let [_, older] = revoked_state(&state);

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
-    time::sleep,
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,13 @@ use crate::{
 
 /// Time for other agents to refuse the claim of this agent's own id.
 const OWN_CLAIM: Duration = Duration::from_secs(1);
+
+/// How often an id that was held is claimed again before a refusal is believed.
+const TRIES: u32 = 3;
+
+/// The time after which an agent that held its id goes on, although the engine cannot tell whether another one has it.
+const DOUBT: Duration = Duration::from_secs(30);
+
 /// Time for other agents to refuse the claim of another id.
 const OTHER_CLAIM: Duration = Duration::from_secs(5);
 /// Between two attempts while the engine does not answer.
@@ -90,14 +97,21 @@ impl<D: Docker> AgentFinder<D> {
     }
 
     /// Claims the agent's own id and those that it took over. Other agents have this time to refuse the own one.
+    ///
+    /// An id that was held is not lost by one refusal, as somebody may have removed the claim with all unused volumes, nor by an engine that
+    /// cannot create volumes, as one with a full disk.
     async fn claim_own(&self, patience: Duration) {
         let _turn = self.ownership().turn().await;
+        let was_held = self.ownership().own() == Own::Held;
         self.ownership().set_own(Own::Unclaimed);
+        let tries = if was_held { TRIES } else { 1 };
         let former = self.former();
         let agent = &self.services.agent;
+        let began = Instant::now();
+        let mut has_failed = false;
         let own = loop {
-            let claims = former.iter().map(|agent| self.docker.claim(agent, OWN_CLAIM));
-            let (own, others) = tokio::join!(self.docker.claim(agent, patience), join_all(claims));
+            let claims = former.iter().map(|agent| self.claim(agent, OWN_CLAIM, tries));
+            let (own, others) = tokio::join!(self.claim(agent, patience, tries), join_all(claims));
             for (agent, claim) in former.iter().zip(others) {
                 if matches!(claim, Ok(Claim::Refused)) {
                     self.note(agent, OtherAgent::Living);
@@ -106,7 +120,19 @@ impl<D: Docker> AgentFinder<D> {
             match own {
                 Ok(Claim::Granted) => break Own::Held,
                 Ok(Claim::Refused) => break Own::Refused,
-                Err(driftless_docker::Error::Transient { .. }) => sleep(AGAIN).await,
+                Err(error @ driftless_docker::Error::Transient { .. })
+                    if !was_held || began.elapsed() < DOUBT =>
+                {
+                    if !has_failed {
+                        has_failed = true;
+                        let error = chain(&error);
+                        tracing::warn!(
+                            error,
+                            "could not find out whether another agent has this id; trying again"
+                        );
+                    }
+                    sleep(AGAIN).await;
+                }
                 Err(error) => {
                     // An engine that lets nobody create volumes cannot tell.
                     tracing::warn!(error = chain(&error), "other agents on this engine are not noticed");
@@ -119,6 +145,22 @@ impl<D: Docker> AgentFinder<D> {
         }
         self.ownership().set_own(own);
         self.services.wakes.wake_all();
+    }
+
+    /// Claims an id. A living agent refuses each of the tries.
+    async fn claim(
+        &self,
+        agent: &AgentId,
+        patience: Duration,
+        tries: u32,
+    ) -> Result<Claim, driftless_docker::Error> {
+        for _ in 1..tries {
+            match self.docker.claim(agent, patience).await {
+                Ok(Claim::Refused) => {}
+                other => return other,
+            }
+        }
+        self.docker.claim(agent, patience).await
     }
 
     /// Finds out whether another agent lives, and takes over its containers if not.

@@ -33,8 +33,9 @@ use driftless_model::AgentId;
 
 /// The beginning of the name of each claim's volume.
 const PREFIX: &str = "driftless-claim.";
-/// Before the number of a process that claims an id which it holds already.
-const HELD: &str = "held-";
+/// Before the number of a process that claims an id which it holds already. For an older agent, which compares all that follows the id, it
+/// comes before each number.
+const HELD: &str = "-";
 /// The interval at which a claim is looked up.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -335,17 +336,14 @@ mod tests {
         assert_eq!(reply("7"), None, "it has no part in this id");
         assert_eq!(claims.begin(&agent), "driftless-claim.a.b.5");
         assert_eq!(
-            [reply("7"), reply("3"), reply("5"), reply("held-7")],
+            [reply("7"), reply("3"), reply("5"), reply("-7")],
             [Some(Reply::Refuse), None, None, None]
         );
         claims.end(&agent, &Ok(Claim::Granted));
         assert_eq!([reply("7"), reply("3"), reply("5")], [Some(Reply::Refuse), Some(Reply::Refuse), None]);
-        assert_eq!([reply("held-7"), reply("held-3")], [Some(Reply::Refuse), Some(Reply::GiveWay)]);
-        assert_eq!(claims.begin(&agent), "driftless-claim.a.b.held-5");
-        assert_eq!(
-            [reply("3"), reply("held-7"), reply("held-3")],
-            [Some(Reply::Refuse), Some(Reply::Refuse), None]
-        );
+        assert_eq!([reply("-7"), reply("-3")], [Some(Reply::Refuse), Some(Reply::GiveWay)]);
+        assert_eq!(claims.begin(&agent), "driftless-claim.a.b.-5");
+        assert_eq!([reply("3"), reply("-7"), reply("-3")], [Some(Reply::Refuse), Some(Reply::Refuse), None]);
         assert!(!claims.hear("data", "create") && claims.hear("driftless-claim.a.b.7", "create"));
     }
 

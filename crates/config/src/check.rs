@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     path::PathBuf,
 };
 
@@ -161,6 +162,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
             check.repository(&format!("repositories[{index}]"), raw, &inherited, &hosts)
         })
         .collect();
+    let has_own_address = listen.is_some();
     let mut settings = Settings {
         state_dir: state_dir.unwrap_or(defaults.state_dir),
         state_key_file,
@@ -187,7 +189,7 @@ fn settings(file: &str, document: Document) -> Result<Settings, Vec<Finding>> {
         repositories,
     };
     settings.protect_paths();
-    check.whole(&settings);
+    check.whole(&settings, has_own_address);
     if check.findings.is_empty() { Ok(settings) } else { Err(check.findings) }
 }
 
@@ -201,7 +203,7 @@ fn findings(file: &str, settings: &Settings) -> Vec<Finding> {
             check.error(format!("{path}.path"), "must be a path inside the repository, without `..`");
         }
     }
-    check.whole(settings);
+    check.whole(settings, true);
     check.findings
 }
 
@@ -462,7 +464,8 @@ impl Check<'_> {
         }
     }
 
-    fn whole(&mut self, settings: &Settings) {
+    /// The rules about more than one value. `has_own_address`: no option replaces the address of the API any more.
+    fn whole(&mut self, settings: &Settings, has_own_address: bool) {
         if settings.repositories.is_empty() {
             self.error("repositories", "there is no repository");
         }
@@ -474,19 +477,22 @@ impl Check<'_> {
                 "name a file that holds a secret token in `tokenFile`, or listen on 127.0.0.1".to_owned(),
             );
         }
-        self.unique_addresses(settings);
+        self.unique_addresses(settings, has_own_address);
         self.unique_repositories(settings);
         self.unique_applications(settings);
         self.unique_webhooks(settings);
     }
 
-    /// Only one listener can have an address, or a part of it.
-    fn unique_addresses(&mut self, settings: &Settings) {
+    /// Only one listener can have an address, or a part of it. An option may still give the API another address than the default one, which
+    /// nobody has written.
+    fn unique_addresses(&mut self, settings: &Settings, has_own_address: bool) {
         let listeners: Vec<_> = settings.listeners().collect();
         for (index, &(key, address)) in listeners.iter().enumerate() {
-            let before = listeners.iter().take(index);
-            let Some((other, taken)) = before.copied().find(|(_, taken)| addresses_overlap(*taken, address))
-            else {
+            let clashes = |&(other, taken): &(&str, SocketAddr)| {
+                let is_certain = has_own_address || other != "listen";
+                addresses_overlap(taken, address) && (is_certain || taken == address)
+            };
+            let Some((other, taken)) = listeners.iter().take(index).copied().find(clashes) else {
                 continue;
             };
             let message = if taken == address {

@@ -266,6 +266,11 @@ fn listeners_with_overlapping_addresses_are_refused() {
     for (listen, metrics) in [("0.0.0.0:9000", "127.0.0.1:9001"), ("0.0.0.0:0", "0.0.0.0:0")] {
         of(listen, metrics).unwrap();
     }
+    // The default address, which an option may replace.
+    let mut settings = Settings::parse("x", &format!("metrics: {{listen: '0.0.0.0:8484'}}\n{ONE}")).unwrap();
+    assert!(settings.check("x")[0].to_string().contains("overlaps with 0.0.0.0:8484"));
+    settings.listen = "127.0.0.1:9000".parse().unwrap();
+    assert_eq!(settings.check("x"), []);
 }
 
 #[test]

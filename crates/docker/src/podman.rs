@@ -5,9 +5,13 @@ use bollard::models as api;
 
 use driftless_model::{Container, PortRange};
 
-/// Podman limits the number of processes by default, which would look like drift.
+/// Podman limits the number of processes by default, which would look like drift. Before 5.6 it takes an empty list of words for no entry
+/// point at all, and the image's counts.
 pub(crate) fn without_its_defaults(mut body: api::ContainerCreateBody) -> api::ContainerCreateBody {
     body.host_config.get_or_insert_default().pids_limit.get_or_insert(-1);
+    if let Some(words) = body.entrypoint.as_mut().filter(|words| words.is_empty()) {
+        words.push(String::new());
+    }
     body
 }
 
@@ -37,6 +41,14 @@ mod tests {
         let body =
             api::ContainerCreateBody { host_config: Some(host), ..api::ContainerCreateBody::default() };
         assert_eq!(without_its_defaults(body).host_config.unwrap_or_default().pids_limit, Some(100));
+    }
+
+    #[test]
+    fn image_without_its_entry_point_is_asked_for_in_words() {
+        let body =
+            api::ContainerCreateBody { entrypoint: Some(Vec::new()), ..api::ContainerCreateBody::default() };
+        assert_eq!(without_its_defaults(body).entrypoint, Some(vec![String::new()]));
+        assert_eq!(without_its_defaults(api::ContainerCreateBody::default()).entrypoint, None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::{
 /// Time for other agents to refuse the claim of this agent's own id.
 const OWN_CLAIM: Duration = Duration::from_secs(1);
 
-/// How often an id that was held is claimed again before a refusal is believed.
+/// The tries to claim an id that was held before a refusal is believed.
 const TRIES: u32 = 3;
 
 /// The time after which an agent that held its id goes on, although the engine cannot tell whether another one has it.

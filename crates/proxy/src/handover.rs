@@ -54,6 +54,8 @@ const STEP: Duration = Duration::from_secs(5);
 /// Time in which a proxy tries to take over from one that does not hand over.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(100);
+/// The time for which an older proxy may have given its name up, because it fails to hand over.
+const RETURN: Duration = Duration::from_secs(2);
 /// The longest description of a parcel, and the most bytes of a connection in it.
 const MAX_ITEM: usize = 1024 * 1024;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -156,13 +158,14 @@ impl Handover {
     /// again when the connection ends, so the next proxy keeps it as long as it runs.
     pub(crate) async fn take(&self) -> io::Result<(Vec<Parcel>, Option<UnixStream>)> {
         let end = Instant::now() + PATIENCE;
-        let mut has_connected = false;
+        // It is gone if nobody has had the name for a while.
+        let mut is_gone_at = Instant::now();
         loop {
             let address = self.address()?;
             let error = match UnixStream::connect_addr(&address) {
                 Ok(stream) => {
-                    has_connected = true;
                     let taken = spawn_blocking(move || receive_all(stream)).await;
+                    is_gone_at = Instant::now() + RETURN;
                     match taken.map_err(io::Error::other)? {
                         Ok((mut parcels, before)) => {
                             self.keep_listener(&mut parcels).await;
@@ -172,7 +175,9 @@ impl Handover {
                     }
                 }
                 // An older program gives its name up for the time in which it fails to hand over.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && !has_connected => {
+                Err(error)
+                    if error.kind() == io::ErrorKind::ConnectionRefused && Instant::now() >= is_gone_at =>
+                {
                     match self.claim().await {
                         Err(error) if error.kind() == io::ErrorKind::AddrInUse => error,
                         Ok(()) | Err(_) => return Ok((Vec::new(), None)),

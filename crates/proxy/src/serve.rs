@@ -165,7 +165,7 @@ struct Taken {
 impl Proxy {
     async fn serve(&self, handover: Option<&Handover>) -> Result<(), Error> {
         // The proxy before notices by the end of this connection that this one has ended.
-        let (mut parcels, _before) = match handover {
+        let (mut parcels, mut _before) = match handover {
             Some(handover) => handover.take().await.map_err(Error::Handover)?,
             None => (Vec::new(), None),
         };
@@ -187,9 +187,13 @@ impl Proxy {
                     tracing::info!("the next proxy has taken over {count} sockets and connections");
                     successor.gone().await;
                     tracing::info!("the next proxy has ended; forwarding again");
-                    // If this fails, it is tried again when the shift has begun.
-                    let _ = handover.claim().await;
                     parcels = Vec::new();
+                    // Another failure is tried again when the shift has begun.
+                    let claimed = handover.claim().await;
+                    if claimed.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+                        (parcels, _before) = handover.take().await.map_err(Error::Handover)?;
+                        is_own = false;
+                    }
                 }
                 Err((back, error)) => {
                     tracing::warn!(%error, "the next proxy did not take over; forwarding goes on");

@@ -79,18 +79,7 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Whether a value of a Compose file has a secret: by a variable, or because the file is encrypted in the repository.
     pub(crate) fn is_secret(&self, value: &Placed<String>, files: &dyn Files) -> bool {
-        let is_interpolated = self.secret_places.contains(&value.place.location());
-        is_interpolated || files.is_encrypted(&value.place.file) || self.has_secret_value(&value.value)
-    }
-
-    /// Whether a variable is a secret, or has one in its value.
-    pub(crate) fn is_secret_variable(&self, name: &str) -> bool {
-        let has_secret = |value| self.has_secret_value(value);
-        self.variables.is_secret(name) || self.variables.get(name).is_some_and(has_secret)
-    }
-
-    fn has_secret_value(&self, text: &str) -> bool {
-        self.secret_values.iter().any(|value| text.contains(value.trim()))
+        self.secret_places.contains(&value.place.location()) || files.is_encrypted(&value.place.file)
     }
 
     /// Reports passwords without a value. The reference accepts them, so this is no part of loading.

@@ -156,6 +156,12 @@ impl Variables {
         self.secret.contains(name)
     }
 
+    /// Whether a variable is a secret, or has one in its value.
+    pub(crate) fn has_secret(&self, name: &str) -> bool {
+        let has_one = |text: &String| self.secret_values().any(|secret| text.contains(secret.trim()));
+        self.is_secret(name) || self.values.get(name).is_some_and(has_one)
+    }
+
     /// Sets the variables of others that are not set yet.
     pub(crate) fn add_missing(&mut self, others: Self) {
         let Self { values, secret } = others;
@@ -278,7 +284,7 @@ impl Pass<'_> {
         };
         let uses_secret = Cell::new(false);
         let lookup = |name: &str| {
-            uses_secret.set(uses_secret.get() || self.variables.is_secret(name));
+            uses_secret.set(uses_secret.get() || self.variables.has_secret(name));
             self.variables.values.get(name).cloned()
         };
         let done = match interpolate(text, &lookup) {

@@ -170,7 +170,7 @@ impl<'a> MountedFiles<'a> {
                 let Some(value) = self.loaded.variables.get(name) else {
                     return Err(source.origin.error(format!("the variable `{name}` is not set")));
                 };
-                self.met_encrypted |= self.loaded.is_secret_variable(name);
+                self.met_encrypted |= self.loaded.variables.has_secret(name);
                 self.text_file(key, value, executable).map_err(|it| mount.error(it))?
             }
             Source::External(_) => {
@@ -395,7 +395,7 @@ impl<'a> MountedFiles<'a> {
     }
 }
 
-/// The error about a label for SELinux together with an option of the engine's other form of a mount. In the form that
+/// The error about a label for `SELinux` together with an option of the engine's other form of a mount. In the form that
 /// labels, the engine creates a missing folder and mounts recursively.
 fn refused_label(mount: &Placed<VolumeMount>, path: &str, letter: &str) -> Finding {
     let message = format!(

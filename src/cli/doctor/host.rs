@@ -172,10 +172,7 @@ fn runtime_directory(path: &Path) -> Check {
 async fn port(key: &str, is_running: bool, own: (SocketAddr, bool, &str, StatusCode)) -> Check {
     let (address, has_tls, path, expected) = own;
     let name = format!("address {address}");
-    let error = match TcpListener::bind(address).await {
-        Ok(_) => return Check::ok(name, "is free"),
-        Err(error) => error,
-    };
+    let Err(error) = TcpListener::bind(address).await else { return Check::ok(name, "is free") };
     if is_running && error.kind() == io::ErrorKind::AddrInUse {
         let url = format!("{}{path}", local_url(address, has_tls));
         if ask(&url, AcceptedCertificate::Any).await.is_ok_and(|status| status == expected) {

@@ -94,13 +94,11 @@ fn publishing(name: &str, network: &Network) -> Option<Publishing> {
 fn unpublished(name: &WorkloadName, workload: &Workload, service: &Service) -> Finding {
     const WHY: &str = "the service has no network that can publish ports: each is internal, or of a driver without published ports \
                        such as `macvlan`";
-    let finding = match &service.proxy {
-        Some(setting) => setting.error(WHY),
-        None => {
-            let path = format!("services.{name}.ports");
-            Finding::warning(workload.origin.clone(), path, format!("are ignored: {WHY}"))
-        }
+    let ignored = || {
+        let path = format!("services.{name}.ports");
+        Finding::warning(workload.origin.clone(), path, format!("are ignored: {WHY}"))
     };
+    let finding = service.proxy.as_ref().map_or_else(ignored, |setting| setting.error(WHY));
     finding.help("add a network of the driver `bridge` to the `networks` of the service, or remove `ports`")
 }
 

@@ -435,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn task_tells_what_it_writes_to_and_no_values() {
+    fn task_names_its_data_and_no_values() {
         let mount = |kind: &str, source: &str| json!({"Type": kind, "Source": source, "Target": "/a"});
         let mut read_only = mount("volume", "conf");
         read_only["ReadOnly"] = json!(true);

@@ -265,15 +265,14 @@ fn former_runs(draft: &mut Draft<'_>, part: JobPart<'_>) -> Option<Vec<usize>> {
         if !is_leaving && !containers.iter().any(|container| is_up(container)) {
             continue;
         }
-        match draft.removed.get(&orphan.id).filter(|_| !is_leaving) {
-            Some(step) => steps.push(*step),
-            None => {
-                if job_retry::is_awaited(job) {
-                    draft.wait(Wait::dependency(subject.name, &orphan.instance.workload, "it has not ended"));
-                }
-                return None;
-            }
+        if let Some(step) = draft.removed.get(&orphan.id).filter(|_| !is_leaving) {
+            steps.push(*step);
+            continue;
         }
+        if job_retry::is_awaited(job) {
+            draft.wait(Wait::dependency(subject.name, &orphan.instance.workload, "it has not ended"));
+        }
+        return None;
     }
     Some(steps)
 }

@@ -15,7 +15,7 @@ use crate::{
         canary::{CurrentStep, current_step},
         classify::Classified,
         cron::without_runs,
-        platforms::NamedPlatforms,
+        named_platforms::NamedPlatforms,
     },
     names::container_name_at,
     target::Target,
@@ -32,6 +32,7 @@ pub(crate) mod ignored;
 pub(crate) mod in_force;
 pub(crate) mod jobs;
 pub(crate) mod limits;
+mod named_platforms;
 pub(crate) mod namespaces;
 pub(crate) mod objects;
 pub(crate) mod ownership;

@@ -1,26 +1,8 @@
 //! The platforms that images are asked for, and those that they are needed for.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use driftless_model::{Image, Platform, PlatformImage, Workload};
 
 use super::Facts;
-use crate::target::Target;
-
-/// The platforms that the workloads of a stack name, by the image.
-pub(super) struct NamedPlatforms(BTreeMap<String, BTreeSet<Platform>>);
-
-impl NamedPlatforms {
-    pub(super) fn new(target: &Target<'_>) -> Self {
-        let mut named: BTreeMap<String, BTreeSet<Platform>> = BTreeMap::new();
-        for workload in target.stack.workloads.values() {
-            if let Some(platform) = workload.pulled_platform() {
-                named.entry(target.image(workload)).or_default().insert(platform);
-            }
-        }
-        Self(named)
-    }
-}
 
 impl Facts<'_> {
     /// Whether an image is that of a workload's container, and pulled. Images that the agent builds, and those that a container
@@ -45,7 +27,7 @@ impl Facts<'_> {
     pub(crate) fn needed_platform(&self, workload: &Workload, image: &str) -> Option<Platform> {
         let named = self.named_platform(workload, image).map(|named| Platform::parse(named));
         let is_named_by_others =
-            || self.named_platforms.0.contains_key(image) && self.is_pulled(workload, image);
+            || self.named_platforms.of(image).next().is_some() && self.is_pulled(workload, image);
         named.or_else(|| self.own_platform().filter(|_| is_named_by_others()))
     }
 
@@ -57,7 +39,7 @@ impl Facts<'_> {
         if workload.container.platform().is_some() {
             return found.is_for(&needed, engine);
         }
-        let mut others = self.named_platforms.0.get(image).into_iter().flatten();
+        let mut others = self.named_platforms.of(image);
         found.is_native_to(&needed) || !others.any(|other| found.is_for(other, engine))
     }
 

@@ -167,7 +167,7 @@ pub struct Drain {
 /// The endpoints to take out of their proxies before a plan stops their containers, by the container that is stopped.
 ///
 /// An endpoint that is not ready any more may have kept connections of before, which get a second. An endpoint that no other
-/// ready one of its port can replace, of whichever workload, is not drained: its clients would be refused for longer than the
+/// ready one of its port can replace, also of another workload, is not drained: its clients would be refused for longer than the
 /// stop takes.
 pub fn drains(stack: &Stack, observed: &Observed, plan: &Plan) -> BTreeMap<ContainerId, Vec<Drain>> {
     let mut drains: BTreeMap<ContainerId, Vec<Drain>> = BTreeMap::new();

@@ -150,10 +150,10 @@ impl<'a> Writers<'a> {
 
     /// Whether all services of Git that take the data of this one are blocked.
     pub(super) fn is_given_in_vain(&self, service: &str) -> bool {
-        let takes = |subject: &&Subject<'_>| {
+        let is_taker = |subject: &&Subject<'_>| {
             self.in_the_way(**subject).iter().any(|writer| writer.service == service)
         };
-        let mut takers = self.workloads.values().filter(takes).peekable();
+        let mut takers = self.workloads.values().filter(is_taker).peekable();
         takers.peek().is_some() && takers.all(|taker| self.is_blocked(*taker))
     }
 

@@ -182,7 +182,7 @@ fn concurrency_policy_allows_forbids_or_replaces_runs() {
     let done = replace.until(MINUTE * 3 + MINUTE / 2);
     assert_eq!(done, ["1m +1", "2m -", "2m +2", "3m -", "3m +3"]);
 
-    // At no moment do two of them run, in whichever order the steps of a plan are performed.
+    // At no moment do two of them run, also if the steps of a plan are performed in another order.
     let mut replace = with("Replace");
     let mut seen = 0;
     for _ in 0..40 {

@@ -97,7 +97,7 @@ fn endpoint_is_drained_before_its_container_is_stopped() {
 }
 
 #[test]
-fn ready_endpoint_of_another_workload_of_the_port_is_a_substitute() {
+fn endpoint_of_another_workload_on_the_port_is_a_substitute() {
     let service = |ports: &[&str]| {
         let words = ["proxy", "--ready-only"].into_iter().chain(ports.iter().copied());
         let command = Some(words.map(str::to_owned).collect());

@@ -563,3 +563,23 @@ fn older_backup_fills_the_gaps_of_a_damaged_database() {
     assert!(!store.suspended(&AppName::from("frozen")).unwrap());
     assert!(token_names(&store).is_empty(), "one of them was revoked");
 }
+
+#[test]
+fn backup_of_unknown_age_drops_no_suspension() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let [_, older] = revoked_state(&state);
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.set_suspended(&shop(), Suspension::Suspended).unwrap();
+    drop(store);
+    fs::write(state.backup(), older).unwrap();
+    // It has the number of the last change.
+    let connection = rusqlite::Connection::open(state.database()).unwrap();
+    connection.execute_batch("DROP TABLE meta").unwrap();
+    drop(connection);
+    let store = Store::open(&state, clock()).unwrap().store;
+    assert!(store.suspended(&shop()).unwrap(), "only the damaged file has it");
+    assert_eq!(store.pin(&shop()).unwrap(), Some(pin(1)), "only the backup has it");
+    let loss = store.loss().unwrap().unwrap();
+    assert!(loss.contains("it is not known whether"), "{loss}");
+}

@@ -219,6 +219,7 @@ pub(crate) async fn observe(
     };
     let mut swarm = ObservedSwarm { node: info.swarm.node_id, ..ObservedSwarm::default() };
     swarm.nodes = nodes.into_iter().map(observed_node).collect();
+    let present: BTreeSet<String> = services.iter().map(|service| service.id.clone()).collect();
     let mut specs = BTreeMap::new();
     for service in services {
         let name = service.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -242,19 +243,9 @@ pub(crate) async fn observe(
         };
         swarm.services.insert(name, observed);
     }
-    if !swarm.services.is_empty() {
-        let ids: Vec<&String> = swarm.services.values().map(|service| &service.id).collect();
-        let filter = json!({"service": ids}).to_string();
-        let tasks: Vec<Task> = get(manager, &format!("/tasks?filters={}", encode(&filter))).await?;
-        for task in tasks {
-            let service = swarm.services.values().find(|service| service.id == task.service);
-            let is_current = match (service, &task.iteration) {
-                // Each update of a Job is another run of it.
-                (Some(service), Some(iteration)) => service.iteration == iteration.index,
-                _ => specs.get(&task.service).is_some_and(|spec| is_same_task(spec, &task.spec)),
-            };
-            swarm.tasks.insert(task.id.clone(), observed_task(task, is_current));
-        }
+    swarm.tasks = observe_tasks(manager, &swarm, &specs).await?;
+    if !scope.namespace.is_empty() {
+        swarm.tasks.extend(removed_tasks(manager, &scope.namespace, &present).await?);
     }
     let configs: Vec<Object> = get(manager, "/configs").await?;
     let secrets: Vec<Object> = get(manager, "/secrets").await?;
@@ -280,6 +271,52 @@ pub(crate) async fn observe(
     swarm.configs = own(configs);
     swarm.secrets = own(secrets);
     Ok(swarm)
+}
+
+/// The tasks of the services of an application, by id. `specs` is what the tasks of each of them have now.
+async fn observe_tasks(
+    manager: &impl ManagerApi,
+    swarm: &ObservedSwarm,
+    specs: &BTreeMap<String, Value>,
+) -> Result<BTreeMap<String, SwarmTask>, CallError> {
+    if swarm.services.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let ids: Vec<&String> = swarm.services.values().map(|service| &service.id).collect();
+    let found = list_tasks(manager, &json!({"service": ids})).await?;
+    let observed = found.into_iter().map(|task| {
+        let service = swarm.services.values().find(|service| service.id == task.service);
+        let is_current = match (service, &task.iteration) {
+            // Each update of a Job is another run of it.
+            (Some(service), Some(iteration)) => service.iteration == iteration.index,
+            _ => specs.get(&task.service).is_some_and(|spec| is_same_task(spec, &task.spec)),
+        };
+        (task.id.clone(), observed_task(task, is_current))
+    });
+    Ok(observed.collect())
+}
+
+/// The tasks of a stack whose service is removed: a Swarm keeps them until their containers have stopped. `present` are the ids of all
+/// services.
+///
+/// The label is that of the service at the time when the task was created. A task may be wanted to run for a moment after its service
+/// is gone. Tasks of Jobs are left out: engine 20.10 keeps those that have ended for good.
+async fn removed_tasks(
+    manager: &impl ManagerApi,
+    namespace: &str,
+    present: &BTreeSet<String>,
+) -> Result<BTreeMap<String, SwarmTask>, CallError> {
+    let filter = json!({
+        "label": [format!("{STACK_NAMESPACE}={namespace}")], "desired-state": ["ready", "running", "remove"],
+    });
+    let found = list_tasks(manager, &filter).await?;
+    let removed =
+        found.into_iter().filter(|task| !present.contains(&task.service) && task.iteration.is_none());
+    Ok(removed.map(|task| (task.id.clone(), observed_task(task, false))).collect())
+}
+
+async fn list_tasks(manager: &impl ManagerApi, filter: &Value) -> Result<Vec<Task>, CallError> {
+    get(manager, &format!("/tasks?filters={}", encode(&filter.to_string()))).await
 }
 
 /// Whether a service is one of an application, by its labels. Somebody may have removed that of the application by hand.

@@ -1,7 +1,7 @@
 //! The dry run of an application of a Swarm: all rounds that follow if every step succeeds, every task starts, and every
 //! Job completes.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
     AgentId, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Record, ResolvedImage, SWARM_OWNER,
@@ -51,6 +51,10 @@ pub(crate) fn rehearse(
         let outcomes: Vec<StepOutcome> =
             plan.steps.iter().map(|step| apply(target, &mut observed, &step.action, now)).collect();
         note_executed(&mut record, target, &plan, &outcomes, now);
+        if let Some(swarm) = observed.swarm.as_deref_mut() {
+            let present: BTreeSet<&String> = swarm.services.values().map(|service| &service.id).collect();
+            swarm.tasks.retain(|_, task| present.contains(&task.service));
+        }
         rounds.push(plan);
         if is_last {
             break;

@@ -147,7 +147,8 @@ fn has_former_run(draft: &Draft<'_>, swarm: &ObservedSwarm, job: &Job) -> bool {
     swarm.services.values().filter(is_former).any(|service| JobTasks::of(swarm, service).has_active())
 }
 
-/// Removes a service. Those of Jobs, and those with data that others need, go once their tasks have stopped.
+/// Removes a service. Those of Jobs, and those that write to data, go once their tasks have stopped: another service may need the data
+/// in the next commit, or in an application that cannot see these tasks.
 pub(super) fn end(
     draft: &mut Draft<'_>,
     swarm: &ObservedSwarm,
@@ -156,13 +157,13 @@ pub(super) fn end(
     cause: &Cause,
 ) {
     let tasks = JobTasks::of(swarm, found);
-    let is_awaited = found.is_job() || writers::has_data_of(draft.facts.target.stack, swarm, found);
+    let is_awaited = found.is_job() || writers::has_data(swarm, found);
     let is_stopping = is_awaited && tasks.has_unended() && stop(draft, found, cause);
     if is_stopping || (is_awaited && tasks.has_active()) {
         let sentence = if found.is_job() {
             "waits until the tasks of its former run have stopped"
         } else {
-            "waits until its tasks have stopped, because they write to data that others need"
+            "waits until its tasks have stopped, because they write to data"
         };
         draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Readiness, sentence));
         return;

@@ -1,5 +1,5 @@
-//! Services without tasks: a Swarm does not tell of the tasks of a service that is removed, so those that others wait for are stopped
-//! before.
+//! Services without tasks: the tasks of a Job run on when its service is removed, and those with data may be waited for, so both are
+//! stopped before.
 
 use driftless_model::{ObservedService, label};
 use serde_json::{Map, Value, json};

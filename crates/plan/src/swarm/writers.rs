@@ -24,7 +24,12 @@ use super::{
     tasks::{waits_for_lost_nodes, wants_none},
     volumes,
 };
-use crate::{decide::waves, draft::Draft, facts::Facts, wait::Wait};
+use crate::{
+    decide::waves,
+    draft::Draft,
+    facts::Facts,
+    wait::{Wait, WaitObject, WaitReason},
+};
 
 /// The time in which a new task usually runs.
 const RESTART: Duration = Duration::from_secs(30);
@@ -37,6 +42,8 @@ pub(super) struct Writers<'a> {
     by_data: BTreeMap<String, BTreeSet<&'a str>>,
     /// By the name of a service: what its tasks write to.
     active: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// The data that tasks of removed services still write to.
+    left: BTreeSet<&'a str>,
     /// The workloads of Git by the names of their services.
     workloads: BTreeMap<String, Subject<'a>>,
     /// Those of them that lack their image, a file or a network.
@@ -47,7 +54,8 @@ pub(super) struct Writers<'a> {
 
 /// A service that may write to what Git gives to another one.
 struct Writer<'a> {
-    service: &'a str,
+    /// Its name. `None`: it is removed, and a task of it still runs.
+    service: Option<&'a str>,
     /// Its workload, if Git still has that, without this data.
     workload: Option<&'a WorkloadName>,
     data: String,
@@ -65,8 +73,8 @@ impl<'a> Writers<'a> {
         let workloads = of_git.map(|it| (swarm_service_name(&stack.project, it.name), it)).collect();
         let incomplete = stack.subjects().filter(|it| !has_parts(facts, swarm, networks, *it));
         let incomplete = incomplete.map(|it| it.name).collect();
-        let (by_data, active) = (BTreeMap::new(), BTreeMap::new());
-        let mut all = Self { facts, swarm, by_data, active, workloads, incomplete, removed };
+        let (by_data, active, left) = (BTreeMap::new(), BTreeMap::new(), data_of_removed(swarm));
+        let mut all = Self { facts, swarm, by_data, active, left, workloads, incomplete, removed };
         let is_meant = |service: &ObservedService| {
             !service.is_job() && (is_of_application(stack, service) || service.is_of_stack(&stack.project))
         };
@@ -101,6 +109,17 @@ impl<'a> Writers<'a> {
             return true;
         };
         let place = place(&data);
+        let Some(service) = service else {
+            let sentence = format!(
+                "waits until the tasks of a removed service have stopped: they still write to {place}"
+            );
+            draft.wait(Wait::swarm(
+                WaitObject::Workload(subject.name.clone()),
+                WaitReason::Dependency,
+                sentence,
+            ));
+            return false;
+        };
         let removed = self.swarm.services.get(service).filter(|_| self.removed.contains(service));
         let giver = giver.cloned().or_else(|| Some(workload_of(service, removed?)));
         draft.wait(match giver {
@@ -151,7 +170,7 @@ impl<'a> Writers<'a> {
     /// Whether all services of Git that take the data of this one are blocked.
     pub(super) fn is_given_in_vain(&self, service: &str) -> bool {
         let is_taker = |subject: &&Subject<'_>| {
-            self.in_the_way(**subject).iter().any(|writer| writer.service == service)
+            self.in_the_way(**subject).iter().any(|writer| writer.service == Some(service))
         };
         let mut takers = self.workloads.values().filter(is_taker).peekable();
         takers.peek().is_some() && takers.all(|taker| self.is_blocked(*taker))
@@ -208,7 +227,10 @@ impl<'a> Writers<'a> {
         let Subject { name, workload } = subject;
         let stack = self.facts.target.stack;
         let has_none = workload.replicas == 0 && !is_on_each_node(stack, name);
-        if self.by_data.is_empty() || has_none || workload.job_or_template().is_some() {
+        if (self.by_data.is_empty() && self.left.is_empty())
+            || has_none
+            || workload.job_or_template().is_some()
+        {
             return Vec::new();
         }
         let own = swarm_service_name(&stack.project, name);
@@ -217,12 +239,15 @@ impl<'a> Writers<'a> {
         let known = self.active.get(own.as_str()).filter(|_| stays);
         let mut found = Vec::new();
         for data in data_of(workload).filter(|data| known.is_none_or(|known| !known.contains(*data))) {
+            if self.left.contains(data) {
+                found.push(Writer { service: None, workload: None, data: data.to_owned() });
+            }
             let services = self.by_data.get(data).into_iter().flatten().copied();
             for service in services.filter(|service| *service != own) {
                 let subject = self.workloads.get(service);
                 if subject.is_none_or(|it| data_of(it.workload).all(|kept| kept != data)) {
                     let workload = subject.map(|it| it.name);
-                    found.push(Writer { service, workload, data: data.to_owned() });
+                    found.push(Writer { service: Some(service), workload, data: data.to_owned() });
                 }
             }
         }
@@ -243,13 +268,21 @@ fn has_parts(
         && networks.are_usable(stack, subject.name)
 }
 
-/// Whether a service may write to what a service of Git is to write to, such as the one that takes its place.
-pub(super) fn has_data_of(stack: &Stack, swarm: &ObservedSwarm, found: &ObservedService) -> bool {
+/// Whether a service may write to data that another one may write to as well, now or once Git has it again.
+pub(super) fn has_data(swarm: &ObservedSwarm, found: &ObservedService) -> bool {
     let tasks = swarm.tasks_of(&found.id).filter(|task| is_active(swarm, task));
     let mut written = written_by(found);
     written.extend(tasks.flat_map(|task| task.writes.iter().cloned()));
-    let of_git = stack.workloads.values().filter(|workload| !workload.is_template());
-    !written.is_empty() && of_git.flat_map(data_of).any(|data| written.contains(data))
+    written.iter().any(|data| !is_system_path(data))
+}
+
+/// The data that tasks of removed services still write to.
+fn data_of_removed(swarm: &ObservedSwarm) -> BTreeSet<&str> {
+    let present: BTreeSet<&str> = swarm.services.values().map(|service| service.id.as_str()).collect();
+    let left = swarm.tasks.values().filter(|task| !present.contains(task.service.as_str()));
+    left.filter(|task| is_active(swarm, task))
+        .flat_map(|task| task.writes.iter().map(String::as_str))
+        .collect()
 }
 
 /// The data that tasks of a service which are still to start may write to.

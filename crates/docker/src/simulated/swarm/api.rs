@@ -45,12 +45,15 @@ impl<'a> Path<'a> {
 
     /// The objects with the labels of the filter. `labels` is where they are in an object.
     fn labelled(&self, objects: impl Iterator<Item = Value>, labels: &str) -> Value {
-        let wanted = self.filter("label");
-        let has = |object: &Value, label: &String| {
+        objects.filter(|object| self.has_labels(object.pointer(labels).unwrap_or(&Value::Null))).collect()
+    }
+
+    /// Whether labels are those of the filter.
+    fn has_labels(&self, labels: &Value) -> bool {
+        self.filter("label").iter().all(|label| {
             let (name, value) = label.split_once('=').unwrap_or((label, ""));
-            object.pointer(labels).is_some_and(|labels| text(labels, name) == value)
-        };
-        objects.filter(|object| wanted.iter().all(|label| has(object, label))).collect()
+            labels.is_object() && text(labels, name) == value
+        })
     }
 }
 
@@ -129,8 +132,15 @@ impl Cluster {
                 Ok(Value::Null)
             }
             ("GET", ["tasks"]) => {
-                let of = path.filter("service");
-                let all = self.tasks.values().filter(|task| of.is_empty() || of.contains(&task.service));
+                let (of, desired) = (path.filter("service"), path.filter("desired-state"));
+                let is_any = |wanted: &[String], value: &str| {
+                    wanted.is_empty() || wanted.iter().any(|wanted| wanted == value)
+                };
+                let all = self.tasks.values().filter(|task| {
+                    is_any(&of, &task.service)
+                        && is_any(&desired, task.desired.name())
+                        && path.has_labels(&task.labels)
+                });
                 Ok(all.map(ClusterTask::to_json).collect())
             }
             ("GET", ["networks"]) => Ok(path.labelled(self.networks.values().map(network_json), "/Labels")),

@@ -30,6 +30,8 @@ mod simulated_swarm;
 mod swarm_faults;
 mod task;
 mod task_runner;
+#[cfg(test)]
+mod tests;
 mod updater;
 
 pub use cluster::EndedTask;

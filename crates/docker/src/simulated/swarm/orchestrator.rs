@@ -165,6 +165,7 @@ impl Cluster {
         let mut task = ClusterTask {
             id: id.clone(),
             service: service.id.clone(),
+            labels: service.spec.get("Labels").cloned().unwrap_or_default(),
             slot,
             node,
             created: self.now,

@@ -48,6 +48,8 @@ impl TaskState {
 pub(super) struct ClusterTask {
     pub(super) id: String,
     pub(super) service: String,
+    /// The labels of the service when it was made, by which managers find it.
+    pub(super) labels: Value,
     /// `None` in a global service.
     pub(super) slot: Option<u64>,
     /// The id of its node.

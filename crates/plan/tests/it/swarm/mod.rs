@@ -330,6 +330,7 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
                 let runs = |it: &SwarmTask| it.service == service.id && it.state == "running";
                 // Engine 20.10 stops no task of a Job with its service.
                 assert!(!service.is_job() || !swarm.tasks.values().any(runs), "tasks of {name} would run on");
+                swarm.tasks.retain(|_, task| task.service != service.id);
             }
             SwarmAction::ShareState { .. } => panic!("the planner shares no state"),
         },

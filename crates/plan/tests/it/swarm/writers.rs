@@ -113,7 +113,56 @@ fn renamed_service_stays_until_the_new_one_can_start() {
     // All services go with their application.
     let mut cluster = renamed();
     cluster.stack = cluster.stack.emptied();
+    assert_eq!(cluster.settle(), ["stop the tasks of service shop_db", "remove service shop_db"]);
+}
+
+#[test]
+fn service_with_data_is_removed_once_its_tasks_have_stopped() {
+    let mut cluster = Cluster::new([("db", with_data("db:1", ["data"])), ("web", workload("web:1", 1))]);
+    cluster.settle();
+    let db = cluster.stack.workloads[&"db".into()].clone();
+    cluster.drop("db");
+    cluster.linger("shop_db");
+    assert_eq!(cluster.steps(), ["stop the tasks of service shop_db"]);
+    assert!(cluster.waits().contains("waits until its tasks have stopped"), "{}", cluster.waits());
+    // The next commit has it again.
+    cluster.want("db", db);
+    assert_eq!(cluster.steps(), ["update service shop_db"]);
+    cluster.drop("db");
+    assert_eq!(cluster.steps(), ["stop the tasks of service shop_db"]);
+    cluster.stopped();
     assert_eq!(cluster.settle(), ["remove service shop_db"]);
+    // Nothing can be lost with others.
+    cluster.drop("web");
+    assert_eq!(cluster.settle(), ["remove service shop_web"]);
+}
+
+#[test]
+fn tasks_of_a_removed_service_are_waited_for() {
+    for taker in ["db", "postgres"] {
+        let mut cluster = Cluster::new([("db", with_data("db:1", ["data"])), ("web", workload("web:1", 1))]);
+        cluster.settle();
+        cluster.linger("shop_db");
+        cluster.swarm.services.remove("shop_db");
+        cluster.drop("db");
+        cluster.want(taker, with_data("db:1", ["data"]));
+        cluster.run();
+        assert_eq!(cluster.steps(), [""; 0], "{taker}");
+        let expected =
+            "waits until the tasks of a removed service have stopped: they still write to the volume `data`";
+        assert!(cluster.waits().contains(&format!("{taker} {expected}")), "{}", cluster.waits());
+        // One that exists does not get the data either.
+        cluster.want("web", with_data("web:1", ["data"]));
+        assert_eq!(cluster.steps(), [""; 0], "{taker}");
+        assert!(cluster.waits().contains(&format!("web {expected}")), "{}", cluster.waits());
+        cluster.want("web", workload("web:1", 1));
+        // Those of a node that is down do not count.
+        let down = SwarmNode { name: "two".to_owned(), state: "down".to_owned(), ..SwarmNode::default() };
+        cluster.swarm.nodes.insert("n2".to_owned(), down);
+        cluster.lingering.iter_mut().for_each(|task| task.node = Some("n2".to_owned()));
+        cluster.run();
+        assert_eq!(cluster.settle(), [format!("create service shop_{taker} from db:1")]);
+    }
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The specification of a service as the engine's API writes it, from a workload and its Swarm settings.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{
     Container, HostSettings, Job, Mount, MountSource, Port, ResolvedImage, STACK_NAMESPACE, SpecHash,
@@ -230,13 +233,21 @@ fn resources(container: &Container, service: &SwarmService) -> Value {
 }
 
 fn placement(service: &SwarmService, image: &ResolvedImage) -> Value {
-    let platforms = image.platforms.iter();
+    let platforms: BTreeSet<(&str, &str)> =
+        image.platforms.iter().map(|(os, arch)| (os.as_str(), placed_architecture(arch))).collect();
+    let platforms = platforms.into_iter();
     json!({
         "Constraints": service.constraints,
         "Preferences": service.spread.iter().map(|by| json!({"Spread": {"SpreadDescriptor": by}})).collect::<Vec<_>>(),
         "MaxReplicas": service.max_replicas_per_node,
         "Platforms": platforms.map(|(os, arch)| json!({"Architecture": arch, "OS": os})).collect::<Vec<_>>(),
     })
+}
+
+/// The architecture that a node must have. Empty: any. Registries say `arm`, and nodes report `armv7l` and the like, which a Swarm does
+/// not take for the same. Docker's client leaves it out, too.
+fn placed_architecture(architecture: &str) -> &str {
+    if architecture.eq_ignore_ascii_case("arm") { "" } else { architecture }
 }
 
 fn networks(container: &Container) -> Vec<Value> {
@@ -287,7 +298,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn text_map(map: &std::collections::BTreeMap<String, String>) -> Map<String, Value> {
+fn text_map(map: &BTreeMap<String, String>) -> Map<String, Value> {
     map.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect()
 }
 

@@ -157,3 +157,20 @@ fn another_login_is_sent_with_one_update() {
     assert_eq!(cluster.swarm.services["shop_web"].spec["TaskTemplate"], before, "no task is replaced");
     assert_eq!(cluster.settle(), Vec::<String>::new());
 }
+
+#[test]
+fn image_for_32_bit_arm_is_placed_on_any_architecture() {
+    let mut cluster = Cluster::new([("web", workload("web:1", 1))]);
+    let platforms = [("linux", "amd64"), ("linux", "arm"), ("windows", "amd64")];
+    let resolved = ResolvedImage {
+        image: "web:1@sha256:1".to_owned(),
+        platforms: platforms.map(|(os, arch)| (os.to_owned(), arch.to_owned())).into(),
+    };
+    cluster.record.swarm.get_or_insert_default().images.insert("web:1".to_owned(), resolved);
+    cluster.settle();
+    let expected = json!([
+        {"Architecture": "", "OS": "linux"}, {"Architecture": "amd64", "OS": "linux"},
+        {"Architecture": "amd64", "OS": "windows"},
+    ]);
+    assert_eq!(cluster.swarm.services["shop_web"].spec["TaskTemplate"]["Placement"]["Platforms"], expected);
+}

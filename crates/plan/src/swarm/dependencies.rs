@@ -4,7 +4,7 @@ use driftless_model::{
     Condition, Dependency, ObservedSwarm, Subject, SwarmTask, WorkloadName, swarm_service_name,
 };
 
-use super::tasks::{desired, is_running, wants_none};
+use super::tasks::{completed, desired, is_running, wants_none};
 use crate::{
     draft::Draft,
     facts::jobs::{JobPart, record_of},
@@ -41,17 +41,19 @@ fn lacks(draft: &Draft<'_>, swarm: &ObservedSwarm, dependency: &Dependency) -> O
         return dependency.required.then_some("its service does not exist yet");
     };
     let tasks: Vec<&SwarmTask> = swarm.tasks_of(&service.id).collect();
-    let running = tasks.iter().filter(|task| is_running(task)).count() as u64;
+    let running = tasks.iter().filter(|task| is_running(task)).count();
+    // One that has ended as it is meant to has been started.
+    let available = (running + completed(swarm, service).len()) as u64;
     let workload = stack.workloads.get(on);
     let wants_none = wants_none(service, workload, draft.facts.now);
     let (is_met, why) = match dependency.condition {
-        Condition::Started => (running > 0 || wants_none, "no task of it runs"),
+        Condition::Started => (available > 0 || wants_none, "no task of it runs"),
         Condition::CompletedSuccessfully => (
             tasks.iter().any(|task| task.is_current && task.state == "complete"),
             "no task of it has completed",
         ),
         Condition::Healthy => {
-            let has_all = running > 0 && running >= desired(service, workload);
+            let has_all = available > 0 && available >= desired(service, workload);
             (has_all || wants_none, "not all of its tasks run")
         }
     };

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{
-    ContentId, ObservedService, ObservedSwarm, ResolvedImage, Subject, SwarmTask, Workload, label,
-};
+use driftless_model::{ContentId, ObservedService, ObservedSwarm, ResolvedImage, Subject, SwarmTask, label};
 
 use super::{
     action::SwarmAction,
@@ -20,7 +18,7 @@ use super::{
     progress,
     spec::{WantedService, wanted},
     stopping::stop,
-    tasks::{self, desired, digest, is_current, is_running, waits_for_lost_nodes},
+    tasks::{self, TaskCount, digest, is_running, waits_for_lost_nodes},
     volumes,
     writers::Writers,
 };
@@ -133,7 +131,7 @@ fn provide_one(
         && !facts.is_settled()
         && written.is_none()
         // All that it was about may run: the Swarm also pauses for a task of a node that was lost.
-        && !TaskCount::of(swarm, subject.workload, found).is_reached();
+        && !TaskCount::of(swarm, Some(subject.workload), found).is_reached();
     let record = facts.record.swarm.as_ref();
     let is_restarted = record.is_some_and(|record| record.restarts.contains_key(name));
     let update = |draft: &mut Draft<'_>, cause: Cause| {
@@ -150,7 +148,7 @@ fn provide_one(
         let action = SwarmAction::UpdateService { name, id, version, image, secrets, spec };
         draft.push(Action::Swarm(Box::new(action)), cause, after.clone());
     };
-    if let Some(words) = failed_update(facts, swarm, &wanted, found) {
+    if let Some(words) = failed_update(facts, swarm, subject, &wanted, found) {
         draft.wait(Wait::swarm(
             WaitObject::Workload(name.clone()),
             WaitReason::UpdateFailed,
@@ -244,6 +242,7 @@ fn is_turn(draft: &mut Draft<'_>, swarm: &ObservedSwarm, subject: Subject<'_>) -
 fn failed_update(
     facts: &Facts<'_>,
     swarm: &ObservedSwarm,
+    subject: Subject<'_>,
     wanted: &WantedService,
     found: &ObservedService,
 ) -> Option<String> {
@@ -254,30 +253,7 @@ fn failed_update(
         return Some(words.clone());
     }
     let is_to_wanted = written.is_some_and(|it| it.wanted == wanted.hash);
-    tasks::failed_update(swarm, found).filter(|_| is_to_wanted && !facts.is_settled())
-}
-
-/// The tasks of a service with its present specification.
-struct TaskCount {
-    running: u64,
-    wanted: u64,
-    /// Whether a task with an older specification runs as well.
-    has_older: bool,
-}
-
-impl TaskCount {
-    fn of(swarm: &ObservedSwarm, workload: &Workload, found: &ObservedService) -> Self {
-        let (current, older): (Vec<&SwarmTask>, Vec<&SwarmTask>) = swarm
-            .tasks_of(&found.id)
-            .filter(|task| is_running(task))
-            .partition(|task| is_current(found, task));
-        let wanted = desired(found, Some(workload));
-        Self { running: current.len() as u64, wanted, has_older: !older.is_empty() }
-    }
-
-    fn is_reached(&self) -> bool {
-        self.running >= self.wanted && !self.has_older
-    }
+    tasks::failed_update(swarm, found, Some(subject.workload)).filter(|_| is_to_wanted && !facts.is_settled())
 }
 
 /// Waits until the Swarm runs what the service says.
@@ -288,7 +264,7 @@ fn await_tasks(
     found: &ObservedService,
 ) {
     let tasks: Vec<&SwarmTask> = swarm.tasks_of(&found.id).collect();
-    let count = TaskCount::of(swarm, workload, found);
+    let count = TaskCount::of(swarm, Some(workload), found);
     let is_updating = matches!(found.update_state.as_str(), "updating" | "rollback_started")
         && !waits_for_lost_nodes(swarm, found);
     if count.is_reached() && !is_updating {
@@ -297,6 +273,11 @@ fn await_tasks(
     let waiting = tasks.iter().filter(|task| !is_running(task) && !task.error.is_empty());
     let why = waiting.max_by_key(|task| task.since).map(|task| failure(task));
     let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-    draft.wait(Wait::readiness(name, number(count.running), number(count.wanted), &why.unwrap_or_default()));
+    draft.wait(Wait::readiness(
+        name,
+        number(count.available),
+        number(count.wanted),
+        &why.unwrap_or_default(),
+    ));
     progress::watch(draft, Subject { name, workload });
 }

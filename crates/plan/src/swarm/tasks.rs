@@ -33,8 +33,61 @@ pub(super) fn digest(spec: &Value) -> String {
     driftless_model::digest_hex(spec.to_string().as_bytes())
 }
 
+/// The tasks of a service with its present specification.
+pub(super) struct TaskCount {
+    /// Those that run, and those that are [`completed`].
+    pub(super) available: u64,
+    pub(super) wanted: u64,
+    /// Whether a task with an older specification runs as well.
+    has_older: bool,
+}
+
+impl TaskCount {
+    pub(super) fn of(swarm: &ObservedSwarm, workload: Option<&Workload>, found: &ObservedService) -> Self {
+        let (current, older): (Vec<&SwarmTask>, Vec<&SwarmTask>) = swarm
+            .tasks_of(&found.id)
+            .filter(|task| is_running(task))
+            .partition(|task| is_current(found, task));
+        let available = current.len() + completed(swarm, found).len();
+        let wanted = desired(found, workload);
+        Self { available: available as u64, wanted, has_older: !older.is_empty() }
+    }
+
+    pub(super) fn is_reached(&self) -> bool {
+        self.available >= self.wanted && !self.has_older
+    }
+}
+
+/// The tasks with the present specification that have ended with success and that the Swarm does not start again, as their restart
+/// policy says: they have done their work. Those of Jobs are counted by [`super::job_tasks`].
+pub(super) fn completed<'a>(swarm: &'a ObservedSwarm, service: &ObservedService) -> Vec<&'a SwarmTask> {
+    let condition = service.spec.pointer("/TaskTemplate/RestartPolicy/Condition").and_then(Value::as_str);
+    if service.is_job() || !matches!(condition, Some("none" | "on-failure")) {
+        return Vec::new();
+    }
+    let mut newest: BTreeMap<_, &SwarmTask> = BTreeMap::new();
+    for task in swarm.tasks_of(&service.id) {
+        // The tasks of a global service have a node of their own.
+        let place = (task.slot, task.node.as_ref().filter(|_| task.slot.is_none()));
+        let last = newest.entry(place).or_insert(task);
+        if task.created >= last.created {
+            *last = task;
+        }
+    }
+    let has_done_its_work = |task: &&SwarmTask| {
+        task.state == "complete" && task.desired_state != "remove" && is_current(service, task)
+    };
+    newest.into_values().filter(has_done_its_work).collect()
+}
+
 /// The state and words of an update that has failed, and why the task failed that they name by its id.
-pub(super) fn failed_update(swarm: &ObservedSwarm, found: &ObservedService) -> Option<String> {
+///
+/// A Swarm also pauses an update if a task ends by itself that is to do so. That is no failure once all tasks run or have ended.
+pub(super) fn failed_update(
+    swarm: &ObservedSwarm,
+    found: &ObservedService,
+    workload: Option<&Workload>,
+) -> Option<String> {
     let is_failed = matches!(
         found.update_state.as_str(),
         "paused" | "rollback_started" | "rollback_paused" | "rollback_completed"
@@ -45,6 +98,10 @@ pub(super) fn failed_update(swarm: &ObservedSwarm, found: &ObservedService) -> O
     let words = format!("{}: {}", found.update_state, found.update_message);
     let is_named = |task: &&SwarmTask| words.split_whitespace().any(|word| word == task.id);
     let named = swarm.tasks_of(&found.id).find(is_named);
+    let is_done = found.update_state == "paused" && completed(swarm, found).iter().any(is_named);
+    if is_done && TaskCount::of(swarm, workload, found).is_reached() {
+        return None;
+    }
     Some(match named.map(|task| (task, failure(task))) {
         Some((task, why)) if !why.is_empty() => {
             let node = swarm.node_name(task.node.as_deref().unwrap_or_default());
@@ -136,7 +193,8 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
             && written.failed.is_none()
             && !is_settled
         {
-            written.failed = failed_update(&swarm, service).map(|words| (hash, words));
+            let workload = subject.map(|subject| subject.workload);
+            written.failed = failed_update(&swarm, service, workload).map(|words| (hash, words));
         }
         let name = match (subject, service.label(label::WORKLOAD)) {
             (Some(subject), _) => subject.name.clone(),
@@ -155,6 +213,10 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
             let instance = InstanceId { workload: name.clone(), slot };
             let place = TaskPlace { service: full, node, task };
             let made = instance_of(target, place, instance, spec, config);
+            // A task does not run again when the engine of this host starts.
+            if task.state == "complete" && !service.is_job() {
+                record.completed.insert(made.id.clone());
+            }
             observed.instances.insert(made.id.clone(), made);
         }
     }
@@ -172,12 +234,12 @@ fn take_over_jobs(record: &mut Record, stack: &Stack, completed: &CompletedJobs)
     record.jobs.retain(|name, job| !is_to_run(name, job));
 }
 
-/// The tasks that a status shows: those that the Swarm wants, and of a Job the last try of each.
+/// The tasks that a status shows: those that the Swarm wants, those that have done their work, and of a Job the last try of each.
 fn shown_tasks<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedService) -> Vec<&'a SwarmTask> {
     let tasks = swarm.tasks_of(&service.id);
     if !service.is_job() {
         let leaves = |task: &&SwarmTask| !matches!(task.desired_state.as_str(), "shutdown" | "remove");
-        return tasks.filter(leaves).collect();
+        return tasks.filter(leaves).chain(completed(swarm, service)).collect();
     }
     let mut newest: BTreeMap<_, &SwarmTask> = BTreeMap::new();
     for task in tasks.filter(|task| task.is_current || !is_over(task)) {

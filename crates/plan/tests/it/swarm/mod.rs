@@ -44,7 +44,7 @@ struct Cluster {
     now: Timestamp,
     /// Updates to these images are rolled back.
     broken: Vec<&'static str>,
-    /// The state that tasks of Jobs come to, by service, and the exit code. Others run.
+    /// The state that tasks come to, by service, and the exit code. Others run.
     ends: BTreeMap<&'static str, (&'static str, i64)>,
     /// Tasks that still run although the Swarm has stopped them.
     lingering: Vec<SwarmTask>,
@@ -156,7 +156,8 @@ impl Cluster {
         self.swarm.tasks.retain(|_, task| is_job(&swarm, task));
         self.run_jobs();
         self.swarm.tasks.extend(self.lingering.iter().map(|task| (task.id.clone(), task.clone())));
-        for service in self.swarm.services.values_mut().filter(|it| !it.is_job()) {
+        for (name, service) in self.swarm.services.iter_mut().filter(|(_, it)| !it.is_job()) {
+            let end = self.ends.get(name.as_str()).copied();
             let image = service.image().unwrap_or_default().to_owned();
             if self.broken.iter().any(|broken| image.starts_with(broken)) {
                 service.update_state = "rollback_completed".to_owned();
@@ -171,8 +172,9 @@ impl Cluster {
                     service: service.id.clone(),
                     slot: Some(slot),
                     node: Some("n1".to_owned()),
-                    state: "running".to_owned(),
-                    desired_state: "running".to_owned(),
+                    state: end.map_or("running", |(state, _)| state).to_owned(),
+                    desired_state: if end.is_some() { "shutdown" } else { "running" }.to_owned(),
+                    exit_code: end.map(|(_, code)| code),
                     is_current: service.update_state != "paused" || slot > 1,
                     writes: written_data(&service.spec["TaskTemplate"]),
                     ..SwarmTask::default()

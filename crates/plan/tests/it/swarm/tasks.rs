@@ -1,6 +1,6 @@
 //! Tasks: which dependencies they meet, and how the status shows them.
 
-use driftless_model::Healthcheck;
+use driftless_model::{Completion, Healthcheck, RestartPolicy, SwarmRestart};
 
 use super::*;
 
@@ -76,4 +76,64 @@ fn task_without_an_exit_code_shows_none() {
         assert_eq!(message, error);
         assert!(!why.contains("code"), "{why}");
     }
+}
+
+/// A service that depends on another one, whose task ends by itself.
+fn once(condition: Condition, restart: &str) -> Cluster {
+    let mut migrate = workload("migrate:1", 1);
+    (migrate.container.restart, migrate.completion) = (RestartPolicy::No, Completion::OnSuccess);
+    let mut web = workload("web:1", 1);
+    web.after.push(Dependency { workload: "migrate".into(), condition, restart: false, required: true });
+    let mut cluster = Cluster::new([("migrate", migrate), ("web", web)]);
+    let restart = SwarmRestart { condition: restart.to_owned(), ..SwarmRestart::default() };
+    cluster.stack.swarm.get_mut(&"migrate".into()).unwrap().restart = Some(restart);
+    cluster.ends.insert("shop_migrate", ("complete", 0));
+    cluster
+}
+
+#[test]
+fn task_that_ends_as_it_is_meant_to_counts_as_available() {
+    for (condition, restart) in [(Condition::Started, "none"), (Condition::Healthy, "on-failure")] {
+        let mut cluster = once(condition, restart);
+        let steps = cluster.settle();
+        assert_eq!(steps.last().map(String::as_str), Some("create service shop_web from web:1"));
+        // The engine of this host starts later, which says nothing about the task.
+        cluster.observed.engine_started = Some(cluster.now);
+        let status = cluster.assess();
+        assert_eq!(status.workloads[&"migrate".into()].instances[0].state, "Completed");
+        assert_eq!(status.workloads[&"migrate".into()].available_replicas, 1);
+        assert_eq!(status.sync, SyncStatus::Synced);
+    }
+    // One that failed has not done its work, and another policy starts it again.
+    for (restart, end) in [("none", ("failed", 1)), ("any", ("complete", 0))] {
+        let mut cluster = once(Condition::Started, restart);
+        cluster.ends.insert("shop_migrate", end);
+        assert!(cluster.steps().iter().all(|step| step != "create service shop_web from web:1"));
+        assert!(cluster.waits().contains("migrate has 0 of 1 available"), "{}", cluster.waits());
+    }
+}
+
+#[test]
+fn update_that_pauses_for_a_task_that_ended_well_is_done() {
+    let mut cluster = once(Condition::Started, "none");
+    cluster.settle();
+    change(&mut cluster, "migrate", "migrate@sha256:2");
+    cluster.round();
+    let service = cluster.swarm.services.get_mut("shop_migrate").unwrap();
+    let id = format!("{}.1", service.id);
+    service.update_state = "paused".to_owned();
+    service.update_message = format!("update paused due to failure or early termination of task {id}");
+    // The task that the update began has ended.
+    cluster.swarm.tasks.get_mut(&id).unwrap().is_current = true;
+    let made = cluster.round();
+    assert!(made.is_settled(), "{made}");
+    // It ended before all others were updated.
+    let migrate = cluster.stack.workloads.get_mut(&"migrate".into()).unwrap();
+    migrate.replicas = 2;
+    cluster.round();
+    let service = cluster.swarm.services.get_mut("shop_migrate").unwrap();
+    service.update_state = "paused".to_owned();
+    cluster.swarm.tasks.get_mut(&id).unwrap().is_current = true;
+    cluster.swarm.tasks.remove(&id.replace(".1", ".2"));
+    assert!(cluster.waits().contains("was not updated by the Swarm: paused"), "{}", cluster.waits());
 }

@@ -48,7 +48,7 @@ pub fn note_executed(
             record.pulls.remove(&image);
         }
     }
-    swarm::note_swarm_executed(record, plan, outcomes);
+    swarm::note_swarm_executed(record, plan, outcomes, now);
     files::note(record, plan, outcomes);
     let done: Vec<&Step> =
         plan.steps.iter().zip(outcomes).filter(|(_, it)| it.is_done()).map(|(step, _)| step).collect();

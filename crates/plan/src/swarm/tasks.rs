@@ -358,7 +358,10 @@ pub fn with_global_tasks(stack: &Stack, observed: &Observed) -> Option<Stack> {
 }
 
 /// Notes the answers of managers in the record.
-pub(crate) fn note_executed(record: &mut Record, plan: &Plan, outcomes: &[StepOutcome]) {
+///
+/// A service that was written has the time of its deadline from then on: it may have waited for others, and the Swarm creates its tasks
+/// a moment later.
+pub(crate) fn note_executed(record: &mut Record, plan: &Plan, outcomes: &[StepOutcome], now: Timestamp) {
     for (step, outcome) in plan.steps.iter().zip(outcomes) {
         let (Action::Swarm(action), StepOutcome::Swarm(result)) = (&step.action, outcome) else { continue };
         let kept = record.swarm.get_or_insert_default();
@@ -370,10 +373,14 @@ pub(crate) fn note_executed(record: &mut Record, plan: &Plan, outcomes: &[StepOu
                 SwarmAction::CreateService { name, spec, .. } | SwarmAction::UpdateService { name, spec, .. },
                 SwarmResult::Written { id, spec: returned },
             ) => {
-                let wanted = spec.pointer("/Labels").and_then(|labels| labels.get(label::SPEC)?.as_str());
+                let label = |name: &str| spec.get("Labels").and_then(|labels| labels.get(name)?.as_str());
+                let workload = label(label::WORKLOAD).map(|name| WorkloadName(name.to_owned()));
+                if let Some(progress) = workload.and_then(|name| record.progress.get_mut(&name)) {
+                    progress.at = now;
+                }
                 let written = WrittenService {
                     id: id.clone(),
-                    wanted: wanted.unwrap_or_default().to_owned(),
+                    wanted: label(label::SPEC).unwrap_or_default().to_owned(),
                     returned: digest(returned),
                     failed: None,
                 };

@@ -1,5 +1,7 @@
 //! Updates that a Swarm pauses or rolls back, and the end of those that it does not finish.
 
+use driftless_plan::WaitReason;
+
 use super::*;
 
 #[test]
@@ -135,4 +137,25 @@ fn paused_update_of_ports_is_finished_on_request() {
     let made = cluster.round();
     assert_eq!(made.steps.len(), 1, "{made}");
     assert_eq!(cluster.swarm.services["shop_web"].spec["TaskTemplate"]["ForceUpdate"], 1);
+}
+
+#[test]
+fn deadline_of_an_update_begins_when_it_is_written() {
+    let mut cluster = shop();
+    cluster.settle();
+    change(&mut cluster, "web", "web:2");
+    assert_eq!(cluster.round().steps.len(), 1);
+    // The registry takes longer than the deadline.
+    cluster.now = cluster.now.after(Duration::from_mins(20));
+    let made = cluster.round();
+    assert_eq!(made.steps[0].action.to_string(), "update service shop_web");
+    // The Swarm has not created the new tasks yet.
+    cluster.swarm.tasks.values_mut().for_each(|task| task.is_current = false);
+    let is_late = |made: &Plan| made.waits.iter().any(|wait| wait.is(WaitReason::ProgressDeadlineExceeded));
+    let made = cluster.round();
+    assert!(made.steps.is_empty() && !is_late(&made), "{made}");
+    cluster.now = cluster.now.after(Duration::from_mins(20));
+    cluster.swarm.tasks.values_mut().for_each(|task| task.is_current = false);
+    let made = cluster.round();
+    assert!(is_late(&made), "{made}");
 }

@@ -70,6 +70,12 @@ impl Observer {
             }
             let candidate_instances = candidates.values().map(|candidate| &candidate.instance);
             let containers = instances.values().chain(parts.values()).chain(candidate_instances);
+            let mut networks = self.networks(app, scope, &list).await?;
+            let swarm = if scope.is_swarm {
+                Some(Box::new(swarm::observe(&*self.connection, app, scope, &mut networks).await?))
+            } else {
+                None
+            };
             let mut observed = Observed {
                 inside: self.visits(containers),
                 instances,
@@ -78,7 +84,7 @@ impl Observer {
                 others: self.others(scope).await?,
                 own: self.connection.own_container(),
                 own_update: self.own_update(&list),
-                networks: self.networks(app, scope, &list).await?,
+                networks,
                 volumes: self.volumes(app, scope).await?,
                 images: self.images(scope).await?,
                 claims: claims(app, &list),
@@ -86,11 +92,7 @@ impl Observer {
                 node: Some(self.connection.defaults().host_name).filter(|name| !name.is_empty()),
                 engine_traits: self.connection.defaults().engine_traits(),
                 engine_platforms: None,
-                swarm: if scope.is_swarm {
-                    Some(Box::new(swarm::observe(&*self.connection, app, scope).await?))
-                } else {
-                    None
-                },
+                swarm,
                 left_in_swarm: self.left_in_swarm(app, scope).await?,
                 engine_architecture: self.connection.info().and_then(|info| info.architecture),
                 engine_api: self.connection.known_api_version().map(|api| (api.major, api.minor)),

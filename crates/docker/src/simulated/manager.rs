@@ -70,12 +70,12 @@ impl Manager {
     /// The Swarm as far as one application is concerned.
     pub(super) async fn observe(&self, app: &AppName, scope: &ObserveScope) -> Result<Observed, Error> {
         let observed = async {
-            let swarm = swarm::observe(self, app, scope).await?;
             let networks = self.networks().await?;
             let networks = networks.iter().filter(|network| {
                 network.app().as_ref() == Some(app) || scope.networks.contains(&network.name)
             });
             let mut networks = networks.map(|network| (network.name.clone(), network.observed())).collect();
+            let swarm = swarm::observe(self, app, scope, &mut networks).await?;
             ranges::note_unallocated(self, &mut networks).await?;
             Ok(Observed { swarm: Some(Box::new(swarm)), networks, ..Observed::default() })
         };

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    AppName, LeftInSwarm, ObservedService, ObservedSwarm, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER,
-    SharedObject, SharedState, SwarmNode, SwarmObject, SwarmTask, Timestamp, label, written_data,
+    AppName, LeftInSwarm, ObservedNetwork, ObservedService, ObservedSwarm, SHARED_LABEL, STACK_NAMESPACE,
+    SWARM_OWNER, SharedObject, SharedState, SwarmNode, SwarmObject, SwarmTask, Timestamp, label,
+    written_data,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -189,11 +190,12 @@ struct ObjectSpec {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// The Swarm as far as one application is concerned.
+/// The Swarm as far as one application is concerned. Notes in its networks which services of others use them, on any node.
 pub(crate) async fn observe(
     manager: &impl ManagerApi,
     app: &AppName,
     scope: &ObserveScope,
+    networks: &mut BTreeMap<String, ObservedNetwork>,
 ) -> Result<ObservedSwarm, CallError> {
     let info: Info = get(manager, "/info").await?;
     if !info.swarm.is_manager {
@@ -224,6 +226,7 @@ pub(crate) async fn observe(
     for service in services {
         let name = service.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
         if !is_of(app, scope, &service.spec) && !scope.services.contains(&name) {
+            note_user(networks, &name, &service.spec);
             continue;
         }
         let update = service.update.unwrap_or_default();
@@ -408,11 +411,22 @@ fn is_same_task(service: &Value, task: &Value) -> bool {
     ["ContainerSpec", "ForceUpdate", "Placement", "Resources", "RestartPolicy", "LogDriver"]
         .iter()
         .all(|part| meaning(service.get(part)) == meaning(task.get(part)))
-        && networks(service) == networks(task)
+        && network_targets(service) == network_targets(task)
 }
 
-/// The ids of the networks of a specification.
-fn networks(spec: &Value) -> BTreeSet<&str> {
+/// Notes a service of somebody else in the networks that it uses.
+fn note_user(networks: &mut BTreeMap<String, ObservedNetwork>, service: &str, spec: &Value) {
+    let mut used = network_targets(spec);
+    used.extend(spec.get("TaskTemplate").map(network_targets).unwrap_or_default());
+    for (name, network) in networks {
+        if used.contains(network.id.as_str()) || used.contains(name.as_str()) {
+            network.foreign.push(service.to_owned());
+        }
+    }
+}
+
+/// The networks of a specification, by id or name. Of a service they are in that of its tasks, and for old clients in its own.
+fn network_targets(spec: &Value) -> BTreeSet<&str> {
     let all = spec.get("Networks").and_then(Value::as_array);
     all.into_iter().flatten().filter_map(|network| network.get("Target")?.as_str()).collect()
 }

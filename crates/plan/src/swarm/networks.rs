@@ -73,6 +73,7 @@ pub(super) fn provide(draft: &mut Draft<'_>, swarm: &ObservedSwarm) -> NetworkSt
             && found.is_unallocated
             && is_own(draft, found)
             && !is_used(facts.observed, name, found)
+            && found.foreign.is_empty()
         {
             let action = Action::RemoveNetwork { name: name.clone(), id: found.id.clone() };
             let removed = draft.push(action, Cause::Missing, Vec::new());

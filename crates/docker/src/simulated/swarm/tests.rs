@@ -1,7 +1,9 @@
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use driftless_clock::Clock;
-use driftless_model::{AgentId, AppName, ObservedSwarm, STACK_NAMESPACE, Timestamp};
+use driftless_model::{
+    AgentId, AppName, Observed, STACK_NAMESPACE, SWARM_OWNER, SwarmTask, Timestamp, label,
+};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -38,10 +40,13 @@ impl Scene {
         self.swarm.user_call("POST", "/services/create", &spec).unwrap();
     }
 
-    async fn observed(&self) -> ObservedSwarm {
+    async fn observed(&self) -> Observed {
         let scope = ObserveScope { is_swarm: true, namespace: "shop".to_owned(), ..ObserveScope::default() };
-        let observed = self.engine.observe(&AppName::from("shop"), &scope).await.unwrap();
-        *observed.swarm.unwrap()
+        self.engine.observe(&AppName::from("shop"), &scope).await.unwrap()
+    }
+
+    async fn tasks(&self) -> BTreeMap<String, SwarmTask> {
+        self.observed().await.swarm.unwrap().tasks
     }
 }
 
@@ -52,14 +57,43 @@ async fn tasks_of_a_removed_service_are_seen_until_they_stop() {
     scene.create("blog");
     sleep(Duration::from_secs(5)).await;
     // The services are none of the application, and present.
-    assert!(scene.observed().await.tasks.is_empty());
+    assert!(scene.tasks().await.is_empty());
     for stack in ["shop", "blog"] {
         scene.swarm.user_call("DELETE", &format!("/services/{stack}_db"), &Value::Null).unwrap();
     }
-    let observed = scene.observed().await;
-    let tasks: Vec<_> = observed.tasks.values().map(|task| (&*task.state, &*task.desired_state)).collect();
-    assert_eq!(tasks, [("running", "remove")]);
-    assert!(observed.tasks.values().all(|task| task.writes.contains("shop_data")));
+    let tasks = scene.tasks().await;
+    let states: Vec<_> = tasks.values().map(|task| (&*task.state, &*task.desired_state)).collect();
+    assert_eq!(states, [("running", "remove")]);
+    assert!(tasks.values().all(|task| task.writes.contains("shop_data")));
     sleep(Duration::from_secs(5)).await;
-    assert!(scene.observed().await.tasks.is_empty());
+    assert!(scene.tasks().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn network_names_the_services_of_others_that_use_it() {
+    let scene = Scene::new();
+    let network = json!({
+        "Name": "public", "Driver": "overlay", "Labels": {label::AGENT: SWARM_OWNER, label::APPLICATION: "shop"},
+    });
+    scene.swarm.user_call("POST", "/networks/create", &network).unwrap();
+    let users = async || scene.observed().await.networks["public"].foreign.clone();
+    for (name, labels) in [
+        ("blog_web", json!({STACK_NAMESPACE: "blog"})),
+        ("shop_web", json!({label::AGENT: SWARM_OWNER, label::APPLICATION: "shop"})),
+    ] {
+        assert!(users().await.is_empty());
+        let spec = json!({
+            "Name": name,
+            "Labels": labels,
+            "TaskTemplate": {"ContainerSpec": {"Image": "web:1"}, "Networks": [{"Target": "public"}]},
+            "Mode": {"Replicated": {"Replicas": 0}},
+        });
+        scene.swarm.user_call("POST", "/services/create", &spec).unwrap();
+        if name == "blog_web" {
+            assert_eq!(users().await, ["blog_web"]);
+            scene.swarm.user_call("DELETE", "/services/blog_web", &Value::Null).unwrap();
+        }
+    }
+    // A service of the application says itself whether it needs the network.
+    assert!(users().await.is_empty());
 }

@@ -1,18 +1,19 @@
 //! Services without tasks: the tasks of a Job run on when its service is removed, and those with data may be waited for, so both are
 //! stopped before.
 
-use driftless_model::{ObservedService, label};
+use driftless_model::{AppName, ObservedService, label};
 use serde_json::{Map, Value, json};
 
-use super::action::SwarmAction;
+use super::{action::SwarmAction, spec::OWNER};
 use crate::{action::Action, cause::Cause, draft::Draft};
 
 /// A constraint that no node fulfils.
 const NOWHERE: &str = "node.id==none";
 
-/// Stops all tasks of a service. `false`: its specification has none already.
+/// Stops all tasks of a service. `false`: its specification has none already. A service of `docker stack deploy` that may be adopted
+/// is adopted with it: the agent has to start and remove it later.
 pub(super) fn stop(draft: &mut Draft<'_>, found: &ObservedService, cause: &Cause) -> bool {
-    let Some(spec) = stopped(&found.spec) else { return false };
+    let Some(spec) = stopped(&found.spec, &draft.facts.target.stack.app) else { return false };
     let name = found.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let action = SwarmAction::StopService { name, id: found.id.clone(), version: found.version, spec };
     draft.push(Action::Swarm(Box::new(action)), cause.clone(), Vec::new());
@@ -30,7 +31,7 @@ pub(super) fn is_stopped(spec: &Value) -> bool {
 }
 
 /// The specification without any task. `None`: it is so already.
-fn stopped(spec: &Value) -> Option<Value> {
+fn stopped(spec: &Value, app: &AppName) -> Option<Value> {
     let mut stopped = spec.clone();
     let mode = stopped.get_mut("Mode")?;
     if mode.get("ReplicatedJob").is_some() {
@@ -46,5 +47,7 @@ fn stopped(spec: &Value) -> Option<Value> {
     let labels = stopped.get_mut("Labels").and_then(Value::as_object_mut)?;
     labels.remove(label::JOB);
     labels.remove(label::SPEC);
+    labels.insert(label::AGENT.to_owned(), OWNER.into());
+    labels.insert(label::APPLICATION.to_owned(), app.as_str().into());
     (stopped != *spec).then_some(stopped)
 }

@@ -4,12 +4,14 @@ use driftless_clock::Clock;
 use driftless_model::{
     AgentId, AppName, Observed, STACK_NAMESPACE, SWARM_OWNER, SwarmTask, Timestamp, label,
 };
+use driftless_plan::{Action, SwarmAction};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::SimulatedSwarm;
 use crate::{
     docker::{Docker as _, ObserveScope},
+    error::Error,
     simulated::SimulatedEngine,
 };
 
@@ -96,4 +98,23 @@ async fn network_names_the_services_of_others_that_use_it() {
     }
     // A service of the application says itself whether it needs the network.
     assert!(users().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_that_is_adopted_is_stopped_in_the_version_seen() {
+    let scene = Scene::new();
+    scene.create("shop");
+    let found = scene.swarm.user_call("GET", "/services/shop_db", &Value::Null).unwrap();
+    let mut spec = found["Spec"].clone();
+    spec["Mode"]["Replicated"]["Replicas"] = json!(0);
+    let version = found["Version"]["Index"].as_u64().unwrap();
+    let stop = async |version: u64| {
+        let (name, id) = ("shop_db".to_owned(), found["ID"].as_str().unwrap().to_owned());
+        let action = SwarmAction::StopService { name, id, version, spec: spec.clone() };
+        scene.engine.perform(&AppName::from("shop"), &Action::Swarm(Box::new(action)), &|_| {}).await
+    };
+    assert!(matches!(stop(version + 1).await, Err(Error::Refused { .. })));
+    stop(version).await.unwrap();
+    let found = scene.swarm.user_call("GET", "/services/shop_db", &Value::Null).unwrap();
+    assert_eq!(found["Spec"]["Mode"]["Replicated"]["Replicas"], 0);
 }

@@ -1,6 +1,6 @@
 //! Data that passes from one service to another: never do two services write to it that Git does not have together.
 
-use driftless_model::{Mount, MountSource, STACK_NAMESPACE, SwarmUpdate};
+use driftless_model::{Mount, MountSource, STACK_NAMESPACE, SwarmUpdate, label};
 
 use super::{explain::rounds, *};
 
@@ -414,6 +414,25 @@ fn service_makes_no_way_for_one_that_cannot_start() {
             ]
         );
     }
+}
+
+#[test]
+fn service_that_is_stopped_first_is_adopted_with_it() {
+    let mut cluster = Cluster::new([("app", with_data("app:1", ["data"]))]);
+    cluster.settle();
+    cluster.policy.adopt = Adopt::Auto;
+    let project = cluster.stack.project.clone();
+    cluster.spec("shop_app")["Labels"] = json!({STACK_NAMESPACE: project});
+    let mut app = workload("app:1", 1);
+    app.after.push(on("db"));
+    cluster.want("app", app);
+    cluster.want("db", with_data("app:1", ["data"]));
+    cluster.round();
+    // The agent may be asked not to adopt others by then, and has to start it again.
+    cluster.policy.adopt = Adopt::Never;
+    let labels = cluster.swarm.services["shop_app"].spec["Labels"].clone();
+    assert_eq!((&labels[label::AGENT], &labels[label::APPLICATION]), (&json!(SWARM_OWNER), &json!("shop")));
+    assert_eq!(cluster.settle(), ["create service shop_db from app:1", "update service shop_app"]);
 }
 
 #[test]

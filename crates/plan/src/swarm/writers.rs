@@ -104,10 +104,10 @@ impl<'a> Writers<'a> {
 
     /// Whether nobody writes to the data of a service who is not to do so together with it. Says who does.
     pub(super) fn is_free(&self, draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
-        let Some(Writer { service, workload: giver, data }) = self.in_the_way(subject).into_iter().next()
-        else {
-            return true;
-        };
+        let mut writers = self.in_the_way(subject);
+        // The others make way only once those that stay are gone.
+        writers.sort_by_key(|writer| !self.stays(writer));
+        let Some(Writer { service, workload: giver, data }) = writers.into_iter().next() else { return true };
         let place = place(&data);
         let Some(service) = service else {
             let sentence = format!(
@@ -153,12 +153,18 @@ impl<'a> Writers<'a> {
             && unmet(draft, self.swarm, subject).is_empty()
     }
 
-    /// Whether the agent may not touch a service, or its volumes are not those of the nodes.
+    /// Whether a writer goes on until a person acts, or until its last tasks have stopped.
+    fn stays(&self, writer: &Writer<'_>) -> bool {
+        writer.workload.is_none() && writer.service.is_none_or(|service| !self.removed.contains(service))
+    }
+
+    /// Whether the agent may not touch a service, its volumes are not those of the nodes, or others keep its data.
     fn is_blocked(&self, subject: Subject<'_>) -> bool {
         let stack = self.facts.target.stack;
         let found = self.swarm.services.get(&swarm_service_name(&stack.project, subject.name));
         found.is_some_and(|found| objection(self.facts, subject.name, found).is_some())
             || volumes::changed(stack, self.swarm, subject).is_some()
+            || self.in_the_way(subject).iter().any(|writer| self.stays(writer))
     }
 
     /// Whether a service of Git lacks its image, a file or a network. A Job that is complete needs none.

@@ -215,6 +215,34 @@ fn renamed_service_waits_for_the_former_that_stays() {
 }
 
 #[test]
+fn service_makes_no_way_while_another_one_keeps_the_data() {
+    // One that leaves Git, and one that gives the data up and waits for the one that takes them.
+    for is_kept in [false, true] {
+        let services = [("web", with_data("a:1", ["uploads"])), ("worker", with_data("a:1", ["uploads"]))];
+        let mut cluster = Cluster::new(services);
+        cluster.settle();
+        cluster.spec("shop_worker")["Labels"]["driftless.prune"] = json!("false");
+        cluster.drop("worker");
+        cluster.drop("web");
+        cluster.want("frontend", with_data("a:1", ["uploads"]));
+        if is_kept {
+            let mut web = workload("a:1", 1);
+            web.after.push(on("frontend"));
+            cluster.want("web", web);
+        }
+        assert_eq!(cluster.steps(), [""; 0], "{is_kept}");
+        let expected = "frontend needs the volume `uploads`, and shop_worker, which is not in Git any more";
+        assert!(cluster.waits().contains(expected), "{}", cluster.waits());
+        // A person stops it.
+        *cluster.spec("shop_worker").pointer_mut("/Mode/Replicated/Replicas").unwrap() = json!(0);
+        cluster.run();
+        let steps = cluster.steps();
+        assert_eq!(steps[0], "stop the tasks of service shop_web", "{is_kept}");
+        assert!(steps.contains(&"create service shop_frontend from a:1".to_owned()), "{steps:?}");
+    }
+}
+
+#[test]
 fn rename_that_is_taken_back_waits_in_turn() {
     // Before the new service was there.
     let mut cluster = renamed();

@@ -57,6 +57,8 @@ pub(crate) struct RepositoryView {
     values: Arc<ReadValues>,
     /// The signer of the commit, if a signature is required and known.
     signer: Option<String>,
+    /// The followed tag that names the commit.
+    tag: Option<String>,
     /// The applications that rejected the commit, as of the rendering.
     rejected: BTreeMap<AppName, RejectedCommit>,
 }
@@ -156,7 +158,7 @@ struct Accepted {
     /// The signer, if a signature is required.
     signer: Option<String>,
     values: Arc<ReadValues>,
-    /// `None`: it is the commit of the last run.
+    /// `None`: it is the commit of the last run, or the published one with other values.
     fetch: Option<Fetch>,
 }
 
@@ -224,15 +226,16 @@ impl<S: CommitSource> RepositoryTask<S> {
             };
             let result = if fetched.is_ok() { Fetched::Done } else { Fetched::Failed };
             self.metrics.fetched(&self.settings.name, result, began.elapsed());
+            // Also if Git cannot be read: values of the host do not depend on it.
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = values.read(is_requested) => is_requested = false,
+            }
             let mut fetch_again = None;
             let accepted = match fetched {
                 Ok(checkout) => {
                     let commit = checkout.commit.clone();
                     let newness = self.newness(&commit, last_accepted.as_ref(), is_first);
-                    tokio::select! {
-                        () = stop.cancelled() => return,
-                        () = values.read(is_requested) => is_requested = false,
-                    }
                     let accepted = self.accept(checkout, covers, &mut last_accepted, values.values()).await;
                     fetch_again = deliveries.fetched(&commit, newness, self.clock.now());
                     is_first = false;
@@ -243,6 +246,7 @@ impl<S: CommitSource> RepositoryTask<S> {
             let pause = match accepted {
                 Ok(()) => fetch_again.unwrap_or_else(|| poll_with_jitter(self.settings.poll, self.seed())),
                 Err(error) => {
+                    self.update_values(&mut last_accepted, values.values()).await;
                     deliveries.fetch_failed(&chain(&error), self.clock.now());
                     self.fail(&error)
                 }
@@ -376,6 +380,7 @@ impl<S: CommitSource> RepositoryTask<S> {
                 self.view.borrow().signer.clone()
             }
             Trust::Rejected(rejected) => {
+                self.update_values(last_accepted, values).await;
                 self.reject(rejected, Some(fetch));
                 return Ok(());
             }
@@ -400,6 +405,26 @@ impl<S: CommitSource> RepositoryTask<S> {
         accepted_rewrite.end(&commit.id);
         self.keep_revisions().await;
         Ok(())
+    }
+
+    /// Renders the published commit with these values, if they have changed and no newer commit can be published. The next
+    /// fetch tries it again if it fails.
+    async fn update_values(&self, last_accepted: &mut Option<CommitId>, values: Arc<ReadValues>) {
+        let (commit, signer, tag) = match &*self.view.borrow() {
+            RepositoryView { commit: Some(commit), signer, tag, values: before, .. } if *before != values => {
+                (commit.id.clone(), signer.clone(), tag.clone())
+            }
+            _ => return,
+        };
+        let name = &self.settings.name;
+        let updated = async {
+            let checkout = Checkout { tag, ..self.link.source.local(&commit).await? };
+            tracing::info!(repository = name, commit = checkout.commit.short(), "host values changed");
+            self.publish(Accepted { checkout, signer, values, fetch: None }, last_accepted).await
+        };
+        if let Err(error) = updated.await {
+            tracing::warn!(repository = name, error = chain(&error), "could not use changed host values");
+        }
     }
 
     /// Publishes that the newest commit is rejected. The last accepted commit stays the desired state.
@@ -458,7 +483,7 @@ impl<S: CommitSource> RepositoryTask<S> {
         checkout.files = Arc::new(files);
         let rejected =
             check_applications(&self.settings, self.link.source.as_ref(), &self.store, &commit).await?;
-        let rewritten = checkout.rewritten;
+        let (rewritten, tag) = (checkout.rewritten, checkout.tag.clone());
         let before = self.view.borrow().applications.clone();
         let (settings, accepted) = (
             self.settings.clone(),
@@ -500,17 +525,16 @@ impl<S: CommitSource> RepositoryTask<S> {
         }
         *last_accepted = Some(commit.id.clone());
         self.view.send_modify(|view| {
-            let mut state = RepositoryState {
-                fetched_at: view.state.fetched_at,
-                covers: view.state.covers,
-                rewritten,
-                missed: view.state.missed.clone(),
-                ..RepositoryState::default()
-            };
-            if let Some(fetch) = fetch {
-                fetch.note(&mut state);
-            }
-            let state = Arc::new(state);
+            // Without a fetch, the result of the last one stays.
+            let state = fetch.map_or_else(
+                || Arc::clone(&view.state),
+                |fetch| {
+                    let missed = view.state.missed.clone();
+                    let mut state = RepositoryState { rewritten, missed, ..RepositoryState::default() };
+                    fetch.note(&mut state);
+                    Arc::new(state)
+                },
+            );
             let settings = settings.or_else(|| view.settings.take());
             let commit = Some(commit);
             *view = RepositoryView {
@@ -523,6 +547,7 @@ impl<S: CommitSource> RepositoryTask<S> {
                 settings,
                 values,
                 signer,
+                tag,
                 rejected,
             };
         });
@@ -560,5 +585,130 @@ impl<S: CommitSource> RepositoryTask<S> {
 
     fn seed(&self) -> u64 {
         crate::random::seed(&self.settings.name, self.clock.now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use driftless_config::{Settings, Verify};
+    use driftless_files::MemoryFiles;
+
+    use super::*;
+
+    const COMPOSE: &str = "services: {web: {image: 'web:1', environment: {PASSWORD: '${PASSWORD}'}}}\n";
+
+    /// A repository whose newest commit is `tip`. `None`: the server does not answer.
+    struct Source {
+        tip: Mutex<Option<&'static str>>,
+    }
+
+    fn commit(id: &str) -> CommitInfo {
+        CommitInfo { id: CommitId::from_stored(id.repeat(40)), ..CommitInfo::default() }
+    }
+
+    fn checkout(commit: CommitInfo) -> Checkout {
+        let files = Arc::new(MemoryFiles::new([("shop/compose.yaml", COMPOSE)]));
+        Checkout { commit, files, rewritten: false, tag: None }
+    }
+
+    impl CommitSource for Source {
+        async fn fetch(&self, _known: Option<&CommitId>) -> Result<Checkout, git::Error> {
+            let failure = || git::Error {
+                cause: git::Cause::ServerFailed,
+                doing: "fetch".to_owned(),
+                message: "connection refused".to_owned(),
+                retry_after: None,
+            };
+            self.tip.lock().unwrap().map(|id| checkout(commit(id))).ok_or_else(failure)
+        }
+
+        async fn local(&self, id: &CommitId) -> Result<Checkout, git::Error> {
+            Ok(checkout(CommitInfo { id: id.clone(), ..CommitInfo::default() }))
+        }
+
+        /// Only the commit `a` is signed.
+        async fn verify(
+            &self,
+            id: &CommitId,
+            _policy: &Verify,
+        ) -> Result<Result<String, String>, git::Error> {
+            Ok(if *id == commit("a").id { Ok("eve".to_owned()) } else { Err("it is not signed".to_owned()) })
+        }
+
+        async fn ahead(&self, _base: &CommitId, _tip: &CommitId) -> Option<u64> {
+            None
+        }
+
+        async fn history_length(&self, _commit: &CommitId) -> Option<u64> {
+            None
+        }
+
+        async fn keep(&self, _commits: Vec<CommitId>) -> Result<(), git::Error> {
+            Ok(())
+        }
+    }
+
+    /// The password that the published application has.
+    fn password(view: &RepositoryView) -> Option<String> {
+        let stack = view.applications.get(&"shop".into())?.stack.as_ref()?;
+        stack.workloads.get(&"web".into())?.container.env.get("PASSWORD")?.clone()
+    }
+
+    async fn until(view: &mut watch::Receiver<RepositoryView>, is_so: impl Fn(&RepositoryView) -> bool) {
+        let found = tokio::time::timeout(Duration::from_hours(1), view.wait_for(|view| is_so(view))).await;
+        assert!(found.is_ok(), "{:#?}", view.borrow());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changed_value_is_used_while_no_newer_commit_can_be() {
+        let text = "repositories: [{url: 'https://git.example/infra.git', poll: 1m, \
+                    valuesFrom: [{env: PASSWORD, name: PASSWORD}], \
+                    verify: {ssh: {allowedSigners: ['eve ssh-ed25519 AAAA']}}}]\n";
+        let settings = Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0);
+        let value = Arc::new(Mutex::new("first"));
+        let read = Arc::clone(&value);
+        let fetch_now = Arc::new(Notify::new());
+        let link = RepositoryLink::new(Source { tip: Mutex::new(Some("a")) }, Arc::clone(&fetch_now));
+        let (view_tx, mut view) = watch::channel(RepositoryView::default());
+        let clock = Clock::starting_at(Timestamp(1_800_000_000_000));
+        let stop = CancellationToken::new();
+        let task = RepositoryTask {
+            settings,
+            link: link.clone(),
+            store: Store::in_memory(clock).unwrap(),
+            clock,
+            tickets: Tickets::starting_now(),
+            delivered: Arc::default(),
+            environment: Arc::new(move |_| Some((*read.lock().unwrap()).to_owned())),
+            metrics: Metrics::default(),
+            view: view_tx,
+            stop: stop.clone(),
+        };
+        let task = tokio::spawn(task.run());
+        until(&mut view, |view| password(view).as_deref() == Some("first")).await;
+
+        // The newest commit is rejected.
+        *link.source.tip.lock().unwrap() = Some("b");
+        *value.lock().unwrap() = "second";
+        until(&mut view, |view| view.state.rejected.is_some()).await;
+        let published = view.borrow().clone();
+        assert_eq!(password(&published).as_deref(), Some("second"));
+        assert_eq!(published.commit, Some(commit("a")));
+        assert_eq!(published.signer.as_deref(), Some("eve"));
+        *value.lock().unwrap() = "third";
+        fetch_now.notify_one();
+        until(&mut view, |view| password(view).as_deref() == Some("third")).await;
+        assert!(view.borrow().state.rejected.is_some());
+
+        // The server does not answer.
+        *link.source.tip.lock().unwrap() = None;
+        until(&mut view, |view| view.state.error.is_some()).await;
+        *value.lock().unwrap() = "fourth";
+        until(&mut view, |view| password(view).as_deref() == Some("fourth")).await;
+        assert!(view.borrow().state.error.is_some() && view.borrow().state.rejected.is_some());
+        stop.cancel();
+        task.await.unwrap();
     }
 }

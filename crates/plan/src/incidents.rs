@@ -35,7 +35,7 @@ const MOST_DIFFERENCES: usize = 5;
 pub struct IncidentTimes {
     /// An application is degraded for this long before it is reported.
     pub degraded: Duration,
-    /// A repository was not fetched for this long before it is reported.
+    /// The fetches of a repository fail for this long before it is reported.
     pub git: Duration,
     /// The shortest time between two notifications of one incident.
     pub update: Duration,
@@ -278,11 +278,9 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
             grace: ENGINE_GRACE,
         });
     }
-    for repository in facts.repositories {
+    // Only a failed fetch has a reason: a message may also be about a fetched commit.
+    for repository in facts.repositories.iter().filter(|repository| !repository.reason.is_empty()) {
         let last = repository.fetched_at.filter(|at| *at <= facts.now).unwrap_or(facts.started);
-        if repository.message.is_empty() || last.is_recent(times.git, facts.now) {
-            continue;
-        }
         problems.push(Problem {
             kind: IncidentKind::GitUnreachable,
             urgency: Urgency::Warning,
@@ -291,7 +289,7 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
             host: None,
             message: format!("last fetched at {last}: {}", repository.message),
             advice: "the last good commit is kept; `driftless status` has the error".to_owned(),
-            grace: Duration::ZERO,
+            grace: times.git,
         });
     }
     if !facts.has_just_started() {
@@ -626,6 +624,52 @@ mod tests {
             let all: Vec<_> = open.iter().map(|incident| incident.kind).collect();
             assert_eq!(all, kinds, "{reason}");
         }
+    }
+
+    #[test]
+    fn repository_is_unreachable_only_while_its_fetches_fail() {
+        let start = Timestamp(1_800_000_000_000);
+        let minutes = |count| start.after(Duration::from_mins(count));
+        let times = IncidentTimes { git: Duration::from_mins(15), ..TIMES };
+        let judge = |open: &[Incident], reason: &str, fetched_at, now| {
+            let repository = RepositoryStatus {
+                name: "infra".to_owned(),
+                url: String::new(),
+                reference: "main".to_owned(),
+                commit: None,
+                history_length: None,
+                applications: 1,
+                message: "the commit b is refused, or not reached".to_owned(),
+                reason: reason.to_owned(),
+                fetched_at: Some(fetched_at),
+                next_fetch: None,
+                keys: Vec::new(),
+                hosts: Vec::new(),
+            };
+            let facts = IncidentFacts {
+                applications: &BTreeMap::new(),
+                repositories: &[repository],
+                engine_error: None,
+                is_ready: true,
+                drift: &BTreeMap::new(),
+                lost_hosts: &BTreeMap::new(),
+                expiries: &[],
+                with_older: &BTreeSet::new(),
+                started: start,
+                now,
+            };
+            incidents(open, &facts, &times).0
+        };
+        // It is polled each hour, with success, and its newest commit is rejected.
+        assert_eq!(judge(&[], "", start, minutes(59)), []);
+        // A fetch fails long after the last one: the grace time begins now.
+        let seen = kept(judge(&[], "ServerFailed", start, minutes(60)));
+        assert_eq!(seen[0].opened, None);
+        assert_eq!(judge(&seen, "ServerFailed", start, minutes(74)), []);
+        let gone = judge(&seen, "", minutes(61), minutes(61));
+        assert!(matches!(gone[..], [IncidentChange::Drop(_)]), "{gone:?}");
+        let opened = judge(&seen, "ServerFailed", start, minutes(75));
+        assert!(matches!(opened[..], [IncidentChange::Notify(IncidentPhase::Opened, _)]), "{opened:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 use tokio::{sync::broadcast::error::RecvError, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use driftless_config::Notifications as Settings;
+use driftless_config::{NotificationReceiver, Notifications as Settings};
 use driftless_fleet::HostState;
 use driftless_model::{AppName, Application, Event, HealthStatus, IncidentPhase, OperationPhase, Timestamp};
 use driftless_notify::receivers;
@@ -34,7 +34,7 @@ const JUMP: Duration = Duration::from_mins(2);
 /// A difference counts as new for this long after its event.
 const DRIFT_LASTS: Duration = Duration::from_mins(1);
 
-/// Notifications that could not be sent for this long are dropped.
+/// Notifications that could not be sent for this long after they were due are dropped.
 const OLDEST: Duration = Duration::from_hours(72);
 
 /// The number of events of one read.
@@ -146,14 +146,10 @@ impl Watcher {
         if update != IncidentUpdate::default() {
             store.update_incidents(&update, now)?;
         }
-        let oldest = Timestamp(now.0.saturating_sub(u64::try_from(OLDEST.as_millis()).unwrap_or(u64::MAX)));
-        let dropped = store.drop_notifications(&known, oldest)?;
+        let limits = settings.receivers.iter().map(|receiver| (receiver.name.clone(), oldest(receiver, now)));
+        let dropped = store.drop_notifications(&limits.collect())?;
         if dropped > 0 {
-            tracing::warn!(
-                dropped,
-                hours = OLDEST.as_secs() / 3600,
-                "notifications could not be sent for too long"
-            );
+            tracing::warn!(dropped, "notifications could not be sent for too long");
         }
         for (_, incident, receivers) in &update.notifications {
             let app = incident.app.as_ref().map(tracing::field::display);
@@ -165,6 +161,12 @@ impl Watcher {
         let drift_ends = self.drift.values().map(|(seen, _)| seen.after(DRIFT_LASTS)).min();
         Ok([next, drift_ends].into_iter().flatten().min())
     }
+}
+
+/// The time before which the notifications of a receiver are dropped. A digest collects them first.
+fn oldest(receiver: &NotificationReceiver, now: Timestamp) -> Timestamp {
+    let longest = OLDEST.saturating_add(receiver.digest.unwrap_or_default());
+    Timestamp(now.0.saturating_sub(u64::try_from(longest.as_millis()).unwrap_or(u64::MAX)))
 }
 
 /// The applications that are not well and have an older revision to go back to.
@@ -259,4 +261,29 @@ fn read_events(
     }
     let is_far = position.saturating_sub(handled) >= PAGE as u64;
     Ok((has_found || is_far).then_some(position))
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_config::{Secret, Target};
+
+    use super::*;
+
+    #[test]
+    fn digest_of_a_week_is_sent_before_it_is_dropped() {
+        let now = Timestamp(1_800_000_000_000);
+        let receiver = |digest| NotificationReceiver {
+            name: "mail".to_owned(),
+            target: Target::Slack { url: Secret::Environment("URL".to_owned()) },
+            ca_file: None,
+            title: None,
+            body: None,
+            quiet_hours: None,
+            digest,
+            rate_limit: 10,
+        };
+        let day = Duration::from_hours(24);
+        assert_eq!(oldest(&receiver(None), now).after(day * 3), now);
+        assert_eq!(oldest(&receiver(Some(day * 7)), now).after(day * 10), now);
+    }
 }

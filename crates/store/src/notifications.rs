@@ -1,7 +1,7 @@
 //! Open incidents and the outbox of notifications. Both change in one transaction, so that an incident whose notification
 //! is lost and a notification that is made twice cannot be, also after `kill -9`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{Incident, IncidentPhase, Notification, Timestamp};
 use rusqlite::{OptionalExtension, Transaction, params};
@@ -149,21 +149,27 @@ impl Store {
     }
 
     /// Removes the notifications that wait for receivers that are not in the configuration any more, and those made before
-    /// `oldest`. Returns the number of the latter.
-    pub fn drop_notifications(&self, known: &BTreeSet<String>, oldest: Timestamp) -> Result<usize, Error> {
+    /// the time of their receiver. Returns the number of the latter.
+    pub fn drop_notifications(&self, oldest: &BTreeMap<String, Timestamp>) -> Result<usize, Error> {
         self.write("the notifications", Durability::Process, |transaction| {
             let receivers: Vec<String> = transaction
                 .prepare_cached("SELECT DISTINCT receiver FROM notifications")?
                 .query_map([], |row| row.get(0))?
                 .collect::<Result<_, _>>()?;
-            for receiver in receivers.iter().filter(|receiver| !known.contains(*receiver)) {
-                transaction
-                    .prepare_cached("DELETE FROM notifications WHERE receiver = ?1")?
-                    .execute(params![receiver])?;
+            let mut dropped = 0;
+            for receiver in &receivers {
+                if let Some(oldest) = oldest.get(receiver) {
+                    dropped += transaction
+                        .prepare_cached(
+                            "DELETE FROM notifications WHERE receiver = ?1 AND sent IS NULL AND at < ?2",
+                        )?
+                        .execute(params![receiver, to_sql(oldest.0)])?;
+                } else {
+                    transaction
+                        .prepare_cached("DELETE FROM notifications WHERE receiver = ?1")?
+                        .execute(params![receiver])?;
+                }
             }
-            let dropped = transaction
-                .prepare_cached("DELETE FROM notifications WHERE sent IS NULL AND at < ?1")?
-                .execute(params![to_sql(oldest.0)])?;
             Ok(dropped)
         })
     }
@@ -306,11 +312,12 @@ mod tests {
     fn old_and_unknown_notifications_are_dropped() {
         let store = Store::in_memory(Clock::System).unwrap();
         store.update_incidents(&update(IncidentPhase::Opened, &incident("shop", "a")), Timestamp(5)).unwrap();
-        let known = BTreeSet::from(["phone".to_owned()]);
-        assert_eq!(store.drop_notifications(&known, Timestamp(5)).unwrap(), 0);
-        assert_eq!(store.drop_notifications(&known, Timestamp(6)).unwrap(), 1);
+        let of_phone =
+            |oldest| BTreeMap::from([("phone".to_owned(), oldest), ("mail".to_owned(), Timestamp(9))]);
+        assert_eq!(store.drop_notifications(&of_phone(Timestamp(5))).unwrap(), 0);
+        assert_eq!(store.drop_notifications(&of_phone(Timestamp(6))).unwrap(), 1);
         store.update_incidents(&update(IncidentPhase::Opened, &incident("wiki", "a")), Timestamp(5)).unwrap();
-        store.drop_notifications(&BTreeSet::new(), Timestamp(0)).unwrap();
+        store.drop_notifications(&BTreeMap::new()).unwrap();
         assert_eq!(store.waiting_notifications("phone").unwrap(), []);
     }
 }

@@ -177,11 +177,11 @@ impl Notifications {
         let Inner { senders, waiting, .. } = self.0.as_ref();
         let (Some(sender), Some(news)) = (senders.get(index), waiting.get(index)) else { return };
         let name = &sender.receiver().name;
-        let mut failures = 0_u32;
+        let (mut failures, mut unmarked) = (0_u32, Unmarked::default());
         loop {
             let result = tokio::select! {
                 () = stop.cancelled() => return,
-                result = self.send_once(sender) => result,
+                result = self.send_once(sender, &mut unmarked) => result,
             };
             let now = self.0.clock.now();
             let pause = match result {
@@ -212,22 +212,27 @@ impl Notifications {
         }
     }
 
-    async fn send_once(&self, sender: &Sender) -> Result<NextSend, SendError> {
+    async fn send_once(&self, sender: &Sender, unmarked: &mut Unmarked) -> Result<NextSend, SendError> {
         let Inner { store, clock, place, .. } = self.0.as_ref();
         let receiver = sender.receiver();
+        let mark = |batch: &[Notification], at| store.mark_sent(&receiver.name, batch, at);
+        // If that fails, other notifications are sent all the same.
+        let marked = unmarked.mark(mark);
         let now = clock.now();
         let waiting = store.waiting_notifications(&receiver.name)?;
         let hour_ago =
             Timestamp(now.0.saturating_sub(u64::try_from(RATE_TIME.as_millis()).unwrap_or(u64::MAX)));
         let sent = store.sent_times(&receiver.name, hour_ago)?;
+        let (waiting, sent) = unmarked.apply(waiting, sent);
         let batch = match due(&waiting, &sent, receiver, now) {
-            Due::Nothing => return Ok(NextSend::At(None)),
-            Due::At(at) => return Ok(NextSend::At(Some(at))),
+            Due::Nothing => return marked.map(|()| NextSend::At(None)).map_err(SendError::Store),
+            Due::At(at) => return marked.map(|()| NextSend::At(Some(at))).map_err(SendError::Store),
             Due::Now(batch) => batch,
         };
         sender.send(&batch, place, now).await?;
-        store.mark_sent(&receiver.name, &batch, clock.now())?;
         tracing::info!(receiver = receiver.name, notifications = batch.len(), "notification sent");
+        unmarked.0.push((clock.now(), batch));
+        unmarked.mark(mark)?;
         Ok(NextSend::Again)
     }
 
@@ -253,6 +258,35 @@ pub enum TestDelivery {
     Send,
     /// It is only written.
     Preview,
+}
+
+/// The messages that a receiver has got and that could not be marked as sent, with their times: the database may be on a
+/// full disk. Without this memory they would be sent again and again.
+#[derive(Debug, Default)]
+struct Unmarked(Vec<(Timestamp, Vec<Notification>)>);
+
+impl Unmarked {
+    /// Marks them, oldest first. Those after a failure stay.
+    fn mark<E>(&mut self, mark: impl Fn(&[Notification], Timestamp) -> Result<(), E>) -> Result<(), E> {
+        while let Some((at, batch)) = self.0.first() {
+            mark(batch, *at)?;
+            self.0.remove(0);
+        }
+        Ok(())
+    }
+
+    /// What waits, and when messages were sent, as if all of them were marked.
+    fn apply(
+        &self,
+        mut waiting: Vec<Notification>,
+        mut sent: Vec<Timestamp>,
+    ) -> (Vec<Notification>, Vec<Timestamp>) {
+        let is_sent = |number| self.0.iter().flat_map(|(_, batch)| batch).any(|known| known.number == number);
+        waiting.retain(|notification| !is_sent(notification.number));
+        sent.extend(self.0.iter().map(|(at, _)| *at));
+        sent.sort_unstable();
+        (waiting, sent)
+    }
 }
 
 /// The next action of a receiver's task.
@@ -318,6 +352,31 @@ mod tests {
             IncidentUpdate { kept: vec![incident], notifications: vec![made], ..IncidentUpdate::default() };
         notifications.store().update_incidents(&update, now).unwrap();
         notifications.wake();
+    }
+
+    #[test]
+    fn sent_message_is_not_sent_again_because_it_cannot_be_marked() {
+        let now = Timestamp(1_800_000_000_000);
+        let notification = |number| Notification {
+            number,
+            receiver: "phone".to_owned(),
+            phase: IncidentPhase::Opened,
+            incident: sample(IncidentKind::Degraded, now),
+            at: now,
+            sent: None,
+        };
+        let mut unmarked = Unmarked(vec![(now, vec![notification(1), notification(2)])]);
+        assert_eq!(unmarked.mark(|_, _| Err("the disk is full")), Err("the disk is full"));
+        let waiting = vec![notification(1), notification(2), notification(3)];
+        let before = Timestamp(now.0 - 1);
+        let (left, sent) = unmarked.apply(waiting.clone(), vec![before]);
+        assert_eq!(left, [notification(3)]);
+        assert_eq!(sent, [before, now], "the rate limit counts it");
+        assert_eq!(
+            unmarked.mark(|batch, at| if (batch.len(), at) == (2, now) { Ok(()) } else { Err("") }),
+            Ok(())
+        );
+        assert_eq!(unmarked.apply(waiting.clone(), Vec::new()), (waiting, Vec::new()));
     }
 
     #[tokio::test(start_paused = true)]

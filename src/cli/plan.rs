@@ -19,6 +19,7 @@ use super::{
     hosts::{EngineArg, this_host},
     options::{ServerArgs, TextOrJson},
     output::{json, print},
+    report::live::unread_repositories,
     screen::{Colours, Paint, plain},
 };
 use driftless_agent as controller;
@@ -27,7 +28,8 @@ use driftless_model::{AppName, Application, Finding};
 
 /// Dry run: show what the agent would do now, round by round, and why.
 ///
-/// Without APP, an application that cannot be planned is reported, the others are planned, and the exit code is 2.
+/// Without APP, an application that cannot be planned or found is reported, the others are planned, and the exit code
+/// is 2.
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
     /// Only this application [default: all]
@@ -75,39 +77,56 @@ pub enum PlanResult {
     Failed { error: String },
 }
 
+/// The dry runs of several applications.
+#[derive(Debug, Default)]
+struct Plans {
+    results: BTreeMap<AppName, PlanResult>,
+    /// Why others may be missing.
+    errors: Vec<String>,
+}
+
+impl Plans {
+    /// Why they are not the plans of all applications, if they are not.
+    fn failures(&self) -> Vec<String> {
+        let mut failures = self.errors.clone();
+        let is_failed = |result: &PlanResult| matches!(result, PlanResult::Failed { .. });
+        let failed = self.results.iter().filter(|(_, result)| is_failed(result));
+        let failed: Vec<&str> = failed.map(|(app, _)| app.as_str()).collect();
+        if !failed.is_empty() {
+            let all = counted(self.results.len(), "application");
+            failures.push(format!("no plan for {} of {all}: {}", failed.len(), failed.join(", ")));
+        }
+        failures
+    }
+}
+
 pub(super) async fn plan(args: &PlanArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let results = match &args.dir {
+    let plans = match &args.dir {
         Some(dir) => plan_folder(dir, args, context).await?,
         None => plan_by_agent(args, context).await?,
     };
     print(&match args.output {
-        TextOrJson::Json => json(&results),
-        TextOrJson::Text => context.fold(&render_plan(&results, context.colours)),
+        TextOrJson::Json => json(&plans.results),
+        TextOrJson::Text => context.fold(&render_plan(&plans.results, context.colours)),
     })?;
-    let failed: Vec<&str> = results
-        .iter()
-        .filter(|(_, result)| matches!(result, PlanResult::Failed { .. }))
-        .map(|(app, _)| app.as_str())
-        .collect();
-    if failed.is_empty() {
-        return Ok(Verdict::Yes);
+    let failures = plans.failures();
+    for failure in &failures {
+        context.screen.say(format!("error: {}", plain(failure)));
     }
-    let all = counted(results.len(), "application");
-    context.screen.say(format!("error: no plan for {} of {all}: {}", failed.len(), failed.join(", ")));
-    Ok(Verdict::Code(2))
+    Ok(if failures.is_empty() { Verdict::Yes } else { Verdict::Code(2) })
 }
 
-async fn plan_by_agent(
-    args: &PlanArgs,
-    context: &Context<'_>,
-) -> Result<BTreeMap<AppName, PlanResult>, CliError> {
+async fn plan_by_agent(args: &PlanArgs, context: &Context<'_>) -> Result<Plans, CliError> {
     let client = Client::new(&args.server, context.environment)?;
     if let Some(app) = &args.app {
         let dry_run = client.get(&application_path(app, "/plan")?).await?;
-        return Ok(BTreeMap::from([(AppName(app.clone()), PlanResult::Plan(dry_run))]));
+        let results = BTreeMap::from([(AppName(app.clone()), PlanResult::Plan(dry_run))]);
+        return Ok(Plans { results, errors: Vec::new() });
     }
     let mut results = BTreeMap::new();
-    for Application { name, .. } in client.get::<Vec<Application>>(SUMMARIES).await? {
+    let all: Vec<Application> = client.get(SUMMARIES).await?;
+    let errors = unread_repositories(&client, &all).await?;
+    for Application { name, .. } in all {
         let result = match client.get(&application_path(name.as_str(), "/plan")?).await {
             Ok(dry_run) => PlanResult::Plan(dry_run),
             // The agent has answered, so the others can be planned.
@@ -116,16 +135,12 @@ async fn plan_by_agent(
         };
         results.insert(name, result);
     }
-    Ok(results)
+    Ok(Plans { results, errors })
 }
 
 /// Plans the applications of a folder as an agent without a record would.
-async fn plan_folder(
-    dir: &Path,
-    args: &PlanArgs,
-    context: &Context<'_>,
-) -> Result<BTreeMap<AppName, PlanResult>, CliError> {
-    let Folder { applications, findings, undiscovered: _ } =
+async fn plan_folder(dir: &Path, args: &PlanArgs, context: &Context<'_>) -> Result<Plans, CliError> {
+    let Folder { applications, findings, undiscovered } =
         render_folder(dir, &this_host(args.engine), context)?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
@@ -152,7 +167,12 @@ async fn plan_folder(
         Some(_) | None if findings.iter().any(Finding::is_error) && results.is_empty() => {
             Err(CliError::Findings(findings))
         }
-        Some(_) | None => Ok(results),
+        Some(_) => Ok(Plans { results, errors: Vec::new() }),
+        None => {
+            let sentence = || "applications may be missing because of the errors above".to_owned();
+            let errors = (!undiscovered.is_empty()).then(sentence).into_iter().collect();
+            Ok(Plans { results, errors })
+        }
     }
 }
 
@@ -224,5 +244,26 @@ fn details(out: &mut String, dry_run: &DryRun, colours: Colours) {
     }
     for wait in waits {
         let _ = writeln!(out, "  {}", colours.paint(Paint::Warn, &format!("waits: {}", plain(wait))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_fails_if_applications_may_be_missing() {
+        let planned = |errors: &[&str]| Plans {
+            results: BTreeMap::from([("shop".into(), PlanResult::Plan(DryRun::default()))]),
+            errors: errors.iter().map(|&error| error.to_owned()).collect(),
+        };
+        assert_eq!(planned(&[]).failures(), Vec::<String>::new());
+        let mut plans = planned(&["repository infra: it was not read yet"]);
+        assert_eq!(plans.failures(), ["repository infra: it was not read yet"]);
+        plans.results.insert("wiki".into(), PlanResult::Failed { error: "no".to_owned() });
+        assert_eq!(
+            plans.failures(),
+            ["repository infra: it was not read yet", "no plan for 1 of 2 applications: wiki"]
+        );
     }
 }

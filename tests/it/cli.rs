@@ -15,14 +15,15 @@ use driftless::{
 };
 use driftless_agent::{DryRun, RequestKind, Rollback, Supposed};
 use driftless_model::{
-    Actor, ActorKind, AppName, Application, Cause, Finding, Location, Outcome, Revision, StackHash,
-    Timestamp, Until, WaitStatus,
+    Actor, ActorKind, AppName, Application, Cause, Finding, Location, Outcome, RepositoryStatus, Revision,
+    StackHash, Timestamp, Until, WaitStatus,
 };
 use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
 use tokio::{net::TcpListener, process::Command};
 
 use crate::{
+    fleet::followed,
     preview::Clone,
     sample::{self, NOW, before, blog, commit, shop},
 };
@@ -536,6 +537,24 @@ async fn plan_and_diff_go_on_past_a_broken_application() {
         "{out}"
     );
     assert_eq!(error, "1 of 3 applications drifts: 1 modified; 1 error\n");
+}
+
+#[tokio::test]
+async fn plan_fails_if_a_repository_was_not_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let agent = sample::agent([shop()]);
+    let message = "the server refuses the token".to_owned();
+    let unread = RepositoryStatus { name: "wiki".to_owned(), commit: None, message, ..followed() };
+    agent.inbox.repositories.send_replace(Arc::new(vec![followed(), unread]));
+    let routes = router(agent.handle, agent.store, Access::loopback());
+    tokio::spawn(serve(listener, routes, std::future::pending()));
+    tokio::spawn(sample::answer(agent.inbox, Seen::default()));
+    let (code, out, error) = run(server, &["plan"]).await;
+    assert!(code == 2 && out.starts_with("shop: "), "{code} {out}");
+    assert_eq!(error, "error: repository wiki: the server refuses the token\n");
+    let (code, _, error) = run(server, &["plan", "shop"]).await;
+    assert_eq!((code, error.as_str()), (0, ""));
 }
 
 #[tokio::test]

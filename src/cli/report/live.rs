@@ -116,20 +116,28 @@ async fn uncompared(
         }
         Some(_) | None => {}
     }
-    let repositories = deadline.limit(client.get::<Vec<RepositoryStatus>>("/api/v1/repositories")).await?;
-    let repositories = match repositories {
+    errors.extend(deadline.limit(unread_repositories(client, all)).await??);
+    Ok(errors)
+}
+
+/// The repositories that the agent could not read and that have none of its applications, so that some may be missing.
+pub(in crate::cli) async fn unread_repositories(
+    client: &Client,
+    all: &[Application],
+) -> Result<Vec<String>, CliError> {
+    let repositories = match client.get::<Vec<RepositoryStatus>>("/api/v1/repositories").await {
         // The token is for others, or the agent is older.
-        Err(error) if error.is_forbidden() || error.is_not_found() => return Ok(errors),
+        Err(error) if error.is_forbidden() || error.is_not_found() => return Ok(Vec::new()),
         repositories => repositories?,
     };
     let unread = repositories.iter().filter(|repository| {
         repository.commit.is_none() && !all.iter().any(|app| app.spec.repository == repository.name)
     });
-    errors.extend(unread.map(|RepositoryStatus { name, message, .. }| {
+    let sentence = |RepositoryStatus { name, message, .. }: &RepositoryStatus| {
         let message = if message.is_empty() { "it was not read yet" } else { message };
         format!("repository {name}: {message}")
-    }));
-    Ok(errors)
+    };
+    Ok(unread.map(sentence).collect())
 }
 
 /// An engine to observe without an agent.

@@ -5,9 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use driftless_forge::ForgeKind;
 use serde_json::Value;
 
-use crate::install_script::Releases;
+use crate::{forge::Played, install_script::Releases};
 
 /// A file of a template.
 fn template(path: &str) -> Value {
@@ -136,6 +137,27 @@ async fn action_reports_changes_between_two_commits() {
             let (_, file) = line.split_once('=').unwrap();
             assert!(fs::metadata(file).unwrap().len() > 0, "{line}");
         }
+    }
+    // The status of the commit is as the job: changes fail both or neither.
+    for (fail, code, state) in [("false", 0, "success"), ("true", 1, "failure")] {
+        let (played, address) = Played::start(ForgeKind::GitHub).await;
+        let mut variables = with("HEAD^1", fail, "preview").to_vec();
+        let commit = "a".repeat(40);
+        variables.retain(|(name, _)| *name != "POST");
+        variables.extend([
+            ("POST", "true"),
+            ("GITHUB_ACTIONS", "true"),
+            ("GITHUB_API_URL", &*address),
+            ("GITHUB_REPOSITORY", "me/infra"),
+            ("GITHUB_SHA", &*commit),
+            ("DRIFTLESS_FORGE_TOKEN", "t0ken"),
+        ]);
+        fs::write(job.path("output"), "").unwrap();
+        let (found, said) = job.run(&script, &variables).await;
+        let output = job.read("output");
+        assert!(found == code && output.contains("changed=true\nexit-code=1\n"), "{found}: {said}{output}");
+        let states: Vec<String> = played.statuses().iter().map(|(_, it)| it["state"].to_string()).collect();
+        assert_eq!(states, [format!("\"{state}\"")], "{said}");
     }
     let (code, said) = job.run(&script, &with("HEAD", "false", "deploy")).await;
     assert!(code == 2 && said.contains("command is preview or drift, not deploy"), "{said}");

@@ -91,6 +91,9 @@ pub struct Incident {
     /// Since when it is not seen any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
+    /// It is over because the agent does not manage the application any more: it was removed or forgotten.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unmanaged: bool,
     /// The receivers that were notified of its beginning.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub receivers: BTreeSet<String>,
@@ -202,6 +205,7 @@ impl Incident {
         let subject = self.subject();
         let is_over = phase == IncidentPhase::Recovered;
         match self.kind {
+            _ if is_over && self.unmanaged => format!("{subject} is not managed any more"),
             IncidentKind::SyncFailed if is_over => format!("{subject} is synced again"),
             IncidentKind::SyncFailed => format!("sync of {subject} failed"),
             IncidentKind::Degraded if is_over => format!("{subject} is healthy again"),

@@ -80,6 +80,7 @@ pub fn sample(kind: IncidentKind, now: Timestamp) -> Incident {
         opened: Some(since.after(Duration::from_mins(5))),
         notified: None,
         ended: Some(now),
+        unmanaged: false,
         receivers: BTreeSet::new(),
     }
 }

@@ -118,7 +118,7 @@ pub fn incidents(
         let change = match found {
             Some(problem) => go_on(&known, problem, facts.now, times, &mut look_at),
             None if is_unclear(&known, facts) => None,
-            None => end(&known, facts.now, &mut look_at),
+            None => end(&known, facts, &mut look_at),
         };
         // The times that were corrected are stored, so that they go on from there.
         changes.extend(change.or_else(|| (known != *before).then_some(IncidentChange::Keep(known))));
@@ -138,6 +138,7 @@ pub fn incidents(
             opened: None,
             notified: None,
             ended: None,
+            unmanaged: false,
             receivers: BTreeSet::new(),
         };
         changes.push(open_after(incident, grace, facts.now, &mut look_at));
@@ -209,7 +210,12 @@ fn go_on(
 }
 
 /// The change of an incident whose problem is gone.
-fn end(before: &Incident, now: Timestamp, look_at: &mut impl FnMut(Timestamp)) -> Option<IncidentChange> {
+fn end(
+    before: &Incident,
+    facts: &IncidentFacts<'_>,
+    look_at: &mut impl FnMut(Timestamp),
+) -> Option<IncidentChange> {
+    let now = facts.now;
     if before.opened.is_none() {
         return Some(IncidentChange::Drop(before.clone()));
     }
@@ -219,6 +225,9 @@ fn end(before: &Incident, now: Timestamp, look_at: &mut impl FnMut(Timestamp)) -
     let incident = Incident { ended: Some(ended), ..before.clone() };
     let due = ended.after(pause);
     if due <= now {
+        // An application that is gone is not well again.
+        let unmanaged = before.app.as_ref().is_some_and(|app| !facts.applications.contains_key(app));
+        let incident = Incident { unmanaged, ..incident };
         return Some(IncidentChange::Notify(IncidentPhase::Recovered, incident));
     }
     look_at(due);
@@ -623,6 +632,38 @@ mod tests {
             let open = kept(judge_after_setting_back(&[], &broken, now));
             let all: Vec<_> = open.iter().map(|incident| incident.kind).collect();
             assert_eq!(all, kinds, "{reason}");
+        }
+    }
+
+    #[test]
+    fn incident_of_a_removed_application_says_that_it_is_gone() {
+        let now = Timestamp(1_800_000_000_000);
+        let minutes = |count| now.after(Duration::from_mins(count));
+        for (after, headline) in [
+            (BTreeMap::new(), "shop is not managed any more"),
+            (shop(HealthStatus::Healthy), "shop is healthy again"),
+        ] {
+            let seen = kept(judge_after_setting_back(&[], &shop(HealthStatus::Degraded), now));
+            let open = kept(judge_after_setting_back(&seen, &shop(HealthStatus::Degraded), minutes(5)));
+            let judge = |open: &[Incident], now| {
+                let facts = IncidentFacts {
+                    applications: &after,
+                    repositories: &[],
+                    engine_error: None,
+                    is_ready: true,
+                    drift: &BTreeMap::new(),
+                    lost_hosts: &BTreeMap::new(),
+                    expiries: &[],
+                    with_older: &BTreeSet::new(),
+                    started: Timestamp(1),
+                    now,
+                };
+                incidents(open, &facts, &TIMES).0
+            };
+            let ended = kept(judge(&open, minutes(60)));
+            let over = judge(&ended, minutes(61));
+            let [IncidentChange::Notify(phase, incident)] = &over[..] else { panic!("{over:?}") };
+            assert_eq!(incident.headline(*phase), headline);
         }
     }
 

@@ -259,6 +259,7 @@ mod tests {
             opened: Some(Timestamp(1)),
             notified: None,
             ended: None,
+            unmanaged: false,
             receivers: BTreeSet::new(),
         }
     }

@@ -14,8 +14,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_clock::Clock;
-use driftless_config::Notifications as Settings;
-use driftless_git::{Lookup, read_secret};
+use driftless_config::{Notifications as Settings, Secret, Target};
+use driftless_git::{Lookup, read_secret, read_secret_list};
 use driftless_model::{
     IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Timestamp,
 };
@@ -313,7 +313,11 @@ fn senders(
 ) -> Result<Vec<Sender>, (String, driftless_notify::Error)> {
     let sender = |receiver: &driftless_config::NotificationReceiver| {
         let environment = Arc::clone(environment);
-        let read = Arc::new(move |secret: &driftless_config::Secret| read_secret(secret, &environment));
+        // The only secret of Apprise is a list of URLs.
+        let is_list = matches!(receiver.target, Target::Apprise { .. });
+        let read: fn(&Secret, &Lookup) -> Result<String, String> =
+            if is_list { read_secret_list } else { read_secret };
+        let read = Arc::new(move |secret: &Secret| read(secret, &environment));
         Sender::new(receiver.clone(), read).map_err(|error| (receiver.name.clone(), error))
     };
     settings.receivers.iter().map(sender).collect()
@@ -336,7 +340,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use driftless_config::{NotificationReceiver, Secret, Target};
+    use driftless_config::NotificationReceiver;
     use driftless_model::{Incident, QuietHours};
     use driftless_store::IncidentUpdate;
     use tokio::time::sleep;

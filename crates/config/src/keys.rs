@@ -501,8 +501,16 @@ pub(super) static RECEIVER: Table = Table {
         key("secretFile", File, "File with the secret that signs (webhook)"),
         key("userEnv", Text, "Environment variable with the key of the user (pushover)"),
         key("userFile", File, "File with the key of the user (pushover)"),
-        key("urlsEnv", Text, "Environment variable with the URLs of the services (apprise)"),
-        key("urlsFile", File, "File with the URLs of the services (apprise)"),
+        key(
+            "urlsEnv",
+            Text,
+            "Environment variable with the URLs of the services, separated by commas (apprise)",
+        ),
+        key(
+            "urlsFile",
+            File,
+            "File with the URLs of the services, one per line or separated by commas (apprise)",
+        ),
         key("tag", Text, "Tag of a stored configuration (apprise)"),
         key("chat", Text, "Id of the chat, or @channel (telegram)"),
         key("room", Text, "Id of the room (matrix)"),

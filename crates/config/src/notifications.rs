@@ -144,7 +144,7 @@ pub enum Target {
         url: String,
         /// The tag of a stored configuration.
         tag: Option<String>,
-        /// The URLs of the services for a server without a stored configuration, separated by commas. They are secret.
+        /// The URLs of the services for a server without a stored configuration, one per line or separated by commas. They are secret.
         targets: Option<Secret>,
     },
 }

@@ -104,7 +104,22 @@ impl Credentials {
 
 /// Reads a secret where it is kept. The error is a sentence without it.
 pub fn read_secret(secret: &Secret, environment: &Lookup) -> Result<String, String> {
-    let (value, from) = match secret {
+    let (text, from) = read_text(secret, environment)?;
+    one_line(text.trim_end_matches(['\n', '\r']), &from)
+}
+
+/// Reads a secret that is a list: one entry per line, or several with commas between them. Empty lines and those that begin
+/// with `#` are skipped. The result has commas; the error is a sentence without the secret.
+pub fn read_secret_list(secret: &Secret, environment: &Lookup) -> Result<String, String> {
+    let (text, from) = read_text(secret, environment)?;
+    let entries = text.lines().map(|line| line.trim().trim_end_matches(','));
+    let entries: Vec<&str> = entries.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    one_line(&entries.join(","), &from)
+}
+
+/// The text of a secret, and the words for its place.
+fn read_text(secret: &Secret, environment: &Lookup) -> Result<(String, String), String> {
+    Ok(match secret {
         Secret::File(path) => {
             let from = format!("the file {}", path.display());
             let size = fs::metadata(path).map_err(|error| format!("could not read {from}: {error}"))?.len();
@@ -118,8 +133,10 @@ pub fn read_secret(secret: &Secret, environment: &Lookup) -> Result<String, Stri
             (environment(name).ok_or_else(|| format!("{from} is not set"))?, from)
         }
         Secret::Plain(value) => (value.clone(), "the configured value".to_owned()),
-    };
-    let value = value.trim_end_matches(['\n', '\r']);
+    })
+}
+
+fn one_line(value: &str, from: &str) -> Result<String, String> {
     if value.is_empty() {
         return Err(format!("{from} is empty"));
     }
@@ -156,6 +173,17 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
         assert!(credentials.account().is_err_and(|it| it.contains("token")));
+    }
+
+    #[test]
+    fn list_has_one_entry_per_line_or_commas() {
+        let nothing: Lookup = Arc::new(|_| None);
+        let read = |text: &str| read_secret_list(&Secret::Plain(text.to_owned()), &nothing);
+        let both = Ok("ntfy://a,tgram://b".to_owned());
+        assert_eq!(read("ntfy://a,tgram://b\n"), both);
+        assert_eq!(read("# phones\r\nntfy://a,\r\n\r\n  tgram://b\r\n"), both);
+        assert!(read("# none\n").is_err_and(|error| error.contains("is empty")));
+        assert!(read("hunter\u{7}2").is_err_and(|error| !error.contains("hunter")));
     }
 
     #[test]

@@ -63,7 +63,7 @@ mod signature;
 mod submodules;
 
 pub use commit_source::{Checkout, CommitSource};
-pub use credentials::{Credentials, Lookup, read_secret};
+pub use credentials::{Credentials, Lookup, read_secret, read_secret_list};
 pub use directory::Directory;
 pub use error::{Cause, Error, Retry};
 pub use local_repository::LocalRepository;

@@ -111,6 +111,17 @@ pub(crate) fn commit_status(facts: &StatusFacts<'_>) -> Option<(State, String)> 
     }
 }
 
+/// Ends the pending status of an application that left Git: no later commit has one that would. Returns whether it was
+/// pending.
+pub(crate) fn end_status(statuses: &mut CommitStatuses, app: &AppName) -> bool {
+    let Some(status) = statuses.get_mut(app).filter(|status| status.state == State::Pending) else {
+        return false;
+    };
+    status.state = State::Error;
+    "the application is not in Git any more".clone_into(&mut status.description);
+    true
+}
+
 /// The failure of a commit, or of an older one with the same stack.
 fn failure(failed: &FailedCommit, newest: &CommitInfo) -> String {
     let consequence = match failed.back_to {
@@ -397,6 +408,27 @@ mod tests {
             rollback_of: None,
             actor: None,
         }
+    }
+
+    #[test]
+    fn pending_status_ends_with_an_application_that_left_git() {
+        let status = |state| AppCommitStatus {
+            repository: "infra".to_owned(),
+            commit: commit("a").id,
+            state,
+            description: "runs".to_owned(),
+        };
+        let mut statuses = CommitStatuses::from([
+            ("shop".into(), status(State::Pending)),
+            ("wiki".into(), status(State::Success)),
+        ]);
+        assert!(end_status(&mut statuses, &"shop".into()));
+        assert_eq!(statuses[&"shop".into()].state, State::Error);
+        assert_eq!(statuses[&"shop".into()].description, "the application is not in Git any more");
+        for app in ["shop", "wiki", "blog"] {
+            assert!(!end_status(&mut statuses, &app.into()), "{app}");
+        }
+        assert_eq!(statuses[&"wiki".into()], status(State::Success));
     }
 
     #[test]

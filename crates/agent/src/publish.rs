@@ -12,7 +12,7 @@ use driftless_plan::{Assessment, Plan, Round, WaitReason, assess, resources};
 
 use crate::{
     Applications,
-    commit_status::{AppCommitStatus, CommitStatuses, StatusFacts, commit_status},
+    commit_status::{AppCommitStatus, CommitStatuses, StatusFacts, commit_status, end_status},
     context::AppContext,
     desired::Desired,
     masked_target::MaskedTarget,
@@ -376,7 +376,11 @@ impl Publisher {
     /// Hands the status of the newest commit to the task that posts it to the forge.
     fn publish_commit_status(&self, inputs: &StatusInputs<'_>) {
         let commit = inputs.desired.commit();
-        if inputs.desired.is_gone() || commit.id.is_empty() {
+        if inputs.desired.is_gone() {
+            self.commit_statuses.send_if_modified(|all| end_status(all, inputs.context.name()));
+            return;
+        }
+        if commit.id.is_empty() {
             return;
         }
         let facts = StatusFacts {

@@ -1,19 +1,39 @@
 //! The mounted files of a target: on the disk before a container starts that mounts them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use driftless_files::AppSpec;
 use driftless_git as git;
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
-use driftless_model::{CommitId, Contents, StackHash};
+use driftless_model::{CommitId, Contents, StackHash, Timestamp};
 
 use crate::{context::AppContext, desired::Desired, error::chain, target_revision::TargetRevision};
+
+/// Mounted files that no revision and no container uses are removed if they were not asked for within this time. The files of
+/// a stack that waits, for its adoption for example, are used by neither.
+pub(crate) const CONTENT_AGE: Duration = Duration::from_hours(24);
+
+/// The time after which the files of a stack are asked for again, far below [`CONTENT_AGE`].
+const CHECK_INTERVAL: Duration = Duration::from_hours(6);
 
 /// The stack whose mounted files are on the disk.
 #[derive(Default)]
 pub(crate) struct Mounts {
-    prepared: Option<StackHash>,
+    prepared: Option<PreparedMounts>,
+}
+
+/// A stack whose mounted files were on the disk at a time.
+struct PreparedMounts {
+    stack: StackHash,
+    at: Timestamp,
+}
+
+impl PreparedMounts {
+    /// Whether the files of a stack need no check.
+    fn covers(&self, stack: &StackHash, now: Timestamp) -> bool {
+        self.stack == *stack && self.at.is_recent(CHECK_INTERVAL, now)
+    }
 }
 
 impl Mounts {
@@ -22,7 +42,7 @@ impl Mounts {
         self.prepared = None;
     }
 
-    /// Writes the mounted files of a target to the disk, once for each stack. An error is in words.
+    /// Writes the mounted files of a target to the disk, once for each stack, and from time to time again. An error is in words.
     pub(crate) async fn prepare<S: CommitSource>(
         &mut self,
         context: &AppContext,
@@ -30,8 +50,10 @@ impl Mounts {
         desired: &Desired,
         target: &TargetRevision,
     ) -> Result<(), String> {
+        let now = context.now();
+        let is_prepared = self.prepared.as_ref().is_some_and(|prepared| prepared.covers(&target.hash, now));
         // A suspended application is left alone, and so is its folder.
-        if target.policy.suspended || self.prepared.as_ref() == Some(&target.hash) {
+        if target.policy.suspended || is_prepared {
             return Ok(());
         }
         // A failure may come after some of the files: then also those of the stack before have to be written again.
@@ -45,7 +67,7 @@ impl Mounts {
             let again = again.map_err(|again| format!("{error}; {}", chain(&again)))?;
             write(context, target, Arc::new(again)).await?;
         }
-        self.prepared = Some(target.hash.clone());
+        self.prepared = Some(PreparedMounts { stack: target.hash.clone(), at: now });
         Ok(())
     }
 }
@@ -66,4 +88,23 @@ async fn contents_of<S: CommitSource>(
     let rendered =
         tokio::task::spawn_blocking(move || manifest::render(checkout.files.as_ref(), &spec)).await;
     Ok(rendered.map(|rendered| rendered.contents).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_waiting_stack_are_asked_for_again() {
+        let began = Timestamp(Duration::from_hours(1000).as_millis().try_into().unwrap());
+        let prepared = PreparedMounts { stack: StackHash("shop".to_owned()), at: began };
+        let covers =
+            |stack: &str, age: Duration| prepared.covers(&StackHash(stack.to_owned()), began.after(age));
+        assert!(covers("shop", Duration::from_mins(5)));
+        assert!(!covers("blog", Duration::from_mins(5)), "another stack has other files");
+        // The clean-up must not find a file that no check has touched for so long.
+        assert!(!covers("shop", CONTENT_AGE / 2));
+        let before = Timestamp(began.0 - 1);
+        assert!(!prepared.covers(&prepared.stack, before), "the clock was set back");
+    }
 }

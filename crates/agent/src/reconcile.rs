@@ -737,6 +737,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             report_step(&self.context, step, &outcome, at);
         }
         let is_held = count_failures(record, plan, &executed, now);
+        if executed.outcomes.iter().any(|outcome| matches!(outcome, StepOutcome::Failed { .. })) {
+            // A mounted file may be missing that somebody removed.
+            self.mounts.forget();
+        }
         self.publisher.set_last_plan(steps, now);
         // After a failed pull, build or update of the agent, the next round plans with that knowledge.
         let failed = |(step, outcome): (&plan::Step, &StepOutcome)| {

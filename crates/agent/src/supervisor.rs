@@ -35,15 +35,13 @@ use crate::{
     engine_state::EngineState,
     error::chain,
     log_span,
+    mounts::CONTENT_AGE,
     observe::contents_in_use,
     reconcile::{Reconciler, Shared},
     render::reference_text,
     repository::{Absence, RepositoryLinks, RepositoryView},
     request::Queued,
 };
-
-/// Mounted files that nothing needs are removed after this time.
-const CONTENT_AGE: Duration = Duration::from_hours(24);
 
 /// Interval of the search for unused mounted files.
 const CLEANUP_INTERVAL: Duration = Duration::from_hours(6);

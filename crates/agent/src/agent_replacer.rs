@@ -41,6 +41,8 @@ trait UpdateHost {
     fn ended(&self) -> Option<EndedAgentUpdate>;
     /// Writes the end down, with the reason of a failure.
     fn end(&self, new: Option<&AgentContainer>, failure: Option<String>);
+    /// Notes that the old agent runs again. From now on it may report the failure and remove the notes.
+    fn note_carried_out(&self);
 }
 
 /// Replaces the agent, and removes the helper container at the end. Calls that fail are tried again.
@@ -156,6 +158,14 @@ async fn go_back<H: UpdateHost>(
         host.stop(new).await?;
         host.remove(new).await?;
     }
+    bring_back(host, update).await?;
+    host.note_carried_out();
+    Ok(())
+}
+
+/// Starts the old agent under its name, with a database that it can read. The new container is gone.
+async fn bring_back<H: UpdateHost>(host: &H, update: &AgentUpdate) -> Result<(), DockerError> {
+    let AgentUpdate { old, name, .. } = update;
     let Some(before) = host.find(old).await? else { return Ok(()) };
     if before.is_up && before.name == *name {
         return Ok(());
@@ -247,6 +257,12 @@ impl UpdateHost for Host {
             tracing::error!(error = chain(&error), "could not write down how the update ended");
         }
     }
+
+    fn note_carried_out(&self) {
+        if let Err(error) = self.notes().note_carried_out() {
+            tracing::error!(error = chain(&error), "could not note that the agent before runs again");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -265,6 +281,11 @@ mod tests {
         containers: RefCell<BTreeMap<ContainerId, AgentContainer>>,
         ended: RefCell<Option<EndedAgentUpdate>>,
         is_noted: Cell<bool>,
+        /// The copy of the database is there.
+        has_copy: Cell<bool>,
+        /// An agent that runs reports the end as soon as it may.
+        reads: Cell<bool>,
+        reported: RefCell<Option<EndedAgentUpdate>>,
         works: bool,
         left: Cell<usize>,
         most_running: Cell<usize>,
@@ -295,9 +316,25 @@ mod tests {
                 containers: RefCell::new(all.into()),
                 ended: RefCell::default(),
                 is_noted: Cell::new(false),
+                has_copy: Cell::new(false),
+                reads: Cell::new(false),
+                reported: RefCell::default(),
                 works,
                 left: Cell::new(usize::MAX),
                 most_running: Cell::new(1),
+            }
+        }
+
+        /// The agent that runs reports the end of the update and removes the notes, by the rule of
+        /// [`AgentUpdateNotes::carried_out`].
+        fn read_end(&self) {
+            let is_one_up = self.containers.borrow().values().any(|container| container.is_up);
+            let mut ended = self.ended.borrow_mut();
+            let is_final = |ended: &EndedAgentUpdate| ended.failure.is_none() || !self.is_noted.get();
+            if self.reads.get() && is_one_up && ended.as_ref().is_some_and(is_final) {
+                *self.reported.borrow_mut() = ended.take();
+                self.is_noted.set(false);
+                self.has_copy.set(false);
             }
         }
 
@@ -306,6 +343,7 @@ mod tests {
             id: &ContainerId,
             change: impl FnOnce(&mut AgentContainer),
         ) -> Result<(), DockerError> {
+            self.read_end();
             let Some(left) = self.left.get().checked_sub(1) else {
                 return Err(DockerError::Transient { doing: "go on".to_owned(), source: "killed".into() });
             };
@@ -351,11 +389,14 @@ mod tests {
         fn keep_state(&self) -> Result<(), String> {
             assert!(self.containers.borrow().values().all(|container| !container.is_up), "an agent runs");
             self.is_noted.set(true);
+            self.has_copy.set(true);
             Ok(())
         }
 
         fn restore_state(&self) {
             assert!(self.containers.borrow().values().all(|container| !container.is_up), "an agent runs");
+            assert!(self.has_copy.get() || !self.is_noted.get(), "the copy is gone");
+            assert!(self.ended.borrow().is_some(), "the failure would be forgotten");
         }
 
         fn is_ready(&self) -> bool {
@@ -384,12 +425,17 @@ mod tests {
             };
             *self.ended.borrow_mut() = Some(ended);
         }
+
+        fn note_carried_out(&self) {
+            self.is_noted.set(false);
+        }
     }
 
     /// The container that is left, after a helper that is killed after so many changes and started again. The agent reads how the
     /// update ended as soon as that is noted, or never.
     async fn left_after_kill(works: bool, changes: usize, (reboots, reads): (bool, bool)) -> (String, bool) {
         let host = SimulatedHost::new(works);
+        host.reads.set(reads);
         host.left.set(changes);
         let was_killed = replace(&host, &update()).await.is_err();
         if was_killed && reboots {
@@ -398,11 +444,12 @@ mod tests {
                 container.is_up = true;
             }
         }
-        if reads && host.ended.borrow_mut().take().is_some() {
-            host.is_noted.set(false);
-        }
+        host.read_end();
         host.left.set(usize::MAX);
         replace(&host, &update()).await.unwrap();
+        host.read_end();
+        let has_failed = host.reported.borrow().as_ref().map(|ended| ended.failure.is_some());
+        assert_eq!(has_failed, reads.then_some(!works), "{changes}");
         assert!(host.most_running.get() == 1 || reboots, "two agents ran");
         let containers = host.containers.borrow();
         let (id, container) = containers.first_key_value().unwrap();
@@ -417,8 +464,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_agent_runs_after_a_kill_at_any_step() {
         for works in [true, false] {
-            // An agent that gives way reads nothing.
-            for (reboots, reads) in [(false, false), (true, false), (false, works), (true, works)] {
+            for (reboots, reads) in [(false, false), (true, false), (false, true), (true, true)] {
                 let mut kills = 0;
                 for changes in 0..20 {
                     let (left, was_killed) = left_after_kill(works, changes, (reboots, reads)).await;

@@ -60,7 +60,7 @@ pub(crate) fn start_own_update(
 async fn accompany(notes: &AgentUpdateNotes, own: &OwnContainer, handle: &Handle) -> EndedAgentUpdate {
     let mut has_reported = false;
     loop {
-        if let Some(ended) = notes.ended() {
+        if let Some(ended) = notes.carried_out() {
             return ended;
         }
         let own = own.id().filter(|_| !has_reported && handle.readiness().is_ready());

@@ -52,6 +52,9 @@ pub struct EndedAgentUpdate {
     pub failure: Option<String>,
 }
 
+/// The file that names the new container, until the update has ended.
+const PENDING: &str = "pending";
+
 /// The file that keeps these bytes, until a note needs them.
 const RESERVE: &str = "reserved";
 
@@ -86,12 +89,12 @@ impl AgentUpdateNotes {
                 copy_database(&from, &folder.join(name))?;
             }
         }
-        self.write("pending", new.as_str().as_bytes())
+        self.write(PENDING, new.as_str().as_bytes())
     }
 
     /// The container that has to report that it is ready.
     pub fn pending(&self) -> Option<ContainerId> {
-        self.read("pending").map(ContainerId)
+        self.read(PENDING).map(ContainerId)
     }
 
     /// Notes that the agent in this container is ready.
@@ -125,6 +128,21 @@ impl AgentUpdateNotes {
     /// The end of the update, if it has come.
     pub fn ended(&self) -> Option<EndedAgentUpdate> {
         serde_json::from_str(&self.read("outcome.json")?).ok()
+    }
+
+    /// The end of the update, once an agent may report it and remove the notes. Until the agent before runs again, the helper needs
+    /// the notes of a failure and the copy of the database, and the new agent may still run.
+    pub fn carried_out(&self) -> Option<EndedAgentUpdate> {
+        self.ended().filter(|ended| ended.failure.is_none() || self.pending().is_none())
+    }
+
+    /// Notes that the agent before runs again after a failure. That takes no room on a full disk.
+    ///
+    /// # Errors
+    ///
+    /// If the note cannot be changed.
+    pub fn note_carried_out(&self) -> Result<(), Error> {
+        remove(&self.folder().join(PENDING))
     }
 
     /// Puts the copy of the database back if a newer version has changed the schema since. No agent may run. Returns whether
@@ -331,5 +349,23 @@ mod tests {
         assert_eq!((notes.ready(), notes.ended()), (None, None), "notes of an earlier update are gone");
         notes.remove();
         assert_eq!(notes.pending(), None);
+    }
+
+    #[test]
+    fn failure_is_reported_only_after_the_old_agent_is_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let notes = AgentUpdateNotes::of(folder.path());
+        notes.begin(&"new".into()).unwrap();
+        assert_eq!(notes.carried_out(), None);
+        let failed = ended(Some("it was not ready"));
+        notes.end(&failed).unwrap();
+        assert_eq!(notes.carried_out(), None, "the new agent would remove the copy of the database");
+        notes.note_carried_out().unwrap();
+        notes.note_carried_out().unwrap();
+        assert_eq!(notes.carried_out(), Some(failed));
+        // The new agent reports a success, and the helper removes the old container.
+        notes.begin(&"next".into()).unwrap();
+        notes.end(&ended(None)).unwrap();
+        assert_eq!(notes.carried_out(), Some(ended(None)));
     }
 }

@@ -56,14 +56,38 @@ pub(super) fn place(settings: &ApiSocket, environment: &Environment) -> Result<O
     }
 }
 
+/// A socket that nobody can connect to yet: it has another name than the one of the settings. This name, and a folder that was
+/// made for the socket and is empty, are removed when this is dropped.
+struct UnnamedSocket {
+    listener: UnixListener,
+    names: UnusedNames,
+}
+
+/// The names of an [`UnnamedSocket`] on the disk.
+struct UnusedNames {
+    socket: PathBuf,
+    made_folder: Option<PathBuf>,
+}
+
+impl Drop for UnusedNames {
+    fn drop(&mut self) {
+        // If the socket has its name by now, neither is there to be removed.
+        let _ = fs::remove_file(&self.socket);
+        if let Some(folder) = &self.made_folder {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
 /// Checks everything that could keep the socket of new settings from being opened, while another one may be open.
 pub(super) fn check(new: &ApiSocket, current: &ApiSocket, environment: &Environment) -> Result<(), Error> {
     let checked = place(new, environment).and_then(|path| {
-        group_id(new)?;
-        match path {
-            Some(path) if Some(&path) != place(current, environment).ok().flatten().as_ref() => free(&path),
-            Some(_) | None => Ok(()),
+        let group = group_id(new)?;
+        let Some(path) = path else { return Ok(()) };
+        if Some(&path) != place(current, environment).ok().flatten().as_ref() {
+            free(&path)?;
         }
+        create_unnamed(&path, group).map(drop)
     });
     checked.map_err(Error::Socket)
 }
@@ -80,49 +104,56 @@ pub(super) fn open(
     opened.map_err(Error::Socket)
 }
 
-/// Nobody can connect before the permissions are set: until then the socket has another name.
 fn bind(
     path: &Path,
     settings: &ApiSocket,
     environment: &Environment,
 ) -> Result<(UnixListener, OpenSocket), SocketError> {
-    let fail = |doing, path: &Path| {
-        let path = path.to_owned();
-        move |source| SocketError::Io { doing, path, source }
-    };
     let group = group_id(settings)?;
     free(path)?;
-    let folder = path.parent().unwrap_or(Path::new("/"));
+    let UnnamedSocket { listener, names } = create_unnamed(path, group)?;
+    let folder = folder_of(path);
+    // Those of the service manager are the agent's own.
+    let managed = environment("RUNTIME_DIRECTORY").unwrap_or_default();
+    if group.is_some() && managed.split(':').any(|managed| Path::new(managed) == folder) {
+        let opened = fs::set_permissions(folder, Permissions::from_mode(OPEN_FOLDER));
+        opened.map_err(failed("open the folder", folder))?;
+    }
+    fs::rename(&names.socket, path).map_err(failed("create", path))?;
+    let identity = identity(path).unwrap_or_default();
+    Ok((listener, OpenSocket { path: path.to_owned(), identity }))
+}
+
+/// Creates a socket for a path, with its permissions. Nobody can connect before they are set: until then it has another name.
+fn create_unnamed(path: &Path, group: Option<u32>) -> Result<UnnamedSocket, SocketError> {
+    let socket = path.with_extension(format!("{}.next", std::process::id()));
+    let mut names = UnusedNames { socket, made_folder: None };
+    let folder = folder_of(path);
     if !folder.exists() {
         let created = DirBuilder::new().mode(OPEN_FOLDER).create(folder);
         // The umask of the process restricts it.
         let opened = created.and_then(|()| fs::set_permissions(folder, Permissions::from_mode(OPEN_FOLDER)));
-        opened.map_err(fail("create the folder", folder))?;
+        opened.map_err(failed("create the folder", folder))?;
+        names.made_folder = Some(folder.to_owned());
     }
-    let next = path.with_extension(format!("{}.next", std::process::id()));
     // Left behind by a process with this id.
-    let _ = fs::remove_file(&next);
-    let listener = UnixListener::bind(&next).map_err(fail("listen on", path))?;
-    let prepared = (|| {
-        let mode = if group.is_some() { 0o660 } else { 0o600 };
-        if let Some(group) = group {
-            chown(&next, None, Some(group)).map_err(fail("give the group", path))?;
-            // Those of the service manager are the agent's own.
-            let managed = environment("RUNTIME_DIRECTORY").unwrap_or_default();
-            if managed.split(':').any(|managed| Path::new(managed) == folder) {
-                let opened = fs::set_permissions(folder, Permissions::from_mode(OPEN_FOLDER));
-                opened.map_err(fail("open the folder", folder))?;
-            }
-        }
-        fs::set_permissions(&next, Permissions::from_mode(mode)).map_err(fail("protect", path))?;
-        fs::rename(&next, path).map_err(fail("create", path))
-    })();
-    if let Err(error) = prepared {
-        let _ = fs::remove_file(&next);
-        return Err(error);
+    let _ = fs::remove_file(&names.socket);
+    let listener = UnixListener::bind(&names.socket).map_err(failed("listen on", path))?;
+    if let Some(group) = group {
+        chown(&names.socket, None, Some(group)).map_err(failed("give the group", path))?;
     }
-    let identity = identity(path).unwrap_or_default();
-    Ok((listener, OpenSocket { path: path.to_owned(), identity }))
+    let mode = if group.is_some() { 0o660 } else { 0o600 };
+    fs::set_permissions(&names.socket, Permissions::from_mode(mode)).map_err(failed("protect", path))?;
+    Ok(UnnamedSocket { listener, names })
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SocketError + use<> {
+    let path = path.to_owned();
+    move |source| SocketError::Io { doing, path, source }
 }
 
 /// Whether a socket may be created at a path: nothing is there, or the socket of an agent that has ended.
@@ -156,4 +187,54 @@ fn group_id(settings: &ApiSocket) -> Result<Option<u32>, SocketError> {
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn at(path: &Path) -> ApiSocket {
+        ApiSocket { place: SocketPlace::Path(path.to_owned()), group: None }
+    }
+
+    #[tokio::test]
+    async fn socket_that_cannot_be_opened_refuses_a_reload() {
+        let folder = tempfile::tempdir().unwrap();
+        let environment: Environment = Arc::new(|_: &str| None);
+        let checked = |path: &str| {
+            let checked = check(&at(&folder.path().join(path)), &ApiSocket::default(), &environment);
+            checked.map_err(|error| match error {
+                Error::Socket(error) => error.to_string(),
+                other => other.to_string(),
+            })
+        };
+        let names = || fs::read_dir(folder.path()).unwrap().count();
+        for path in ["agent.sock", "made/agent.sock"] {
+            checked(path).unwrap();
+            assert_eq!(names(), 0, "{path}");
+        }
+        let error = checked("one/two/agent.sock").unwrap_err();
+        assert!(error.contains("could not create the folder"), "{error}");
+        fs::write(folder.path().join("file"), "").unwrap();
+        let error = checked("file/agent.sock").unwrap_err();
+        assert!(error.contains("could not listen on"), "{error}");
+        let error = checked(&"long".repeat(30)).unwrap_err();
+        assert!(error.contains("could not listen on"), "{error}");
+        assert_eq!(names(), 1);
+    }
+
+    #[tokio::test]
+    async fn open_socket_stays_when_a_reload_checks_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let environment: Environment = Arc::new(|_: &str| None);
+        let settings = at(&folder.path().join("made/agent.sock"));
+        let (listener, open) = self::open(&settings, &environment).unwrap().unwrap();
+        check(&settings, &settings, &environment).unwrap();
+        assert!(UnixStream::connect(&open.path).is_ok());
+        assert!(check(&settings, &ApiSocket::default(), &environment).is_err(), "another agent uses it");
+        drop((listener, open));
+        assert_eq!(fs::read_dir(folder.path().join("made")).unwrap().count(), 0);
+    }
 }

@@ -1,11 +1,11 @@
 //! Finds out which other agents live on the engine, and takes over the containers of those that do not.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::pending, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
-    time::{Instant, sleep},
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +26,8 @@ const OWN_CLAIM: Duration = Duration::from_secs(1);
 /// The tries to claim an id that was held before a refusal is believed.
 const TRIES: u32 = 3;
 
-/// The time after which an agent that held its id goes on, although the engine cannot tell whether another one has it.
+/// The time after which an agent goes on, although the engine cannot tell whether another one has its id; and the time between two
+/// claims of that agent from then on.
 const DOUBT: Duration = Duration::from_secs(30);
 
 /// Time for other agents to refuse the claim of another id.
@@ -63,13 +64,14 @@ impl<D: Docker> AgentFinder<D> {
 
     async fn find(&self, mut questions: mpsc::UnboundedReceiver<AgentId>) {
         let mut events = self.docker.events();
-        self.claim_own(if self.has_new_id { Duration::ZERO } else { OWN_CLAIM }).await;
+        let mut doubt = self.claim_own(if self.has_new_id { Duration::ZERO } else { OWN_CLAIM }).await;
         loop {
             tokio::select! {
+                () = end_of(doubt) => doubt = self.claim_in_doubt().await,
                 Some(agent) = questions.recv() => self.settle(&agent).await,
                 event = events.recv() => match event {
                     // The loss of a claim may be among those that were missed.
-                    Ok(EngineEvent::ClaimLost) | Err(RecvError::Lagged(_)) => self.claim_again().await,
+                    Ok(EngineEvent::ClaimLost) | Err(RecvError::Lagged(_)) => doubt = self.claim_again().await,
                     Ok(_) => {}
                     Err(RecvError::Closed) => return,
                 },
@@ -79,10 +81,39 @@ impl<D: Docker> AgentFinder<D> {
 
     /// Claims the ids again that another agent may have been granted as well. An agent that was refused has none, and waits for
     /// `driftless recover`: the other one may only be late to answer.
-    async fn claim_again(&self) {
-        if self.ownership().own() != Own::Refused {
-            self.claim_own(OWN_CLAIM).await;
+    async fn claim_again(&self) -> Option<Instant> {
+        if self.ownership().own() == Own::Refused { None } else { self.claim_own(OWN_CLAIM).await }
+    }
+
+    /// Claims the agent's own id, which it uses in doubt, once more. The work goes on meanwhile.
+    async fn claim_in_doubt(&self) -> Option<Instant> {
+        let _turn = self.ownership().turn().await;
+        if self.ownership().own() != Own::Held {
+            return None;
         }
+        match self.claim(&self.services.agent, OWN_CLAIM, TRIES).await {
+            Ok(Claim::Granted) => {
+                tracing::info!("no other agent on this engine has this id");
+                None
+            }
+            Ok(Claim::Refused) => {
+                self.set_own(Own::Refused);
+                None
+            }
+            Ok(Claim::Impossible(_)) | Err(driftless_docker::Error::Transient { .. }) => {
+                Some(Instant::now() + DOUBT)
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn set_own(&self, own: Own) {
+        if own == Own::Refused {
+            let agent = &self.services.agent;
+            tracing::error!(%agent, "another agent with this id lives on this engine: nothing is changed");
+        }
+        self.ownership().set_own(own);
+        self.services.wakes.wake_all();
     }
 
     fn ownership(&self) -> &Ownership {
@@ -99,17 +130,19 @@ impl<D: Docker> AgentFinder<D> {
     /// Claims the agent's own id and those that it took over. Other agents have this time to refuse the own one.
     ///
     /// An id that was held is not lost by one refusal, as somebody may have removed the claim with all unused volumes, nor by an engine that
-    /// cannot create volumes, as one with a full disk.
-    async fn claim_own(&self, patience: Duration) {
+    /// cannot create volumes, as one with a full disk. Nor does such an engine keep an agent from its work that has just started.
+    ///
+    /// Returns when to claim the id once more, if it is used in doubt.
+    async fn claim_own(&self, patience: Duration) -> Option<Instant> {
         let _turn = self.ownership().turn().await;
-        let was_held = self.ownership().own() == Own::Held;
+        let before = self.ownership().own();
         self.ownership().set_own(Own::Unclaimed);
-        let tries = if was_held { TRIES } else { 1 };
+        let tries = if before == Own::Held { TRIES } else { 1 };
         let former = self.former();
         let agent = &self.services.agent;
         let began = Instant::now();
         let mut has_failed = false;
-        let own = loop {
+        let (own, is_in_doubt) = loop {
             let claims = former.iter().map(|agent| self.claim(agent, OWN_CLAIM, tries));
             let (own, others) = tokio::join!(self.claim(agent, patience, tries), join_all(claims));
             for (agent, claim) in former.iter().zip(others) {
@@ -117,34 +150,31 @@ impl<D: Docker> AgentFinder<D> {
                     self.note(agent, OtherAgent::Living);
                 }
             }
-            match own {
-                Ok(Claim::Granted) => break Own::Held,
-                Ok(Claim::Refused) => break Own::Refused,
-                Err(error @ driftless_docker::Error::Transient { .. })
-                    if !was_held || began.elapsed() < DOUBT =>
-                {
-                    if !has_failed {
-                        has_failed = true;
-                        let error = chain(&error);
-                        tracing::warn!(
-                            error,
-                            "could not find out whether another agent has this id; trying again"
-                        );
-                    }
-                    sleep(AGAIN).await;
+            let (error, may_doubt) = match own {
+                Ok(Claim::Granted) => break (Own::Held, false),
+                Ok(Claim::Refused) => break (Own::Refused, false),
+                Ok(Claim::Impossible(error)) => (error, may_doubt(before, ClaimFailure::Impossible)),
+                Err(error @ driftless_docker::Error::Transient { .. }) => {
+                    (chain(&error), may_doubt(before, ClaimFailure::NoAnswer))
                 }
                 Err(error) => {
-                    // An engine that lets nobody create volumes cannot tell.
+                    // An engine that lets nobody create volumes can never tell.
                     tracing::warn!(error = chain(&error), "other agents on this engine are not noticed");
-                    break Own::Held;
+                    break (Own::Held, false);
                 }
+            };
+            if may_doubt && began.elapsed() >= DOUBT {
+                tracing::warn!(error, "other agents on this engine are not noticed for now");
+                break (Own::Held, true);
             }
+            if !has_failed {
+                has_failed = true;
+                tracing::warn!(error, "could not find out whether another agent has this id; trying again");
+            }
+            sleep(AGAIN).await;
         };
-        if own == Own::Refused {
-            tracing::error!(%agent, "another agent with this id lives on this engine: nothing is changed");
-        }
-        self.ownership().set_own(own);
-        self.services.wakes.wake_all();
+        self.set_own(own);
+        is_in_doubt.then(|| Instant::now() + DOUBT)
     }
 
     /// Claims an id. A living agent refuses each of the tries.
@@ -176,11 +206,15 @@ impl<D: Docker> AgentFinder<D> {
         match self.docker.claim(agent, OTHER_CLAIM).await {
             Ok(Claim::Granted) => self.note(agent, OtherAgent::Former),
             Ok(Claim::Refused) => self.note(agent, OtherAgent::Living),
-            Err(error) => {
-                tracing::warn!(%agent, error = chain(&error), "could not find out whether another agent lives");
-                self.ownership().set(agent, None);
-            }
+            Ok(Claim::Impossible(error)) => self.leave_open(agent, &error),
+            Err(error) => self.leave_open(agent, &chain(&error)),
         }
+    }
+
+    /// The question is asked again by the next round that finds its containers.
+    fn leave_open(&self, agent: &AgentId, error: &str) {
+        tracing::warn!(%agent, error, "could not find out whether another agent lives");
+        self.ownership().set(agent, None);
     }
 
     fn note(&self, agent: &AgentId, kind: OtherAgent) {
@@ -239,6 +273,13 @@ impl<D: Docker> AgentFinder<D> {
                         ))
                     });
                 }
+                Ok(Claim::Impossible(error)) => {
+                    refused.get_or_insert_with(|| {
+                        RequestError::Refused(format!(
+                            "could not find out whether agent {agent} lives on this engine: {error}"
+                        ))
+                    });
+                }
                 Err(error) => {
                     refused.get_or_insert_with(|| error.into());
                 }
@@ -255,5 +296,53 @@ impl<D: Docker> AgentFinder<D> {
         self.services.wakes.wake_all();
         self.services.changed.notify_one();
         Ok(done)
+    }
+}
+
+/// Why an engine could not tell whether another agent has an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClaimFailure {
+    /// It did not answer, or not to the end.
+    NoAnswer,
+    /// It cannot create volumes, so it has granted the id to nobody else meanwhile.
+    Impossible,
+}
+
+/// Whether an agent may use its id although the engine cannot tell whether another one has it. An id that was refused is
+/// another agent's until the engine says otherwise.
+fn may_doubt(before: Own, failure: ClaimFailure) -> bool {
+    match before {
+        Own::Held => true,
+        Own::Unclaimed => failure == ClaimFailure::Impossible,
+        Own::Refused => false,
+    }
+}
+
+/// Waits until a doubt is to be settled; for ever without a doubt.
+async fn end_of(doubt: Option<Instant>) {
+    match doubt {
+        Some(end) => sleep_until(end).await,
+        None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_disk_does_not_keep_an_agent_from_starting() {
+        assert!(may_doubt(Own::Unclaimed, ClaimFailure::Impossible));
+        assert!(
+            !may_doubt(Own::Unclaimed, ClaimFailure::NoAnswer),
+            "another agent may be granted the id meanwhile"
+        );
+        assert!(
+            may_doubt(Own::Held, ClaimFailure::Impossible) && may_doubt(Own::Held, ClaimFailure::NoAnswer)
+        );
+        assert!(
+            !may_doubt(Own::Refused, ClaimFailure::Impossible)
+                && !may_doubt(Own::Refused, ClaimFailure::NoAnswer)
+        );
     }
 }

@@ -153,8 +153,9 @@ impl Numbers {
     fn end(&self, agent: &AgentId, claimed: &Result<Claim, CallError>) {
         let mut ids = self.ids();
         let is_held = match claimed {
-            Ok(claim) => *claim == Claim::Granted,
-            Err(_) => ids.get(agent) == Some(&Standing::Claiming(Attempt::Again)),
+            Ok(Claim::Granted) => true,
+            Ok(Claim::Refused) => false,
+            Ok(Claim::Impossible(_)) | Err(_) => ids.get(agent) == Some(&Standing::Claiming(Attempt::Again)),
         };
         if is_held {
             ids.insert(agent.clone(), Standing::Held);
@@ -188,6 +189,11 @@ impl Numbers {
     fn holds_any(&self) -> bool {
         self.ids().values().any(|standing| *standing == Standing::Held)
     }
+}
+
+/// Whether the engine itself could not create a volume. A proxy in front of it answers with other statuses.
+fn has_no_room(failure: &CallError) -> bool {
+    matches!(failure.code(), Some(500 | 507))
 }
 
 /// The id, the attempt and the number in the name of a claim's volume.
@@ -225,7 +231,11 @@ impl AgentClaims {
     async fn try_claim(&self, agent: &AgentId, name: String, patience: Duration) -> Result<Claim, CallError> {
         let body =
             api::VolumeCreateRequest { name: Some(name.clone()), ..api::VolumeCreateRequest::default() };
-        self.connection.call(DEADLINE, self.connection.docker().create_volume(body)).await?;
+        match self.connection.call(DEADLINE, self.connection.docker().create_volume(body)).await {
+            Ok(_) => {}
+            Err(failure) if has_no_room(&failure) => return Ok(Claim::Impossible(failure.to_string())),
+            Err(failure) => return Err(failure),
+        }
         for other in self.open_claims().await? {
             if self.numbers.reply(&other).is_some_and(|(claimed, ..)| claimed == *agent) {
                 self.remove_claim(&other).await?;
@@ -352,6 +362,7 @@ mod tests {
         let claims = numbers("5");
         let agent = AgentId("a".into());
         let unanswered = Err(CallError::Unreachable("connection refused".to_owned()));
+        let impossible = Ok(Claim::Impossible("no space left on device".to_owned()));
         for (granted, is_held) in [(Ok(Claim::Refused), false), (Ok(Claim::Granted), true)] {
             claims.begin(&agent);
             claims.end(&agent, &unanswered);
@@ -361,6 +372,18 @@ mod tests {
             claims.begin(&agent);
             claims.end(&agent, &unanswered);
             assert_eq!(claims.holds_any(), is_held);
+            claims.begin(&agent);
+            claims.end(&agent, &impossible);
+            assert_eq!(claims.holds_any(), is_held);
         }
+    }
+
+    #[test]
+    fn engine_that_cannot_create_volumes_is_known_by_its_answer() {
+        let answer = |code: u16| CallError::status(code, br#"{"message": "no space left on device"}"#);
+        assert!(has_no_room(&answer(500)));
+        assert!([403, 404, 409, 502, 503].into_iter().all(|code| !has_no_room(&answer(code))));
+        assert!(!has_no_room(&CallError::TimedOut(DEADLINE)));
+        assert!(!has_no_room(&CallError::Unreachable("connection refused".to_owned())));
     }
 }

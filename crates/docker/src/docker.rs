@@ -255,12 +255,14 @@ pub struct FileChanges {
 }
 
 /// The answer to the claim of an agent id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// No other agent with this id lives on the engine.
     Granted,
     /// One does.
     Refused,
+    /// The engine answers, and cannot create volumes, as with a full disk: no agent can claim an id. The engine's error.
+    Impossible(String),
 }
 
 /// The result of a step.

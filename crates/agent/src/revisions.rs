@@ -889,7 +889,8 @@ fn has_services(stack: &Stack, observed: &Observed) -> bool {
 pub(crate) fn forget(context: &AppContext) {
     match context.store().forget_application(context.name()) {
         // The names and ports of the application are free now.
-        Ok(()) => context.wake_supervisor(),
+        Ok(true) => context.wake_supervisor(),
+        Ok(false) => {}
         Err(error) => {
             tracing::warn!(error = chain(&error), "could not remove the application from the database");
         }

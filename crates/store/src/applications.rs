@@ -9,6 +9,9 @@ use crate::{
 };
 use driftless_model::{AppName, Pin, Record};
 
+/// The tables with what the agent remembers of an application that Git has.
+const APPLICATION_TABLES: [&str; 4] = ["applications", "records", "pins", "suspensions"];
+
 impl Store {
     /// The record of an application. It is empty if there is none or if it is unreadable.
     pub fn record(&self, app: &AppName) -> Result<Record, Error> {
@@ -116,15 +119,29 @@ impl Store {
         })
     }
 
-    /// Removes an application with its record, pin and suspension. Its revisions and events stay, and so does the count of
-    /// its revisions: if it comes back, no number is used twice.
-    pub fn forget_application(&self, app: &AppName) -> Result<(), Error> {
+    /// Removes an application with its record, pin and suspension, and returns whether there was anything to remove. Its
+    /// revisions and events stay, and so does the count of its revisions: if it comes back, no number is used twice.
+    pub fn forget_application(&self, app: &AppName) -> Result<bool, Error> {
+        // The rounds of an application that is gone come here again, and must not write each time.
+        let is_known = self.read("an application", |connection| {
+            for table in APPLICATION_TABLES {
+                let query = format!("SELECT 1 FROM {table} WHERE app = ?1");
+                if connection.prepare_cached(&query)?.exists(params![app.as_str()])? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })?;
+        if !is_known {
+            return Ok(false);
+        }
         self.write_twice("an application", Durability::Power, |transaction| {
-            for table in ["applications", "records", "pins", "suspensions"] {
+            for table in APPLICATION_TABLES {
                 transaction.execute(&format!("DELETE FROM {table} WHERE app = ?1"), params![app.as_str()])?;
             }
             Ok(())
-        })
+        })?;
+        Ok(true)
     }
 
     /// The applications that were stored and not removed, by name.

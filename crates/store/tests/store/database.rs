@@ -60,10 +60,24 @@ fn stored_values_survive_a_restart() {
 
     store.clear_pin(&shop()).unwrap();
     store.set_suspended(&shop(), Suspension::Active).unwrap();
-    store.forget_application(&shop()).unwrap();
+    assert!(store.forget_application(&shop()).unwrap());
     assert_eq!(store.pin(&shop()).unwrap(), None);
     assert!(!store.suspended(&shop()).unwrap());
     assert!(store.known_applications().unwrap().is_empty());
+}
+
+#[test]
+fn forgotten_application_is_not_written_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.set_suspended(&shop(), Suspension::Suspended).unwrap();
+    assert!(store.forget_application(&shop()).unwrap());
+    let backup = std::fs::read(state.backup()).unwrap();
+    assert!(!store.forget_application(&shop()).unwrap());
+    assert_eq!(std::fs::read(state.backup()).unwrap(), backup);
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    assert!(store.forget_application(&shop()).unwrap(), "a row in any table counts");
 }
 
 #[test]

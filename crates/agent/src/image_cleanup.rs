@@ -17,11 +17,14 @@ use crate::{Handle, error::chain, images::Images, revisions::SYNC_SUCCEEDED};
 /// Syncs that succeed within this time are followed by one clean-up.
 const TOGETHER: Duration = Duration::from_secs(10);
 
-/// The time between two looks at the disk if there is a floor of free space.
+/// The time between two looks at the disk if there is a floor of free space, and until the next try after a failure.
 const LOOK_AT_DISK: Duration = Duration::from_mins(10);
 
 /// The subject of the problem of a disk with too little free space.
 const DISK: &str = "disk";
+
+/// The subject of the problem of a clean-up that failed.
+const CLEANUP: &str = "imageCleanup";
 
 /// Starts the task that cleans up after each sync that succeeds, if the configuration asks for it.
 pub fn start_image_cleanup(
@@ -43,16 +46,23 @@ pub fn start_image_cleanup(
 
 async fn clean_up_after_syncs(rules: &CleanupRules, handle: &Handle, (store, clock): (&Store, Clock)) {
     let mut events = handle.events();
-    while next_occasion(rules, &mut events).await {
+    let mut has_failed = false;
+    while next_occasion(rules.min_free.is_some() || has_failed, &mut events).await {
         // This clean-up answers the events until now.
         events = events.resubscribe();
         let Some(images) = handle.images() else { return };
         match images.clean_up(&rules.retention, rules.min_free).await {
             Ok(cleanup) => {
+                has_failed = false;
+                handle.problems().set(CLEANUP, None);
                 report_disk(rules.min_free, cleanup.disk, handle, (store, clock));
                 report(&cleanup, handle, (store, clock));
             }
-            Err(error) => tracing::warn!(error, "could not clean up images; the next sync tries again"),
+            Err(error) => {
+                has_failed = true;
+                tracing::warn!(error, "could not clean up images; trying again in ten minutes");
+                handle.problems().set(CLEANUP, Some(format!("could not clean up images: {error}")));
+            }
         }
         if let Some(most) = rules.max_build_cache {
             cut_build_cache(&**images, most, handle, (store, clock)).await;
@@ -60,8 +70,8 @@ async fn clean_up_after_syncs(rules: &CleanupRules, handle: &Handle, (store, clo
     }
 }
 
-/// Waits until a sync has succeeded or the disk is due. False: the agent stops.
-async fn next_occasion(rules: &CleanupRules, events: &mut Receiver<Event>) -> bool {
+/// Waits until a sync has succeeded, or for some minutes if the clean-up is due without one. False: the agent stops.
+async fn next_occasion(is_due: bool, events: &mut Receiver<Event>) -> bool {
     let sync = async {
         loop {
             match events.recv().await {
@@ -71,12 +81,13 @@ async fn next_occasion(rules: &CleanupRules, events: &mut Receiver<Event>) -> bo
             }
         }
     };
-    let has_synced = match rules.min_free {
-        Some(_) => match timeout(LOOK_AT_DISK, sync).await {
+    let has_synced = if is_due {
+        match timeout(LOOK_AT_DISK, sync).await {
             Ok(has_synced) => has_synced,
             Err(_) => return true,
-        },
-        None => sync.await,
+        }
+    } else {
+        sync.await
     };
     if has_synced {
         sleep(TOGETHER).await;

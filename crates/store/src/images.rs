@@ -45,7 +45,7 @@ impl Store {
     }
 
     /// The images that the kept revisions of all applications need. `Err` with the first revision that cannot be read: its
-    /// images are unknown.
+    /// images are unknown. Such a revision of an application that was removed counts no more: nothing goes back to it.
     pub fn revision_images(
         &self,
         retention: &ImageRetention,
@@ -53,7 +53,9 @@ impl Store {
         let now = self.clock.now();
         self.read("the images of revisions", |connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT revisions.app, revisions.number, revisions.revision, pins.pin FROM revisions LEFT JOIN pins ON pins.app = revisions.app
+                "SELECT revisions.app, revisions.number, revisions.revision, pins.pin,
+                    EXISTS (SELECT 1 FROM applications WHERE applications.app = revisions.app)
+                 FROM revisions LEFT JOIN pins ON pins.app = revisions.app
                  ORDER BY revisions.app, revisions.number DESC",
             )?;
             let mut rows = statement.query([])?;
@@ -62,19 +64,26 @@ impl Store {
             while let Some(row) = rows.next()? {
                 let (app, number): (String, i64) = (row.get(0)?, row.get(1)?);
                 let (revision, pin): (String, Option<String>) = (row.get(2)?, row.get(3)?);
+                let is_known: bool = row.get(4)?;
                 let Some(revision) = readable::<Revision>("a revision", &revision) else {
-                    return Ok(Err((AppName(app), from_sql(number))));
+                    if is_known {
+                        return Ok(Err((AppName(app), from_sql(number))));
+                    }
+                    continue;
                 };
                 let pin: Option<Pin> = pin.as_deref().map(from_json).transpose()?;
                 let is_pinned = pin.is_some_and(|pin| pin.revision == revision.number);
                 if last.is_kept(&revision, retention, now) || is_pinned {
-                    kept.push(revision);
+                    kept.push((revision, is_known));
                 }
             }
             let mut needed = Vec::new();
-            for Revision { app, number, images, .. } in kept {
+            for (Revision { app, number, images, .. }, is_known) in kept {
                 let Some(text) = stack_text(connection, &self.seal, &app, to_sql(number))? else {
-                    return Ok(Err((app, number)));
+                    if is_known {
+                        return Ok(Err((app, number)));
+                    }
+                    continue;
                 };
                 let mut references = references(&from_json(&text)?);
                 references.extend(images.into_values());

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use driftless_model::{AppName, Outcome, Record, Stack, WorkloadName};
+use driftless_model::{AppName, ImageRetention, Outcome, Record, Stack, WorkloadName};
 use driftless_store::{Error, StateDir, Store};
 
 use super::*;
@@ -199,4 +199,20 @@ fn encrypted_rows_survive_a_damaged_database() {
     assert!(opened.recovered.is_some());
     assert_eq!(opened.store.stack(&shop(), number).unwrap(), Some(with_secret("web:1")));
     assert_eq!(opened.store.record(&shop()).unwrap(), record());
+}
+
+#[test]
+fn lost_key_of_a_removed_application_keeps_no_images() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.remember_application(&shop(), &serde_json::json!({"path": "shop"}), "infra").unwrap();
+    let number = deploy(&store, "web:1");
+    drop(store);
+    fs::remove_file(directory.path().join("database.key")).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    let needed = || store.revision_images(&ImageRetention::default()).unwrap();
+    assert_eq!(needed(), Err((shop(), number)), "the key may come back");
+    store.forget_application(&shop()).unwrap();
+    assert_eq!(needed(), Ok(Vec::new()));
 }

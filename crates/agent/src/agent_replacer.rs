@@ -35,6 +35,8 @@ trait UpdateHost {
     /// Puts the database back if the old agent could not read it.
     fn restore_state(&self);
     fn is_ready(&self) -> bool;
+    /// Why the new agent is not ready, as it said last.
+    fn unready(&self) -> Option<String>;
     /// The notes of this update are there. The agent removes them when it has read how the update ended.
     fn is_noted(&self) -> bool;
     /// The end that was written down.
@@ -111,8 +113,10 @@ async fn go_forward<H: UpdateHost>(
             return go_back(host, update, Some(after), reason).await;
         }
         if Instant::now() >= end {
-            let reason =
-                format!("it was not ready within {} s{}", deadline.as_secs(), host.last_output(new).await);
+            let unready = host.unready().filter(|reason| !reason.is_empty());
+            let unready = unready.map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let output = host.last_output(new).await;
+            let reason = format!("it was not ready within {} s{unready}{output}", deadline.as_secs());
             return go_back(host, update, Some(after), reason).await;
         }
         sleep(LOOK_EVERY).await;
@@ -232,6 +236,10 @@ impl UpdateHost for Host {
 
     fn is_ready(&self) -> bool {
         self.notes().ready().as_ref() == Some(&self.update.new)
+    }
+
+    fn unready(&self) -> Option<String> {
+        self.notes().unready()
     }
 
     fn is_noted(&self) -> bool {
@@ -405,6 +413,10 @@ mod tests {
                 && self.containers.borrow().get(&ContainerId::from("new")).is_some_and(|new| new.is_up)
         }
 
+        fn unready(&self) -> Option<String> {
+            Some("second: the token is wrong".to_owned())
+        }
+
         fn is_noted(&self) -> bool {
             self.is_noted.get()
         }
@@ -490,6 +502,6 @@ mod tests {
         let host = SimulatedHost::new(false);
         replace(&host, &update()).await.unwrap();
         let failure = host.ended().unwrap().failure.unwrap();
-        assert!(failure.contains("not ready within 30 s"), "{failure}");
+        assert!(failure.contains("not ready within 30 s (second: the token is wrong)"), "{failure}");
     }
 }

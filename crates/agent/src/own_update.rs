@@ -8,10 +8,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_clock::Clock;
 use driftless_docker::OwnContainer;
-use driftless_model::{AppName, Event, EventKind, FailedOwnUpdate, SpecHash};
+use driftless_model::{AppName, Event, EventKind, FailedOwnUpdate, RepositoryStatus, SpecHash};
 use driftless_store::{AgentUpdateNotes, EndedAgentUpdate, Store};
 
-use crate::{error::chain, handle::Handle};
+use crate::{
+    error::chain,
+    handle::{Handle, Readiness},
+};
 
 /// The interval at which the agent looks whether it is ready, and whether the helper is done.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -49,7 +52,7 @@ pub(crate) fn start_own_update(
     tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
-            ended = accompany(&notes, &own, &handle) => {
+            ended = accompany(&notes, &own, (&handle, &store)) => {
                 report(&ended, &handle, &store, clock);
                 notes.remove();
             }
@@ -57,14 +60,28 @@ pub(crate) fn start_own_update(
     });
 }
 
-async fn accompany(notes: &AgentUpdateNotes, own: &OwnContainer, handle: &Handle) -> EndedAgentUpdate {
+async fn accompany(
+    notes: &AgentUpdateNotes,
+    own: &OwnContainer,
+    (handle, store): (&Handle, &Store),
+) -> EndedAgentUpdate {
     let mut has_reported = false;
+    let mut noted = String::new();
     loop {
         if let Some(ended) = notes.carried_out() {
             return ended;
         }
-        let own = own.id().filter(|_| !has_reported && handle.readiness().is_ready());
-        if let Some(own) = own {
+        let readiness = handle.readiness();
+        let was_read = |repository: &str| !matches!(store.last_commit(repository), Ok(None));
+        let is_ready = !has_reported && is_as_ready(&readiness, &handle.repositories(), was_read);
+        let is_new = notes.pending().is_some_and(|new| own.id() == Some(new));
+        if is_new && readiness.message != noted {
+            noted.clone_from(&readiness.message);
+            if let Err(error) = notes.note_unready(&noted) {
+                tracing::warn!(error = chain(&error), "could not note why the new agent is not ready");
+            }
+        }
+        if let Some(own) = own.id().filter(|_| is_ready) {
             match notes.report_ready(&own) {
                 Ok(()) => has_reported = true,
                 Err(error) => {
@@ -74,6 +91,18 @@ async fn accompany(notes: &AgentUpdateNotes, own: &OwnContainer, handle: &Handle
         }
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Whether an agent is as ready as the one before it can have been: a repository that no agent has read keeps none from its place.
+fn is_as_ready(
+    readiness: &Readiness,
+    repositories: &[RepositoryStatus],
+    was_read: impl Fn(&str) -> bool,
+) -> bool {
+    let is_missing = |status: &RepositoryStatus| status.commit.is_none() && was_read(&status.name);
+    // An agent that has just begun has published no repositories.
+    let are_read = !repositories.is_empty() && !repositories.iter().any(is_missing);
+    readiness.docker && readiness.state && (readiness.repositories || are_read)
 }
 
 fn report(ended: &EndedAgentUpdate, handle: &Handle, store: &Store, clock: Clock) {
@@ -101,5 +130,41 @@ fn report(ended: &EndedAgentUpdate, handle: &Handle, store: &Store, clock: Clock
     match store.append_event(event) {
         Ok(event) => handle.publish_event(event),
         Err(error) => tracing::warn!(error = chain(&error), "could not store an event"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::CommitInfo;
+
+    use super::*;
+
+    #[test]
+    fn repository_that_was_never_read_holds_up_no_update() {
+        let status = |name: &str, commit: Option<CommitInfo>| RepositoryStatus {
+            name: name.to_owned(),
+            url: String::new(),
+            reference: String::new(),
+            commit,
+            history_length: None,
+            applications: 0,
+            message: String::new(),
+            reason: String::new(),
+            fetched_at: None,
+            next_fetch: None,
+            keys: Vec::new(),
+            hosts: Vec::new(),
+        };
+        let readiness =
+            |repositories| Readiness { docker: true, repositories, state: true, message: String::new() };
+        let read = status("infra", Some(CommitInfo::default()));
+        let repositories = [read, status("second", None)];
+        let is_ready = |was_read: bool| is_as_ready(&readiness(false), &repositories, |_| was_read);
+        assert!(is_ready(false), "the agent before could not read it either");
+        assert!(!is_ready(true), "the agent before could read it");
+        assert!(!is_as_ready(&readiness(false), &[], |_| false), "nothing is published yet");
+        assert!(is_as_ready(&readiness(true), &[], |_| false));
+        let no_engine = Readiness { docker: false, ..readiness(true) };
+        assert!(!is_as_ready(&no_engine, &repositories, |_| false));
     }
 }

@@ -112,6 +112,20 @@ impl AgentUpdateNotes {
         self.read("ready").map(ContainerId)
     }
 
+    /// Notes why the agent in the new container is not ready.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails.
+    pub fn note_unready(&self, reason: &str) -> Result<(), Error> {
+        self.write("unready", reason.as_bytes())
+    }
+
+    /// Why the agent in the new container was not ready when it last said so.
+    pub fn unready(&self) -> Option<String> {
+        self.read("unready")
+    }
+
     /// Notes the end of the update.
     ///
     /// # Errors

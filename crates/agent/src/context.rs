@@ -191,3 +191,36 @@ impl AppContext {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::{collections::BTreeSet, sync::Arc};
+
+    use driftless_store::StateDir;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// The application `shop` with a store in memory, at the beginning of 1970. Its folder lives as long as the test.
+    pub(crate) fn context() -> (AppContext, TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::starting_at(Timestamp(1_000_000));
+        let state = StateDir::lock(&folder.path().join("state")).unwrap();
+        let services = Services {
+            store: Store::in_memory(clock).unwrap(),
+            contents: ContentDir::open(&state, &folder.path().join("run"), clock).unwrap(),
+            clock,
+            agent: AgentId::from("home"),
+            mask: Mask::new([0; 32]),
+            metrics: Metrics::default(),
+            proxies: Arc::default(),
+            events: broadcast::channel(16).0,
+            wakes: Wakes::default(),
+            ownership: Ownership::new(BTreeSet::new()).0,
+            applications: watch::channel(Arc::default()).1,
+            peers: Peers::default(),
+            changed: Arc::default(),
+        };
+        (AppContext::new("shop".into(), Arc::new(services)), folder)
+    }
+}

@@ -270,8 +270,28 @@ impl Rendered {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A stack that differs from others by the name of its project.
+    pub(crate) fn stack(project: &str) -> Stack {
+        let stack = serde_json::json!({
+            "app": "shop", "format": "compose", "project": project, "workloads": {},
+        });
+        serde_json::from_value(stack).unwrap()
+    }
+
+    /// A commit with this stack.
+    pub(crate) fn present(commit: &str, stack: &Stack, policy: Policy) -> Desired {
+        let commit =
+            CommitInfo { id: driftless_model::CommitId::from_stored(commit), ..CommitInfo::default() };
+        let rendered = Rendered {
+            stack: Some(Arc::new(stack.clone())),
+            hashes: Some(Arc::new(StackHashes::of(stack))),
+            ..Rendered::nothing(&"shop".into(), "infra", commit, policy)
+        };
+        Desired::present(Arc::new(rendered), Arc::default())
+    }
 
     fn gone(commit: &str) -> Desired {
         let commit =

@@ -31,6 +31,7 @@ mod build_context;
 mod canary_events;
 mod claims;
 mod commit_failure;
+mod commit_holds;
 mod commit_status;
 mod container_memory;
 mod context;

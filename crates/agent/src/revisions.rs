@@ -3,26 +3,25 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use driftless_fleet::{AfterDecision, WaitingCommit, WaitingImages, decide_after};
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AdmissionPolicy, Adopted, AfterRecord, Cause, CommitId, EngineKind, EventKind, FailedCommit, Mask,
-    Observed, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack,
-    StackHash, Timestamp,
+    Actor, AdmissionPolicy, Adopted, Cause, CommitId, EngineKind, EventKind, FailedCommit, Mask, Observed,
+    OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack, StackHash,
+    Timestamp,
 };
 use driftless_plan::{
-    Round, closed_window, differ_in_images_only, is_in_force, is_of_application, may_be_deleted, new_digests,
-    running_digests, with_scales, without_runs,
+    Round, differ_in_images_only, is_in_force, is_of_application, may_be_deleted, with_scales, without_runs,
 };
 use driftless_store as store;
 use driftless_store::NewRevision;
 
 use crate::{
     commit_failure::{failed_now, last_healthy, report_failed_commit},
+    commit_holds::CommitHolds,
     context::AppContext,
     desired::Desired,
     error::chain,
-    held::{HeldCommit, Hold, unmet_dependency},
+    held::HeldCommit,
     log_span,
     pins::{current_pin, end_unreadable_pin},
     record::StoredRecord,
@@ -50,14 +49,7 @@ pub(crate) struct Revisions {
     /// The application was removed, and is not in the database any more.
     is_forgotten: bool,
     loss: StateLoss,
-    /// The newest commit, if it waits for a sync window, another application or the first hosts.
-    held: Option<HeldCommit>,
-    /// Why the first hosts let the newest commit pass, until that is reported.
-    passed: Option<String>,
-    /// The wait for the first hosts, as of the last choice of a target.
-    after: Option<AfterRecord>,
-    /// When a user last asked for a sync that has applied no commit yet.
-    manual: Option<Timestamp>,
+    holds: CommitHolds,
     resolved: ResolvedStack,
 }
 
@@ -99,10 +91,7 @@ impl Revisions {
             has_vanished: false,
             is_forgotten: false,
             loss,
-            held: None,
-            passed: None,
-            after: None,
-            manual: None,
+            holds: CommitHolds::default(),
             resolved: ResolvedStack::default(),
         }
     }
@@ -158,22 +147,10 @@ impl Revisions {
         desired: &Desired,
         record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
-        let held_before = self.held.take();
+        let held_before = self.holds.take();
         let (policy, pin) = (policy_now(context, desired)?, current_pin(context, desired)?);
         let target = self.choose_with(context, desired, record, policy, pin)?;
-        let commit = desired.commit().id.short();
-        if let Some(why) = self.passed.take() {
-            let message = format!("{commit} may be applied (`after`): {why}");
-            context.event(EventKind::Normal, "FirstHostsReady", commit, &message);
-        }
-        let is_known = |held: &HeldCommit| {
-            let before = held_before.as_ref();
-            before.is_some_and(|before| before.commit == held.commit && before.event() == held.event())
-        };
-        if let Some(held) = self.held.as_ref().filter(|held| !is_known(held)) {
-            let message = held.sentence(context.name());
-            context.event(held.kind(), held.event(), held.commit.short(), &message);
-        }
+        self.holds.report(context, desired, held_before.as_ref());
         Ok(target)
     }
 
@@ -185,12 +162,11 @@ impl Revisions {
         desired: &Desired,
         record: &Record,
     ) -> Result<(Option<TargetRevision>, Option<HeldCommit>), store::Error> {
-        let before = (self.held.take(), self.after.clone(), self.manual);
+        let before = self.holds.clone();
+        _ = self.holds.take();
         let policy = desired.rendered().policy.clone();
         let target = self.choose_with(context, desired, record, policy, None);
-        self.passed = None;
-        let held = self.held.take();
-        (self.held, self.after, self.manual) = before;
+        let held = std::mem::replace(&mut self.holds, before).take();
         let mut target = target?;
         if let Some(target) = &mut target {
             target.add_runs(record);
@@ -206,7 +182,7 @@ impl Revisions {
         mut policy: Policy,
         pin: Option<Pin>,
     ) -> Result<Option<TargetRevision>, store::Error> {
-        self.after.clone_from(&record.after);
+        self.holds.continue_from(record);
         // The key may have left Git in the same commit.
         if desired.may_be_removed() && record.swarm.is_some() {
             policy.engine = EngineKind::Swarm;
@@ -238,14 +214,11 @@ impl Revisions {
                 (self.resolved.of(stack, hashes, record), desired.commit().clone());
             let cause = self.cause_of_next(desired);
             let newest = TargetRevision::of_hashed(stack, hashes, commit, policy.clone(), cause);
-            // The first hosts are looked at in any case, so that their time counts while a window is closed.
-            let by_hosts = self.held_by_first_hosts(context, desired, &newest, record);
-            self.held = self.held_by_window(context, desired, &newest, record);
-            if self.held.is_none() {
-                self.held = self.held_by_dependency(context, desired, &newest, record).or(by_hosts);
-            }
-            if self.held.is_none() {
-                return Ok(Some(newest));
+            // The way back after a failure is no new commit, and nothing holds it.
+            let older = self.skip_failed(context, &newest, record);
+            let is_new = older.is_none() && self.is_new(&newest, record);
+            if !self.holds.hold(context, desired, &newest, record, is_new) {
+                return Ok(Some(older.unwrap_or(newest)));
             }
         }
         self.last_target_stack(context, policy)
@@ -258,101 +231,18 @@ impl Revisions {
             && applied.is_none_or(|applied| applied.stack != newest.hash)
     }
 
-    /// Why the sync windows hold a new commit back, if they do. A sync that a user asked for counts once it has fetched.
-    fn held_by_window(
-        &mut self,
-        context: &AppContext,
-        desired: &Desired,
-        newest: &TargetRevision,
-        record: &Record,
-    ) -> Option<HeldCommit> {
-        let fetched_at = desired.repository().fetched_at;
-        let manual = self.manual.filter(|at| fetched_at.is_some_and(|fetched| fetched > *at));
-        let is_new = self.is_new(newest, record);
-        let closed = closed_window(&newest.policy.sync_windows, context.now()).filter(|_| is_new);
-        let Some(closed) = closed else {
-            self.manual = self.manual.filter(|_| manual.is_none());
-            return None;
-        };
-        if manual.is_some() {
-            if closed.allows_manual {
-                return None;
-            }
-            self.manual = None;
-        }
-        Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Window(closed) })
-    }
-
-    /// Why a new commit waits for another application, if it does.
-    fn held_by_dependency(
-        &self,
-        context: &AppContext,
-        desired: &Desired,
-        newest: &TargetRevision,
-        record: &Record,
-    ) -> Option<HeldCommit> {
-        let is_new = self.is_new(newest, record);
-        if !is_new {
-            return None;
-        }
-        let what = unmet_dependency(context.name(), &newest.policy, desired, &context.applications())?;
-        Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Dependency(what) })
-    }
-
-    /// Why a new commit waits for the first hosts, if it does.
-    fn held_by_first_hosts(
-        &mut self,
-        context: &AppContext,
-        desired: &Desired,
-        newest: &TargetRevision,
-        record: &Record,
-    ) -> Option<HeldCommit> {
-        let before = self.after.take();
-        let after = newest.policy.after.as_ref()?;
-        let is_new = self.is_new(newest, record);
-        if !is_new {
-            return None;
-        }
-        let settings = desired.rendered().settings.as_deref()?;
-        let images = WaitingImages { all: running_digests(record, &newest.stack), new: new_digests(record) };
-        let waiting = WaitingCommit {
-            app: context.name(),
-            after,
-            host: &settings.host,
-            listed: &settings.hosts_in_git,
-            commit: &newest.commit.id,
-            stack: &newest.hash,
-            images: &images,
-        };
-        let hosts = context.peers();
-        let (record, decision) = decide_after(&waiting, before.as_ref(), hosts.as_known(), context.now());
-        self.after = record;
-        match decision {
-            AfterDecision::Apply(why) => {
-                self.passed = Some(why).filter(|why| !why.is_empty() && !newest.policy.suspended);
-                None
-            }
-            AfterDecision::Hold(hold) => {
-                Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::FirstHosts(hold) })
-            }
-        }
-    }
-
     /// Writes the wait for the first hosts to the record. True: it is another one than before.
     pub(crate) fn note_after(&self, record: &mut Record) -> bool {
-        let is_other = record.after != self.after;
-        if is_other {
-            record.after.clone_from(&self.after);
-        }
-        is_other
+        self.holds.note_after(record)
     }
 
     /// The newest commit, if it waits for a sync window, another application or the first hosts.
     pub(crate) fn held(&self) -> Option<&HeldCommit> {
-        self.held.as_ref()
+        self.holds.held()
     }
 
-    /// The stack of the newest revision, while the newest commit cannot be applied.
+    /// The stack of the newest revision, while the newest commit cannot be applied. If that revision went back to an older one, it
+    /// is still a way back: with the images of that time, and after a failure without hooks.
     fn last_target_stack(
         &self,
         context: &AppContext,
@@ -360,7 +250,13 @@ impl Revisions {
     ) -> Result<Option<TargetRevision>, store::Error> {
         let Some(revision) = &self.current else { return Ok(None) };
         let Some(stack) = context.store().stack(context.name(), revision.number)? else { return Ok(None) };
-        Ok(Some(TargetRevision::new(Arc::new(stack), revision.commit.clone(), policy, Cause::Commit)))
+        let target = TargetRevision::new(Arc::new(stack), revision.commit.clone(), policy, Cause::Commit);
+        let Some(number) = revision.rollback_of else { return Ok(Some(target)) };
+        let older = context.store().revision(context.name(), number)?;
+        // Its own images are those of the older one and those that it had not.
+        let images = older.map_or_else(|| revision.images.clone(), |older| older.images);
+        let back_to = Some(number).filter(|_| revision.cause == Cause::AutomaticRollback);
+        Ok(Some(TargetRevision { images, back_to, ..target }))
     }
 
     /// While pins and suspensions may be lost, the newest revision stays the target. Without one, the newest commit is
@@ -750,7 +646,7 @@ impl Revisions {
             && target.is_newest()
             && !desired.may_be_removed()
             && self.loss.lost().is_none()
-            && self.held.is_none()
+            && self.holds.held().is_none()
     }
 
     /// Begins another try of a failed commit whose rollouts paused: the revision is in progress again.
@@ -800,7 +696,7 @@ impl Revisions {
     /// A user has requested a sync: the revision that its fetch begins has the cause "user".
     pub(crate) fn request_sync(&mut self, context: &AppContext, desired: &Desired, actor: &Actor) {
         let (commit, at) = (desired.commit().id.clone(), context.now());
-        self.manual = Some(at);
+        self.holds.note_sync(at);
         self.requested = Some(RequestedSync { commit, at, actor: actor.clone() });
     }
 

@@ -1,0 +1,265 @@
+//! Decides whether the newest commit of one application is held back: by a sync window, by another application, or by the first
+//! hosts.
+
+use driftless_fleet::{AfterDecision, WaitingCommit, WaitingImages, decide_after};
+use driftless_model::{AfterRecord, EventKind, Record, Timestamp};
+use driftless_plan::{closed_window, new_digests, running_digests};
+
+use crate::{
+    context::AppContext,
+    desired::Desired,
+    held::{HeldCommit, Hold, unmet_dependency},
+    target_revision::TargetRevision,
+};
+
+/// The holds of one application.
+#[derive(Clone, Default)]
+pub(crate) struct CommitHolds {
+    /// The newest commit, if it waits for a sync window, another application or the first hosts.
+    held: Option<HeldCommit>,
+    /// Why the first hosts let the newest commit pass, until that is reported.
+    passed: Option<String>,
+    /// The wait for the first hosts, as of the last choice of a target.
+    after: Option<AfterRecord>,
+    /// When a user last asked for a sync that has applied no commit yet.
+    manual: Option<Timestamp>,
+}
+
+impl CommitHolds {
+    /// The newest commit, if it waits for a sync window, another application or the first hosts.
+    pub(crate) fn held(&self) -> Option<&HeldCommit> {
+        self.held.as_ref()
+    }
+
+    /// Ends the hold, until the newest commit is looked at again. Returns it.
+    pub(crate) fn take(&mut self) -> Option<HeldCommit> {
+        self.held.take()
+    }
+
+    /// A user has asked for a sync.
+    pub(crate) fn note_sync(&mut self, at: Timestamp) {
+        self.manual = Some(at);
+    }
+
+    /// Continues with the wait for the first hosts in the record.
+    pub(crate) fn continue_from(&mut self, record: &Record) {
+        self.after.clone_from(&record.after);
+    }
+
+    /// Writes the wait for the first hosts to the record. True: it is another one than before.
+    pub(crate) fn note_after(&self, record: &mut Record) -> bool {
+        let is_other = record.after != self.after;
+        if is_other {
+            record.after.clone_from(&self.after);
+        }
+        is_other
+    }
+
+    /// Reports a commit that is held back and was not before, and one that the first hosts let pass.
+    pub(crate) fn report(&mut self, context: &AppContext, desired: &Desired, before: Option<&HeldCommit>) {
+        let commit = desired.commit().id.short();
+        if let Some(why) = self.passed.take() {
+            let message = format!("{commit} may be applied (`after`): {why}");
+            context.event(EventKind::Normal, "FirstHostsReady", commit, &message);
+        }
+        let is_known = |held: &HeldCommit| {
+            before.is_some_and(|before| before.commit == held.commit && before.event() == held.event())
+        };
+        if let Some(held) = self.held.as_ref().filter(|held| !is_known(held)) {
+            let message = held.sentence(context.name());
+            context.event(held.kind(), held.event(), held.commit.short(), &message);
+        }
+    }
+
+    /// Looks whether anything holds the newest commit back. Nothing does if it is not new. True: it is held back.
+    pub(crate) fn hold(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        newest: &TargetRevision,
+        record: &Record,
+        is_new: bool,
+    ) -> bool {
+        // The first hosts are looked at in any case, so that their time counts while a window is closed.
+        let by_hosts = self.by_first_hosts(context, desired, newest, record, is_new);
+        self.held = self.by_window(context, desired, newest, is_new);
+        if self.held.is_none() && is_new {
+            self.held = by_dependency(context, desired, newest).or(by_hosts);
+        }
+        self.held.is_some()
+    }
+
+    /// Why the sync windows hold a new commit back, if they do. A sync that a user asked for counts once it has fetched.
+    fn by_window(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        newest: &TargetRevision,
+        is_new: bool,
+    ) -> Option<HeldCommit> {
+        let fetched_at = desired.repository().fetched_at;
+        let manual = self.manual.filter(|at| fetched_at.is_some_and(|fetched| fetched > *at));
+        let closed = closed_window(&newest.policy.sync_windows, context.now()).filter(|_| is_new);
+        let Some(closed) = closed else {
+            self.manual = self.manual.filter(|_| manual.is_none());
+            return None;
+        };
+        if manual.is_some() {
+            if closed.allows_manual {
+                return None;
+            }
+            self.manual = None;
+        }
+        Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Window(closed) })
+    }
+
+    /// Why a new commit waits for the first hosts, if it does.
+    fn by_first_hosts(
+        &mut self,
+        context: &AppContext,
+        desired: &Desired,
+        newest: &TargetRevision,
+        record: &Record,
+        is_new: bool,
+    ) -> Option<HeldCommit> {
+        let before = self.after.take();
+        let after = newest.policy.after.as_ref().filter(|_| is_new)?;
+        let settings = desired.rendered().settings.as_deref()?;
+        let images = WaitingImages { all: running_digests(record, &newest.stack), new: new_digests(record) };
+        let waiting = WaitingCommit {
+            app: context.name(),
+            after,
+            host: &settings.host,
+            listed: &settings.hosts_in_git,
+            commit: &newest.commit.id,
+            stack: &newest.hash,
+            images: &images,
+        };
+        let hosts = context.peers();
+        let (record, decision) = decide_after(&waiting, before.as_ref(), hosts.as_known(), context.now());
+        self.after = record;
+        match decision {
+            AfterDecision::Apply(why) => {
+                self.passed = Some(why).filter(|why| !why.is_empty() && !newest.policy.suspended);
+                None
+            }
+            AfterDecision::Hold(hold) => {
+                Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::FirstHosts(hold) })
+            }
+        }
+    }
+}
+
+/// Why a new commit waits for another application, if it does.
+fn by_dependency(context: &AppContext, desired: &Desired, newest: &TargetRevision) -> Option<HeldCommit> {
+    let what = unmet_dependency(context.name(), &newest.policy, desired, &context.applications())?;
+    Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Dependency(what) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use driftless_model::{
+        Cause, CommitId, CommitInfo, FailedCommit, Outcome, Policy, Revision, StackHash, SyncWindow,
+        WindowKind,
+    };
+    use driftless_store::NewRevision;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{
+        context::tests::context,
+        desired::tests::{present, stack},
+        revisions::Revisions,
+    };
+
+    fn images() -> BTreeMap<String, String> {
+        BTreeMap::from([("web:1".to_owned(), "web@sha256:aa".to_owned())])
+    }
+
+    fn begin(context: &AppContext, project: &str, cause: Cause, rollback_of: Option<u64>) -> Revision {
+        let new = NewRevision {
+            app: context.name().clone(),
+            commit: CommitInfo { id: CommitId::from_stored(project), ..CommitInfo::default() },
+            reference: "main".to_owned(),
+            cause,
+            changes: Vec::new(),
+            rollback_of,
+            actor: None,
+        };
+        context.store().begin_revision(&new, &stack(project)).unwrap()
+    }
+
+    /// The commit `b` has failed, and the application goes back to `a` in a third revision.
+    fn gone_back(cause: Cause) -> (AppContext, TempDir, Record) {
+        let (context, folder) = context();
+        let finish = |revision: &Revision, outcome: Outcome| {
+            context.store().finish_revision(context.name(), revision.number, &outcome, &images()).unwrap();
+        };
+        finish(&begin(&context, "a", Cause::Commit, None), Outcome::Succeeded);
+        let failed = begin(&context, "b", Cause::Commit, None);
+        finish(&failed, Outcome::Failed { reason: "deadline".to_owned() });
+        begin(&context, "a", cause, Some(1));
+        let failed = FailedCommit {
+            commit: failed.commit.id.clone(),
+            stack: failed.stack,
+            revision: failed.number,
+            reason: "deadline".to_owned(),
+            at: context.now(),
+            back_to: Some(1),
+            was_reached: false,
+            action: None,
+            images: None,
+        };
+        (context, folder, Record { failed: Some(failed), ..Record::default() })
+    }
+
+    /// A window that is always closed.
+    fn closed() -> Policy {
+        let window = SyncWindow {
+            kind: WindowKind::Deny,
+            schedule: "* * * * *".to_owned(),
+            time_zone: None,
+            duration: Duration::from_hours(1),
+            manual_sync: false,
+        };
+        Policy { sync_windows: vec![window], ..Policy::default() }
+    }
+
+    fn target(context: &AppContext, newest: &str, record: &Record) -> (TargetRevision, bool) {
+        let mut revisions = Revisions::load(context);
+        let desired = present(newest, &stack(newest), closed());
+        let target = revisions.target(context, &desired, record).unwrap().unwrap();
+        (target, revisions.held().is_some())
+    }
+
+    #[test]
+    fn closed_window_does_not_hold_the_way_back() {
+        let (context, _folder, record) = gone_back(Cause::AutomaticRollback);
+        let (way_back, is_held) = target(&context, "b", &record);
+        assert!(!is_held);
+        assert_eq!((way_back.back_to, way_back.images), (Some(1), images()));
+    }
+
+    #[test]
+    fn held_commit_leaves_the_way_back_as_it_is() {
+        let (context, _folder, record) = gone_back(Cause::AutomaticRollback);
+        let (kept, is_held) = target(&context, "c", &record);
+        assert!(is_held);
+        assert_eq!((kept.hash, kept.back_to, kept.images), (StackHash::of(&stack("a")), Some(1), images()));
+        // A rollback by a user runs the hooks of its revision.
+        let (context, _folder, record) = gone_back(Cause::Rollback);
+        let (kept, is_held) = target(&context, "c", &record);
+        assert!(is_held);
+        assert_eq!((kept.back_to, kept.images), (None, images()));
+    }
+
+    #[test]
+    fn closed_window_holds_a_failed_commit_that_is_retried() {
+        let (context, _folder, record) = gone_back(Cause::AutomaticRollback);
+        let (kept, is_held) = target(&context, "b", &Record { failed: None, ..record });
+        assert!(is_held);
+        assert_eq!((kept.back_to, kept.images), (Some(1), images()));
+    }
+}

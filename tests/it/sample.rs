@@ -400,6 +400,7 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
                 at: NOW,
                 until: rollback.until,
                 skip: None,
+                skip_stack: None,
                 actor: None,
             })),
             RequestKind::Drift(_) => {

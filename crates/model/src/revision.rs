@@ -105,6 +105,10 @@ pub struct Pin {
     /// The commit that was rolled back from: reaching it again releases nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip: Option<CommitId>,
+    /// The stack of that commit: later commits with the same one release nothing, too. `None`: it was not known, or an older
+    /// release stored the pin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip_stack: Option<StackHash>,
     /// The actor that asked for the rollback. `None`: an older release stored the pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<Actor>,
@@ -116,7 +120,7 @@ pub struct Pin {
 pub enum Until {
     /// `driftless resume`.
     Manual,
-    /// A commit that is not the one rolled back from.
+    /// A commit that changes the application against the one rolled back from.
     NextCommit,
     Time(Timestamp),
 }

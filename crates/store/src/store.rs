@@ -492,6 +492,7 @@ mod tests {
             at: Timestamp(1),
             until: Until::Manual,
             skip: None,
+            skip_stack: None,
             actor: None,
         };
         assert!(matches!(store.set_pin(&app, &pin), Err(Error::Write { what: "a pin", .. })));

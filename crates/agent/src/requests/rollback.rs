@@ -24,6 +24,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             at: self.context.now(),
             until: *until,
             skip: Some(newest).filter(|commit| !commit.is_empty()),
+            skip_stack: self.desired.rendered().hashes.as_ref().map(|hashes| hashes.stack.clone()),
             actor: Some(self.actor.clone()),
         };
         self.context.store().set_pin(name, &pin)?;

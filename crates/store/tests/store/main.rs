@@ -135,6 +135,7 @@ pub(crate) fn pin(revision: u64) -> Pin {
         at: NOW,
         until: Until::NextCommit,
         skip: Some(CommitId::from_stored("d".repeat(40))),
+        skip_stack: None,
         actor: None,
     }
 }

@@ -497,6 +497,41 @@ async fn paused_commit_with_a_failed_job_runs_it_again_on_retry() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failed_job_is_retried_after_a_commit_that_left_it() {
+    let manifests = |web: &str| {
+        format!(
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: migrate}}\nspec:\n  backoffLimit: 0\n  template: \
+             {{spec: {{restartPolicy: Never, containers: [{{name: a, image: 'migrate:1'}}]}}}}\n---\n\
+             apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  selector: {{matchLabels: \
+             {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n    spec: {{containers: [{{name: a, \
+             image: '{web}'}}]}}\n"
+        )
+    };
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings.policy.on_failure = OnFailure::Pause;
+    let ends_with = |it: &Simulation, code: i64| {
+        it.docker.faults(|faults| {
+            faults.exits.insert("migrate:1".to_owned(), (Duration::from_secs(2), code));
+        });
+    };
+    ends_with(&it, 1);
+    it.git.push_files("Ada <a@b.c>", &[("shop/shop.yaml", &manifests("web:1"))]);
+    it.begin();
+    it.until("it has failed", |found| failed(found).is_some()).await;
+    it.git.push_files("Ada <a@b.c>", &[("shop/shop.yaml", &manifests("web:2"))]);
+    it.ask(RequestKind::Sync).await;
+    minutes(5).await;
+    ends_with(&it, 0);
+    minutes(30).await;
+    let found = it.handle().applications().get(&app()).unwrap().clone();
+    assert!(failed(&found).is_none(), "{}", it.story());
+    assert_eq!(creations(&it, "migrate:1"), 1, "{}", it.story());
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
+    assert_eq!(creations(&it, "migrate:1"), 2, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn paused_commit_with_a_job_without_retries_runs_it_again() {
     let manifest = |version: &str| {
         format!(

@@ -106,6 +106,27 @@ async fn failed_hook_stops_a_sync_and_its_retry_runs_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failed_hook_is_retried_without_a_failed_commit() {
+    let it = prepared(&shop(1, "dump:1"), OnFailure::None).begun();
+    it.synced_with_tip().await;
+    it.push(&shop(2, "dump:bad")).await;
+    let has_failed = |found: &Application| {
+        let outcome = found.status.operation.as_ref().and_then(|operation| operation.outcome.clone());
+        matches!(outcome, Some(Outcome::Failed { .. }))
+    };
+    let failed = it.until("the hook has failed", has_failed).await;
+    assert!(!is_failed(&failed));
+    minutes(30).await;
+    assert_eq!(web_images(&it), ["web:1", "web:1"], "{}", it.story());
+    it.docker.faults(|faults| _ = faults.exits.insert("dump:bad".into(), (Duration::from_secs(2), 0)));
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
+    assert_eq!(web_images(&it), ["web:2", "web:2"], "{}", it.story());
+    assert_eq!(runs(&it, "dump:bad"), (2, 2), "{}", it.story());
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn automatic_rollback_runs_no_hooks_but_the_one_for_failures() {
     let it = prepared(&shop(1, "dump:1"), OnFailure::Rollback).begun();
     it.synced_with_tip().await;

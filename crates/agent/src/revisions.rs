@@ -649,9 +649,11 @@ impl Revisions {
             && self.holds.held().is_none()
     }
 
-    /// Begins another try of a failed commit whose rollouts paused: the revision is in progress again.
-    pub(crate) fn reopen(&mut self, context: &AppContext, failed: &FailedCommit) {
-        if self.current.as_ref().is_some_and(|current| current.number == failed.revision) {
+    /// Begins another try of a failed revision with this stack: it is in progress again.
+    pub(crate) fn reopen(&mut self, context: &AppContext, stack: &StackHash) {
+        let has_failed =
+            |current: &Revision| current.stack == *stack && matches!(current.outcome, Outcome::Failed { .. });
+        if self.current.as_ref().is_some_and(has_failed) {
             self.end(context, Outcome::InProgress, BTreeMap::new());
         }
     }

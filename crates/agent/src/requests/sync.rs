@@ -1,8 +1,12 @@
 //! Requests to sync an application, to accept a rewritten history, to confirm a removal, to suspend and to resume.
 
+use std::collections::BTreeSet;
+
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{EngineKind, FailedCommit, Record, Replacement, Timestamp};
+use driftless_model::{
+    EngineKind, FailedCommit, JobRecord, Record, Replacement, Stack, Timestamp, Workload, WorkloadName,
+};
 use driftless_plan::{WaitReason, resolve_available_images};
 use driftless_store::Suspension;
 
@@ -75,7 +79,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok((target, message))
     }
 
-    /// Syncs, and tries the commit again that failed. Its Jobs and containers that failed for good start again.
+    /// Syncs, and tries the commit again that failed. Its Jobs and containers that failed for good start again. Without a failed
+    /// commit, what failed of the target does.
     pub(super) async fn retry(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
         let mut record = self.record.get().clone();
@@ -88,13 +93,44 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             }
         }
         let Some(failed) = self.record.get().failed.clone() else {
-            return Err(RequestError::Refused(format!(
-                "{name} has no failed commit to try again; `driftless sync {name}` ends all pauses"
-            )));
+            return self.retry_jobs().await;
         };
         self.release_failed(&failed).await?;
         let message = format!("revision {} is tried again: {}", failed.revision, failed.reason);
         self.event("RetryRequested", failed.commit.short(), &message);
+        Ok(self.sync())
+    }
+
+    /// Syncs, and starts the Jobs, hooks and containers of the target again that failed for good, although no failed commit is
+    /// known: it failed with `onFailure: none`, a newer one left the Job as it was, or the target is an older revision.
+    async fn retry_jobs(&mut self) -> Result<Answer, RequestError> {
+        let (name, target) = (self.context.name(), self.active_target()?);
+        let mut failed = FailedJobs::of(&target.stack, self.record.get());
+        let containers = self.ended_containers(&target, &failed.names).await?;
+        let mut record = self.record.get().clone();
+        record.jobs.retain(|name, _| !failed.names.contains(name));
+        for (id, workload) in containers {
+            record.replaced.insert(id, Replacement::Delete);
+            let job = target.stack.workloads.get(&workload).and_then(Workload::job);
+            failed.names.insert(job.map_or(workload, |job| job.of.clone()));
+        }
+        if failed.names.is_empty() {
+            return Err(RequestError::Refused(format!(
+                "{name} has no failed commit, Job or hook to try again; `driftless sync {name}` ends all pauses"
+            )));
+        }
+        if failed.has_hook {
+            hooks::try_again(&mut record);
+        }
+        if let Some(swarm) = &mut record.swarm {
+            swarm.try_again();
+        }
+        record.progress.clear();
+        self.accept(record)?;
+        self.revisions.reopen(self.context, &target.hash);
+        let names: Vec<&str> = failed.names.iter().map(WorkloadName::as_str).collect();
+        let message = format!("{} failed and is tried again", names.join(", "));
+        self.event("RetryRequested", name.as_str(), &message);
         Ok(self.sync())
     }
 
@@ -103,7 +139,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let target = if failed.back_to.is_none() { Some(self.active_target()?) } else { None };
         let record = self.released_record(target.as_ref()).await?;
         self.accept(record)?;
-        self.revisions.reopen(self.context, failed);
+        // With a pin, the target is another one than the failed commit, and its hooks run again, too.
+        let reopened = target.map_or_else(|| failed.stack.clone(), |target| target.hash);
+        self.revisions.reopen(self.context, &reopened);
         Ok(())
     }
 
@@ -233,4 +271,77 @@ pub(super) fn end_pauses(record: &mut Record) {
     record.heals.clear();
     record.sync = None;
     record.followed_images.values_mut().for_each(|image| image.next = Timestamp(0));
+}
+
+/// The Jobs of manifests and the hooks of a sync that failed for good. A run of a CronJob is followed by the next one.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct FailedJobs {
+    names: BTreeSet<WorkloadName>,
+    has_hook: bool,
+}
+
+impl FailedJobs {
+    fn of(stack: &Stack, record: &Record) -> Self {
+        let mut found = Self::default();
+        for job in stack.workloads.values().filter_map(Workload::job) {
+            let decides = job.hook.as_ref().is_none_or(|hook| hook.phase.decides());
+            let has_failed = record.jobs.get(&job.of).is_some_and(JobRecord::has_failed);
+            if job.cron.is_none() && decides && has_failed {
+                found.names.insert(job.of.clone());
+                found.has_hook |= job.hook.is_some();
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use driftless_model::{
+        Completion, Container, HookOrigin, HookPhase, Job, JobEnd, JobOutcome, Location, PullPolicy, Strategy,
+    };
+    use serde_json::json;
+
+    use super::*;
+    use crate::desired::tests::stack;
+
+    fn workload(job: &Job) -> Workload {
+        let workload = json!({
+            "origin": Location::default(), "replicas": 1, "container": Container::default(), "job": job,
+            "strategy": Strategy::Recreate, "progressDeadline": Duration::from_secs(600),
+            "pull": PullPolicy::IfNotPresent, "completion": Completion::OnSuccess,
+        });
+        serde_json::from_value(workload).unwrap()
+    }
+
+    fn ended(outcome: JobOutcome) -> JobRecord {
+        JobRecord { ended: Some(JobEnd { at: Timestamp(1), outcome }), ..JobRecord::default() }
+    }
+
+    #[test]
+    fn failed_jobs_and_hooks_are_found_without_a_failed_commit() {
+        let hook = |phase| Some(HookOrigin { of: "hook".into(), phase });
+        let once = |name: &str| Job::once(name.into());
+        let jobs = [
+            once("migrate"),
+            once("seed"),
+            Job { hook: hook(HookPhase::PreSync), ..once("dump-2-1") },
+            Job { hook: hook(HookPhase::SyncFail), ..once("tell-2-1") },
+            Job { cron: Some("backup".into()), ..once("backup-1") },
+        ];
+        let mut record = Record::default();
+        let mut stack = stack("a");
+        for job in &jobs {
+            let outcome =
+                if job.of.as_str() == "seed" { JobOutcome::Complete } else { JobOutcome::DeadlineExceeded };
+            record.jobs.insert(job.of.clone(), ended(outcome));
+            stack.workloads.insert(job.of.clone(), workload(job));
+        }
+        let found = FailedJobs::of(&stack, &record);
+        assert_eq!(found, FailedJobs { names: ["dump-2-1".into(), "migrate".into()].into(), has_hook: true });
+        record.jobs = BTreeMap::default();
+        assert_eq!(FailedJobs::of(&stack, &record), FailedJobs::default());
+    }
 }

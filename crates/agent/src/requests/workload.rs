@@ -1,6 +1,8 @@
 //! Requests about one workload or one instance: restart, delete, pause and unpause. They are stored in the record, so
 //! that they outlive the agent.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_model::{
@@ -20,6 +22,8 @@ struct Replaceable {
     instance: InstanceId,
     /// It failed, and is not started again, or it has the desired specification and is not well.
     has_failed: bool,
+    /// It failed, and is not started again.
+    has_ended: bool,
 }
 
 /// A workload with the kind of its Kubernetes object.
@@ -187,6 +191,21 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(replaceable.into_iter().filter(has_failed).map(|replaceable| replaceable.id).collect())
     }
 
+    /// The containers that failed and are not started again, and those of these Jobs, with their workloads.
+    pub(super) async fn ended_containers(
+        &self,
+        target: &TargetRevision,
+        jobs: &BTreeSet<WorkloadName>,
+    ) -> Result<BTreeMap<ContainerId, WorkloadName>, RequestError> {
+        let is_of_job = |replaceable: &Replaceable| {
+            let workload = target.stack.workloads.get(&replaceable.instance.workload);
+            workload.and_then(Workload::job).is_some_and(|job| jobs.contains(&job.of))
+        };
+        let mut ended = self.replaceable(target).await?;
+        ended.retain(|replaceable| replaceable.has_ended || is_of_job(replaceable));
+        Ok(ended.into_iter().map(|ended| (ended.id, ended.instance.workload)).collect())
+    }
+
     /// The running instances of the agent, without the agent's own container.
     async fn replaceable(&self, target: &TargetRevision) -> Result<Vec<Replaceable>, RequestError> {
         let record = self.record.get();
@@ -205,6 +224,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             name: instance.name.clone(),
             instance: instance.instance.clone(),
             has_failed: plan::has_failed(record, &observed, &target.stack, &target.policy, instance, now),
+            has_ended: plan::has_ended_for_good(record, &observed, &target.stack, instance),
         });
         Ok(replaceable.collect())
     }

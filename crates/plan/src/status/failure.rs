@@ -182,7 +182,7 @@ impl Round<'_> {
 }
 
 /// Whether an instance ended with an error, and its restart policy forbids another start.
-fn has_ended_for_good(record: &Record, observed: &Observed, stack: &Stack, instance: &Instance) -> bool {
+pub fn has_ended_for_good(record: &Record, observed: &Observed, stack: &Stack, instance: &Instance) -> bool {
     let workload = running_workload(stack, instance);
     workload.is_some_and(|workload| failure(record, observed, workload, instance).is_some())
 }

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// Running for this long wipes the count of crashes: twice the longest pause, as the kubelet does it.
 pub const CRASH_RESET: Duration = Duration::from_mins(10);
 
+/// The longest pause in a record: a later time is one of before the clock was set back.
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_mins(15);
+
 /// Before a container that ended for the `count`th time is started again: 0, 10, 20, 40, 80, 160, 300, 300 s …
 /// The first restart is immediate.
 pub fn crash_delay(count: u32) -> Duration {
@@ -23,6 +26,12 @@ pub fn pull_delay(image: &str, count: u32) -> Duration {
     let seed = image.bytes().fold(u64::from(count), |seed, byte| mix(seed ^ u64::from(byte)));
     let pause = doubling(Duration::from_secs(10), count, Duration::from_mins(5));
     pause + pause / 5 * per_mille(seed) / 1000
+}
+
+/// After the `count`th failed pull, build or verification of this image in a row. A pause that the registry asks for is kept up to
+/// the longest one; until it is over, the client of registries answers further questions itself.
+pub(crate) fn image_delay(image: &str, count: u32, asked: Option<Duration>) -> Duration {
+    pull_delay(image, count).max(asked.unwrap_or_default()).min(LONGEST_PAUSE)
 }
 
 /// Between the end of a heal and the next of the same field, after `count` heals: 0, 2, 6, 18, 54, 162, 300 s …
@@ -130,6 +139,16 @@ mod tests {
         let pauses: std::collections::BTreeSet<_> =
             (0..50).map(|it| pull_delay(&format!("web:{it}"), 3)).collect();
         assert!(pauses.len() > 25, "images do not wait in step: {pauses:?}");
+    }
+
+    #[test]
+    fn registry_may_ask_for_a_pause_of_15_minutes_at_most() {
+        let delay = |asked| image_delay("web:1.0.1", 1, asked);
+        assert_eq!(delay(None), pull_delay("web:1.0.1", 1));
+        assert_eq!(delay(Some(Duration::from_secs(1))), pull_delay("web:1.0.1", 1));
+        assert_eq!(delay(Some(Duration::from_mins(2))), Duration::from_mins(2));
+        // A longer one would be taken for a time of before the clock was set back, which is not waited for.
+        assert_eq!(delay(Some(Duration::from_hours(1))), LONGEST_PAUSE);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use driftless_model::{
 
 use crate::{
     action::{Action, ContainerRef},
-    backoff::{heal_delay, pull_delay},
+    backoff::{heal_delay, image_delay},
     cause::Cause,
     facts::{fs_changes, heals::heal_key},
     record::{files, outcome::StepOutcome},
@@ -41,7 +41,7 @@ pub fn note_executed(
         let Some(image) = step.action.image() else { continue };
         if let StepOutcome::Failed { error, retry_after } = outcome {
             let count = record.pulls.get(&image).map_or(0, |it| it.count).saturating_add(1);
-            let delay = pull_delay(&image.name, count).max(retry_after.unwrap_or_default());
+            let delay = image_delay(&image.name, count, *retry_after);
             let attempt = Attempt { count, next: now.after(delay), error: error.clone() };
             record.pulls.insert(image, attempt);
         } else if outcome.is_done() {

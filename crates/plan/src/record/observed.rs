@@ -2,7 +2,7 @@
 //!
 //! Everything is counted from the observed state and never from events, which may be missed.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use driftless_model::{
     Completion, Condition, ContainerId, Crash, Dependency, Format, Image, Instance, InstanceId, Observed,
@@ -11,7 +11,7 @@ use driftless_model::{
 };
 
 use crate::{
-    backoff::{CRASH_RESET, crash_delay},
+    backoff::{CRASH_RESET, LONGEST_PAUSE, crash_delay},
     facts::{
         self, canary::current_step, classify, heals::TRIES, objects, pods, standing, standing::STABLE_AFTER,
     },
@@ -19,9 +19,6 @@ use crate::{
     target::Target,
     text::DEAD,
 };
-
-/// Longer than any pause of ours. A registry may ask for more; it is then asked again a little early.
-const LONGEST_PAUSE: Duration = Duration::from_mins(15);
 
 /// Before planning: adds containers that prove genuine to the own containers, counts crashes, notes who is done, and measures
 /// progress.

@@ -31,7 +31,7 @@ const REFUSED_PAUSE: Duration = Duration::from_mins(10);
 /// The number of failed tries in a row after which an unavailable forge is shown. They take about 6 minutes.
 const UNAVAILABLE_AFTER: u32 = 10;
 
-/// The status of the newest commit, by application.
+/// The status of a commit, by application.
 pub(crate) type CommitStatuses = BTreeMap<AppName, AppCommitStatus>;
 
 /// Why commit statuses do not reach a forge, by repository.
@@ -45,12 +45,22 @@ pub(crate) struct StatusError {
     pub(crate) message: String,
 }
 
-/// The status of the newest commit of one application.
+/// The status of a commit for one application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AppCommitStatus {
     /// The repository's name in the configuration.
     pub(crate) repository: String,
     pub(crate) commit: CommitId,
+    /// There is a newer commit, which changes nothing for the application. An older one that has no status gets none now.
+    pub(crate) is_older: bool,
+    pub(crate) state: State,
+    pub(crate) description: String,
+}
+
+/// State and description for a commit.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CommitResult<'a> {
+    pub(crate) of: &'a CommitId,
     pub(crate) state: State,
     pub(crate) description: String,
 }
@@ -60,11 +70,15 @@ pub(crate) struct AppCommitStatus {
 pub(crate) struct StatusFacts<'a> {
     /// The newest commit.
     pub(crate) newest: &'a CommitInfo,
+    /// The commit that the newest stack came with: the newest one, or one before it if later ones change nothing for the
+    /// application.
+    pub(crate) changed: &'a CommitId,
     pub(crate) findings: &'a [Finding],
     pub(crate) pin: Option<&'a PinStatus>,
     pub(crate) health: HealthStatus,
     /// The commit that runs.
     pub(crate) reached: Option<&'a CommitInfo>,
+    /// The current revision, if it has the newest stack.
     pub(crate) revision: Option<&'a Revision>,
     /// The commit that failed, and its consequence.
     pub(crate) failed: Option<&'a FailedCommit>,
@@ -73,40 +87,42 @@ pub(crate) struct StatusFacts<'a> {
     pub(crate) message: &'a str,
 }
 
-/// State and description for the newest commit. `None` for a commit that changes nothing for this application: many
-/// applications may share a repository.
-pub(crate) fn commit_status(facts: &StatusFacts<'_>) -> Option<(State, String)> {
-    let StatusFacts { newest, findings, pin, health, reached, revision, failed, held, message } = facts;
+/// The status of the commit that the newest stack came with, or of a newest commit that cannot be applied. `None`: that commit
+/// changed nothing. Many applications may share a repository, so a commit that changes nothing for this one gets no status.
+pub(crate) fn commit_status<'a>(facts: &StatusFacts<'a>) -> Option<CommitResult<'a>> {
+    let StatusFacts { newest, changed, findings, pin, health, reached, revision, failed, held, message } =
+        facts;
+    let of_newest = |description| CommitResult { of: &newest.id, state: State::Failure, description };
     if let Some(error) = findings.iter().find(|finding| finding.is_error()) {
-        return Some((State::Failure, format!("not applied: {error}")));
+        return Some(of_newest(format!("not applied: {error}")));
     }
-    if let Some(pin) = pin.filter(|pin| pin.commit != newest.id) {
+    let of_changed = |state, description| Some(CommitResult { of: changed, state, description });
+    if let Some(pin) = pin.filter(|pin| pin.commit != **changed) {
         let reason = if pin.reason.is_empty() { String::new() } else { format!(": {}", pin.reason) };
-        return Some((State::Pending, format!("pinned to revision {}{reason}", pin.revision)));
+        return of_changed(State::Pending, format!("pinned to revision {}{reason}", pin.revision));
     }
     if *health == HealthStatus::Suspended {
-        return Some((State::Pending, "the application is suspended".to_owned()));
+        return of_changed(State::Pending, "the application is suspended".to_owned());
     }
     if let Some(held) = held {
-        return Some((State::Pending, held.clone()));
+        return of_changed(State::Pending, held.clone());
     }
     if let Some(failed) = failed {
-        return Some((State::Failure, failure(failed, newest)));
+        return Some(of_newest(failure(failed, newest)));
     }
-    let is_reached = reached.is_some_and(|commit| commit.id == newest.id);
-    let own = revision.filter(|revision| revision.commit.id == newest.id);
-    match own.map(|revision| (revision.number, &revision.outcome)) {
+    let is_reached = reached.is_some_and(|commit| commit.id == newest.id || commit.id == **changed);
+    match revision.map(|revision| (revision.number, &revision.outcome)) {
         Some((number, Outcome::Failed { reason })) => {
-            Some((State::Failure, format!("revision {number} failed: {reason}")))
+            of_changed(State::Failure, format!("revision {number} failed: {reason}"))
         }
         Some((number, Outcome::Succeeded)) if is_reached => {
-            Some((State::Success, format!("runs as revision {number}")))
+            of_changed(State::Success, format!("runs as revision {number}"))
         }
         None if is_reached => None,
         // The message of a healthy rollout changes often, and a forge need not get each change.
         Some((_, Outcome::InProgress | Outcome::Succeeded | Outcome::Superseded)) | None => {
             let is_degraded = *health == HealthStatus::Degraded && !message.is_empty();
-            Some((State::Pending, if is_degraded { *message } else { "being applied" }.to_owned()))
+            of_changed(State::Pending, if is_degraded { *message } else { "being applied" }.to_owned())
         }
     }
 }
@@ -209,13 +225,14 @@ impl StatusReporter {
     fn store_statuses(&mut self) {
         let statuses = self.statuses.borrow_and_update().clone();
         for (app, status) in statuses.into_iter().filter(|(_, it)| it.repository == self.repository) {
+            let is_older = status.is_older;
             let stored = StoredStatus {
                 commit: status.commit,
                 context: format!("{}/{app}", self.settings.context),
                 state: state_name(status.state).to_owned(),
                 description: status.description,
             };
-            if let Err(error) = self.store.set_status(&self.repository, &stored) {
+            if let Err(error) = self.store_status(&stored, is_older) {
                 tracing::warn!(
                     repository = self.repository,
                     error = chain(&error),
@@ -223,6 +240,15 @@ impl StatusReporter {
                 );
             }
         }
+    }
+
+    /// Stores a status, unless it is that of an older commit that has none: the forge may not have that commit any more.
+    fn store_status(&self, status: &StoredStatus, is_older: bool) -> Result<(), store::Error> {
+        if is_older && !self.store.has_status(&self.repository, &status.context, &status.commit)? {
+            return Ok(());
+        }
+        self.store.set_status(&self.repository, status)?;
+        Ok(())
     }
 
     /// Posts the stored statuses.
@@ -433,13 +459,18 @@ mod tests {
 
     #[test]
     fn commit_is_pending_until_it_runs_or_fails() {
-        let status = |facts: &StatusFacts<'_>| commit_status(facts).unwrap();
+        let status = |facts: &StatusFacts<'_>| {
+            let CommitResult { of, state, description } = commit_status(facts).unwrap();
+            assert_eq!(of, facts.changed);
+            (state, description)
+        };
         let (a, b) = (commit("a"), commit("b"));
         let in_progress = revision("b", Outcome::InProgress);
         let succeeded = revision("b", Outcome::Succeeded);
         let failed = revision("b", Outcome::Failed { reason: "deadline".to_owned() });
         let applying = StatusFacts {
             newest: &b,
+            changed: &b.id,
             findings: &[],
             pin: None,
             health: HealthStatus::Progressing,
@@ -481,8 +512,7 @@ mod tests {
         let waits = "b waits for a sync window".to_owned();
         let held = StatusFacts { held: Some(waits.clone()), ..applying.clone() };
         assert_eq!(status(&held), (State::Pending, waits));
-        let older = revision("a", Outcome::Succeeded);
-        let unchanged = StatusFacts { revision: Some(&older), ..reached.clone() };
+        let unchanged = StatusFacts { revision: None, ..reached.clone() };
         assert_eq!(commit_status(&unchanged), None, "the commit changes nothing for this application");
         let findings = [Finding::error(Location::file("compose.yaml"), "services", "no")];
         let invalid = StatusFacts { findings: &findings, ..reached.clone() };
@@ -501,6 +531,70 @@ mod tests {
         assert_eq!(status(&pinned), (State::Pending, "pinned to revision 3: orders fail".to_owned()));
         let suspended = StatusFacts { health: HealthStatus::Suspended, ..applying.clone() };
         assert_eq!(status(&suspended).0, State::Pending);
+    }
+
+    #[test]
+    fn commit_of_other_applications_gets_no_status() {
+        let (a, b) = (commit("a"), commit("b"));
+        let in_progress = revision("a", Outcome::InProgress);
+        // The commit `b` came during the rollout of `a`, and changes nothing for this application.
+        let applying = StatusFacts {
+            newest: &b,
+            changed: &a.id,
+            findings: &[],
+            pin: None,
+            health: HealthStatus::Progressing,
+            reached: None,
+            revision: Some(&in_progress),
+            failed: None,
+            held: None,
+            message: "",
+        };
+        let is_of_a = |facts: &StatusFacts<'_>, state: State| {
+            let found = commit_status(facts).unwrap();
+            assert_eq!((found.of, found.state), (&a.id, state));
+        };
+        is_of_a(&applying, State::Pending);
+        let succeeded = revision("a", Outcome::Succeeded);
+        let reached = StatusFacts { reached: Some(&b), revision: Some(&succeeded), ..applying.clone() };
+        is_of_a(&reached, State::Success);
+        // Drift that is being undone is no rollout.
+        is_of_a(&StatusFacts { reached: Some(&a), ..reached.clone() }, State::Success);
+        let failed = revision("a", Outcome::Failed { reason: "deadline".to_owned() });
+        is_of_a(&StatusFacts { revision: Some(&failed), ..applying.clone() }, State::Failure);
+        is_of_a(&StatusFacts { held: Some("a window".to_owned()), ..applying.clone() }, State::Pending);
+        is_of_a(&StatusFacts { health: HealthStatus::Suspended, ..applying.clone() }, State::Pending);
+        let pin = PinStatus {
+            revision: 1,
+            commit: commit("0").id,
+            reason: String::new(),
+            at: Timestamp(1),
+            until: Until::Manual,
+            behind: None,
+            actor: None,
+        };
+        is_of_a(&StatusFacts { pin: Some(&pin), revision: None, ..applying.clone() }, State::Pending);
+    }
+
+    #[test]
+    fn older_commit_gets_a_status_only_if_it_has_one() {
+        let (mut reporter, statuses, _errors) = reporter("http://127.0.0.1:1");
+        let mut publish = |state: State, is_older: bool| {
+            let status = AppCommitStatus {
+                repository: "infra".to_owned(),
+                commit: commit("a").id,
+                is_older,
+                state,
+                description: String::new(),
+            };
+            statuses.send_replace([("shop".into(), status)].into());
+            reporter.store_statuses();
+            let unposted = reporter.store.unposted_statuses("infra").unwrap();
+            unposted.into_iter().map(|stored| stored.state).collect::<Vec<_>>()
+        };
+        assert_eq!(publish(State::Success, true), Vec::<String>::new());
+        assert_eq!(publish(State::Pending, false), ["pending"]);
+        assert_eq!(publish(State::Success, true), ["success"]);
     }
 
     /// A forge that answers a status of each commit, by the first letter of its id, with this code; others with 201.

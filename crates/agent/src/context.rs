@@ -194,7 +194,7 @@ impl AppContext {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::{collections::BTreeSet, sync::Arc};
+    use std::collections::BTreeSet;
 
     use driftless_store::StateDir;
     use tempfile::TempDir;

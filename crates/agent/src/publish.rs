@@ -6,15 +6,16 @@ use tokio::sync::watch;
 
 use driftless_model::{
     Answered, Application, ApplicationStatus, Drift, DriftAction, EventKind, HealthStatus, Observed,
-    Operation, OperationPhase, SyncStatus, Timestamp, WaitStatus,
+    Operation, OperationPhase, Revision, SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::{Assessment, Plan, Round, WaitReason, assess, resources};
 
 use crate::{
     Applications,
-    commit_status::{AppCommitStatus, CommitStatuses, StatusFacts, commit_status, end_status},
+    commit_status::{AppCommitStatus, CommitResult, CommitStatuses, StatusFacts, commit_status, end_status},
     context::AppContext,
     desired::Desired,
+    held::HeldCommit,
     masked_target::MaskedTarget,
     status::{StatusInputs, hide_secrets},
     target_revision::TargetRevision,
@@ -373,7 +374,7 @@ impl Publisher {
         });
     }
 
-    /// Hands the status of the newest commit to the task that posts it to the forge.
+    /// Hands the status of the commit that Git's stack came with to the task that posts it to the forge.
     fn publish_commit_status(&self, inputs: &StatusInputs<'_>) {
         let commit = inputs.desired.commit();
         if inputs.desired.is_gone() {
@@ -383,20 +384,33 @@ impl Publisher {
         if commit.id.is_empty() {
             return;
         }
+        let newest = inputs.record.newest.as_ref();
+        let changed = newest.map_or(&commit.id, |newest| &newest.commit);
+        let is_of_newest = |current: &&Revision| newest.is_some_and(|newest| newest.stack == current.stack);
+        let held = |held: &HeldCommit| {
+            let held = HeldCommit { commit: changed.clone(), hold: held.hold.clone() };
+            held.sentence(inputs.context.name())
+        };
         let facts = StatusFacts {
             newest: commit,
+            changed,
             findings: &self.status.findings,
             pin: self.status.pin.as_ref(),
             health: self.status.health,
             reached: self.status.commit.as_ref(),
-            revision: inputs.revisions.current(),
+            revision: inputs.revisions.current().filter(is_of_newest),
             failed: inputs.record.failed.as_ref(),
-            held: inputs.revisions.held().map(|held| held.sentence(inputs.context.name())),
+            held: inputs.revisions.held().map(held),
             message: &self.status.message,
         };
-        let Some((state, description)) = commit_status(&facts) else { return };
-        let repository = inputs.desired.rendered().repository.clone();
-        let status = AppCommitStatus { repository, commit: commit.id.clone(), state, description };
+        let Some(CommitResult { of, state, description }) = commit_status(&facts) else { return };
+        let status = AppCommitStatus {
+            repository: inputs.desired.rendered().repository.clone(),
+            commit: of.clone(),
+            is_older: *of != commit.id,
+            state,
+            description,
+        };
         self.commit_statuses.send_if_modified(|all| {
             let is_new = all.get(inputs.context.name()) != Some(&status);
             all.insert(inputs.context.name().clone(), status);

@@ -238,6 +238,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if let Err(error) = self.revisions.read_loss(&self.context) {
             return self.fail(&chain(&error));
         }
+        self.revisions.note_newest(&self.desired, self.record.get_mut());
         let chosen = self.revisions.target(&self.context, &self.desired, self.record.get());
         if self.revisions.note_after(self.record.get_mut()) {
             self.record.save(&self.context);
@@ -446,6 +447,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 let record = self.record.get_mut();
                 (record.completed_jobs, record.hooks) = (CompletedJobs::default(), None);
                 record.jobs.clear();
+                record.newest = None;
             }
         }
         hooks::begin_sync_fail(&self.context, &mut self.record, self.revisions.current());

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_git::CommitSource;
 use driftless_model::{
-    Actor, AdmissionPolicy, Adopted, Cause, CommitId, EngineKind, EventKind, FailedCommit, Mask, Observed,
-    OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack, StackHash,
-    Timestamp,
+    Actor, AdmissionPolicy, Adopted, Cause, CommitId, EngineKind, EventKind, FailedCommit, Mask, NewestStack,
+    Observed, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack,
+    StackHash, Timestamp,
 };
 use driftless_plan::{
     Round, differ_in_images_only, is_in_force, is_of_application, may_be_deleted, with_scales, without_runs,
@@ -374,6 +374,20 @@ impl Revisions {
             Some(_) if self.requested.is_some() => Cause::User,
             Some(_) => Cause::Commit,
         }
+    }
+
+    /// Notes the stack that Git asks for, and the commit that it came with.
+    pub(crate) fn note_newest(&mut self, desired: &Desired, record: &mut Record) {
+        let rendered = desired.rendered();
+        let Some((stack, hashes)) = rendered.stack.as_ref().zip(rendered.hashes.as_ref()) else { return };
+        let stack = self.resolved.of(stack, hashes, record).1.stack.clone();
+        if record.newest.as_ref().is_some_and(|newest| newest.stack == stack) {
+            return;
+        }
+        // A record of an older agent, or none: the commit may have changed nothing.
+        let applied = self.current.as_ref().filter(|it| record.newest.is_none() && it.stack == stack);
+        let commit = applied.map_or(&rendered.commit, |current| &current.commit).id.clone();
+        record.newest = Some(NewestStack { stack, commit });
     }
 
     /// Compares the target with that of the last round. True if it is another one; then failures of the old stack are
@@ -792,5 +806,35 @@ pub(crate) fn forget(context: &AppContext) {
         Err(error) => {
             tracing::warn!(error = chain(&error), "could not remove the application from the database");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        context::tests::context,
+        desired::tests::{present, stack},
+    };
+
+    #[test]
+    fn newest_stack_keeps_the_commit_that_it_came_with() {
+        let (context, _folder) = context();
+        let mut revisions = Revisions::load(&context);
+        let mut record = Record::default();
+        let mut commit_of = |revisions: &mut Revisions, commit: &str, project: &str| {
+            revisions.note_newest(&present(commit, &stack(project), Policy::default()), &mut record);
+            record.newest.clone().unwrap().commit
+        };
+        assert_eq!(commit_of(&mut revisions, "a", "one"), "a");
+        assert_eq!(commit_of(&mut revisions, "b", "one"), "a", "the commit changes nothing");
+        assert_eq!(commit_of(&mut revisions, "c", "two"), "c");
+        // Without a record, the stack is known from the revision that is applied.
+        let desired = present("c", &stack("two"), Policy::default());
+        let target = revisions.target(&context, &desired, &Record::default()).unwrap().unwrap();
+        revisions.begin(&context, &desired, &target);
+        record.newest = None;
+        revisions.note_newest(&present("d", &stack("two"), Policy::default()), &mut record);
+        assert_eq!(record.newest.unwrap().commit, "c");
     }
 }

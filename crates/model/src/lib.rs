@@ -195,7 +195,7 @@ pub use printable::{is_unprintable, printable};
 pub use quiet_hours::QuietHours;
 pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, FailedOwnUpdate, Heal, KnownReady,
-    Progress, Record, Removal, Replacement,
+    NewestStack, Progress, Record, Removal, Replacement,
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{Cause, CommitInfo, Outcome, Pin, REVISION_ELSEWHERE, Revision, Until};

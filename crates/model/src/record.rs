@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AfterRecord, CanaryRecord, CompletedJobs, ContainerId, ContentId, FailedCommit, FollowedImage,
+    AfterRecord, CanaryRecord, CommitId, CompletedJobs, ContainerId, ContentId, FailedCommit, FollowedImage,
     HookRecord, Instance, InstanceId, JobRecord, KnownInside, PlatformImage, RolloutSizes, ScaleOverride,
     SpecHash, StackHash, SwarmRecord, SwarmService, Timestamp, UnknownEnd, VerifiedImages, Workload,
     WorkloadName,
@@ -119,6 +119,9 @@ pub struct Record {
     /// The stack to which a user asked to repair the live state once, although self-heal is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heal_once: Option<StackHash>,
+    /// The stack that Git asks for, and the commit that it came with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newest: Option<NewestStack>,
     /// The newest commit, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedCommit>,
@@ -141,6 +144,15 @@ pub struct Record {
     pub swarm: Option<Box<SwarmRecord>>,
     /// The last sync that failed, while it has not succeeded since.
     pub sync: Option<Attempt>,
+}
+
+/// The stack that Git asks for. Later commits that change nothing for the application have the same one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewestStack {
+    pub stack: StackHash,
+    /// The commit that it came with: the first one that has it.
+    pub commit: CommitId,
 }
 
 /// A container that its probes have found ready.

@@ -81,6 +81,18 @@ impl Store {
         })
     }
 
+    /// Whether a commit has a status in this context.
+    pub fn has_status(&self, repository: &str, context: &str, commit: &CommitId) -> Result<bool, Error> {
+        self.read("the commit statuses", |connection| {
+            let known: i64 = connection
+                .prepare_cached(
+                    "SELECT COUNT(*) FROM statuses WHERE repository = ?1 AND context = ?2 AND commit_id = ?3",
+                )?
+                .query_row(params![repository, context, commit.as_str()], |row| row.get(0))?;
+            Ok(known > 0)
+        })
+    }
+
     /// The statuses that are not posted yet, oldest first.
     pub fn unposted_statuses(&self, repository: &str) -> Result<Vec<StoredStatus>, Error> {
         self.read("the commit statuses", |connection| {
@@ -150,6 +162,11 @@ mod tests {
         let store = Store::in_memory(Clock::System).unwrap();
         assert!(store.set_status("infra", &status("a", "pending")).unwrap());
         assert!(!store.set_status("infra", &status("a", "pending")).unwrap());
+        let has_status = |commit: &str| {
+            let StoredStatus { commit, context, .. } = status(commit, "");
+            store.has_status("infra", &context, &commit).unwrap()
+        };
+        assert!(has_status("a") && !has_status("b"));
         assert_eq!(store.unposted_statuses("infra").unwrap(), [status("a", "pending")]);
         // The status changes while the old one is being posted.
         assert!(store.set_status("infra", &status("a", "success")).unwrap());

@@ -2,12 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
+    net::Ipv4Addr,
     sync::Arc,
     time::Duration,
 };
 
 use driftless_docker::Docker;
-use driftless_model::{AppName, ContainerId, EngineKind, Observed, ReadyEndpoints, Record, Stack, Timestamp};
+use driftless_model::{
+    AppName, ContainerId, EngineKind, Observed, ReadyAddresses, ReadyEndpoints, Record, Stack, Timestamp,
+};
 use driftless_plan::{
     Drain, Plan, ProxyEndpoints, has_proxies, proxy_endpoints, stopped_at_once, undecided_stops,
 };
@@ -41,6 +45,7 @@ const MEANWHILE: Duration = Duration::from_secs(1);
 /// until then: the former report may name no other one.
 #[derive(Debug, Default)]
 pub(crate) struct EndpointReports {
+    /// The endpoints that each proxy forwards to: its last report without those that were drained since.
     reported: BTreeMap<ContainerId, (Timestamp, ReadyEndpoints)>,
     /// Proxies that did not take the last report. That is logged once.
     failed: BTreeSet<ContainerId>,
@@ -69,19 +74,30 @@ pub(crate) struct Executing<'a> {
 
 /// The containers that are being stopped. While it is locked, no further stop begins.
 #[derive(Debug, Default)]
-pub(crate) struct Stopping(Mutex<BTreeSet<ContainerId>>);
+pub(crate) struct Stopping(Mutex<Stopped>);
+
+/// The stops of a plan that have begun.
+#[derive(Debug, Default)]
+pub(crate) struct Stopped {
+    containers: BTreeSet<ContainerId>,
+    /// The addresses that proxies have drained, until the memory of the reports lacks them too.
+    drained: Vec<(ContainerId, BTreeSet<Ipv4Addr>)>,
+}
 
 impl Stopping {
-    pub(crate) fn new(stopped: BTreeSet<ContainerId>) -> Self {
-        Self(Mutex::new(stopped))
+    pub(crate) fn new(containers: BTreeSet<ContainerId>) -> Self {
+        Self(Mutex::new(Stopped { containers, drained: Vec::new() }))
     }
 
-    /// A container will be stopped now. Waits until the reports under way have arrived, which may still name it.
-    pub(crate) async fn begin(&self, container: &ContainerId) {
-        self.0.lock().await.insert(container.clone());
+    /// A container will be stopped now, after these drains. Waits until the reports under way have arrived, which may still
+    /// name it.
+    pub(crate) async fn begin(&self, container: &ContainerId, drains: &[Drain]) {
+        let mut stopped = self.0.lock().await;
+        stopped.containers.insert(container.clone());
+        stopped.drained.extend(drains.iter().map(|drain| (drain.proxy.clone(), drain.addresses.clone())));
     }
 
-    pub(crate) async fn lock(&self) -> MutexGuard<'_, BTreeSet<ContainerId>> {
+    async fn lock(&self) -> MutexGuard<'_, Stopped> {
         self.0.lock().await
     }
 }
@@ -175,6 +191,17 @@ impl EndpointReports {
         observer: &mut Observer<D>,
         executing: Executing<'_>,
     ) {
+        self.send_until_end(context, observer, &executing).await;
+        executing.end.cancelled().await;
+        self.note_drained(&mut *executing.stopping.lock().await);
+    }
+
+    async fn send_until_end<D: Docker>(
+        &mut self,
+        context: &AppContext,
+        observer: &mut Observer<D>,
+        executing: &Executing<'_>,
+    ) {
         let Executing { target, record, plan, stopping, end } = executing;
         if target.policy.engine == EngineKind::Swarm || !has_proxies(&target.stack) {
             return;
@@ -189,13 +216,27 @@ impl EndpointReports {
                 found = observer.observe_meanwhile(context, target, record) => found,
             };
             let Some(found) = found else { continue };
-            let stopped = stopping.lock().await;
-            let mut proxies = proxy_endpoints(&target.stack, &found, plan, &stopped);
+            let mut stopped = stopping.lock().await;
+            self.note_drained(&mut stopped);
+            let mut proxies = proxy_endpoints(&target.stack, &found, plan, &stopped.containers);
             // One that does not answer would hold up each stop. It has its turn in the next round.
             let silent = self.failed.clone();
             proxies.retain(|proxy| !silent.contains(&proxy.container));
             self.report(context, observer.docker(), proxies).await;
             self.failed.extend(silent);
+        }
+    }
+
+    /// Forgets addresses that were drained as reported. A proxy forwards to such an address again only if a later report
+    /// names it: a new container may have it, and then the endpoints are the same as before.
+    fn note_drained(&mut self, stopped: &mut Stopped) {
+        for (proxy, addresses) in mem::take(&mut stopped.drained) {
+            let Some((_, endpoints)) = self.reported.get_mut(&proxy) else { continue };
+            for ready in endpoints.0.values_mut() {
+                if let ReadyAddresses::These(ready) = ready {
+                    ready.retain(|address| !addresses.contains(address));
+                }
+            }
         }
     }
 }
@@ -228,4 +269,30 @@ async fn report<D: Docker>(docker: &Arc<D>, proxy: ProxyEndpoints) -> (ProxyEndp
         Err(error) => Err(chain(&error)),
     };
     (proxy, result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn drained_address_is_reported_again() {
+        let (proxy, old) = (ContainerId::from("proxy"), ContainerId::from("old"));
+        let endpoints = ReadyEndpoints::parse(["_web=10.0.0.3,10.0.0.4", "_host.db=*"]).unwrap();
+        let mut reports = EndpointReports::default();
+        reports.reported.insert(proxy.clone(), (Timestamp(0), endpoints.clone()));
+        let drain = Drain {
+            proxy: proxy.clone(),
+            entrypoint: Vec::new(),
+            addresses: [Ipv4Addr::new(10, 0, 0, 3)].into(),
+            grace: Duration::ZERO,
+        };
+        let stopping = Stopping::default();
+        stopping.begin(&old, &[drain]).await;
+        reports.note_drained(&mut *stopping.lock().await);
+        let (_, forwarded) = &reports.reported[&proxy];
+        assert_eq!(*forwarded, ReadyEndpoints::parse(["_web=10.0.0.4", "_host.db=*"]).unwrap());
+        assert_ne!(*forwarded, endpoints, "a successor with the address makes a report that differs");
+        assert!(stopping.lock().await.drained.is_empty());
+    }
 }

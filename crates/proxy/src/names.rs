@@ -22,7 +22,8 @@ pub const ENGINE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 
 
 /// A name is asked for at most so often.
 const FRESH: Duration = Duration::from_secs(1);
-/// For so long the last answer holds while there is no new one. Longer, and an address may be somebody else's.
+/// For so long the last answer holds while the server answers that it cannot resolve the name. Longer, and an address may be
+/// somebody else's.
 const STALE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest answer, which is said in the question: some 4000 addresses.
@@ -122,20 +123,22 @@ impl Names {
         let mut answer = known.answer();
         answer.asked = Some(Instant::now());
         match found {
-            Ok(addresses) => {
+            Ok(Some(addresses)) => {
                 answer.answered = Some(asked);
                 answer.addresses = addresses;
             }
-            Err(error) => {
-                tracing::debug!(name, %error, "could not ask for a name");
+            Ok(None) => {
                 if answer.answered.is_none_or(|it| it.elapsed() > STALE) {
                     answer.addresses.clear();
                 }
             }
+            // A stopped engine gives no address to another container, so the last answer holds.
+            Err(error) => tracing::debug!(name, %error, "could not ask for a name"),
         }
     }
 
-    async fn ask(&self, name: &str) -> io::Result<Vec<Ipv4Addr>> {
+    /// The addresses of a name. `None`: the server answers that it cannot resolve the name.
+    async fn ask(&self, name: &str) -> io::Result<Option<Vec<Ipv4Addr>>> {
         let id = self.question.fetch_add(1, Ordering::Relaxed);
         let question = question(id, name)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name is too long"))?;
@@ -152,10 +155,11 @@ impl Names {
                     Some(Answer { code: 0 | 3, mut addresses, .. }) => {
                         addresses.sort_unstable();
                         addresses.dedup();
-                        return Ok(addresses);
+                        return Ok(Some(addresses));
                     }
                     Some(Answer { code, .. }) => {
-                        return Err(io::Error::other(format!("the name server says {code}")));
+                        tracing::debug!(name, code, "the name server cannot resolve a name");
+                        return Ok(None);
                     }
                     None => return Err(io::Error::other("the name server's answer makes no sense")),
                 }
@@ -294,5 +298,35 @@ mod tests {
         );
         assert_eq!(found["_host"], [Ipv4Addr::new(172, 17, 0, 1)]);
         assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn last_answer_holds_while_no_name_server_answers() {
+        let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let names = Arc::new(Names::new(server.local_addr().unwrap(), ["_web"]));
+        let (known, kept) = (&names.known["_web"], Ipv4Addr::new(10, 0, 0, 2));
+        let reported = Instant::now();
+        tokio::time::advance(FRESH).await;
+        *known.answer() = LastAnswer { addresses: vec![kept], asked: None, answered: Some(Instant::now()) };
+        tokio::time::advance(STALE * 2).await;
+        tokio::time::resume();
+        let address = server.local_addr().unwrap();
+        drop(server);
+        names.refresh("_web", known).await;
+        assert_eq!(known.answer().addresses, [kept]);
+        assert!(!names.has_lost("_web", kept, reported), "the engine is stopped");
+        assert!(names.has_lost("_web", Ipv4Addr::new(10, 0, 0, 3), reported), "the engine knew that before");
+
+        let server = UdpSocket::bind(address).await.unwrap();
+        let failure = async {
+            let mut buffer = [0; 512];
+            let (length, from) = server.recv_from(&mut buffer).await.unwrap();
+            let mut reply = buffer[..length - 11].to_vec();
+            (reply[2], reply[3], reply[11]) = (0x81, 2, 0);
+            server.send_to(&reply, from).await.unwrap();
+        };
+        known.answer().asked = None;
+        tokio::join!(names.refresh("_web", known), failure);
+        assert!(names.has_lost("_web", kept, reported), "the engine does not know the name any more");
     }
 }

@@ -4,15 +4,20 @@
 //! A list outside of the folder, which containers cannot reach, says which files were copied. A file that has left Git
 //! is removed only if it is still the copied one. The list is also written before the first copy, so that copies which
 //! were interrupted are made again. The content of the folder is not trusted: see [`safe_path`].
+//!
+//! A file is replaced at once by a rename, but one that is itself mounted is overwritten: the engine mounts its inode, so a running
+//! container would not see another file in its place.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+use rustix::fs::OFlags;
 
 use crate::{
     contents::{ContentDir, fail},
@@ -53,7 +58,7 @@ impl ContentDir {
 
     /// Copies the files that have changed in Git since the last copy, and those that are missing. A file that a container
     /// has changed stays as it is until it changes in Git. A file that has left Git is removed if it is still the copied
-    /// one. Other files are never changed.
+    /// one. Other files are never changed. `mounted` has the paths that are themselves mounted.
     ///
     /// # Errors
     ///
@@ -62,6 +67,7 @@ impl ContentDir {
         &self,
         app: &AppName,
         files: &BTreeMap<String, ContentId>,
+        mounted: &BTreeSet<&str>,
         contents: &Contents,
     ) -> Result<(), Error> {
         let list = self.applications.join(format!("{app}.files.json"));
@@ -87,7 +93,8 @@ impl ContentDir {
         }
         for (path, file) in &tracked {
             let is_known = begun.get(path).is_some_and(CopiedFile::is_whole);
-            sync_file(&folder, path, file, is_known).map_err(path_error(&folder.join(path)))?;
+            let state = EntryState { is_known, is_mounted: mounted.contains(path.as_str()) };
+            sync_file(&folder, path, file, state).map_err(path_error(&folder.join(path)))?;
         }
         let copied: Copied =
             tracked.into_iter().map(|(path, file)| (path, CopiedFile::Whole(file.id))).collect();
@@ -169,6 +176,10 @@ impl TrackedFile {
         let id = Content::File { bytes: Arc::clone(&bytes), executable }.id();
         Self { bytes, executable, id }
     }
+
+    fn permissions(&self) -> Permissions {
+        Permissions::from_mode(if self.executable { 0o755 } else { 0o644 })
+    }
 }
 
 impl CopiedFile {
@@ -215,15 +226,30 @@ fn file_parts(path: &str) -> Result<(&str, Vec<&str>), PathError> {
     Ok((name, parents))
 }
 
-fn sync_file(folder: &Path, path: &str, tracked: &TrackedFile, is_known: bool) -> Result<(), PathError> {
+/// The state of a tracked file in the folder.
+#[derive(Clone, Copy)]
+struct EntryState {
+    /// This content was copied before.
+    is_known: bool,
+    /// The file is itself mounted, and not only a folder with it.
+    is_mounted: bool,
+}
+
+fn sync_file(folder: &Path, path: &str, tracked: &TrackedFile, state: EntryState) -> Result<(), PathError> {
     let (name, parents) = file_parts(path)?;
     let parent = Folder::open(folder)?.descend(&parents)?;
     let found = fs::symlink_metadata(parent.entry(name)).ok();
-    if is_known && found.as_ref().is_some_and(fs::Metadata::is_file) {
+    let is_file = found.as_ref().is_some_and(fs::Metadata::is_file);
+    if state.is_known && is_file {
         return Ok(());
     }
     if found.as_ref().is_some_and(fs::Metadata::is_dir) {
         parent.remove_empty(name)?;
+    }
+    let overwritten = if state.is_mounted && is_file { open_inode(&parent.entry(name)) } else { None };
+    if let Some(file) = overwritten {
+        return overwrite(&file, tracked)
+            .map_err(|source| PathError::Io { doing: "write the tracked file", source });
     }
     let temporary = parent.entry(&format!(".driftless-new-{}", tracked.id.0.get(..16).unwrap_or_default()));
     let write = || -> io::Result<()> {
@@ -234,7 +260,7 @@ fn sync_file(folder: &Path, path: &str, tracked: &TrackedFile, is_known: bool) -
         if let Some(found) = found.as_ref().filter(|found| found.is_file()) {
             fchown(&file, Some(found.uid()), Some(found.gid()))?;
         }
-        file.set_permissions(Permissions::from_mode(if tracked.executable { 0o755 } else { 0o644 }))?;
+        file.set_permissions(tracked.permissions())?;
         file.sync_all()?;
         // A rename replaces a link without following it.
         fs::rename(&temporary, parent.entry(name))?;
@@ -244,6 +270,24 @@ fn sync_file(folder: &Path, path: &str, tracked: &TrackedFile, is_known: bool) -
         let _ = fs::remove_file(&temporary);
         PathError::Io { doing: "write the tracked file", source }
     })
+}
+
+/// Opens a file to overwrite it. `None`: the path has no file, it has another name too, or it cannot be overwritten, such as a
+/// program that runs.
+fn open_inode(path: &Path) -> Option<File> {
+    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).ok()?;
+    let file = OpenOptions::new().write(true).custom_flags(O_NONBLOCK | no_follow).open(path).ok()?;
+    let found = file.metadata().ok()?;
+    (found.is_file() && found.nlink() == 1).then_some(file)
+}
+
+/// Overwrites a file. Its owner stays.
+fn overwrite(file: &File, tracked: &TrackedFile) -> io::Result<()> {
+    // The bytes first and the length after them, so that a reader never finds an empty file.
+    file.write_all_at(&tracked.bytes, 0)?;
+    file.set_len(tracked.bytes.len() as u64)?;
+    file.set_permissions(tracked.permissions())?;
+    file.sync_all()
 }
 
 fn remove_unchanged(folder: &Path, path: &str, copied: &CopiedFile) -> Result<(), PathError> {

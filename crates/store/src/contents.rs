@@ -108,7 +108,12 @@ impl ContentDir {
         for id in stack.app_files.values() {
             self.provide(id, contents, Visibility::Public)?;
         }
-        self.sync_app_files(&stack.app, &stack.app_files, contents)?;
+        let mounts = stack.workloads.values().flat_map(Workload::containers).flat_map(|it| &it.mounts);
+        let mounted = mounts.filter_map(|mount| match &mount.source {
+            MountSource::AppFolder(path) => Some(path.as_str()),
+            _ => None,
+        });
+        self.sync_app_files(&stack.app, &stack.app_files, &mounted.collect(), contents)?;
         for workload in stack.workloads.values() {
             match self.prepare_one(stack, workload, contents) {
                 // A run that a CronJob began with an older commit may mount a content that is gone. Only this run cannot

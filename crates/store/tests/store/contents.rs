@@ -41,8 +41,13 @@ impl Files {
 
     /// Syncs tracked files, given as path and text.
     fn sync(&self, files: &[(&str, &str)]) -> Result<(), Error> {
+        self.sync_mounted(files, &[])
+    }
+
+    /// Syncs tracked files, some of which are themselves mounted.
+    fn sync_mounted(&self, files: &[(&str, &str)], mounted: &[&str]) -> Result<(), Error> {
         let (ids, contents) = tracked(files);
-        self.dir.sync_app_files(&shop(), &ids, &contents)
+        self.dir.sync_app_files(&shop(), &ids, &mounted.iter().copied().collect(), &contents)
     }
 
     fn text(&self, path: &str) -> String {
@@ -332,6 +337,30 @@ fn tracked_files_follow_git_and_others_stay() {
     assert!(!left.contains(&"a.conf".into()), "{left:?}");
 }
 
+#[test]
+fn mounted_file_of_the_application_keeps_its_inode() {
+    let files = Files::new();
+    let inode = |path: &str| fs::metadata(files.folder().join(path)).unwrap().ino();
+    let both = |text: &str| files.sync_mounted(&[("a.conf", text), ("www/a.html", text)], &["a.conf", "www"]);
+    both("a long first text").unwrap();
+    fs::set_permissions(files.folder().join("a.conf"), Permissions::from_mode(0o600)).unwrap();
+    let before = (inode("a.conf"), inode("www/a.html"));
+    both("short").unwrap();
+    assert_eq!((files.text("a.conf").as_str(), files.text("www/a.html").as_str()), ("short", "short"));
+    assert_eq!(inode("a.conf"), before.0, "its mount is bound to the inode");
+    assert_ne!(inode("www/a.html"), before.1, "a mounted folder shows the file that took its place");
+    assert_eq!(mode(&files.folder().join("a.conf")), 0o644);
+
+    // A container has given the file another name, or put a link in its place: only the name is replaced.
+    fs::hard_link(files.folder().join("a.conf"), files.folder().join("other")).unwrap();
+    both("third").unwrap();
+    assert_eq!((files.text("a.conf").as_str(), files.text("other").as_str()), ("third", "short"));
+    fs::remove_file(files.folder().join("a.conf")).unwrap();
+    symlink("other", files.folder().join("a.conf")).unwrap();
+    both("fourth").unwrap();
+    assert_eq!((files.text("a.conf").as_str(), files.text("other").as_str()), ("fourth", "short"));
+}
+
 /// A folder with a file of its own stands where a tracked file belongs.
 fn block(files: &Files, path: &str) {
     let _ = fs::remove_file(files.folder().join(path));
@@ -418,7 +447,7 @@ fn untracked_file_in_the_way_is_named_and_stays() {
 fn folder_of_tracked_files_is_copied_file_by_file() {
     let files = Files::new();
     let (id, contents) = one(folder_content(&[("x/y", "1", true), ("z", "2", false)]));
-    files.dir.sync_app_files(&shop(), &[("site".to_owned(), id)].into(), &contents).unwrap();
+    files.dir.sync_app_files(&shop(), &[("site".to_owned(), id)].into(), &[].into(), &contents).unwrap();
     assert_eq!((files.text("site/x/y"), files.text("site/z")), ("1".to_owned(), "2".to_owned()));
     assert_eq!(
         (mode(&files.folder().join("site/x/y")), mode(&files.folder().join("site/z"))),

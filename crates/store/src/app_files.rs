@@ -31,6 +31,10 @@ use serde::{Deserialize, Serialize};
 /// supports.
 pub(crate) const O_NONBLOCK: i32 = 0o4000;
 
+/// The largest tracked file: those of an application have at most so many bytes together. A container may have let its copy
+/// grow to any size.
+const LARGEST: u64 = 64 << 20;
+
 /// The copied files by path.
 type Copied = BTreeMap<String, CopiedFile>;
 
@@ -324,12 +328,15 @@ fn remove_empty_parents(
     Ok(())
 }
 
-/// The digest of a file. `None` if it is not a readable file.
+/// The digest of a file. `None` if it is not a readable file, or larger than any tracked one.
 fn read_id(path: &Path) -> Option<ContentId> {
-    let mut file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).ok()?;
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).ok()?;
     let found = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    if found.len() > LARGEST {
+        return None;
+    }
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).ok()?;
+    file.take(LARGEST + 1).read_to_end(&mut bytes).ok()?;
     Some(Content::File { bytes: bytes.into(), executable: found.permissions().mode() & 0o111 != 0 }.id())
 }
 
@@ -361,5 +368,20 @@ fn path_error(path: &Path) -> impl FnOnce(PathError) -> Error + use<> {
         PathError::Outside | PathError::Astray(_) | PathError::InTheWay { .. } => {
             Error::Unsafe { path, why: error.to_string() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_of_a_file_that_has_grown_is_not_computed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("database");
+        fs::write(&path, "seed").unwrap();
+        assert_eq!(read_id(&path), Some(Content::file(*b"seed").id()));
+        File::options().write(true).open(&path).unwrap().set_len(LARGEST + 1).unwrap();
+        assert_eq!(read_id(&path), None);
     }
 }

@@ -10,9 +10,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Read, Write},
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
+    },
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -30,6 +34,9 @@ use serde::{Deserialize, Serialize};
 /// Opens a named pipe without waiting for its other end. The number is the same on all processors that Docker
 /// supports.
 pub(crate) const O_NONBLOCK: i32 = 0o4000;
+
+/// The end of the name of an application's list.
+const LIST: &str = ".files.json";
 
 /// The largest tracked file: those of an application have at most so many bytes together. A container may have let its copy
 /// grow to any size.
@@ -74,7 +81,7 @@ impl ContentDir {
         mounted: &BTreeSet<&str>,
         contents: &Contents,
     ) -> Result<(), Error> {
-        let list = self.applications.join(format!("{app}.files.json"));
+        let list = self.applications.join(format!("{app}{LIST}"));
         let before = read_list(&list);
         if files.is_empty() && before.is_empty() {
             return Ok(());
@@ -338,6 +345,11 @@ fn read_id(path: &Path) -> Option<ContentId> {
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes).ok()?;
     Some(Content::File { bytes: bytes.into(), executable: found.permissions().mode() & 0o111 != 0 }.id())
+}
+
+/// Whether an entry of `applications` is the list of copied files of an application. No name of an application has a dot.
+pub(crate) fn is_list_of_files(name: &OsStr) -> bool {
+    name.as_bytes().ends_with(LIST.as_bytes())
 }
 
 /// A missing or damaged list counts as empty: then all files are copied again, and none is removed.

@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeSet,
+    ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, BufReader, Read},
     os::{
@@ -19,7 +20,7 @@ use std::{
 use rusqlite::{Connection, OpenFlags};
 
 use crate::{
-    app_files::O_NONBLOCK,
+    app_files::{O_NONBLOCK, is_list_of_files},
     error::Error,
     file_entry::{BLOCK, FileEntry},
     folder_mounts::mounted_in,
@@ -74,7 +75,7 @@ pub fn back_up(state_dir: &Path, file: &Path) -> Result<Vec<PathBuf>, Error> {
 struct OpenFolder {
     name: PathBuf,
     handle: File,
-    entries: fs::ReadDir,
+    entries: Box<dyn Iterator<Item = io::Result<OsString>>>,
 }
 
 impl OpenFolder {
@@ -82,9 +83,22 @@ impl OpenFolder {
     fn open(path: &Path, name: PathBuf) -> io::Result<Option<Self>> {
         let Some(found) = if_there(fs::symlink_metadata(path))? else { return Ok(None) };
         let Some(handle) = open_same(path, &found)?.filter(|_| found.is_dir()) else { return Ok(None) };
-        let entries = fs::read_dir(path_of(&handle))?;
+        let entries = entries(&handle, &name)?;
         Ok(Some(Self { name, handle, entries }))
     }
+}
+
+/// The names in a folder that is called `name` in the archive.
+///
+/// The lists of copied files come before the folders with the files. If the agent copies a newer file meanwhile, the restored list
+/// has the digest of the older one, and the agent copies it again; the other way round it would leave the older one there.
+fn entries(folder: &File, name: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<OsString>>>> {
+    let names = || Ok::<_, io::Error>(fs::read_dir(path_of(folder))?.map(|entry| Ok(entry?.file_name())));
+    if name != Path::new(APPLICATIONS) {
+        return Ok(Box::new(names()?));
+    }
+    let is_list = |name: &io::Result<OsString>| name.as_ref().is_ok_and(|name| is_list_of_files(name));
+    Ok(Box::new(names()?.filter(is_list).chain(names()?.filter(move |name| !is_list(name)))))
 }
 
 /// The path of an open folder. It stays the same folder when others move it away and put a link in its place.
@@ -118,7 +132,7 @@ fn append_folder(
             open.pop();
             continue;
         };
-        let entry = entry?.file_name();
+        let entry = entry?;
         let (path, name) = (path_of(&folder.handle).join(&entry), folder.name.join(&entry));
         let path = if may_be_linked { linked_folder(path) } else { path };
         match if_there(fs::symlink_metadata(&path))? {

@@ -87,6 +87,29 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
     assert!(!new.join("driftless.db-wal").exists());
 }
 
+/// The agent may copy a newer file, and write its list, while the folders are being saved.
+#[test]
+fn lists_of_copied_files_are_saved_before_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, file) = (folder.path().join("state"), folder.path().join("backup.tar"));
+    let store = Store::open(&StateDir::lock(&state).unwrap(), Clock::System).unwrap();
+    drop(store);
+    for number in 0..20 {
+        let data = state.join(format!("applications/app-{number}"));
+        fs::create_dir_all(&data).unwrap();
+        fs::write(data.join("a.conf"), "1").unwrap();
+        fs::write(data.with_extension("files.json"), "{}").unwrap();
+    }
+    back_up(&state, &file).unwrap();
+    let mut archive = tar::Archive::new(fs::File::open(&file).unwrap());
+    let names = archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().into_owned());
+    let names: Vec<_> = names.filter(|name| name.starts_with("applications")).collect();
+    let is_list = |name: &Path| name.to_string_lossy().ends_with(".files.json");
+    let lists = names.iter().filter(|name| is_list(name)).count();
+    assert_eq!((lists, names.len()), (20, 61), "{names:?}");
+    assert!(names.iter().skip(1).take(20).all(|name| is_list(name)), "{names:?}");
+}
+
 /// A process with a bind mount in a mount namespace of its own, as a container has it.
 struct Mounting(Child);
 

@@ -8,7 +8,7 @@ use crate::{
     cause::Cause,
     decide::{create::create, group::Instances, images, proportion},
     draft::{Draft, slots::Slots},
-    facts::{limits::Limits, namespaces::is_needed, standing::is_spent},
+    facts::{limits::Limits, namespaces::is_needed, standing::is_spent, workers::has_taken_over},
 };
 
 /// Creates what is missing and removes what is outdated, as far as the limits allow. Everything waits for the
@@ -147,13 +147,19 @@ impl<'a, 'b> Exchange<'a, 'b> {
         let is_kept = |it: &Instance| instances.kept_spec.as_ref() == Some(&it.spec);
         // A canary removes those that it keeps only if there are too many of them.
         let mut spare_kept = live.iter().filter(|(it, _)| is_kept(it)).count().saturating_sub(instances.kept);
+        let running: Vec<&Instance> =
+            instances.current.iter().copied().chain(live.iter().map(|(it, _)| *it)).collect();
+        // It has the connections of the others, which would get them back only after their end.
+        let carries = |it: &Instance| has_taken_over(it, running.iter().copied());
         live.sort_by_key(|(it, _)| {
-            (is_kept(it), is_available(it), it.is_running(), is_needed(draft.facts, it), it.instance.slot)
+            let use_of_it = (is_available(it), it.is_running(), is_needed(draft.facts, it));
+            (is_kept(it), carries(it), use_of_it, it.instance.slot)
         });
         let (mut victims, mut staying) = (Vec::new(), Vec::new());
         for one in live {
             let serves = is_available(one.0);
-            if down == 0 || (serves && spare == 0) || (is_kept(one.0) && spare_kept == 0) {
+            let is_spare = down > 0 && (!serves || spare > 0) && (!is_kept(one.0) || spare_kept > 0);
+            if !is_spare || carries(one.0) {
                 staying.push(one.0);
                 continue;
             }

@@ -5,7 +5,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Instance, Peer, Readiness, State, Subject, Timestamp, Update, Workload, WorkloadName};
+use driftless_model::{
+    ContainerId, Instance, Peer, Readiness, State, Subject, Timestamp, Update, Workload, WorkloadName,
+};
 
 use crate::{
     cause::Cause,
@@ -23,6 +25,7 @@ use crate::{
         namespaces::is_needed,
         standing::{Outdated, Standing, is_spent, is_up},
         update_failures::{self, UpdateFailures, progress_deadline},
+        workers,
     },
     wait::{Wait, WaitReason},
 };
@@ -160,6 +163,7 @@ pub(super) fn group_instances<'a>(
     let facts = draft.facts;
     let spec = facts.spec(subject);
     let mut instances = Instances::default();
+    let superseded = superseded(draft, workload, members);
     for member in members {
         match Standing::of(facts.record, facts.observed, workload, &spec, member, facts.now) {
             // The engine reports the removal. In case that event is lost, look again.
@@ -180,6 +184,10 @@ pub(super) fn group_instances<'a>(
                         instances.outdated.push((member, cause.cause));
                     }
                     Some(cause) => instances.lost.push((member, cause.cause)),
+                    None if superseded.contains(&member.id) => {
+                        let reason = "a newer worker has taken over its connections".to_owned();
+                        instances.outdated.push((member, Cause::Finished { reason }));
+                    }
                     None => {
                         fs_drift::remark(draft, member);
                         instances.current.push(member);
@@ -193,6 +201,24 @@ pub(super) fn group_instances<'a>(
     let available = others.filter(|it| it.is_available(workload.min_ready, facts.now)).count();
     scale_down(draft, subject, &mut instances.current, floor.saturating_sub(available));
     instances
+}
+
+/// The workers of a proxy that another one has taken over from. One that is wanted again, because Git went back meanwhile, carries
+/// no connection any more: it makes room for a new one, which takes them over.
+fn superseded(draft: &mut Draft<'_>, workload: &Workload, members: &[&Instance]) -> BTreeSet<ContainerId> {
+    let now = draft.facts.now;
+    let mut superseded = BTreeSet::new();
+    for member in members {
+        match workers::successor(member, members.iter().copied()) {
+            Some(successor) if successor.is_available(workload.min_ready, now) => {
+                superseded.insert(member.id.clone());
+            }
+            // Until then it is not certain that it can.
+            Some(_) => draft.look_again(now.after(workload.min_ready)),
+            None => {}
+        }
+    }
+    superseded
 }
 
 /// Looks after the members that are as wanted and stay.

@@ -43,6 +43,7 @@ pub(crate) mod standing;
 pub(crate) mod stateful;
 pub(crate) mod update_failures;
 pub(crate) mod waves;
+pub(crate) mod workers;
 
 /// The inputs of one round.
 pub(crate) struct Facts<'a> {

@@ -48,6 +48,8 @@ mod stage;
 mod stateful_sets;
 // Docker Swarm.
 mod swarm;
+// Workers of proxies, of which one takes over from another.
+mod workers;
 // Sync, health and conditions.
 mod unstartable;
 mod verdict;

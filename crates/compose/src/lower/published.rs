@@ -1,7 +1,10 @@
 //! Published ports that a proxy serves. Docker gives a port of the host to one container, so two instances cannot have it
 //! at the same time. A proxy has it instead, and forwards to the ready instances (`crates/proxy`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
 
 use driftless_model::{
     Completion, Container, FailureRule, Finding, Forward, ForwardLimits, Forwards, HANDOVER_TIME,
@@ -42,7 +45,8 @@ impl Lowering<'_> {
                 workload.container.ports.retain(|port| !ports.contains(port));
                 continue;
             };
-            proxies.push((name.clone(), proxy(name, workload, service, &network, ports)));
+            let reach = self.reach(name, network);
+            proxies.push((name.clone(), proxy(name, workload, service, &reach, ports)));
         }
         for (of, [proxy, worker]) in proxies {
             let name = proxy_name(&of);
@@ -66,6 +70,25 @@ impl Lowering<'_> {
         let open = names.filter_map(|name| Some((publishing(name, self.networks.get(name)?)?, name)));
         open.min().map(|(_, name)| name.clone())
     }
+
+    fn reach(&self, service: &WorkloadName, network: String) -> Reach {
+        let alone = format!("_{service}._proxy");
+        if self.networks.get(&network).is_some_and(|network| network.external) {
+            // Other projects may have a service of this name there.
+            Reach { network, alias: format!("_{service}.{}._proxy", self.app), former: Some(alone) }
+        } else {
+            Reach { network, alias: alone, former: None }
+        }
+    }
+}
+
+/// The way by which a proxy reaches the instances of a service.
+struct Reach {
+    network: String,
+    /// The name that only these instances answer to in the network. No name in a manifest begins so.
+    alias: String,
+    /// The name of instances that an earlier release has created. They serve until they are replaced.
+    former: Option<String>,
 }
 
 /// The networks that may publish ports, the best first.
@@ -146,11 +169,9 @@ fn proxy(
     name: &WorkloadName,
     workload: &mut Workload,
     service: &Service,
-    network: &str,
+    Reach { network, alias, former }: &Reach,
     ports: Vec<Port>,
 ) -> [Workload; 2] {
-    // No name in a manifest begins so, and no other service answers to it.
-    let alias = format!("_{name}._proxy");
     let container = &mut workload.container;
     container.ports.retain(|port| !ports.contains(port));
     if let NetworkMode::Networks(networks) = &mut container.network_mode
@@ -165,7 +186,8 @@ fn proxy(
     };
     let numbers: BTreeSet<(u16, Protocol)> =
         ports.iter().map(|port| (port.container, port.protocol)).collect();
-    let forward = |(port, protocol)| Forward { port, protocol, targets: vec![(alias.clone(), port)] };
+    let targets = |port| iter::once(alias).chain(former).map(|name| (name.clone(), port)).collect();
+    let forward = |(port, protocol)| Forward { port, protocol, targets: targets(port) };
     let forwards = Forwards {
         ports: numbers.into_iter().map(forward).collect(),
         affinity: None,
@@ -176,7 +198,7 @@ fn proxy(
     };
     let [owner, worker] = proxy_containers(&forwards, &proxy_name(name));
     let owner = Container {
-        network_mode: NetworkMode::Networks([(network.to_owned(), Box::default())].into()),
+        network_mode: NetworkMode::Networks([(network.clone(), Box::default())].into()),
         ports,
         ..owner
     };

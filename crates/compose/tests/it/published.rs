@@ -98,7 +98,16 @@ fn proxy_joins_a_network_that_publishes_ports() {
         let proxy = found.workloads[&"web_proxy".into()].container.networks();
         assert_eq!(proxy.keys().collect::<Vec<_>>(), [expected]);
         let aliases = &found.workloads[&"web".into()].container.networks()[expected].aliases;
-        assert_eq!(*aliases, ["_web._proxy", "web"]);
+        // Another project may have a service `web` in an external network.
+        let is_external = found.networks[expected].external;
+        let alias = if is_external { "_web.repository._proxy" } else { "_web._proxy" };
+        assert_eq!(*aliases, [alias, "web"]);
+        let worker = &found.workloads[&"web_proxy_worker".into()].container;
+        // Instances of an earlier release serve until they are replaced.
+        let former = if is_external { ",_web._proxy:8080" } else { "" };
+        let forward = format!("8080/tcp={alias}:8080{former}");
+        assert_eq!(worker.command.as_ref().unwrap().last(), Some(&forward));
+        assert_eq!(is_external, ["a", "shared"].contains(&expected));
     }
 }
 

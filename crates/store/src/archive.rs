@@ -228,8 +228,12 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
         // A copy, so that there is an id at each moment.
         fs::copy(path.join(AGENT_ID), aside.join(AGENT_ID)).map_err(failed("copy", &path.join(AGENT_ID)))?;
     }
+    // What takes the place of other files is on the disk before, and its names after.
+    let sync_files = || File::open(&new.0).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
+    sync_files().map_err(failed("write", &new.0))?;
     let mut moved = Vec::new();
-    let exchanged = exchange(path, &new.0, &aside, &mut moved);
+    let exchanged = exchange(path, &new.0, &aside, &mut moved)
+        .and_then(|()| File::open(path).and_then(|it| it.sync_all()).map_err(failed("write", path)));
     if exchanged.is_err() {
         // As before, as far as that is possible.
         for (from, to) in moved.into_iter().rev() {

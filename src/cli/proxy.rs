@@ -12,7 +12,7 @@ use tokio::{
 
 use driftless_model::{Forwards, error_chain};
 use driftless_proxy::{
-    self as proxy, Drained, ENGINE, Gate, HANDOVER_SOCKET, Handover, Names, report_socket,
+    self as proxy, Drained, Gate, HANDOVER_SOCKET, Handover, Names, name_server, report_socket,
 };
 
 /// The most threads that carry connections.
@@ -105,7 +105,7 @@ async fn forward_until_signal(forwards: Forwards) -> ExitCode {
         };
     let targets: Vec<String> =
         forwards.ports.iter().flat_map(|it| it.targets.iter().map(|(name, _)| name.clone())).collect();
-    let names = Names::new(ENGINE, targets.iter().map(String::as_str));
+    let names = Names::new(name_server(), targets.iter().map(String::as_str));
     let gate = if forwards.ready_only { Gate::by_report(&report_socket()) } else { Gate::open() };
     let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
     let handover = forwards.hand_over.then(|| Handover::at(HANDOVER_SOCKET));

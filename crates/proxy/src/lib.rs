@@ -65,6 +65,6 @@ mod udp;
 
 pub use handover::{HANDOVER_SOCKET, Handover};
 pub use messages::{Drained, ReportError, read_counters, report_socket, send_drain, send_report};
-pub use names::{ENGINE, Names};
+pub use names::{Names, name_server};
 pub use ready::Gate;
 pub use serve::{Error, serve, serve_on};

@@ -3,8 +3,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    fs::{self, File},
+    io::{self, Read},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU16, Ordering},
@@ -17,8 +18,14 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Address of the engine's name server inside every container.
-pub const ENGINE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 11)), 53);
+use crate::limits::Seldom;
+
+/// Address of Docker's name server inside every container. Podman's is at the gateway of a network.
+const DOCKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 11));
+const DNS: u16 = 53;
+/// The engine writes a few lines into this file.
+const RESOLVER: &str = "/etc/resolv.conf";
+const LONGEST_RESOLVER: u64 = 64 << 10;
 
 /// A name is asked for at most so often.
 const FRESH: Duration = Duration::from_secs(1);
@@ -29,6 +36,25 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest answer, which is said in the question: some 4000 addresses.
 const LONGEST: u16 = u16::MAX;
 
+/// The name server of the engine, as it has set it in this container.
+pub fn name_server() -> SocketAddr {
+    let mut text = String::new();
+    let read = File::open(RESOLVER).and_then(|it| it.take(LONGEST_RESOLVER).read_to_string(&mut text));
+    if let Err(error) = read {
+        tracing::debug!(%error, "could not read {RESOLVER}");
+    }
+    SocketAddr::new(first_server(&text).unwrap_or(DOCKER), DNS)
+}
+
+/// The first name server of a `resolv.conf`.
+fn first_server(text: &str) -> Option<IpAddr> {
+    text.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let address = words.next().filter(|key| *key == "nameserver").and(words.next())?;
+        address.parse().ok()
+    })
+}
+
 /// The names that are asked for, with what is known of them.
 #[derive(Debug)]
 pub struct Names {
@@ -37,6 +63,7 @@ pub struct Names {
     fixed: BTreeMap<String, Vec<Ipv4Addr>>,
     known: BTreeMap<String, Known>,
     question: AtomicU16,
+    silent: Seldom,
 }
 
 #[derive(Debug, Default)]
@@ -71,13 +98,13 @@ impl Names {
     pub fn new<'a>(server: SocketAddr, names: impl IntoIterator<Item = &'a str>) -> Self {
         let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
         let known = names.into_iter().map(|it| (it.to_owned(), Known::default())).collect();
-        Self { server, fixed: fixed(&hosts), known, question: AtomicU16::new(1) }
+        Self { server, fixed: fixed(&hosts), known, question: AtomicU16::new(1), silent: Seldom::default() }
     }
 
     /// One name that no server is asked for.
     #[cfg(test)]
     pub(crate) fn fixed_to(name: &str, address: Ipv4Addr) -> Self {
-        let names = Self::new(ENGINE, []);
+        let names = Self::new((DOCKER, DNS).into(), []);
         Self { fixed: [(name.to_owned(), vec![address])].into(), ..names }
     }
 
@@ -133,7 +160,9 @@ impl Names {
                 }
             }
             // A stopped engine gives no address to another container, so the last answer holds.
-            Err(error) => tracing::debug!(name, %error, "could not ask for a name"),
+            Err(error) => self.silent.say(|| {
+                tracing::warn!(name, server = %self.server.ip(), %error, "the name server does not answer");
+            }),
         }
     }
 
@@ -142,7 +171,11 @@ impl Names {
         let id = self.question.fetch_add(1, Ordering::Relaxed);
         let question = question(id, name)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name is too long"))?;
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        let any: IpAddr = match self.server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0)).await?;
         socket.connect(self.server).await?;
         socket.send(&question).await?;
         let answered = async {
@@ -298,6 +331,14 @@ mod tests {
         );
         assert_eq!(found["_host"], [Ipv4Addr::new(172, 17, 0, 1)]);
         assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn name_server_is_the_one_of_the_container() {
+        let text = "# nameserver 1.1.1.1\nsearch dns.podman\nnameserver 10.89.0.1\nnameserver 10.89.1.1\n";
+        assert_eq!(first_server(text), Some(Ipv4Addr::new(10, 89, 0, 1).into()));
+        assert_eq!(first_server("nameserver\nnameserver fd00::1\n"), Some("fd00::1".parse().unwrap()));
+        assert_eq!(first_server("options ndots:0\n"), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -138,8 +138,9 @@ struct Labels {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct SummaryPort {
-    #[serde(rename = "IP")]
-    ip: Option<IpAddr>,
+    /// Docker Engine 29 sends an empty text for a port that is exposed and not published; older engines leave it out.
+    #[serde(rename = "IP", default)]
+    ip: Option<String>,
     public_port: Option<u16>,
     #[serde(rename = "Type", default)]
     protocol: String,
@@ -186,7 +187,8 @@ impl From<Summary> for Row {
                     "sctp" => Protocol::Sctp,
                     _ => Protocol::Tcp,
                 };
-                Some((port.public_port?, protocol, port.ip.filter(|ip| !ip.is_unspecified())))
+                let ip = port.ip.and_then(|ip| ip.parse().ok()).filter(|ip: &IpAddr| !ip.is_unspecified());
+                Some((port.public_port?, protocol, ip))
             })
             .collect();
         ports.sort_unstable();
@@ -219,6 +221,25 @@ impl From<Summary> for Row {
 mod tests {
     use super::*;
     use driftless_model::label;
+
+    #[test]
+    fn ports_without_an_address_are_read() {
+        let ports = serde_json::json!([
+            { "IP": "", "PrivatePort": 5432, "Type": "tcp" },
+            { "PrivatePort": 6379, "Type": "tcp" },
+            { "IP": "", "PrivatePort": 53, "PublicPort": 53, "Type": "udp" },
+            { "IP": "0.0.0.0", "PrivatePort": 80, "PublicPort": 8080, "Type": "tcp" },
+            { "IP": "127.0.0.1", "PrivatePort": 80, "PublicPort": 8081, "Type": "tcp" },
+        ]);
+        let Row(_, listed) =
+            serde_json::from_value(serde_json::json!({ "Id": "c1", "Names": ["/db"], "Ports": ports }))
+                .unwrap();
+        let local = "127.0.0.1".parse().ok();
+        assert_eq!(
+            listed.ports,
+            [(53, Protocol::Udp, None), (8080, Protocol::Tcp, None), (8081, Protocol::Tcp, local)]
+        );
+    }
 
     #[test]
     fn labels_are_read_under_the_names_they_are_written() {

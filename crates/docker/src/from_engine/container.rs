@@ -249,7 +249,12 @@ fn attachment(endpoint: &api::EndpointSettings, names: &OwnNames) -> Attachment 
         aliases: names.without(endpoint.aliases.as_ref()),
         ipv4: fixed.and_then(|it| filled(it.ipv4_address.as_ref())),
         ipv6: fixed.and_then(|it| filled(it.ipv6_address.as_ref())),
-        link_local: fixed.and_then(|it| it.link_local_ips.clone()).unwrap_or_default(),
+        link_local: fixed
+            .and_then(|it| it.link_local_ips.as_ref())
+            .into_iter()
+            .flatten()
+            .filter_map(|it| filled(Some(it)))
+            .collect(),
         mac_address: None,
         priority: 0,
         gw_priority: endpoint.gw_priority.unwrap_or_default(),

@@ -30,7 +30,7 @@ pub(crate) fn network(found: &api::Network, labels: &BTreeMap<String, String>) -
         aux_addresses: ranges
             .into_iter()
             .flatten()
-            .filter_map(|it| Some((it.subnet.clone()?, map(Some(it.auxiliary_addresses.as_ref()?)))))
+            .filter_map(|it| Some((filled(it.subnet.as_ref())?, map(Some(it.auxiliary_addresses.as_ref()?)))))
             .collect(),
         labels: user_labels(labels.iter()),
         ..Network::default()

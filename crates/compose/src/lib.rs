@@ -166,7 +166,7 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let reported = errors_at(&findings);
     more.retain(|finding| !reported.contains(&finding.location));
     findings.extend(more);
-    loaded.report_missing_passwords(&mut findings);
+    loaded.report_missing_values(&mut findings);
     loaded.present(&mut findings);
     if findings.iter().any(Finding::is_error) {
         return Rendered { findings, ..Rendered::default() };

@@ -20,8 +20,9 @@ mod include;
 mod interpolate;
 mod loader;
 mod merge;
-mod missing_passwords;
+mod missing_values;
 mod password_place;
+mod path_place;
 pub(crate) mod profiles;
 mod resets;
 pub(crate) mod texts;
@@ -32,7 +33,7 @@ use crate::{
     load::{
         errors::errors_at,
         loader::{Depth, Loader, Scope},
-        missing_passwords::UnsetPasswords,
+        missing_values::MissingValues,
         profiles::{active_profiles, is_active},
         resets::Resets,
         texts::Texts,
@@ -71,7 +72,7 @@ pub(crate) struct Loaded {
     /// The bytes of all files, for excerpts.
     sources: BTreeMap<String, Arc<[u8]>>,
     profiles: Vec<String>,
-    unset_passwords: UnsetPasswords,
+    missing_values: MissingValues,
     /// The bytes that texts of services may still have.
     pub(crate) texts: Texts,
 }
@@ -82,11 +83,11 @@ impl Loaded {
         self.secret_places.contains(&value.place.location()) || files.is_encrypted(&value.place.file)
     }
 
-    /// Reports passwords without a value. The reference accepts them, so this is no part of loading.
-    pub(crate) fn report_missing_passwords(&self, findings: &mut Vec<Finding>) {
+    /// Reports passwords and paths without a value. The reference accepts them, so this is no part of loading.
+    pub(crate) fn report_missing_values(&self, findings: &mut Vec<Finding>) {
         let is_used = |service: &Node| is_active(service, &self.profiles);
         if let Some(root) = &self.root {
-            self.unset_passwords.report(root, &is_used, findings);
+            self.missing_values.report(root, &is_used, findings);
         }
     }
 
@@ -196,7 +197,7 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     variables.add_missing(std::mem::take(&mut loader.included_variables));
     let Loader { findings, sources, progress, mut secret_values, .. } = loader;
     secret_values.extend(variables.secret_values().cloned());
-    let Progress { unset_passwords, secret_places, texts, .. } = progress;
+    let Progress { missing_values, secret_places, texts, .. } = progress;
     let root = (!root.entries().is_empty()).then_some(root);
     Loaded {
         root,
@@ -210,7 +211,7 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
         findings,
         sources,
         profiles,
-        unset_passwords,
+        missing_values,
         texts,
     }
 }

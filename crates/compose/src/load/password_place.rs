@@ -1,7 +1,7 @@
 //! Places whose value is a password: a variable of a container with such a name, an option of a command, the part of an
 //! address after the user.
 
-use crate::{load::missing_passwords::is_password as is_password_name, spec::path::Path};
+use crate::{load::missing_values::is_password as is_password_name, spec::path::Path};
 
 /// Keys of a service with the arguments of a program.
 const ARGUMENTS: &[&str] = &["command", "entrypoint", "test"];

@@ -14,8 +14,8 @@ use crate::{
     load::{
         dotenv::{self, Assignment},
         interpolate::{self, UnsetVariable, interpolate},
-        missing_passwords::{UnsetPasswords, becomes_empty, is_password},
-        password_place,
+        missing_values::{Meaning, MissingValues, becomes_empty, is_password},
+        password_place, path_place,
         texts::Texts,
     },
     spec::{cast::Cast, env_format::EnvFormat, path::Path, paths, tree},
@@ -37,8 +37,8 @@ pub(crate) struct Variables {
 pub(crate) struct Progress {
     /// Unset variables that were reported: each one once.
     warned: BTreeSet<String>,
-    /// The unset variables that are passwords.
-    pub(crate) unset_passwords: UnsetPasswords,
+    /// The unset variables that must not become empty.
+    pub(crate) missing_values: MissingValues,
     /// The places of the values into which a secret variable was interpolated.
     pub(crate) secret_places: BTreeSet<Location>,
     pub(crate) texts: Texts,
@@ -304,7 +304,9 @@ impl Pass<'_> {
         for UnsetVariable { name, at } in done.unset {
             let before = before.and_then(Node::as_scalar);
             if is_password(&name) || password_place::is_password(path, before, text, at) {
-                self.progress.unset_passwords.record(&location, &name);
+                self.progress.missing_values.record(&location, &name, Meaning::Password);
+            } else if path_place::is_start(path, text, at) {
+                self.progress.missing_values.record(&location, &name, Meaning::PathStart);
             }
             if self.progress.warned.insert(name.clone()) {
                 let warning = Finding::warning(location.clone(), path.to_string(), becomes_empty(&name));

@@ -5,7 +5,7 @@ use driftless_compose as compose;
 use driftless_compose::Project;
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::{Configured, discover, render};
-use driftless_model::{MountSource, Protocol, Stack, WorkloadName};
+use driftless_model::{Finding, MountSource, Protocol, Stack, WorkloadName};
 use serde_json::{Value, json};
 
 fn app(files: &MemoryFiles, configured: Configured) -> AppSpec {
@@ -31,7 +31,7 @@ fn model(files: &[(&str, &str)], configured: Configured) -> Value {
 fn errors(files: &[(&str, &str)], configured: Configured) -> Vec<String> {
     let files = MemoryFiles::new(files.iter().copied());
     let found = load(&files, configured).findings;
-    found.into_iter().filter(driftless_model::Finding::is_error).map(|it| it.to_string()).collect()
+    found.into_iter().filter(Finding::is_error).map(|it| it.to_string()).collect()
 }
 
 fn stack(files: &[(&str, &str)], configured: Configured) -> Stack {
@@ -386,6 +386,64 @@ fn unset_passwords_are_found_through_extends_and_include() {
             "db/compose.yaml:1 services.db.command",
         ]
     );
+}
+
+#[test]
+fn paths_without_their_start_are_errors() {
+    let compose = |value: &str| {
+        format!(
+            "x-mounts: &mounts\n  - {value}/anchored:/a\nservices:\n  db:\n    image: db\n    volumes:\n      - {value}/data:/var/lib/db\n      \
+             - {{type: bind, source: '{value}/conf', target: /conf}}\n    secrets: [key]\n  other: {{image: a, volumes: *mounts}}\n  \
+             off: {{image: a, profiles: [off], volumes: ['{value}/data:/d']}}\nsecrets: {{key: {{file: {value}/key.pem}}}}\nvolumes:\n  \
+             bound: {{driver_opts: {{type: none, o: bind, device: '{value}'}}}}\n"
+        )
+    };
+    let findings = |value: &str, variables: &str| {
+        let compose = compose(value);
+        let files = MemoryFiles::new([("app/compose.yaml", compose.as_str()), ("app/.env", variables)]);
+        render(&files, &app(&files, at("app"))).findings
+    };
+    let errors = |value: &str, variables: &str| -> Vec<String> {
+        let mut found = findings(value, variables);
+        found.retain(Finding::is_error);
+        found.iter().map(|it| format!("{}:{} {}", it.location.line, it.location.column, it.path)).collect()
+    };
+    // Each variable is reported at its first place.
+    assert_eq!(errors("${PWD}", ""), ["7:9 services.db.volumes.[0].source"]);
+    assert_eq!(errors("$A${B}", "B=\n").len(), 1);
+    for (value, variables) in [("${A}", "A=/srv\n"), ("${A}", "A=\n"), ("${A:-}", ""), ("/mnt/${A}", "")] {
+        assert_eq!(errors(value, variables), Vec::<String>::new(), "{value} {variables}");
+    }
+    let error = findings("${HOME}", "").into_iter().find(Finding::is_error).unwrap();
+    assert_eq!(
+        error.message,
+        "the variable `HOME` is not set, so the path would start at the root of the host"
+    );
+    assert!(error.help.is_some_and(|help| help.contains("write the absolute path of the host, or `./…`")));
+    let error = findings("${DATA_DIR}", "").into_iter().find(Finding::is_error).unwrap();
+    assert!(error.help.is_some_and(|help| help.contains("`variables`") && help.contains("`${DATA_DIR:-}`")));
+}
+
+#[test]
+fn each_place_of_a_path_without_its_start_is_an_error() {
+    let is_refused = |text: &str| {
+        let files = MemoryFiles::new([("app/compose.yaml", text)]);
+        let findings = render(&files, &app(&files, at("app"))).findings;
+        findings
+            .iter()
+            .any(|it| it.is_error() && it.message.starts_with("the variable `X` is not set, so the path"))
+    };
+    let places = [
+        "x-m: &m ['$X/d:/d']\nservices: {a: {image: a, volumes: *m}}",
+        "services: {a: {image: a, volumes: [{type: bind, source: '$X/d', target: /d}]}}",
+        "services: {a: {image: a, configs: [c]}}\nconfigs: {c: {file: '$X/c'}}",
+        "services: {a: {image: a, secrets: [c]}}\nsecrets: {c: {file: '$X/c'}}",
+        "services: {a: {image: a, volumes: ['v:/d']}}\nvolumes: {v: {driver_opts: {o: bind, device: '$X/d'}}}",
+    ];
+    for text in places {
+        assert!(is_refused(text), "{text}");
+        assert!(!is_refused(&text.replace("$X", "${X:-}")), "{text}");
+    }
 }
 
 /// As Docker Compose 2.26: the first file's folder is that of the project, and its `.env` counts after the first one.

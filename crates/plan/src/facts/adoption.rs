@@ -124,17 +124,28 @@ fn is_live(difference: &FieldDifference) -> bool {
     is_network || field.starts_with("resources.") || field == "restart"
 }
 
-/// A relative path that the container writes to is a folder of the application's own here, and is empty. To replace
-/// a container whose data lie elsewhere would look like the loss of all of them.
+/// The container keeps its data in another folder of the host than the one that Git names. A relative path that it writes to
+/// is a folder of the application's own here, and is empty. To replace such a container would look like the loss of all its
+/// data.
 fn data_elsewhere(workload: &Workload, found: &Container) -> Option<String> {
     let clean = |it: &str| it.trim_end_matches('/').to_owned();
     workload.container.mounts.iter().find_map(|wanted| {
-        let MountSource::AppFolder(folder) = &wanted.source else { return None };
         let there = found.mounts.iter().find(|it| clean(&it.target) == clean(&wanted.target))?;
         let MountSource::Bind { path, .. } = &there.source else { return None };
+        let named = match &wanted.source {
+            MountSource::AppFolder(folder) => {
+                format!("`./{folder}` in Git is a folder of the agent's own")
+            }
+            MountSource::Bind { path: named, .. }
+                if clean(named) != clean(path) && !wanted.read_only && !there.read_only =>
+            {
+                format!("Git names {named}")
+            }
+            _ => return None,
+        };
+        let target = &wanted.target;
         Some(format!(
-            "what it keeps at {} lies in {path} on the host, while `./{folder}` in Git is a folder of the agent's own; name {path} in Git instead",
-            wanted.target
+            "what it keeps at {target} lies in {path} on the host, while {named}; name {path} in Git instead"
         ))
     })
 }

@@ -205,6 +205,34 @@ fn one_container_with_foreign_data_prevents_adoption() {
 }
 
 #[test]
+fn bind_mount_of_another_folder_prevents_adoption() {
+    let bind = |path: &str, read_only: bool| {
+        let source =
+            MountSource::Bind { path: path.to_owned(), create: true, propagation: None, selinux: None };
+        vec![Mount { target: "/data".into(), source, read_only }]
+    };
+    let obstacles = |found: &[Mount], wanted: &[Mount]| {
+        let mut stage = by_compose(|container| {
+            if container.image == "db:1" {
+                container.mounts = found.to_vec();
+            }
+        });
+        wanted.clone_into(&mut stage.stack.workloads.get_mut(&"db".into()).unwrap().container.mounts);
+        take_over(&mut stage).err().unwrap_or_default()
+    };
+    let found = bind("/home/me/shop/data", false);
+    let refused = obstacles(&found, &bind("/data", false));
+    assert!(
+        refused[0].contains("while Git names /data; name /home/me/shop/data in Git instead"),
+        "{refused:?}"
+    );
+    assert_eq!(obstacles(&found, &bind("/home/me/shop/data/", false)), [] as [&str; 0]);
+    // Nothing is kept in a folder that is only read.
+    assert_eq!(obstacles(&bind("/home/me/shop/data", true), &bind("/data", false)), [] as [&str; 0]);
+    assert_eq!(obstacles(&found, &bind("/data", true)), [] as [&str; 0]);
+}
+
+#[test]
 fn networks_and_volumes_are_compared_by_fields_of_git() {
     let lan = Network { key: "lan".into(), ..Network::default() };
     let data = Volume { key: "data".into(), ..Volume::default() };

@@ -1,8 +1,9 @@
-//! Passwords without a value: variables that are not set, have no default, and have the name of a password or stand in the
-//! place of one.
+//! Variables that are not set, have no default and must not become empty: those that have the name of a password or stand in
+//! the place of one, and those at the start of a path.
 //!
 //! Compose lets them become empty with a warning, and so does the loader. The agent refuses them: a service that starts
-//! with an empty password is open to everybody, or has stored that password for good.
+//! with an empty password is open to everybody, or has stored that password for good, and a path without its start is
+//! another folder at the root of the host, such as `/data` for `${PWD}/data`, in which a database begins empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,14 +22,24 @@ const WHOLE_WORDS: &[&str] = &["PASS", "PWD", "PW"];
 /// Names that end with these hold a key from which passwords are derived.
 const KEYS: &[&str] = &["SECRET_KEY", "SECRETKEY", "ENCRYPTION_KEY", "SECRET_KEY_BASE"];
 
+/// Variables of a shell. Compose files of other people use them for paths, and nobody sets them in Git.
+const OF_SHELL: &[&str] = &["PWD", "HOME"];
+
+/// A reason why a value must not be empty.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Meaning {
+    Password,
+    PathStart,
+}
+
 /// The unset variables of one application, by the location of the value that they are in.
 #[derive(Default)]
-pub(crate) struct UnsetPasswords(BTreeMap<Location, BTreeSet<String>>);
+pub(crate) struct MissingValues(BTreeMap<Location, BTreeMap<String, Meaning>>);
 
-impl UnsetPasswords {
-    /// Records a password that is not set and became empty.
-    pub(crate) fn record(&mut self, location: &Location, variable: &str) {
-        self.0.entry(location.clone()).or_default().insert(variable.to_owned());
+impl MissingValues {
+    /// Records a variable that is not set and became empty.
+    pub(crate) fn record(&mut self, location: &Location, variable: &str, meaning: Meaning) {
+        self.0.entry(location.clone()).or_default().insert(variable.to_owned(), meaning);
     }
 
     /// Reports each variable at the first value that is used: an error, or a warning for a bare name. Services for which
@@ -56,9 +67,9 @@ impl UnsetPasswords {
     }
 }
 
-/// The search for values with unset passwords.
+/// The search for values with such variables.
 struct Search<'a> {
-    unset: &'a BTreeMap<Location, BTreeSet<String>>,
+    unset: &'a BTreeMap<Location, BTreeMap<String, Meaning>>,
     /// The variables that were reported because they become empty.
     empty: BTreeSet<String>,
     /// The variables that were reported because a bare name has no value.
@@ -106,9 +117,9 @@ impl Search<'_> {
     }
 
     fn scalar(&mut self, node: &Node, path: &str) {
-        for variable in self.unset.get(&node.place.location()).into_iter().flatten() {
+        for (variable, meaning) in self.unset.get(&node.place.location()).into_iter().flatten() {
             if self.empty.insert(variable.clone()) {
-                self.findings.push(missing(node.place.location(), path, variable));
+                self.findings.push(missing(node.place.location(), path, variable, *meaning));
             }
         }
     }
@@ -119,12 +130,23 @@ pub(crate) fn becomes_empty(variable: &str) -> String {
     format!("the variable `{variable}` is not set and becomes empty")
 }
 
-/// The error about a password that is interpolated.
-fn missing(location: Location, path: &str, variable: &str) -> Finding {
-    let message = format!("the variable `{variable}` is not set, so an empty password would be used");
-    let help = format!(
-        "set it in the application's `variables` or in an env file in Git; write `${{{variable}:-}}` if it may be empty"
-    );
+/// The error about a variable that must not be empty.
+fn missing(location: Location, path: &str, variable: &str, meaning: Meaning) -> Finding {
+    let consequence = match meaning {
+        Meaning::Password => "an empty password would be used",
+        Meaning::PathStart => "the path would start at the root of the host",
+    };
+    let message = format!("the variable `{variable}` is not set, so {consequence}");
+    let help = match meaning {
+        Meaning::PathStart if OF_SHELL.contains(&variable) => {
+            "the agent has no variables of a shell; write the absolute path of the host, or `./…` for a file or folder of the \
+             application"
+                .to_owned()
+        }
+        Meaning::Password | Meaning::PathStart => format!(
+            "set it in the application's `variables` or in an env file in Git; write `${{{variable}:-}}` if it may be empty"
+        ),
+    };
     Finding::error(location, path, message).help(help)
 }
 

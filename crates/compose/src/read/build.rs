@@ -10,7 +10,7 @@ use crate::{
         types::BuildSection,
     },
     spec::{
-        keys::BUILD,
+        keys::{BUILD, BUILD_SECRET},
         value::{Read as _, Value},
     },
 };
@@ -47,7 +47,7 @@ fn used_key(section: &mut BuildSection, key: &str, value: &Value<'_>) -> bool {
         "dockerfile" => section.dockerfile = string(),
         "dockerfile_inline" => section.inline = string(),
         "args" => section.args = value.assignments(),
-        "secrets" => section.secrets = file_mounts(value),
+        "secrets" => section.secrets = file_mounts(value, &BUILD_SECRET),
         "target" => spec.target = value.filled(),
         "labels" => spec.labels = labels(value),
         "extra_hosts" => spec.extra_hosts = extra_hosts(value),

@@ -7,8 +7,9 @@ use driftless_yaml::Kind;
 use crate::{
     read::{on_change::on_change, types::FileMount},
     spec::{
-        keys::{FILE_MOUNT, ULIMIT},
+        keys::ULIMIT,
         scalar::Plain,
+        shape::Object,
         short,
         value::{Placed, Read as _, Value},
     },
@@ -96,13 +97,13 @@ pub(crate) fn mac_address(value: &Value<'_>) -> Option<String> {
     None
 }
 
-/// Configs or secrets of a service: names, or maps with details.
-pub(crate) fn file_mounts(value: &Value<'_>) -> Vec<Placed<FileMount>> {
+/// Configs or secrets of a service or a build: names, or maps with these keys.
+pub(crate) fn file_mounts(value: &Value<'_>, keys: &'static Object) -> Vec<Placed<FileMount>> {
     let mut found = Vec::new();
     for item in value.sequence() {
         let mut mount = FileMount::default();
         if matches!(item.node.kind, Kind::Mapping(_)) {
-            for (key, value) in item.fields(&FILE_MOUNT) {
+            for (key, value) in item.fields(keys) {
                 match key {
                     "source" => mount.source = value.owned().unwrap_or_default(),
                     "target" => mount.target = value.filled(),

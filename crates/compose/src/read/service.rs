@@ -20,7 +20,7 @@ use crate::{
         types::{Service, VolumeMount, VolumeSource},
     },
     spec::{
-        keys::SERVICE,
+        keys::{FILE_MOUNT, SERVICE},
         scalar::Plain,
         value::{Placed, Read as _, Value},
     },
@@ -162,8 +162,8 @@ fn reference_key(service: &mut Service, key: &str, value: &Value<'_>) -> bool {
         "networks" => service.networks = Some(networks(value)),
         "volumes" => service.volumes = volumes(value),
         "tmpfs" => service.tmpfs = tmpfs(value),
-        "configs" => service.configs = file_mounts(value),
-        "secrets" => service.secrets = file_mounts(value),
+        "configs" => service.configs = file_mounts(value, &FILE_MOUNT),
+        "secrets" => service.secrets = file_mounts(value, &FILE_MOUNT),
         "x-driftless" => {
             let Extension { on_change, proxy, job, wave, update, ignore_differences, canary } =
                 extension(value);

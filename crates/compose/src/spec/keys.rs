@@ -20,6 +20,7 @@ const SWARM: &str = "it only affects Swarm";
 pub(crate) const ONLY_IN_A_SWARM: &str = "it only affects Swarm (`engine: swarm`)";
 const WINDOWS: &str = "it exists only on Windows";
 const ONE_HOST: &str = "there is only one host";
+const OF_RUN: &str = "it is an option of `RUN --mount=type=secret` in the Dockerfile";
 const PAUSES: &str = "the engine has its own pauses between restarts";
 
 /// An object in which extensions (`x-…`) are allowed.
@@ -222,7 +223,7 @@ pub(crate) static BUILD: Object = open(&[
     key("extra_hosts", Hosts),
     key("isolation", Text).note("`default` only; other values are for Windows"),
     key("privileged", Boolean(Dropped)).note("`false` only: the engine's builder runs no privileged steps"),
-    key("secrets", FILE_MOUNTS),
+    key("secrets", List(&Short(&Text, &One(&BUILD_SECRET)))),
     key("tags", Repeated),
     key("ulimits", ULIMITS),
     key("platforms", Repeated),
@@ -368,6 +369,16 @@ pub(crate) static FILE_MOUNT: Object = open(&[
 ]);
 
 pub(crate) static HEALTHCHECK: Object = open(&[
+/// A secret of a build: it is a file only in the steps that mount it.
+pub(crate) static BUILD_SECRET: Object = open(&[
+    key("source", Text),
+    key("target", Text),
+    key("uid", Text).no_effect(OF_RUN),
+    key("gid", Text).no_effect(OF_RUN),
+    key("mode", Mode).no_effect(OF_RUN),
+    key("x-driftless", Extension).note("`on-change`"),
+]);
+
     key("disable", Boolean(Dropped)),
     key("interval", Duration(Kept)),
     key("retries", Integer(Kept)),

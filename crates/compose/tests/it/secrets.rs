@@ -2,7 +2,7 @@
 
 use driftless_compose::render;
 use driftless_files::{AppSpec, HostFile, HostValues, MemoryFiles, WithHostFiles};
-use driftless_model::{EngineKind, Mask, MountSource, Stack};
+use driftless_model::{Content, EngineKind, Mask, MountSource, Stack};
 
 /// Values on the host: a password, a short one, and one that is no secret.
 fn host_values() -> Vec<HostValues> {
@@ -109,4 +109,25 @@ fn labels_of_an_encrypted_file_are_masked() {
     assert_eq!(found.secret_values.iter().collect::<Vec<_>>(), ["admin:hash-of-it"], "`true` is no secret");
     let plain = stack(&[("shop/compose.yaml", text), ("shop/web.labels", labels)], &[], EngineKind::Docker);
     assert!(plain.secret_values.is_empty());
+}
+
+/// A build gives a secret to a step, and the step says which owner and mode the file has.
+#[test]
+fn owner_and_mode_of_a_build_secret_have_no_effect() {
+    let compose = "services: {web: {build: {context: ., secrets: [{source: cert, uid: '103', gid: '103', mode: 0440}]}}}\nsecrets: {cert: \
+                   {file: cert.pem}}\n";
+    let git = MemoryFiles::new([
+        ("shop/compose.yaml", compose),
+        ("shop/Dockerfile", "FROM scratch\n"),
+        ("shop/cert.pem", "certificate"),
+    ]);
+    let rendered = render(&git, &AppSpec::compose("shop", &["shop/compose.yaml"]));
+    let stack = rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings));
+    let build = stack.workloads[&"web".into()].build.as_ref().unwrap();
+    let content = &rendered.contents[&build.secrets["cert"]];
+    assert!(matches!(content, Content::File { bytes, .. } if **bytes == *b"certificate"), "{content:?}");
+    let messages: Vec<&str> = rendered.findings.iter().map(|it| it.message.as_str()).collect();
+    let ignored =
+        |key| format!("`{key}` is ignored: it is an option of `RUN --mount=type=secret` in the Dockerfile");
+    assert_eq!(messages, ["uid", "gid", "mode"].map(ignored));
 }

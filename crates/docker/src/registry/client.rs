@@ -26,6 +26,7 @@ use tokio::{
 use super::{
     authorization::Challenge,
     error::RegistryError,
+    known_manifests::KnownManifests,
     manifest::{ACCEPTED, Manifest},
     question::{ImageQuestion, NewestImage, SignatureQuestion, SignedImage},
     signature::{
@@ -79,6 +80,7 @@ struct RegistryHost {
     /// Whether it speaks plain HTTP, once that is known.
     is_plain: Option<bool>,
     client: Option<HostClient>,
+    manifests: KnownManifests,
 }
 
 /// A client of one registry. It reads the certificates of the system when it is made, which takes milliseconds.
@@ -141,7 +143,7 @@ impl RegistryClient {
     pub(crate) async fn newest(&self, question: &ImageQuestion) -> Result<NewestImage, RegistryError> {
         let image = ImageRef::parse(&question.image);
         let (mut host, mut repository) = self.enter(&question.image, &image, &question.secrets).await?;
-        let answer = self.ask(&mut repository, &image, question).await;
+        let answer = self.ask(&mut repository, &mut host.manifests, &image, question).await;
         host.note(&answer);
         answer
     }
@@ -261,6 +263,7 @@ impl RegistryClient {
     async fn ask(
         &self,
         repository: &mut Repository<'_>,
+        manifests: &mut KnownManifests,
         image: &ImageRef,
         question: &ImageQuestion,
     ) -> Result<NewestImage, RegistryError> {
@@ -283,9 +286,9 @@ impl RegistryClient {
                 })?;
                 platforms.push(Platform::parse(&format!("linux/{own}")));
             }
-            let newest = repository.images(&digest, &platforms).await?.unwrap_or_default();
+            let newest = repository.images(&digest, &platforms, manifests).await?.unwrap_or_default();
             for other in others {
-                let known = repository.images(other, &platforms).await?;
+                let known = repository.images(other, &platforms, manifests).await?;
                 is_running &= known.is_some_and(|known| !known.is_empty() && known == newest);
             }
         }
@@ -316,18 +319,26 @@ impl Repository<'_> {
         &mut self,
         digest: &str,
         platforms: &'a [Platform],
+        known: &mut KnownManifests,
     ) -> Result<Option<BTreeSet<(&'a Platform, String)>>, RegistryError> {
+        if let Some(manifest) = known.get(self.name, digest) {
+            return Ok(Some(manifest.images(digest, platforms)));
+        }
         let body = match self.get(&format!("manifests/{digest}")).await {
             Ok(body) => body,
             Err(RegistryError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let is_altered = digest.strip_prefix("sha256:").is_some_and(|wanted| digest_hex(&body) != wanted);
-        if is_altered {
+        let wanted = digest.strip_prefix("sha256:");
+        if wanted.is_some_and(|wanted| digest_hex(&body) != wanted) {
             return Err(invalid(self.host, "a manifest does not have the digest that it was asked by"));
         }
         let manifest: Manifest = serde_json::from_slice(&body)
             .map_err(|_| invalid(self.host, "a manifest is not JSON of the expected form"))?;
+        let manifest = Arc::new(manifest);
+        if wanted.is_some() {
+            known.insert(self.name, digest, &manifest);
+        }
         Ok(Some(manifest.images(digest, platforms)))
     }
 
@@ -641,6 +652,13 @@ fn broken(host: &str, error: &reqwest::Error) -> RegistryError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -655,6 +673,52 @@ mod tests {
         assert_eq!(made(), first);
         tokio::time::advance(CLIENT / 2).await;
         assert_eq!(made(), first + CLIENT);
+    }
+
+    /// Answers requests with a manifest, and counts them.
+    async fn serve_manifest(manifest: &'static str) -> (String, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).await;
+                counted.fetch_add(1, Ordering::Relaxed);
+                let length = manifest.len();
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{manifest}"
+                );
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        (base, requests)
+    }
+
+    #[tokio::test]
+    async fn manifest_is_read_once() {
+        let manifest = r#"{"schemaVersion": 2, "config": {}}"#;
+        let (base, requests) = serve_manifest(manifest).await;
+        let mut repository = Repository {
+            client: new_client(Vec::new()).unwrap(),
+            host: "registry.example.com",
+            base,
+            name: "app",
+            login: None,
+            authorization: None,
+        };
+        let digest = format!("sha256:{}", digest_hex(manifest.as_bytes()));
+        let (mut known, platforms) = (KnownManifests::default(), [Platform::parse("linux/amd64")]);
+        for _ in 0..3 {
+            let images = repository.images(&digest, &platforms, &mut known).await.unwrap().unwrap();
+            assert_eq!(images, BTreeSet::from([(&platforms[0], digest.clone())]));
+        }
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
+        repository.name = "other";
+        repository.images(&digest, &platforms, &mut known).await.unwrap();
+        assert_eq!(requests.load(Ordering::Relaxed), 2);
     }
 
     #[test]

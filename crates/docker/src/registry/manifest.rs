@@ -30,6 +30,11 @@ struct EntryPlatform {
 }
 
 impl Manifest {
+    /// The number of images in an index.
+    pub(super) fn count(&self) -> usize {
+        self.manifests.as_ref().map_or(0, Vec::len)
+    }
+
     /// The digests of the images for these platforms. `digest` is that of this manifest. A platform without an image is left out.
     pub(super) fn images<'a>(
         &self,

@@ -1,9 +1,10 @@
 //! Questions to image registries: which image a tag names, which tags there are, who signed an image. Nothing is downloaded but
-//! manifests, these only if a digest has changed, and signatures.
+//! manifests, these once for each digest, and signatures.
 
 mod authorization;
 mod client;
 mod error;
+mod known_manifests;
 mod manifest;
 mod question;
 mod signature;

@@ -1,6 +1,11 @@
 //! Pulls of images, with progress. What the registry refuses is an error of this image alone.
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::Arc,
+    time::Duration,
+};
 
 use bollard::models::CreateImageInfo;
 use driftless_model::{ContentId, ImageRef, Platform};
@@ -20,9 +25,9 @@ use crate::{
     registry_logins::RegistryLogins,
 };
 
-/// A pull without a message for this time has failed.
+/// A pull without a message for this time has failed, unless it waits for other downloads.
 const MAX_SILENCE: Duration = Duration::from_mins(1);
-/// The deadline of a pull.
+/// The deadline of a pull, also of one that waits.
 const DEADLINE: Duration = Duration::from_mins(30);
 /// Messages of registries and the engine if a login is missing or wrong.
 const UNAUTHORIZED: &[&str] =
@@ -106,10 +111,14 @@ impl Puller {
         let (mut layers, mut received) = (Layers::default(), Vec::new());
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let frame = match timeout(MAX_SILENCE.min(left), body.frame()).await {
+            let frame = match timeout(layers.longest_silence().min(left), body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => return Err(CallError::unreachable(&error)),
                 Ok(None) => return Ok(()),
+                Err(_) if layers.are_queued() => {
+                    let message = "other downloads of the engine took all the time".to_owned();
+                    return Err(CallError::Status { code: 500, message });
+                }
                 Err(_) if left.is_zero() => return Err(CallError::TimedOut(DEADLINE)),
                 Err(_) => return Err(CallError::TimedOut(MAX_SILENCE)),
             };
@@ -120,7 +129,12 @@ impl Puller {
                     return Err(CallError::Status { code: 500, message: clean(&message) });
                 }
                 let Ok(info) = serde_json::from_slice::<CreateImageInfo>(&line) else { continue };
-                if let Some(percent) = layers.note(info) {
+                let were_queued = layers.are_queued();
+                let percent = layers.note(info);
+                if layers.are_queued() && !were_queued {
+                    progress(format!("pulling {image} (waiting for other downloads of the engine)"));
+                }
+                if let Some(percent) = percent {
                     progress(format!("pulling {image} ({percent} %)"));
                 }
             }
@@ -169,12 +183,41 @@ fn advise(error: CallError, image: &str, has_login: bool) -> CallError {
 struct Layers {
     bytes: BTreeMap<String, (u64, u64)>,
     reported: u64,
+    /// Those that are announced and have not begun.
+    queued: BTreeSet<String>,
+    /// Those that are downloaded or unpacked.
+    active: BTreeSet<String>,
 }
 
 impl Layers {
+    /// Whether the pull only waits: the engine downloads three layers at a time, for all pulls together, and says nothing about
+    /// the others.
+    fn are_queued(&self) -> bool {
+        !self.queued.is_empty() && self.active.is_empty()
+    }
+
+    /// The longest time without a message.
+    fn longest_silence(&self) -> Duration {
+        if self.are_queued() { DEADLINE } else { MAX_SILENCE }
+    }
+
+    /// Notes the step that a layer has come to.
+    fn note_step(&mut self, id: &str, status: &str) {
+        self.queued.remove(id);
+        self.active.remove(id);
+        match status {
+            "Pulling fs layer" | "Waiting" => self.queued.insert(id.to_owned()),
+            "Downloading" | "Verifying Checksum" | "Extracting" => self.active.insert(id.to_owned()),
+            retry if retry.starts_with("Retrying") => self.active.insert(id.to_owned()),
+            _ => false,
+        };
+    }
+
     /// The percentage if it has grown. It does not shrink when the size of another layer becomes known.
     fn note(&mut self, info: CreateImageInfo) -> Option<u64> {
-        let (id, detail) = (info.id?, info.progress_detail?);
+        let id = info.id?;
+        self.note_step(&id, info.status.as_deref().unwrap_or_default());
+        let detail = info.progress_detail?;
         if info.status.as_deref() != Some("Downloading") {
             return None;
         }
@@ -258,6 +301,29 @@ mod tests {
         assert_eq!(parse("20ms"), Some(Duration::from_millis(20)));
         assert_eq!(parse("742.6µs"), Some(Duration::from_secs(1)));
         assert_eq!(retry_after("denied"), None);
+    }
+
+    #[test]
+    fn pull_that_only_waits_may_be_silent() {
+        let mut layers = Layers::default();
+        let mut silence = |id: &str, status: &str| {
+            let (id, status) = (Some(id.to_owned()), Some(status.to_owned()));
+            layers.note(CreateImageInfo { id, status, ..CreateImageInfo::default() });
+            layers.longest_silence()
+        };
+        assert_eq!(silence("latest", "Pulling from library/web"), MAX_SILENCE);
+        assert_eq!(silence("a", "Pulling fs layer"), DEADLINE);
+        assert_eq!(silence("b", "Already exists"), DEADLINE);
+        assert_eq!(silence("c", "Waiting"), DEADLINE);
+        // Now a silence is that of the registry.
+        assert_eq!(silence("a", "Downloading"), MAX_SILENCE);
+        assert_eq!(silence("a", "Retrying in 5 seconds"), MAX_SILENCE);
+        assert_eq!(silence("a", "Verifying Checksum"), MAX_SILENCE);
+        assert_eq!(silence("a", "Download complete"), DEADLINE);
+        assert_eq!(silence("c", "Downloading"), MAX_SILENCE);
+        for status in ["Download complete", "Extracting", "Pull complete"] {
+            assert_eq!(silence("c", status), MAX_SILENCE, "{status}");
+        }
     }
 
     #[test]

@@ -270,6 +270,9 @@ impl Connection {
         let registries = info.registry_config.unwrap_or_default();
         let indexes = registries.index_configs.into_iter().flatten();
         let networks = registries.insecure_registry_cidrs.unwrap_or_default();
+        let swarm = info.swarm.unwrap_or_default();
+        let is_swarm_manager = swarm.control_available == Some(true);
+        let is_swarm_node = swarm.local_node_state == Some(api::LocalNodeState::ACTIVE);
         let defaults = Defaults {
             unsupported_limits,
             is_containerd_store: info
@@ -282,7 +285,8 @@ impl Connection {
             insecure_networks: networks.iter().filter_map(|network| IpNetwork::parse(network)).collect(),
             log_driver: info.logging_driver.unwrap_or_else(|| "json-file".to_owned()),
             host_name: info.name.unwrap_or_default(),
-            is_swarm_manager: info.swarm.and_then(|swarm| swarm.control_available) == Some(true),
+            is_swarm_manager,
+            is_swarm_worker: is_swarm_node && !is_swarm_manager,
         };
         let mut components = found.components.iter().flatten();
         let is_podman = components.any(|component| component.name.to_lowercase().contains("podman"));

@@ -14,6 +14,8 @@ pub struct EngineTraits {
     pub unsupported_limits: BTreeSet<LimitKind>,
     /// The engine keeps an image for one platform only under each name, as the classic image store does.
     pub keeps_one_platform: bool,
+    /// The engine is a worker of a Swarm. It lists an overlay network of the Swarm only while a container of the node uses it.
+    pub is_swarm_worker: bool,
 }
 
 /// A group of limits that a kernel has or lacks as a whole.

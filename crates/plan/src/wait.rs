@@ -382,6 +382,16 @@ impl Wait {
         Self::new(object, WaitReason::ExternalMissing, "is external and does not exist: create it")
     }
 
+    /// A worker of a Swarm cannot ask whether the Swarm has the network.
+    pub fn network_missing_on_worker(name: &str) -> Self {
+        let object = WaitObject::Other { kind: "network", name: name.to_owned() };
+        let sentence = format!(
+            "is external, and this worker of a Swarm lists a network of the Swarm only while a container uses it: create it on a manager, \
+             and keep a container on it here, such as `docker run -d --restart always --network {name} alpine sleep infinity`"
+        );
+        Self::new(object, WaitReason::ExternalMissing, sentence)
+    }
+
     /// No container is created that uses it.
     pub fn of_another_application(kind: &'static str, name: &str, owner: &AppName) -> Self {
         let sentence = format!(

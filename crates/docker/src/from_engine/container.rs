@@ -35,6 +35,8 @@ pub(crate) struct Defaults {
     pub host_name: String,
     /// The engine managed a Swarm when the connection was opened.
     pub is_swarm_manager: bool,
+    /// The engine was a worker of a Swarm when the connection was opened.
+    pub is_swarm_worker: bool,
     /// The registries that the engine has settings for, and whether it insists on TLS.
     pub registries: BTreeMap<String, bool>,
     /// The networks whose registries may be without TLS.
@@ -48,6 +50,7 @@ impl Defaults {
             log_driver: Some(self.log_driver).filter(|driver| !driver.is_empty()),
             unsupported_limits: self.unsupported_limits,
             keeps_one_platform: !self.is_containerd_store,
+            is_swarm_worker: self.is_swarm_worker,
         }
     }
 }

@@ -46,6 +46,9 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
     }
     for (name, network) in facts.target.stack.networks.iter().filter(|(name, _)| is_due(name)) {
         match facts.observed.networks.get(name) {
+            None if network.external && facts.observed.engine_traits.is_swarm_worker => {
+                draft.wait(Wait::network_missing_on_worker(name));
+            }
             None if network.external => draft.wait(Wait::external_missing("network", name)),
             None => create_network(draft, name, network),
             Some(found) => match other_owner(facts, found) {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Image, LimitKind, Platform, PullPolicy, Stack, Strategy, Workload};
+use driftless_model::{Image, LimitKind, Network, Platform, PullPolicy, Stack, Strategy, Workload};
 use driftless_plan::{Action, Plan};
 
 use crate::stage::{Stage, stack, workload};
@@ -207,6 +207,21 @@ fn store_of_several_platforms_finds_only_the_very_one() {
             let is_pulled = settle(&mut stage)[0] == format!("pull web:1 for {wanted}");
             assert_eq!(is_pulled, !keeps_one_platform, "{wanted} from {here}");
         }
+    }
+}
+
+/// A worker of a Swarm does not list an overlay network that none of its containers uses.
+#[test]
+fn worker_says_what_makes_an_external_network_known() {
+    let external = Network { key: "mesh".into(), external: true, ..Network::default() };
+    let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+    stage.stack.networks.insert("mesh".into(), external);
+    for (is_swarm_worker, cure) in
+        [(false, "create it"), (true, "docker run -d --restart always --network mesh")]
+    {
+        stage.world.observed.engine_traits.is_swarm_worker = is_swarm_worker;
+        let plan = stage.round();
+        assert!(waits(&plan).contains(cure), "{plan}");
     }
 }
 

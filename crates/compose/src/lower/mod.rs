@@ -121,6 +121,18 @@ fn used_values(stack: &Stack, values: &BTreeSet<String>) -> BTreeSet<String> {
 }
 
 impl Lowering<'_> {
+    /// The meaning of a `deploy.restart_policy` without `condition`. A Swarm takes it for `any`, as the specification says, and
+    /// Docker Compose for no restart at all.
+    fn restart_without_condition<T>(&mut self, policy: &Placed<T>) -> RestartPolicy {
+        if self.engine == EngineKind::Swarm {
+            return RestartPolicy::Always;
+        }
+        let message = "has no `condition`, so the container is not restarted, as with `docker compose`";
+        let help = "write `condition: none` if that is right, or else `on-failure` or `any`";
+        self.findings.push(policy.warning(message).help(help));
+        RestartPolicy::No
+    }
+
     fn workload(&mut self, key: &str, service: &Service) -> Workload {
         self.findings.extend(service.unsupported.iter().cloned());
         let path = format!("services.{key}");
@@ -131,7 +143,9 @@ impl Lowering<'_> {
         let build = self.build(key, service, &mut container);
         let Deploy { replicas: _, restart, update, rollback, cpus, memory, pids, memory_reservation, .. } =
             &service.deploy;
-        container.restart = restart.unwrap_or(container.restart);
+        if let Some(restart) = restart {
+            container.restart = restart.value.unwrap_or_else(|| self.restart_without_condition(restart));
+        }
         let Resources { nano_cpus, memory: limit, memory_reservation: reserved, pids: most, .. } =
             &mut container.resources;
         self.agree(nano_cpus, cpus.as_ref(), "cpus");

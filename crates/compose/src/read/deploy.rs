@@ -97,27 +97,28 @@ fn memory(value: &Value<'_>) -> Option<u64> {
     value.bytes()
 }
 
-fn restart_policy(value: &Value<'_>) -> Option<RestartPolicy> {
+fn restart_policy(value: &Value<'_>) -> Option<Placed<Option<RestartPolicy>>> {
     let (mut condition, mut max_retries) = (None, None);
     for (key, value) in value.fields(&RESTART_POLICY) {
         match key {
-            "condition" => condition = value.owned().map(|text| value.placed(text)),
+            "condition" => condition = value.filled().map(|text| value.placed(text)),
             "max_attempts" => max_retries = value.whole::<u32>().filter(|number| *number > 0),
             _ => value.refuse("is not supported yet"),
         }
     }
-    // The specification's default is `any`.
-    match condition.as_ref().map_or("any", |condition| condition.value.as_str()) {
-        "none" | "no" => Some(RestartPolicy::No),
-        "on-failure" => Some(RestartPolicy::OnFailure { max_retries }),
-        "any" | "always" => Some(RestartPolicy::Always),
-        "unless-stopped" => Some(RestartPolicy::UnlessStopped),
+    let Some(condition) = condition else { return Some(value.placed(None)) };
+    let policy = match condition.value.as_str() {
+        "none" | "no" => RestartPolicy::No,
+        "on-failure" => RestartPolicy::OnFailure { max_retries },
+        "any" | "always" => RestartPolicy::Always,
+        "unless-stopped" => RestartPolicy::UnlessStopped,
         other => {
             let message = format!("`{other}` is not a restart condition; use `none`, `on-failure` or `any`");
-            value.report().say_all(condition.iter().map(|condition| condition.error(&*message)).collect());
-            None
+            value.report().say(condition.error(message));
+            return None;
         }
-    }
+    };
+    Some(value.placed(Some(policy)))
 }
 
 /// The phase of a rollout that settings are for.

@@ -200,7 +200,8 @@ pub(crate) struct FileMount {
 #[derive(Debug, Default)]
 pub(crate) struct Deploy {
     pub(crate) replicas: Option<Placed<u32>>,
-    pub(crate) restart: Option<RestartPolicy>,
+    /// `None` inside: the policy has no `condition`.
+    pub(crate) restart: Option<Placed<Option<RestartPolicy>>>,
     pub(crate) update: Option<UpdateConfig>,
     pub(crate) rollback: Option<UpdateConfig>,
     pub(crate) cpus: Option<Placed<u64>>,

@@ -314,7 +314,8 @@ pub(crate) static GPU: Object = open(&[
 ]);
 
 pub(crate) static RESTART_POLICY: Object = open(&[
-    key("condition", Text),
+    key("condition", Text)
+        .note("without it, the container is not restarted, as with Docker Compose; in a Swarm it is `any`"),
     key("delay", Duration(Kept)).no_effect(PAUSES),
     key("max_attempts", Integer(Kept)),
     key("window", Duration(Kept)).no_effect(PAUSES),
@@ -368,7 +369,6 @@ pub(crate) static FILE_MOUNT: Object = open(&[
     key("x-driftless", Extension).note("`on-change`"),
 ]);
 
-pub(crate) static HEALTHCHECK: Object = open(&[
 /// A secret of a build: it is a file only in the steps that mount it.
 pub(crate) static BUILD_SECRET: Object = open(&[
     key("source", Text),
@@ -379,6 +379,7 @@ pub(crate) static BUILD_SECRET: Object = open(&[
     key("x-driftless", Extension).note("`on-change`"),
 ]);
 
+pub(crate) static HEALTHCHECK: Object = open(&[
     key("disable", Boolean(Dropped)),
     key("interval", Duration(Kept)),
     key("retries", Integer(Kept)),

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::{discover, render};
-use driftless_model::{FailureAction, FailureRule, Strategy, Workload};
+use driftless_model::{
+    Completion, EngineKind, FailureAction, FailureRule, RestartPolicy, Strategy, Workload,
+};
 
 fn render_deploy(deploy: &str) -> Rendered {
     let text = format!("services:\n  web:\n    image: a\n    deploy: {deploy}\n");
@@ -20,6 +22,36 @@ fn web(deploy: &str) -> Workload {
 
 fn rolling(max_surge: u32, max_unavailable: u32) -> Strategy {
     Strategy::RollingUpdate { max_surge, max_unavailable }
+}
+
+/// As with Docker Compose. A Swarm takes it for `any`.
+#[test]
+fn restart_policy_without_condition_is_no_restart() {
+    let text = |policy: &str| {
+        format!("services: {{web: {{image: a, restart: always, deploy: {{restart_policy: {policy}}}}}}}")
+    };
+    let rendered = |policy: &str, engine: EngineKind| {
+        let text = text(policy);
+        let files = MemoryFiles::new([("compose.yaml", text.as_str())]);
+        let mut app = discover(&files, "", "repository", &[]).apps.remove(0);
+        app.engine = engine;
+        render(&files, &app)
+    };
+    let web = |rendered: Rendered| rendered.stack.unwrap().workloads.remove(&"web".into()).unwrap();
+    for policy in ["{max_attempts: 3}", "{condition: ''}"] {
+        let found = rendered(policy, EngineKind::Docker);
+        let messages: Vec<&str> = found.findings.iter().map(|it| it.message.as_str()).collect();
+        let warning = "has no `condition`, so the container is not restarted, as with `docker compose`";
+        assert_eq!(messages, [warning], "{policy}");
+        let found = web(found);
+        assert_eq!((found.container.restart, found.completion), (RestartPolicy::No, Completion::OnSuccess));
+        let found = rendered(policy, EngineKind::Swarm);
+        assert!(found.findings.is_empty(), "{:?}", found.findings);
+        assert_eq!(web(found).container.restart, RestartPolicy::Always);
+    }
+    let found = rendered("{condition: any}", EngineKind::Docker);
+    assert!(found.findings.is_empty());
+    assert_eq!(web(found).container.restart, RestartPolicy::Always);
 }
 
 #[test]

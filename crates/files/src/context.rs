@@ -70,16 +70,18 @@ impl Context {
             }
             None => return Err(format!("the folder `{folder}` does not exist in the repository")),
         }
-        let (path, dockerfile) = match &build.dockerfile {
-            Dockerfile::Inline(text) => (None, Arc::from(text.as_bytes())),
-            Dockerfile::Path(path) => {
-                (Some(path.as_str()), files.read(path, LARGEST_TEXT).map_err(|it| it.to_string())?)
+        let (named, path, dockerfile) = match &build.dockerfile {
+            Dockerfile::Inline(text) => (None, None, Arc::from(text.as_bytes())),
+            Dockerfile::Path(named) => {
+                let path = in_lower_case(files, named)?.unwrap_or_else(|| named.clone());
+                let text = files.read(&path, LARGEST_TEXT).map_err(|it| it.to_string())?;
+                (Some(named.as_str()), Some(path), text)
             }
         };
-        let ignore = ignore_of(files, folder, path)?;
+        let ignore = ignore_of(files, folder, named)?;
         let mut walk = Walk { files, ignore: &ignore, folder, entries: BTreeMap::new(), size: 0 };
         walk.folder("", &ignore.top(), DEEPEST)?;
-        let inside = path.and_then(|path| {
+        let inside = path.as_deref().and_then(|path| {
             if folder.is_empty() { Some(path) } else { path.strip_prefix(folder)?.strip_prefix('/') }
         });
         let is_file = |it: &&str| matches!(walk.entries.get(*it), Some(ContextEntry::File { .. }));
@@ -114,6 +116,17 @@ impl Context {
         }
         Ok(digest_hex(text.as_bytes()))
     }
+}
+
+/// The path of a file `dockerfile`, which `BuildKit` takes if there is no `Dockerfile`.
+fn in_lower_case(files: &dyn Files, named: &str) -> Result<Option<String>, String> {
+    let Some(folder) = named.strip_suffix(DOCKERFILE).filter(|it| it.is_empty() || it.ends_with('/')) else {
+        return Ok(None);
+    };
+    let lower = format!("{folder}{}", DOCKERFILE.to_lowercase());
+    let is_missing = files.entry(named).map_err(|it| it.to_string())?.is_none();
+    let is_there = is_missing && matches!(files.entry(&lower), Ok(Some(Entry::File { .. })));
+    Ok(is_there.then_some(lower))
 }
 
 /// The rules of `web.Dockerfile.dockerignore` next to its Dockerfile, or else of `.dockerignore` in the context.
@@ -260,6 +273,20 @@ mod tests {
         let context = Context::of(&files, &build()).unwrap();
         assert_eq!(context.dockerfile_inside.as_deref(), Some("Dockerfile"));
         assert_eq!(context.entries.len(), 3);
+    }
+
+    #[test]
+    fn dockerfile_in_lower_case_stands_for_a_missing_one() {
+        let lower = ("app/dockerfile", "FROM lower");
+        let context = Context::of(&MemoryFiles::new([lower]), &build()).unwrap();
+        assert_eq!(
+            (context.dockerfile_inside.as_deref(), &*context.dockerfile),
+            (Some("dockerfile"), &b"FROM lower"[..])
+        );
+        let both = MemoryFiles::new([lower, ("app/Dockerfile", "FROM upper")]);
+        assert_eq!(&*Context::of(&both, &build()).unwrap().dockerfile, b"FROM upper");
+        let other = Build { dockerfile: Dockerfile::Path("app/web.Dockerfile".into()), ..build() };
+        assert!(Context::of(&MemoryFiles::new([lower, ("app/web.dockerfile", "")]), &other).is_err());
     }
 
     #[test]

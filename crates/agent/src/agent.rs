@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -148,6 +149,12 @@ impl Agent {
         (count, errors.into_iter().collect())
     }
 
+    /// The Docker client's file, if it has `proxies`, which containers and builds do not get from the agent.
+    #[must_use]
+    pub fn file_with_proxies(settings: &Settings, environment: &Lookup) -> Option<PathBuf> {
+        registry_logins::registries(settings, environment).file_with_proxies().map(Path::to_owned)
+    }
+
     async fn open(settings: Settings, environment: Lookup, clock: Clock) -> Result<Running, Error> {
         let state = StateDir::lock(&settings.state_dir).map_err(Error::State)?;
         let opened = match &settings.state_key_file {
@@ -161,6 +168,7 @@ impl Agent {
         let has_new_id = !store.has_agent_id().map_err(Error::State)?;
         let agent = store.agent_id().map_err(Error::State)?;
         let contents = ContentDir::open(&state, &settings.runtime_dir, clock).map_err(Error::State)?;
+        registry_logins::warn_of_proxies(&settings, &environment);
         let docker = Engine::connect(EngineOptions {
             host: settings.docker.clone(),
             agent: agent.clone(),

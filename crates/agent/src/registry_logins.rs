@@ -18,3 +18,11 @@ pub(crate) fn registries(settings: &Settings, environment: &Lookup) -> RegistryL
         read: Arc::new(move |secret| read_secret(secret, &environment)),
     }
 }
+
+/// Warns of `proxies` in the Docker client's file, which containers and builds had from it before.
+pub(crate) fn warn_of_proxies(settings: &Settings, environment: &Lookup) {
+    if let Some(file) = registries(settings, environment).file_with_proxies() {
+        let file = file.display();
+        tracing::warn!(%file, "`proxies` of the Docker client are not given to containers and builds; docs/adoption.md");
+    }
+}

@@ -157,6 +157,19 @@ impl RegistryLogins {
         }
     }
 
+    /// The Docker client's file, if it has `proxies`. The client gives these to the containers and builds that it starts; the agent
+    /// does not, because Git does not name them.
+    #[must_use]
+    pub fn file_with_proxies(&self) -> Option<&Path> {
+        let has_some = |proxies: &serde_json::Value| {
+            let hosts = proxies.as_object().into_iter().flatten();
+            hosts.filter_map(|(_, host)| host.as_object()).any(|host| !host.is_empty())
+        };
+        // An error is that of the pull that needs the file.
+        let file = self.client_file().ok()?;
+        self.client.as_deref().filter(|_| has_some(&file.proxies))
+    }
+
     fn client_file(&self) -> Result<LoginFile, String> {
         let Some(path) = &self.client else { return Ok(LoginFile::default()) };
         let name = format!("the Docker client's file {}", path.display());
@@ -200,6 +213,8 @@ struct LoginFile {
     auths: BTreeMap<String, LoginEntry>,
     cred_helpers: BTreeMap<String, String>,
     creds_store: String,
+    /// The addresses of proxies by the address of the engine, or `default`.
+    proxies: serde_json::Value,
 }
 
 #[derive(Default, Deserialize)]
@@ -219,7 +234,9 @@ fn parse(bytes: &[u8], name: &str) -> Result<LoginFile, String> {
     // The older form is only the map of registries.
     let is_older = whole.as_object().is_some_and(|file| {
         !file.is_empty()
-            && !file.keys().any(|key| matches!(key.as_str(), "auths" | "credHelpers" | "credsStore"))
+            && !file
+                .keys()
+                .any(|key| matches!(key.as_str(), "auths" | "credHelpers" | "credsStore" | "proxies"))
             && file.values().all(serde_json::Value::is_object)
     });
     if is_older {
@@ -448,6 +465,26 @@ mod tests {
             user(all.login("elsewhere.org/web", &[folder.path().join("gone")]).await),
             "the Secret of `imagePullSecrets` is missing in the runtime directory"
         );
+    }
+
+    #[tokio::test]
+    async fn proxies_of_the_client_are_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, expected) in [
+            (r#"{"proxies": {"default": {"httpProxy": "http://proxy:3128"}}}"#, true),
+            (r#"{"auths": {}, "proxies": {"tcp://host:2376": {"noProxy": "*.lan"}}}"#, true),
+            (r#"{"auths": {}, "proxies": {"default": {}}}"#, false),
+            (r#"{"auths": {}, "proxies": "http://proxy:3128"}"#, false),
+            (r#"{"proxies.example.org": {"username": "u", "password": "p"}}"#, false),
+            ("{}", false),
+            ("broken", false),
+        ] {
+            let mut all = registries(folder.path(), file);
+            assert_eq!(all.file_with_proxies(), all.client.as_deref().filter(|_| expected), "{file}");
+            all.configured.clear();
+            assert!(!all.keys().unwrap_or_default().contains(&"proxies".to_owned()), "{file}");
+        }
+        assert_eq!(RegistryLogins::default().file_with_proxies(), None);
     }
 
     #[tokio::test]

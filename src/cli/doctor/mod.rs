@@ -134,6 +134,7 @@ fn about_settings(settings: &Settings, context: &Context<'_>) -> Vec<Check> {
     });
     let warnings = settings.warnings("the configuration").into_iter();
     checks.extend(warnings.map(|it| Check::warn(CONFIGURATION, it.message, it.help.unwrap_or_default())));
+    checks.extend(proxies(settings, context));
     checks.push(match driftless_agent::Agent::check(settings, context.environment) {
         Ok(()) => Check::ok("files", "keys, certificates and addresses can be read"),
         Err(error) => Check::fail(
@@ -143,6 +144,16 @@ fn about_settings(settings: &Settings, context: &Context<'_>) -> Vec<Check> {
         ),
     });
     checks
+}
+
+/// Whether the Docker client has proxies for containers and builds, which the agent does not give to them.
+fn proxies(settings: &Settings, context: &Context<'_>) -> Option<Check> {
+    let file = driftless_agent::Agent::file_with_proxies(settings, context.environment)?;
+    let message =
+        format!("{} has `proxies`; containers and builds of the agent do not get them", file.display());
+    let help = "write HTTP_PROXY, HTTPS_PROXY and NO_PROXY into `environment` and `build.args` of the services that need them; \
+                docs/adoption.md";
+    Some(Check::warn("proxies", message, help))
 }
 
 /// Whether the sources of `valuesFrom` can be read, if there are any.

@@ -85,6 +85,10 @@ pub struct Record {
     /// The sizes of the rollouts that are under way.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rollouts: BTreeMap<WorkloadName, RolloutSizes>,
+    /// The definitions by which changed workloads were last rolled out since the stack was reached: a newer commit that has to wait keeps
+    /// their containers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub begun: BTreeMap<WorkloadName, Workload>,
     /// Older definitions of workloads that the manifest holds at their older version.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<WorkloadName, Workload>,
@@ -197,11 +201,12 @@ impl Record {
             hooks,
             canaries,
             rollouts,
+            begun,
             unknown_ends,
             ..
         } = self;
         let instances = (stopped, leaving, volumes_to_inherit, pending_post_start, unknown_ends);
-        (instances, jobs, crons, hooks, canaries, rollouts)
+        (instances, jobs, crons, hooks, canaries, rollouts, begun)
     }
 
     /// When the time of something begins that was noted at this moment and has a deadline.

@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use driftless_model::{Drift, DriftAction, InstanceId, RolloutSizes, Timestamp, WorkloadName};
+use driftless_model::{Drift, DriftAction, InstanceId, RolloutSizes, Timestamp, Workload, WorkloadName};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -32,6 +32,8 @@ pub struct Plan {
     pub left_volumes: BTreeMap<String, BTreeMap<String, String>>,
     /// The sizes of the rollouts under way once the steps are done.
     pub rollouts: BTreeMap<WorkloadName, RolloutSizes>,
+    /// Definitions of workloads that the steps begin to roll out, or of which containers are there, while the stack is not reached.
+    pub begun: BTreeMap<WorkloadName, Workload>,
 }
 
 /// One action and its cause.

@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Claims, Condition, Container, Dependency, Health, Instance, MountSource, Peer, Port, State, Subject,
-    Update, Workload, WorkloadName,
+    Claims, Condition, Container, Dependency, Health, Instance, MountSource, Peer, Port, SpecHash, State,
+    Subject, Update, Workload, WorkloadName,
 };
 
 use crate::{
@@ -162,8 +162,10 @@ pub(crate) fn unmet(draft: &Draft<'_>, dependency: &Dependency, is_as_before: bo
     let before = draft.facts.target.fallback.filter(|_| may_be_older);
     let before = before.and_then(|before| before.workloads.get(on));
     let replicas = before.map_or(workload.replicas, |before| before.replicas.min(workload.replicas));
-    let before = before.map(|workload| draft.facts.spec(Subject { name: on, workload }));
-    let is_current = |it: &&Instance| it.spec == spec || before.as_ref() == Some(&it.spec);
+    let spec_of = |workload| draft.facts.spec(Subject { name: on, workload });
+    let begun = draft.facts.record.begun.get(on).filter(|_| may_be_older);
+    let older: Vec<SpecHash> = before.into_iter().chain(begun).map(spec_of).collect();
+    let is_current = |it: &&Instance| it.spec == spec || older.contains(&it.spec);
     let current: Vec<&Instance> =
         draft.facts.instances.members_of(on).iter().copied().filter(is_current).collect();
     let completed = |it: &Instance| draft.facts.is_completed(workload, it);

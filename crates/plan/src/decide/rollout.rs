@@ -21,7 +21,7 @@ use crate::{
     draft::{Draft, heal::Difference},
     facts::{
         Facts,
-        limits::limits,
+        limits::{Limits, limits},
         namespaces::is_needed,
         standing::{Outdated, Standing, is_spent, is_up},
         update_failures::{self, UpdateFailures, progress_deadline},
@@ -99,18 +99,7 @@ pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members:
     }
     tend(draft, subject, &instances);
     let missing = wanted.saturating_sub(instances.current.len());
-    let preconditions = if !leaving.is_empty() {
-        Preconditions::Unmet
-    } else if missing + instances.missing_before > 0 {
-        preconditions::check(draft, subject)
-    } else {
-        Preconditions::Met(vec![])
-    };
-    let kept = match preconditions {
-        Preconditions::Unmet => instances.outdated.iter().map(|(it, _)| *it).collect(),
-        Preconditions::MakeRoom(after) => replace::replace(draft, subject, limits, &instances, 0, after),
-        Preconditions::Met(after) => replace::replace(draft, subject, limits, &instances, missing, after),
-    };
+    let kept = exchange(draft, subject, limits, &instances, missing, leaving.is_empty());
     if let Some(sizes) = sizes {
         proportion::note(draft, subject, sizes, &instances, begun);
     }
@@ -118,6 +107,53 @@ pub(super) fn roll_allowed(draft: &mut Draft<'_>, subject: Subject<'_>, members:
     let outdated: Vec<&Instance> = instances.outdated.iter().map(|(it, _)| *it).collect();
     let tolerated = if failures.is_failure { 0 } else { failures.failed.len() };
     remark(draft, subject, &instances.current, &outdated, tolerated);
+}
+
+/// Creates what is missing and removes what is outdated, if the preconditions are met. Returns the outdated that stay for now.
+fn exchange<'a>(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    limits: Limits,
+    instances: &Instances<'a>,
+    missing: usize,
+    may_create: bool,
+) -> Vec<&'a Instance> {
+    let preconditions = if !may_create {
+        Preconditions::Unmet
+    } else if missing + instances.missing_before > 0 {
+        preconditions::check(draft, subject)
+    } else {
+        Preconditions::Met(vec![])
+    };
+    match preconditions {
+        Preconditions::Unmet => instances.outdated.iter().map(|(it, _)| *it).collect(),
+        Preconditions::MakeRoom(after) => replace::replace(draft, subject, limits, instances, 0, after),
+        Preconditions::Met(after) => replace::replace(draft, subject, limits, instances, missing, after),
+    }
+}
+
+/// One round for a workload that has to wait, with instances of several versions: each one stays as it is, and only what is missing
+/// of their number is created by this definition.
+pub(super) fn complete(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
+    allow_starts(draft, subject, members);
+    let workload = subject.workload;
+    let spec = draft.facts.spec(subject);
+    let (leaving, members): (Vec<&Instance>, Vec<&Instance>) =
+        members.iter().partition(|member| draft.removed.contains_key(&member.id));
+    let mut instances = group_instances(draft, subject, &members, 0);
+    let is_kept = |(it, _): &(&Instance, Cause)| it.spec != spec && !is_spent(draft.facts, it);
+    let (others, outdated): (Vec<_>, Vec<_>) = instances.outdated.into_iter().partition(is_kept);
+    instances.outdated = outdated;
+    instances.left.extend(others.into_iter().map(|(it, _)| it));
+    let limits = limits(workload, instances.left.iter().copied());
+    tend(draft, subject, &instances);
+    keep(draft, &instances.left);
+    let present = instances.current.len() + instances.left.len();
+    let missing = (workload.replicas as usize).saturating_sub(present);
+    // Versions that do not run side by side are not mixed any further.
+    let is_apart = limits.recreate && instances.left.iter().any(|it| is_up(it));
+    let kept = exchange(draft, subject, limits, &instances, missing, leaving.is_empty() && !is_apart);
+    keep(draft, &kept);
 }
 
 /// Reports the instances that failed in the update of a workload: that they are tolerated, or that the update has failed.

@@ -1,12 +1,13 @@
 //! All workloads of an application: which definition of each one is rolled out, and what holds it back.
 
-use driftless_model::{Instance, Subject, Workload, WorkloadName};
+use driftless_model::{Instance, Subject, Update, Workload, WorkloadName};
 
 use crate::{
+    action::Action,
     decide::{
         canary::roll_canary,
         own_update,
-        rollout::{allow_starts, keep, roll, wait_paused},
+        rollout::{allow_starts, complete, keep, roll, wait_paused},
         stateful_order, waves,
     },
     draft::Draft,
@@ -21,21 +22,19 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
         if wanted.job_or_template().is_some() || is_held_back(draft, subject) {
             continue;
         }
-        let before = draft.facts.target.fallback.and_then(|it| it.workloads.get(name));
+        let reached = draft.facts.target.fallback.and_then(|it| it.workloads.get(name));
         let members = draft.facts.instances.members_of(name);
         if let Some(wait) = waves::reason_to_wait(draft, subject)
-            && !has_begun(draft, subject, before, members)
+            && !has_begun(draft, subject, reached, members)
         {
-            if let Some(before) = before {
-                roll(draft, Subject { name, workload: before }, members);
-            } else {
-                allow_starts(draft, subject, members);
-                keep(draft, members);
+            match reached.filter(|reached| goes_back(draft, subject, reached, members)) {
+                Some(reached) => roll(draft, Subject { name, workload: reached }, members),
+                None => stay(draft, subject, reached, members),
             }
             draft.wait(wait);
             continue;
         }
-        let before = before.filter(|it| !it.is_like(wanted));
+        let before = reached.filter(|it| !it.is_like(wanted));
         let spec = draft.facts.spec(subject);
         let is_change = members.iter().any(|it| it.spec != spec);
         // Until everything that the commit needs is here, what runs is kept as it was.
@@ -43,40 +42,74 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
         let is_held = !draft.missing_images.is_empty() && is_affected;
         let is_unbegun = !members.iter().any(|it| it.spec == spec);
         match before {
-            Some(before) if is_held && is_unbegun => {
-                roll(draft, Subject { name, workload: before }, members);
-                wait_for_images(draft, name);
-            }
-            Some(_) | None if is_held && is_change => {
-                allow_starts(draft, subject, members);
-                keep(draft, members);
+            Some(_) | None if is_held && (is_change || (before.is_some() && is_unbegun)) => {
+                stay(draft, subject, reached, members);
                 wait_for_images(draft, name);
             }
             Some(before) if draft.facts.is_rollout_paused(subject) && is_change && is_unbegun => {
-                let scaled = Workload { replicas: wanted.replicas, ..before.clone() };
-                roll(draft, Subject { name, workload: &scaled }, members);
+                if let Some(kept) = kept_definition(draft, subject, Some(before), members) {
+                    let scaled = Workload { replicas: wanted.replicas, ..kept.clone() };
+                    keep_at(draft, Subject { name, workload: &scaled }, members);
+                }
                 wait_paused(draft, subject);
             }
-            Some(_) | None
-                if !draft.facts.is_rollout_paused(subject) && draft.facts.canary(subject).is_some() =>
-            {
-                if let Some(current) = draft.facts.canary(subject) {
-                    roll_canary(draft, subject, before, members, current);
-                }
-            }
-            Some(_) | None => match stateful_order::former(draft, subject) {
-                Some((former, wait)) => {
-                    roll(draft, Subject { name, workload: &former }, members);
-                    draft.wait(wait);
-                }
-                None => roll(draft, subject, members),
-            },
+            Some(_) | None => roll_forward(draft, subject, before, members),
         }
     }
 }
 
+/// One round for a workload that nothing holds back: towards its desired definition, as far as its canary and its StatefulSet allow.
+fn roll_forward(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    before: Option<&Workload>,
+    members: &[&Instance],
+) {
+    let Subject { name, workload: wanted } = subject;
+    let from = draft.plan.steps.len();
+    if !draft.facts.is_rollout_paused(subject)
+        && let Some(current) = draft.facts.canary(subject)
+    {
+        roll_canary(draft, subject, before, members, current);
+    } else if let Some((former, wait)) = stateful_order::former(draft, subject) {
+        if let Some(kept) = kept_definition(draft, subject, Some(&former), members) {
+            let (replicas, kind) = (wanted.replicas, wanted.kind.clone());
+            let kept = Workload { replicas, kind, update: Update::Rolling, ..kept.clone() };
+            keep_at(draft, Subject { name, workload: &kept }, members);
+        }
+        let spec = draft.facts.spec(subject);
+        if members.is_empty() || members.iter().any(|member| member.spec != spec) {
+            draft.wait(wait);
+        }
+        return;
+    } else {
+        roll(draft, subject, members);
+    }
+    note_begun(draft, subject, members, from);
+}
+
+/// Remembers the definition of which containers are there, or are created by the steps from `from` on, if it is another one than that of
+/// the version reached last. A newer commit that has to wait keeps them.
+fn note_begun(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance], from: usize) {
+    let Subject { name, workload } = subject;
+    let facts = draft.facts;
+    let known = facts.record.begun.get(name);
+    let reached = facts.target.fallback.and_then(|reached| reached.workloads.get(name));
+    let is_as_reached = reached.is_some_and(|reached| reached.is_like(workload));
+    if facts.is_settled() || known == Some(workload) || (is_as_reached && known.is_none()) {
+        return;
+    }
+    let spec = facts.spec(subject);
+    let is_created = |action: &Action| matches!(action, Action::CreateInstance(it) if it.instance.workload == *name && it.spec == spec);
+    let has_begun = members.iter().any(|member| member.spec == spec)
+        || draft.plan.steps.iter().skip(from).any(|step| is_created(&step.action));
+    if has_begun {
+        draft.plan.begun.insert(name.clone(), workload.clone());
+    }
+}
+
 /// Whether containers of a changed workload have been made already: it does not go back because what its turn waited for is not available
-/// for a moment. The new version may have changed data that the older one would find.
+/// for a moment. The new version may have changed data that the older one would find. Nothing goes on while hooks have to come first.
 fn has_begun(
     draft: &Draft<'_>,
     subject: Subject<'_>,
@@ -86,6 +119,53 @@ fn has_begun(
     let spec = draft.facts.spec(subject);
     let is_changed = before.is_some_and(|before| before.spec() != spec);
     is_changed && !draft.facts.is_held_by_hooks && members.iter().any(|member| member.spec == spec)
+}
+
+/// Whether a workload may return before its turn to the version that was reached last: the commit asks for it too, as a rollback does. A
+/// lower wave that is not well does not hinder that. Hooks come before what serves is touched.
+fn goes_back(draft: &Draft<'_>, subject: Subject<'_>, before: &Workload, members: &[&Instance]) -> bool {
+    let Subject { name: _, workload } = subject;
+    let serves = |member: &&Instance| member.is_available(workload.min_ready, draft.facts.now);
+    before.is_like(workload) && !(draft.facts.is_held_by_hooks && members.iter().any(serves))
+}
+
+/// Keeps a workload at the version that runs until the commit may change it, and creates what is missing of it.
+fn stay(draft: &mut Draft<'_>, subject: Subject<'_>, before: Option<&Workload>, members: &[&Instance]) {
+    match kept_definition(draft, subject, before, members) {
+        Some(kept) => keep_at(draft, Subject { name: subject.name, workload: kept }, members),
+        None => {
+            allow_starts(draft, subject, members);
+            keep(draft, members);
+        }
+    }
+}
+
+/// The definition by which a workload that has to wait is kept. A commit in between, or this one in an earlier attempt, may have changed
+/// it already: then it does not go back to the version that was reached last. That one counts where containers of it run, or where no
+/// other definition is known.
+fn kept_definition<'a: 'w, 'w>(
+    draft: &Draft<'a>,
+    Subject { name, workload: wanted }: Subject<'w>,
+    before: Option<&'w Workload>,
+    members: &[&Instance],
+) -> Option<&'w Workload> {
+    let begun = draft.facts.record.begun.get(name);
+    let runs = |definition: &&Workload| {
+        let spec = draft.facts.spec(Subject { name, workload: definition });
+        members.iter().any(|member| member.spec == spec)
+    };
+    let running = [before, begun, Some(wanted)].into_iter().flatten().find(runs);
+    running.or_else(|| begun.filter(|_| members.is_empty())).or(before)
+}
+
+/// One round for a workload that is kept at a definition.
+fn keep_at(draft: &mut Draft<'_>, kept: Subject<'_>, members: &[&Instance]) {
+    let spec = draft.facts.spec(kept);
+    if members.iter().all(|member| member.spec == spec) {
+        roll(draft, kept, members);
+    } else {
+        complete(draft, kept, members);
+    }
 }
 
 /// Whether a workload is not to be touched at all: Docker Compose runs it, or it is what this agent runs in.

@@ -87,6 +87,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.unknown_ends.retain(|it, end| wanted.contains(&it.workload.whole()) && !is_replaced(it, end));
     record.progress.retain(|it, _| wanted.contains(it));
     record.paused.retain(|it| wanted.contains(it));
+    record.begun.retain(|it, _| wanted.contains(it));
     record.scales.retain(|it, _| wanted.contains(it));
     record.heals.retain(|_, heal| now.since(heal.ended) < FIGHT || heal.ineffective + 1 >= TRIES);
     note_objects(record, target.stack, now);
@@ -214,6 +215,7 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     record.pulls.clear();
     record.slots.clear();
     note_held(record, target, observed);
+    record.begun.clear();
     if let Some(swarm) = record.swarm.as_mut().filter(|_| !target.stack.workloads.is_empty()) {
         // A run keeps its files as long as it is there, and is part of no revision.
         let is_run = |name: &WorkloadName| target.stack.workloads.get(name).is_some_and(Workload::is_run);
@@ -240,7 +242,7 @@ fn note_held(record: &mut Record, target: &Target<'_>, observed: &Observed) {
         let is_old = |it: &&Instance| it.instance.workload == *name && it.spec != spec;
         let Some(old) = observed.instances.values().find(is_old) else { continue };
         let before = target.fallback.and_then(|it| it.workloads.get(name)).cloned();
-        let known = [held.remove(name), before].into_iter().flatten();
+        let known = [held.remove(name), record.begun.remove(name), before].into_iter().flatten();
         let of_it = known.into_iter().find(|it| it.spec() == old.spec);
         record.held.extend(of_it.map(|it| (name.clone(), it)));
     }

@@ -35,6 +35,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
     record.volumes_to_inherit.extend(plan.left_volumes.clone());
     record.rollouts.extend(plan.rollouts.clone());
     record.rollouts.retain(|_, sizes| sizes.before > 0);
+    record.begun.extend(plan.begun.clone());
     for (index, step) in plan.steps.iter().enumerate() {
         match &step.action {
             Action::StopInstance { container: ContainerRef::Id(id, _), .. } => {

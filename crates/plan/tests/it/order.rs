@@ -187,6 +187,73 @@ fn failed_pre_sync_hook_keeps_everything_as_it_was() {
     assert_eq!(shop.created.last().map(String::as_str), Some("dump-2-2"));
 }
 
+fn database(version: u8, dump: &str) -> Stack {
+    let db = Workload { strategy: Rollout::Recreate, ..workload(&format!("db:{version}"), 1) };
+    stack([("db", db), ("dump", hook("dump", dump, HookPhase::PreSync))])
+}
+
+/// A database that was synced at version 1, and that version 2 has replaced without becoming ready.
+fn unready() -> Theatre {
+    let mut shop = Theatre::new(database(1, "good:1"));
+    shop.attempt(1);
+    assert!(shop.rounds().is_settled());
+    shop.stage.sick.insert("db:2".to_owned());
+    shop.git = database(2, "good:1");
+    shop.attempt(2);
+    shop.rounds();
+    assert_eq!(shop.running(), ["db=db:2"]);
+    shop.created.clear();
+    shop
+}
+
+#[test]
+fn retry_keeps_the_newer_version_while_its_hooks_run_again() {
+    let mut shop = unready();
+    shop.attempt(2);
+    for _ in 0..6 {
+        let plan = shop.round();
+        assert!(shop.running().contains(&"db=db:2".to_owned()), "{plan}");
+    }
+    assert_eq!(shop.created, ["dump-2-2"]);
+    // It is lost while the hook runs: it comes back as it was, and not as the version before.
+    shop.attempt(2);
+    let id = shop.stage.named("shop-db-1").id.clone();
+    shop.stage.world.observed.instances.remove(&id);
+    let plan = shop.round();
+    assert!(shop.running().contains(&"db=db:2".to_owned()), "{plan}");
+}
+
+#[test]
+fn correction_keeps_the_newer_version_while_its_hooks_run() {
+    let mut shop = unready();
+    let mut next = database(2, "web:1");
+    next.workloads.insert("web".into(), workload("web:2", 1));
+    shop.git = next;
+    shop.attempt(3);
+    let plan = shop.rounds();
+    assert_eq!(shop.running(), ["db=db:2", "dump-3-1=web:1"], "{plan}");
+    let id = shop.stage.named("shop-db-1").id.clone();
+    shop.stage.world.observed.instances.remove(&id);
+    let plan = shop.rounds();
+    assert_eq!(shop.running(), ["db=db:2", "dump-3-1=web:1"], "{plan}");
+}
+
+#[test]
+fn way_back_waits_for_hooks_only_while_something_serves() {
+    let mut shop = unready();
+    shop.stage.sick.clear();
+    shop.stage.tick(Duration::from_secs(10));
+    shop.git = database(1, "web:1");
+    shop.attempt(3);
+    let plan = shop.rounds();
+    assert_eq!(shop.running(), ["db=db:2", "dump-3-1=web:1"], "{plan}");
+    let mut shop = unready();
+    shop.git = database(1, "web:1");
+    shop.attempt(3);
+    let plan = shop.rounds();
+    assert_eq!(shop.running(), ["db=db:1", "dump-3-1=web:1"], "{plan}");
+}
+
 #[test]
 fn newer_commit_replaces_the_hooks_of_the_one_that_waits() {
     let mut shop = synced();

@@ -221,6 +221,25 @@ fn below_the_partition_nothing_changes_even_if_it_is_lost() {
 }
 
 #[test]
+fn raised_partition_takes_no_pod_back() {
+    let partition = |it: u32| format!("  updateStrategy: {{rollingUpdate: {{partition: {it}}}}}");
+    let mut stage = stage(&manifest("db:1", 3, ""));
+    played(&mut stage);
+    stage.sick.insert("db:2".to_owned());
+    stage.stack = stack(&manifest("db:2", 3, ""));
+    assert_eq!(played(&mut stage), "-db-2 +db-2");
+    stage.stack = stack(&manifest("db:3", 3, &partition(3)));
+    assert_eq!(played(&mut stage), "");
+    assert_eq!(images(&stage), ["db-0 db:1", "db-1 db:1", "db-2 db:2"]);
+    for pod in ["shop-db-0", "shop-db-2"] {
+        let lost = stage.named(pod).id.clone();
+        stage.world.observed.instances.remove(&lost);
+    }
+    played(&mut stage);
+    assert_eq!(images(&stage), ["db-0 db:1", "db-1 db:1", "db-2 db:2"]);
+}
+
+#[test]
 fn on_delete_replaces_only_deleted_pods() {
     let on_delete = "  updateStrategy: {type: OnDelete}";
     let mut stage = stage(&manifest("db:1", 2, on_delete));

@@ -9,12 +9,9 @@ use crate::{
     wait::Wait,
 };
 
-/// Tells of what somebody changed in an instance. `Some(cause)`: it is to be replaced for that.
+/// Reports what somebody changed in an instance. `Some(cause)`: it is to be replaced for that.
 pub(crate) fn revert(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> Option<Cause> {
-    let (want, found) = shown_by_visitors(draft.facts.observed, draft.facts.record, instance)?;
-    let visits = draft.facts.record.inside.get(&instance.id).map(|it| &it.visits);
-    let first = visits.and_then(|it| it.first()).map(|it| it.from);
-    let difference = Difference::container(&instance.name, FIELD, want, found).of(name).since(first);
+    let difference = difference(draft, name, instance)?;
     match draft.facts.target.policy.filesystem_drift {
         FilesystemDrift::Off => None,
         FilesystemDrift::Report => {
@@ -23,6 +20,21 @@ pub(crate) fn revert(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Inst
         }
         FilesystemDrift::Revert => draft.heal(difference),
     }
+}
+
+/// Reports what somebody changed in an instance that is not replaced for that.
+pub(crate) fn report(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) {
+    let is_on = draft.facts.target.policy.filesystem_drift != FilesystemDrift::Off;
+    if let Some(difference) = difference(draft, name, instance).filter(|_| is_on) {
+        draft.report(difference);
+    }
+}
+
+fn difference(draft: &Draft<'_>, name: &WorkloadName, instance: &Instance) -> Option<Difference> {
+    let (want, found) = shown_by_visitors(draft.facts.observed, draft.facts.record, instance)?;
+    let visits = draft.facts.record.inside.get(&instance.id).map(|it| &it.visits);
+    let first = visits.and_then(|it| it.first()).map(|it| it.from);
+    Some(Difference::container(&instance.name, FIELD, want, found).of(name).since(first))
 }
 
 /// Says what an instance writes into itself, which is lost when it is replaced.

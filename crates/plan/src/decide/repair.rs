@@ -177,9 +177,15 @@ pub(crate) fn rename(draft: &mut Draft<'_>, name: &WorkloadName, wanted: String,
     draft.renamed.insert(instance.id.clone(), renamed);
 }
 
-/// Puts it on the networks it belongs to, and off those it does not. Returns the steps a start has to wait for.
+/// Puts it on the networks it belongs to, and off those it does not. Returns the steps a start has to wait for. One that has done its work
+/// needs none, and the engine refuses to take it off a network that was deleted.
 fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -> Vec<usize> {
     let Subject { name, workload } = subject;
+    if draft.facts.is_completed(workload, instance)
+        && deleted_network(draft.facts.observed, instance).is_some()
+    {
+        return Vec::new();
+    }
     let wanted = workload.container.networks();
     let mut connected = Vec::new();
     let names: BTreeSet<&String> = wanted.keys().chain(instance.networks.keys()).collect();

@@ -275,13 +275,18 @@ struct ReplacementCause {
     is_final: bool,
 }
 
-/// Why an instance of the desired spec must be replaced, if it must.
+/// Why an instance of the desired spec must be replaced, if it must. One that has done its work needs no network, namespace or limit any
+/// more, and a successor would do the work twice.
 fn replacement_cause(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,
     instance: &Instance,
 ) -> Option<ReplacementCause> {
     let Subject { name, workload } = subject;
+    if draft.facts.is_completed(workload, instance) {
+        fs_drift::report(draft, name, instance);
+        return None;
+    }
     let with = |is_final| move |cause| ReplacementCause { cause, is_final };
     namespaces::replaced(draft, workload, instance)
         .map(with(true))

@@ -267,6 +267,24 @@ fn a_record_that_was_lost_with_the_agent_begins_no_minute_twice() {
 }
 
 #[test]
+fn run_under_way_outlives_a_lost_record() {
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "long:1", ""));
+    assert_eq!(clock.until(MINUTE * 11), ["10m +10"]);
+    clock.stage.record = Default::default();
+    // The next one waits for it, as for any other that is not known any more.
+    assert_eq!(clock.until(MINUTE * 25), [""; 0]);
+    clock.stage.finishing.insert("long:1".to_owned());
+    clock.stage.tick(Duration::from_secs(1));
+    let done = clock.until(MINUTE * 27);
+    assert!(done.contains(&"25m -".to_owned()) && done.contains(&"25m +20".to_owned()), "{done:?}");
+
+    let mut replace = Clock::new(&manifest("*/10 * * * *", "long:1", "  concurrencyPolicy: Replace"));
+    assert_eq!(replace.until(MINUTE * 11), ["10m +10"]);
+    replace.stage.record = Default::default();
+    assert_eq!(replace.until(MINUTE * 25), ["20m -", "20m +20"]);
+}
+
+#[test]
 fn unsupported_cron_job_fields_are_reported_at_their_place() {
     let told = |text: &str| -> Vec<String> {
         let findings = rendered(text).findings.into_iter().filter(|it| it.severity == Severity::Error);

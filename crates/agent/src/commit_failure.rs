@@ -56,6 +56,12 @@ pub(crate) fn last_healthy(
     store.revisions(context.name()).ok()?.into_iter().find(is_healthy)
 }
 
+/// The hash of a revision as the target of a rollback, which follows the settings for rollbacks and has no canary.
+pub(crate) fn hash_as_target(context: &AppContext, back: &Revision) -> StackHash {
+    let stack = context.store().stack(context.name(), back.number).ok().flatten();
+    stack.map_or_else(|| back.stack.clone(), |stack| StackHash::of(&stack.for_rollback()))
+}
+
 /// The failed commit of an application that went back by itself and has no record any more. `None`: the newest revision is none that
 /// the application went back to.
 pub(crate) fn failed_before(context: &AppContext) -> Option<FailedCommit> {

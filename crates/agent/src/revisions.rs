@@ -16,7 +16,7 @@ use driftless_store as store;
 use driftless_store::NewRevision;
 
 use crate::{
-    commit_failure::{failed_now, last_healthy, report_failed_commit},
+    commit_failure::{failed_now, hash_as_target, last_healthy, report_failed_commit},
     commit_holds::CommitHolds,
     context::AppContext,
     desired::Desired,
@@ -627,7 +627,7 @@ impl Revisions {
         changed.failed = Some(failed.clone());
         if let Some(back) = &back {
             // Nothing but the failed commit added what the older revision does not have.
-            changed.prune = Some(back.stack.clone());
+            changed.prune = Some(hash_as_target(context, back));
         }
         record.save(context);
         self.fail_current(context, &failed);

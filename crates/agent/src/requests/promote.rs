@@ -5,7 +5,7 @@ use driftless_plan::{promote, resolved_digests};
 
 use super::handler::RequestHandler;
 use crate::{
-    commit_failure::{last_healthy, report_failed_commit},
+    commit_failure::{hash_as_target, last_healthy, report_failed_commit},
     request::{Answer, Promotion, RequestError},
     target_revision::TargetRevision,
 };
@@ -74,7 +74,7 @@ impl<D, S> RequestHandler<'_, D, S> {
         let mut record = self.record.get().clone();
         record.failed = Some(failed.clone());
         // Nothing but the aborted commit added what the older revision does not have.
-        record.prune = Some(back.stack.clone());
+        record.prune = Some(hash_as_target(context, &back));
         self.accept(record)?;
         self.event("CanaryAborted", target.commit.short(), &format!("back to revision {}", back.number));
         report_failed_commit(context, &target.stack, &failed, OnFailure::Rollback, Some(&back));

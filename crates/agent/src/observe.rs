@@ -8,7 +8,8 @@ use std::{
 use driftless_docker as docker;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_model::{
-    ContainerId, ContentId, EngineKind, KnownReady, Observed, Policy, Record, Stack, State, Timestamp,
+    Container, ContainerId, ContentId, EngineKind, KnownReady, Observed, Policy, Record, Stack, State,
+    Timestamp,
 };
 use driftless_plan::merge_adopted;
 
@@ -59,18 +60,11 @@ impl<D: Docker> Observer<D> {
         target: &TargetRevision,
         record: &Record,
     ) -> Result<Observed, docker::Error> {
-        let mut images = target.images.clone();
-        // Instances that a canary keeps may have to be created again.
         let before = fallback(context, target, record);
-        if !record.canaries.is_empty() {
-            for image in before.iter().flat_map(Stack::images) {
-                images.entry(image.clone()).or_insert_with(|| image.clone());
-            }
-        }
         let mut observed = if target.policy.engine == EngineKind::Swarm {
             self.observe_services(context, &target.stack, record).await?
         } else {
-            self.observe_stack(context, (&target.stack, before.as_ref()), &images, record).await?
+            self.observe_stack(context, (&target.stack, before.as_ref()), &target.images, record).await?
         };
         // They carry no label of the agent, and nobody may take the application for gone.
         merge_adopted(&mut observed, record, context.agent());
@@ -116,7 +110,7 @@ impl<D: Docker> Observer<D> {
         images: &BTreeMap<String, String>,
         record: &Record,
     ) -> Result<Observed, docker::Error> {
-        let scope = observe_scope(stack, images, record);
+        let scope = with_older(observe_scope(stack, images, record), before, record);
         let observed = self.docker.observe(context.name(), &scope).await;
         self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
         let mut observed = observed?;
@@ -186,6 +180,18 @@ pub(crate) fn observe_scope(
     let mut scope = with_adopted(ObserveScope::of(stack), record);
     scope.had_services = record.swarm.is_some();
     scope.images.extend(images.values().cloned());
+    scope
+}
+
+/// With the images of the versions that may have to be kept while the target waits: their lost instances are created again, also from
+/// images that only this host has.
+fn with_older(mut scope: ObserveScope, before: Option<&Stack>, record: &Record) -> ObserveScope {
+    let reached = before.into_iter().flat_map(|before| before.workloads.values());
+    for workload in reached.chain(record.held.values()).chain(record.begun.values()) {
+        scope.images.extend(workload.containers().map(|container| container.image.clone()));
+        scope.images.extend(workload.mounted_images().cloned());
+        scope.platforms.extend(workload.containers().filter_map(Container::platform));
+    }
     scope
 }
 

@@ -1,6 +1,10 @@
 //! The target of a round.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use driftless_model::{
     AgentId, Cause, CommitInfo, Image, Mask, Observed, Pin, Policy, Record, Stack, StackHash, StackHashes,
@@ -99,6 +103,9 @@ pub(crate) fn image_digests(stack: &Stack, observed: &Observed) -> BTreeMap<Stri
     if observed.swarm.is_some() {
         return service_digests(stack, observed);
     }
+    // The images of older versions are observed, too.
+    let named: BTreeSet<&String> = stack.images().collect();
+    let own = observed.images.iter().filter(|(name, _)| named.contains(name));
     let digest = |(name, image): (&String, &Image)| Some((name.clone(), image.digest_of(name)?.clone()));
-    observed.images.iter().filter_map(digest).collect()
+    own.filter_map(digest).collect()
 }

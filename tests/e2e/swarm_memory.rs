@@ -190,7 +190,8 @@ impl Pair {
     }
 
     async fn observed(&self) -> (Observed, Observed) {
-        let scope = ObserveScope { is_swarm: true, ..ObserveScope::default() };
+        // Tasks of removed services are asked for by the stack.
+        let scope = ObserveScope { is_swarm: true, namespace: "shop".to_owned(), ..ObserveScope::default() };
         let real = self.real.observe(&self.app, &scope).await.unwrap();
         (real, self.memory.observe(&self.app, &scope).await.unwrap())
     }

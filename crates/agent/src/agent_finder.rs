@@ -150,7 +150,7 @@ impl<D: Docker> AgentFinder<D> {
                     self.note(agent, OtherAgent::Living);
                 }
             }
-            let (error, may_doubt) = match own {
+            let (error, goes_on) = match own {
                 Ok(Claim::Granted) => break (Own::Held, false),
                 Ok(Claim::Refused) => break (Own::Refused, false),
                 Ok(Claim::Impossible(error)) => (error, may_doubt(before, ClaimFailure::Impossible)),
@@ -163,7 +163,7 @@ impl<D: Docker> AgentFinder<D> {
                     break (Own::Held, false);
                 }
             };
-            if may_doubt && began.elapsed() >= DOUBT {
+            if goes_on && began.elapsed() >= DOUBT {
                 tracing::warn!(error, "other agents on this engine are not noticed for now");
                 break (Own::Held, true);
             }

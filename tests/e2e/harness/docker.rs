@@ -1,8 +1,13 @@
 //! The engine, asked with the `docker` client as a user would. It does not go through the code under test.
 
-use std::process::{Command, Output, Stdio};
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// One engine.
 #[derive(Clone, Debug, Default)]
@@ -39,23 +44,48 @@ impl Docker {
         command
     }
 
+    /// What the engine answers to a `GET`, or what it complains of. Tests look many times a second, and a start of the
+    /// client takes as much of the processor as ten such requests.
+    fn get(&self, path: &str) -> Result<Value, String> {
+        let host = self.host.as_deref().unwrap_or("unix:///var/run/docker.sock");
+        let socket = host.strip_prefix("unix://").expect("the engine listens on a socket");
+        let mut answer = Vec::new();
+        let mut fetch = || {
+            let mut stream = UnixStream::connect(socket)?;
+            stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+            stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: docker\r\n\r\n").as_bytes())?;
+            stream.read_to_end(&mut answer)
+        };
+        fetch().map_err(|error| format!("{host}: {error}"))?;
+        let answer = String::from_utf8_lossy(&answer);
+        match answer.split_once("\r\n\r\n") {
+            Some((head, body)) if head.split(' ').nth(1) == Some("200") => {
+                serde_json::from_str(body).map_err(|error| format!("{error}: {body}"))
+            }
+            _ => Err(answer.into_owned()),
+        }
+    }
+
     /// A container by name or id.
     pub fn container(&self, name: &str) -> Option<Container> {
-        let text = self.attempt(&["container", "inspect", name]).ok()?;
-        let found: Vec<Value> = serde_json::from_str(&text).ok()?;
-        found.into_iter().next().map(Container)
+        self.get(&format!("/containers/{name}/json")).ok().map(Container)
     }
 
     /// Every container that carries our label for the application, by name.
+    #[track_caller]
     pub fn containers(&self, app: &str) -> Vec<Container> {
-        let filter = format!("label=driftless.application={app}");
-        let ids = self.run(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
-        let mut found: Vec<Container> = ids.lines().filter_map(|id| self.container(id)).collect();
+        let filters = json!({"label": [format!("driftless.application={app}")]}).to_string();
+        let listed = self
+            .get(&format!("/containers/json?all=1&filters={filters}"))
+            .unwrap_or_else(|error| panic!("the containers of {app}: {error}"));
+        let ids = listed.as_array().expect("a list").iter().filter_map(|it| it["Id"].as_str());
+        let mut found: Vec<Container> = ids.filter_map(|id| self.container(id)).collect();
         found.sort_by_key(Container::name);
         found
     }
 
     /// The running ones of these containers.
+    #[track_caller]
     pub fn running(&self, app: &str) -> Vec<Container> {
         self.containers(app).into_iter().filter(|it| it.state() == "running").collect()
     }

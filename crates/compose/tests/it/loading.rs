@@ -394,7 +394,7 @@ fn paths_without_their_start_are_errors() {
         format!(
             "x-mounts: &mounts\n  - {value}/anchored:/a\nservices:\n  db:\n    image: db\n    volumes:\n      - {value}/data:/var/lib/db\n      \
              - {{type: bind, source: '{value}/conf', target: /conf}}\n    secrets: [key]\n  other: {{image: a, volumes: *mounts}}\n  \
-             off: {{image: a, profiles: [off], volumes: ['{value}/data:/d']}}\nsecrets: {{key: {{file: {value}/key.pem}}}}\nvolumes:\n  \
+             off: {{image: a, profiles: [off], volumes: ['{value}/data:/d']}}\nsecrets: {{key: {{file: '{value}/key.pem'}}}}\nvolumes:\n  \
              bound: {{driver_opts: {{type: none, o: bind, device: '{value}'}}}}\n"
         )
     };

@@ -60,7 +60,7 @@ impl TaskCount {
 
 /// The tasks with the present specification that have ended with success and that the Swarm does not start again, as their restart
 /// policy says: they have done their work. Those of Jobs are counted by [`super::job_tasks`].
-pub(super) fn completed<'a>(swarm: &'a ObservedSwarm, service: &ObservedService) -> Vec<&'a SwarmTask> {
+pub(super) fn completed<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedService) -> Vec<&'a SwarmTask> {
     let condition = service.spec.pointer("/TaskTemplate/RestartPolicy/Condition").and_then(Value::as_str);
     if service.is_job() || !matches!(condition, Some("none" | "on-failure")) {
         return Vec::new();

@@ -132,6 +132,36 @@ async fn rollback_runs_the_image_that_its_revision_ran() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rollback_with_its_own_settings_removes_what_was_added() {
+    let services = |version: u8, more: usize| {
+        let more: String = (0..more).map(|number| format!("  s{number}: {{image: 's:1'}}\n")).collect();
+        format!(
+            "services:\n  web:\n    image: web:{version}\n    healthcheck: {{test: [CMD, check]}}\n    \
+             deploy: {{rollback_config: {{order: start-first}}}}\n{more}"
+        )
+    };
+    let it = prepared(&services(1, 0), OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    let first = it.tip();
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&services(2, 4)).await;
+    it.until("it is back", |found| is_back(found, &first)).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn kept_version_heals_without_its_registry() {
+    let it = prepared(&web("web:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| faults.registry = Some(BTreeSet::new()));
+    it.push(&web("web:2")).await;
+    minutes(5).await;
+    it.hand(&UserAction::Remove { name: "shop-web-1".into() });
+    minutes(5).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn service_that_was_ill_before_does_not_fail_a_commit() {
     let with = |image: &str| format!("{}    healthcheck: {{test: [CMD, check]}}\n", web(image));
     let it = prepared(&with("web:1"), OnFailure::Rollback).begun();

@@ -29,8 +29,7 @@ pub struct ClientHost {
 /// # Errors
 /// All mistakes of the file.
 pub fn client_hosts(file: &str, text: &str) -> Result<Vec<ClientHost>, Vec<Finding>> {
-    let documents = parse(file, text.as_bytes(), &Limits::default())
-        .map_err(|finding| vec![Finding { excerpt: None, ..finding }])?;
+    let documents = parse(file, text.as_bytes(), &Limits::default()).map_err(|finding| vec![finding])?;
     let report = Report::default();
     let hosts = documents.iter().filter_map(|root| {
         let object = Value::new(root, "", &report).object(&keys::CLIENT_FILE)?;

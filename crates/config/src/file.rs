@@ -110,9 +110,7 @@ pub(super) struct ApplicationEntry {
 
 /// Reads a file. All mistakes in keys and values are found.
 pub(super) fn read(file: &str, text: &str) -> Result<Document, Vec<Finding>> {
-    // An excerpt could show a secret that is in the wrong place.
-    let documents = parse(file, text.as_bytes(), &Limits::default())
-        .map_err(|finding| vec![Finding { excerpt: None, ..finding }])?;
+    let documents = parse(file, text.as_bytes(), &Limits::default()).map_err(|finding| vec![finding])?;
     let [root] = documents.as_slice() else {
         let message = if documents.is_empty() {
             "the configuration is empty"

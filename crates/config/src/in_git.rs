@@ -292,9 +292,7 @@ impl ApplicationInGit {
 
 /// Reads the file. `None`: it is the configuration of an agent.
 fn read(file: &str, bytes: &[u8], allow: &Allow) -> Result<Option<FileInGit>, Vec<Finding>> {
-    // An excerpt could show a secret that is in the wrong place.
-    let documents = parse(file, bytes, &Limits::default())
-        .map_err(|finding| vec![Finding { excerpt: None, ..finding }])?;
+    let documents = parse(file, bytes, &Limits::default()).map_err(|finding| vec![finding])?;
     let root = match documents.as_slice() {
         [] => {
             return Ok(Some(FileInGit {

@@ -228,8 +228,8 @@ pub fn documents(files: &dyn Files, spec: &AppSpec, mask: Option<&Mask>) -> Docu
 /// Findings sorted by place, each with its source line.
 fn presented(report: Report, sources: &BTreeMap<String, Arc<[u8]>>) -> Vec<Finding> {
     let excerpted = report.into_findings().into_iter().map(|it| match sources.get(&it.location.file) {
-        Some(source) if it.excerpt.is_none() => with_excerpt(it, source),
-        Some(_) | None => it,
+        Some(source) => with_excerpt(it, source),
+        None => it,
     });
     let mut findings: Vec<_> = excerpted.collect();
     findings.sort_by(|a, b| a.location.cmp(&b.location));

@@ -9,14 +9,15 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use crate::{Entry, Kind, Limits, Node, Place, with_excerpt};
+use crate::{Entry, Kind, Limits, Node, Place};
 use driftless_model::{Finding, Location};
 
 /// Parses all documents of a file; empty ones are left out. `file` is the path for findings.
 ///
 /// # Errors
 /// The first error of syntax, or the first limit that is exceeded. The rest of the file is not read after an error,
-/// because its meaning is unknown.
+/// because its meaning is unknown. It quotes no line, since the bytes may be those of an encrypted file; see
+/// [`with_excerpt`](crate::with_excerpt).
 pub fn parse(file: &str, bytes: &[u8], limits: &Limits) -> Result<Vec<Node>, Finding> {
     parse_with(file, bytes, limits, None)
 }
@@ -46,7 +47,7 @@ fn parse_with(
         return Err(Finding::error(Location::file(file), "", message).help("split it into smaller files"));
     }
     let text = decode(file, bytes)?;
-    Builder::new(file, text, limits, replaced).read().map_err(|it| with_excerpt(it, text.as_bytes()))
+    Builder::new(file, text, limits, replaced).read()
 }
 
 /// The text of a file: UTF-8, with or without a byte order mark, without control characters.

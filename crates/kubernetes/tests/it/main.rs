@@ -1,6 +1,8 @@
-//! Tests of the reader of Kubernetes manifests. Those of a single host are in `tests/it` of the program.
+//! Tests of the reader of Kubernetes manifests. Most of those of a single host are in `tests/it` of the program.
 
 #![allow(clippy::unwrap_used, clippy::pedantic)]
 
+// Texts of Secrets and encrypted files that findings may not show.
+mod secret_texts;
 // Manifests for a Docker Swarm.
 mod swarm;

@@ -1,0 +1,56 @@
+//! Texts of Secrets and encrypted files that no finding shows.
+
+use driftless_files::{AppSpec, HostFile, MemoryFiles, WithHostFiles};
+use driftless_kubernetes::render;
+use driftless_model::Finding;
+
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: web:1}]}
+";
+
+/// The findings about a Deployment and a further file. The file is encrypted in Git if `is_encrypted`.
+fn findings((path, text): (&str, &str), manifest: &str, is_encrypted: bool) -> Vec<Finding> {
+    let kustomization = "resources: [web.yaml, secret.yaml]\n";
+    let files = MemoryFiles::new([("web.yaml", DEPLOYMENT)]);
+    let host = |path: &str, text: &str| HostFile {
+        path: path.to_owned(),
+        source: path.to_owned(),
+        content: Ok(text.as_bytes().into()),
+        is_secret: is_encrypted,
+    };
+    let host = [host("kustomization.yaml", kustomization), host(path, text)];
+    render(&WithHostFiles::new(&files, &host), &AppSpec::kubernetes("shop", &[manifest])).findings
+}
+
+#[track_caller]
+fn assert_hidden(findings: &[Finding], texts: &[&str]) {
+    assert!(findings.iter().any(Finding::is_error), "{findings:#?}");
+    let all = format!("{findings:#?}");
+    assert!(texts.iter().all(|text| !all.contains(text)), "{all}");
+}
+
+#[test]
+fn errors_of_syntax_show_no_line_of_a_secret() {
+    let twice = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData:\n  admin: hunter2horse\n  admin: hunter3horse\n";
+    let shifted = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData:\n  tls.key: |\n    BEGIN\nMIIEvAIBADAN: x: y\n";
+    for text in [twice, shifted] {
+        for is_encrypted in [true, false] {
+            for manifest in ["secret.yaml", "kustomization.yaml"] {
+                let found = findings(("secret.yaml", text), manifest, is_encrypted);
+                assert_hidden(&found, &["hunter", "MIIE"]);
+            }
+        }
+    }
+    // An encrypted file of another kind, too.
+    let found = findings(("a.yaml", "note: one: hidden-text\n"), "a.yaml", true);
+    assert_hidden(&found, &["hidden-text"]);
+    let found = findings(("a.yaml", "note: one: text\n"), "a.yaml", false);
+    assert_eq!(found[0].excerpt.as_deref(), Some("note: one: text"));
+}

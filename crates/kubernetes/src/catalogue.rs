@@ -177,8 +177,8 @@ impl Catalogue {
 }
 
 fn config_map(object: &Object<'_>) -> BTreeMap<String, Arc<[u8]>> {
-    let mut entries = texts(object, "data");
-    for (key, bytes) in encoded(object, "binaryData") {
+    let mut entries = texts(object, "data", DataKind::ConfigMap);
+    for (key, bytes) in encoded(object, "binaryData", DataKind::ConfigMap) {
         if entries.insert(key.clone(), bytes).is_some() {
             object.value.error(format!("`{key}` is both in `data` and in `binaryData`"));
         }
@@ -188,8 +188,8 @@ fn config_map(object: &Object<'_>) -> BTreeMap<String, Arc<[u8]>> {
 
 /// `stringData` wins over `data`, as in Kubernetes.
 fn secret(object: &Object<'_>) -> BTreeMap<String, Arc<[u8]>> {
-    let mut entries = encoded(object, "data");
-    entries.extend(texts(object, "stringData"));
+    let mut entries = encoded(object, "data", DataKind::Secret);
+    entries.extend(texts(object, "stringData", DataKind::Secret));
     check_type(object, &entries);
     entries
 }
@@ -213,11 +213,27 @@ fn check_type(object: &Object<'_>, entries: &BTreeMap<String, Arc<[u8]>>) {
     }
 }
 
-fn texts(object: &Object<'_>, field: &str) -> BTreeMap<String, Arc<[u8]>> {
+/// The entries of a map. A mistake may have made a key of a part of a secret, so an invalid one is quoted for a ConfigMap only.
+fn pairs<'a>(object: &Object<'a>, field: &str, kind: DataKind) -> Vec<(&'a str, Value<'a>)> {
+    let Some(map) = object.get(field) else { return Vec::new() };
+    let pairs = map.pairs();
+    for (key, value) in pairs.iter().filter(|(key, _)| !names::is_data_key(key)) {
+        match kind {
+            DataKind::ConfigMap => {
+                value.error_help(format!("`{key}` is not a valid key"), names::DATA_KEY_RULE);
+            }
+            DataKind::Secret => {
+                let place = Value::new(value.node, map.path.as_str(), value.report());
+                place.error_help("the key of this entry is not valid", names::DATA_KEY_RULE);
+            }
+        }
+    }
+    pairs
+}
+
+fn texts(object: &Object<'_>, field: &str, kind: DataKind) -> BTreeMap<String, Arc<[u8]>> {
     let mut found = BTreeMap::new();
-    let Some(map) = object.get(field) else { return found };
-    for (key, value) in map.pairs() {
-        names::data_key(&value, key);
+    for (key, value) in pairs(object, field, kind) {
         if let Some(text) = value.string() {
             found.insert(key.to_owned(), Arc::from(text.as_bytes()));
         }
@@ -225,11 +241,9 @@ fn texts(object: &Object<'_>, field: &str) -> BTreeMap<String, Arc<[u8]>> {
     found
 }
 
-fn encoded(object: &Object<'_>, field: &str) -> BTreeMap<String, Arc<[u8]>> {
+fn encoded(object: &Object<'_>, field: &str, kind: DataKind) -> BTreeMap<String, Arc<[u8]>> {
     let mut found = BTreeMap::new();
-    let Some(map) = object.get(field) else { return found };
-    for (key, value) in map.pairs() {
-        names::data_key(&value, key);
+    for (key, value) in pairs(object, field, kind) {
         let Some(text) = value.string() else { continue };
         let text: String = text.split_whitespace().collect();
         match STANDARD.decode(&text) {

@@ -47,14 +47,14 @@ pub(super) fn is_variable(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| (0x20..0x7f).contains(&byte) && byte != b'=')
 }
 
-/// The key of an entry of a ConfigMap or Secret, which may become the name of a file.
-pub(super) fn data_key(value: &Value<'_>, key: &str) {
+pub(super) const DATA_KEY_RULE: &str =
+    "use at most 253 letters, digits, `-`, `_` and `.`, and no `..` at the beginning";
+
+/// Whether a text can be the key of an entry of a ConfigMap or Secret, which may become the name of a file.
+pub(super) fn is_data_key(key: &str) -> bool {
     let is_inner = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_' | b'.');
     let is_valid = !key.is_empty() && key.len() <= 253 && key.bytes().all(is_inner);
-    if !is_valid || key == "." || key.starts_with("..") {
-        let rule = "use at most 253 letters, digits, `-`, `_` and `.`, and no `..` at the beginning";
-        value.error_help(format!("`{key}` is not a valid key"), rule);
-    }
+    is_valid && key != "." && !key.starts_with("..")
 }
 
 /// Labels, each key and value checked.

@@ -16,7 +16,7 @@ use super::{
     settings::{Behavior, Generator, GeneratorOptions, LocatedText},
     source_files::SourceFiles,
 };
-use driftless_model::Finding;
+use driftless_model::{Finding, Location};
 use driftless_yaml::{
     Node, Place, edit::get_mut, edit::json, edit::mapping, edit::plain, edit::set, edit::set_missing,
     edit::text,
@@ -131,14 +131,17 @@ fn entries(
             is_whole = false;
             continue;
         };
-        for (line, key, value) in variables(&bytes) {
-            let place = Place { file: path.as_str().into(), line, column: 1 };
-            let Some(value) = value else {
-                let location = place.location();
-                sources.report.say(Finding::error(location, &*located.path, "the line is not UTF-8 text"));
+        let variables = match variables(&bytes) {
+            Ok(variables) => variables,
+            Err(BadLine { line, message, help }) => {
+                let finding = Finding::error(Location::new(path, line, 1), &*located.path, message);
+                sources.report.say(finding.help(help));
                 is_whole = false;
                 continue;
-            };
+            }
+        };
+        for Variable { line, key, value } in variables {
+            let place = Place { file: path.as_str().into(), line, column: 1 };
             if let Some(finding) = add(located, &key, Datum { bytes: value.into_bytes(), place }) {
                 sources.report.say(finding);
                 is_whole = false;
@@ -185,23 +188,70 @@ fn entries(
     is_whole.then_some(found)
 }
 
-/// The variables of a file, with their lines. A line without `=` has an empty value; `None`: the line is not UTF-8.
-fn variables(bytes: &[u8]) -> Vec<(u32, String, Option<String>)> {
+/// A variable of a file.
+#[derive(Debug, PartialEq, Eq)]
+struct Variable {
+    line: u32,
+    key: String,
+    value: String,
+}
+
+/// A line of a file that is no variable. Its text may be a part of a secret, so it is not quoted.
+#[derive(Debug, PartialEq, Eq)]
+struct BadLine {
+    line: u32,
+    message: &'static str,
+    help: &'static str,
+}
+
+/// The variables of a file. A line without `=` has an empty value.
+fn variables(bytes: &[u8]) -> Result<Vec<Variable>, BadLine> {
+    const OF_SEVERAL_LINES: &str =
+        "put a value of several lines into a file of its own, and name it in `files`";
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
-    let mut found = Vec::new();
+    let mut lines: Vec<(u32, &str)> = Vec::new();
     for (number, line) in (1..).zip(bytes.split(|it| *it == b'\n')) {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let Ok(line) = std::str::from_utf8(line) else {
-            found.push((number, String::new(), None));
-            continue;
-        };
-        let line = line.trim_start();
-        if !line.is_empty() && !line.starts_with('#') {
-            let (key, value) = line.split_once('=').unwrap_or((line, ""));
-            found.push((number, key.to_owned(), Some(value.to_owned())));
-        }
+        let line = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)).map_err(|_| BadLine {
+            line: number,
+            message: "the line is not UTF-8 text",
+            help: "save the file as UTF-8",
+        })?;
+        lines.push((number, line.trim_start()));
     }
-    found
+    let mut found = Vec::new();
+    for (index, (line, text)) in lines.iter().enumerate() {
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let bad_line = |message| BadLine { line: *line, message, help: OF_SEVERAL_LINES };
+        let (key, value) = match text.split_once('=') {
+            Some(pair) => pair,
+            None if is_name(text) => (*text, ""),
+            None => return Err(bad_line("the line is not `NAME=value`")),
+        };
+        let mut below = lines.iter().skip(index + 1);
+        if opened_quote(value).is_some_and(|quote| below.any(|(_, text)| text.contains(quote))) {
+            return Err(bad_line(
+                "the quoted value goes on in the next line, and each line is a variable of its own",
+            ));
+        }
+        found.push(Variable { line: *line, key: key.to_owned(), value: value.to_owned() });
+    }
+    Ok(found)
+}
+
+/// Whether kustomize takes a text for the name of a variable.
+fn is_name(text: &str) -> bool {
+    let is_inner = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
+    text.chars().all(is_inner) && !text.starts_with(|it: char| it.is_ascii_digit())
+}
+
+/// The quote with which a value begins, if it does not end on its line.
+fn opened_quote(value: &str) -> Option<char> {
+    let value = value.trim_start();
+    ['"', '\'']
+        .into_iter()
+        .find(|quote| value.strip_prefix(*quote).is_some_and(|rest| !rest.contains(*quote)))
 }
 
 fn without_quotes(text: &str) -> &str {
@@ -346,9 +396,17 @@ mod tests {
 
     #[test]
     fn variables_are_lines_with_an_equals_sign() {
-        let found = variables(b"\xEF\xBB\xBFA=1\r\n# no\n\n  B = 2 \nC\nD='x'\n");
-        let found: Vec<_> =
-            found.iter().map(|(line, key, it)| (*line, key.as_str(), it.as_deref().unwrap())).collect();
+        let found = variables(b"\xEF\xBB\xBFA=1\r\n# no\n\n  B = 2 \nC\nD='x'\n").unwrap();
+        let found: Vec<_> = found.iter().map(|it| (it.line, it.key.as_str(), it.value.as_str())).collect();
         assert_eq!(found, [(1, "A", "1"), (4, "B ", " 2 "), (5, "C", ""), (6, "D", "'x'")]);
+    }
+    #[test]
+    fn value_of_several_lines_is_refused_at_its_line() {
+        let line_of = |text: &str| variables(text.as_bytes()).map_err(|bad| bad.line);
+        assert_eq!(line_of("A=1\nKEY=\"BEGIN\nabc\nEND\"\n"), Err(2));
+        assert_eq!(line_of("KEY='a\nB=2\nc'\n"), Err(1));
+        assert_eq!(line_of("A=1\nQUJD+/==\nB=2\nKEY=abc\n4bc\n"), Err(5));
+        // A quote that nothing closes belongs to the value.
+        assert_eq!(line_of("INCHES=\"5\nA='x'\nBARE\n").map(|it| it.len()), Ok(3));
     }
 }

@@ -61,7 +61,8 @@ impl<'a> SourceFiles<'a> {
         let path = self.locate(located, folder)?;
         match self.files.read(&path, Limits::default().bytes as u64) {
             Ok(bytes) => {
-                self.read.insert(path.clone(), crate::quoting::quotable(self.files, &path, &bytes));
+                // Its lines may be values, and are quoted only once it is parsed.
+                self.read.entry(path.clone()).or_default();
                 Some((path, bytes))
             }
             Err(error) => {

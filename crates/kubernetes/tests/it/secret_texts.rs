@@ -54,3 +54,26 @@ fn errors_of_syntax_show_no_line_of_a_secret() {
     let found = findings(("a.yaml", "note: one: text\n"), "a.yaml", false);
     assert_eq!(found[0].excerpt.as_deref(), Some("note: one: text"));
 }
+
+#[test]
+fn lines_of_a_variable_file_are_never_shown_as_keys() {
+    let kustomization = "resources: [web.yaml]\nsecretGenerator: [{name: s, envs: [app.env]}]\n";
+    let of = |text: &str| {
+        let files = MemoryFiles::new([
+            ("web.yaml", DEPLOYMENT),
+            ("kustomization.yaml", kustomization),
+            ("app.env", text),
+        ]);
+        render(&files, &AppSpec::kubernetes("shop", &["kustomization.yaml"])).findings
+    };
+    for text in
+        ["A=1\nTLS_KEY=\"-----BEGIN KEY-----\nqhkiG9w0BAQE\n-----END KEY-----\"\n", "A=1\nqhkiG9w0/BAQE\n"]
+    {
+        let found = of(text);
+        assert_hidden(&found, &["qhki", "BEGIN"]);
+        assert_eq!(found[0].location.to_string(), "app.env:2:1");
+        assert!(found[0].help.as_deref().unwrap().contains("`files`"), "{found:#?}");
+    }
+    assert_hidden(&of("qhkiG9w0/BAQE==\n"), &["qhki"]);
+    assert_eq!(of("A=1\nBARE\n"), []);
+}

@@ -16,7 +16,7 @@ use super::{
     fields, names,
     object::{Identity, Key, identify, report_duplicate},
     reader::{Object, Report, Value},
-    storage::{Claim, Mounted, Storage},
+    storage::{Claim, Mounted, NamedVolume, Storage},
 };
 use driftless_files::{Budget, Exceeded};
 use driftless_model::{Content, ContentId, Contents, Location, Volume};
@@ -98,8 +98,8 @@ impl Catalogue {
     }
 
     /// Adds a volume, or a path inside it, to the stack. Returns its name in Docker.
-    pub(super) fn mount(&self, name: &str, volume: &Volume, inside: &str, place: &Value<'_>) -> String {
-        let (name, volume) = self.mounted.part(name, volume, inside, place);
+    pub(super) fn mount(&self, named: &NamedVolume<'_>, inside: &str, place: &Value<'_>) -> String {
+        let (name, volume) = self.mounted.part(named, inside, place);
         let docker = format!("{}_{name}", self.app);
         self.volumes.borrow_mut().insert(docker.clone(), volume);
         docker

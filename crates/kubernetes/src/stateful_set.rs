@@ -15,7 +15,7 @@ use super::{
     object::{Head, Key, head},
     pod,
     reader::{Object, Value},
-    storage::{Claim, check_template, protection_in},
+    storage::{Claim, VolumeOwner, check_template, protection_in},
     workload::ReadWorkload,
 };
 use driftless_model::{Member, Update, Volume, Workload, WorkloadKind, WorkloadName};
@@ -174,7 +174,8 @@ fn claim_templates<'a>(
         let key = Key::new(&key.namespace, &format!("{text}-{pod_name}"));
         let made = || {
             let (name, labels) = (key.dotted(), protection_in(metadata.value.node));
-            Claim::Named { volume: Volume { key: name.clone(), labels, ..Volume::default() }, name }
+            let volume = Volume { key: name.clone(), labels, ..Volume::default() };
+            Claim::Named { name, volume, owner: VolumeOwner::Claim(key.clone()) }
         };
         claims.insert(text, catalogue.claim_of_template(&key).unwrap_or_else(made));
     }

@@ -8,6 +8,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    fmt,
 };
 
 use super::{
@@ -26,9 +27,34 @@ use driftless_model::{Finding, Location, Volume, digest_hex, label};
 #[derive(Clone)]
 pub(super) enum Claim {
     /// A Docker volume, by its name after the project's.
-    Named { name: String, volume: Volume },
+    Named { name: String, volume: Volume, owner: VolumeOwner },
     /// A path of the host.
     Host { path: String, create: bool },
+}
+
+/// The object that a Docker volume stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum VolumeOwner {
+    Claim(Key),
+    /// A PersistentVolume; a claim that gets it has it under the name of the claim.
+    Persistent,
+    /// A share that a pod names itself.
+    Share {
+        pod: String,
+        volume: String,
+    },
+}
+
+impl fmt::Display for VolumeOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(Key { namespace, name }) => {
+                write!(f, "the claim `{name}` of the namespace `{namespace}`")
+            }
+            Self::Persistent => f.write_str("a PersistentVolume"),
+            Self::Share { pod, volume } => write!(f, "the volume `{volume}` of `{pod}`"),
+        }
+    }
 }
 
 /// The fields by which claims and volumes are matched.
@@ -73,13 +99,14 @@ impl Storage {
     /// A Docker volume, or the PersistentVolume bound to the claim.
     pub(super) fn claim(&self, key: &Key) -> Option<Claim> {
         let wanted = self.claims.get(key)?;
-        let name = key.dotted();
+        let (name, owner) = (key.dotted(), VolumeOwner::Claim(key.clone()));
         Some(match wanted.bound.as_ref().and_then(|it| self.persistent.get(it)).map(|it| &it.claim) {
-            Some(Claim::Named { volume, .. }) => Claim::Named { name, volume: volume.clone() },
+            Some(Claim::Named { volume, .. }) => Claim::Named { name, volume: volume.clone(), owner },
             Some(host @ Claim::Host { .. }) => host.clone(),
             None => {
                 let labels = wanted.labels.clone();
-                Claim::Named { volume: Volume { key: name.clone(), labels, ..Volume::default() }, name }
+                let volume = Volume { key: name.clone(), labels, ..Volume::default() };
+                Claim::Named { name, volume, owner }
             }
         })
     }
@@ -89,9 +116,9 @@ impl Storage {
         self.claim(key).or_else(|| {
             let (volume, found) = self.persistent.iter().find(|(_, it)| it.kept_for.as_ref() == Some(key))?;
             self.of_templates.borrow_mut().insert(volume.clone());
-            let name = key.dotted();
+            let (name, owner) = (key.dotted(), VolumeOwner::Claim(key.clone()));
             Some(match &found.claim {
-                Claim::Named { volume, .. } => Claim::Named { name, volume: volume.clone() },
+                Claim::Named { volume, .. } => Claim::Named { name, volume: volume.clone(), owner },
                 host @ Claim::Host { .. } => host.clone(),
             })
         })
@@ -294,7 +321,8 @@ fn report_unused(name: &str, volume: &Persistent, report: &Report) {
 /// The storage of a PersistentVolume.
 fn claim_of(spec: &Object<'_>, name: &str) -> Option<Claim> {
     if let Some(share) = spec.object("nfs", fields::NFS) {
-        return nfs(&share, name).map(|volume| Claim::Named { name: name.to_owned(), volume });
+        let named = |volume| Claim::Named { name: name.to_owned(), volume, owner: VolumeOwner::Persistent };
+        return nfs(&share, name).map(named);
     }
     if let Some(object) = spec.object("hostPath", fields::HOST_PATH) {
         return match host_path(&object)? {
@@ -386,19 +414,40 @@ fn storage_in(node: &driftless_yaml::Node) -> Option<Quantity> {
 #[derive(Default)]
 pub(super) struct Mounted(RefCell<BTreeMap<String, Uses>>);
 
+/// A Docker volume of the application.
+pub(super) struct NamedVolume<'a> {
+    /// The name after the project's.
+    pub(super) name: &'a str,
+    pub(super) volume: &'a Volume,
+    pub(super) owner: &'a VolumeOwner,
+}
+
 #[derive(Default)]
 struct Uses {
+    /// The first mount: the object that the volume stands for, the volume, and the place.
+    first: Option<(VolumeOwner, Volume, Location)>,
     whole: Option<Location>,
     /// By path, with the place in the manifest.
     parts: BTreeMap<String, (Location, String)>,
 }
 
 impl Mounted {
-    /// The Docker volume of a mount, by its name after the project's.
-    fn note(&self, name: &str, inside: &str, place: &Value<'_>) {
+    /// Notes a mount, and reports a volume that would be that of another object as well.
+    fn note(&self, named: &NamedVolume<'_>, inside: &str, place: &Value<'_>) {
+        let NamedVolume { name, volume, owner } = *named;
         let mut all = self.0.borrow_mut();
         let uses = all.entry(name.to_owned()).or_default();
         let location = place.place().location();
+        let (first, known, at) =
+            uses.first.get_or_insert_with(|| (owner.clone(), volume.clone(), location.clone()));
+        let are_shares = matches!((&*first, owner), (VolumeOwner::Share { .. }, VolumeOwner::Share { .. }));
+        // Nothing of a share is on the host, so two of one definition are the same.
+        if *first != *owner && !(are_shares && *known == *volume) {
+            place.error_help(
+                format!("{owner} and {first}, mounted at {at}, would both be the Docker volume `{name}`"),
+                "rename one of the two",
+            );
+        }
         if inside.is_empty() {
             uses.whole.get_or_insert(location);
         } else {
@@ -406,14 +455,9 @@ impl Mounted {
         }
     }
 
-    pub(super) fn part(
-        &self,
-        name: &str,
-        volume: &Volume,
-        inside: &str,
-        place: &Value<'_>,
-    ) -> (String, Volume) {
-        self.note(name, inside, place);
+    pub(super) fn part(&self, named: &NamedVolume<'_>, inside: &str, place: &Value<'_>) -> (String, Volume) {
+        self.note(named, inside, place);
+        let NamedVolume { name, volume, owner: _ } = *named;
         if inside.is_empty() {
             return (name.to_owned(), volume.clone());
         }
@@ -434,7 +478,7 @@ impl Mounted {
 
     /// Reports mounts that would not share files although they do in Kubernetes.
     pub(super) fn check(&self, report: &Report) {
-        for (name, Uses { whole, parts }) in &*self.0.borrow() {
+        for (name, Uses { first: _, whole, parts }) in &*self.0.borrow() {
             for (path, (location, field)) in parts {
                 let outer =
                     parts.iter().find(|(it, _)| path.starts_with(&format!("{it}/"))).map(|(_, it)| &it.0);

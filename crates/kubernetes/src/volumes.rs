@@ -19,7 +19,7 @@ use super::{
     reader::{Object, Value, closest},
     resources::quantity,
     shared_volumes,
-    storage::Claim,
+    storage::{Claim, NamedVolume, VolumeOwner},
     storage_source::{HostPath, host_path, nfs},
 };
 use driftless_model::{
@@ -32,7 +32,7 @@ enum Source {
     /// Files from the manifests.
     Files(Files),
     /// A Docker volume, by its name after the project's.
-    Named { name: String, volume: Volume },
+    Named { name: String, volume: Volume, owner: VolumeOwner },
     /// The files of an image, and when it is pulled.
     Image { reference: String, pull: PullPolicy },
     /// A path of the host, and whether it is created if missing.
@@ -48,7 +48,7 @@ enum Source {
 impl From<Claim> for Source {
     fn from(claim: Claim) -> Self {
         match claim {
-            Claim::Named { name, volume } => Self::Named { name, volume },
+            Claim::Named { name, volume, owner } => Self::Named { name, volume, owner },
             Claim::Host { path, create } => Self::Host { path, create },
         }
     }
@@ -147,7 +147,7 @@ fn group(pod: &Object<'_>) -> Option<u32> {
     security.get("fsGroup")?.as_i64().and_then(|it| u32::try_from(it).ok())
 }
 
-fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Option<Source> {
+fn source(volume: &Object<'_>, pod: &str, name: &str, about: &About<'_>) -> Option<Source> {
     let has_source = volume.only_one(|it| it != "name");
     if let Some(object) = volume.object("configMap", fields::DATA_VOLUME) {
         return file_volumes::data(&object, DataKind::ConfigMap, "name", about).map(Source::Files);
@@ -177,9 +177,10 @@ fn source(volume: &Object<'_>, owner: &str, name: &str, about: &About<'_>) -> Op
         return claim(&object, about);
     }
     if let Some(object) = volume.object("nfs", fields::NFS) {
-        let name = format!("{owner}-{name}");
+        let owner = VolumeOwner::Share { pod: pod.to_owned(), volume: name.to_owned() };
+        let name = format!("{pod}-{name}");
         let volume = nfs(&object, &name)?;
-        return Some(Source::Named { name, volume });
+        return Some(Source::Named { name, volume, owner });
     }
     if let Some(object) = volume.object("image", fields::IMAGE_VOLUME) {
         let value = object.require("reference")?;
@@ -365,10 +366,10 @@ fn place(item: &Object<'_>, source: &Source, target: String, inside: &str, into:
             container.devices.sort();
             return;
         }
-        Source::Named { name, volume } => {
+        Source::Named { name, volume, owner } => {
             let at = item.get("subPath").or_else(|| item.get("subPathExpr")).or_else(|| item.get("name"));
             let place = at.unwrap_or_else(|| item.value.clone());
-            let name = catalogue.mount(name, volume, inside, &place);
+            let name = catalogue.mount(&NamedVolume { name, volume, owner }, inside, &place);
             // A share of another host has its own owners.
             if volume.options.is_empty() && !read_only {
                 give(group, &target, container);

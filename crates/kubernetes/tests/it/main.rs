@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::pedantic)]
 
+// Volumes, ports, names and resources on a single host.
+mod host;
 // Texts of Secrets and encrypted files that findings may not show.
 mod secret_texts;
 // Manifests for a Docker Swarm.

@@ -1,0 +1,80 @@
+//! Kubernetes manifests for a single host: volumes, ports of Services, names and resources.
+
+use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_kubernetes::render;
+use driftless_model::{Finding, Stack};
+
+fn rendered(text: &str) -> Rendered {
+    render(&MemoryFiles::new([("a.yaml", text)]), &AppSpec::kubernetes("shop", &["a.yaml"]))
+}
+
+#[track_caller]
+fn stack(text: &str) -> Stack {
+    let rendered = rendered(text);
+    rendered.stack.unwrap_or_else(|| panic!("{:#?}", rendered.findings))
+}
+
+fn texts(text: &str, is_error: bool) -> Vec<String> {
+    let found = rendered(text).findings;
+    found.iter().filter(|it| it.is_error() == is_error).map(Finding::to_string).collect()
+}
+
+/// A Deployment with these fields of its pod, in flow style, and of its container.
+fn deployment(name: &str, pod: &str, container: &str) -> String {
+    format!(
+        "---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: {name}}}
+spec:
+  selector: {{matchLabels: {{app: shop}}}}
+  template:
+    metadata: {{labels: {{app: shop}}}}
+    spec:
+      {pod}
+      containers: [{{name: main, image: 'web:1', {container}}}]
+"
+    )
+}
+
+fn claim(name: &str, namespace: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: \
+         {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}\n"
+    )
+}
+
+fn share(volume: &str, path: &str) -> String {
+    format!("volumes: [{{name: {volume}, nfs: {{server: nas, path: {path}}}}}]")
+}
+
+#[test]
+fn one_docker_volume_for_two_objects_is_an_error() {
+    let mounts = "volumeMounts: [{name: media, mountPath: /media}, {name: cache, mountPath: /cache}]";
+    let pod = "volumes: [{name: media, nfs: {server: nas, path: /vol}}, {name: cache, persistentVolumeClaim: {claimName: web-media}}]";
+    let text = deployment("web", pod, mounts) + &claim("web-media", "default");
+    let found = texts(&text, true);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("would both be the Docker volume `web-media`"), "{found:#?}");
+
+    // Of two namespaces.
+    let pod = |name: &str| format!("volumes: [{{name: data, persistentVolumeClaim: {{claimName: {name}}}}}]");
+    let mount = "volumeMounts: [{name: data, mountPath: /data}]";
+    let other = deployment("db", &pod("data"), mount).replace("{name: db}", "{name: db, namespace: prod}");
+    let text = deployment("web", &pod("data.prod"), mount)
+        + &other
+        + &claim("data.prod", "default")
+        + &claim("data", "prod");
+    assert!(texts(&text, true).concat().contains("the claim `data.prod` of the namespace `default`"));
+
+    // Shares: those of one definition are the same.
+    let shares = |path: &str| {
+        deployment("media", &share("server-data", "/a"), "volumeMounts: [{name: server-data, mountPath: /a}]")
+            + &deployment("media-server", &share("data", path), mount)
+    };
+    assert_eq!(texts(&shares("/a"), true), [""; 0]);
+    assert!(texts(&shares("/b"), true).concat().contains("the volume `data` of `media-server`"));
+    // One claim of two pods is one volume.
+    let text = deployment("web", &pod("data"), mount) + &deployment("db", &pod("data"), mount);
+    assert_eq!(stack(&(text + &claim("data", "default"))).volumes.len(), 1);
+}

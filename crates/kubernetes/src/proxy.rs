@@ -10,7 +10,6 @@ use super::{
     container::Pod,
     networks::AppNetworks,
     ports::NamedPorts,
-    reader::Report,
     service::{self, Service},
     workload::ReadWorkload,
 };
@@ -72,7 +71,6 @@ pub(super) fn before(
     service: &Service<'_>,
     selected: &mut [&mut ReadWorkload],
     networks: &AppNetworks,
-    report: &Report,
 ) -> Option<[ReadWorkload; 2]> {
     let ready_only = !service.publishes_not_ready;
     let ends: Vec<String> = selected
@@ -93,9 +91,7 @@ pub(super) fn before(
             );
             return None;
         }
-        let target = |(it, end): (&&mut ReadWorkload, &String)| {
-            Some((end.clone(), service::target(port, it, report)?))
-        };
+        let target = |(it, end): (&&mut ReadWorkload, &String)| Some((end.clone(), port.target_in(it)?));
         let targets: BTreeSet<_> = selected.iter().zip(&ends).filter_map(target).collect();
         let targets: Vec<_> = targets.into_iter().collect();
         ports.push(Forward { port: port.port, protocol: port.protocol, targets });

@@ -261,18 +261,31 @@ impl Service<'_> {
     }
 }
 
-/// The container port behind a Service's port.
-pub(super) fn target(port: &ServicePort<'_>, found: &ReadWorkload, report: &Report) -> Option<u16> {
-    let number = port.target_in(found);
-    if number.is_none()
-        && let TargetPort::Name(name) = port.target
-    {
-        let message = format!("`{}` has no port named `{name}`", found.name);
+/// Checks the ports that a Service names. As in a cluster, a pod without a port of this name gets no traffic of it, and one
+/// without any of the names is not behind the Service. A name that no pod has is an error.
+pub(super) fn check_targets(service: &Service<'_>, selected: &mut Vec<&mut ReadWorkload>, report: &Report) {
+    let mut is_wrong = false;
+    for port in &service.ports {
+        let TargetPort::Name(name) = port.target else { continue };
         let place = port.value.node.get("targetPort").unwrap_or(port.value.node);
         let path = format!("{}.targetPort", port.value.path);
-        report.say(place.finding(path, message).help("name the port in the container's `ports`"));
+        let without = selected.iter().filter(|found| port.target_in(found).is_none());
+        let without: Vec<&ReadWorkload> = without.map(|found| &**found).collect();
+        let has_nobody = without.len() == selected.len();
+        is_wrong |= has_nobody;
+        for found in without {
+            let message = format!("`{}` has no port named `{name}`", found.name);
+            if has_nobody {
+                report.say(place.finding(&*path, message).help("name the port in the container's `ports`"));
+            } else if found.workload.job_or_template().is_none() {
+                let warning = place.warning(&*path, format!("{message}, and gets no traffic of this one"));
+                report.say(warning.help("name the port in its container too, or select it by no label"));
+            }
+        }
     }
-    number
+    if !is_wrong && !service.ports.is_empty() {
+        selected.retain(|found| service.ports.iter().any(|port| port.target_in(found).is_some()));
+    }
 }
 
 impl ServicePort<'_> {

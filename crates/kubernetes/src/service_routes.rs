@@ -11,7 +11,7 @@ use super::{
     object::Key,
     proxy,
     reader::Report,
-    service::{Answer, Service, publish, target},
+    service::{self, Answer, Service, publish},
     swarm,
     workload::ReadWorkload,
 };
@@ -67,8 +67,9 @@ pub(super) fn connect(
             });
             continue;
         }
+        service::check_targets(service, &mut selected, report);
         if engine == EngineKind::Swarm {
-            swarm::services::route(service, place, selected, networks, report);
+            swarm::services::route(service, place, selected, networks);
             continue;
         }
         // Pods of a StatefulSet have their own names, also if a proxy has the Service's.
@@ -79,7 +80,7 @@ pub(super) fn connect(
             }
         }
         if proxy::is_needed(service, &selected) {
-            proxies.extend(proxy::before(service, &mut selected, networks, report).into_iter().flatten());
+            proxies.extend(proxy::before(service, &mut selected, networks).into_iter().flatten());
             continue;
         }
         for found in selected {
@@ -91,7 +92,7 @@ pub(super) fn connect(
             }
             networks.name(found, &service.key);
             for port in &service.ports {
-                let Some(target) = target(port, found, report) else { continue };
+                let Some(target) = port.target_in(found) else { continue };
                 for (address, host) in &port.published {
                     publish(port, target, (*address, *host), found);
                 }

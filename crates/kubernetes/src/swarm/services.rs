@@ -53,7 +53,6 @@ pub(crate) fn route(
     place: &Value<'_>,
     selected: Vec<&mut ReadWorkload>,
     networks: &AppNetworks,
-    report: &Report,
 ) {
     let is_published = service.ports.iter().any(|port| !port.published.is_empty());
     if is_published && selected.len() > 1 {
@@ -74,7 +73,7 @@ pub(crate) fn route(
             found.swarm.endpoint_mode = Some("dnsrr".to_owned());
         }
         for port in &service.ports {
-            let Some(target) = service::target(port, found, report) else { continue };
+            let Some(target) = port.target_in(found) else { continue };
             let key = if port.value.node.get("targetPort").is_some() { "targetPort" } else { "port" };
             match port.published.first() {
                 _ if target == port.port || service.is_headless() => {}

@@ -78,3 +78,25 @@ fn one_docker_volume_for_two_objects_is_an_error() {
     let text = deployment("web", &pod("data"), mount) + &deployment("db", &pod("data"), mount);
     assert_eq!(stack(&(text + &claim("data", "default"))).volumes.len(), 1);
 }
+
+#[test]
+fn named_port_leads_to_the_pods_that_have_it() {
+    let job = "---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: backup}\nspec:\n  template:\n    metadata: {labels: {app: shop}}\n    \
+               spec: {restartPolicy: Never, containers: [{name: main, image: 'web:1'}]}\n";
+    let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: front}\nspec: {selector: {app: shop}, ports: [{port: 80, targetPort: http}]}\n";
+    let web = deployment("web", "", "ports: [{name: http, containerPort: 8080}]");
+    let text = format!("{web}{job}{service}");
+    assert_eq!(texts(&text, true), [""; 0]);
+    assert_eq!(texts(&text, false), [""; 0]);
+    let is_named = |stack: &Stack, workload: &str| {
+        let networks = stack.workloads[&workload.into()].container.networks();
+        networks.values().any(|network| network.aliases.iter().any(|alias| alias.contains("front")))
+    };
+    let found = stack(&text);
+    assert!(is_named(&found, "web") && !is_named(&found, "backup"));
+    let warnings = texts(&format!("{web}{}{service}", deployment("worker", "", "")), false);
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert!(warnings[0].contains("`worker` has no port named `http`, and gets no traffic"), "{warnings:#?}");
+    let errors = texts(&format!("{}{service}", deployment("worker", "", "")), true);
+    assert!(errors.concat().contains("`worker` has no port named `http`"), "{errors:#?}");
+}

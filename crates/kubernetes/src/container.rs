@@ -21,7 +21,8 @@ use super::{
     volumes,
 };
 use driftless_model::{
-    Completion, Container, ContentId, ImageRef, Location, Part, Probes, PullPolicy, RestartPolicy,
+    Completion, Container, ContentId, ImageRef, Location, NetworkMode, Part, Probes, PullPolicy,
+    RestartPolicy,
 };
 
 /// A pod template as it was read.
@@ -136,7 +137,20 @@ pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
     if let Some(value) = spec.get("dnsPolicy") {
         let words =
             [("ClusterFirst", true), ("ClusterFirstWithHostNet", true), ("Default", true), ("None", false)];
+        let is_on_host = container.network_mode == NetworkMode::Host;
         match value.one_of(&words) {
+            Some(true) if is_on_host && value.node.as_scalar() == Some("ClusterFirstWithHostNet") => {
+                let warning = value.node.warning(
+                    &*value.path,
+                    "has no effect: with `hostNetwork` the host resolves names, and it does not know those of Services",
+                );
+                value.report().say(
+                    warning
+                        .help("use the published port of the Service at 127.0.0.1, or remove `hostNetwork`"),
+                );
+            }
+            // The host resolves names, as this asks for.
+            Some(true) if is_on_host => {}
             Some(false) if spec.get("dnsConfig").is_none() => {
                 value.error("`None` needs a `dnsConfig` that names the servers");
             }

@@ -100,3 +100,12 @@ fn named_port_leads_to_the_pods_that_have_it() {
     let errors = texts(&format!("{}{service}", deployment("worker", "", "")), true);
     assert!(errors.concat().contains("`worker` has no port named `http`"), "{errors:#?}");
 }
+
+#[test]
+fn names_of_services_do_not_resolve_on_the_network_of_the_host() {
+    let of = |pod: &str| texts(&deployment("web", pod, ""), false).concat();
+    let with_host = of("hostNetwork: true\n      dnsPolicy: ClusterFirstWithHostNet");
+    assert!(with_host.contains("does not know those of Services"), "{with_host}");
+    assert_eq!(of("hostNetwork: true\n      dnsPolicy: Default"), "");
+    assert!(of("dnsPolicy: Default").contains("names are always resolved by the engine"));
+}

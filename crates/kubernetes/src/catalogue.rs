@@ -20,6 +20,7 @@ use super::{
 };
 use driftless_files::{Budget, Exceeded};
 use driftless_model::{Content, ContentId, Contents, Location, Volume};
+use driftless_yaml as yaml;
 
 /// The bytes that the mounted files of one application may have together, each as often as it is mounted.
 const MOST_MOUNTED: usize = 64 << 20;
@@ -216,6 +217,14 @@ fn check_type(object: &Object<'_>, entries: &BTreeMap<String, Arc<[u8]>>) {
 /// The entries of a map. A mistake may have made a key of a part of a secret, so an invalid one is quoted for a ConfigMap only.
 fn pairs<'a>(object: &Object<'a>, field: &str, kind: DataKind) -> Vec<(&'a str, Value<'a>)> {
     let Some(map) = object.get(field) else { return Vec::new() };
+    for entry in map.mapping().iter().filter(|entry| entry.value.is_null()) {
+        // The API server reads it as an empty text. Read so here, running containers would be replaced.
+        let warning = entry.value.warning(
+            yaml::join(&map.path, &entry.key),
+            "has no value, and the entry is left out; a cluster has it with an empty text",
+        );
+        map.report().say(warning.help("write `\"\"`, or remove it"));
+    }
     let pairs = map.pairs();
     for (key, value) in pairs.iter().filter(|(key, _)| !names::is_data_key(key)) {
         match kind {

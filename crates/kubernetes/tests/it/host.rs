@@ -109,3 +109,14 @@ fn names_of_services_do_not_resolve_on_the_network_of_the_host() {
     assert_eq!(of("hostNetwork: true\n      dnsPolicy: Default"), "");
     assert!(of("dnsPolicy: Default").contains("names are always resolved by the engine"));
 }
+
+#[test]
+fn entry_without_a_value_is_a_warning() {
+    let object = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata:\n  LOG_FILE:\n  LEVEL: info\n";
+    let text = deployment("web", "", "envFrom: [{configMapRef: {name: settings}}]") + object;
+    let warnings = texts(&text, false);
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert!(warnings[0].contains("data.LOG_FILE: has no value, and the entry is left out"), "{warnings:#?}");
+    let web = &stack(&text).workloads[&"web".into()].container;
+    assert_eq!(web.env.keys().collect::<Vec<_>>(), ["LEVEL"], "running containers are not replaced");
+}

@@ -303,8 +303,12 @@ pub(super) fn resource(reference: &Object<'_>, own: Option<&Node>, about: &About
         path.error_help(message, "use limits.cpu, limits.memory, requests.cpu or requests.memory");
         return None;
     }
-    let found = container.get("resources").and_then(|it| it.get(group)).and_then(|it| it.get(name));
-    let Some(amount) = found.and_then(|it| it.as_scalar()).and_then(Quantity::parse) else {
+    let amount_of = |group| container.get("resources")?.get(group)?.get(name).filter(|it| !it.is_null());
+    // The API server sets a missing request to the limit.
+    let limit = || amount_of("limits").filter(|_| group == "requests");
+    let Some(amount) =
+        amount_of(group).or_else(limit).and_then(|it| it.as_scalar()).and_then(Quantity::parse)
+    else {
         path.error_help(
             format!("the container sets no {text}, and the capacity of the host is not known when the manifest is read"),
             format!("set `resources.{text}`"),

@@ -120,3 +120,17 @@ fn entry_without_a_value_is_a_warning() {
     let web = &stack(&text).workloads[&"web".into()].container;
     assert_eq!(web.env.keys().collect::<Vec<_>>(), ["LEVEL"], "running containers are not replaced");
 }
+
+#[test]
+fn missing_request_is_the_limit() {
+    let with = |resources: &str| {
+        let container = format!(
+            "resources: {resources}, env: [{{name: SIZE, valueFrom: {{resourceFieldRef: {{resource: requests.memory}}}}}}]"
+        );
+        deployment("web", "", &container)
+    };
+    let size = |text: &str| stack(text).workloads[&"web".into()].container.env["SIZE"].clone().unwrap();
+    assert_eq!(size(&with("{limits: {memory: 1Gi}}")), "1073741824");
+    assert_eq!(size(&with("{limits: {memory: 2Gi}, requests: {memory: 1Gi}}")), "1073741824");
+    assert!(texts(&with("{limits: {cpu: 1}}"), true).concat().contains("sets no requests.memory"));
+}

@@ -15,7 +15,10 @@ use super::{
     reader::{Object, Value},
     workload::ReadWorkload,
 };
-use driftless_model::{Job, Location, RestartPolicy, Strategy, Workload, WorkloadKind, WorkloadName, label};
+use driftless_model::{
+    Job, Location, RestartPolicy, SpecHash, Strategy, Workload, WorkloadKind, WorkloadName, label,
+};
+use driftless_yaml::edit;
 
 /// The most completions of one Job; more on one host are taken for a mistake.
 const MOST_PARTS: u32 = 500;
@@ -75,7 +78,8 @@ pub(super) fn parts(
     };
     let count = job.completions.unwrap_or(parallelism);
     let is_one = count <= 1 && !indexed;
-    let maker = Maker { kind, key, origin, template, catalogue, job: &job, is_one };
+    let hash = spec.get("template").map(|it| SpecHash::of(&edit::json(it.node)));
+    let maker = Maker { kind, key, origin, template, hash, catalogue, job: &job, is_one };
     (0..count.max(1)).filter_map(|it| maker.part(it, count)).collect()
 }
 
@@ -89,6 +93,8 @@ struct Maker<'a> {
     key: &'a Key,
     origin: &'a Location,
     template: &'a Template<'a>,
+    /// Of the template as it is in the manifest.
+    hash: Option<SpecHash>,
     catalogue: &'a Catalogue,
     job: &'a Job,
     /// Named after the Job.
@@ -97,7 +103,7 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn part(&self, ordinal: u32, count: u32) -> Option<ReadWorkload> {
-        let Self { kind, key, origin, template, catalogue, job, is_one } = self;
+        let Self { kind, key, origin, template, hash, catalogue, job, is_one } = self;
         let mut labels = template.labels.clone();
         let mut annotations = template.annotations.clone();
         for label in label::JOB_NAMES {
@@ -132,6 +138,7 @@ impl Maker<'_> {
         let mut found = ReadWorkload::new(part_key, (*origin).clone(), kind, template.labels, pod);
         found.object = (*key).clone();
         found.pod_name = job.indexed.then_some(name);
+        found.workload.manifest.job_template.clone_from(hash);
         found.workload = Workload {
             // A Job with 0 completions is done.
             replicas: u32::from(!job.suspended && count > 0),

@@ -76,7 +76,7 @@ impl ReadWorkload {
             ignore_differences: BTreeSet::new(),
             canary: Vec::new(),
             scaled_from: None,
-            manifest: ManifestNames { container: pod.container_name, selector: BTreeMap::new() },
+            manifest: ManifestNames { container: pod.container_name, ..ManifestNames::default() },
         };
         let (named, published, subdomain) = (pod.named, pod.published, pod.subdomain);
         let service_links = pod.service_links;

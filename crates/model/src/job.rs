@@ -85,6 +85,10 @@ impl Job {
 pub struct JobRecord {
     /// The hash of its template: another template is another Job.
     pub spec: SpecHash,
+    /// The hash of its manifest, where it has one: a completed Job with the same one is the same, though the contents of what
+    /// it refers to have changed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub manifest: Option<SpecHash>,
     /// The spec hashes that its containers may have. With other networks they are others, and the Job is the same.
     #[serde(skip_serializing_if = "is_default")]
     pub specs: BTreeSet<SpecHash>,

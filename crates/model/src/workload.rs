@@ -148,7 +148,7 @@ pub struct Workload {
     pub kind: WorkloadKind,
     #[serde(default, skip_serializing_if = "is_default")]
     pub update: Update,
-    /// Names in the manifest that change nothing.
+    /// Facts of the manifest that change no container.
     #[serde(skip)]
     pub manifest: ManifestNames,
     /// The architecture that the engine must have, in the words of Go (`amd64`). It does not change a container.
@@ -184,13 +184,15 @@ pub struct Subject<'a> {
     pub workload: &'a Workload,
 }
 
-/// Names in a Kubernetes manifest that only its objects show. They are not stored and change no hash, so any two are equal.
+/// Facts of a Kubernetes manifest that change no container. They are not stored and change no hash, so any two are equal.
 #[derive(Clone, Debug, Default)]
 pub struct ManifestNames {
     /// The name of a pod's only container.
     pub container: Option<String>,
     /// The labels by which the controller selects its pods (`matchLabels`).
     pub selector: BTreeMap<String, String>,
+    /// The hash of a Job's template, with references in place of the contents that they refer to.
+    pub job_template: Option<SpecHash>,
 }
 
 impl PartialEq for ManifestNames {
@@ -323,12 +325,23 @@ impl Workload {
         SpecHash::of(&(&self.container, parts))
     }
 
-    /// The hash of what its containers do: without their networks, their names there, and their published ports.
+    /// The hash of what its containers do: without their networks, their names there, and their ports.
     pub fn work(&self) -> SpecHash {
-        let mut apart = self.clone();
-        let parts = apart.parts.iter_mut().map(|part| &mut part.container);
-        for container in std::iter::once(&mut apart.container).chain(parts) {
+        self.work_without(|container| {
             container.ports.clear();
+            container.expose.clear();
+        })
+    }
+
+    /// As [`Workload::work`], with the ports that are not published. Older agents recorded it.
+    pub fn work_with_exposed_ports(&self) -> SpecHash {
+        self.work_without(|container| container.ports.clear())
+    }
+
+    fn work_without(&self, clear_ports: impl Fn(&mut Container)) -> SpecHash {
+        let mut apart = self.clone();
+        for container in apart.containers_mut() {
+            clear_ports(container);
             if let NetworkMode::Networks(networks) = &mut container.network_mode {
                 networks.clear();
             }

@@ -3,8 +3,8 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use driftless_model::{
-    CompletedJobs, Instance, Job, JobRecord, Observed, Record, SpecHash, Stack, StackHashes, State, Subject,
-    Timestamp, Workload, WorkloadName,
+    CompletedJobs, Instance, Job, JobOutcome, JobRecord, Observed, Record, SpecHash, Stack, StackHashes,
+    State, Subject, Timestamp, Workload, WorkloadName,
 };
 
 use crate::facts::standing;
@@ -41,46 +41,69 @@ pub(crate) fn parts_of<'a>(stack: &'a Stack, of: &WorkloadName) -> Vec<JobPart<'
     parts
 }
 
-/// The hash that identifies a Job. Other changes continue the same Job: its parallelism, and networks, names and ports that
-/// other objects of the manifests give it. A queue of work with a parallelism above 1 counts like one completion, because with
-/// a lower one it is rendered as one.
+/// The hash that identifies a Job by its content. Other changes continue the same Job: its parallelism, and networks, names and
+/// ports that other objects of the manifests give it.
 pub(crate) fn spec_of(parts: &[JobPart<'_>]) -> SpecHash {
-    let hash = |part: &JobPart<'_>| {
-        let of_queue = Some(1).filter(|_| part.job.parallelism > 1);
-        (part.subject.workload.work(), part.job.completions.or(of_queue), part.job.indexed)
-    };
-    SpecHash::of(&parts.first().map(hash))
+    SpecHash::of(&parts.first().map(|part| with_completions(part, part.subject.workload.work())))
 }
 
-/// The hash by which older agents identified a Job: with its networks and ports.
-fn former_spec_of(parts: &[JobPart<'_>]) -> SpecHash {
-    let hash = |part: &JobPart<'_>| (part.subject.workload.spec(), part.job.completions, part.job.indexed);
-    SpecHash::of(&parts.first().map(hash))
+/// The hash of a Job's manifest, without the contents of the ConfigMaps and Secrets that it refers to. Runs have names of their
+/// own, and need none.
+pub(crate) fn manifest_of(parts: &[JobPart<'_>]) -> Option<SpecHash> {
+    let part = parts.first().filter(|part| !part.job.is_run())?;
+    Some(SpecHash::of(&(
+        "manifest",
+        with_completions(part, part.subject.workload.manifest.job_template.clone()?),
+    )))
 }
 
-/// Whether a hash identifies a Job.
+/// A queue of work with a parallelism above 1 counts like one completion, because with a lower one it is rendered as one.
+fn with_completions(part: &JobPart<'_>, template: SpecHash) -> (SpecHash, Option<u32>, bool) {
+    let of_queue = Some(1).filter(|_| part.job.parallelism > 1);
+    (template, part.job.completions.or(of_queue), part.job.indexed)
+}
+
+/// The hashes by which older agents identified a Job: with the ports that are not published, and with its networks and all ports.
+fn former_specs_of(parts: &[JobPart<'_>]) -> [SpecHash; 2] {
+    let exposing =
+        |part: &JobPart<'_>| with_completions(part, part.subject.workload.work_with_exposed_ports());
+    let whole = |part: &JobPart<'_>| (part.subject.workload.spec(), part.job.completions, part.job.indexed);
+    [SpecHash::of(&parts.first().map(exposing)), SpecHash::of(&parts.first().map(whole))]
+}
+
+/// Whether a hash identifies a Job by its content.
 pub(crate) fn is_of(spec: &SpecHash, parts: &[JobPart<'_>]) -> bool {
-    *spec == spec_of(parts) || *spec == former_spec_of(parts)
+    *spec == spec_of(parts) || former_specs_of(parts).contains(spec)
 }
 
-/// When a Job completed with this content.
+/// Whether a record is that of a Job. One that has completed is not run again because a value has changed to which its manifest
+/// refers; one that has not is begun again with the new value.
+pub(crate) fn is_same(known: &JobRecord, parts: &[JobPart<'_>]) -> bool {
+    let has_completed = known.ended.as_ref().is_some_and(|end| end.outcome == JobOutcome::Complete);
+    let has_same_manifest =
+        || known.manifest.as_ref().is_some_and(|manifest| manifest_of(parts).as_ref() == Some(manifest));
+    is_of(&known.spec, parts) || (has_completed && has_same_manifest())
+}
+
+/// When a Job completed with this manifest or content.
 pub(crate) fn completed_at(
     completed: &CompletedJobs,
     of: &WorkloadName,
     parts: &[JobPart<'_>],
 ) -> Option<Timestamp> {
     let at = |spec: &SpecHash| completed.completed_at(of, spec);
-    at(&spec_of(parts)).or_else(|| at(&former_spec_of(parts)))
+    let mut all = manifest_of(parts).into_iter().chain([spec_of(parts)]).chain(former_specs_of(parts));
+    all.find_map(|spec| at(&spec))
 }
 
-/// The record of a Job, if its hash is still the same.
+/// The record of a Job, if it is still the same.
 pub(crate) fn record_of<'a>(record: &'a Record, parts: &[JobPart<'_>]) -> Option<&'a JobRecord> {
     let of = &parts.first()?.job.of;
-    record.jobs.get(of).filter(|it| is_of(&it.spec, parts))
+    record.jobs.get(of).filter(|it| is_same(it, parts))
 }
 
-/// Whether a container of a workload was created for the same Job with other networks than Git has now. It is kept as it is:
-/// its work would be done twice.
+/// Whether a container of a workload was created for the same Job with other networks than Git has now, or before a value changed
+/// that a completed Job refers to. It is kept as it is: its work would be done twice.
 pub(crate) fn is_kept(record: &Record, workload: &Workload, instance: &Instance) -> bool {
     let known = workload.job().and_then(|job| record.jobs.get(&job.of));
     known.is_some_and(|known| known.kept.contains(&instance.id))

@@ -9,7 +9,7 @@ use driftless_model::{
 use crate::{
     facts::{
         Facts,
-        jobs::{JobPart, all, completed_at, is_of, spec_of},
+        jobs::{JobPart, all, completed_at, is_same, manifest_of, spec_of},
         standing::{self, Ending},
         waves,
     },
@@ -17,7 +17,8 @@ use crate::{
     target::Target,
 };
 
-/// Finds the containers of Jobs that were created with other networks than Git has now, by the hashes that these Jobs had.
+/// Finds the containers of Jobs that were created with other networks than Git has now, or with other values if the Job has
+/// completed, by the hashes that these Jobs had.
 pub(crate) fn note_kept(record: &mut Record, target: &Target<'_>, observed: &Observed) {
     for (of, parts) in all(target.stack) {
         let Some(known) = record.jobs.get_mut(of) else { continue };
@@ -35,7 +36,7 @@ pub(crate) fn note_kept(record: &mut Record, target: &Target<'_>, observed: &Obs
         let is_kept =
             |(it, spec): &&(&Instance, &SpecHash)| it.spec != **spec && known.specs.contains(&it.spec);
         known.kept = own.iter().filter(is_kept).map(|(it, _)| it.id.clone()).collect();
-        if !known.kept.is_empty() && !is_of(&known.spec, &parts) {
+        if !known.kept.is_empty() && !is_same(known, &parts) {
             known.kept.clear();
         }
     }
@@ -48,9 +49,11 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
     let waiting = waiting(record, target, observed, now);
     for (of, parts) in jobs {
         let spec = spec_of(&parts);
-        let known = record.jobs.remove(of).filter(|it| it.spec == spec || is_of(&it.spec, &parts));
+        let known = record.jobs.remove(of).filter(|it| it.spec == spec || is_same(it, &parts));
         let known = known.map(|it| JobRecord { spec: spec.clone(), ..it });
         let mut job = known.unwrap_or_else(|| new_job(record, of, spec, &parts));
+        // A stack of the database has no manifests.
+        job.manifest = manifest_of(&parts).or(job.manifest);
         if let (Some(swarm), Some(part)) = (observed.swarm.as_deref(), parts.first()) {
             let hash = swarm_hash_of(target, part.subject);
             count_swarm_job(&mut job, target, swarm, *part, &hash, now);
@@ -124,7 +127,9 @@ fn new_job(record: &Record, of: &WorkloadName, spec: SpecHash, parts: &[JobPart<
 fn remember(record: &mut Record, of: &WorkloadName, job: &JobRecord, parts: &[JobPart<'_>]) {
     let end = job.ended.as_ref().filter(|end| end.outcome == JobOutcome::Complete);
     let Some(end) = end.filter(|_| !parts.iter().any(|part| part.job.is_run())) else { return };
-    record.completed_jobs.insert(of, &job.spec, end.at);
+    for spec in [&job.spec].into_iter().chain(&job.manifest) {
+        record.completed_jobs.insert(of, spec, end.at);
+    }
 }
 
 /// Every end counts once, known by when it was; what somebody or the engine's shutdown brought about does not.

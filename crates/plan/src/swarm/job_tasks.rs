@@ -154,7 +154,7 @@ pub(crate) fn count(
 
 /// A Job of the same content of which nothing was done.
 fn fresh(job: &JobRecord) -> JobRecord {
-    JobRecord { spec: job.spec.clone(), ..JobRecord::default() }
+    JobRecord { spec: job.spec.clone(), manifest: job.manifest.clone(), ..JobRecord::default() }
 }
 
 fn count_ends(job: &mut JobRecord, tasks: &JobTasks<'_>) {

@@ -657,3 +657,95 @@ fn jobs_of_an_older_agent_are_not_run_again() {
     let made = of_work(played(&mut stage, 10, 5));
     assert!(made.iter().all(|it| !it.contains("+work")), "{made:?}");
 }
+
+/// A Job with a variable, a folder of files and an argument from objects that others change.
+fn with_references(image: &str, value: &str) -> String {
+    format!(
+        "apiVersion: batch/v1
+kind: Job
+metadata: {{name: work}}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      volumes: [{{name: files, configMap: {{name: settings}}}}]
+      containers:
+      - name: work
+        image: \"{image}\"
+        args: [\"$(PASSWORD)\"]
+        env: [{{name: PASSWORD, valueFrom: {{secretKeyRef: {{name: db, key: password}}}}}}]
+        volumeMounts: [{{name: files, mountPath: /etc/app}}]
+---
+apiVersion: v1
+kind: Secret
+metadata: {{name: db}}
+stringData: {{password: \"{value}\"}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: settings}}
+data: {{a.conf: \"{value}\"}}
+"
+    )
+}
+
+#[test]
+fn completed_job_is_not_run_again_with_other_values() {
+    let mut stage = stage(&with_references("good:1", "one"));
+    assert_eq!(played(&mut stage, 10, 5).len(), 1);
+    let before: BTreeSet<_> = stage.world.observed.containers().map(|it| it.id.clone()).collect();
+    for value in ["two", "three"] {
+        stage.stack = stack(&with_references("good:1", value));
+        assert_eq!(played(&mut stage, 10, 5), [""; 0], "{value}");
+        assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()));
+        assert!(stage.round().is_settled());
+    }
+    let after: BTreeSet<_> = stage.world.observed.containers().map(|it| it.id.clone()).collect();
+    assert_eq!(before, after, "its container stays");
+    // Its containers and its record may be gone.
+    stage.world.observed.instances.clear();
+    stage.record.jobs.clear();
+    stage.stack = stack(&with_references("good:1", "four"));
+    assert_eq!(played(&mut stage, 10, 5), [""; 0]);
+    // A defaulted field changes the manifest, and not the Job.
+    stage.stack =
+        stack(&with_references("good:1", "four").replace("Never", "Never\n      hostNetwork: false"));
+    assert_eq!(played(&mut stage, 10, 5), [""; 0]);
+    // Another template is another Job.
+    stage.stack = stack(&with_references("good:2", "four"));
+    assert_eq!(played(&mut stage, 10, 5).len(), 1);
+}
+
+#[test]
+fn job_that_has_not_completed_gets_other_values() {
+    for image in ["long:1", "bad:1"] {
+        let mut stage = stage(&with_references(image, "one"));
+        played(&mut stage, 3, 5);
+        stage.stack = stack(&with_references(image, "two"));
+        let made = played(&mut stage, 3, 5);
+        assert!(made.iter().any(|it| it.contains("- +work >work")), "{image}: {made:?}");
+    }
+}
+
+/// An older agent recorded no hash of the manifest, and counted the ports that are not published.
+#[test]
+fn jobs_recorded_without_a_manifest_are_not_run_again() {
+    let text = |value: &str| {
+        with_references("good:1", value)
+            .replace("        args:", "        ports: [{containerPort: 80}]\n        args:")
+    };
+    let mut stage = stage(&text("one"));
+    played(&mut stage, 10, 5);
+    let job = "work".into();
+    let workload = &stage.stack.workloads[&job];
+    let old = driftless_model::SpecHash::of(&Some((workload.work_with_exposed_ports(), Some(1), false)));
+    let known = stage.record.jobs.get_mut(&job).unwrap();
+    assert_ne!(known.spec, old);
+    (known.spec, known.manifest) = (old.clone(), None);
+    let at = known.ended.as_ref().unwrap().at;
+    stage.record.completed_jobs = Default::default();
+    stage.record.completed_jobs.insert(&job, &old, at);
+    assert_eq!(played(&mut stage, 3, 5), [""; 0]);
+    stage.stack = stack(&text("two"));
+    assert_eq!(played(&mut stage, 10, 5), [""; 0]);
+}

@@ -267,6 +267,8 @@ impl Connection {
         }
         let api = newest.min(NEWEST);
         let unsupported_limits = unsupported_limits(&info);
+        let mut components = found.components.iter().flatten();
+        let is_podman = components.any(|component| component.name.to_lowercase().contains("podman"));
         let registries = info.registry_config.unwrap_or_default();
         let indexes = registries.index_configs.into_iter().flatten();
         let networks = registries.insecure_registry_cidrs.unwrap_or_default();
@@ -275,6 +277,8 @@ impl Connection {
         let is_swarm_node = swarm.local_node_state == Some(api::LocalNodeState::ACTIVE);
         let defaults = Defaults {
             unsupported_limits,
+            // Podman writes any limit as a quota, which the kernel accepts.
+            cpus: info.ncpu.filter(|_| !is_podman).and_then(|cpus| u64::try_from(cpus).ok()),
             is_containerd_store: info
                 .driver_status
                 .iter()
@@ -288,8 +292,6 @@ impl Connection {
             is_swarm_manager,
             is_swarm_worker: is_swarm_node && !is_swarm_manager,
         };
-        let mut components = found.components.iter().flatten();
-        let is_podman = components.any(|component| component.name.to_lowercase().contains("podman"));
         if is_podman {
             let version = found.version.as_deref().unwrap_or_default();
             tracing::warn!(

@@ -12,6 +12,8 @@ pub struct EngineTraits {
     /// The limits that the kernel of the host cannot apply. The engine warns once, when it creates the container, and stores
     /// no such limit.
     pub unsupported_limits: BTreeSet<LimitKind>,
+    /// The number of its CPUs, if it creates no container with a higher limit (`NanoCPUs`).
+    pub cpus: Option<u64>,
     /// The engine keeps an image for one platform only under each name, as the classic image store does.
     pub keeps_one_platform: bool,
     /// The engine is a worker of a Swarm. It lists an overlay network of the Swarm only while a container of the node uses it.
@@ -70,6 +72,19 @@ impl EngineTraits {
     pub fn copy_unsupported_limits(&self, from: &Resources, to: &mut Resources) {
         for kind in &self.unsupported_limits {
             kind.copy(from, to);
+        }
+    }
+
+    /// The CPUs of the engine in billionths, if these limits ask for more. All CPUs are no less than such a limit allows.
+    pub fn cpus_exceeded_by(&self, wanted: &Resources) -> Option<u64> {
+        let all = self.cpus.filter(|cpus| *cpus > 0)?.saturating_mul(1_000_000_000);
+        wanted.nano_cpus.filter(|asked| *asked > all).map(|_| all)
+    }
+
+    /// Copies a limit above the CPUs of the engine where the container has all of them, so that it is no difference.
+    pub fn copy_exceeding_cpus(&self, wanted: &Resources, found: &mut Resources) {
+        if found.nano_cpus.is_some() && found.nano_cpus == self.cpus_exceeded_by(wanted) {
+            found.nano_cpus = wanted.nano_cpus;
         }
     }
 

@@ -11,7 +11,7 @@ use driftless_model::{
 };
 
 use crate::facts::canary::CurrentStep;
-use crate::text::{ended, one_line, time_of_day};
+use crate::text::{cpus, ended, one_line, time_of_day};
 
 /// Something that is not done in this round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +121,8 @@ reasons! {
     EngineTooOld: Failure, None;
     /// The workload needs an engine of another architecture or platform.
     OtherArchitecture: Failure, Some("Pending");
+    /// A limit of CPUs is above the CPUs of the engine.
+    TooFewCpus: Failure, Some("Pending");
     /// More new instances have failed than the manifest tolerates.
     UpdateFailed: Failure, None;
     /// The rollout has made no progress for too long.
@@ -436,6 +438,15 @@ impl Wait {
              emulator (QEMU with binfmt_misc) on the host"
         );
         Self::workload(workload, WaitReason::OtherArchitecture, sentence)
+    }
+
+    /// Billionths of CPUs: the limit, and all that the engine has.
+    pub fn too_few_cpus(workload: &WorkloadName, asks: u64, has: u64) -> Self {
+        let (asks, has) = (cpus(asks), cpus(has));
+        let sentence = format!(
+            "asks for {asks} CPUs (`cpus`), but the engine has {has} and refuses more; lower the limit"
+        );
+        Self::workload(workload, WaitReason::TooFewCpus, sentence)
     }
 
     /// The containers run without these limits.

@@ -6,8 +6,9 @@
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 use driftless_model::{
-    AgentId, Container, ContainerId, Endpoint, Health, Image, Instance, LiveSettings, MountSource, Observed,
-    ObservedNetwork, ObservedVolume, Platform, Port, Readiness, Resources, SpecHash, State, Timestamp, label,
+    AgentId, Container, ContainerId, Endpoint, Format, Health, Image, Instance, LiveSettings, MountSource,
+    Observed, ObservedNetwork, ObservedVolume, Platform, Port, Readiness, Resources, SpecHash, State,
+    Timestamp, label,
 };
 
 use crate::action::{Action, AgentReplacement, ContainerRef, Creation, RequiredSignature};
@@ -36,6 +37,8 @@ pub enum Refusal {
     CannotBuild(String),
     #[error("no such container: {0}")]
     NoSuchContainer(String),
+    #[error("there are only {0} CPUs available")]
+    TooFewCpus(u64),
     #[error("{0} does not match the specified platform")]
     OtherPlatform(String),
     #[error("no such network: {0}")]
@@ -134,7 +137,7 @@ impl World {
                 self.find(container)?.name.clone_from(to);
             }
             Action::UpdateInstance { container, settings } => {
-                let live = self.live(settings);
+                let live = self.live(settings)?;
                 self.find(container)?.live = live;
             }
             Action::Connect { container, network, attachment } => {
@@ -181,12 +184,16 @@ impl World {
         }
     }
 
-    /// The settings that the engine stores: without the limits that its kernel cannot apply.
-    fn live(&self, settings: &LiveSettings) -> LiveSettings {
+    /// The settings that the engine stores: without the limits that its kernel cannot apply. It refuses more CPUs than it has.
+    fn live(&self, settings: &LiveSettings) -> Result<LiveSettings, Refusal> {
         let LiveSettings { resources, restart } = settings;
+        let engine = &self.observed.engine_traits;
+        if let Some(cpus) = engine.cpus_exceeded_by(resources).and(engine.cpus) {
+            return Err(Refusal::TooFewCpus(cpus));
+        }
         let mut resources = resources.normal();
         self.observed.engine_traits.copy_unsupported_limits(&Resources::default(), &mut resources);
-        LiveSettings { resources, restart: *restart }
+        Ok(LiveSettings { resources, restart: *restart })
     }
 
     fn pull(&mut self, image: &str, platform: Option<&str>) -> Result<(), Refusal> {
@@ -228,6 +235,11 @@ impl World {
         if container.platform().is_some_and(|platform| !found.is_for(&platform, engine)) {
             return Err(Refusal::OtherPlatform(image.clone()));
         }
+        let mut resources = container.resources.clone();
+        if creation.format == Format::Kubernetes {
+            resources.nano_cpus = engine.cpus_exceeded_by(&resources).or(resources.nano_cpus);
+        }
+        let live = self.live(&LiveSettings { resources, restart: container.restart })?;
         let is_verified = match &creation.signature {
             RequiredSignature::None => true,
             RequiredSignature::Unverified => false,
@@ -279,8 +291,7 @@ impl World {
             readiness: Readiness::Starting { reason: String::new() },
             restarts: 0,
             networks,
-            live: self
-                .live(&LiveSettings { resources: container.resources.clone(), restart: container.restart }),
+            live,
             config: Arc::new(container.effective(&found.defaults)),
             image_id: found.id,
             anonymous_volumes: inherit.clone(),

@@ -64,6 +64,13 @@ impl Creator {
         if self.connection.is_podman() {
             body = podman::without_its_defaults(body);
         }
+        let traits = self.connection.defaults().engine_traits();
+        if let Some(all) = traits.cpus_exceeded_by(&creation.container.resources)
+            && creation.format == Format::Kubernetes
+        {
+            // A cluster accepts a limit above the CPUs of a node; the engine refuses it.
+            body.host_config.get_or_insert_default().nano_cpus = i64::try_from(all).ok();
+        }
         if creation.format == Format::Compose {
             // Docker Compose compares it with the image that the name stands for, and shows it.
             let name = body.image.as_deref().unwrap_or_default();

@@ -29,6 +29,8 @@ pub(crate) struct Defaults {
     pub log_driver: String,
     /// The limits that the kernel of the host cannot apply. Without swap, the engine reports -1 for every container.
     pub unsupported_limits: BTreeSet<LimitKind>,
+    /// The number of its CPUs, if it refuses a higher limit.
+    pub cpus: Option<u64>,
     /// The engine keeps its images in containerd, each for several platforms.
     pub is_containerd_store: bool,
     /// The host's own name.
@@ -49,6 +51,7 @@ impl Defaults {
         EngineTraits {
             log_driver: Some(self.log_driver).filter(|driver| !driver.is_empty()),
             unsupported_limits: self.unsupported_limits,
+            cpus: self.cpus,
             keeps_one_platform: !self.is_containerd_store,
             is_swarm_worker: self.is_swarm_worker,
         }

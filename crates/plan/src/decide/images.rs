@@ -24,7 +24,7 @@ pub(crate) fn pull_missing(draft: &mut Draft<'_>) {
         {
             continue;
         }
-        if platform::objection(draft.facts.observed, subject).is_some() {
+        if platform::objection(draft.facts, subject).is_some() {
             // The wait is planned where instances are created.
             continue;
         }

@@ -61,7 +61,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
         draft.wait(Wait::engine_too_old(object, &need.field, need.api, speaks));
         return Preconditions::Unmet;
     }
-    if let Some(wait) = platform::objection(draft.facts.observed, subject) {
+    if let Some(wait) = platform::objection(draft.facts, subject) {
         draft.wait(wait);
         return Preconditions::Unmet;
     }

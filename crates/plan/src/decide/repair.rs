@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    Attachment, Completion, Crash, Endpoint, Instance, LiveSettings, Readiness, Resources, State, Subject,
-    Timestamp, Workload, WorkloadName,
+    Attachment, Completion, Crash, Endpoint, Format, Instance, LiveSettings, Readiness, Resources, State,
+    Subject, Timestamp, Workload, WorkloadName,
 };
 
 use crate::{
@@ -294,8 +294,20 @@ pub(crate) fn limit(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Inst
     let traits = &draft.facts.observed.engine_traits;
     let unsupported = traits.unsupported_limits_of(&want.resources);
     traits.copy_unsupported_limits(&instance.live.resources, &mut want.resources);
+    let exceeded = traits.cpus_exceeded_by(&want.resources);
     if !unsupported.is_empty() {
         draft.wait(Wait::limits_unsupported(name, &unsupported));
+    }
+    let live = instance.live.resources.nano_cpus;
+    if let Some(all) = exceeded.filter(|_| live != want.resources.nano_cpus) {
+        match draft.facts.target.stack.format {
+            Format::Kubernetes => want.resources.nano_cpus = Some(all),
+            Format::Compose => {
+                // The engine would refuse it.
+                draft.wait(Wait::too_few_cpus(name, want.resources.nano_cpus.unwrap_or_default(), all));
+                want.resources.nano_cpus = live;
+            }
+        }
     }
     let mut causes = Vec::new();
     for (field, text_want, text_found) in limits_that_differ(&want, &instance.live) {

@@ -122,6 +122,7 @@ fn without_engine_defaults(found: &Container, want: &Container, traits: &EngineT
     found.ulimits.retain(|name, _| want.ulimits.contains_key(name));
     found.shm_size = found.shm_size.filter(|_| want.shm_size.is_some());
     traits.copy_unsupported_limits(&want.resources, &mut found.resources);
+    traits.copy_exceeding_cpus(&want.resources, &mut found.resources);
     // A kernel that cannot limit swap makes the engine write -1 for every requested value.
     if want.resources.memory_swap.is_none_or(|it| it == 0) && found.resources.memory_swap == Some(-1) {
         found.resources.memory_swap = None;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use driftless_model::{Image, LimitKind, Network, Platform, PullPolicy, Stack, Strategy, Workload};
+use driftless_model::{Format, Image, LimitKind, Network, Platform, PullPolicy, Stack, Strategy, Workload};
 use driftless_plan::{Action, Plan};
 
 use crate::stage::{Stage, stack, workload};
@@ -247,4 +247,50 @@ fn limits_that_the_kernel_cannot_apply_are_only_noted() {
     assert_eq!(steps.len(), 1, "{steps:?}");
     let live = &stage.world.observed.instances.values().next().unwrap().live.resources;
     assert_eq!((live.cpu_shares, live.memory), (Some(512), None));
+}
+
+fn with_cpus(image: &str, cpus: u64) -> Workload {
+    let mut one = workload(image, 1);
+    one.strategy = Strategy::Recreate;
+    one.container.resources.nano_cpus = Some(cpus * 1_000_000_000);
+    one
+}
+
+/// The engine creates no container with a limit above its CPUs, which a cluster allows.
+#[test]
+fn limit_above_the_cpus_takes_no_pod_away() {
+    let mut stage = Stage::new(Stack { format: Format::Kubernetes, ..stack([("db", with_cpus("db:1", 2))]) });
+    stage.world.observed.engine_traits.cpus = Some(4);
+    settle(&mut stage);
+    let limit =
+        |stage: &Stage| stage.world.observed.instances.values().next().unwrap().live.resources.nano_cpus;
+    for (wanted, live) in [("db:1", 8), ("db:2", 8), ("db:2", 16), ("db:2", 3)]
+        .map(|(image, cpus)| (with_cpus(image, cpus), cpus.min(4)))
+    {
+        stage.stack = Stack { format: Format::Kubernetes, ..stack([("db", wanted)]) };
+        settle(&mut stage);
+        assert!(is_running(&stage, "db"));
+        assert_eq!(limit(&stage), Some(live * 1_000_000_000));
+        let plan = stage.round();
+        assert!(plan.is_settled() && plan.drifts.is_empty() && plan.waits.is_empty(), "{plan}");
+    }
+}
+
+#[test]
+fn service_above_the_cpus_is_refused_before_the_stop() {
+    let mut stage = Stage::new(stack([("db", with_cpus("db:1", 2))]));
+    stage.world.observed.engine_traits.cpus = Some(4);
+    settle(&mut stage);
+    for image in ["db:1", "db:2"] {
+        stage.stack = stack([("db", with_cpus(image, 8))]);
+        for _ in 0..3 {
+            let plan = stage.round();
+            assert!(plan.steps.is_empty() && waits(&plan).contains("asks for 8 CPUs (`cpus`)"), "{plan}");
+            assert!(is_running(&stage, "db"), "{image}");
+            stage.tick(Duration::from_secs(1));
+        }
+    }
+    stage.stack = stack([("db", with_cpus("db:2", 4))]);
+    settle(&mut stage);
+    assert!(is_running(&stage, "db"));
 }

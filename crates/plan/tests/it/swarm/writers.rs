@@ -143,7 +143,8 @@ fn tasks_of_a_removed_service_are_waited_for() {
         let mut cluster = Cluster::new([("db", with_data("db:1", ["data"])), ("web", workload("web:1", 1))]);
         cluster.settle();
         cluster.linger("shop_db");
-        cluster.swarm.services.remove("shop_db");
+        let removed = cluster.swarm.services.remove("shop_db").unwrap();
+        cluster.swarm.tasks.retain(|_, task| task.service != removed.id);
         cluster.drop("db");
         cluster.want(taker, with_data("db:1", ["data"]));
         cluster.run();

@@ -311,7 +311,7 @@ pub struct ObservedNetwork {
     /// From our label: the application that it was created for.
     pub app: Option<AppName>,
     pub spec: Option<SpecHash>,
-    /// Containers attached to it that are not of this application, by name.
+    /// Containers attached to it, and services of a Swarm that use it, that are not of this application, by name.
     pub foreign: Vec<String>,
     /// Its configuration, if Docker Compose or an agent created it for this project.
     pub compose: Option<Network>,

@@ -132,7 +132,7 @@ async fn rollback_runs_the_image_that_its_revision_ran() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rollback_with_its_own_settings_removes_what_was_added() {
+async fn rollback_with_its_own_settings_removes_the_added() {
     let services = |version: u8, more: usize| {
         let more: String = (0..more).map(|number| format!("  s{number}: {{image: 's:1'}}\n")).collect();
         format!(

@@ -647,7 +647,7 @@ impl Takeover {
         let target = ("localhost".to_owned(), self.scene.endpoints[0].port());
         let ports = vec![Forward { port: self.scene.port, protocol, targets: vec![target] }];
         let forwards = Forwards { ports, hand_over: true, ..Forwards::default() };
-        let names = Names::new(proxy::ENGINE, ["localhost"]);
+        let names = Names::new(proxy::name_server(), ["localhost"]);
         let handover = Handover::at(&self.socket);
         self.proxies.push(tokio::spawn(async move {
             let ended = proxy::serve_on(threads, forwards, names, Arc::new(gate), Some(&handover)).await;

@@ -441,6 +441,7 @@ mod tests {
         let status = |state| AppCommitStatus {
             repository: "infra".to_owned(),
             commit: commit("a").id,
+            is_older: false,
             state,
             description: "runs".to_owned(),
         };

@@ -275,7 +275,7 @@ impl Unmarked {
         Ok(())
     }
 
-    /// What waits, and when messages were sent, as if all of them were marked.
+    /// The notifications that wait, and when messages were sent, as if all of them were marked.
     fn apply(
         &self,
         mut waiting: Vec<Notification>,

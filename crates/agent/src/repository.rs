@@ -600,7 +600,7 @@ mod tests {
     const COMPOSE: &str = "services: {web: {image: 'web:1', environment: {PASSWORD: '${PASSWORD}'}}}\n";
 
     /// A repository whose newest commit is `tip`. `None`: the server does not answer.
-    struct Source {
+    struct SourceOfOne {
         tip: Mutex<Option<&'static str>>,
     }
 
@@ -613,7 +613,7 @@ mod tests {
         Checkout { commit, files, rewritten: false, tag: None }
     }
 
-    impl CommitSource for Source {
+    impl CommitSource for SourceOfOne {
         async fn fetch(&self, _known: Option<&CommitId>) -> Result<Checkout, git::Error> {
             let failure = || git::Error {
                 cause: git::Cause::ServerFailed,
@@ -657,8 +657,9 @@ mod tests {
     }
 
     async fn until(view: &mut watch::Receiver<RepositoryView>, is_so: impl Fn(&RepositoryView) -> bool) {
-        let found = tokio::time::timeout(Duration::from_hours(1), view.wait_for(|view| is_so(view))).await;
-        assert!(found.is_ok(), "{:#?}", view.borrow());
+        let awaited = tokio::time::timeout(Duration::from_hours(1), view.wait_for(|view| is_so(view)));
+        let is_found = awaited.await.is_ok();
+        assert!(is_found, "{:#?}", view.borrow());
     }
 
     #[tokio::test(start_paused = true)]
@@ -670,7 +671,7 @@ mod tests {
         let value = Arc::new(Mutex::new("first"));
         let read = Arc::clone(&value);
         let fetch_now = Arc::new(Notify::new());
-        let link = RepositoryLink::new(Source { tip: Mutex::new(Some("a")) }, Arc::clone(&fetch_now));
+        let link = RepositoryLink::new(SourceOfOne { tip: Mutex::new(Some("a")) }, Arc::clone(&fetch_now));
         let (view_tx, mut view) = watch::channel(RepositoryView::default());
         let clock = Clock::starting_at(Timestamp(1_800_000_000_000));
         let stop = CancellationToken::new();

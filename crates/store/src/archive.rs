@@ -228,7 +228,7 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
         // A copy, so that there is an id at each moment.
         fs::copy(path.join(AGENT_ID), aside.join(AGENT_ID)).map_err(failed("copy", &path.join(AGENT_ID)))?;
     }
-    // What takes the place of other files is on the disk before, and its names after.
+    // The files that take the place of others are on the disk before, and their names after.
     let sync_files = || File::open(&new.0).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
     sync_files().map_err(failed("write", &new.0))?;
     let mut moved = Vec::new();

@@ -230,7 +230,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let environment: Environment = Arc::new(|_: &str| None);
         let settings = at(&folder.path().join("made/agent.sock"));
-        let (listener, open) = self::open(&settings, &environment).unwrap().unwrap();
+        let (listener, open) = open(&settings, &environment).unwrap().unwrap();
         check(&settings, &settings, &environment).unwrap();
         assert!(UnixStream::connect(&open.path).is_ok());
         assert!(check(&settings, &ApiSocket::default(), &environment).is_err(), "another agent uses it");

@@ -44,7 +44,7 @@ impl Docker {
         command
     }
 
-    /// What the engine answers to a `GET`, or what it complains of. Tests look many times a second, and a start of the
+    /// The answer of the engine to a `GET`, or its complaint. Tests look many times a second, and a start of the
     /// client takes as much of the processor as ten such requests.
     fn get(&self, path: &str) -> Result<Value, String> {
         let host = self.host.as_deref().unwrap_or("unix:///var/run/docker.sock");

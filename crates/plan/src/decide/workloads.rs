@@ -3,7 +3,6 @@
 use driftless_model::{Instance, Subject, Update, Workload, WorkloadName};
 
 use crate::{
-    action::Action,
     decide::{
         canary::roll_canary,
         own_update,
@@ -66,7 +65,6 @@ fn roll_forward(
     members: &[&Instance],
 ) {
     let Subject { name, workload: wanted } = subject;
-    let from = draft.plan.steps.len();
     if !draft.facts.is_rollout_paused(subject)
         && let Some(current) = draft.facts.canary(subject)
     {
@@ -85,12 +83,12 @@ fn roll_forward(
     } else {
         roll(draft, subject, members);
     }
-    note_begun(draft, subject, members, from);
+    note_begun(draft, subject, members);
 }
 
-/// Remembers the definition of which containers are there, or are created by the steps from `from` on, if it is another one than that of
-/// the version reached last. A newer commit that has to wait keeps them.
-fn note_begun(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance], from: usize) {
+/// Remembers the desired definition once containers of it are there, if it is another one than that of the version reached last. A newer
+/// commit that has to wait keeps them.
+fn note_begun(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
     let known = facts.record.begun.get(name);
@@ -100,10 +98,7 @@ fn note_begun(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]
         return;
     }
     let spec = facts.spec(subject);
-    let is_created = |action: &Action| matches!(action, Action::CreateInstance(it) if it.instance.workload == *name && it.spec == spec);
-    let has_begun = members.iter().any(|member| member.spec == spec)
-        || draft.plan.steps.iter().skip(from).any(|step| is_created(&step.action));
-    if has_begun {
+    if members.iter().any(|member| member.spec == spec) {
         draft.plan.begun.insert(name.clone(), workload.clone());
     }
 }

@@ -212,7 +212,7 @@ fn store_of_several_platforms_finds_only_the_very_one() {
 
 /// A worker of a Swarm does not list an overlay network that none of its containers uses.
 #[test]
-fn worker_says_what_makes_an_external_network_known() {
+fn worker_says_how_an_external_network_becomes_known() {
     let external = Network { key: "mesh".into(), external: true, ..Network::default() };
     let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
     stage.stack.networks.insert("mesh".into(), external);

@@ -1,3 +1,5 @@
+//! Tests of the Swarm in memory, seen as the planner sees it.
+
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use driftless_clock::Clock;

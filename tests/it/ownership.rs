@@ -295,6 +295,37 @@ async fn copied_state_directory_is_refused_while_the_original_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn refused_agent_waits_while_no_volume_can_be_created() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.crash();
+    it.docker.set_living(&agent_id(), true);
+    it.git.push(&shop("web:2"));
+    it.begin();
+    minutes(10).await;
+    assert!(it.condition("OwnedByAnotherAgent").is_some(), "{}", it.story());
+
+    // The original works on, and could not say so to the next life.
+    it.crash();
+    it.docker.faults(|faults| faults.has_no_room = true);
+    it.begin();
+    minutes(10).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    it.docker.set_living(&agent_id(), false);
+    it.docker.faults(|faults| faults.has_no_room = false);
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"]);
+
+    // An agent that was granted its id goes on.
+    it.crash();
+    it.docker.faults(|faults| faults.has_no_room = true);
+    it.git.push(&shop("web:3"));
+    it.begin();
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:3"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn id_is_claimed_again_after_an_outage_of_the_engine() {
     let it = Simulation::of(&shop("web:1"));
     it.synced_with_tip().await;

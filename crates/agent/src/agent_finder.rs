@@ -94,6 +94,7 @@ impl<D: Docker> AgentFinder<D> {
         match self.claim(&self.services.agent, OWN_CLAIM, TRIES).await {
             Ok(Claim::Granted) => {
                 tracing::info!("no other agent on this engine has this id");
+                self.note_refusal(false);
                 None
             }
             Ok(Claim::Refused) => {
@@ -111,9 +112,28 @@ impl<D: Docker> AgentFinder<D> {
         if own == Own::Refused {
             let agent = &self.services.agent;
             tracing::error!(%agent, "another agent with this id lives on this engine: nothing is changed");
+            self.note_refusal(true);
         }
         self.ownership().set_own(own);
         self.services.wakes.wake_all();
+    }
+
+    /// Stores whether the id was refused, for the next life of the agent: an engine that cannot create volumes does not say so again.
+    fn note_refusal(&self, is_refused: bool) {
+        if let Err(error) = self.services.store.set_own_id_refused(is_refused) {
+            tracing::warn!(error = chain(&error), "could not store whether another agent has this id");
+        }
+    }
+
+    /// The standing of the agent's own id up to now, also that of an earlier life that was refused it.
+    fn own_before(&self) -> Own {
+        let own = self.ownership().own();
+        let was_refused = own == Own::Unclaimed
+            && self.services.store.is_own_id_refused().unwrap_or_else(|error| {
+                tracing::warn!(error = chain(&error), "could not read whether another agent has this id");
+                false
+            });
+        if was_refused { Own::Refused } else { own }
     }
 
     fn ownership(&self) -> &Ownership {
@@ -135,12 +155,13 @@ impl<D: Docker> AgentFinder<D> {
     /// Returns when to claim the id once more, if it is used in doubt.
     async fn claim_own(&self, patience: Duration) -> Option<Instant> {
         let _turn = self.ownership().turn().await;
-        let before = self.ownership().own();
+        let before = self.own_before();
         self.ownership().set_own(Own::Unclaimed);
         let tries = if before == Own::Held { TRIES } else { 1 };
         let former = self.former();
         let agent = &self.services.agent;
         let began = Instant::now();
+        let mut impossible_since = None;
         let mut has_failed = false;
         let (own, is_in_doubt) = loop {
             let claims = former.iter().map(|agent| self.claim(agent, OWN_CLAIM, tries));
@@ -150,12 +171,19 @@ impl<D: Docker> AgentFinder<D> {
                     self.note(agent, OtherAgent::Living);
                 }
             }
-            let (error, goes_on) = match own {
-                Ok(Claim::Granted) => break (Own::Held, false),
+            let error = match own {
+                Ok(Claim::Granted) => {
+                    self.note_refusal(false);
+                    break (Own::Held, false);
+                }
                 Ok(Claim::Refused) => break (Own::Refused, false),
-                Ok(Claim::Impossible(error)) => (error, may_doubt(before, ClaimFailure::Impossible)),
+                Ok(Claim::Impossible(error)) => {
+                    impossible_since.get_or_insert_with(Instant::now);
+                    error
+                }
                 Err(error @ driftless_docker::Error::Transient { .. }) => {
-                    (chain(&error), may_doubt(before, ClaimFailure::NoAnswer))
+                    impossible_since = None;
+                    chain(&error)
                 }
                 Err(error) => {
                     // An engine that lets nobody create volumes can never tell.
@@ -163,7 +191,8 @@ impl<D: Docker> AgentFinder<D> {
                     break (Own::Held, false);
                 }
             };
-            if goes_on && began.elapsed() >= DOUBT {
+            let since = doubted_since(before, began, impossible_since);
+            if since.is_some_and(|since| since.elapsed() >= DOUBT) {
                 tracing::warn!(error, "other agents on this engine are not noticed for now");
                 break (Own::Held, true);
             }
@@ -299,22 +328,15 @@ impl<D: Docker> AgentFinder<D> {
     }
 }
 
-/// Why an engine could not tell whether another agent has an id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ClaimFailure {
-    /// It did not answer, or not to the end.
-    NoAnswer,
-    /// It cannot create volumes, so it has granted the id to nobody else meanwhile.
-    Impossible,
-}
-
-/// Whether an agent may use its id although the engine cannot tell whether another one has it. An id that was refused is
-/// another agent's until the engine says otherwise.
-fn may_doubt(before: Own, failure: ClaimFailure) -> bool {
+/// Since when an agent waits to use its id although the engine cannot tell whether another one has it; `None`: it may not.
+///
+/// While an engine does not answer, another agent may have been granted the id. One that cannot create volumes grants it to nobody. An id
+/// that was refused is another agent's until the engine says otherwise.
+fn doubted_since(before: Own, began: Instant, impossible_since: Option<Instant>) -> Option<Instant> {
     match before {
-        Own::Held => true,
-        Own::Unclaimed => failure == ClaimFailure::Impossible,
-        Own::Refused => false,
+        Own::Held => Some(began),
+        Own::Unclaimed => impossible_since,
+        Own::Refused => None,
     }
 }
 
@@ -330,19 +352,19 @@ async fn end_of(doubt: Option<Instant>) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn full_disk_does_not_keep_an_agent_from_starting() {
-        assert!(may_doubt(Own::Unclaimed, ClaimFailure::Impossible));
-        assert!(
-            !may_doubt(Own::Unclaimed, ClaimFailure::NoAnswer),
+    #[tokio::test(start_paused = true)]
+    async fn full_disk_does_not_keep_an_agent_from_starting() {
+        let began = Instant::now();
+        sleep(AGAIN).await;
+        let impossible = Instant::now();
+        assert_eq!(doubted_since(Own::Unclaimed, began, Some(impossible)), Some(impossible));
+        assert_eq!(
+            doubted_since(Own::Unclaimed, began, None),
+            None,
             "another agent may be granted the id meanwhile"
         );
-        assert!(
-            may_doubt(Own::Held, ClaimFailure::Impossible) && may_doubt(Own::Held, ClaimFailure::NoAnswer)
-        );
-        assert!(
-            !may_doubt(Own::Refused, ClaimFailure::Impossible)
-                && !may_doubt(Own::Refused, ClaimFailure::NoAnswer)
-        );
+        assert_eq!(doubted_since(Own::Held, began, Some(impossible)), Some(began));
+        assert_eq!(doubted_since(Own::Held, began, None), Some(began));
+        assert_eq!(doubted_since(Own::Refused, began, Some(impossible)), None);
     }
 }

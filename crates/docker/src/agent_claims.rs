@@ -87,6 +87,8 @@ pub(crate) struct AgentClaims {
 /// The ids that this process claims or holds.
 #[derive(Debug)]
 struct Numbers {
+    /// The id of this agent. The other ones are those of agents that it may take over.
+    own: AgentId,
     /// Different in each process, so that a copied state directory is noticed. A process that began earlier has a lower one.
     number: String,
     ids: Mutex<BTreeMap<AgentId, Standing>>,
@@ -97,7 +99,16 @@ struct Numbers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Claiming(Attempt),
+    /// The own id, which the agent may use although its claim was impossible. A later process with this id is refused it.
+    InDoubt,
     Held,
+}
+
+impl Standing {
+    /// Whether the agent may act under the id now.
+    fn is_used(self) -> bool {
+        matches!(self, Self::InDoubt | Self::Held)
+    }
 }
 
 /// Whether a process claims an id for the first time or again. Of several claims, one that is made again comes first.
@@ -111,16 +122,16 @@ enum Attempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reply {
     Refuse,
-    /// Both hold the id, and the other one keeps it.
+    /// Both use the id, and the other one keeps it.
     GiveWay,
 }
 
 impl Numbers {
-    fn new(clock: Clock) -> Self {
+    fn new(own: AgentId, clock: Clock) -> Self {
         // The standard library seeds this from the operating system's source of randomness.
         let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
         let number = format!("{:012x}{:08x}", clock.now().0, random >> 32);
-        Self { number, ids: Mutex::default(), heard: Mutex::default() }
+        Self { own, number, ids: Mutex::default(), heard: Mutex::default() }
     }
 
     fn ids(&self) -> MutexGuard<'_, BTreeMap<AgentId, Standing>> {
@@ -143,7 +154,7 @@ impl Numbers {
         let mut ids = self.ids();
         let (attempt, mark) = match ids.get(agent) {
             Some(Standing::Held | Standing::Claiming(Attempt::Again)) => (Attempt::Again, HELD),
-            Some(Standing::Claiming(Attempt::First)) | None => (Attempt::First, ""),
+            Some(Standing::InDoubt | Standing::Claiming(Attempt::First)) | None => (Attempt::First, ""),
         };
         ids.insert(agent.clone(), Standing::Claiming(attempt));
         format!("{PREFIX}{agent}.{mark}{}", self.number)
@@ -152,13 +163,15 @@ impl Numbers {
     /// Ends a claim. Without an answer, an id that was held stays held.
     fn end(&self, agent: &AgentId, claimed: &Result<Claim, CallError>) {
         let mut ids = self.ids();
-        let is_held = match claimed {
-            Ok(Claim::Granted) => true,
-            Ok(Claim::Refused) => false,
-            Ok(Claim::Impossible(_)) | Err(_) => ids.get(agent) == Some(&Standing::Claiming(Attempt::Again)),
+        let was_held = ids.get(agent) == Some(&Standing::Claiming(Attempt::Again));
+        let standing = match claimed {
+            Ok(Claim::Granted) => Some(Standing::Held),
+            Ok(Claim::Impossible(_)) | Err(_) if was_held => Some(Standing::Held),
+            Ok(Claim::Impossible(_)) if *agent == self.own => Some(Standing::InDoubt),
+            Ok(Claim::Refused | Claim::Impossible(_)) | Err(_) => None,
         };
-        if is_held {
-            ids.insert(agent.clone(), Standing::Held);
+        if let Some(standing) = standing {
+            ids.insert(agent.clone(), standing);
         } else {
             ids.remove(agent);
         }
@@ -173,12 +186,13 @@ impl Numbers {
         let standing = *self.ids().get(&agent)?;
         let own = match standing {
             Standing::Claiming(attempt) => attempt,
+            Standing::InDoubt => Attempt::First,
             Standing::Held => Attempt::Again,
         };
         // The lowest one wins.
         let reply = if (own, self.number.as_str()) < (attempt, number) {
             Reply::Refuse
-        } else if standing == Standing::Held {
+        } else if standing.is_used() {
             Reply::GiveWay
         } else {
             return None;
@@ -210,9 +224,11 @@ impl AgentClaims {
     pub(crate) fn new(
         connection: &Arc<Connection>,
         events: &broadcast::Sender<EngineEvent>,
+        own: AgentId,
         clock: Clock,
     ) -> Self {
-        Self { connection: Arc::clone(connection), events: events.downgrade(), numbers: Numbers::new(clock) }
+        let numbers = Numbers::new(own, clock);
+        Self { connection: Arc::clone(connection), events: events.downgrade(), numbers }
     }
 
     /// Takes note of a volume's event if the volume is a claim. False: it is not.
@@ -318,7 +334,7 @@ impl AgentClaims {
                     );
                 }
                 // Its time was over before this answer: it may hold the id as well.
-                Ok(false) if standing == Standing::Held => self.report_lost(),
+                Ok(false) if standing.is_used() => self.report_lost(),
                 Ok(false) => {}
                 Err(error) => warn!(%error, "could not refuse the claim of another agent"),
             }
@@ -335,7 +351,7 @@ mod tests {
     use super::*;
 
     fn numbers(number: &str) -> Numbers {
-        Numbers { number: number.into(), ..Numbers::new(Clock::System) }
+        Numbers { number: number.into(), ..Numbers::new(AgentId("a".into()), Clock::System) }
     }
 
     #[test]
@@ -376,6 +392,23 @@ mod tests {
             claims.end(&agent, &impossible);
             assert_eq!(claims.holds_any(), is_held);
         }
+    }
+
+    #[test]
+    fn later_process_is_refused_an_id_that_is_used_in_doubt() {
+        let claims = numbers("5");
+        let impossible = Ok(Claim::Impossible("no space left on device".to_owned()));
+        for (agent, replies) in [
+            ("a", [Some(Reply::Refuse), Some(Reply::GiveWay), Some(Reply::GiveWay)]),
+            ("b", [None, None, None]),
+        ] {
+            claims.begin(&AgentId(agent.into()));
+            claims.end(&AgentId(agent.into()), &impossible);
+            let reply =
+                |number: &str| claims.reply(&format!("{PREFIX}{agent}.{number}")).map(|(.., reply)| reply);
+            assert_eq!([reply("7"), reply("3"), reply("-7")], replies, "{agent}");
+        }
+        assert_eq!(claims.begin(&AgentId("a".into())), "driftless-claim.a.5");
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Engine {
         let inventory = Arc::new(Inventory::new(&connection, &cache, &attribution, &missed_event, clock));
         let exec = Arc::new(Exec::new(&connection, &attribution));
         let agents = Arc::new(OwnAgents::new(agent));
-        let claims = Arc::new(AgentClaims::new(&connection, &events, clock));
+        let claims = Arc::new(AgentClaims::new(&connection, &events, agents.own().clone(), clock));
         let weak_events = events.downgrade();
         let watcher = EventWatcher {
             claims: Arc::clone(&claims),

@@ -103,6 +103,32 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Whether the agent was refused its own id, because another agent with it lives, and was not granted it since.
+    pub fn is_own_id_refused(&self) -> Result<bool, Error> {
+        self.read("whether the agent's id was refused", |connection| {
+            let query = "SELECT 1 FROM meta WHERE key = 'own_id_refused'";
+            Ok(connection.prepare_cached(query)?.exists([])?)
+        })
+    }
+
+    /// Stores whether the agent was refused its own id.
+    pub fn set_own_id_refused(&self, is_refused: bool) -> Result<(), Error> {
+        if self.is_own_id_refused()? == is_refused {
+            return Ok(());
+        }
+        self.write_twice("whether the agent's id was refused", Durability::Power, |transaction| {
+            let statement = if is_refused {
+                "INSERT OR IGNORE INTO meta (key, value) VALUES ('own_id_refused', '1')"
+            } else {
+                "DELETE FROM meta WHERE key = 'own_id_refused'"
+            };
+            transaction.execute(statement, [])?;
+            Ok(())
+        })
+    }
+}
+
 /// The beginning of the key in the table `meta`.
 fn key_of(kind: OtherAgent) -> &'static str {
     match kind {

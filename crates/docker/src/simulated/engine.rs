@@ -462,6 +462,9 @@ impl Docker for SimulatedEngine {
 
     async fn claim(&self, agent: &AgentId, patience: Duration) -> Result<Claim, Error> {
         self.client.call(&format!("claim {agent}")).await?;
+        if self.host.state().faults.has_no_room {
+            return Ok(Claim::Impossible("no space left on device".to_owned()));
+        }
         if self.host.state().living.contains(agent) {
             return Ok(Claim::Refused);
         }

@@ -40,6 +40,8 @@ pub struct Faults {
     pub signed: BTreeSet<String>,
     /// The registry gives no signatures.
     pub is_registry_down: bool,
+    /// The engine cannot create volumes, so no agent can claim an id.
+    pub has_no_room: bool,
     /// The free space of the disk if there were no images, of 100 GB. Each image takes [`IMAGE_BYTES`].
     pub disk: u64,
     /// The size of the build cache, in bytes.
@@ -105,6 +107,7 @@ impl Default for Faults {
             outputs: BTreeMap::new(),
             signed: BTreeSet::new(),
             is_registry_down: false,
+            has_no_room: false,
             disk: DISK_BYTES,
             build_cache: 0,
             warm_up: Duration::from_secs(1),

@@ -40,12 +40,16 @@ fn stored_values_survive_a_restart() {
         store.set_last_commit("infra", &CommitId::from_stored("abc")).unwrap();
         let begun = store.begin_revision(&new_revision(), &stack("web:1", vec![])).unwrap();
         store.finish_revision(&shop(), begun.number, &Outcome::Succeeded, &images).unwrap();
+        store.set_own_id_refused(true).unwrap();
         (store.agent_id().unwrap(), begun)
     };
 
     let state = StateDir::lock(&path).unwrap();
     let store = Store::open(&state, clock()).unwrap().store;
     assert_eq!(store.agent_id().unwrap(), id);
+    assert!(store.is_own_id_refused().unwrap());
+    store.set_own_id_refused(false).unwrap();
+    assert!(!store.is_own_id_refused().unwrap());
     assert_eq!(store.record(&shop()).unwrap(), record);
     assert_eq!(store.pin(&shop()).unwrap(), Some(pin(1)));
     assert!(store.suspended(&shop()).unwrap());

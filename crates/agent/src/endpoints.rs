@@ -82,19 +82,27 @@ pub(crate) struct Stopped {
     containers: BTreeSet<ContainerId>,
     /// The addresses that proxies have drained, until the memory of the reports lacks them too.
     drained: Vec<(ContainerId, BTreeSet<Ipv4Addr>)>,
+    /// The proxies that did not take a drain, until their next report.
+    undrained: BTreeSet<ContainerId>,
 }
 
 impl Stopping {
     pub(crate) fn new(containers: BTreeSet<ContainerId>) -> Self {
-        Self(Mutex::new(Stopped { containers, drained: Vec::new() }))
+        Self(Mutex::new(Stopped { containers, ..Stopped::default() }))
     }
 
-    /// A container will be stopped now, after these drains. Waits until the reports under way have arrived, which may still
+    /// A container will be stopped now, after its drains. Waits until the reports under way have arrived, which may still
     /// name it.
-    pub(crate) async fn begin(&self, container: &ContainerId, drains: &[Drain]) {
+    pub(crate) async fn begin(&self, container: &ContainerId) {
+        self.0.lock().await.containers.insert(container.clone());
+    }
+
+    /// These drains are over. The proxies in `failed` did not take theirs.
+    pub(crate) async fn note_drained(&self, drains: &[Drain], failed: BTreeSet<ContainerId>) {
         let mut stopped = self.0.lock().await;
-        stopped.containers.insert(container.clone());
-        stopped.drained.extend(drains.iter().map(|drain| (drain.proxy.clone(), drain.addresses.clone())));
+        let taken = drains.iter().filter(|drain| !failed.contains(&drain.proxy));
+        stopped.drained.extend(taken.map(|drain| (drain.proxy.clone(), drain.addresses.clone())));
+        stopped.undrained.extend(failed);
     }
 
     async fn lock(&self) -> MutexGuard<'_, Stopped> {
@@ -228,8 +236,12 @@ impl EndpointReports {
     }
 
     /// Forgets addresses that were drained as reported. A proxy forwards to such an address again only if a later report
-    /// names it: a new container may have it, and then the endpoints are the same as before.
+    /// names it: a new container may have it, and then the endpoints are the same as before. A proxy that did not take a drain
+    /// forwards to its addresses until the next report, which is due at once.
     fn note_drained(&mut self, stopped: &mut Stopped) {
+        for proxy in mem::take(&mut stopped.undrained) {
+            self.reported.remove(&proxy);
+        }
         for (proxy, addresses) in mem::take(&mut stopped.drained) {
             let Some((_, endpoints)) = self.reported.get_mut(&proxy) else { continue };
             for ready in endpoints.0.values_mut() {
@@ -242,22 +254,27 @@ impl EndpointReports {
 }
 
 /// Takes an endpoint out of its proxies and waits until its connections have ended, or its grace period has passed. If a
-/// proxy does not take it, the container is stopped all the same.
-pub(crate) async fn drain<D: Docker>(docker: &Arc<D>, app: &AppName, drains: &[Drain]) {
+/// proxy does not take it, the container is stopped all the same. Returns these proxies.
+pub(crate) async fn drain<D: Docker>(
+    docker: &Arc<D>,
+    app: &AppName,
+    drains: &[Drain],
+) -> BTreeSet<ContainerId> {
     let one = async |drain: &Drain| {
         let addresses = drain.addresses.iter().map(ToString::to_string);
         let words =
             ["proxy-drain".to_owned(), drain.grace.as_millis().to_string()].into_iter().chain(addresses);
         let command: Vec<String> = drain.entrypoint.iter().cloned().chain(words).collect();
         let error = match docker.exec(&drain.proxy, &command, drain.grace.saturating_add(DEADLINE)).await {
-            Ok((0, _)) => return,
+            Ok((0, _)) => return None,
             Ok((code, output)) => format!("exit code {code}: {}", output.trim()),
             Err(error) => chain(&error),
         };
         tracing::warn!(app = %app, proxy = drain.proxy.short(), error,
             "could not wait for the connections of a container; it is stopped now");
+        Some(drain.proxy.clone())
     };
-    join_all(drains.iter().map(one)).await;
+    join_all(drains.iter().map(one)).await.into_iter().flatten().collect()
 }
 
 async fn report<D: Docker>(docker: &Arc<D>, proxy: ProxyEndpoints) -> (ProxyEndpoints, Result<(), String>) {
@@ -288,11 +305,20 @@ mod tests {
             grace: Duration::ZERO,
         };
         let stopping = Stopping::default();
-        stopping.begin(&old, &[drain]).await;
+        stopping.begin(&old).await;
+        reports.note_drained(&mut *stopping.lock().await);
+        assert_eq!(reports.reported[&proxy].1, endpoints, "the drain is not over");
+        stopping.note_drained(std::slice::from_ref(&drain), BTreeSet::new()).await;
         reports.note_drained(&mut *stopping.lock().await);
         let (_, forwarded) = &reports.reported[&proxy];
         assert_eq!(*forwarded, ReadyEndpoints::parse(["_web=10.0.0.4", "_host.db=*"]).unwrap());
         assert_ne!(*forwarded, endpoints, "a successor with the address makes a report that differs");
         assert!(stopping.lock().await.drained.is_empty());
+
+        // The proxy forwards to the address until a report lacks it, so one is due.
+        stopping.note_drained(&[drain], [proxy.clone()].into()).await;
+        assert!(stopping.lock().await.drained.is_empty());
+        reports.note_drained(&mut *stopping.lock().await);
+        assert!(!reports.reported.contains_key(&proxy));
     }
 }

@@ -107,10 +107,10 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                             () = interrupt.cancelled() => return (index, None),
                         };
                         if let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = action {
-                            let drains = drains.get(id).map_or(&[][..], Vec::as_slice);
-                            stopping.begin(id, drains).await;
-                            if !drains.is_empty() {
-                                Box::pin(drain(docker, app, drains)).await;
+                            stopping.begin(id).await;
+                            if let Some(drains) = drains.get(id) {
+                                let failed = Box::pin(drain(docker, app, drains)).await;
+                                stopping.note_drained(drains, failed).await;
                             }
                         }
                         let performed = perform(docker, contents, app, action);

@@ -15,7 +15,7 @@ use std::{
     io::{self, Read, Write},
     os::unix::{
         ffi::OsStrExt,
-        fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
+        fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     },
     path::{Path, PathBuf},
     sync::Arc,
@@ -26,6 +26,7 @@ use rustix::fs::OFlags;
 use crate::{
     contents::{ContentDir, fail},
     error::Error,
+    overwrite::overwrite_bytes,
     safe_path::{self, Folder, OPEN_FOLDER, PathError},
 };
 use driftless_model::{AppName, Content, ContentId, Contents};
@@ -287,16 +288,15 @@ fn sync_file(folder: &Path, path: &str, tracked: &TrackedFile, state: EntryState
 /// program that runs.
 fn open_inode(path: &Path) -> Option<File> {
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).ok()?;
-    let file = OpenOptions::new().write(true).custom_flags(O_NONBLOCK | no_follow).open(path).ok()?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).custom_flags(O_NONBLOCK | no_follow).open(path).ok()?;
     let found = file.metadata().ok()?;
     (found.is_file() && found.nlink() == 1).then_some(file)
 }
 
 /// Overwrites a file. Its owner stays.
 fn overwrite(file: &File, tracked: &TrackedFile) -> io::Result<()> {
-    // The bytes first and the length after them, so that a reader never finds an empty file.
-    file.write_all_at(&tracked.bytes, 0)?;
-    file.set_len(tracked.bytes.len() as u64)?;
+    overwrite_bytes(file, &tracked.bytes)?;
     file.set_permissions(tracked.permissions())?;
     file.sync_all()
 }

@@ -17,6 +17,7 @@ use crate::{
     contents::{ContentDir, Visibility},
     contents::{create_closed, fail, remove},
     error::Error,
+    overwrite::overwrite_bytes,
 };
 use driftless_model::{AppName, InPlace, InstanceId, in_place_of, in_place_path};
 
@@ -85,10 +86,8 @@ fn overwrite(source: &Path, path: &Path) -> io::Result<()> {
     }
     // Without root, not even the owner can open a read-only file for writing.
     fs::set_permissions(path, Permissions::from_mode(wanted.mode() & 0o7777 | 0o200))?;
-    let file = OpenOptions::new().write(true).open(path)?;
-    // The bytes first and the length after them, so that a reader never finds an empty file.
-    file.write_all_at(&bytes, 0)?;
-    file.set_len(bytes.len() as u64)?;
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    overwrite_bytes(&file, &bytes)?;
     copy_access(&file, &wanted)?;
     file.sync_all()
 }

@@ -52,6 +52,7 @@ mod folder_mounts;
 mod images;
 mod in_place;
 mod notifications;
+mod overwrite;
 mod partial_file;
 mod queues;
 mod release;

@@ -152,6 +152,10 @@ async fn go_back<H: UpdateHost>(
     let AgentUpdate { old, new, name, .. } = update;
     if after.is_some() && host.find(old).await?.is_none() {
         tracing::error!(container = name, reason, "the agent before is gone, so the new one stays");
+        if host.is_noted() {
+            // In place of a failure that was written down before: the new agent reports the end.
+            host.end(after, None);
+        }
         return Ok(());
     }
     if host.ended().is_none() {
@@ -490,11 +494,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn new_agent_stays_if_the_one_before_is_gone() {
-        let host = SimulatedHost::new(false);
-        host.containers.borrow_mut().remove(&ContainerId::from("old"));
-        let after = host.find(&"new".into()).await.unwrap();
-        go_back(&host, &update(), after.as_ref(), "it is slow".to_owned()).await.unwrap();
-        assert!(host.containers.borrow().contains_key(&ContainerId::from("new")));
+        for failure in [None, Some("it is slow".to_owned())] {
+            let host = SimulatedHost::new(false);
+            host.is_noted.set(true);
+            if failure.is_some() {
+                host.end(None, failure);
+            }
+            host.containers.borrow_mut().remove(&ContainerId::from("old"));
+            let after = host.find(&"new".into()).await.unwrap();
+            go_back(&host, &update(), after.as_ref(), "it is slow".to_owned()).await.unwrap();
+            assert!(host.containers.borrow().contains_key(&ContainerId::from("new")));
+            assert_eq!(host.ended().map(|ended| ended.failure), Some(None), "nobody went back");
+        }
     }
 
     #[tokio::test(start_paused = true)]

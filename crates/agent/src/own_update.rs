@@ -3,12 +3,12 @@
 
 use std::{path::Path, time::Duration};
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_clock::Clock;
 use driftless_docker::OwnContainer;
-use driftless_model::{AppName, Event, EventKind, FailedOwnUpdate, RepositoryStatus, SpecHash};
+use driftless_model::{AppName, ContainerId, Event, EventKind, FailedOwnUpdate, RepositoryStatus, SpecHash};
 use driftless_store::{AgentUpdateNotes, EndedAgentUpdate, Store};
 
 use crate::{
@@ -18,6 +18,9 @@ use crate::{
 
 /// The interval at which the agent looks whether it is ready, and whether the helper is done.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The time after which an update that failed has ended although its helper does not say so, as that of an older release does not.
+const LATE: Duration = Duration::from_mins(10);
 
 /// Remembers an update that failed, so that it is not tried again. Called before the first round.
 pub(crate) fn remember_failure(state: &Path, store: &Store) {
@@ -65,10 +68,11 @@ async fn accompany(
     own: &OwnContainer,
     (handle, store): (&Handle, &Store),
 ) -> EndedAgentUpdate {
+    let began = Instant::now();
     let mut has_reported = false;
     let mut noted = String::new();
     loop {
-        if let Some(ended) = notes.carried_out() {
+        if let Some(ended) = end_of(notes, own.id().as_ref(), began.elapsed()) {
             return ended;
         }
         let readiness = handle.readiness();
@@ -91,6 +95,19 @@ async fn accompany(
         }
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// The end of an update, once this agent may report it and remove the notes. An agent that is not the new one and has run for a while can
+/// read its database, so the copy is not needed any more.
+fn end_of(
+    notes: &AgentUpdateNotes,
+    own: Option<&ContainerId>,
+    running: Duration,
+) -> Option<EndedAgentUpdate> {
+    notes.carried_out().or_else(|| {
+        let is_old = |ended: &EndedAgentUpdate| own.is_some_and(|own| *own != ended.new);
+        notes.ended().filter(|ended| running >= LATE && is_old(ended))
+    })
 }
 
 /// Whether an agent is as ready as the one before it can have been: a repository that no agent has read keeps none from its place.
@@ -135,9 +152,34 @@ fn report(ended: &EndedAgentUpdate, handle: &Handle, store: &Store, clock: Clock
 
 #[cfg(test)]
 mod tests {
-    use driftless_model::CommitInfo;
+    use driftless_model::{CommitInfo, Timestamp};
 
     use super::*;
+
+    #[test]
+    fn failure_that_an_older_helper_noted_is_reported_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let notes = AgentUpdateNotes::of(folder.path());
+        let (old, new) = (ContainerId::from("old"), ContainerId::from("new"));
+        notes.begin(&new).unwrap();
+        assert_eq!(end_of(&notes, Some(&old), LATE), None, "the update has not ended");
+        let ended = EndedAgentUpdate {
+            new: new.clone(),
+            app: "driftless".to_owned(),
+            container: "driftless-agent-1".to_owned(),
+            spec: String::new(),
+            image: "driftless:1".to_owned(),
+            at: Timestamp(7),
+            failure: Some("it exited with code 1".to_owned()),
+        };
+        notes.end(&ended).unwrap();
+        assert_eq!(end_of(&notes, Some(&old), Duration::ZERO), None);
+        assert_eq!(end_of(&notes, Some(&new), LATE), None, "the helper stops this one");
+        assert_eq!(end_of(&notes, None, LATE), None, "it may be the new one");
+        assert_eq!(end_of(&notes, Some(&old), LATE), Some(ended.clone()));
+        notes.note_carried_out().unwrap();
+        assert_eq!(end_of(&notes, None, Duration::ZERO), Some(ended));
+    }
 
     #[test]
     fn repository_that_was_never_read_holds_up_no_update() {

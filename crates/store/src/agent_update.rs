@@ -61,6 +61,13 @@ const RESERVE: &str = "reserved";
 /// Bytes for the note of how an update ended, on a disk that the copy of the database fills.
 const RESERVED: usize = 16 << 10;
 
+/// The longest reason of a failure in the note of how an update ended, in characters. The note must fit into [`RESERVED`], where JSON has
+/// up to six bytes for one.
+const LONGEST_REASON: usize = 2000;
+
+/// The longest reason why the new agent is not ready, in characters. There is one in it for each repository.
+const LONGEST_UNREADY: usize = 500;
+
 impl AgentUpdateNotes {
     /// The notes in a state directory.
     pub fn of(state: &Path) -> Self {
@@ -118,7 +125,7 @@ impl AgentUpdateNotes {
     ///
     /// If writing fails.
     pub fn note_unready(&self, reason: &str) -> Result<(), Error> {
-        self.write("unready", reason.as_bytes())
+        self.write("unready", beginning(reason, LONGEST_UNREADY).as_bytes())
     }
 
     /// Why the agent in the new container was not ready when it last said so.
@@ -126,7 +133,7 @@ impl AgentUpdateNotes {
         self.read("unready")
     }
 
-    /// Notes the end of the update.
+    /// Notes the end of the update, with the beginning of a long reason.
     ///
     /// # Errors
     ///
@@ -135,7 +142,9 @@ impl AgentUpdateNotes {
         let folder = self.folder();
         fs::create_dir_all(&folder).map_err(failed("create", &folder))?;
         let _ = fs::remove_file(folder.join(RESERVE));
-        let text = serde_json::to_vec(ended).map_err(io::Error::from);
+        let failure = ended.failure.as_ref().map(|reason| beginning(reason, LONGEST_REASON));
+        let ended = EndedAgentUpdate { failure, ..ended.clone() };
+        let text = serde_json::to_vec(&ended).map_err(io::Error::from);
         self.write("outcome.json", &text.map_err(failed("write", &folder))?)
     }
 
@@ -254,6 +263,11 @@ fn copy_decisions(newer: &Path, into: &mut Connection) -> Result<(), rusqlite::E
     transaction.commit()
 }
 
+/// The first characters of a text.
+fn beginning(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
 fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
@@ -363,6 +377,23 @@ mod tests {
         assert_eq!((notes.ready(), notes.ended()), (None, None), "notes of an earlier update are gone");
         notes.remove();
         assert_eq!(notes.pending(), None);
+    }
+
+    #[test]
+    fn long_reason_fits_into_the_reserved_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let notes = AgentUpdateNotes::of(folder.path());
+        notes.begin(&"new".into()).unwrap();
+        for letter in ["a", "\u{1b}", "\u{1f433}"] {
+            let reason = letter.repeat(1 << 20);
+            notes.note_unready(&reason).unwrap();
+            assert_eq!(notes.unready(), Some(letter.repeat(LONGEST_UNREADY)));
+            notes.end(&ended(Some(&reason))).unwrap();
+            let failure = notes.ended().and_then(|ended| ended.failure);
+            assert_eq!(failure, Some(letter.repeat(LONGEST_REASON)));
+            let size = fs::metadata(notes.folder().join("outcome.json")).unwrap().len();
+            assert!(size <= RESERVED as u64, "{size}");
+        }
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub(crate) fn commit_status<'a>(facts: &StatusFacts<'a>) -> Option<CommitResult<
         return of_changed(State::Pending, held.clone());
     }
     if let Some(failed) = failed {
-        return Some(of_newest(failure(failed, newest)));
+        return of_changed(State::Failure, failure(failed, changed));
     }
     let is_reached = reached.is_some_and(|commit| commit.id == newest.id || commit.id == **changed);
     match revision.map(|revision| (revision.number, &revision.outcome)) {
@@ -139,13 +139,13 @@ pub(crate) fn end_status(statuses: &mut CommitStatuses, app: &AppName) -> bool {
 }
 
 /// The failure of a commit, or of an older one with the same stack.
-fn failure(failed: &FailedCommit, newest: &CommitInfo) -> String {
+fn failure(failed: &FailedCommit, changed: &CommitId) -> String {
     let consequence = match failed.back_to {
         Some(number) => format!("back at revision {number}"),
         None => "its rollouts are paused".to_owned(),
     };
     let FailedCommit { revision, reason, commit, .. } = failed;
-    let same = if *commit == newest.id { String::new() } else { format!("the same as {}: ", commit.short()) };
+    let same = if commit == changed { String::new() } else { format!("the same as {}: ", commit.short()) };
     format!("{same}revision {revision} failed, {consequence}: {reason}")
 }
 
@@ -436,6 +436,20 @@ mod tests {
         }
     }
 
+    fn failed_commit(commit: &CommitId) -> FailedCommit {
+        FailedCommit {
+            commit: commit.clone(),
+            stack: StackHash("s".to_owned()),
+            revision: 4,
+            reason: "web: no progress".to_owned(),
+            at: Timestamp(1),
+            back_to: Some(3),
+            was_reached: false,
+            action: None,
+            images: None,
+        }
+    }
+
     #[test]
     fn pending_status_ends_with_an_application_that_left_git() {
         let status = |state| AppCommitStatus {
@@ -496,17 +510,7 @@ mod tests {
         assert_eq!(status(&degraded).0, State::Success);
         let failed = StatusFacts { revision: Some(&failed), ..reached.clone() };
         assert_eq!(status(&failed), (State::Failure, "revision 4 failed: deadline".to_owned()));
-        let bad = FailedCommit {
-            commit: b.id.clone(),
-            stack: StackHash("s".to_owned()),
-            revision: 4,
-            reason: "web: no progress".to_owned(),
-            at: Timestamp(1),
-            back_to: Some(3),
-            was_reached: false,
-            action: None,
-            images: None,
-        };
+        let bad = failed_commit(&b.id);
         let rolled_back = StatusFacts { failed: Some(&bad), reached: Some(&a), ..failed.clone() };
         let expected = "revision 4 failed, back at revision 3: web: no progress".to_owned();
         assert_eq!(status(&rolled_back), (State::Failure, expected));
@@ -563,6 +567,11 @@ mod tests {
         is_of_a(&StatusFacts { reached: Some(&a), ..reached.clone() }, State::Success);
         let failed = revision("a", Outcome::Failed { reason: "deadline".to_owned() });
         is_of_a(&StatusFacts { revision: Some(&failed), ..applying.clone() }, State::Failure);
+        let bad = failed_commit(&a.id);
+        let rolled_back = StatusFacts { failed: Some(&bad), ..applying.clone() };
+        is_of_a(&rolled_back, State::Failure);
+        let description = commit_status(&rolled_back).unwrap().description;
+        assert_eq!(description, "revision 4 failed, back at revision 3: web: no progress");
         is_of_a(&StatusFacts { held: Some("a window".to_owned()), ..applying.clone() }, State::Pending);
         is_of_a(&StatusFacts { health: HealthStatus::Suspended, ..applying.clone() }, State::Pending);
         let pin = PinStatus {

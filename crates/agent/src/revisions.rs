@@ -48,6 +48,8 @@ pub(crate) struct Revisions {
     has_vanished: bool,
     /// The application was removed, and is not in the database any more.
     is_forgotten: bool,
+    /// It has come back since, and the commit that brought it back is not noted yet.
+    is_back: bool,
     loss: StateLoss,
     holds: CommitHolds,
     resolved: ResolvedStack,
@@ -90,6 +92,7 @@ impl Revisions {
             behind: None,
             has_vanished: false,
             is_forgotten: false,
+            is_back: false,
             loss,
             holds: CommitHolds::default(),
             resolved: ResolvedStack::default(),
@@ -384,8 +387,9 @@ impl Revisions {
         if record.newest.as_ref().is_some_and(|newest| newest.stack == stack) {
             return;
         }
-        // A record of an older agent, or none: the commit may have changed nothing.
-        let applied = self.current.as_ref().filter(|it| record.newest.is_none() && it.stack == stack);
+        // A record of an older agent, or none: the commit may have changed nothing. One that brings the application back has.
+        let may_be_applied = !std::mem::take(&mut self.is_back) && record.newest.is_none();
+        let applied = self.current.as_ref().filter(|it| may_be_applied && it.stack == stack);
         let commit = applied.map_or(&rendered.commit, |current| &current.commit).id.clone();
         record.newest = Some(NewestStack { stack, commit });
     }
@@ -573,7 +577,9 @@ impl Revisions {
 
     /// Whether an application that was removed and forgotten comes back. It is a new one.
     pub(crate) fn comes_back(&mut self) -> bool {
-        std::mem::take(&mut self.is_forgotten)
+        let comes_back = std::mem::take(&mut self.is_forgotten);
+        self.is_back |= comes_back;
+        comes_back
     }
 
     /// Detects that the commit has failed: its rollout does not get on, or it lost its health soon after it was reached.
@@ -835,6 +841,13 @@ mod tests {
         revisions.begin(&context, &desired, &target);
         record.newest = None;
         revisions.note_newest(&present("d", &stack("two"), Policy::default()), &mut record);
-        assert_eq!(record.newest.unwrap().commit, "c");
+        assert_eq!(record.newest.take().unwrap().commit, "c");
+        // The application was removed, and this commit restores the same files.
+        revisions.is_forgotten = true;
+        assert!(revisions.comes_back() && !revisions.comes_back());
+        for commit in ["e", "f"] {
+            revisions.note_newest(&present(commit, &stack("two"), Policy::default()), &mut record);
+            assert_eq!(record.newest.as_ref().unwrap().commit, "e");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use driftless_model::{EventKind, Pin, Until};
 use driftless_store as store;
 
-use crate::{context::AppContext, desired::Desired};
+use crate::{context::AppContext, desired::Desired, error::chain};
 
 /// The pin, unless it has ended.
 pub(crate) fn current_pin(context: &AppContext, desired: &Desired) -> Result<Option<Pin>, store::Error> {
@@ -19,7 +19,22 @@ pub(crate) fn current_pin(context: &AppContext, desired: &Desired) -> Result<Opt
         context.event(EventKind::Normal, "PinReleased", &object, "the pin ended");
         return Ok(None);
     }
-    Ok(Some(pin))
+    let Some(followed) = followed(&pin, desired) else { return Ok(Some(pin)) };
+    // Without it, a changed value of `valuesFrom` and a commit of another application may end the pin.
+    if let Err(error) = context.store().set_pin(context.name(), &followed) {
+        tracing::warn!(error = chain(&error), "could not store which stack the pin left");
+    }
+    Ok(Some(followed))
+}
+
+/// The pin with the newest commit as the one that was left, if that asks for the same as the one before. The stack of one commit changes
+/// with the values of `valuesFrom`, and only a commit ends a pin.
+fn followed(pin: &Pin, desired: &Desired) -> Option<Pin> {
+    let (newest, stack) = (&desired.commit().id, &desired.rendered().hashes.as_ref()?.stack);
+    let is_left_commit = pin.skip.as_ref() == Some(newest);
+    let is_left_stack = pin.skip_stack.as_ref()? == stack;
+    let is_followed = pin.until != Until::Manual && !newest.is_empty() && is_left_commit != is_left_stack;
+    is_followed.then(|| Pin { skip: Some(newest.clone()), skip_stack: Some(stack.clone()), ..pin.clone() })
 }
 
 /// Whether the newest commit is another one than that which the rollback left, and asks for another stack: a pin that ends does not
@@ -80,6 +95,22 @@ mod tests {
             assert!(is_pinned("b", &bad));
             assert!(is_pinned("c", &bad), "the commit has the stack that the rollback left");
             assert!(!is_pinned("d", &good));
+        }
+    }
+
+    #[test]
+    fn changed_value_of_a_secret_ends_no_pin() {
+        let (context, _folder) = context();
+        for until in [Until::NextCommit, Until::Time(Timestamp(2))] {
+            context.store().set_pin(context.name(), &pin(until, &stack("bad"))).unwrap();
+            let is_pinned = |commit: &str, project: &str| {
+                let desired = present(commit, &stack(project), Policy::default());
+                current_pin(&context, &desired).unwrap().is_some()
+            };
+            for (commit, project) in [("b", "bad-2"), ("c", "bad-2"), ("c", "bad-3"), ("d", "bad-3")] {
+                assert!(is_pinned(commit, project), "{commit} {project}");
+            }
+            assert!(!is_pinned("e", "good"));
         }
     }
 

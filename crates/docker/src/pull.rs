@@ -183,9 +183,9 @@ fn advise(error: CallError, image: &str, has_login: bool) -> CallError {
 struct Layers {
     bytes: BTreeMap<String, (u64, u64)>,
     reported: u64,
-    /// Those that are announced and have not begun.
+    /// Those that have to wait for their turn.
     queued: BTreeSet<String>,
-    /// Those that are downloaded or unpacked.
+    /// Those that have begun.
     active: BTreeSet<String>,
 }
 
@@ -206,8 +206,11 @@ impl Layers {
         self.queued.remove(id);
         self.active.remove(id);
         match status {
-            "Pulling fs layer" | "Waiting" => self.queued.insert(id.to_owned()),
-            "Downloading" | "Verifying Checksum" | "Extracting" => self.active.insert(id.to_owned()),
+            // The engine says it of each layer without a turn, right after the announcement. One without it has begun.
+            "Waiting" => self.queued.insert(id.to_owned()),
+            "Pulling fs layer" | "Downloading" | "Verifying Checksum" | "Extracting" => {
+                self.active.insert(id.to_owned())
+            }
             retry if retry.starts_with("Retrying") => self.active.insert(id.to_owned()),
             _ => false,
         };
@@ -312,10 +315,12 @@ mod tests {
             layers.longest_silence()
         };
         assert_eq!(silence("latest", "Pulling from library/web"), MAX_SILENCE);
-        assert_eq!(silence("a", "Pulling fs layer"), DEADLINE);
-        assert_eq!(silence("b", "Already exists"), DEADLINE);
-        assert_eq!(silence("c", "Waiting"), DEADLINE);
-        // Now a silence is that of the registry.
+        // A silence is that of the registry while a layer has its turn.
+        assert_eq!(silence("a", "Pulling fs layer"), MAX_SILENCE);
+        assert_eq!(silence("b", "Already exists"), MAX_SILENCE);
+        assert_eq!(silence("c", "Pulling fs layer"), MAX_SILENCE);
+        assert_eq!(silence("c", "Waiting"), MAX_SILENCE);
+        assert_eq!(silence("a", "Waiting"), DEADLINE, "no layer has a turn");
         assert_eq!(silence("a", "Downloading"), MAX_SILENCE);
         assert_eq!(silence("a", "Retrying in 5 seconds"), MAX_SILENCE);
         assert_eq!(silence("a", "Verifying Checksum"), MAX_SILENCE);

@@ -82,6 +82,8 @@ impl Search<'_> {
         if self.unset.is_empty() {
             return;
         }
+        // A list or map may be the long form of a text, in its place.
+        self.value(node, path);
         match &node.kind {
             Kind::Mapping(entries) => {
                 for entry in entries {
@@ -93,7 +95,7 @@ impl Search<'_> {
                     self.node(item, &join(path, &format!("[{index}]")));
                 }
             }
-            Kind::Scalar { .. } => self.scalar(node, path),
+            Kind::Scalar { .. } => {}
         }
     }
 
@@ -116,7 +118,7 @@ impl Search<'_> {
         }
     }
 
-    fn scalar(&mut self, node: &Node, path: &str) {
+    fn value(&mut self, node: &Node, path: &str) {
         for (variable, meaning) in self.unset.get(&node.place.location()).into_iter().flatten() {
             if self.empty.insert(variable.clone()) {
                 self.findings.push(missing(node.place.location(), path, variable, *meaning));

@@ -43,20 +43,28 @@ impl MissingValues {
     }
 
     /// Reports each variable at the first value that is used: an error, or a warning for a bare name. Services for which
-    /// `is_active` is false are not used, nor is an extension (`x-…`). An error takes the place of the warning in
-    /// `findings` about the same variable.
+    /// `is_active` is false are not used, nor are volumes, configs and secrets of such services alone, nor is an extension
+    /// (`x-…`). An error takes the place of the warning in `findings` about the same variable.
     pub(crate) fn report(&self, root: &Node, is_active: &dyn Fn(&Node) -> bool, findings: &mut Vec<Finding>) {
         let mut search =
             Search { unset: &self.0, empty: BTreeSet::new(), bare: BTreeSet::new(), findings: Vec::new() };
         for section in root.entries().iter().filter(|section| !section.key.starts_with("x-")) {
-            if section.key != "services" {
-                search.node(&section.value, &section.key);
-                continue;
-            }
-            for service in section.value.entries().iter().filter(|service| is_active(&service.value)) {
-                let path = join("services", &service.key);
-                search.node(&service.value, &path);
-                search.bare_names(&service.value, &join(&path, "environment"));
+            match section.key.as_str() {
+                "services" => {
+                    for service in section.value.entries().iter().filter(|service| is_active(&service.value))
+                    {
+                        let path = join("services", &service.key);
+                        search.node(&service.value, &path);
+                        search.bare_names(&service.value, &join(&path, "environment"));
+                    }
+                }
+                kind @ ("volumes" | "configs" | "secrets") => {
+                    let used = used_by_services(root, kind, is_active);
+                    for entry in section.value.entries().iter().filter(|it| used.contains(it.key.as_str())) {
+                        search.node(&entry.value, &join(kind, &entry.key));
+                    }
+                }
+                other => search.node(&section.value, other),
             }
         }
         let replaced: BTreeSet<String> = search.empty.iter().map(|name| becomes_empty(name)).collect();
@@ -65,6 +73,16 @@ impl MissingValues {
         let reported = errors_at(findings);
         findings.extend(search.findings.into_iter().filter(|it| !reported.contains(&it.location)));
     }
+}
+
+/// The names of a section that active services use, or their builds.
+fn used_by_services<'a>(root: &'a Node, kind: &str, is_active: &dyn Fn(&Node) -> bool) -> BTreeSet<&'a str> {
+    let services = root.get("services").map(Node::entries).unwrap_or_default();
+    let active = services.iter().map(|service| &service.value).filter(|service| is_active(service));
+    let lists =
+        active.flat_map(|service| [service.get(kind), service.get("build").and_then(|it| it.get(kind))]);
+    let sources = lists.flatten().flat_map(Node::items).filter_map(|item| item.get("source"));
+    sources.filter_map(Node::as_scalar).collect()
 }
 
 /// The search for values with such variables.

@@ -446,6 +446,27 @@ fn each_place_of_a_path_without_its_start_is_an_error() {
     }
 }
 
+/// Docker Compose drops what no active service uses, and so does the agent.
+#[test]
+fn unused_volumes_configs_and_secrets_may_lack_variables() {
+    let compose = "services:\n  app: {image: a}\n  backup:\n    image: b\n    profiles: [backup]\n    volumes: ['nas:/nas']\n    \
+                   secrets: [key]\n    configs: [text]\n    build: {context: ., secrets: [token]}\nvolumes:\n  nas: {driver_opts: {type: nfs, \
+                   device: '${NAS}/export'}}\nsecrets:\n  key: {file: '${KEYS}/key'}\n  token: {file: '${TOKENS}/token'}\nconfigs:\n  text: \
+                   {content: 'password=${DB_PASSWORD}'}\n";
+    let errors = |profiles: &[&str]| -> Vec<String> {
+        let files = MemoryFiles::new([("app/compose.yaml", compose), ("app/Dockerfile", "FROM a")]);
+        let profiles = profiles.iter().map(|it| (*it).to_owned()).collect();
+        let mut found = render(&files, &app(&files, Configured { profiles, ..at("app") })).findings;
+        found.retain(|it| it.is_error() && it.message.contains("is not set, so"));
+        found.into_iter().map(|it| it.path).collect()
+    };
+    assert_eq!(errors(&[]), Vec::<String>::new());
+    assert_eq!(
+        errors(&["backup"]),
+        ["volumes.nas.driver_opts.device", "secrets.key.file", "secrets.token.file", "configs.text.content"]
+    );
+}
+
 /// As Docker Compose 2.26: the first file's folder is that of the project, and its `.env` counts after the first one.
 #[test]
 fn compose_file_variable_may_name_another_folder() {

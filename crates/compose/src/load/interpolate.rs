@@ -23,6 +23,8 @@ pub(crate) struct UnsetVariable {
     pub(crate) name: String,
     /// The place of its value in the result, in bytes.
     pub(crate) at: usize,
+    /// Another variable has supplied the text in that place.
+    pub(crate) is_filled: bool,
 }
 
 /// An invalid template.
@@ -53,12 +55,14 @@ fn substitute(template: &str, lookup: Lookup<'_>, depth: usize, out: &mut Interp
     while let Some(at) = rest.find('$') {
         let (before, after) = rest.split_at(at);
         out.push(before)?;
+        let (unset, length) = (out.unset.len(), out.text.len());
         let after = after.get(1..).unwrap_or_default();
         let name = leading_name(after);
         if let Some(inside) = after.strip_prefix('{') {
             let end = closing_brace(inside).ok_or(Error::Invalid)?;
             let (body, tail) = inside.split_at(end);
             braced(body, lookup, depth, out)?;
+            out.note_filled(unset, length);
             rest = tail.get(1..).unwrap_or_default();
         } else if let Some(tail) = after.strip_prefix('$') {
             out.push("$")?;
@@ -69,6 +73,7 @@ fn substitute(template: &str, lookup: Lookup<'_>, depth: usize, out: &mut Interp
             rest = after;
         } else {
             plain(name, lookup, out)?;
+            out.note_filled(unset, length);
             rest = after.get(name.len()..).unwrap_or_default();
         }
     }
@@ -110,7 +115,7 @@ fn plain(name: &str, lookup: Lookup<'_>, out: &mut Interpolated) -> Result<(), E
     if let Some(value) = lookup(name) {
         return out.push(&value);
     }
-    out.unset.push(UnsetVariable { name: name.to_owned(), at: out.text.len() });
+    out.unset.push(UnsetVariable { name: name.to_owned(), at: out.text.len(), is_filled: false });
     Ok(())
 }
 
@@ -121,6 +126,16 @@ impl Interpolated {
         }
         self.text.push_str(text);
         Ok(())
+    }
+
+    /// Notes those of the first `count` unset variables that stand directly before a variable whose value, or default, was
+    /// added at `at`.
+    fn note_filled(&mut self, count: usize, at: usize) {
+        if self.text.len() == at {
+            return;
+        }
+        let earlier = self.unset.iter_mut().take(count).rev();
+        earlier.take_while(|it| it.at == at).for_each(|it| it.is_filled = true);
     }
 }
 
@@ -200,6 +215,12 @@ mod tests {
         let done = interpolate("$ONE ${TWO} ${SET}", &lookup).unwrap();
         let unset: Vec<_> = done.unset.iter().map(|it| (it.name.as_str(), it.at)).collect();
         assert_eq!((done.text.as_str(), unset), ("  value", vec![("ONE", 0), ("TWO", 1)]));
+        let filled = |template: &str| -> Vec<bool> {
+            interpolate(template, &lookup).unwrap().unset.iter().map(|it| it.is_filled).collect()
+        };
+        assert_eq!(filled("$A${B}${SET}/x$C/$SET"), [true, true, false]);
+        assert_eq!(filled("$A${EMPTY}/x ${B:-${C}/x} ${D-$E}$F"), [false, false, false, false]);
+        assert_eq!(filled("$A${B:-/x}"), [true]);
         assert_eq!(interpolate(&"$LONG".repeat(9), &lookup), Err(Error::TooLong));
         assert_eq!(interpolate(&"${A:-".repeat(99), &lookup), Err(Error::Invalid));
         let deep = "${A:-".repeat(99) + &"}".repeat(99);

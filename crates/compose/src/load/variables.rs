@@ -301,11 +301,11 @@ impl Pass<'_> {
         // The result is a string, even if it looks like a number.
         *plain = false;
         *text = done.text;
-        for UnsetVariable { name, at } in done.unset {
+        for UnsetVariable { name, at, is_filled } in done.unset {
             let before = before.and_then(Node::as_scalar);
             if is_password(&name) || password_place::is_password(path, before, text, at) {
                 self.progress.missing_values.record(&location, &name, Meaning::Password);
-            } else if path_place::is_start(path, text, at) {
+            } else if !is_filled && path_place::is_start(path, text, at) {
                 self.progress.missing_values.record(&location, &name, Meaning::PathStart);
             }
             if self.progress.warned.insert(name.clone()) {

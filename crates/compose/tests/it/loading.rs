@@ -411,7 +411,15 @@ fn paths_without_their_start_are_errors() {
     // Each variable is reported at its first place.
     assert_eq!(errors("${PWD}", ""), ["7:9 services.db.volumes[0]"]);
     assert_eq!(errors("$A${B}", "B=\n").len(), 1);
-    for (value, variables) in [("${A}", "A=/srv\n"), ("${A}", "A=\n"), ("${A:-}", ""), ("/mnt/${A}", "")] {
+    for (value, variables) in [
+        ("${A}", "A=/srv\n"),
+        ("${A}", "A=\n"),
+        ("${A:-}", ""),
+        ("/mnt/${A}", ""),
+        // A prefix, for a root of tests.
+        ("${A}${B}", "B=/srv\n"),
+        ("${A}${B:-/srv}", ""),
+    ] {
         assert_eq!(errors(value, variables), Vec::<String>::new(), "{value} {variables}");
     }
     let error = findings("${HOME}", "").into_iter().find(Finding::is_error).unwrap();

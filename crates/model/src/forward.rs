@@ -206,6 +206,17 @@ impl ReadyEndpoints {
     }
 }
 
+impl Forward {
+    /// Whether a target is the name that an earlier release gave to the instances of a Compose service. Those of another project
+    /// may have it, too.
+    pub fn is_former(&self, index: usize) -> bool {
+        let name = |index: usize| self.targets.get(index).and_then(|(name, _)| name.strip_suffix("._proxy"));
+        // The first name has the project after the service.
+        let (Some(first), Some(other)) = (name(0), name(index)) else { return false };
+        first.strip_prefix(other).is_some_and(|project| project.starts_with('.'))
+    }
+}
+
 impl fmt::Display for Forward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let targets: Vec<String> = self.targets.iter().map(|(name, port)| format!("{name}:{port}")).collect();
@@ -293,6 +304,18 @@ mod tests {
             "--proxy-protocol=v1",
         ] {
             assert_eq!(Forwards::parse([wrong]), Err(InvalidForward(wrong.to_owned())));
+        }
+    }
+
+    #[test]
+    fn former_name_is_the_present_one_without_the_project() {
+        let former = |text: &str| {
+            let forward: Forward = text.parse().unwrap();
+            (0..forward.targets.len()).filter(|index| forward.is_former(*index)).collect::<Vec<_>>()
+        };
+        assert_eq!(former("80/tcp=_web.shop._proxy:80,_web._proxy:80"), [1]);
+        for none in ["_web._proxy:80", "_front._app:80,_front._proxy:80", "_front._proxy:80,_front._web:80"] {
+            assert_eq!(former(&format!("80/tcp={none}")), Vec::<usize>::new(), "{none}");
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use driftless_model::{ReadyAddresses, ReadyEndpoints};
+use driftless_model::{Forward, ReadyAddresses, ReadyEndpoints};
 
 /// Time that a new proxy waits for the first report. Without an agent it then forwards to every pod.
 const FIRST_REPORT: Duration = Duration::from_secs(3);
@@ -84,18 +84,28 @@ impl Gate {
         Some((report, self.leaving().iter().copied().collect()))
     }
 
-    /// Takes over the last report of the proxy before, unless it lacks a target. The agent will report soon.
-    pub(crate) fn take_over<'a>(
+    /// Takes over the last report of the proxy before, unless it lacks a target. The agent will report soon. A proxy of an earlier
+    /// release knew the instances by the former name alone.
+    pub(crate) fn take_over(
         &self,
         endpoints: ReadyEndpoints,
         leaving: impl IntoIterator<Item = IpAddr>,
-        mut targets: impl Iterator<Item = &'a String>,
+        ports: &[Forward],
     ) {
-        let has_report = self.reported.as_ref().is_some_and(|reported| reported.last().is_some());
-        if !has_report && targets.all(|name| endpoints.0.contains_key(name)) {
+        let has_all = |port: &Forward| {
+            let mut names = port.targets.iter().map(|(name, _)| endpoints.0.contains_key(name)).enumerate();
+            names.clone().all(|(_, is_known)| is_known)
+                || names.any(|(index, is_known)| is_known && port.is_former(index))
+        };
+        if !self.has_report() && ports.iter().all(has_all) {
             self.report(endpoints);
             self.drain(&leaving.into_iter().collect());
         }
+    }
+
+    /// Whether the agent has reported endpoints.
+    pub(crate) fn has_report(&self) -> bool {
+        self.reported.as_ref().is_some_and(|reported| reported.last().is_some())
     }
 
     /// The ready addresses of a target.
@@ -188,6 +198,23 @@ mod tests {
         let alone = Gate::by_report("test");
         tokio::time::advance(FIRST_REPORT).await;
         assert!(alone.admits("_web", address), "without an agent every pod gets traffic");
+    }
+
+    #[test]
+    fn report_is_taken_over_if_it_has_all_targets() {
+        let is_taken = |report: &str, forward: &str| {
+            let gate = Gate::by_report("test");
+            let forward: Forward = forward.parse().unwrap();
+            gate.take_over(ReadyEndpoints::parse([report]).unwrap(), [], &[forward]);
+            gate.has_report()
+        };
+        assert!(is_taken("_web=10.0.0.2", "80/tcp=_web:80"));
+        assert!(!is_taken("_web=10.0.0.2", "80/tcp=_web:80,_api:80"));
+        let forward = "80/tcp=_web.shop._proxy:80,_web._proxy:80";
+        assert!(is_taken("_web._proxy=10.0.0.2", forward), "of an earlier release");
+        for report in ["_web.shop._proxy=10.0.0.2", "_api._proxy=10.0.0.2"] {
+            assert!(!is_taken(report, forward), "{report}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

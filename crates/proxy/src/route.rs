@@ -53,7 +53,10 @@ impl Route {
     /// The endpoints that may get traffic now.
     pub(crate) async fn endpoints(&self) -> Vec<SocketAddr> {
         let mut all = Vec::new();
-        for (name, port) in &self.forward.targets {
+        for (index, (name, port)) in self.forward.targets.iter().enumerate() {
+            if !self.counts(index) {
+                continue;
+            }
             let mut ready = self.gate.ready(name);
             if matches!(ready, Ready::Unknown) {
                 self.gate.first_report().await;
@@ -78,22 +81,30 @@ impl Route {
         all
     }
 
+    /// Whether a target counts now. A former name does only as the agent reports it, because the name server may have instances
+    /// of another project under it.
+    fn counts(&self, index: usize) -> bool {
+        !self.forward.is_former(index) || self.gate.has_report()
+    }
+
     /// Whether an endpoint that was chosen earlier may still get traffic.
     pub(crate) fn admits(&self, endpoint: SocketAddr) -> bool {
         let IpAddr::V4(address) = endpoint.ip() else { return true };
-        let is_of =
-            |(name, port): &(String, u16)| *port == endpoint.port() && self.gate.admits(name, address);
-        self.forward.targets.iter().any(is_of)
+        let mut targets = self.forward.targets.iter().enumerate();
+        targets.any(|(index, (name, port))| {
+            *port == endpoint.port() && self.counts(index) && self.gate.admits(name, address)
+        })
     }
 
     /// The number of the target that an endpoint belongs to.
     pub(crate) fn target_of(&self, endpoint: SocketAddr) -> usize {
         let IpAddr::V4(address) = endpoint.ip() else { return 0 };
-        let is_of =
-            |(name, port): &(String, u16)| *port == endpoint.port() && self.gate.admits(name, address);
         // Most ports have one target, and then nothing is asked.
-        let mut others = self.forward.targets.iter().skip(1);
-        others.position(is_of).map_or(0, |index| index + 1)
+        let mut others = self.forward.targets.iter().enumerate().skip(1);
+        let found = others.find(|(index, (name, port))| {
+            *port == endpoint.port() && self.counts(*index) && self.gate.admits(name, address)
+        });
+        found.map_or(0, |(index, _)| index)
     }
 
     /// Whether an endpoint with one of these addresses has connections, or may still answer a datagram.
@@ -109,7 +120,8 @@ impl Route {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use driftless_model::ForwardLimits;
+    use driftless_model::{ForwardLimits, ReadyEndpoints};
+    use tokio::time::advance;
 
     use super::*;
 
@@ -131,5 +143,24 @@ mod tests {
                 parcels: mpsc::unbounded_channel().0,
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn former_name_counts_only_as_the_agent_reports_it() {
+        let address = Ipv4Addr::new(10, 0, 0, 2);
+        let forward = "8080/tcp=_web.shop._proxy:8080,_web._proxy:8080";
+        // The name server has an instance of another project under the former name.
+        let route = Route {
+            names: Arc::new(Names::fixed_to("_web._proxy", address)),
+            gate: Arc::new(Gate::by_report("test")),
+            ..Route::to_endpoint(forward, address)
+        };
+        let endpoint = SocketAddr::new(address.into(), 8080);
+        advance(Duration::from_secs(3)).await;
+        assert_eq!((route.endpoints().await, route.target_of(endpoint)), (vec![], 0), "no agent runs");
+        let report = ["_web.shop._proxy=", "_web._proxy=10.0.0.2"];
+        route.gate.report(ReadyEndpoints::parse(report).unwrap());
+        assert_eq!((route.endpoints().await, route.target_of(endpoint)), (vec![endpoint], 1));
+        assert!(route.admits(endpoint));
     }
 }

@@ -296,12 +296,7 @@ impl Proxy {
                 Item::Session { port, .. } => (*port, Protocol::Udp),
                 Item::Report { words, leaving } => {
                     if let Ok(endpoints) = ReadyEndpoints::parse(words.iter().map(String::as_str)) {
-                        let targets = self.forwards.ports.iter().flat_map(|port| &port.targets);
-                        self.gate.take_over(
-                            endpoints,
-                            leaving.iter().copied(),
-                            targets.map(|(name, _)| name),
-                        );
+                        self.gate.take_over(endpoints, leaving.iter().copied(), &self.forwards.ports);
                     }
                     continue;
                 }

@@ -87,7 +87,7 @@ struct Reach {
     network: String,
     /// The name that only these instances answer to in the network. No name in a manifest begins so.
     alias: String,
-    /// The name of instances that an earlier release has created. They serve until they are replaced.
+    /// The name of instances that an earlier release has created. They serve until they are replaced, if the agent reports them.
     former: Option<String>,
 }
 

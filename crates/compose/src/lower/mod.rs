@@ -33,7 +33,7 @@ use crate::{
         environment::environment,
         mounts::MountedFiles,
     },
-    read::types::{DependsOn, Deploy, Order, Sections, Service, UpdateConfig},
+    read::types::{DependsOn, Deploy, DeployRestart, Order, Sections, Service, UpdateConfig},
     spec::value::Placed,
 };
 
@@ -121,16 +121,31 @@ fn used_values(stack: &Stack, values: &BTreeSet<String>) -> BTreeSet<String> {
 }
 
 impl Lowering<'_> {
-    /// The meaning of a `deploy.restart_policy` without `condition`. A Swarm takes it for `any`, as the specification says, and
-    /// Docker Compose for no restart at all.
-    fn restart_without_condition<T>(&mut self, policy: &Placed<T>) -> RestartPolicy {
-        if self.engine == EngineKind::Swarm {
-            return RestartPolicy::Always;
-        }
-        let message = "has no `condition`, so the container is not restarted, as with `docker compose`";
-        let help = "write `condition: none` if that is right, or else `on-failure` or `any`";
-        self.findings.push(policy.warning(message).help(help));
-        RestartPolicy::No
+    /// The meaning of a `deploy.restart_policy`. Without `condition` a Swarm takes it for `any`, as the specification says, and Docker
+    /// Compose for no restart at all. A limit of attempts says that there is an end; without one, a service that stays down after a
+    /// crash would be worse than one that is restarted.
+    fn restart(&mut self, restart: &Placed<DeployRestart>) -> RestartPolicy {
+        let has_limit = match restart.value {
+            DeployRestart::Policy(policy) => return policy,
+            DeployRestart::NoCondition { .. } if self.engine == EngineKind::Swarm => {
+                return RestartPolicy::Always;
+            }
+            DeployRestart::NoCondition { has_limit } => has_limit,
+        };
+        let (policy, message) = if has_limit {
+            (
+                RestartPolicy::No,
+                "has no `condition`, so the container is not restarted, as with `docker compose`",
+            )
+        } else {
+            (
+                RestartPolicy::Always,
+                "has no `condition`, so the container is always restarted; `docker compose` would not restart it",
+            )
+        };
+        let help = "write a `condition`: `none`, `on-failure` or `any`";
+        self.findings.push(restart.warning(message).help(help));
+        policy
     }
 
     fn workload(&mut self, key: &str, service: &Service) -> Workload {
@@ -144,7 +159,7 @@ impl Lowering<'_> {
         let Deploy { replicas: _, restart, update, rollback, cpus, memory, pids, memory_reservation, .. } =
             &service.deploy;
         if let Some(restart) = restart {
-            container.restart = restart.value.unwrap_or_else(|| self.restart_without_condition(restart));
+            container.restart = self.restart(restart);
         }
         let Resources { nano_cpus, memory: limit, memory_reservation: reserved, pids: most, .. } =
             &mut container.resources;

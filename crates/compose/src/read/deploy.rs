@@ -5,7 +5,7 @@ use driftless_model::{FailureAction, RestartPolicy};
 use crate::{
     read::{
         host::{Capabilities, device_requests},
-        types::{Deploy, Order, UpdateConfig},
+        types::{Deploy, DeployRestart, Order, UpdateConfig},
     },
     spec::{
         keys::{DEPLOY, LIMITS, RESERVATIONS, RESOURCES, RESTART_POLICY, UPDATE},
@@ -97,7 +97,7 @@ fn memory(value: &Value<'_>) -> Option<u64> {
     value.bytes()
 }
 
-fn restart_policy(value: &Value<'_>) -> Option<Placed<Option<RestartPolicy>>> {
+fn restart_policy(value: &Value<'_>) -> Option<Placed<DeployRestart>> {
     let (mut condition, mut max_retries) = (None, None);
     for (key, value) in value.fields(&RESTART_POLICY) {
         match key {
@@ -106,7 +106,9 @@ fn restart_policy(value: &Value<'_>) -> Option<Placed<Option<RestartPolicy>>> {
             _ => value.refuse("is not supported yet"),
         }
     }
-    let Some(condition) = condition else { return Some(value.placed(None)) };
+    let Some(condition) = condition else {
+        return Some(value.placed(DeployRestart::NoCondition { has_limit: max_retries.is_some() }));
+    };
     let policy = match condition.value.as_str() {
         "none" | "no" => RestartPolicy::No,
         "on-failure" => RestartPolicy::OnFailure { max_retries },
@@ -118,7 +120,7 @@ fn restart_policy(value: &Value<'_>) -> Option<Placed<Option<RestartPolicy>>> {
             return None;
         }
     };
-    Some(value.placed(Some(policy)))
+    Some(value.placed(DeployRestart::Policy(policy)))
 }
 
 /// The phase of a rollout that settings are for.

@@ -196,12 +196,21 @@ pub(crate) struct FileMount {
     pub(crate) on_change: Option<Placed<Change>>,
 }
 
+/// `deploy.restart_policy` of a service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DeployRestart {
+    Policy(RestartPolicy),
+    /// `condition` is missing.
+    NoCondition {
+        has_limit: bool,
+    },
+}
+
 /// `deploy` of a service.
 #[derive(Debug, Default)]
 pub(crate) struct Deploy {
     pub(crate) replicas: Option<Placed<u32>>,
-    /// `None` inside: the policy has no `condition`.
-    pub(crate) restart: Option<Placed<Option<RestartPolicy>>>,
+    pub(crate) restart: Option<Placed<DeployRestart>>,
     pub(crate) update: Option<UpdateConfig>,
     pub(crate) rollback: Option<UpdateConfig>,
     pub(crate) cpus: Option<Placed<u64>>,

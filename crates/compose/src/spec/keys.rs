@@ -314,8 +314,9 @@ pub(crate) static GPU: Object = open(&[
 ]);
 
 pub(crate) static RESTART_POLICY: Object = open(&[
-    key("condition", Text)
-        .note("without it, the container is not restarted, as with Docker Compose; in a Swarm it is `any`"),
+    key("condition", Text).note(
+        "without it, `any`; with `max_attempts`, no restart, as with Docker Compose, but not in a Swarm",
+    ),
     key("delay", Duration(Kept)).no_effect(PAUSES),
     key("max_attempts", Integer(Kept)),
     key("window", Duration(Kept)).no_effect(PAUSES),

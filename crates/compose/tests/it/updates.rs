@@ -24,31 +24,37 @@ fn rolling(max_surge: u32, max_unavailable: u32) -> Strategy {
     Strategy::RollingUpdate { max_surge, max_unavailable }
 }
 
-/// As with Docker Compose. A Swarm takes it for `any`.
+/// Docker Compose restarts neither, and a Swarm both.
 #[test]
-fn restart_policy_without_condition_is_no_restart() {
-    let text = |policy: &str| {
-        format!("services: {{web: {{image: a, restart: always, deploy: {{restart_policy: {policy}}}}}}}")
-    };
+fn restart_policy_without_condition_depends_on_its_limit() {
     let rendered = |policy: &str, engine: EngineKind| {
-        let text = text(policy);
+        let text = format!("services: {{web: {{image: a, deploy: {{restart_policy: {policy}}}}}}}");
         let files = MemoryFiles::new([("compose.yaml", text.as_str())]);
         let mut app = discover(&files, "", "repository", &[]).apps.remove(0);
         app.engine = engine;
         render(&files, &app)
     };
     let web = |rendered: Rendered| rendered.stack.unwrap().workloads.remove(&"web".into()).unwrap();
-    for policy in ["{max_attempts: 3}", "{condition: ''}"] {
+    let ends = (RestartPolicy::No, Completion::OnSuccess);
+    let stays = (RestartPolicy::Always, Completion::Never);
+    let (never, always) = ("so the container is not restarted", "so the container is always restarted");
+    for (policy, expected, warning) in [
+        ("{max_attempts: 3}", ends, never),
+        ("{condition: '', max_attempts: 3}", ends, never),
+        ("{condition: ''}", stays, always),
+        ("{max_attempts: 0}", stays, always),
+    ] {
         let found = rendered(policy, EngineKind::Docker);
-        let messages: Vec<&str> = found.findings.iter().map(|it| it.message.as_str()).collect();
-        let warning = "has no `condition`, so the container is not restarted, as with `docker compose`";
-        assert_eq!(messages, [warning], "{policy}");
+        assert_eq!(found.findings.len(), 1, "{policy}: {:?}", found.findings);
+        assert!(found.findings[0].message.contains(warning), "{policy}: {:?}", found.findings);
         let found = web(found);
-        assert_eq!((found.container.restart, found.completion), (RestartPolicy::No, Completion::OnSuccess));
+        assert_eq!((found.container.restart, found.completion), expected, "{policy}");
         let found = rendered(policy, EngineKind::Swarm);
         assert!(found.findings.is_empty(), "{:?}", found.findings);
         assert_eq!(web(found).container.restart, RestartPolicy::Always);
     }
+    let found = rendered("{delay: 5s, window: 2m}", EngineKind::Docker);
+    assert_eq!(web(found).container.restart, RestartPolicy::Always);
     let found = rendered("{condition: any}", EngineKind::Docker);
     assert!(found.findings.is_empty());
     assert_eq!(web(found).container.restart, RestartPolicy::Always);

@@ -384,12 +384,13 @@ impl Wait {
         Self::new(object, WaitReason::ExternalMissing, "is external and does not exist: create it")
     }
 
-    /// A worker of a Swarm cannot ask whether the Swarm has the network.
+    /// A worker of a Swarm cannot ask whether the Swarm has the network, so it may be one of the host.
     pub fn network_missing_on_worker(name: &str) -> Self {
         let object = WaitObject::Other { kind: "network", name: name.to_owned() };
         let sentence = format!(
-            "is external, and this worker of a Swarm lists a network of the Swarm only while a container uses it: create it on a manager, \
-             and keep a container on it here, such as `docker run -d --restart always --network {name} alpine sleep infinity`"
+            "is external and not known on this host: create it here with `docker network create {name}`; or if it is a network of the \
+             Swarm, which a worker lists only while a container uses it, create it on a manager with `--attachable`, and keep a container on \
+             it here, such as `docker run -d --restart always --network {name} alpine sleep infinity`"
         );
         Self::new(object, WaitReason::ExternalMissing, sentence)
     }

@@ -216,9 +216,11 @@ fn worker_says_how_an_external_network_becomes_known() {
     let external = Network { key: "mesh".into(), external: true, ..Network::default() };
     let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
     stage.stack.networks.insert("mesh".into(), external);
-    for (is_swarm_worker, cure) in
-        [(false, "create it"), (true, "docker run -d --restart always --network mesh")]
-    {
+    for (is_swarm_worker, cure) in [
+        (false, "does not exist: create it"),
+        (true, "create it here with `docker network create mesh`; or if it is a network of the Swarm"),
+        (true, "on a manager with `--attachable`, and keep a container on it here, such as `docker run -d"),
+    ] {
         stage.world.observed.engine_traits.is_swarm_worker = is_swarm_worker;
         let plan = stage.round();
         assert!(waits(&plan).contains(cure), "{plan}");

@@ -218,11 +218,14 @@ fn check_type(object: &Object<'_>, entries: &BTreeMap<String, Arc<[u8]>>) {
 fn pairs<'a>(object: &Object<'a>, field: &str, kind: DataKind) -> Vec<(&'a str, Value<'a>)> {
     let Some(map) = object.get(field) else { return Vec::new() };
     for entry in map.mapping().iter().filter(|entry| entry.value.is_null()) {
+        let path = match kind {
+            DataKind::Secret if !names::is_data_key(&entry.key) => map.path.clone(),
+            DataKind::ConfigMap | DataKind::Secret => yaml::join(&map.path, &entry.key),
+        };
         // The API server reads it as an empty text. Read so here, running containers would be replaced.
-        let warning = entry.value.warning(
-            yaml::join(&map.path, &entry.key),
-            "has no value, and the entry is left out; a cluster has it with an empty text",
-        );
+        let warning = entry
+            .value
+            .warning(path, "has no value, and the entry is left out; a cluster has it with an empty text");
         map.report().say(warning.help("write `\"\"`, or remove it"));
     }
     let pairs = map.pairs();

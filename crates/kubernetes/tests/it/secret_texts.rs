@@ -55,6 +55,20 @@ fn errors_of_syntax_show_no_line_of_a_secret() {
     assert_eq!(found[0].excerpt.as_deref(), Some("note: one: text"));
 }
 
+/// The value may have been written in the place of the key.
+#[test]
+fn invalid_keys_without_a_value_are_not_shown() {
+    let of = |entries: &str| {
+        let secret = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\nstringData: {entries}\n");
+        let text = format!("{DEPLOYMENT}---\n{secret}");
+        let found = findings(("secret.yaml", text.as_str()), "secret.yaml", false);
+        assert!(found.iter().any(|it| it.message.starts_with("has no value")), "{found:#?}");
+        format!("{found:#?}")
+    };
+    assert!(!of("{qhki/BAQE=}").contains("qhki"));
+    assert!(of("{password: }").contains("stringData.password"));
+}
+
 #[test]
 fn lines_of_a_variable_file_are_never_shown_as_keys() {
     let kustomization = "resources: [web.yaml]\nsecretGenerator: [{name: s, envs: [app.env]}]\n";

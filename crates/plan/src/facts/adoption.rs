@@ -129,6 +129,11 @@ fn is_live(difference: &FieldDifference) -> bool {
 /// data.
 fn data_elsewhere(workload: &Workload, found: &Container) -> Option<String> {
     let clean = |it: &str| it.trim_end_matches('/').to_owned();
+    // `/var/run` is a link on every host.
+    let on_host = |path: &str| match path.strip_prefix("/var/run/") {
+        Some(rest) => clean(&format!("/run/{rest}")),
+        None => clean(path),
+    };
     workload.container.mounts.iter().find_map(|wanted| {
         let there = found.mounts.iter().find(|it| clean(&it.target) == clean(&wanted.target))?;
         let MountSource::Bind { path, .. } = &there.source else { return None };
@@ -137,7 +142,7 @@ fn data_elsewhere(workload: &Workload, found: &Container) -> Option<String> {
                 format!("`./{folder}` in Git is a folder of the agent's own")
             }
             MountSource::Bind { path: named, .. }
-                if clean(named) != clean(path) && !wanted.read_only && !there.read_only =>
+                if on_host(named) != on_host(path) && !wanted.read_only && !there.read_only =>
             {
                 format!("Git names {named}")
             }

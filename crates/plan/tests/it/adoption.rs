@@ -230,6 +230,9 @@ fn bind_mount_of_another_folder_prevents_adoption() {
     // Nothing is kept in a folder that is only read.
     assert_eq!(obstacles(&bind("/home/me/shop/data", true), &bind("/data", false)), [] as [&str; 0]);
     assert_eq!(obstacles(&found, &bind("/data", true)), [] as [&str; 0]);
+    let socket = |path: &str| obstacles(&bind("/var/run/docker.sock", false), &bind(path, false));
+    assert_eq!(socket("/run/docker.sock"), [] as [&str; 0]);
+    assert_eq!(socket("/run/other.sock").len(), 1);
 }
 
 #[test]

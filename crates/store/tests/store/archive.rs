@@ -92,8 +92,7 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
 fn lists_of_copied_files_are_saved_before_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let (state, file) = (folder.path().join("state"), folder.path().join("backup.tar"));
-    let store = Store::open(&StateDir::lock(&state).unwrap(), Clock::System).unwrap();
-    drop(store);
+    Store::open(&StateDir::lock(&state).unwrap(), Clock::System).unwrap().store.agent_id().unwrap();
     for number in 0..20 {
         let data = state.join(format!("applications/app-{number}"));
         fs::create_dir_all(&data).unwrap();

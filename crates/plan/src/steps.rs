@@ -32,7 +32,7 @@ pub struct Plan {
     pub left_volumes: BTreeMap<String, BTreeMap<String, String>>,
     /// The sizes of the rollouts under way once the steps are done.
     pub rollouts: BTreeMap<WorkloadName, RolloutSizes>,
-    /// Desired definitions of which containers are there while the stack is not reached.
+    /// Desired definitions of which a container has run while the stack is not reached.
     pub begun: BTreeMap<WorkloadName, Workload>,
 }
 

@@ -1,6 +1,6 @@
 //! All workloads of an application: which definition of each one is rolled out, and what holds it back.
 
-use driftless_model::{Instance, Subject, Update, Workload, WorkloadName};
+use driftless_model::{Instance, State, Subject, Update, Workload, WorkloadName};
 
 use crate::{
     decide::{
@@ -86,8 +86,8 @@ fn roll_forward(
     note_begun(draft, subject, members);
 }
 
-/// Remembers the desired definition once containers of it are there, if it is another one than that of the version reached last. A newer
-/// commit that has to wait keeps them.
+/// Remembers the desired definition once a container of it has run, if it is another one than that of the version reached last. A newer
+/// commit that has to wait keeps it. A creation that is only planned, or a start that is refused, has changed nothing.
 fn note_begun(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]) {
     let Subject { name, workload } = subject;
     let facts = draft.facts;
@@ -98,7 +98,7 @@ fn note_begun(draft: &mut Draft<'_>, subject: Subject<'_>, members: &[&Instance]
         return;
     }
     let spec = facts.spec(subject);
-    if members.iter().any(|member| member.spec == spec) {
+    if members.iter().any(|member| has_run(member) && member.spec == spec) {
         draft.plan.begun.insert(name.clone(), workload.clone());
     }
 }
@@ -136,8 +136,8 @@ fn stay(draft: &mut Draft<'_>, subject: Subject<'_>, before: Option<&Workload>, 
 }
 
 /// The definition by which a workload that has to wait is kept. A commit in between, or this one in an earlier attempt, may have changed
-/// it already: then it does not go back to the version that was reached last. That one counts where containers of it run, or where no
-/// other definition is known.
+/// it already: then it does not go back to the version that was reached last. That one counts where containers of it have run, or where no
+/// other definition is known. A container that was only created has changed no data, and may never start.
 fn kept_definition<'a: 'w, 'w>(
     draft: &Draft<'a>,
     Subject { name, workload: wanted }: Subject<'w>,
@@ -147,10 +147,15 @@ fn kept_definition<'a: 'w, 'w>(
     let begun = draft.facts.record.begun.get(name);
     let runs = |definition: &&Workload| {
         let spec = draft.facts.spec(Subject { name, workload: definition });
-        members.iter().any(|member| member.spec == spec)
+        members.iter().any(|member| has_run(member) && member.spec == spec)
     };
     let running = [before, begun, Some(wanted)].into_iter().flatten().find(runs);
-    running.or_else(|| begun.filter(|_| members.is_empty())).or(before)
+    let is_lost = !members.iter().any(|member| has_run(member));
+    running.or_else(|| begun.filter(|_| is_lost)).or(before)
+}
+
+fn has_run(member: &Instance) -> bool {
+    member.state != State::Created
 }
 
 /// One round for a workload that is kept at a definition.

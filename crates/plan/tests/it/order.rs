@@ -221,6 +221,34 @@ fn retry_keeps_the_newer_version_while_its_hooks_run_again() {
     shop.stage.world.observed.instances.remove(&id);
     let plan = shop.round();
     assert!(shop.running().contains(&"db=db:2".to_owned()), "{plan}");
+    // It has run before, also if it cannot be started at first.
+    shop.stage.named("shop-db-1").state = State::Created;
+    let plan = shop.round();
+    assert!(shop.running().contains(&"db=db:2".to_owned()), "{plan}");
+}
+
+#[test]
+fn version_that_never_ran_is_not_kept_while_hooks_run() {
+    for corrected in [2, 3] {
+        let mut shop = Theatre::new(database(1, "good:1"));
+        shop.attempt(1);
+        assert!(shop.rounds().is_settled());
+        shop.git = database(2, "good:1");
+        shop.attempt(2);
+        for _ in 0..20 {
+            if shop.running() != ["db=db:2"] {
+                shop.round();
+            }
+        }
+        // The engine has refused to start it, and goes on to.
+        shop.stage.named("shop-db-1").state = State::Created;
+        let plan = shop.stage.round_cut_short(0, |_| 0);
+        assert!(plan.begun.is_empty(), "{:?}", plan.begun);
+        shop.git = database(corrected, "web:1");
+        shop.attempt(3);
+        let plan = shop.rounds();
+        assert_eq!(shop.running(), ["db=db:1", "dump-3-1=web:1"], "{plan}");
+    }
 }
 
 #[test]

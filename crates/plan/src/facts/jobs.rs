@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use driftless_model::{
     CompletedJobs, Instance, Job, JobOutcome, JobRecord, Observed, Record, SpecHash, Stack, StackHashes,
-    State, Subject, Timestamp, Workload, WorkloadName,
+    State, Subject, Timestamp, Workload, WorkloadName, is_helper_image,
 };
 
 use crate::facts::standing;
@@ -47,14 +47,16 @@ pub(crate) fn spec_of(parts: &[JobPart<'_>]) -> SpecHash {
     SpecHash::of(&parts.first().map(|part| with_completions(part, part.subject.workload.work())))
 }
 
-/// The hash of a Job's manifest, without the contents of the ConfigMaps and Secrets that it refers to. Runs have names of their
-/// own, and need none.
+/// The hash of a Job's manifest and of its images, without the contents of the ConfigMaps and Secrets that it refers to. A newer image of
+/// a registry is not in the manifest, and is other work. Runs have names of their own, and need none.
 pub(crate) fn manifest_of(parts: &[JobPart<'_>]) -> Option<SpecHash> {
     let part = parts.first().filter(|part| !part.job.is_run())?;
-    Some(SpecHash::of(&(
-        "manifest",
-        with_completions(part, part.subject.workload.manifest.job_template.clone()?),
-    )))
+    let workload = part.subject.workload;
+    // That of the agent's own helper comes with the agent.
+    let images = workload.containers().map(|container| container.image.as_str());
+    let images: Vec<&str> = images.filter(|image| !is_helper_image(image)).collect();
+    let template = with_completions(part, workload.manifest.job_template.clone()?);
+    Some(SpecHash::of(&("manifest", images, template)))
 }
 
 /// A queue of work with a parallelism above 1 counts like one completion, because with a lower one it is rendered as one.

@@ -11,7 +11,7 @@ use driftless_model::{
     Attempt, Format, HealthStatus, Instance, JobOutcome, Mask, Replacement, Severity, Stack, StackHashes,
     State, Timestamp,
 };
-use driftless_plan::{Action, Plan, Target, compare_live};
+use driftless_plan::{Action, Plan, Target, compare_live, with_resolved_images};
 
 use crate::{
     stage::{Stage, manifests},
@@ -714,6 +714,23 @@ fn completed_job_is_not_run_again_with_other_values() {
     // Another template is another Job.
     stage.stack = stack(&with_references("good:2", "four"));
     assert_eq!(played(&mut stage, 10, 5).len(), 1);
+}
+
+#[test]
+fn completed_job_runs_again_with_a_newer_image() {
+    let mut stage = stage(&with_references("good:1", "one"));
+    assert_eq!(played(&mut stage, 10, 5).len(), 1);
+    // The manifest stays as it is: a registry has the newer version.
+    let newer = |value: &str| {
+        let resolved = BTreeMap::from([("good:1", "good:2")]);
+        with_resolved_images(&stack(&with_references("good:1", value)), &resolved).unwrap()
+    };
+    stage.stack = newer("one");
+    assert_eq!(played(&mut stage, 10, 5).len(), 1);
+    for value in ["one", "two"] {
+        stage.stack = newer(value);
+        assert_eq!(played(&mut stage, 10, 5), [""; 0], "{value}");
+    }
 }
 
 #[test]

@@ -177,6 +177,8 @@ reasons! {
     Scaled: Note, None;
     /// The engine went down in a run whose work is done once, so it was run again.
     MayHaveRunTwice: Note, None;
+    /// A run of a CronJob from before the record was lost has not ended.
+    ForgottenRun: Note, None;
     /// Containers on a host do the work of the services in the Swarm once more.
     RunsTwice: Note, None;
     /// The workload is paused.
@@ -536,6 +538,15 @@ impl Wait {
         let object = WaitObject::Instance(instance.clone());
         let sentence = format!("may have done its work twice: it was run again at {at}, because {why}");
         Self::new(object, WaitReason::MayHaveRunTwice, sentence)
+    }
+
+    /// A run that the record has never known.
+    pub(crate) fn forgotten_run(container: &str, of: &WorkloadName) -> Self {
+        let object = WaitObject::Container { name: container.to_owned(), workload: Some(of.clone()) };
+        let sentence = format!(
+            "is a run of {of} from before the database of the agent was lost, and goes on to its end; with `concurrencyPolicy: Forbid` the next one waits for it; `docker rm -f {container}` ends it"
+        );
+        Self::new(object, WaitReason::ForgottenRun, sentence)
     }
 
     /// The new instances of a step are available. `command` is what `driftless promote` takes to go on.

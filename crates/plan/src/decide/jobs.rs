@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    HookOrigin, HookPhase, Instance, InstanceId, Job, JobEnd, JobOutcome, JobRecord, Record, Replacement,
-    State, Workload,
+    Concurrency, HookOrigin, HookPhase, Instance, InstanceId, Job, JobEnd, JobOutcome, JobRecord, Record,
+    Replacement, State, Workload,
 };
 
 use crate::{
@@ -19,7 +19,9 @@ use crate::{
     },
     draft::Draft,
     facts::{
-        cron, hooks,
+        cron,
+        forgotten_runs::forgotten_run,
+        hooks,
         jobs::{JobPart, all, is_begun, is_fed, is_kept, record_of},
         standing::{deleted_network, is_up},
     },
@@ -263,6 +265,11 @@ fn former_runs(draft: &mut Draft<'_>, part: JobPart<'_>) -> Option<Vec<usize>> {
         // The engine answers at once if it removes a container already, and the processes may still exist then.
         let is_leaving = containers.iter().any(|container| container.state == State::Removing);
         if !is_leaving && !containers.iter().any(|container| is_up(container)) {
+            continue;
+        }
+        // It goes on, as one that the record knows does.
+        let run = forgotten_run(facts, orphan);
+        if !is_leaving && run.is_some_and(|run| run.concurrency == Concurrency::Allow) {
             continue;
         }
         if let Some(step) = draft.removed.get(&orphan.id).filter(|_| !is_leaving) {

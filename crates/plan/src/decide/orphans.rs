@@ -1,12 +1,15 @@
 //! Removing impostors, and instances of workloads that the stack does not have.
 
-use driftless_model::{Concurrency, Instance, Subject, Workload, WorkloadName};
+use driftless_model::{Instance, Subject};
 
 use crate::{
     cause::Cause,
     decide::{preconditions, prune, stateful_order, teardown, writers},
     draft::{Draft, heal::Difference},
-    facts::{Facts, cron, hooks::was_hook, namespaces, ownership::is_prune_protected, standing::is_up},
+    facts::{
+        Facts, cron, forgotten_runs::forgotten_run, hooks::was_hook, namespaces,
+        ownership::is_prune_protected,
+    },
     wait::Wait,
 };
 
@@ -28,7 +31,14 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
     let pulls: Vec<usize> = draft.pulls.values().copied().collect();
     for orphan in &draft.facts.instances.orphans {
         let was_run = was_run(draft.facts, orphan);
-        if (is_held && !was_run) || is_forgotten_run(draft.facts, orphan) {
+        if is_held && !was_run {
+            continue;
+        }
+        if let Some(run) = forgotten_run(draft.facts, orphan) {
+            draft.wait(Wait::forgotten_run(&orphan.name, run.of));
+            if let Some(deadline) = run.deadline {
+                draft.look_again(deadline);
+            }
             continue;
         }
         if is_prune_protected(&orphan.config.labels) {
@@ -74,20 +84,6 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
 /// Whether a container was a run of a CronJob or hook, which is no part of Git.
 fn was_run(facts: &Facts<'_>, instance: &Instance) -> bool {
     was_hook(instance) || cron::was_run(facts.target.stack, instance)
-}
-
-/// Whether a run of a CronJob still works that the record has never known, because the record was lost after it began. It is left to end
-/// by itself, unless a newer run takes its place.
-fn is_forgotten_run(facts: &Facts<'_>, orphan: &Instance) -> bool {
-    let Some(name) = cron::cron_job_of(facts.target.stack, orphan) else { return false };
-    let schedule = facts.target.stack.workloads.get(name).and_then(Workload::schedule);
-    let known = facts.record.crons.get(name);
-    let is_open = |run: &WorkloadName| facts.record.jobs.get(run).is_none_or(|job| job.ended.is_none());
-    let is_replaced = schedule.is_some_and(|schedule| schedule.concurrency == Concurrency::Replace)
-        && known.is_some_and(|known| known.runs.keys().any(is_open));
-    let is_older = known.is_none_or(|known| orphan.created < known.since);
-    let works = is_up(orphan) || facts.observed.parts_of(&orphan.id).iter().any(|part| is_up(part));
-    is_older && works && !is_replaced
 }
 
 /// Removes parts of a pod that is gone, because the shared namespaces went with it.

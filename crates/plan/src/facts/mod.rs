@@ -25,6 +25,7 @@ pub(crate) mod adoption;
 pub(crate) mod canary;
 pub(crate) mod classify;
 pub(crate) mod cron;
+pub(crate) mod forgotten_runs;
 pub(crate) mod fs_changes;
 pub(crate) mod heals;
 pub(crate) mod hooks;

@@ -268,11 +268,14 @@ fn a_record_that_was_lost_with_the_agent_begins_no_minute_twice() {
 
 #[test]
 fn run_under_way_outlives_a_lost_record() {
-    let mut clock = Clock::new(&manifest("*/10 * * * *", "long:1", ""));
+    let forbid = manifest("*/10 * * * *", "long:1", "  concurrencyPolicy: Forbid");
+    let mut clock = Clock::new(&forbid);
     assert_eq!(clock.until(MINUTE * 11), ["10m +10"]);
     clock.stage.record = Default::default();
     // The next one waits for it, as for any other that is not known any more.
     assert_eq!(clock.until(MINUTE * 25), [""; 0]);
+    let plan = clock.round();
+    assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::ForgottenRun)), "{plan}");
     clock.stage.finishing.insert("long:1".to_owned());
     clock.stage.tick(Duration::from_secs(1));
     let done = clock.until(MINUTE * 27);
@@ -282,6 +285,22 @@ fn run_under_way_outlives_a_lost_record() {
     assert_eq!(replace.until(MINUTE * 11), ["10m +10"]);
     replace.stage.record = Default::default();
     assert_eq!(replace.until(MINUTE * 25), ["20m -", "20m +20"]);
+
+    // They may run side by side.
+    let mut allow = Clock::new(&manifest("*/10 * * * *", "long:1", ""));
+    assert_eq!(allow.until(MINUTE * 11), ["10m +10"]);
+    allow.stage.record = Default::default();
+    assert_eq!(allow.until(MINUTE * 25), ["20m +20"]);
+    assert_eq!(allow.runs(), ["10", "20"]);
+
+    // Its time ends as that of any other.
+    let limited = forbid.replace("backoffLimit: 0", "backoffLimit: 0\n      activeDeadlineSeconds: 900");
+    let mut clock = Clock::new(&limited);
+    assert_eq!(clock.until(MINUTE * 11), ["10m +10"]);
+    clock.stage.record = Default::default();
+    assert_eq!(clock.until(MINUTE * 24), [""; 0]);
+    let done = clock.until(MINUTE * 27);
+    assert!(done.contains(&"25m -".to_owned()) && done.contains(&"25m +20".to_owned()), "{done:?}");
 }
 
 #[test]

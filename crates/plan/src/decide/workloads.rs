@@ -26,11 +26,19 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
         if let Some(wait) = waves::reason_to_wait(draft, subject)
             && !has_begun(draft, subject, reached, members)
         {
-            match reached.filter(|reached| goes_back(draft, subject, reached, members)) {
-                Some(reached) => roll(draft, Subject { name, workload: reached }, members),
+            let back = reached.filter(|reached| goes_back(draft, subject, reached, members));
+            match back {
+                Some(back) => {
+                    // It goes back by the settings of the commit, and another number of instances waits for its turn.
+                    let back = Workload { replicas: back.replicas, ..wanted.clone() };
+                    roll(draft, Subject { name, workload: &back }, members);
+                }
                 None => stay(draft, subject, reached, members),
             }
-            draft.wait(wait);
+            let spec = draft.facts.spec(subject);
+            if back.is_none() || members.iter().all(|member| member.spec == spec) {
+                draft.wait(wait);
+            }
             continue;
         }
         let before = reached.filter(|it| !it.is_like(wanted));

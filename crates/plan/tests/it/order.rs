@@ -8,8 +8,8 @@ use std::{
 
 use driftless_model::{
     Completion, Condition, Container, Dependency, HELPER_IMAGE, HookPhase, Instance, Job, NetworkMode, Part,
-    Peer, Probes, PullPolicy, Record, Role, Stack, State, Strategy as Rollout, Workload, WorkloadKind,
-    WorkloadName,
+    Peer, Probes, PullPolicy, Record, Role, RollbackSettings, Stack, State, Strategy as Rollout, Workload,
+    WorkloadKind, WorkloadName,
 };
 use driftless_plan::{
     Action, Plan, begin_attempt, begin_removal, has_post_synced, is_held_by_hooks, with_runs,
@@ -491,6 +491,32 @@ fn wave_after_one_that_never_becomes_ready_keeps_its_version() {
     shop.stage.tick(Duration::from_secs(5));
     let plan = shop.rounds();
     assert!(plan.is_settled(), "{plan}");
+}
+
+#[test]
+fn way_back_of_a_higher_wave_follows_its_rollback_settings() {
+    let git = |version: u8| {
+        let (strategy, min_ready) = (Rollout::Recreate, Duration::ZERO);
+        let rollback = RollbackSettings { strategy, min_ready, failure: Default::default() };
+        let web = in_wave(1, workload(&format!("web:{version}"), 2));
+        let web = Workload { rollback: Some(Box::new(rollback)), ..web };
+        stack([("web", web), ("db", workload(&format!("db:{version}"), 1))])
+    };
+    let mut shop = Theatre::new(git(1));
+    assert!(shop.rounds().is_settled());
+    shop.git = git(2);
+    assert!(shop.rounds().is_settled());
+    // A commit that failed after it was applied: all is as it says, and the version reached last is the one before.
+    shop.stage.reached = Some(git(1));
+    shop.removed.clear();
+    shop.stage.sick.insert("db:1".to_owned());
+    shop.git = git(1).for_rollback();
+    let plan = shop.round();
+    assert_eq!(shop.removed.len(), 2, "all old ones first: {plan}");
+    assert!(!plan.to_string().contains("web is of wave 1"), "{plan}");
+    let plan = shop.rounds();
+    assert!(shop.running().starts_with(&["db=db:1".to_owned()]), "{plan}");
+    assert!(shop.running().ends_with(&["web=web:1".to_owned(), "web=web:1".to_owned()]), "{plan}");
 }
 
 #[test]

@@ -559,6 +559,9 @@ async fn failed_job_is_retried_after_a_commit_that_left_it() {
     it.ask(RequestKind::Retry).await;
     it.synced_with_tip().await;
     assert_eq!(creations(&it, "migrate:1"), 2, "{}", it.story());
+    // The consequence of another failure is said.
+    let said = events(&it, "RetryRequested");
+    assert!(said.iter().any(|message| message.contains("is tried again; another failure")), "{said:?}");
 }
 
 #[tokio::test(start_paused = true)]

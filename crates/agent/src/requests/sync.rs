@@ -129,7 +129,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.accept(record)?;
         self.revisions.reopen(self.context, &target.hash);
         let names: Vec<&str> = failed.names.iter().map(WorkloadName::as_str).collect();
-        let message = format!("{} failed and is tried again", names.join(", "));
+        // As a Job of any commit, it may take this one back.
+        let message = format!(
+            "{} failed and is tried again; another failure is one of the commit that is deployed now",
+            names.join(", ")
+        );
         self.event("RetryRequested", name.as_str(), &message);
         Ok(self.sync())
     }

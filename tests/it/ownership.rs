@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc};
 
-use driftless_agent::{RequestKind, Rollback};
+use driftless_agent::{RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_model::{AgentId, AppName, Application, ConditionStatus, SyncStatus, Until};
@@ -405,4 +405,24 @@ async fn files_of_running_containers_stay_after_a_loss_of_state() {
             assert_eq!(fs::read_to_string(&file).unwrap(), "web:2");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn removed_state_directory_refuses_what_must_be_kept() {
+    let mut it = Simulation::prepared(&shop("web:1"), Clock::starting_at(NOON));
+    it.keep_on_disk();
+    it.begin();
+    it.synced_with_tip().await;
+    assert!(it.handle().readiness().state);
+    it.remove_state_directory();
+    minutes(1).await;
+    let readiness = it.handle().readiness();
+    assert!(!readiness.state && readiness.message.contains("was removed"), "{readiness:?}");
+    let refused = it.handle().request(app(), RequestKind::Suspend).await.unwrap_err();
+    assert!(matches!(&refused, RequestError::State(why) if why.contains("was removed")), "{refused}");
+    let refused = it.handle().recover().await.unwrap_err();
+    assert!(matches!(refused, RequestError::State(_)), "{refused}");
+    it.docker.user_action(&app(), &UserAction::Remove { name: "tshop-web-1".into() }).unwrap();
+    minutes(1).await;
+    assert_eq!(it.images(), ["web:1"], "drift is repaired");
 }

@@ -307,6 +307,16 @@ impl Simulation {
         self.synced(&self.tip()).await
     }
 
+    /// The next life of the agent has its database in the state directory.
+    pub(crate) fn keep_on_disk(&mut self) {
+        self.store = Store::open(&self.state, self.clock).unwrap().store;
+    }
+
+    /// Somebody removes the state directory.
+    pub(crate) fn remove_state_directory(&self) {
+        fs::remove_dir_all(self.state.path()).unwrap();
+    }
+
     /// From now on no mounted file can be written, as on a full disk.
     pub(crate) fn break_contents(&self) {
         let contents = self.state.contents();

@@ -271,6 +271,9 @@ impl<D: Docker> AgentFinder<D> {
     /// Takes over the containers of all agents that no longer live, because a user asks for it, and confirms a loss
     /// of state. Returns a line for each change.
     pub(crate) async fn recover(&self) -> Result<Vec<String>, RequestError> {
+        if let Some(why) = self.services.store.replaced() {
+            return Err(RequestError::State(why));
+        }
         let mut done = Vec::new();
         let agent = &self.services.agent;
         if self.ownership().own() == Own::Refused {

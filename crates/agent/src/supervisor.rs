@@ -21,7 +21,7 @@ use driftless_config as config;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_git::CommitSource;
 use driftless_model::{AppName, Event, EventKind, Finding, Location, Policy, RepositoryStatus};
-use driftless_store::KnownApplication;
+use driftless_store::{KnownApplication, Store};
 
 use crate::{
     Readiness, Recovery, Repositories, Request, RequestError,
@@ -48,6 +48,9 @@ const CLEANUP_INTERVAL: Duration = Duration::from_hours(6);
 
 /// Interval at which applications that claim the same name or port are compared again.
 const CONFLICT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Interval at which the state directory is looked for.
+const STATE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of requests that wait for one application.
 const MAX_QUEUED_REQUESTS: usize = 16;
@@ -127,9 +130,17 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         mut recoveries: mpsc::Receiver<Recovery>,
     ) {
         let mut next_cleanup = self.services.clock.now();
+        let mut is_replaced = false;
         loop {
             self.update_applications();
-            self.publish_readiness();
+            let replaced = self.services.store.replaced();
+            if let Some(why) = &replaced
+                && !is_replaced
+            {
+                tracing::error!(why, "the state directory is not the agent's any more");
+            }
+            is_replaced = replaced.is_some();
+            self.publish_readiness(replaced);
             self.publish_repositories();
             let now = self.services.clock.now();
             if now >= next_cleanup {
@@ -156,6 +167,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                     Some(request) => self.pass_on(request),
                     None => return,
                 },
+                () = change_of_state_directory(&self.services.store, is_replaced) => {}
                 // No wake says that the holder of a name or port is gone.
                 () = sleep(CONFLICT_INTERVAL), if self.claims.are_disputed() => {}
                 () = sleep_until(Instant::now() + CLEANUP_INTERVAL) => {}
@@ -346,7 +358,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         }
     }
 
-    fn publish_readiness(&self) {
+    fn publish_readiness(&self, replaced: Option<String>) {
         let engine = self.engine.error();
         let is_unread = |followed: &&FollowedRepository| followed.view.borrow().commit.is_none();
         let unread = self.followed.iter().filter(is_unread);
@@ -354,11 +366,13 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             .map(|followed| format!("{}: {}", followed.settings.name, followed.status().message))
             .collect();
         let lost = self.services.store.loss().unwrap_or_else(|error| Some(chain(&error)));
-        let (docker, repositories, state) = (engine.is_none(), unread.is_empty(), lost.is_none());
+        let state = lost.is_none() && replaced.is_none();
+        let (docker, repositories) = (engine.is_none(), unread.is_empty());
         let lost = lost.map(|what| {
             format!("state was lost, and no new commit is applied until `driftless recover`: {what}")
         });
-        let message = engine.into_iter().chain(lost).chain(unread).collect::<Vec<_>>().join("; ");
+        let message =
+            engine.into_iter().chain(replaced).chain(lost).chain(unread).collect::<Vec<_>>().join("; ");
         let readiness = Readiness { docker, repositories, state, message };
         self.readiness.send_if_modified(|published| {
             let is_new = *published != readiness;
@@ -433,6 +447,16 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 Err(error) => tracing::warn!(error, "could not remove unused mounted files"),
             }
         });
+    }
+}
+
+/// Waits until the state directory is removed or replaced, or put back.
+async fn change_of_state_directory(store: &Store, was_replaced: bool) {
+    loop {
+        sleep(STATE_INTERVAL).await;
+        if store.replaced().is_some() != was_replaced {
+            return;
+        }
     }
 }
 

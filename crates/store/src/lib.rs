@@ -54,6 +54,7 @@ mod in_place;
 mod notifications;
 mod overwrite;
 mod partial_file;
+mod place;
 mod queues;
 mod release;
 mod revisions;

@@ -17,6 +17,7 @@ use crate::{
     database::{self, Damage},
     error::{BoxError, Durability, Error},
     fleet_key_file::FleetKeyFile,
+    place::Place,
     salvage,
     sealed::{self, Seal},
     state_dir::StateDir,
@@ -33,6 +34,8 @@ pub struct Store {
     pub(crate) fleet_key_file: Arc<FleetKeyFile>,
     /// `None` for a database in memory.
     backup: Option<Arc<Mutex<Backup>>>,
+    /// `None` for a database in memory.
+    place: Option<Arc<Place>>,
     last_write_error: Arc<Mutex<Option<String>>>,
 }
 
@@ -124,6 +127,11 @@ impl Store {
 
     fn open_sealed(state: &StateDir, seal: Seal, key_file: &Path, clock: Clock) -> Result<Opened, Error> {
         let (connection, damage) = database::open(&state.database(), clock)?;
+        let place = Place::of(state).map_err(|source| Error::Directory {
+            doing: "look at the database in",
+            path: state.path().to_owned(),
+            source,
+        })?;
         let mut backup = Backup::at(state.backup());
         let (recovered, loss) = recover(&connection, damage, &mut backup, clock)?;
         let store = Self {
@@ -133,6 +141,7 @@ impl Store {
             agent_id_file: Some(state.path().join("agent-id")),
             fleet_key_file: Arc::new(FleetKeyFile::at(Some(state.fleet_key_file()))),
             backup: Some(Arc::new(Mutex::new(backup))),
+            place: Some(Arc::new(place)),
             last_write_error: Arc::default(),
         };
         if let Some(loss) = loss {
@@ -228,6 +237,7 @@ impl Store {
             agent_id_file: None,
             fleet_key_file: Arc::new(FleetKeyFile::at(None)),
             backup: None,
+            place: None,
             last_write_error: Arc::default(),
         })
     }
@@ -235,6 +245,12 @@ impl Store {
     /// Why the last write failed, if it failed. The agent goes on without the database, and its status says so.
     pub fn last_write_error(&self) -> Option<String> {
         self.last_write_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why nothing can be stored: somebody has removed or replaced the state directory, or the database in it. The process still has
+    /// the old files open, so that reads go on.
+    pub fn replaced(&self) -> Option<String> {
+        self.place.as_ref()?.change()
     }
 
     /// Reads under the lock.
@@ -254,7 +270,10 @@ impl Store {
         change: impl FnOnce(&Transaction<'_>) -> Result<T, BoxError>,
     ) -> Result<T, Error> {
         let mut connection = self.connection();
-        let written = database::write(&mut connection, durability, change);
+        let written = match self.replaced() {
+            Some(why) => Err(BoxError::from(why)),
+            None => database::write(&mut connection, durability, change),
+        };
         let error =
             written.as_ref().err().map(|source| format!("could not write {what} to the database: {source}"));
         *self.last_write_error.lock().unwrap_or_else(PoisonError::into_inner) = error;

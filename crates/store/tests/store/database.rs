@@ -474,6 +474,42 @@ fn removed_backup_is_written_again_by_the_next_change() {
 }
 
 #[test]
+fn nothing_is_stored_without_the_state_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, aside) = (directory.path().join("state"), directory.path().join("aside"));
+    let state = StateDir::lock(&path).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    assert_eq!(store.replaced(), None);
+    let refused = |what: &str| {
+        let why = store.replaced().unwrap_or_default();
+        assert!(why.contains(what) && why.contains("driftless recover"), "{what}: {why}");
+        let pinned = store.set_pin(&shop(), &pin(1));
+        assert!(matches!(pinned, Err(Error::Write { what: "a pin", .. })), "{what}: {pinned:?}");
+        assert!(store.set_suspended(&shop(), Suspension::Suspended).is_err(), "{what}");
+        assert!(store.last_write_error().is_some_and(|error| error.contains(what)), "{what}");
+        assert_eq!(store.pin(&shop()).unwrap(), None, "{what}");
+    };
+    fs::rename(&path, &aside).unwrap();
+    refused("the state directory");
+    fs::create_dir(&path).unwrap();
+    refused("was replaced");
+    fs::remove_dir(&path).unwrap();
+    fs::rename(&aside, &path).unwrap();
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    assert_eq!((store.replaced(), store.last_write_error()), (None, None));
+    store.clear_pin(&shop()).unwrap();
+
+    let database = state.database();
+    fs::copy(&database, directory.path().join("copy")).unwrap();
+    fs::rename(directory.path().join("copy"), &database).unwrap();
+    refused("the database");
+    fs::remove_dir_all(&path).unwrap();
+    refused("was removed");
+    assert!(!path.exists(), "no backup is written there");
+}
+
+#[test]
 fn database_that_lacks_a_table_is_restored() {
     for table in ["meta", "pins", "events"] {
         let directory = tempfile::tempdir().unwrap();

@@ -300,6 +300,24 @@ fn doctor_names_each_problem_with_its_remedy() {
 }
 
 #[test]
+fn doctor_misses_the_state_directory_of_an_agent_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = repository(folder.path());
+    let state = folder.path().join("state");
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let check = || {
+        let (_, checks) = doctor(&[&url, "--state-dir", state.to_str().unwrap(), "--listen", &address]);
+        checks["state directory"].clone()
+    };
+    let missing = check();
+    assert_eq!(missing["result"], "fail", "{missing}");
+    assert!(missing["message"].as_str().unwrap().contains("is missing"), "{missing}");
+    drop(server);
+    assert_eq!(check()["result"], "ok");
+}
+
+#[test]
 fn doctor_checks_the_file_of_the_audit() {
     let folder = tempfile::tempdir().unwrap();
     let (log, file) = (folder.path().join("log"), folder.path().join("driftless.yaml"));

@@ -1,6 +1,6 @@
 //! Facts about an engine and its host, for `driftless doctor`. Nothing here changes the engine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bollard::query_parameters as query;
 
@@ -28,8 +28,8 @@ pub struct EngineReport {
     pub time: Option<Timestamp>,
     /// The engine runs without root.
     pub is_rootless: bool,
-    /// The ids of the agents that containers on the engine belong to.
-    pub agents: BTreeSet<AgentId>,
+    /// The agents that containers on the engine belong to, with the names of these containers.
+    pub agents: BTreeMap<AgentId, BTreeSet<String>>,
 }
 
 /// Asks the engine at this address about itself.
@@ -52,10 +52,16 @@ async fn ask(address: Address) -> Result<EngineReport, CallError> {
     let all = query::ListContainersOptions { all: true, ..query::ListContainersOptions::default() };
     let containers =
         within(DEADLINE, async { docker.list_containers(Some(all)).await.map_err(CallError::from) }).await?;
-    let agents = containers.into_iter().filter_map(|container| {
-        let id = container.labels?.remove(label::AGENT)?;
-        (!id.is_empty()).then(|| AgentId::from(id.as_str()))
-    });
+    let mut agents: BTreeMap<AgentId, BTreeSet<String>> = BTreeMap::new();
+    for container in containers {
+        let Some(id) = container.labels.and_then(|mut labels| labels.remove(label::AGENT)) else { continue };
+        if id.is_empty() {
+            continue;
+        }
+        let name = container.names.unwrap_or_default().into_iter().next().or(container.id);
+        let name = name.unwrap_or_default().trim_start_matches('/').to_owned();
+        agents.entry(AgentId::from(id.as_str())).or_default().insert(name);
+    }
     let options = info.security_options.unwrap_or_default();
     Ok(EngineReport {
         version: version.version.unwrap_or_default(),
@@ -64,6 +70,6 @@ async fn ask(address: Address) -> Result<EngineReport, CallError> {
         root_dir: info.docker_root_dir.unwrap_or_default(),
         time: info.system_time.as_deref().and_then(Timestamp::parse),
         is_rootless: options.iter().any(|option| option.contains("rootless")),
-        agents: agents.collect(),
+        agents,
     })
 }

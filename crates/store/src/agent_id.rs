@@ -9,10 +9,12 @@ use std::{
     path::Path,
 };
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
-    error::{Durability, Error},
+    database,
+    error::{BoxError, Durability, Error},
+    state_dir::BACKUP,
     store::{OtherAgent, Store},
 };
 use driftless_model::AgentId;
@@ -81,12 +83,7 @@ impl Store {
 impl Store {
     /// The other agents that were stored as such.
     pub fn other_agents(&self, kind: OtherAgent) -> Result<BTreeSet<AgentId>, Error> {
-        self.read("the other agents", |connection| {
-            let query = "SELECT substr(key, length(?1) + 1) FROM meta WHERE substr(key, 1, length(?1)) = ?1";
-            let mut statement = connection.prepare_cached(query)?;
-            let ids = statement.query_map(params![key_of(kind)], |row| row.get(0))?;
-            Ok(ids.map(|id| id.map(AgentId)).collect::<Result<_, _>>()?)
-        })
+        self.read("the other agents", |connection| read_others(connection, kind))
     }
 
     /// Stores what is known of another agent, in place of what was known before.
@@ -127,6 +124,22 @@ impl Store {
             Ok(())
         })
     }
+}
+
+/// The agents whose containers the agent of a state directory has taken over, for another process. None if they cannot be read.
+///
+/// They are read from the backup: unlike the database it has no log, for which a reader would create files.
+pub fn former_agents(state_dir: &Path) -> BTreeSet<AgentId> {
+    let backup = database::look_into_backup(&state_dir.join(BACKUP));
+    let former = backup.map_err(BoxError::from).and_then(|it| read_others(&it, OtherAgent::Former));
+    former.unwrap_or_default()
+}
+
+fn read_others(connection: &Connection, kind: OtherAgent) -> Result<BTreeSet<AgentId>, BoxError> {
+    let query = "SELECT substr(key, length(?1) + 1) FROM meta WHERE substr(key, 1, length(?1)) = ?1";
+    let mut statement = connection.prepare_cached(query)?;
+    let ids = statement.query_map(params![key_of(kind)], |row| row.get(0))?;
+    Ok(ids.map(|id| id.map(AgentId)).collect::<Result<_, _>>()?)
 }
 
 /// The beginning of the key in the table `meta`.

@@ -18,7 +18,7 @@ use crate::{
     archive::{copy_database, failed},
     error::Error,
     salvage::copy as copy_table,
-    state_dir::StateDir,
+    state_dir::{BACKUP, StateDir},
 };
 
 /// The longest note that is read, in bytes.
@@ -26,7 +26,6 @@ const LONGEST: u64 = 64 << 10;
 
 const FOLDER: &str = "update";
 const DATABASE: &str = "driftless.db";
-const BACKUP: &str = "driftless-backup.db";
 
 /// The notes of an update, in a folder of the state directory.
 #[derive(Clone, Debug)]

@@ -225,6 +225,14 @@ pub(super) fn open_backup(path: &Path) -> Result<Connection, BoxError> {
     Ok(connection)
 }
 
+/// Opens a backup that another process may write to, without a change of it.
+pub(super) fn look_into_backup(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    Ok(connection)
+}
+
 fn connect_backup(path: &Path) -> Result<Connection, rusqlite::Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;

@@ -65,6 +65,7 @@ mod state_dir;
 mod store;
 mod tokens;
 
+pub use agent_id::former_agents;
 pub use agent_update::{AgentUpdateNotes, EndedAgentUpdate};
 pub use archive::{RestoreOptions, back_up, restore};
 pub use commit_statuses::StoredStatus;

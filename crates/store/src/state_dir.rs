@@ -9,6 +9,9 @@ use std::{
 
 use crate::error::Error;
 
+/// The file with the second copy of the essential tables.
+pub(crate) const BACKUP: &str = "driftless-backup.db";
+
 /// A state directory that is locked until this is dropped.
 #[derive(Debug)]
 pub struct StateDir {
@@ -106,7 +109,7 @@ impl StateDir {
 
     /// The second copy of pins, suspensions, revisions and the agent's id.
     pub fn backup(&self) -> PathBuf {
-        self.path.join("driftless-backup.db")
+        self.path.join(BACKUP)
     }
 }
 

@@ -1,18 +1,23 @@
 //! Checks of the Docker Engine.
 
-use std::{fs, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    time::Duration,
+};
 
 use super::check::Check;
 use crate::cli::context::Context;
 use driftless_config::Settings;
 use driftless_docker::{EngineReport, engine_report};
-use driftless_model::error_chain;
+use driftless_model::{AgentId, error_chain};
+use driftless_store::former_agents;
 
 /// A larger difference between the clocks makes backoff and history misleading.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 
-/// More ids of other agents are only counted.
-const MOST_AGENTS: usize = 3;
+/// More containers of other agents are only counted.
+const MOST_CONTAINERS: usize = 3;
 
 /// Storage drivers that the Docker documentation calls deprecated or unfit for production.
 const POOR_DRIVERS: &[&str] = &["vfs", "aufs", "devicemapper", "overlay"];
@@ -28,7 +33,8 @@ pub(super) async fn checks(settings: &Settings, context: &Context<'_>) -> Vec<Ch
         }
     };
     let mut checks = vec![version(&report, &host.address), storage(&report), clock(&report, context)];
-    checks.push(agents(&report, settings));
+    let own = fs::read_to_string(settings.state_dir.join("agent-id")).unwrap_or_default();
+    checks.push(agents(&report.agents, own.trim(), &former_agents(&settings.state_dir)));
     checks
 }
 
@@ -67,26 +73,51 @@ fn clock(report: &EngineReport, context: &Context<'_>) -> Check {
     Check::ok("clock", message)
 }
 
-/// Whether containers on the engine belong to another agent.
-fn agents(report: &EngineReport, settings: &Settings) -> Check {
-    let own = fs::read_to_string(settings.state_dir.join("agent-id")).unwrap_or_default();
-    let own = own.trim();
-    let others: Vec<String> = report
-        .agents
-        .iter()
-        .filter(|agent| agent.as_str() != own)
-        .map(|agent| agent.as_str().chars().take(12).collect())
+/// Whether containers on the engine belong to another agent, and not to one whose containers this agent has taken over.
+fn agents(agents: &BTreeMap<AgentId, BTreeSet<String>>, own: &str, taken_over: &BTreeSet<AgentId>) -> Check {
+    let is_other = |agent: &AgentId| agent.as_str() != own && !taken_over.contains(agent);
+    let others = agents.iter().filter(|(agent, _)| is_other(agent));
+    let containers: Vec<String> = others
+        .flat_map(|(agent, names)| {
+            let agent: String = agent.as_str().chars().take(12).collect();
+            names.iter().map(move |name| format!("{name} (agent {agent})"))
+        })
         .collect();
-    if others.is_empty() {
+    if containers.is_empty() {
         return Check::ok("other agents", "all managed containers on the engine belong to this agent");
     }
-    let (listed, more) = others.split_at(others.len().min(MOST_AGENTS));
+    let (listed, more) = containers.split_at(containers.len().min(MOST_CONTAINERS));
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     let message = format!("containers on the engine belong to other agents: {}{more}", listed.join(", "));
     let help = if own.is_empty() {
         "this state directory has no id yet: if it was lost, restore it or run `driftless recover`"
     } else {
-        "give the agents different applications, or stop one; docs/state.md"
+        "if that agent lives, give it different applications or stop it; if not, `driftless recover` takes over what is in Git, \
+         and `docker rm -f` removes what nobody needs; docs/state.md"
     };
     Check::warn("other agents", message, help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_that_were_taken_over_are_not_another_agents() {
+        let of = |agent: &str, names: &[&str]| {
+            (AgentId::from(agent), names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>())
+        };
+        let found =
+            BTreeMap::from([of("own", &["a"]), of("former", &["b"]), of("other", &["c", "d", "e", "f"])]);
+        let former = BTreeSet::from([AgentId::from("former")]);
+        let check = agents(&found, "own", &former);
+        assert!(
+            check.message.ends_with(": c (agent other), d (agent other), e (agent other) and 1 more"),
+            "{check:?}"
+        );
+        let check = agents(&found, "other", &former);
+        assert!(check.message.ends_with(": a (agent own)"), "{check:?}");
+        assert!(check.help.contains("docker rm -f"), "{check:?}");
+        assert_eq!(agents(&BTreeMap::from([of("former", &["b"])]), "own", &former).help, "");
+    }
 }

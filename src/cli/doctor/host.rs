@@ -36,8 +36,12 @@ const LITTLE_SPACE: u64 = 2 << 30;
 const NO_SPACE: u64 = 100 << 20;
 
 pub(super) async fn checks(settings: &Settings) -> Vec<Check> {
+    let directory = match missing_state_directory(settings).await {
+        Some(check) => check,
+        None => state_directory(&settings.state_dir),
+    };
     let mut checks = vec![
-        state_directory(&settings.state_dir).explained(Topic::StateDirectory),
+        directory.explained(Topic::StateDirectory),
         disk(&settings.state_dir).explained(Topic::StateDirectory),
         runtime_directory(&settings.runtime_dir).explained(Topic::RuntimeDirectory),
     ];
@@ -54,6 +58,21 @@ pub(super) async fn checks(settings: &Settings) -> Vec<Check> {
         checks.push(port("metrics.listen", is_running, metrics).await.explained(Topic::Listen));
     }
     checks
+}
+
+/// A failure if the state directory is missing although somebody, who may be the agent, listens on the agent's address.
+async fn missing_state_directory(settings: &Settings) -> Option<Check> {
+    let (path, address) = (&settings.state_dir, settings.listen);
+    if !matches!(path.try_exists(), Ok(false)) {
+        return None;
+    }
+    let error = TcpListener::bind(address).await.err()?;
+    (error.kind() == io::ErrorKind::AddrInUse).then(|| {
+        let message = format!("{} is missing, and {address} is in use", path.display());
+        let help = "if an agent listens there, it has another --state-dir, or its directory was removed while it runs: put it back, or \
+                    restart the agent and run `driftless recover`; docs/state.md";
+        Check::fail("state directory", message, help)
+    })
 }
 
 fn state_directory(path: &Path) -> Check {

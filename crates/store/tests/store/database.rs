@@ -8,10 +8,10 @@ use std::{
 };
 
 use driftless_model::{
-    Actor, ActorKind, ApiToken, AppName, Attempt, AuditEntry, AuditResult, Channel, CommitId, ContainerId,
-    Event, EventKind, Outcome, Record, Revision,
+    Actor, ActorKind, AgentId, ApiToken, AppName, Attempt, AuditEntry, AuditResult, Channel, CommitId,
+    ContainerId, Event, EventKind, Outcome, Record, Revision,
 };
-use driftless_store::{ContentDir, Error, Opened, StateDir, Store, Suspension};
+use driftless_store::{ContentDir, Error, Opened, OtherAgent, StateDir, Store, Suspension, former_agents};
 
 use super::*;
 
@@ -471,6 +471,24 @@ fn removed_backup_is_written_again_by_the_next_change() {
     assert_eq!(store.pin(&shop()).unwrap(), Some(pin(1)));
     assert!(store.suspended(&shop()).unwrap());
     assert_eq!(store.loss().unwrap(), None);
+}
+
+#[test]
+fn agents_that_were_taken_over_are_read_without_a_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = || -> BTreeSet<_> {
+        fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    assert!(former_agents(directory.path()).is_empty() && names().is_empty());
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    let (former, living) = (AgentId::from("former"), AgentId::from("living"));
+    store.set_other_agent(&former, OtherAgent::Former).unwrap();
+    store.set_other_agent(&living, OtherAgent::Living).unwrap();
+    let before = names();
+    assert_eq!(former_agents(directory.path()), BTreeSet::from([former]));
+    assert_eq!(names(), before);
 }
 
 #[test]

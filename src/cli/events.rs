@@ -7,14 +7,14 @@ use clap::Args;
 use tokio::time::sleep;
 
 use super::{
-    client::Client,
+    client::{Client, application_path},
     context::{Context, Verdict},
     error::Error,
     options::{ServerArgs, TextOrJson, parse_span},
     output::print,
     screen::{Paint, plain},
 };
-use driftless_model::{AppName, Event, EventKind};
+use driftless_model::{AppName, Application, Event, EventKind};
 
 /// Show the event log, oldest event first.
 #[derive(Debug, Args)]
@@ -53,9 +53,13 @@ const LONGEST_LINE: usize = 1024 * 1024;
 pub(super) async fn events(args: &EventsArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let app = args.app.as_deref().map(AppName::parse).transpose()?;
-    let filter = app.map_or_else(String::new, |app| format!("&app={app}"));
+    let filter = app.as_ref().map_or_else(String::new, |app| format!("&app={app}"));
     let limit = args.limit.unwrap_or(if args.since.is_some() { LARGEST_LIMIT } else { DEFAULT_LIMIT });
     let first: Vec<Event> = client.get(&format!("/api/v1/events?limit={limit}{filter}")).await?;
+    // An application without events may be a wrong name. One that is followed may come later.
+    if let Some(app) = app.filter(|_| first.is_empty() && !args.follow) {
+        let _: Application = client.get(&application_path(app.as_str(), "")?).await?;
+    }
     let now = context.clock.now();
     let is_recent = |event: &&Event| args.since.is_none_or(|since| event.at.after(since) >= now);
     let mut has_events = false;

@@ -20,9 +20,9 @@ use super::{
 };
 use driftless_agent::RELEASED;
 use driftless_model::{
-    AgentProblem, AgentStatus, Application, CommitInfo, Delivery, Drift, DriftAction, HealthStatus,
-    HookStatus, InstanceStatus, Operation, OperationPhase, Outcome, PinStatus, RepositoryStatus, SyncStatus,
-    Timestamp, TrafficStatus, Until, WaitStatus, WorkloadStatus,
+    AgentProblem, AgentStatus, Application, ApplicationStatus, CommitInfo, Delivery, Drift, DriftAction,
+    HealthStatus, HookStatus, InstanceStatus, Operation, OperationPhase, Outcome, PinStatus,
+    RepositoryStatus, SyncStatus, Timestamp, TrafficStatus, Until, WaitStatus, WorkloadStatus,
 };
 
 /// Show the status of all applications, one line each.
@@ -197,7 +197,7 @@ pub fn render_status(
         if is_narrow {
             row.push(without_folder(&message, &spec.path).into());
         } else {
-            let commit = status.commit.as_ref().map_or("-", CommitInfo::short);
+            let commit = commit_of_row(status).map_or("-", CommitInfo::short);
             row.push(status.revision.map_or_else(|| "-".to_owned(), |number| format!("#{number}")).into());
             row.push(commit.into());
             row.push(message.into());
@@ -245,9 +245,22 @@ pub fn render_application(
         sync_cell(status.sync),
         health_cell(status.health),
         status.revision.map_or_else(|| "-".to_owned(), |number| format!("#{number}")).into(),
-        status.commit.as_ref().map_or("-", CommitInfo::short).into(),
+        commit_of_row(status).map_or("-", CommitInfo::short).into(),
     ]);
     table.render(colours) + &block(application, detail, width, now, colours)
+}
+
+/// The commit in a row of a table: the newest one with what the revision in that row has. That of a revision which was not reached
+/// is its own; the application was last in sync with an older one.
+fn commit_of_row(status: &ApplicationStatus) -> Option<&CommitInfo> {
+    let of_revision = status.revision_commit.as_ref().filter(|_| !is_reached(status));
+    of_revision.or(status.commit.as_ref())
+}
+
+/// Whether the revision was reached: it has not failed, and is not on its way.
+fn is_reached(status: &ApplicationStatus) -> bool {
+    let outcome = status.operation.as_ref().and_then(|operation| operation.outcome.as_ref());
+    matches!(outcome, None | Some(Outcome::Succeeded | Outcome::Superseded))
 }
 
 /// Problems of the agent itself.
@@ -442,10 +455,7 @@ fn origin_lines(application: &Application, now: Timestamp) -> Vec<String> {
             span(now.since(commit.time))
         ));
         if let Some(newest) = status.commit.as_ref().filter(|newest| newest.id != commit.id) {
-            let outcome = status.operation.as_ref().and_then(|operation| operation.outcome.as_ref());
-            // The revision may have failed, or may be on its way.
-            let is_later = matches!(outcome, None | Some(Outcome::Succeeded | Outcome::Superseded));
-            let words = if is_later { "unchanged since, up to" } else { "last in sync with" };
+            let words = if is_reached(status) { "unchanged since, up to" } else { "last in sync with" };
             lines.push(format!("{words} commit {}", newest.short()));
         }
     }

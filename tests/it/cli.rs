@@ -165,11 +165,16 @@ fn status_names_the_commit_that_changed_the_application() {
     let text = render_application(&shop, Detail::Everything, None, NOW, Colours::Off);
     assert!(text.contains("  revision 4: eeeeeeeeeeee \"Raise the limits of the shop\" by Ada"), "{text}");
     assert!(text.contains("  unchanged since, up to commit aaaaaaaaaaaa\n"), "{text}");
+    let row_of = |text: &str| text.lines().nth(1).map(str::to_owned).unwrap_or_default();
+    assert!(row_of(&text).ends_with("#4   aaaaaaaaaaaa"), "{text}");
     let mut operation = blog().status.operation.unwrap();
     operation.outcome = Some(Outcome::Failed { reason: "dump-4-1 failed".to_owned() });
     shop.status.operation = Some(operation);
     let text = render_application(&shop, Detail::Everything, None, NOW, Colours::Off);
     assert!(text.contains("  last in sync with commit aaaaaaaaaaaa\n"), "{text}");
+    assert!(row_of(&text).ends_with("#4   eeeeeeeeeeee"), "the commit of the revision in the row: {text}");
+    let table = render_status(&[shop], None, NOW, Colours::Off);
+    assert!(row_of(&table).contains("#4   eeeeeeeeeeee"), "{table}");
 }
 
 #[test]
@@ -654,6 +659,8 @@ async fn events_are_listed_and_followed() {
     ");
     let (code, out, error) = run(server, &["events", "--since", "1h"]).await;
     assert_eq!((code, out.as_str(), error.as_str()), (0, "", "no events\n"), "all events are older");
+    let (code, _, error) = run(server, &["events", "--app", "nothing"]).await;
+    assert!(code == 2 && error.starts_with("error: there is no application `nothing`"), "{code} {error}");
     let (_, out, _) = run(server, &["events", "--since", "100000h"]).await;
     assert!(out.lines().count() >= 4, "{out}");
     let mut child = driftless(server, &["events", "--follow", "--app", "shop", "-o", "json", "-n", "1"])

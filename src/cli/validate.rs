@@ -162,7 +162,9 @@ fn read(args: &ValidateArgs, context: &Context<'_>) -> Result<(FilesRead, Folder
         let mut folder =
             render_files(Arc::<WorkTree>::clone(&files), &repository.name(), path, options, context)?;
         let applications: Vec<&str> = folder.applications.iter().map(|app| app.spec.path.as_str()).collect();
-        let findings = files.findings(&applications);
+        let mut findings = files.findings(&applications);
+        // The agent has these from the host.
+        findings.retain(|finding| !args.hosts.host_files.contains(&finding.location.file));
         folder.add(findings);
         (source, folder)
     } else {

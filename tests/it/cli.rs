@@ -842,6 +842,13 @@ async fn files_that_git_ignores_do_not_count() {
         error.contains("the variable `DB_PASSWORD` is not set, so an empty password would be used"),
         "{error}"
     );
+    assert!(
+        error.matches("`valuesFrom`").count() >= 2 && error.contains("`--variable DB_PASSWORD="),
+        "{error}"
+    );
+    let given = ["--host-file", "db/.env", "--variable", "DB_PASSWORD=x"];
+    let (code, _, error) = run(nobody, &[&["validate", path], &given[..]].concat()).await;
+    assert!(code == 0 && !error.contains("is ignored by Git"), "{error}");
     let (code, out, error) = run(nobody, &["config", path, "--path", "db", "--show-secrets"]).await;
     assert_eq!(code, 0, "the reference accepts an empty password: {error}");
     assert!(!out.contains("hunter2") && error.contains("is ignored by Git"), "{out}{error}");

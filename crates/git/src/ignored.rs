@@ -75,7 +75,8 @@ impl Ignored {
     pub(super) fn findings(&self) -> Vec<Finding> {
         let warning = |path: &String| {
             let message = "is ignored by Git, so it is not read: the agent has only what is in Git";
-            let help = "commit the file, or write its variables into the application's `variables`";
+            let help = "commit it, encrypted if it has secrets, or leave it on the host and give it to the agent by `valuesFrom` \
+                        (docs/secrets.md#values-that-lie-on-the-host-valuesfrom); `validate` takes `--host-file`";
             Finding::warning(Location::file(path), "", message).help(help)
         };
         self.with(|state| state.asked.iter().map(warning).collect())

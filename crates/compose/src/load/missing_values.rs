@@ -25,6 +25,10 @@ const KEYS: &[&str] = &["SECRET_KEY", "SECRETKEY", "ENCRYPTION_KEY", "SECRET_KEY
 /// Variables of a shell. Compose files of other people use them for paths, and nobody sets them in Git.
 const OF_SHELL: &[&str] = &["PWD", "HOME"];
 
+/// The places for a variable.
+const SET_IT: &str = "set it in the application's `variables`, in an env file in Git (encrypted if it is a secret), or on the host by \
+                      `valuesFrom`: docs/secrets.md#values-that-lie-on-the-host-valuesfrom";
+
 /// A reason why a value must not be empty.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Meaning {
@@ -164,7 +168,7 @@ fn missing(location: Location, path: &str, variable: &str, meaning: Meaning) -> 
                 .to_owned()
         }
         Meaning::Password | Meaning::PathStart => format!(
-            "set it in the application's `variables` or in an env file in Git; write `${{{variable}:-}}` if it may be empty"
+            "{SET_IT} (`validate` then takes `--variable {variable}=…`); write `${{{variable}:-}}` if it may be empty"
         ),
     };
     Finding::error(location, path, message).help(help)
@@ -174,8 +178,7 @@ fn missing(location: Location, path: &str, variable: &str, meaning: Meaning) -> 
 /// variable, which is not the same as an empty password, and programs notice it.
 fn not_passed(location: Location, path: &str, variable: &str) -> Finding {
     let message = format!("the variable `{variable}` is not set, so the container does not have it");
-    let help = "set it in the application's `variables` or in an env file in Git, or remove the line";
-    Finding::warning(location, path, message).help(help)
+    Finding::warning(location, path, message).help(format!("{SET_IT}, or remove the line"))
 }
 
 /// Whether a variable has the name of a password. `PWD` alone is the working directory of a shell.

@@ -29,13 +29,32 @@ pub(crate) fn failed_now(revision: &Revision, round: &Round<'_>, mask: &Mask) ->
         commit: revision.commit.id.clone(),
         stack: revision.stack.clone(),
         revision: revision.number,
-        reason: mask.message(&failure.reason),
+        reason: mask.message(&without_attempts(&failure.reason)),
         at: round.now,
         back_to: None,
         was_reached,
         action: failure.action,
         images: Some(resolved_digests(round.record, round.stack).into_iter().collect()),
     })
+}
+
+/// A sentence without the attempts and their times that it has, because it is kept: `, attempt 3, next try 12:01:52 UTC`.
+fn without_attempts(text: &str) -> String {
+    const ATTEMPT: &str = ", attempt ";
+    const NEXT: &str = ", next try ";
+    const ZONE: &str = " UTC";
+    let rest_after = |text: &str| -> Option<String> {
+        let (_, at) =
+            text.split_once(NEXT).filter(|(count, _)| count.bytes().all(|it| it.is_ascii_digit()))?;
+        let (time, rest) = at.split_once(ZONE)?;
+        time.bytes().all(|it| it.is_ascii_digit() || it == b':').then(|| without_attempts(rest))
+    };
+    let attempts = text.match_indices(ATTEMPT);
+    let mut found = attempts.filter_map(|(at, _)| {
+        let (before, attempt) = text.split_at_checked(at)?;
+        Some(format!("{before}{}", rest_after(attempt.strip_prefix(ATTEMPT)?)?))
+    });
+    found.next().unwrap_or_else(|| text.to_owned())
 }
 
 /// The newest revision before this one that succeeded with another stack, can be read, and keeps to the policy of today.
@@ -116,4 +135,20 @@ pub(crate) fn report_failed_commit(
         back.commit.short()
     );
     context.event(EventKind::Warning, "RolledBack", app.as_str(), &message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_attempts;
+
+    #[test]
+    fn kept_reasons_have_no_attempts() {
+        let sentence = "one.1 exited with code 3, attempt 5, next try 02:49:53 UTC; web cannot pull, attempt 1, next try 02:50:00 UTC";
+        assert_eq!(without_attempts(sentence), "one.1 exited with code 3; web cannot pull");
+        for other in
+            ["no database, attempt 3", "it said, attempt x, next try now, attempt 2, next try later UTC", ""]
+        {
+            assert_eq!(without_attempts(other), other);
+        }
+    }
 }

@@ -134,9 +134,13 @@ impl Live<'_> {
 
     fn difference(&self, instance: &Instance, name: &str, is_of_spec: bool) -> Option<ObjectDifference> {
         let Self { target, observed, workload, .. } = self;
-        let effective = workload.container.effective(image_defaults(workload, instance, observed));
+        let (defaults, nothing) = (image_defaults(workload, instance, observed), Container::default());
+        let effective = workload.container.effective(defaults.unwrap_or(&nothing));
         let mut found = fields(&diff::instance_config(instance, &effective, &observed.engine_traits));
         let mut want = fields(&effective);
+        if defaults.is_none() {
+            diff::without_inherited(&mut found, &want, &workload.container);
+        }
         self.pin_image(&mut want, &found);
         let is_named = instance.name == name;
         if let Some(state) = self.state(instance) {

@@ -140,6 +140,9 @@ pub(crate) fn normal_image(reference: &str) -> String {
     if reference.is_empty() { String::new() } else { ImageRef::parse(reference).familiar() }
 }
 
+/// A volume without a name, of Git or of the image.
+pub(crate) const ANONYMOUS: &str = "anonymous volume";
+
 /// The engine's `/dev/shm` when nobody says.
 const SHM_SIZE: u64 = 64 << 20;
 
@@ -174,11 +177,9 @@ fn published(out: &mut Out, ports: &[Port]) {
 fn mounted(mount: &Mount, options: Option<&MountOptions>) -> String {
     let Mount { target: _, source, read_only } = mount;
     let (what, always_read_only) = match source {
-        MountSource::Volume { name, no_copy: _ } if is_anonymous(name) => {
-            ("anonymous volume".to_owned(), false)
-        }
+        MountSource::Volume { name, no_copy: _ } if is_anonymous(name) => (ANONYMOUS.to_owned(), false),
         MountSource::Volume { name, no_copy: _ } => (format!("volume {name}"), false),
-        MountSource::Anonymous => ("anonymous volume".to_owned(), false),
+        MountSource::Anonymous => (ANONYMOUS.to_owned(), false),
         MountSource::Image(image) => (format!("image {}", normal_image(image)), false),
         MountSource::Empty => ("empty volume".to_owned(), false),
         MountSource::Bind { path, create: _, propagation, selinux: _ } => {

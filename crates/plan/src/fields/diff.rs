@@ -7,11 +7,12 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    Container, EngineTraits, Format, Instance, Mask, Namespace, NetworkMode, Observed, Peer, Workload,
+    Container, EngineTraits, Format, Healthcheck, Instance, Mask, Namespace, NetworkMode, Observed, Peer,
+    Workload,
 };
 
 use crate::fields::{
-    container::{fields, normal_image},
+    container::{ANONYMOUS, fields, normal_image},
     host,
     value::{Fields, Value},
 };
@@ -248,15 +249,44 @@ fn put(map: &mut serde_yaml::Mapping, folders: &[String], name: &str, value: ser
     }
 }
 
-/// The defaults of the image that an instance runs if Git names that image, or else those of Git's image.
+/// The defaults of the image that an instance runs if Git names that image, or else those of Git's image. `None`: the host does
+/// not have Git's image yet.
 pub(crate) fn image_defaults<'a>(
     workload: &Workload,
     instance: &Instance,
     observed: &'a Observed,
-) -> &'a Container {
-    static NOTHING: std::sync::LazyLock<Container> = std::sync::LazyLock::new(Container::default);
+) -> Option<&'a Container> {
     let wanted = &workload.container.image;
     let is_of_it = normal_image(&instance.config.image) == normal_image(wanted);
     let running = observed.images.values().find(|it| is_of_it && it.id == instance.image_id);
-    running.or_else(|| observed.images.get(wanted)).map_or(&NOTHING, |it| &it.defaults)
+    running.or_else(|| observed.images.get(wanted)).map(|it| &*it.defaults)
+}
+
+/// Takes away what an image may have given a container, where Git names nothing. While Git's image is not here, nobody knows
+/// which of it that image gives too.
+pub(crate) fn without_inherited(found: &mut Fields, want: &Fields, desired: &Container) {
+    let anonymous = Value::Text(ANONYMOUS.to_owned());
+    let is_disabled = |check: &Healthcheck| check.test.first().is_some_and(|it| it == "NONE");
+    found.retain(|path, value| {
+        let kind = path.first().map(String::as_str).unwrap_or_default();
+        let name = path.get(1).map(String::as_str).unwrap_or_default();
+        if let Some(wanted) = want.get(path) {
+            // The ports of the image come on top of those of Git.
+            if let ("expose", Value::List(wanted), Value::List(all)) = (kind, wanted, value) {
+                all.retain(|it| wanted.contains(it));
+            }
+            return true;
+        }
+        let is_inherited = match kind {
+            "entrypoint" => desired.entrypoint.is_none(),
+            "command" => desired.entrypoint.as_ref().is_none_or(Vec::is_empty),
+            // Git takes a variable without a value away.
+            "env" => !desired.env.contains_key(name),
+            "mounts" => *value == anonymous,
+            "healthcheck" => !desired.healthcheck.as_ref().is_some_and(is_disabled),
+            "labels" | "user" | "workingDir" | "stopSignal" | "expose" => true,
+            _ => false,
+        };
+        !is_inherited
+    });
 }

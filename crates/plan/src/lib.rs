@@ -83,7 +83,7 @@ pub use explain::{
     unified::unified_diff,
 };
 pub use facts::{
-    adoption::{Claim, Claimed, survey},
+    adoption::{Activity, Claim, Claimed, survey},
     cron::{run_name, run_of, with_runs, without_runs},
     fs_changes::{FOLLOWED, watched},
     hooks::{has_hook, is_held_by_hooks},

@@ -8,10 +8,12 @@
 use std::fmt;
 
 use driftless_model::{
-    Adopt, Candidate, Container, ContainerId, Format, InstanceId, MountSource, Observed, SpecHash, Workload,
+    Adopt, Candidate, Container, ContainerId, Format, Instance, InstanceId, MountSource, Observed, Record,
+    SpecHash, State, Workload,
 };
 
 use crate::{
+    facts::standing,
     fields::{
         diff::{self, FieldDifference},
         resources::{network_differences, volume_differences},
@@ -43,11 +45,56 @@ pub enum Claimed {
         instance: InstanceId,
         /// Docker Compose did not create it: it has the fixed name of a service.
         by_name: bool,
+        activity: Activity,
     },
     Network {
         id: String,
     },
     Volume,
+}
+
+/// The state of a container, and the consequence of its adoption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    Running,
+    /// The agent starts it, or continues it.
+    Stopped,
+    /// It stays stopped, and its difference from Git is reported.
+    LeftStopped,
+    /// It ended well, and that is its purpose.
+    Completed,
+    /// It failed, and its restart policy forbids another start.
+    Failed,
+}
+
+impl Activity {
+    fn of(target: &Target<'_>, observed: &Observed, workload: &Workload, instance: &Instance) -> Self {
+        let nothing = Record::default();
+        match &instance.state {
+            State::Running { .. } | State::Restarting { .. } => Self::Running,
+            State::Exited { .. } if standing::is_completed(&nothing, observed, workload, instance) => {
+                Self::Completed
+            }
+            State::Exited { .. } if standing::failure(&nothing, observed, workload, instance).is_some() => {
+                Self::Failed
+            }
+            _ if !target.policy.self_heal => Self::LeftStopped,
+            State::Created | State::Paused | State::Exited { .. } | State::Removing | State::Dead => {
+                Self::Stopped
+            }
+        }
+    }
+
+    /// The fate of a container that stays.
+    const fn stays(self) -> &'static str {
+        match self {
+            Self::Running => "keeps running",
+            Self::Stopped => "is stopped and will be started",
+            Self::LeftStopped => "is stopped",
+            Self::Completed => "has completed",
+            Self::Failed => "has failed and is not run again",
+        }
+    }
 }
 
 /// All that could be taken over, in the order of kinds and names. What was taken over already is not among it.
@@ -108,6 +155,7 @@ fn container_claim(target: &Target<'_>, observed: &Observed, candidate: &Candida
             id: instance.id.clone(),
             instance: instance.instance.clone(),
             by_name: *by_name,
+            activity: Activity::of(target, observed, workload, instance),
         },
         differences,
         obstacle: data_elsewhere(workload, &instance.config),
@@ -159,13 +207,22 @@ fn data_elsewhere(workload: &Workload, found: &Container) -> Option<String> {
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, fate) = match (&self.what, self.differences.is_empty(), self.stays) {
-            (Claimed::Container { .. }, true, _) => ("container", "as in Git, keeps running"),
-            (Claimed::Container { .. }, false, true) => ("container", "keeps running, set right in place"),
-            (Claimed::Container { .. }, false, false) => ("container", "replaced"),
-            (Claimed::Network { .. }, true, _) => ("network", "as in Git, kept"),
-            (Claimed::Network { .. }, false, _) => ("network", "recreated"),
-            (Claimed::Volume, true, _) => ("volume", "as in Git, kept"),
-            (Claimed::Volume, false, _) => ("volume", "kept as it is, although it is not as in Git"),
+            (Claimed::Container { activity, .. }, true, _) => {
+                ("container", format!("as in Git, {}", activity.stays()))
+            }
+            (Claimed::Container { activity, .. }, false, true) => {
+                ("container", format!("{}, set right in place", activity.stays()))
+            }
+            (Claimed::Container { activity: Activity::Stopped, .. }, false, false) => {
+                ("container", "is stopped, replaced by one that is started".to_owned())
+            }
+            (Claimed::Container { .. }, false, false) => ("container", "replaced".to_owned()),
+            (Claimed::Network { .. }, true, _) => ("network", "as in Git, kept".to_owned()),
+            (Claimed::Network { .. }, false, _) => ("network", "recreated".to_owned()),
+            (Claimed::Volume, true, _) => ("volume", "as in Git, kept".to_owned()),
+            (Claimed::Volume, false, _) => {
+                ("volume", "kept as it is, although it is not as in Git".to_owned())
+            }
         };
         write!(f, "{kind} {}: {fate}", self.name)?;
         for FieldDifference { field, want, found } in &self.differences {

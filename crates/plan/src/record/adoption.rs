@@ -23,7 +23,7 @@ pub fn adopt(
     }
     for Claim { name, what, spec, .. } in &claims {
         match what {
-            Claimed::Container { id, instance, by_name: _ } => {
+            Claimed::Container { id, instance, by_name: _, activity: _ } => {
                 record.adopted.workloads.insert(instance.workload.clone());
                 let taken = AdoptedContainer { instance: instance.clone(), spec: spec.clone() };
                 record.adopted.containers.insert(id.clone(), taken);

@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use driftless_model::{
-    Adopt, Attachment, Candidate, Container, ContainerId, Mask, Mount, MountSource, NameHolder, Network,
-    NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, StackHashes, State, Volume,
+    Adopt, Attachment, Candidate, Completion, Container, ContainerId, Mask, Mount, MountSource, NameHolder,
+    Network, NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record, RestartPolicy, SpecHash,
+    StackHashes, State, Volume,
 };
 use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, survey};
 
@@ -89,6 +90,47 @@ fn equal_containers_are_adopted_without_a_step() {
     );
     assert!(planned(&stage).is_settled(), "{}", planned(&stage));
     assert_eq!(take_over(&mut stage).unwrap(), [""; 0], "the second time there is nothing to take over");
+}
+
+#[test]
+fn stopped_containers_are_announced_before_they_start() {
+    let exited = |code| State::Exited { code, finished: NOON, out_of_memory: false, error: String::new() };
+    let mut stage = by_compose(|container| {
+        if container.image == "db:1" {
+            container.env.insert("PORT".into(), Some("1".into()));
+        }
+    });
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().replicas = 1;
+    stage.world.observed.candidates.retain(|_, it| it.instance.name != "shop-web-2");
+    for candidate in stage.world.observed.candidates.values_mut() {
+        candidate.instance.state = exited(0);
+    }
+    let lines = |stage: &Stage| -> Vec<String> {
+        let claims = with_target(stage, |target| survey(target, &stage.world.observed));
+        claims.iter().map(|it| it.to_string().lines().next().unwrap().to_owned()).collect()
+    };
+    let replaced = "container shop-db-1: is stopped, replaced by one that is started";
+    let mut all = lines(&stage);
+    all.sort_unstable();
+    assert_eq!(all, [replaced, "container shop-web-1: as in Git, is stopped and will be started"]);
+    let web = |stage: &Stage| lines(stage).into_iter().find(|it| it.contains("-web-")).unwrap();
+    stage.policy.self_heal = false;
+    assert_eq!(web(&stage), "container shop-web-1: as in Git, is stopped");
+    stage.policy.self_heal = true;
+    // One whose end is the purpose.
+    let workload = stage.stack.workloads.get_mut(&"web".into()).unwrap();
+    workload.completion = Completion::OnSuccess;
+    workload.container.restart = RestartPolicy::No;
+    for candidate in stage.world.observed.candidates.values_mut() {
+        let mut config = Container::clone(&candidate.instance.config);
+        config.restart = RestartPolicy::No;
+        candidate.instance.config = Arc::new(config);
+    }
+    assert_eq!(web(&stage), "container shop-web-1: as in Git, has completed");
+    for candidate in stage.world.observed.candidates.values_mut() {
+        candidate.instance.state = exited(3);
+    }
+    assert_eq!(web(&stage), "container shop-web-1: as in Git, has failed and is not run again");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::{
     screen::plain,
     status::headline,
 };
-use driftless_model::InvalidName;
+use driftless_model::{Application, InvalidName};
 use driftless_web::Waited;
 
 /// A state to wait for.
@@ -145,6 +145,13 @@ pub(super) async fn wait_until(
                 print(&format!("{app}: {goal} after {:.1} s\n", started.elapsed().as_secs_f32()))?;
                 return Ok(Verdict::Yes);
             }
+            Some(Waited { obstacle: Some(obstacle), .. }) => {
+                spinner.end();
+                let obstacle = plain(&obstacle).replace('\n', " ");
+                context.screen.say(format!("{app}: not {goal}: {obstacle}"));
+                context.screen.say(format!("help: `driftless status {app}` says more"));
+                return Ok(Verdict::No);
+            }
             Some(Waited { application, .. }) => {
                 spinner.show(&format!("{app}: {}", headline(&application)));
                 last = Some(application);
@@ -153,19 +160,22 @@ pub(super) async fn wait_until(
         }
         if started.elapsed() >= timeout {
             spinner.end();
-            let why = last.as_ref().map_or_else(String::new, |application| {
-                let status = &application.status;
-                let (sync, health) = (status.sync, status.health);
-                // The step that is under way says less than why the last one failed.
-                let reason = match status.message.as_str() {
-                    "" => headline(application),
-                    message => plain(message).replace('\n', " "),
-                };
-                format!(": {sync:?}, {health:?}: {reason}")
-            });
+            let why = last.as_ref().map_or_else(String::new, |last| format!(": {}", found(last)));
             context.screen.say(format!("{app}: not {goal} within {timeout:?}{why}"));
             context.screen.say(format!("help: `driftless status {app}` says more"));
             return Ok(Verdict::No);
         }
     }
+}
+
+/// The state in which a wait leaves an application.
+fn found(application: &Application) -> String {
+    let status = &application.status;
+    let (sync, health) = (status.sync, status.health);
+    // The step that is under way says less than why the last one failed.
+    let reason = match status.message.as_str() {
+        "" => headline(application),
+        message => plain(message).replace('\n', " "),
+    };
+    format!("{sync:?}, {health:?}: {reason}")
 }

@@ -67,7 +67,8 @@ pub(super) struct SyncArgs {
     /// after the confirmation.
     #[arg(long, requires = "app", conflicts_with_all = ["accept_rewrite", "retry", "heal", "update_images", "wait"])]
     pub(super) dry_run: bool,
-    /// Wait until the application is Synced and Healthy; exit with 1 if that takes longer than --timeout.
+    /// Wait until the application is Synced and Healthy, not for the time of `monitor` after that; exit with 1 if the commit
+    /// fails, or if that takes longer than --timeout.
     #[arg(short, long)]
     pub(super) wait: bool,
     /// Maximum time to wait.

@@ -423,6 +423,20 @@ async fn wait_ends_with_the_state_or_the_timeout() {
 }
 
 #[tokio::test]
+async fn wait_for_a_failed_commit_ends_at_once() {
+    let mut failed = shop();
+    failed.status.obstacle = Some("aaaaaaaaaaaa failed: web exited with code 3".to_owned());
+    let (server, _) = served_with(failed, Access::loopback()).await;
+    for words in [&["sync", "shop", "--wait"][..], &["wait", "shop"]] {
+        let (code, out, error) = run(server, words).await;
+        assert_eq!((code, out.as_str()), (1, ""), "{error}");
+        let expected = "shop: not Synced and Healthy: aaaaaaaaaaaa failed: web exited with code 3\n";
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(run(server, &["wait", "shop", "--for", "healthy"]).await.0, 0);
+}
+
+#[tokio::test]
 async fn pinned_application_is_not_as_the_newest_commit() {
     let mut pinned = shop();
     pinned.status.pin = blog().status.pin;

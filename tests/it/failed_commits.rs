@@ -101,6 +101,40 @@ async fn failed_commit_goes_back_once_and_is_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failed_commit_is_an_obstacle_until_another_try() {
+    let it = prepared(&web("web:1"), OnFailure::Pause).begun();
+    let found = it.synced_with_tip().await;
+    assert_eq!(found.status.obstacle, None);
+    make_unhealthy(&it, &["web:2"]);
+    let bad = it.push(&web("web:2")).await;
+    let found = it.until("it is paused", is_paused).await;
+    let obstacle = found.status.obstacle.clone().unwrap();
+    assert!(obstacle.starts_with(&format!("{} failed: ", &bad[..12])), "{obstacle}");
+    assert!(obstacle.ends_with("fix it in Git, or `driftless sync shop --retry`"), "{obstacle}");
+    // An attempt that has begun is not the failure before.
+    let (_, ticket) = it.handle().request_with_ticket(app(), RequestKind::Retry).await.unwrap();
+    let found = it.until("it is tried again", |found| ticket.is_answered_by(&found.status)).await;
+    assert_eq!(found.status.obstacle, None, "{found:?}");
+    it.until("it is paused again", |found| is_paused(found) && found.status.obstacle.is_some()).await;
+    // The older revision of a rollback has not failed.
+    let rollback = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+    let (_, ticket) = it.handle().request_with_ticket(app(), RequestKind::Rollback(rollback)).await.unwrap();
+    let found = it.until("it is pinned", |found| ticket.is_answered_by(&found.status)).await;
+    assert_eq!(found.status.obstacle, None);
+    it.ask(RequestKind::Resume).await;
+    // A commit that cannot be read is one, and the next one is not.
+    it.push("services: {web: {imag: 'web:3'}}\n").await;
+    let is_unread = |found: &Application| {
+        let obstacle = found.status.obstacle.as_ref();
+        obstacle.is_some_and(|obstacle| obstacle.contains(" is not applied: "))
+    };
+    it.until("it is not applied", is_unread).await;
+    it.push(&web("web:3")).await;
+    let found = it.synced_with_tip().await;
+    assert_eq!(found.status.obstacle, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn rollback_runs_the_image_that_its_revision_ran() {
     let pulled = |note: &str| {
         format!(

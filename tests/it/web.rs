@@ -364,6 +364,31 @@ async fn wait_is_answered_by_the_status_of_this_very_sync() {
 }
 
 #[tokio::test]
+async fn failed_commit_is_not_synced_in_a_healthy_moment() {
+    let mut application = answered("failed", 0, 0);
+    application.status.obstacle = Some("aaaaaaaaaaaa failed".to_owned());
+    let sample::Agent { handle, store, inbox } = agent([application.clone()]);
+    let router = router(handle, store, Access::loopback());
+    let wait = async |more: &str| {
+        let path = format!("/api/v1/applications/shop/wait?within=1ms{more}");
+        json(ask(&router, get(&path)).await).await
+    };
+    let waited = wait("").await;
+    assert_eq!(waited["reached"], false);
+    assert_eq!(waited["obstacle"], "aaaaaaaaaaaa failed");
+    // It keeps nobody from another state.
+    let waited = wait("&for=healthy").await;
+    assert_eq!(waited["reached"], true);
+    assert_eq!(waited["obstacle"], Value::Null);
+    // The status is about an attempt before.
+    application.generation += 1;
+    sample::publish(&inbox, [application]);
+    let waited = wait("").await;
+    assert_eq!(waited["reached"], false);
+    assert_eq!(waited["obstacle"], Value::Null);
+}
+
+#[tokio::test]
 async fn wait_is_answered_when_the_status_changes() {
     let sample::Agent { handle, store, inbox } = agent([shop()]);
     let router = router(handle, store, Access::loopback());

@@ -191,6 +191,18 @@ impl Desired {
         findings.iter().chain(rule_findings).chain(&self.objections)
     }
 
+    /// The first error of the newest commit that only another commit mends. `None` also while other errors may hide it: a
+    /// conflict with another application, or a source of `valuesFrom`, may end without one.
+    pub(crate) fn lasting_error(&self) -> Option<&Finding> {
+        let is_of_host = |finding: &Finding| finding.is_error() && finding.path == "valuesFrom";
+        let is_newest = self.unrendered.is_none() && self.repository.error.is_none();
+        let findings = &self.rendered.findings;
+        if !is_newest || findings.iter().any(is_of_host) {
+            return None;
+        }
+        findings.iter().chain(&self.rendered.rule_findings).find(|finding| finding.is_error())
+    }
+
     /// Why there is nothing to apply or to compare with: the first error, and how to read the others.
     pub(crate) fn why_nothing(&self, app: &AppName) -> String {
         let mut errors = self.findings().filter(|finding| finding.is_error());
@@ -291,6 +303,24 @@ pub(crate) mod tests {
             ..Rendered::nothing(&"shop".into(), "infra", commit, policy)
         };
         Desired::present(Arc::new(rendered), Arc::default())
+    }
+
+    #[test]
+    fn error_lasts_unless_it_may_end_without_a_commit() {
+        let error = |path: &str| Finding::error(driftless_model::Location::default(), path, "no");
+        let invalid = |findings: Vec<Finding>| {
+            let nothing =
+                Rendered::nothing(&"shop".into(), "infra", CommitInfo::default(), Policy::default());
+            Desired::present(Arc::new(Rendered { findings, ..nothing }), Arc::default())
+        };
+        let broken = invalid(vec![error("services")]);
+        assert_eq!(broken.lasting_error(), Some(&error("services")));
+        assert_eq!(invalid(vec![error("services"), error("valuesFrom")]).lasting_error(), None);
+        assert_eq!(invalid(Vec::new()).with_objections(vec![error("ports")]).lasting_error(), None);
+        let failure = FetchFailure { reason: "UnknownHost", message: String::new() };
+        let unfetched = RepositoryState { error: Some(failure), ..RepositoryState::default() };
+        assert_eq!(broken.kept(Arc::new(unfetched), None).lasting_error(), None);
+        assert_eq!(broken.kept(Arc::default(), Some(CommitInfo::default())).lasting_error(), None);
     }
 
     fn gone(commit: &str) -> Desired {

@@ -144,6 +144,7 @@ impl Publisher {
             sync,
             health,
             message,
+            obstacle: inputs.obstacle(target),
             operation: inputs.operation(plan),
             revision: revisions.current().map(|revision| revision.number),
             revision_commit: revisions.current().map(|revision| revision.commit.clone()),
@@ -188,6 +189,7 @@ impl Publisher {
             sync: SyncStatus::Unknown,
             health: HealthStatus::Missing,
             message: reason.unwrap_or_else(|| "nothing to apply yet".into()),
+            obstacle: desired.lasting_error().map(ToString::to_string),
             conditions: inputs.conditions(&self.status.conditions),
             waits: inputs
                 .revisions
@@ -220,6 +222,8 @@ impl Publisher {
         self.status.sync = SyncStatus::Unknown;
         self.status.health = HealthStatus::Unknown;
         self.status.message.clone_from(&error);
+        // It may be that of an older commit.
+        self.status.obstacle = None;
         self.status.fetched_at = inputs.desired.repository().fetched_at;
         self.status.answered.by_fetch = self.covers(inputs.desired);
         self.status.findings = inputs.desired.findings().cloned().collect();
@@ -264,6 +268,9 @@ impl Publisher {
     pub(crate) fn publish_same_target(&mut self, context: &AppContext, before: &Desired, desired: &Desired) {
         self.status.fetched_at = desired.repository().fetched_at;
         self.status.answered.by_fetch = self.covers(desired);
+        if desired.repository().error.is_some() {
+            self.status.obstacle = None;
+        }
         let ran_last = self.status.commit.as_ref().is_some_and(|commit| commit.id == before.commit().id);
         let is_applied = desired.applicable_stack().is_some();
         if ran_last && is_applied {

@@ -211,6 +211,21 @@ impl StatusInputs<'_> {
         )
     }
 
+    /// Why the newest commit is not reached until somebody acts. A pin leaves nothing to reach, and a newer commit that is not
+    /// fetched yet, or is held, may be another one.
+    pub(crate) fn obstacle(&self, target: &TargetRevision) -> Option<String> {
+        let is_followed = target.pin.is_none() && !target.is_leaving && !self.desired.may_be_removed();
+        let is_newest = self.desired.newest_commit().id == self.desired.commit().id;
+        if !is_followed || !is_newest || self.desired.repository().error.is_some() {
+            return None;
+        }
+        if let Some(error) = self.desired.lasting_error() {
+            return Some(format!("{} is not applied: {error}", self.desired.commit().short()));
+        }
+        let failed = self.record.failed.as_ref().filter(|_| self.revisions.held().is_none());
+        failed.map(|failed| self.failure_note(failed))
+    }
+
     /// The condition about a step that failed.
     pub(crate) fn failure_condition(&self, before: &[StatusCondition]) -> Option<StatusCondition> {
         let attempt = self.record.sync.as_ref()?;
@@ -391,7 +406,8 @@ pub(crate) fn hide_secrets(status: &mut ApplicationStatus, mask: &Mask) {
     let waits = status.waits.iter_mut().map(|wait| &mut wait.message);
     let findings = status.findings.iter_mut().map(|finding: &mut Finding| &mut finding.message);
     let operation = status.operation.iter_mut().map(|operation| &mut operation.message);
-    let all = conditions.chain(waits).chain(findings).chain(operation).chain([&mut status.message]);
+    let sentences = status.obstacle.iter_mut().chain([&mut status.message]);
+    let all = conditions.chain(waits).chain(findings).chain(operation).chain(sentences);
     all.for_each(|message| *message = mask.message(message));
 }
 

@@ -133,6 +133,10 @@ pub struct ApplicationStatus {
     pub health: HealthStatus,
     /// One sentence: why it is not `Synced` and `Healthy`, or empty.
     pub message: String,
+    /// Why the newest commit is not reached until somebody acts: it failed, or its manifests have errors. It is no part of the
+    /// API, which answers it to a wait.
+    #[serde(skip)]
+    pub obstacle: Option<String>,
     pub operation: Option<Operation>,
     /// The number of the current revision.
     pub revision: Option<u64>,

@@ -71,6 +71,10 @@ pub struct Waited {
     pub reached: bool,
     /// Identifies what `application` says, for `seen`.
     pub version: String,
+    /// Why the application will not be `synced` until somebody acts, if it was asked for: its newest commit failed, or has
+    /// manifests with errors. As `reached`, it is about the newest target and the ticket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
     pub application: Application,
 }
 
@@ -109,10 +113,31 @@ impl Wish {
     }
 
     fn is_reached(&self, application: &Application) -> bool {
-        let is_answered = self.ticket.is_none_or(|ticket| ticket.is_answered_by(&application.status));
-        let is_current = application.status.observed_generation >= application.generation;
         let is_there = self.states.iter().all(|goal| goal.is_reached(application));
-        !self.states.is_empty() && is_answered && is_current && is_there
+        // A container of a failed commit that crashes again and again is healthy for moments.
+        let is_possible = self.obstacle(application).is_none();
+        !self.states.is_empty() && self.is_answered_by(application) && is_there && is_possible
+    }
+
+    /// Why the states are not reached until somebody acts.
+    fn obstacle<'a>(&self, application: &'a Application) -> Option<&'a str> {
+        let is_asked = self.states.contains(&Goal::Synced) && self.is_answered_by(application);
+        application.status.obstacle.as_deref().filter(|_| is_asked)
+    }
+
+    /// Whether the status is about the newest target and answers the ticket.
+    fn is_answered_by(&self, application: &Application) -> bool {
+        let is_answered = self.ticket.is_none_or(|ticket| ticket.is_answered_by(&application.status));
+        is_answered && application.status.observed_generation >= application.generation
+    }
+
+    fn answer(&self, application: &Arc<Application>) -> Json<Waited> {
+        Json(Waited {
+            reached: self.is_reached(application),
+            version: version(application),
+            obstacle: self.obstacle(application).map(str::to_owned),
+            application: Application::clone(application),
+        })
     }
 }
 
@@ -134,27 +159,21 @@ pub(super) async fn wait(
         // Most publications are about other applications.
         let is_new = last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &application));
         if is_new {
-            let reached = wish.is_reached(&application);
             let has_changed = wish.seen.as_ref().is_some_and(|seen| *seen != version(&application));
-            if reached || has_changed {
-                return Ok(answer(reached, &application));
+            if wish.is_reached(&application) || has_changed {
+                return Ok(wish.answer(&application));
             }
         }
         match timeout_at(end, handle.changed()).await {
             Ok(true) => last = Some(application),
             Ok(false) => return Err(Error::Stopping),
-            Err(_) => return Ok(answer(false, &application)),
+            Err(_) => return Ok(wish.answer(&application)),
         }
     }
 }
 
 fn published(applications: &driftless_agent::Applications, name: AppName) -> Result<Arc<Application>, Error> {
     applications.get(&name).cloned().ok_or(Error::NoSuchApplication(name))
-}
-
-fn answer(reached: bool, application: &Arc<Application>) -> Json<Waited> {
-    let version = version(application);
-    Json(Waited { reached, version, application: Application::clone(application) })
 }
 
 /// Identifies what an application says.

@@ -15,7 +15,7 @@ use super::{
     screen::plain,
     status::headline,
 };
-use driftless_model::{Application, InvalidName};
+use driftless_model::{Application, ConditionStatus, InvalidName, StatusCondition};
 use driftless_web::Waited;
 
 /// A state to wait for.
@@ -177,5 +177,11 @@ fn found(application: &Application) -> String {
         "" => headline(application),
         message => plain(message).replace('\n', " "),
     };
-    format!("{sync:?}, {health:?}: {reason}")
+    let is_unfetched = |condition: &StatusCondition| {
+        condition.kind == "SourceReady" && condition.status == ConditionStatus::False
+    };
+    // The states are those of an older commit.
+    let fetch =
+        if status.conditions.iter().any(is_unfetched) { "the newest commit was not fetched; " } else { "" };
+    format!("{fetch}{sync:?}, {health:?}: {reason}")
 }

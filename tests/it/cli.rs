@@ -16,7 +16,7 @@ use driftless::{
 use driftless_agent::{DryRun, RequestKind, Rollback, Supposed};
 use driftless_model::{
     Actor, ActorKind, AppName, Application, Cause, Finding, Location, Outcome, RepositoryStatus, Revision,
-    StackHash, Timestamp, Until, WaitStatus,
+    StackHash, StatusCondition, Timestamp, Until, WaitStatus,
 };
 use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
@@ -434,6 +434,22 @@ async fn wait_for_a_failed_commit_ends_at_once() {
         assert!(error.contains(expected), "{error}");
     }
     assert_eq!(run(server, &["wait", "shop", "--for", "healthy"]).await.0, 0);
+}
+
+#[tokio::test]
+async fn wait_without_a_fetch_says_so() {
+    let mut unfetched = shop();
+    unfetched.status.conditions.push(StatusCondition {
+        kind: "SourceReady".to_owned(),
+        reason: "UnknownHost".to_owned(),
+        ..sample::not_in_git()
+    });
+    unfetched.status.message = "the last good commit is kept: no such host".to_owned();
+    let (server, _) = served_with(unfetched, Access::loopback()).await;
+    let (code, _, error) = run(server, &["rollback", "shop", "--wait", "--timeout", "50ms"]).await;
+    let expected =
+        "within 50ms: the newest commit was not fetched; Synced, Healthy: the last good commit is kept";
+    assert!(code == 1 && error.contains(expected), "{code} {error}");
 }
 
 #[tokio::test]

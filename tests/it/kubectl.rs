@@ -504,6 +504,37 @@ async fn rollouts_are_followed_and_asked_for() {
 }
 
 #[tokio::test]
+async fn an_engine_that_is_not_observed_is_named() {
+    let mut lost = orders();
+    lost.status.health = HealthStatus::Unknown;
+    lost.status.sync = SyncStatus::Unknown;
+    lost.status.message = "could not observe the engine: no answer".to_owned();
+    let mut unseen = lost.clone();
+    lost.status.observed_at = Some(Timestamp(1_767_225_600_000));
+    let it = serving(lost).await;
+    let waiting = "Waiting for the agent to observe orders: could not observe the engine: no answer\n";
+    let timed_out = "error: timed out waiting for the condition\nexit code Some(1)\n";
+    assert_eq!(it.said("rollout status sts/db --timeout 100ms").await, format!("{waiting}{timed_out}"));
+    assert_eq!(it.said("rollout status sts/db --watch=false").await, waiting);
+    let seen = "warning: the agent cannot observe orders, last seen ";
+    for line in ["get pods -n prod", "get pod nothing", "describe sts/db", "logs nothing", "logs -l a=b"] {
+        let said = it.said(line).await;
+        assert!(said.contains(seen) && said.contains(" ago: could not observe the engine"), "{line}: {said}");
+    }
+    let other = it.said("get pods -n shop").await;
+    assert!(!other.contains("warning"), "that application is observed: {other}");
+
+    unseen.status.workloads = Arc::default();
+    let it = serving(unseen).await;
+    assert_eq!(
+        it.said("delete pod orders-web").await,
+        "Error from server (NotFound): pods \"orders-web\" not found\n\
+         warning: the agent has not observed orders yet: could not observe the engine: no answer\n\
+         exit code Some(1)\n"
+    );
+}
+
+#[tokio::test]
 async fn the_output_of_containers_is_passed_on_and_let_go() {
     let it = served().await;
     assert_eq!(it.said("logs shop-web-1").await, "one\ntwo\n");

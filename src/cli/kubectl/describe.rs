@@ -10,6 +10,7 @@ use super::{
     columns, jsonpath,
     objects::{Scope, Wanted, at, count, objects, path, say_missing, words},
     target::Target,
+    unobserved::warn_of_unobserved,
 };
 use crate::{
     cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::output::print, cli::screen::Colours,
@@ -33,20 +34,25 @@ pub(in crate::cli) async fn describe(args: &DescribeArgs, context: &Context<'_>)
     };
     let mut verdict = Verdict::Yes;
     let mut texts = Vec::new();
+    let mut items = Vec::new();
     for one in &wanted {
         let found = objects(&client, one, &scope).await?;
         if found.is_empty() && one.name.is_some() {
-            say_missing(one, context);
+            say_missing(one, scope.app, &client, context).await;
             verdict = Verdict::No;
         }
         for item in found {
-            texts.push(text(&Target::of(item), &client, context).await?);
+            texts.push(text(&Target::of(item.clone()), &client, context).await?);
+            items.push(item);
         }
     }
     if texts.is_empty() && verdict == Verdict::Yes {
         context.screen.say("No resources found");
     }
     print(&texts.join("\n\n"))?;
+    if verdict == Verdict::Yes {
+        warn_of_unobserved(scope.app, &items, &client, context).await;
+    }
     Ok(verdict)
 }
 

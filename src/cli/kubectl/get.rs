@@ -13,6 +13,7 @@ use super::{
     args::GetOutput,
     columns, events, jsonpath,
     objects::{self, Scope, Wanted, at, kind_of, objects, say_missing},
+    unobserved::warn_of_unobserved,
 };
 use crate::{
     cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::output, cli::output::print,
@@ -47,7 +48,7 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
         if found.is_empty() && one.name.is_some() {
             is_missing = true;
             if !args.ignore_not_found {
-                say_missing(one, context);
+                say_missing(one, scope.app, &client, context).await;
                 verdict = Verdict::No;
             }
         }
@@ -70,6 +71,9 @@ pub(in crate::cli) async fn get(args: &GetArgs, context: &Context<'_>) -> Result
     }
     if !items.is_empty() || (!is_table && verdict == Verdict::Yes) {
         print(&page.render(items.clone(), context))?;
+    }
+    if verdict == Verdict::Yes {
+        warn_of_unobserved(scope.app, &items, &client, context).await;
     }
     if !args.watch || verdict == Verdict::No {
         return Ok(verdict);

@@ -9,6 +9,7 @@ use super::{
     args::LogsArgs,
     objects::{Error, Scope, Wanted, at, objects, path, say_missing},
     target::Target,
+    unobserved::warn_of_unobserved,
 };
 use crate::{cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client};
 use driftless_model::{Kind, Selector};
@@ -57,7 +58,7 @@ async fn find(
         },
     };
     if !what.contains('/') && pods_named(what, args, client).await?.is_empty() {
-        say_missing(&wanted, context);
+        say_missing(&wanted, args.scope.app.as_deref(), client, context).await;
         if let Some(hint) = hint(what, client).await? {
             context.screen.say(format!("help: {hint}"));
         }
@@ -91,6 +92,7 @@ async fn of_application(
         [] => context.screen.say("help: `driftless status` lists the applications"),
         names => context.screen.say(format!("help: there is {}", names.join(", "))),
     }
+    warn_of_unobserved(Some(app), &[], client, context).await;
     Ok(None)
 }
 
@@ -170,6 +172,7 @@ async fn of_selected(args: &LogsArgs, client: &Client, context: &Context<'_>) ->
     let pods = objects(client, &wanted, &scope).await?;
     if pods.is_empty() {
         context.screen.say("No resources found");
+        warn_of_unobserved(app, &[], client, context).await;
         return Ok(Verdict::Yes);
     }
     if args.follow && pods.len() > MOST_FOLLOWED {

@@ -16,6 +16,7 @@ mod logs;
 mod objects;
 mod rollout;
 mod target;
+mod unobserved;
 
 pub(super) use create::create;
 pub(super) use delete::delete;

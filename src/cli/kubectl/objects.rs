@@ -4,7 +4,7 @@
 use reqwest::Url;
 use serde_json::Value;
 
-use super::jsonpath;
+use super::{jsonpath, unobserved::warn_of_unobserved};
 use crate::cli::{Context, client, client::Client, error::CommandError, screen::plain};
 use driftless_model::{InvalidSelector, Kind};
 
@@ -122,8 +122,8 @@ pub(super) fn path<'a>(route: &str, pairs: impl IntoIterator<Item = (&'a str, &'
     url.query().map_or_else(|| route.to_owned(), |it| format!("{route}?{it}"))
 }
 
-/// Reports that an object does not exist, in the words of an API server.
-pub(super) fn say_missing(wanted: &Wanted, context: &Context<'_>) {
+/// Reports that an object does not exist, in the words of an API server, and why the agent may not know it.
+pub(super) async fn say_missing(wanted: &Wanted, app: Option<&str>, client: &Client, context: &Context<'_>) {
     let kind = wanted.kinds.first().copied().unwrap_or_default();
     let name = wanted.name.as_deref().unwrap_or_default();
     context.screen.say(format!(
@@ -131,6 +131,7 @@ pub(super) fn say_missing(wanted: &Wanted, context: &Context<'_>) {
         kind.qualified_plural(),
         plain(name)
     ));
+    warn_of_unobserved(app, &[], client, context).await;
 }
 
 /// The text at a pointer, or an empty text.

@@ -10,6 +10,7 @@ use super::{
     args::{RolloutArgs, RolloutCommand, RolloutHistoryArgs, RolloutStatusArgs, RolloutUndoArgs},
     objects::{Error, Wanted, at, count},
     target::Target,
+    unobserved,
 };
 use crate::{
     cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::goal::StatusWatch,
@@ -64,43 +65,56 @@ async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdi
     rolls(&target)?;
     let began = Instant::now();
     let mut changes = StatusWatch::new(&client, &target.app)?;
-    let mut item = Some(target.item.clone());
     let mut said = String::new();
     loop {
-        if let Some(item) = &item {
-            let (sentence, is_over) = match sentence(target.kind, item) {
-                Progress::Done(sentence) => (sentence, true),
-                Progress::UnderWay(sentence) => (sentence, false),
-                Progress::Failed(sentence) => {
-                    context.screen.say(format!("error: {sentence}"));
-                    return Ok(Verdict::No);
-                }
-            };
-            if sentence != said {
-                print(&format!("{sentence}\n"))?;
-            }
-            if is_over || !args.watch {
-                return Ok(Verdict::Yes);
-            }
-            said = sentence;
-        }
         let left =
             if args.timeout.is_zero() { Duration::MAX } else { args.timeout.saturating_sub(began.elapsed()) };
         if left.is_zero() {
             context.screen.say("error: timed out waiting for the condition");
             return Ok(Verdict::No);
         }
-        changes.change(left).await?;
-        item = match target.again(&client).await {
-            Ok(Some(item)) => Some(item),
-            Ok(None) => {
+        // The first status comes at once. Each is read before the object, so that an object from before the engine answered again
+        // does not end the wait.
+        let Some(now) = changes.change(left).await? else { continue };
+        let unobserved = unobserved::reason(&now.application);
+        let progress = match (target.again(&client).await, &unobserved) {
+            (Ok(Some(item)), _) => sentence(target.kind, &item),
+            (Ok(None), None) => {
                 context.screen.say("error: object has been deleted");
                 return Ok(Verdict::No);
             }
+            // Nothing was seen since the agent was started.
+            (Ok(None), Some(why)) => Progress::UnderWay(why.clone()),
             // Wait for an agent that is being restarted.
-            Err(error) if error.is_absence() => None,
-            Err(error) => return Err(error.into()),
+            (Err(error), _) if error.is_absence() => continue,
+            (Err(error), _) => return Err(error.into()),
         };
+        let (sentence, is_over) = match as_observed(progress, &target.app, unobserved.as_deref()) {
+            Progress::Done(sentence) => (sentence, true),
+            Progress::UnderWay(sentence) => (sentence, false),
+            Progress::Failed(sentence) => {
+                context.screen.say(format!("error: {sentence}"));
+                return Ok(Verdict::No);
+            }
+        };
+        if sentence != said {
+            print(&format!("{sentence}\n"))?;
+        }
+        if is_over || !args.watch {
+            return Ok(Verdict::Yes);
+        }
+        said = sentence;
+    }
+}
+
+/// An old observation ends no wait: the containers may have changed since.
+fn as_observed(progress: Progress, app: &str, unobserved: Option<&str>) -> Progress {
+    match (progress, unobserved) {
+        (Progress::Failed(sentence), _) => Progress::Failed(sentence),
+        (Progress::Done(_) | Progress::UnderWay(_), Some(why)) => {
+            Progress::UnderWay(format!("Waiting for the agent to observe {app}: {why}"))
+        }
+        (progress, None) => progress,
     }
 }
 
@@ -412,5 +426,18 @@ mod tests {
         assert_eq!(daemons(0, 1), format!("{waiting} 0 out of 1 new pods have been updated..."));
         assert_eq!(daemons(1, 0), format!("{waiting} 0 of 1 updated pods are available..."));
         assert_eq!(daemons(1, 1), "done: daemon set \"log\" successfully rolled out");
+    }
+
+    #[test]
+    fn old_observation_is_no_end_of_a_rollout() {
+        let seen = |progress, why| match as_observed(progress, "shop", why) {
+            Progress::Done(it) => format!("done: {it}"),
+            Progress::UnderWay(it) => it,
+            Progress::Failed(it) => format!("error: {it}"),
+        };
+        let done = || Progress::Done("rolled out".to_owned());
+        assert_eq!(seen(done(), None), "done: rolled out");
+        assert_eq!(seen(done(), Some("no socket")), "Waiting for the agent to observe shop: no socket");
+        assert_eq!(seen(Progress::Failed("over".to_owned()), Some("no socket")), "error: over");
     }
 }

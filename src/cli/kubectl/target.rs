@@ -34,7 +34,7 @@ impl Target {
             Scope { namespace: scope.namespace.as_deref(), app: scope.app.as_deref(), selector: None };
         let mut found = objects(client, wanted, &scope).await?;
         let Some(item) = found.pop() else {
-            say_missing(wanted, context);
+            say_missing(wanted, scope.app, client, context).await;
             return Ok(None);
         };
         let target = Self::of(item);

@@ -74,7 +74,8 @@ Environment:
                         like --server-ca-file
   DRIFTLESS_…           options of `run`; `driftless run --help` names them
   SOPS_AGE_KEY_FILE     file with the age key for encrypted files, as for sops
-  DOCKER_HOST           address of the Docker Engine, if nothing else names one
+  DOCKER_HOST           address of the Docker Engine, if there is neither an
+                        option nor, for `run`, a configuration file
   DOCKER_TLS_VERIFY     TLS for a tcp:// address from DOCKER_HOST or an option
   DOCKER_CERT_PATH      folder of ca.pem, cert.pem, key.pem [default: ~/.docker]
   RUST_LOG              log filter of `run`, such as driftless=debug

@@ -10,13 +10,13 @@ use std::{
 use clap::Args;
 
 use super::{
-    context::{Context, Verdict},
+    context::{Context, Environment, Verdict},
     doctor::check_settings,
     error::{CommandError, Error as CliError},
     output::print,
-    run::{DEFAULT_CONFIG, hostname},
+    run::{DEFAULT_CONFIG, docker_host_outside, hostname},
 };
-use driftless_config::Settings;
+use driftless_config::{DockerHost, Settings};
 
 /// The schema that the package installs, for editors.
 const SCHEMA: &str = "/usr/share/driftless/driftless.schema.json";
@@ -100,6 +100,7 @@ struct Answers {
     token_file: String,
     ssh_key: String,
     known_hosts: String,
+    docker: String,
 }
 
 pub(super) async fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
@@ -107,12 +108,16 @@ pub(super) async fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdi
     if path.exists() && !args.force {
         return Err(Error::Exists(path.clone()).into());
     }
-    let text = render(&answers(args)?);
+    let answers = Answers { docker: engine(context.environment), ..answers(args)? };
+    let text = render(&answers);
     let mut settings = Settings::parse(&path.display().to_string(), &text).map_err(CliError::Findings)?;
     settings.identify(&hostname());
     write(path, &text).map_err(|source| Error::Write { path: path.clone(), source })?;
     let file = path.display();
     print(&format!("wrote {file}\n"))?;
+    if let Some(unused) = docker_host_outside(path, context.environment) {
+        context.screen.say(context.fold(&format!("warning: {}", unused.message)));
+    }
     let verdict = if args.no_check { Verdict::Yes } else { check_settings(&settings, context).await? };
     let by_hand = format!("`driftless run --config {file}`");
     let is_default = std::path::absolute(path).is_ok_and(|path| path == Path::new(DEFAULT_CONFIG));
@@ -131,6 +136,15 @@ pub(super) async fn init(args: &InitArgs, context: &Context<'_>) -> Result<Verdi
     Ok(verdict)
 }
 
+/// The engine of `DOCKER_HOST`, so that the agent uses that of the other programs in this shell. Empty for the default, and for an
+/// address that has certificates or that is not of the agent's kinds.
+fn engine(environment: &Environment) -> String {
+    let host = environment("DOCKER_HOST").unwrap_or_default();
+    let docker = DockerHost::with_environment(&host, environment.as_ref());
+    let is_simple = docker.tls.is_none() && (host.starts_with("unix:///") || host.starts_with("tcp://"));
+    if is_simple && docker != DockerHost::default() { host } else { String::new() }
+}
+
 fn answers(args: &InitArgs) -> Result<Answers, Error> {
     let shown = |path: &Option<PathBuf>| {
         let absolute = path.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
@@ -143,6 +157,7 @@ fn answers(args: &InitArgs) -> Result<Answers, Error> {
         token_file: shown(&args.token_file),
         ssh_key: shown(&args.ssh_key),
         known_hosts: shown(&args.known_hosts),
+        docker: String::new(),
     };
     if args.url.is_some() {
         return Ok(answers);
@@ -195,7 +210,14 @@ fn render(answers: &Answers) -> String {
     text.push_str(
         "# Address of the API and the status page. Beyond loopback a token is required (tokenFile).\n",
     );
-    text.push_str("# listen: 127.0.0.1:8484\n\nrepositories:\n");
+    text.push_str("# listen: 127.0.0.1:8484\n\n");
+    if !answers.docker.is_empty() {
+        text.push_str(
+            "# Docker Engine, from DOCKER_HOST: with this file the agent does not read that variable.\n",
+        );
+        text.extend([format!("docker: {}\n\n", quoted(&answers.docker))]);
+    }
+    text.push_str("repositories:\n");
     text.extend([format!("  - url: {}\n", quoted(&answers.url))]);
     let mut key = |name: &str, value: &str, default: &str, about: &str| {
         text.extend([format!("    # {about}\n")]);
@@ -243,10 +265,12 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
-    fn questions_depend_on_the_url_and_their_answers_are_valid() {
+    fn questions_depend_on_the_url_and_all_answers_are_valid() {
         for (typed, expected, questions) in [
             ("https://git.example.com/a.git\n\nsites\n/etc/token\n", "tokenFile: \"/etc/token\"", 4),
             (
@@ -263,6 +287,23 @@ mod tests {
             assert_eq!(String::from_utf8(shown).unwrap().matches(": ").count(), questions);
             let settings = Settings::parse("driftless.yaml", &text).unwrap();
             assert_eq!(settings.repositories[0].url.to_string(), answers.url);
+        }
+        for (host, tls, expected) in [
+            ("unix:///run/user/1000/docker.sock", "", "unix:///run/user/1000/docker.sock"),
+            ("tcp://127.0.0.1:2375", "", "tcp://127.0.0.1:2375"),
+            ("tcp://engine:2376", "1", "unix:///var/run/docker.sock"),
+            ("ssh://engine", "", "unix:///var/run/docker.sock"),
+            ("", "", "unix:///var/run/docker.sock"),
+        ] {
+            let environment: Environment = Arc::new(move |name: &str| match name {
+                "DOCKER_HOST" => Some(host.to_owned()),
+                "DOCKER_TLS_VERIFY" => Some(tls.to_owned()),
+                _ => None,
+            });
+            let url = "/srv/git/a.git".to_owned();
+            let text = render(&Answers { url, docker: engine(&environment), ..Answers::default() });
+            let settings = Settings::parse("driftless.yaml", &text).unwrap();
+            assert_eq!((settings.docker.address.as_str(), settings.docker.tls), (expected, None), "{text}");
         }
         let missing = ask(&mut Answers::default(), &mut "".as_bytes(), &mut Vec::new());
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);

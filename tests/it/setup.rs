@@ -380,6 +380,32 @@ fn doctor_reads_the_values_of_the_host() {
 }
 
 #[test]
+fn doctor_names_an_engine_of_the_environment_that_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("driftless.yaml");
+    let state = folder.path().join("state");
+    let common = format!("stateDir: {}\nrepositories: [{{url: /no/such.git}}]\n", state.display());
+    let check = |host: &str, text: &str| {
+        fs::write(&file, format!("{common}{text}")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
+        command.args(["doctor", "-o", "json", "--config", file.to_str().unwrap()]);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        command.env_clear().env("PATH", path).env("HOME", "/nonexistent").env("DOCKER_HOST", host);
+        let checks: Vec<Value> = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        checks.into_iter().find(|check| check["name"] == "engine address")
+    };
+    let found = check("unix:///no/such.sock", "").unwrap();
+    let message = found["message"].as_str().unwrap();
+    assert!(
+        found["result"] == "warn" && message.contains("DOCKER_HOST=unix:///no/such.sock is not used"),
+        "{found}"
+    );
+    assert_eq!(check("unix:///no/such.sock", "docker: unix:///no/other.sock\n"), None);
+    assert_eq!(check("unix:///var/run/docker.sock", ""), None, "it is the same engine");
+    assert_eq!(check("", ""), None);
+}
+
+#[test]
 fn doctor_checks_on_with_a_broken_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("driftless.yaml");

@@ -64,7 +64,7 @@ pub use fleet_place::{FleetBucket, FleetFolder, FleetPlace, PlaceKind};
 pub use in_git::{AtCommit, SETTINGS_FILE};
 pub use listen_tls::ListenTls;
 pub use listeners::addresses_overlap;
-pub use named_files::{NamedFile, named_files, named_state_dir};
+pub use named_files::{NamedFile, named_files, named_state_dir, names_engine};
 pub use notifications::{
     Email, Login, MailTls, NotificationReceiver, NotificationRoute, Notifications, Target,
 };

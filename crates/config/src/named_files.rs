@@ -38,6 +38,12 @@ pub fn named_state_dir(file: &str, text: &str) -> Option<PathBuf> {
     root.get("stateDir")?.as_scalar().map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
+/// Whether a configuration file names its engine.
+pub fn names_engine(file: &str, text: &str) -> bool {
+    let documents = parse(file, text.as_bytes(), &Limits::default()).unwrap_or_default();
+    matches!(documents.as_slice(), [root] if root.get("docker").is_some())
+}
+
 fn collect(map: &Value<'_>, table: &Table, found: &mut Vec<NamedFile>) {
     for (name, value) in map.pairs() {
         let Some(known) = table.all().find(|known| known.name == name) else { continue };

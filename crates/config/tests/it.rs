@@ -602,3 +602,13 @@ fn state_directory_is_known_despite_mistakes() {
     assert_eq!(of("stateDir: {a: b}\n"), None);
     assert_eq!(of("listen: ["), None);
 }
+
+#[test]
+fn files_that_name_their_engine_are_known() {
+    use driftless_config::names_engine;
+    let of = |text: &str| names_engine("driftless.yaml", text);
+    assert!(
+        of("docker: unix:///var/run/docker.sock\n") && of("listen: nowhere\ndocker: {host: 'tcp://a:1'}\n")
+    );
+    assert!(!of("listen: 127.0.0.1:1\n") && !of("# docker: unix:///a\n") && !of("listen: [") && !of(""));
+}

@@ -16,7 +16,7 @@ use super::{
     fold,
     options::TextOrJson,
     output::{self, print},
-    run::{RunArgs, check_access, provider, run_settings},
+    run::{RunArgs, check_access, provider, run_settings, unused_docker_host},
     screen::Paint,
     topic::Topic,
 };
@@ -59,7 +59,15 @@ const NARROWEST: usize = 20;
 
 pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let checks = match configuration(args, context) {
-        Ok(settings) => of_settings(&settings, context).await,
+        Ok(settings) => {
+            let mut checks = of_settings(&settings, context).await;
+            let unused = unused_docker_host(&args.run, context.environment);
+            checks.extend(unused.map(|it| {
+                Check::warn("engine address", it.message, it.help.unwrap_or_default())
+                    .explained(Topic::Engine)
+            }));
+            checks
+        }
         // The machine is checked with the defaults.
         Err(checks) => {
             let checks = checks.into_iter().map(|check| check.explained(Topic::Configuration)).collect();

@@ -42,8 +42,8 @@ pub use args::LogFormat;
 pub(super) use args::{DEFAULT_CONFIG, RunArgs};
 pub(super) use reload::CONFIGURATION;
 pub(super) use settings::{
-    check_access, hostname, provider, read as read_config, settings as run_settings, state_dir,
-    unreadable_files,
+    check_access, docker_host_outside, hostname, provider, read as read_config, settings as run_settings,
+    state_dir, unreadable_files, unused_docker_host,
 };
 use settings::{default_config, settings};
 use socket::OpenSocket;
@@ -67,6 +67,7 @@ pub(super) async fn run(args: &RunArgs, context: &Context<'_>) -> Result<Verdict
     settings::warn_of_unknown_variables(args);
     let mut config_file = WatchedFiles::new(default_config(args));
     let settings = settings(args, context.environment)?;
+    settings::warn_of_unused_docker_host(args, context.environment);
     let mut token_file = WatchedFiles::new(settings.token_file.clone());
     let access = settings::access(&settings, context.environment)?;
     let mut certificates = Certificates::load(&settings)?;

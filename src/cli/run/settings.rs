@@ -18,9 +18,10 @@ use crate::cli::{context::Environment, error::Error as CliError};
 use driftless_clock::Clock;
 use driftless_config::{
     Auth, DockerHost, ListenTls, NamedFile, Reference, Secret, Settings, named_files, named_state_dir,
+    names_engine,
 };
 use driftless_git::read_secret;
-use driftless_model::{Finding, HostIdentity};
+use driftless_model::{Finding, HostIdentity, Location};
 use driftless_oidc::Provider;
 use driftless_web::{Access, Token};
 use nix::unistd::gethostname;
@@ -56,6 +57,26 @@ pub(in crate::cli) fn unreadable_files(path: &Path) -> Vec<Finding> {
         Some(Finding::warning(file.location, file.key, message).help(help))
     };
     named_files(&path.display().to_string(), &text).into_iter().filter_map(unreadable).collect()
+}
+
+/// A warning if the environment names an engine that is not used, because there is a configuration file and it does not name it.
+pub(in crate::cli) fn unused_docker_host(args: &RunArgs, environment: &Environment) -> Option<Finding> {
+    let file = default_config(args).filter(|_| args.agent.docker_host.is_none())?;
+    docker_host_outside(&file, environment)
+}
+
+/// A warning if the environment names an engine and this configuration file names none.
+pub(in crate::cli) fn docker_host_outside(file: &Path, environment: &Environment) -> Option<Finding> {
+    let used = DockerHost::default().address;
+    let host = environment("DOCKER_HOST").filter(|host| !host.is_empty() && *host != used)?;
+    let shown = file.display().to_string();
+    if names_engine(&shown, &read_text(file).ok()?) {
+        return None;
+    }
+    let message =
+        format!("DOCKER_HOST={host} is not used, because {shown} does not name it; the engine is {used}");
+    let help = format!("write that address or {used} as `docker` into the file, or unset DOCKER_HOST");
+    Some(Finding::warning(Location::file(shown), "docker", message).help(help))
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
@@ -207,6 +228,13 @@ fn read_token(path: PathBuf) -> Result<Token, Error> {
         tracing::warn!(path = %path.display(), "every user of this machine can read the token file");
     }
     Token::new(&text).map_err(|source| Error::Token { path, source })
+}
+
+/// Warns of `DOCKER_HOST` where a configuration file counts instead.
+pub(super) fn warn_of_unused_docker_host(args: &RunArgs, environment: &Environment) {
+    if let Some(Finding { message, help, .. }) = unused_docker_host(args, environment) {
+        tracing::warn!("{message}; {}", help.unwrap_or_default());
+    }
 }
 
 /// Warns of environment variables that look like settings of `run` and are none.

@@ -31,7 +31,8 @@ fn folders_to_depth_two_are_applications_named_after_them() {
         ("sites/empty/README.md", "nothing"),
     ]);
     let found = discover(&files, "/sites/", "repository", &[]);
-    assert_eq!(findings(&found), Vec::<String>::new());
+    let text = "sites/group/deep/er: warning: `sites/group/deep/er` has a Compose file, but lies more than 2 folders below the path";
+    assert!(matches!(findings(&found).as_slice(), [one] if one.starts_with(text)), "{found:#?}");
     let compose = |name: &str, file: &str| (name.to_owned(), file.to_owned(), Format::Compose);
     assert_eq!(
         apps(&found),
@@ -84,6 +85,47 @@ fn base_of_a_deeper_overlay_is_no_application() {
     let found = discover(&files(&layout("shop/", "other.yaml")), "", "infra", &[]);
     assert_eq!(apps(&found).len(), 2, "{found:#?}");
     assert_eq!(findings(&found), Vec::<String>::new());
+}
+
+#[test]
+fn manifests_below_the_depth_are_named_in_warnings() {
+    const BASE: &str = "resources: [web.yaml]\n";
+    let kustomized = [
+        ("sites/kz/base/kustomization.yaml", BASE),
+        ("sites/kz/base/web.yaml", DEPLOYMENT),
+        ("sites/kz/overlays/prod/kustomization.yaml", "resources: [../../base]\n"),
+        ("sites/shop/compose.yaml", COMPOSE),
+    ];
+    let warned = |files: &[(&str, &str)]| -> Vec<String> {
+        let found = discover(&MemoryFiles::new(files.iter().copied()), "", "infra", &[]);
+        assert!(
+            !found.apps.is_empty() && !found.findings.iter().any(driftless_model::Finding::is_error),
+            "{found:#?}"
+        );
+        assert_eq!(found.empty_folder, None);
+        found.findings.into_iter().map(|it| it.location.file).collect()
+    };
+    assert_eq!(warned(&kustomized), ["sites/kz/overlays/prod"], "the base is not meant");
+    assert_eq!(warned(&[("a/b/c/compose.yaml", COMPOSE), ("db/compose.yaml", COMPOSE)]), ["a/b/c"]);
+    // Folders of an application, those that are seldom meant, and files that others may use.
+    let none: &[&str] = &[];
+    assert_eq!(warned(&[("db/compose.yaml", COMPOSE), ("db/b/c/compose.yaml", COMPOSE)]), none);
+    assert_eq!(warned(&[("db/compose.yaml", COMPOSE), ("src/tests/a/compose.yaml", COMPOSE)]), none);
+    assert_eq!(
+        warned(&[("db/compose.yaml", COMPOSE), ("src/tests/a/kustomization.yaml", "resources: []\n")]),
+        none
+    );
+    let using = "include: [../lib/a/b/compose.yaml]\n";
+    assert_eq!(warned(&[("db/compose.yaml", using), ("lib/a/b/compose.yaml", COMPOSE)]), none);
+
+    // Without an application, it stays that error, because an empty list must not remove anything.
+    let found = discover(&MemoryFiles::new([("a/b/c/compose.yaml", COMPOSE)]), "", "infra", &[]);
+    assert_eq!((found.apps.len(), found.findings.len(), found.empty_folder.as_deref()), (0, 1, Some("")));
+    let one = &found.findings[0];
+    assert!(
+        one.is_error() && one.help.as_ref().is_some_and(|it| it.contains("`a/b/c` has a Compose file")),
+        "{one}"
+    );
 }
 
 #[test]

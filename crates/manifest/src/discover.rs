@@ -29,6 +29,13 @@ const DEEPER: usize = 2;
 /// The most kustomizations below the search depth that are reported.
 const MOST_DEEPER: usize = 5;
 
+/// Folders whose manifests below the search depth are seldom meant for the agent, so that nothing warns of them.
+const ASIDE: &[&str] =
+    &["docs", "example", "examples", "node_modules", "templates", "test", "testdata", "tests", "vendor"];
+
+/// The advice about a folder below the search depth.
+const NEARER: &str = "name it in `applications`, or set `path` to a folder that is nearer to it";
+
 /// The most files and folders that the search may list.
 const MOST_ENTRIES: usize = 200_000;
 
@@ -95,10 +102,20 @@ pub fn discover_for(
             empty_folder = Some(top);
         } else {
             search.below(&top, DEEPEST);
+            let applications: BTreeSet<String> = search.found.iter().map(|it| it.path.clone()).collect();
             search.leave_out_bases_below(&top);
+            let deeper = search.compose_below(&top, &applications);
             if search.found.is_empty() && search.findings.is_empty() {
-                search.report(&top, NO_APPLICATION);
+                let nothing = error(&top, NO_APPLICATION);
+                search.findings.push(match deeper.first() {
+                    Some(folder) => {
+                        nothing.help(format!("`{folder}` {}; {NEARER}", too_deep("a Compose file")))
+                    }
+                    None => nothing,
+                });
                 empty_folder = Some(top);
+            } else {
+                search.warn_of_deeper(&deeper, "a Compose file");
             }
         }
     }
@@ -269,6 +286,7 @@ impl Search<'_> {
         self.leave_out_bases();
         let is_kustomized = |it: &AppSpec| it.files.iter().any(|it| kustomize::is_kustomization(it));
         if !self.found.is_empty() && !self.found.iter().any(is_kustomized) {
+            self.warn_of_kustomizations_below(top);
             return;
         }
         let mut deeper = Vec::new();
@@ -288,11 +306,72 @@ impl Search<'_> {
         }
         self.found = kept;
         for app in deeper.iter().take(MOST_DEEPER) {
-            let message = format!(
-                "has a kustomization, but lies more than {DEEPEST} folders below the path, so it is not read"
-            );
-            let help = "name it in `applications`, or set `path` to a folder that is nearer to it";
-            self.findings.push(error(&app.path, &message).help(help));
+            self.findings.push(error(&app.path, &too_deep("a kustomization")).help(NEARER));
+        }
+    }
+
+    /// Warns of kustomizations below the search depth that are no bases. No application uses one.
+    fn warn_of_kustomizations_below(&mut self, top: &str) {
+        let mut deeper = Vec::new();
+        self.find_deeper(top, 0, &mut deeper);
+        let found = std::mem::replace(&mut self.found, deeper);
+        let findings = self.findings.clone();
+        self.leave_out_bases();
+        let deeper = std::mem::replace(&mut self.found, found);
+        self.findings = findings;
+        let is_aside = |folder: &str| {
+            let below = folder.strip_prefix(top).unwrap_or(folder);
+            below.split('/').any(|name| ASIDE.contains(&name))
+        };
+        let folders: Vec<String> =
+            deeper.into_iter().map(|it| it.path).filter(|folder| !is_aside(folder)).collect();
+        self.warn_of_deeper(&folders, "a kustomization");
+    }
+
+    /// Warns of folders below the search depth, which somebody may expect to be applications.
+    fn warn_of_deeper(&mut self, folders: &[String], content: &str) {
+        for folder in folders.iter().take(MOST_DEEPER) {
+            let message = format!("`{folder}` {}", too_deep(content));
+            self.findings.push(Finding::warning(Location::file(folder.clone()), "", message).help(NEARER));
+        }
+    }
+
+    /// Folders below the search depth that have a Compose file. None if an application uses files of other folders, because
+    /// these may be the ones.
+    fn compose_below(&self, top: &str, applications: &BTreeSet<String>) -> Vec<String> {
+        let uses_others = |path: &String| {
+            let bytes = self.files.read(path, LARGEST_MANIFEST).unwrap_or_default();
+            let text = String::from_utf8_lossy(&bytes);
+            text.contains("include:") || text.contains("extends:")
+        };
+        let mut compose = self.found.iter().filter(|it| it.format == Format::Compose);
+        if compose.any(|it| it.files.is_empty() || it.files.iter().any(uses_others)) {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        self.find_compose(top, 0, applications, &mut found);
+        found
+    }
+
+    fn find_compose(
+        &self,
+        folder: &str,
+        depth: usize,
+        applications: &BTreeSet<String>,
+        found: &mut Vec<String>,
+    ) {
+        let Ok(Some(entries)) = self.folder(folder) else { return };
+        let is_compose = |(name, entry): &(String, Entry)| {
+            COMPOSE_FILES.contains(&name.as_str()) && matches!(entry, Entry::File { .. })
+        };
+        if depth > DEEPEST && entries.iter().any(is_compose) {
+            found.push(folder.to_owned());
+        } else if depth < DEEPEST + DEEPER && !applications.contains(folder) {
+            for (name, _) in entries.iter().filter(|(_, entry)| *entry == Entry::Folder) {
+                if !name.starts_with('.') && !ASIDE.contains(&name.as_str()) {
+                    self.find_compose(&join(folder, name), depth + 1, applications, found);
+                }
+            }
         }
     }
 
@@ -478,6 +557,11 @@ fn inside(folder: &str, setting: &str, paths: &[String]) -> (Vec<String>, Vec<Fi
         }
     }
     (found, findings)
+}
+
+/// Why a folder with such a content is no application.
+fn too_deep(content: &str) -> String {
+    format!("has {content}, but lies more than {DEEPEST} folders below the path, so it is not read")
 }
 
 /// An error about a folder.

@@ -12,7 +12,7 @@ pub const HELPER_IMAGE: &str = "driftless/helper:2";
 
 /// The image of a proxy. Its tag is a digest of the proxy's source code and libraries, so an upgrade of the agent brings a
 /// newer proxy exactly if there is one. `UPDATE_DOCS=1 cargo test --test it helper_image::` writes it.
-pub const PROXY_IMAGE: &str = "driftless/helper:proxy-43211553d9b6";
+pub const PROXY_IMAGE: &str = "driftless/helper:proxy-ff9de9446148";
 
 /// The tags of all proxies begin so. Stacks of earlier revisions name older ones.
 const PROXY_TAGS: &str = "driftless/helper:proxy-";

@@ -408,7 +408,7 @@ async fn files_of_running_containers_stay_after_a_loss_of_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removed_state_directory_refuses_what_must_be_kept() {
+async fn removed_state_directory_refuses_requests_to_be_kept() {
     let mut it = Simulation::prepared(&shop("web:1"), Clock::starting_at(NOON));
     it.keep_on_disk();
     it.begin();

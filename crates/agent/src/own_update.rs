@@ -70,7 +70,7 @@ async fn accompany(
 ) -> EndedAgentUpdate {
     let began = Instant::now();
     let mut has_reported = false;
-    let mut noted = String::new();
+    let mut reason = String::new();
     loop {
         if let Some(ended) = end_of(notes, own.id().as_ref(), began.elapsed()) {
             return ended;
@@ -79,9 +79,9 @@ async fn accompany(
         let was_read = |repository: &str| !matches!(store.last_commit(repository), Ok(None));
         let is_ready = !has_reported && is_as_ready(&readiness, &handle.repositories(), was_read);
         let is_new = notes.pending().is_some_and(|new| own.id() == Some(new));
-        if is_new && readiness.message != noted {
-            noted.clone_from(&readiness.message);
-            if let Err(error) = notes.note_unready(&noted) {
+        if is_new && readiness.message != reason {
+            reason.clone_from(&readiness.message);
+            if let Err(error) = notes.note_unready(&reason) {
                 tracing::warn!(error = chain(&error), "could not note why the new agent is not ready");
             }
         }

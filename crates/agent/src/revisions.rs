@@ -259,7 +259,7 @@ impl Revisions {
         // Its own images are those of the older one and those that it had not.
         let images = older.map_or_else(|| revision.images.clone(), |older| older.images);
         let back_to = Some(number).filter(|_| revision.cause == Cause::AutomaticRollback);
-        Ok(Some(TargetRevision { images, back_to, ..target }))
+        Ok(Some(TargetRevision { back_to, images, ..target }))
     }
 
     /// While pins and suspensions may be lost, the newest revision stays the target. Without one, the newest commit is

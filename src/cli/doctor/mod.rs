@@ -62,8 +62,8 @@ pub(super) async fn doctor(args: &DoctorArgs, context: &Context<'_>) -> Result<V
         Ok(settings) => {
             let mut checks = of_settings(&settings, context).await;
             let unused = unused_docker_host(&args.run, context.environment);
-            checks.extend(unused.map(|it| {
-                Check::warn("engine address", it.message, it.help.unwrap_or_default())
+            checks.extend(unused.map(|finding| {
+                Check::warn("engine address", finding.message, finding.help.unwrap_or_default())
                     .explained(Topic::Engine)
             }));
             checks

@@ -52,8 +52,8 @@ fn sentences<'a>(applications: impl Iterator<Item = &'a Application>, now: Times
         }
     }
     let sentence = |((reason, _), applications): ((String, bool), Vec<&Application>)| {
-        let (named, more) = applications.split_at(applications.len().min(MOST_NAMES));
-        let names: Vec<&str> = named.iter().map(|it| it.name.as_str()).collect();
+        let (first, more) = applications.split_at(applications.len().min(MOST_NAMES));
+        let names: Vec<&str> = first.iter().map(|it| it.name.as_str()).collect();
         let names = names.join(", ");
         let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         match applications.iter().filter_map(|it| it.status.observed_at).min() {

@@ -314,7 +314,7 @@ mod tests {
     fn workload(job: &Job) -> Workload {
         let workload = json!({
             "origin": Location::default(), "replicas": 1, "container": Container::default(), "job": job,
-            "strategy": Strategy::Recreate, "progressDeadline": Duration::from_secs(600),
+            "strategy": Strategy::Recreate, "progressDeadline": Duration::from_mins(10),
             "pull": PullPolicy::IfNotPresent, "completion": Completion::OnSuccess,
         });
         serde_json::from_value(workload).unwrap()

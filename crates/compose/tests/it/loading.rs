@@ -446,7 +446,7 @@ fn each_place_of_a_path_without_its_start_is_an_error() {
         "services: {a: {image: a, volumes: [{type: bind, source: '$X/d', target: /d}]}}",
         "services: {a: {image: a, configs: [c]}}\nconfigs: {c: {file: '$X/c'}}",
         "services: {a: {image: a, secrets: [c]}}\nsecrets: {c: {file: '$X/c'}}",
-        "services: {a: {image: a, volumes: ['v:/d']}}\nvolumes: {v: {driver_opts: {o: bind, device: '$X/d'}}}",
+        "services: {a: {image: a, volumes: ['data:/d']}}\nvolumes: {data: {driver_opts: {o: bind, device: '$X/d'}}}",
     ];
     for text in places {
         assert!(is_refused(text), "{text}");

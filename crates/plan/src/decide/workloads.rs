@@ -134,12 +134,11 @@ fn goes_back(draft: &Draft<'_>, subject: Subject<'_>, before: &Workload, members
 
 /// Keeps a workload at the version that runs until the commit may change it, and creates what is missing of it.
 fn stay(draft: &mut Draft<'_>, subject: Subject<'_>, before: Option<&Workload>, members: &[&Instance]) {
-    match kept_definition(draft, subject, before, members) {
-        Some(kept) => keep_at(draft, Subject { name: subject.name, workload: kept }, members),
-        None => {
-            allow_starts(draft, subject, members);
-            keep(draft, members);
-        }
+    if let Some(kept) = kept_definition(draft, subject, before, members) {
+        keep_at(draft, Subject { name: subject.name, workload: kept }, members);
+    } else {
+        allow_starts(draft, subject, members);
+        keep(draft, members);
     }
 }
 

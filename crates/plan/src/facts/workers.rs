@@ -18,9 +18,10 @@ pub(crate) fn successor<'a>(
 }
 
 /// Whether a worker carries the connections in place of another one that runs.
-pub(crate) fn has_taken_over<'a>(worker: &Instance, all: impl Iterator<Item = &'a Instance> + Clone) -> bool {
-    let is_succeeded = |other: &Instance| successor(other, all.clone()).is_some_and(|it| it.id == worker.id);
-    hands_over(worker) && all.clone().any(is_succeeded)
+pub(crate) fn has_taken_over(worker: &Instance, all: &[&Instance]) -> bool {
+    let is_succeeded =
+        |other: &Instance| successor(other, all.iter().copied()).is_some_and(|it| it.id == worker.id);
+    hands_over(worker) && all.iter().copied().any(is_succeeded)
 }
 
 /// Whether a container runs that hands over to a later one in its network.

@@ -343,7 +343,7 @@ fn doubted_since(before: Own, began: Instant, impossible_since: Option<Instant>)
     }
 }
 
-/// Waits until a doubt is to be settled; for ever without a doubt.
+/// Waits for the end of a doubt; for ever without a doubt.
 async fn end_of(doubt: Option<Instant>) {
     match doubt {
         Some(end) => sleep_until(end).await,

@@ -539,19 +539,29 @@ mod tests {
         applications: &BTreeMap<AppName, Arc<Application>>,
         now: Timestamp,
     ) -> Vec<IncidentChange> {
+        judge(open, (applications, &[]), (now, now), &TIMES)
+    }
+
+    /// Decides at the second of two times about applications and repositories, with an agent that started at the first.
+    fn judge(
+        open: &[Incident],
+        (applications, repositories): (&BTreeMap<AppName, Arc<Application>>, &[RepositoryStatus]),
+        (started, now): (Timestamp, Timestamp),
+        times: &IncidentTimes,
+    ) -> Vec<IncidentChange> {
         let facts = IncidentFacts {
             applications,
-            repositories: &[],
+            repositories,
             engine_error: None,
             is_ready: true,
             drift: &BTreeMap::new(),
             lost_hosts: &BTreeMap::new(),
             expiries: &[],
             with_older: &BTreeSet::new(),
-            started: now,
+            started,
             now,
         };
-        incidents(open, &facts, &TIMES).0
+        incidents(open, &facts, times).0
     }
 
     fn kept(changes: Vec<IncidentChange>) -> Vec<Incident> {
@@ -645,21 +655,7 @@ mod tests {
         ] {
             let seen = kept(judge_after_setting_back(&[], &shop(HealthStatus::Degraded), now));
             let open = kept(judge_after_setting_back(&seen, &shop(HealthStatus::Degraded), minutes(5)));
-            let judge = |open: &[Incident], now| {
-                let facts = IncidentFacts {
-                    applications: &after,
-                    repositories: &[],
-                    engine_error: None,
-                    is_ready: true,
-                    drift: &BTreeMap::new(),
-                    lost_hosts: &BTreeMap::new(),
-                    expiries: &[],
-                    with_older: &BTreeSet::new(),
-                    started: Timestamp(1),
-                    now,
-                };
-                incidents(open, &facts, &TIMES).0
-            };
+            let judge = |open: &[Incident], now| judge(open, (&after, &[]), (Timestamp(1), now), &TIMES);
             let ended = kept(judge(&open, minutes(60)));
             let over = judge(&ended, minutes(61));
             let [IncidentChange::Notify(phase, incident)] = &over[..] else { panic!("{over:?}") };
@@ -687,19 +683,7 @@ mod tests {
                 keys: Vec::new(),
                 hosts: Vec::new(),
             };
-            let facts = IncidentFacts {
-                applications: &BTreeMap::new(),
-                repositories: &[repository],
-                engine_error: None,
-                is_ready: true,
-                drift: &BTreeMap::new(),
-                lost_hosts: &BTreeMap::new(),
-                expiries: &[],
-                with_older: &BTreeSet::new(),
-                started: start,
-                now,
-            };
-            incidents(open, &facts, &times).0
+            judge(open, (&BTreeMap::new(), &[repository]), (start, now), &times)
         };
         // It is polled each hour, with success, and its newest commit is rejected.
         assert_eq!(judge(&[], "", start, minutes(59)), []);

@@ -9,7 +9,7 @@ use crate::{
     wait::Wait,
 };
 
-/// Reports what somebody changed in an instance. `Some(cause)`: it is to be replaced for that.
+/// Reports what somebody changed in an instance. `Some(cause)`: it is replaced for that.
 pub(crate) fn revert(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> Option<Cause> {
     let difference = difference(draft, name, instance)?;
     match draft.facts.target.policy.filesystem_drift {

@@ -178,6 +178,28 @@ async fn newest_tag_of_a_range_is_deployed_once_it_is_old_enough() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tag_that_was_never_pulled_gives_way_to_its_next_digest() {
+    let it = Simulation::of(&compose("web:1.4.2", "{semver: '~1.4'}"));
+    it.registry_has("web:1.4.2", 'a');
+    it.synced_with_tip().await;
+    minutes(2).await;
+    // The registry announces an image that it cannot give to this host.
+    it.docker.faults(|faults| faults.registry = Some(["web:1.4.2".to_owned()].into()));
+    it.registry_has("web:1.4.3", 'b');
+    minutes(130).await;
+    let broken = format!("web:1.4.3@{}", digest('b'));
+    assert_eq!(it.image_status().resolved, Some(broken), "{}", it.story());
+    assert_eq!(it.images(), ["web:1.4.2"]);
+
+    let whole = format!("web:1.4.3@{}", digest('c'));
+    it.docker.faults(|faults| faults.registry = Some([whole.clone()].into()));
+    it.registry_has("web:1.4.3", 'c');
+    minutes(130).await;
+    assert_eq!(it.images(), [whole.as_str()], "{}", it.story());
+    assert_eq!(it.image_status().available, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn lost_tag_of_a_range_is_not_followed_by_an_older_one() {
     let it = Simulation::of(&compose("web:1.4.2", "{semver: '~1.4'}"));
     it.registry_has("web:1.4.2", 'a');

@@ -255,7 +255,8 @@ pub struct AvailableImage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckFailure {
-    /// One word: `Unauthorized`, `Forbidden`, `NotFound`, `TooManyRequests`, `Certificate`, `Unreachable` or `Invalid`.
+    /// One word: `Unauthorized`, `Forbidden`, `NotFound`, `NoTag`, `NoPlatform`, `TooManyRequests`, `Certificate`, `Unreachable` or
+    /// `Invalid`.
     pub reason: String,
     /// For people.
     pub message: String,

@@ -171,9 +171,15 @@ pub fn note_newest_image(
     let running: Vec<&Instance> = containers_of(stack, observed, image).collect();
     let newest = format!("{}:{}@{}", ImageRef::split(image).name, answer.tag, answer.digest);
     let wanted = ImageRef::parse(image);
-    // A range follows tags: the same tag is no news, also with another digest.
+    // A range follows tags: the same tag is no news, also with another digest. It is if nothing was created from the image that
+    // was resolved, because that may never be pulled.
     let current = known.resolved.as_deref().map_or(wanted.clone(), ImageRef::parse);
-    let is_same_tag = update.semver.is_some() && current.effective_tag() == Some(answer.tag);
+    let is_unused = known.resolved.as_deref().is_some_and(|resolved| {
+        let mut digests = known.running.iter().flat_map(|(id, digest)| [id, digest]);
+        running.iter().all(|container| container.config.image != resolved)
+            && digests.all(|digest| current.digest() != Some(digest.as_str()))
+    });
+    let is_same_tag = update.semver.is_some() && current.effective_tag() == Some(answer.tag) && !is_unused;
     // The registry has lost the tag that runs.
     let is_older = update.goes_back(current.effective_tag(), answer.tag);
     let is_other = !answer.is_running && !known.running.is_empty();

@@ -27,7 +27,7 @@ use super::{
     authorization::Challenge,
     error::RegistryError,
     known_manifests::KnownManifests,
-    manifest::{ACCEPTED, Manifest},
+    manifest::{ACCEPTED, Manifest, missing_platform},
     question::{ImageQuestion, NewestImage, SignatureQuestion, SignedImage},
     signature::{
         self, BUNDLE, KeyFile, MOST, Referrers, SIMPLE_SIGNING, SignatureError, SignatureManifest, Signed,
@@ -289,6 +289,13 @@ impl RegistryClient {
             let newest = repository.images(&digest, &platforms, manifests).await?.unwrap_or_default();
             for other in others {
                 let known = repository.images(other, &platforms, manifests).await?;
+                let missing = known.as_ref().and_then(|known| missing_platform(&newest, known, other));
+                if let Some(platform) = missing {
+                    return Err(RegistryError::NoPlatform {
+                        image: format!("{}:{tag}", ImageRef::split(&question.image).name),
+                        platform: platform.to_string(),
+                    });
+                }
                 is_running &= known.is_some_and(|known| !known.is_empty() && known == newest);
             }
         }

@@ -60,6 +60,14 @@ pub enum RegistryError {
         /// The range.
         range: String,
     },
+    /// The newest image is not there for a platform that the running one is for. Publishers add platforms one after the other.
+    #[error("{image} has no image for {platform} yet")]
+    NoPlatform {
+        /// The newest image, with its tag.
+        image: String,
+        /// The platform.
+        platform: String,
+    },
 }
 
 impl RegistryError {
@@ -74,6 +82,7 @@ impl RegistryError {
             Self::Unreachable { .. } => "Unreachable",
             Self::Invalid { .. } => "Invalid",
             Self::NoTag { .. } => "NoTag",
+            Self::NoPlatform { .. } => "NoPlatform",
         }
     }
 

@@ -61,6 +61,18 @@ impl Manifest {
     }
 }
 
+/// A platform for which the running image has an index entry and the newest one has no image. `digest` is that of the running
+/// image. A manifest of one image does not say its platform.
+pub(super) fn missing_platform<'a>(
+    newest: &BTreeSet<(&'a Platform, String)>,
+    running: &BTreeSet<(&'a Platform, String)>,
+    digest: &str,
+) -> Option<&'a Platform> {
+    let is_missing = |platform: &Platform| newest.iter().all(|(of, _)| *of != platform);
+    let mut of_index = running.iter().filter(|(_, image)| image.as_str() != digest);
+    of_index.find_map(|(platform, _)| is_missing(platform).then_some(*platform))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +115,29 @@ mod tests {
         let manifest: Manifest = serde_json::from_str(r#"{"schemaVersion": 2, "config": {}}"#).unwrap();
         let images = manifest.images_of("sha256:one", &Platform::parse("linux/amd64"));
         assert_eq!(images, BTreeSet::from(["sha256:one".to_owned()]));
+    }
+
+    #[test]
+    fn platform_that_the_newest_index_lacks_is_found() {
+        let index = |architectures: &[&str]| -> Manifest {
+            let entries = architectures.iter().map(|architecture| {
+                serde_json::json!({ "digest": format!("sha256:{architecture}"),
+                    "platform": { "os": "linux", "architecture": architecture } })
+            });
+            serde_json::from_value(serde_json::json!({ "manifests": entries.collect::<Vec<_>>() })).unwrap()
+        };
+        let platforms = ["linux/amd64", "linux/arm64"].map(Platform::parse);
+        let missing = |newest: &Manifest, running: &Manifest| {
+            let images = |manifest: &Manifest, digest| manifest.images(digest, &platforms);
+            let (newest, running) = (images(newest, "sha256:new"), images(running, "sha256:old"));
+            missing_platform(&newest, &running, "sha256:old").map(ToString::to_string)
+        };
+        let (whole, arm) = (index(&["amd64", "arm64"]), index(&["arm64"]));
+        assert_eq!(missing(&arm, &whole).as_deref(), Some("linux/amd64"));
+        assert_eq!(missing(&index(&[]), &arm).as_deref(), Some("linux/arm64"));
+        assert_eq!(missing(&whole, &arm), None);
+        let single = Manifest { manifests: None };
+        assert_eq!(missing(&single, &whole), None, "one image may be for any platform");
+        assert_eq!(missing(&arm, &single), None);
     }
 }

@@ -296,6 +296,49 @@ async fn image_stays_when_it_is_not_followed_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn removed_range_does_not_lead_back_to_the_tag_in_git() {
+    let it = Simulation::of(&compose("web:29.0.1", "{semver: '>=29'}"));
+    it.registry_has("web:29.0.1", 'a');
+    it.synced_with_tip().await;
+    minutes(2).await;
+    it.registry_has("web:30.0.4", 'b');
+    minutes(62).await;
+    let deployed = format!("web:30.0.4@{}", digest('b'));
+    assert_eq!(it.images(), [deployed.as_str()], "{}", it.story());
+    for update in ["report", "digest"] {
+        it.push(&compose("web:29.0.1", update)).await;
+        it.synced_with_tip().await;
+        minutes(130).await;
+        let status = it.image_status();
+        assert_eq!(status.available, None, "{update}");
+        assert!(status.note.contains("stays at the image"), "{update}: {}", status.note);
+        assert_eq!(it.images(), [deployed.as_str()], "{update}: {}", it.story());
+    }
+    // The tag that Git names from now on is followed.
+    it.push(&compose("web:30.0.4", "digest")).await;
+    it.synced_with_tip().await;
+    it.registry_has("web:30.0.4", 'c');
+    minutes(62).await;
+    assert_eq!(it.images(), [format!("web:30.0.4@{}", digest('c'))], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn image_of_former_settings_is_not_deployed() {
+    let it = Simulation::of(&compose("web:1.4.2", "{semver: '~1.4', min-age: 720h}"));
+    it.registry_has("web:1.4.2", 'a');
+    it.synced_with_tip().await;
+    minutes(2).await;
+    it.registry_has("web:1.4.3", 'b');
+    minutes(62).await;
+    assert!(it.image_status().available.is_some(), "{}", it.story());
+    it.push(&compose("web:1.4.2", "digest")).await;
+    it.synced_with_tip().await;
+    minutes(130).await;
+    assert_eq!(it.images(), ["web:1.4.2"], "{}", it.story());
+    assert_eq!(it.image_status().available, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn lost_state_keeps_the_images_that_were_resolved() {
     let mut it = following("digest").await;
     it.registry_has("web:1", 'b');

@@ -103,6 +103,8 @@ pub fn note_running_images(
             known.resolved = running.iter().find_map(|container| resolved_before(container, image, update));
             has_found |= known.resolved.is_some();
         }
+        // It was found under other settings.
+        known.available.take_if(|available| !update.resolves(image, &available.image));
         known.running.retain(|id, _| running.iter().any(|container| container.image_id == *id));
         for container in running {
             if known.running.contains_key(&container.image_id) {
@@ -151,6 +153,14 @@ fn digest_of(container: &Instance, observed: &Observed, image: &str) -> Option<S
     ImageRef::parse(found.digest_of(image)?).digest().map(str::to_owned)
 }
 
+/// Whether a reference stays at an image that a range of versions resolved before it was removed from the settings. The tag in Git
+/// is another one, in general an older one, and nobody has asked to go back to it.
+fn stays_at_resolved(known: &FollowedImage, (image, update): (&str, &ImageUpdate)) -> bool {
+    let tag_of = |image: &str| ImageRef::parse(image).effective_tag().map(str::to_owned);
+    let resolved = known.resolved.as_deref();
+    update.semver.is_none() && resolved.is_some_and(|resolved| tag_of(resolved) != tag_of(image))
+}
+
 /// Notes that the registry is asked about a reference.
 pub fn note_image_check(record: &mut Record, (image, update): (&str, &ImageUpdate), now: Timestamp) {
     if let Some(known) = record.followed_images.get_mut(image) {
@@ -195,8 +205,13 @@ pub fn note_newest_image(
         // The same image under another digest: no need to compare them again.
         known.running.values_mut().for_each(|digest| answer.digest.clone_into(digest));
     }
-    let is_update =
-        (is_other || is_left_behind) && !is_same_tag && !is_older && known.resolved.as_ref() != Some(&newest);
+    // The question may be older than the settings.
+    let is_followed = update.resolves(image, &newest) && !stays_at_resolved(known, (image, update));
+    let is_update = (is_other || is_left_behind)
+        && is_followed
+        && !is_same_tag
+        && !is_older
+        && known.resolved.as_ref() != Some(&newest);
     if !is_update {
         known.available = None;
         return None;
@@ -366,7 +381,9 @@ pub fn image_update_status(
     let status = followed.iter().filter_map(|(image, update)| {
         let known = record.followed_images.get(image)?;
         let applied = known.available.as_ref().filter(|_| update.mode == UpdateMode::Apply);
-        let note = if known.running.is_empty() && known.checked.is_some() {
+        let note = if stays_at_resolved(known, (image, update)) {
+            "it stays at the image that `semver` found before; to follow a tag again, write it in Git"
+        } else if known.running.is_empty() && known.checked.is_some() {
             "nothing runs that a registry has a digest for, so there is nothing to compare"
         } else {
             ""

@@ -25,10 +25,20 @@ use crate::{
     registry_logins::RegistryLogins,
 };
 
-/// A pull without a message for this time has failed, unless it waits for other downloads.
+/// A pull without a message for this time has failed, unless it waits for other downloads or unpacks what has arrived.
 const MAX_SILENCE: Duration = Duration::from_mins(1);
-/// The deadline of a pull, also of one that waits.
+/// A pull that does not get further for this time has failed, also one that waits. A large image on a slow line takes hours.
 const DEADLINE: Duration = Duration::from_mins(30);
+/// The steps that bring a layer further.
+const STEPS: &[&str] = &[
+    "Pulling fs layer",
+    "Downloading",
+    "Verifying Checksum",
+    "Download complete",
+    "Extracting",
+    "Pull complete",
+    "Already exists",
+];
 /// Messages of registries and the engine if a login is missing or wrong.
 const UNAUTHORIZED: &[&str] =
     &["unauthorized", "denied", "no basic auth credentials", "authentication required"];
@@ -102,7 +112,7 @@ impl Puller {
         }
         let headers: Vec<_> =
             login.map(|login| ("x-registry-auth", login.header(image))).into_iter().collect();
-        let end = Instant::now() + DEADLINE;
+        let mut end = Instant::now() + DEADLINE;
         let no_body = futures_util::stream::empty();
         let transport = self.connection.transport();
         let sent = transport.upload(Method::POST, &path, "application/json", &headers, no_body);
@@ -110,25 +120,24 @@ impl Puller {
             timeout(MAX_SILENCE, sent).await.unwrap_or(Err(CallError::TimedOut(MAX_SILENCE)))?.into_body();
         let (mut layers, mut received) = (Layers::default(), Vec::new());
         loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let frame = match timeout(layers.longest_silence().min(left), body.frame()).await {
+            let (silence, left) = (layers.longest_silence(), end.saturating_duration_since(Instant::now()));
+            let frame = match timeout(silence.min(left), body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => return Err(CallError::unreachable(&error)),
                 Ok(None) => return Ok(()),
-                Err(_) if layers.are_queued() => {
-                    let message = "other downloads of the engine took all the time".to_owned();
-                    return Err(CallError::Status { code: 500, message });
-                }
-                Err(_) if left.is_zero() => return Err(CallError::TimedOut(DEADLINE)),
-                Err(_) => return Err(CallError::TimedOut(MAX_SILENCE)),
+                Err(_) if silence < left => return Err(CallError::TimedOut(silence)),
+                Err(_) => return Err(layers.overdue()),
             };
             received.extend_from_slice(&frame.into_data().unwrap_or_default());
-            while let Some(end) = received.iter().position(|it| *it == b'\n') {
-                let line: Vec<u8> = received.drain(..=end).collect();
+            while let Some(newline) = received.iter().position(|it| *it == b'\n') {
+                let line: Vec<u8> = received.drain(..=newline).collect();
                 if let Some(message) = refusal(&line) {
                     return Err(CallError::Status { code: 500, message: clean(&message) });
                 }
                 let Ok(info) = serde_json::from_slice::<CreateImageInfo>(&line) else { continue };
+                if layers.advance(&info) {
+                    end = Instant::now() + DEADLINE;
+                }
                 let were_queued = layers.are_queued();
                 let percent = layers.note(info);
                 if layers.are_queued() && !were_queued {
@@ -187,6 +196,10 @@ struct Layers {
     queued: BTreeSet<String>,
     /// Those that have begun.
     active: BTreeSet<String>,
+    /// Those that have arrived.
+    arrived: BTreeSet<String>,
+    /// The percentage that each layer has come to in each of its steps.
+    furthest: BTreeMap<(String, String), u64>,
 }
 
 impl Layers {
@@ -196,21 +209,60 @@ impl Layers {
         !self.queued.is_empty() && self.active.is_empty()
     }
 
+    /// Whether all announced layers have arrived. The containerd image store of Docker 27 and older unpacks them without a message.
+    fn have_arrived(&self) -> bool {
+        !self.arrived.is_empty() && self.queued.is_empty() && self.active.is_empty()
+    }
+
     /// The longest time without a message.
     fn longest_silence(&self) -> Duration {
-        if self.are_queued() { DEADLINE } else { MAX_SILENCE }
+        if self.are_queued() || self.have_arrived() { DEADLINE } else { MAX_SILENCE }
+    }
+
+    /// The error of a pull that did not get further until its deadline.
+    fn overdue(&self) -> CallError {
+        let message = if self.are_queued() {
+            "other downloads of the engine took all the time"
+        } else {
+            "the pull did not get further for 30 minutes"
+        };
+        CallError::Status { code: 500, message: message.to_owned() }
+    }
+
+    /// Notes how far a layer has come. Returns whether that is further than before: it has come to another step, or one percent
+    /// further in it. That is not so for a retry, and not for a few bytes, so that a registry cannot make a pull endless.
+    fn advance(&mut self, info: &CreateImageInfo) -> bool {
+        let (Some(id), Some(status)) = (&info.id, &info.status) else { return false };
+        if !STEPS.contains(&status.as_str()) {
+            return false;
+        }
+        let number = |it: Option<i64>| it.and_then(|it| u64::try_from(it).ok());
+        let detail = info.progress_detail.as_ref();
+        // An engine that counts seconds while it unpacks gives no total.
+        let percent = detail.and_then(|detail| {
+            number(detail.current)?.saturating_mul(100).checked_div(number(detail.total)?)
+        });
+        let percent = percent.unwrap_or_default().min(100);
+        let key = (id.clone(), status.clone());
+        let is_further = self.furthest.get(&key).is_none_or(|before| percent > *before);
+        if is_further {
+            self.furthest.insert(key, percent);
+        }
+        is_further
     }
 
     /// Notes the step that a layer has come to.
     fn note_step(&mut self, id: &str, status: &str) {
         self.queued.remove(id);
         self.active.remove(id);
+        self.arrived.remove(id);
         match status {
             // The engine says it of each layer without a turn, right after the announcement. One without it has begun.
             "Waiting" => self.queued.insert(id.to_owned()),
             "Pulling fs layer" | "Downloading" | "Verifying Checksum" | "Extracting" => {
                 self.active.insert(id.to_owned())
             }
+            "Download complete" | "Pull complete" | "Already exists" => self.arrived.insert(id.to_owned()),
             retry if retry.starts_with("Retrying") => self.active.insert(id.to_owned()),
             _ => false,
         };
@@ -326,22 +378,41 @@ mod tests {
         assert_eq!(silence("a", "Verifying Checksum"), MAX_SILENCE);
         assert_eq!(silence("a", "Download complete"), DEADLINE);
         assert_eq!(silence("c", "Downloading"), MAX_SILENCE);
-        for status in ["Download complete", "Extracting", "Pull complete"] {
-            assert_eq!(silence("c", status), MAX_SILENCE, "{status}");
+        assert_eq!(silence("c", "Download complete"), DEADLINE, "it may unpack in silence");
+        assert_eq!(silence("c", "Extracting"), MAX_SILENCE);
+        assert_eq!(silence("c", "Pull complete"), DEADLINE);
+    }
+
+    fn step(id: &str, status: &str, current: i64, total: Option<i64>) -> CreateImageInfo {
+        CreateImageInfo {
+            id: Some(id.to_owned()),
+            status: Some(status.to_owned()),
+            progress_detail: Some(bollard::models::ProgressDetail { current: Some(current), total }),
+            error_detail: None,
         }
     }
 
     #[test]
+    fn deadline_counts_from_the_last_progress() {
+        let mut layers = Layers::default();
+        let mut advances = |info: CreateImageInfo| layers.advance(&info);
+        assert!(advances(step("a", "Pulling fs layer", 0, None)));
+        assert!(advances(step("a", "Downloading", 10, Some(1000))));
+        assert!(advances(step("a", "Downloading", 20, Some(1000))));
+        assert!(!advances(step("a", "Downloading", 29, Some(1000))), "less than one percent");
+        assert!(!advances(step("a", "Retrying in 5 seconds", 0, None)));
+        assert!(!advances(step("a", "Downloading", 10, Some(1000))), "it has begun again");
+        assert!(advances(step("a", "Downloading", 30, Some(1000))));
+        assert!(advances(step("b", "Downloading", 10, Some(1000))));
+        assert!(!advances(step("c", "Waiting", 0, None)));
+        assert!(advances(step("a", "Extracting", 1, None)));
+        assert!(!advances(step("a", "Extracting", 2, None)), "seconds are no progress");
+        assert!(!advances(CreateImageInfo::default()));
+    }
+
+    #[test]
     fn progress_only_grows() {
-        let info = |id: &str, current, total| CreateImageInfo {
-            id: Some(id.to_owned()),
-            status: Some("Downloading".to_owned()),
-            progress_detail: Some(bollard::models::ProgressDetail {
-                current: Some(current),
-                total: Some(total),
-            }),
-            error_detail: None,
-        };
+        let info = |id: &str, current, total| step(id, "Downloading", current, Some(total));
         let mut layers = Layers::default();
         assert_eq!(layers.note(info("a", 50, 100)), Some(50));
         assert_eq!(layers.note(info("b", 0, 900)), None);

@@ -7,6 +7,7 @@ mod error;
 mod known_manifests;
 mod manifest;
 mod question;
+mod repository;
 mod signature;
 
 pub(crate) use client::RegistryClient;

@@ -133,7 +133,7 @@ impl RegistryClient {
         let mut refusal = SignatureError::NoDigest;
         // The same image may have been pulled by several digests. One that is signed is enough.
         for digest in digests {
-            let signed = self.signatures(question, &digest).await?;
+            let signed = self.signatures(question, &digest, &files).await?;
             match signature::check(&files, &signed, &digest) {
                 Ok(keys) => return Ok(SignedImage { id: found.id.unwrap_or_default(), digest, keys }),
                 Err(error) => refusal = error,
@@ -142,15 +142,16 @@ impl RegistryClient {
         Err(refusal)
     }
 
-    /// The signatures of a digest in its registry, by any key.
+    /// The signatures of a digest in its registry, by any key; those that are enough for the key files if there are such.
     async fn signatures(
         &self,
         question: &SignatureQuestion,
         digest: &str,
+        files: &[KeyFile],
     ) -> Result<Vec<Signed>, RegistryError> {
         let image = ImageRef::parse(&question.image);
         let (mut host, mut repository) = self.enter(&question.image, &image, &question.secrets).await?;
-        let signed = repository.signatures(digest).await;
+        let signed = repository.signatures(digest, files).await;
         host.note(&signed);
         signed
     }

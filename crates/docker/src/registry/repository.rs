@@ -17,7 +17,7 @@ use super::{
     error::RegistryError,
     known_manifests::KnownManifests,
     manifest::{ACCEPTED, Manifest},
-    signature::{BUNDLE, MOST, Referrers, SIMPLE_SIGNING, SignatureManifest, Signed},
+    signature::{BUNDLE, KeyFile, MOST, Referrers, SIMPLE_SIGNING, SignatureManifest, Signed, check},
 };
 use crate::registry_login::Login;
 
@@ -29,6 +29,9 @@ const MOST_PAGES: usize = 100;
 
 /// The longest wait that a registry may ask for.
 const LONGEST_WAIT: Duration = Duration::from_hours(6);
+
+/// The media type of the answer about the manifests that refer to another one.
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// A repository of a registry, and who asks.
 pub(super) struct Repository<'a> {
@@ -89,11 +92,17 @@ impl Repository<'_> {
         Ok(Some(manifest.images(digest, platforms)))
     }
 
-    /// The signatures of a digest: those under its tag `.sig`, and the bundles that refer to it.
-    pub(super) async fn signatures(&mut self, digest: &str) -> Result<Vec<Signed>, RegistryError> {
+    /// The signatures of a digest: those under its tag `.sig`, and the bundles that refer to it if those are not enough for the key
+    /// files.
+    pub(super) async fn signatures(
+        &mut self,
+        digest: &str,
+        files: &[KeyFile],
+    ) -> Result<Vec<Signed>, RegistryError> {
         let tag = digest.replace(':', "-");
-        let mut signed = Vec::new();
-        if let Some(manifest) = self.find::<SignatureManifest>(&format!("manifests/{tag}.sig")).await? {
+        let (mut signed, mut refusal) = (Vec::new(), None);
+        let older = self.find::<SignatureManifest>(&format!("manifests/{tag}.sig")).await;
+        if let Some(manifest) = unless_forbidden(older, &mut refusal)? {
             for layer in manifest.layers.iter().filter(|layer| layer.media_type == SIMPLE_SIGNING).take(MOST)
             {
                 match self.blob(&layer.digest).await {
@@ -103,10 +112,13 @@ impl Repository<'_> {
                 }
             }
         }
+        if check(files, &signed, digest).is_ok() {
+            return Ok(signed);
+        }
         // A registry without referrers has an index under a tag instead.
-        let referrers = match self.find::<Referrers>(&format!("referrers/{digest}")).await? {
+        let referrers = match self.referrers(digest).await? {
             Some(referrers) => Some(referrers),
-            None => self.find(&format!("manifests/{tag}")).await?,
+            None => unless_forbidden(self.find(&format!("manifests/{tag}")).await, &mut refusal)?,
         };
         let referrers = referrers.unwrap_or_default().manifests;
         for referrer in referrers.iter().filter(|referrer| referrer.may_sign()).take(MOST) {
@@ -119,7 +131,32 @@ impl Repository<'_> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(signed)
+        match refusal {
+            Some(error) if signed.is_empty() => Err(error),
+            Some(_) | None => Ok(signed),
+        }
+    }
+
+    /// The manifests that refer to a digest. `None`: the registry does not have this question. Such registries give any answer: 400,
+    /// 401, 404, 406, a page for people, or a redirect to another host, which may answer anything as well.
+    async fn referrers(&mut self, digest: &str) -> Result<Option<Referrers>, RegistryError> {
+        let response = match self.request(&Method::GET, &format!("referrers/{digest}")).await {
+            Ok(response) => response,
+            Err(RegistryError::Unauthorized(_) | RegistryError::Forbidden(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let status = response.status();
+        let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+        let is_answer = status.is_success() && kind.eq_ignore_ascii_case(INDEX);
+        let is_own = Url::parse(&self.base).is_ok_and(|base| base.origin() == response.url().origin());
+        // It has the question, and cannot answer it now.
+        let is_failure = is_own && (status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error());
+        if !is_answer && !is_failure {
+            return Ok(None);
+        }
+        let body = read(self.check(response)?, self.host).await?;
+        self.parse(&body).map(Some)
     }
 
     /// The bundle of a manifest. `None`: it has none.
@@ -139,8 +176,12 @@ impl Repository<'_> {
             Err(RegistryError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let read = serde_json::from_slice(&body);
-        read.map(Some).map_err(|_| invalid(self.host, "a manifest is not JSON of the expected form"))
+        self.parse(&body).map(Some)
+    }
+
+    fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, RegistryError> {
+        let parsed = serde_json::from_slice(body);
+        parsed.map_err(|_| invalid(self.host, "a manifest is not JSON of the expected form"))
     }
 
     /// A blob, with the digest that it is asked by.
@@ -192,8 +233,14 @@ impl Repository<'_> {
         read(response, self.host).await
     }
 
-    /// Sends a request, with the login if the registry asks for one.
+    /// Sends a request. An answer that is no success is an error.
     async fn send(&mut self, method: &Method, path: &str) -> Result<Response, RegistryError> {
+        let response = self.request(method, path).await?;
+        self.check(response)
+    }
+
+    /// Sends a request, with the login if the registry asks for one.
+    async fn request(&mut self, method: &Method, path: &str) -> Result<Response, RegistryError> {
         let url = format!("{}/v2/{}/{path}", self.base, self.name);
         let request = || self.client.request(method.clone(), &url).header(header::ACCEPT, ACCEPTED);
         let authorized = match &self.authorization {
@@ -206,7 +253,7 @@ impl Repository<'_> {
             response = self.answer(request().header(header::AUTHORIZATION, &value)).await?;
             self.authorization = Some(value);
         }
-        self.check(response)
+        Ok(response)
     }
 
     async fn answer(&self, request: RequestBuilder) -> Result<Response, RegistryError> {
@@ -305,6 +352,21 @@ impl Repository<'_> {
     }
 }
 
+/// Takes a document that may not be read for one that is not there, and keeps the refusal: some registries answer so about a tag that
+/// does not exist.
+fn unless_forbidden<T>(
+    found: Result<Option<T>, RegistryError>,
+    refusal: &mut Option<RegistryError>,
+) -> Result<Option<T>, RegistryError> {
+    match found {
+        Err(error @ RegistryError::Forbidden(_)) => {
+            *refusal = Some(error);
+            Ok(None)
+        }
+        found => found,
+    }
+}
+
 fn is_digest(text: &str) -> bool {
     let hex = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match text.split_once(':') {
@@ -375,9 +437,10 @@ mod tests {
     };
 
     use super::*;
+    use crate::registry::signature::tests as cosign;
 
-    /// Answers requests with a manifest, and counts them.
-    async fn serve_manifest(manifest: &'static str) -> (String, Arc<AtomicUsize>) {
+    /// Answers requests by their paths with a status, headers and a body, and counts them.
+    async fn serve(answer: impl Fn(&str) -> (String, String) + Send + 'static) -> (String, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(AtomicUsize::new(0));
@@ -386,30 +449,39 @@ mod tests {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut request = [0; 4096];
-                let _ = stream.read(&mut request).await;
+                let length = stream.read(&mut request).await.unwrap_or_default();
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                let (head, body) = answer(request.split(' ').nth(1).unwrap_or_default());
                 counted.fetch_add(1, Ordering::Relaxed);
-                let length = manifest.len();
-                let answer = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{manifest}"
-                );
-                let _ = stream.write_all(answer.as_bytes()).await;
+                let length = body.len();
+                let whole =
+                    format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+                let _ = stream.write_all(whole.as_bytes()).await;
             }
         });
         (base, requests)
     }
 
-    #[tokio::test]
-    async fn manifest_is_read_once() {
-        let manifest = r#"{"schemaVersion": 2, "config": {}}"#;
-        let (base, requests) = serve_manifest(manifest).await;
-        let mut repository = Repository {
+    fn repository(base: String) -> Repository<'static> {
+        Repository {
             client: Client::new(),
             host: "registry.example.com",
             base,
             name: "app",
             login: None,
             authorization: None,
-        };
+        }
+    }
+
+    fn ok(body: impl Into<String>) -> (String, String) {
+        ("200 OK".to_owned(), body.into())
+    }
+
+    #[tokio::test]
+    async fn manifest_is_read_once() {
+        let manifest = r#"{"schemaVersion": 2, "config": {}}"#;
+        let (base, requests) = serve(move |_| ok(manifest)).await;
+        let mut repository = repository(base);
         let digest = format!("sha256:{}", digest_hex(manifest.as_bytes()));
         let (mut known, platforms) = (KnownManifests::default(), [Platform::parse("linux/amd64")]);
         for _ in 0..3 {
@@ -420,6 +492,69 @@ mod tests {
         repository.name = "other";
         repository.images(&digest, &platforms, &mut known).await.unwrap();
         assert_eq!(requests.load(Ordering::Relaxed), 2);
+    }
+
+    /// The answers of a registry with a signature in the older form.
+    fn older_signature(path: &str) -> Option<(String, String)> {
+        if path.ends_with(".sig") {
+            return Some(ok(format!("{{\"layers\": [{}]}}", cosign::LAYER)));
+        }
+        path.contains("/blobs/").then(|| ok(cosign::PAYLOAD))
+    }
+
+    #[tokio::test]
+    async fn older_signature_needs_no_referrers() {
+        let refused = || ("503 Service Unavailable".to_owned(), String::new());
+        let (base, _) = serve(move |path| older_signature(path).unwrap_or_else(refused)).await;
+        let mut repository = repository(base);
+        let files = [cosign::key_file(cosign::KEY)];
+        let signed = repository.signatures(cosign::IMAGE, &files).await.unwrap();
+        assert!(check(&files, &signed, cosign::IMAGE).is_ok());
+        // It is not enough, and the registry cannot say now whether there are others.
+        let error =
+            repository.signatures(cosign::IMAGE, &[cosign::key_file(cosign::OTHER)]).await.unwrap_err();
+        assert_eq!(error.reason(), "Unreachable", "{error}");
+    }
+
+    #[tokio::test]
+    async fn registry_without_referrers_has_them_under_a_tag() {
+        let (far, _) = serve(|_| ("429 Too Many Requests".to_owned(), String::new())).await;
+        let answers = [
+            "400 Bad Request".to_owned(),
+            "401 Unauthorized".to_owned(),
+            "404 Not Found".to_owned(),
+            "406 Not Acceptable".to_owned(),
+            "200 OK\r\ncontent-type: text/html; charset=utf-8".to_owned(),
+            format!("303 See Other\r\nlocation: {far}/packages"),
+        ];
+        let layer = format!("sha256:{}", digest_hex(cosign::BUNDLE.as_bytes()));
+        for answer in answers {
+            let (said, layer) = (answer.clone(), layer.clone());
+            let (base, _) = serve(move |path| match path {
+                _ if path.ends_with(".sig") => ("403 Forbidden".to_owned(), String::new()),
+                _ if path.contains("/referrers/") => (said.clone(), String::new()),
+                _ if path.contains("/blobs/") => ok(cosign::BUNDLE),
+                _ if path.contains("/manifests/sha256-") => {
+                    ok(r#"{"manifests": [{"digest": "sha256:ref"}]}"#)
+                }
+                _ => ok(format!(r#"{{"layers": [{{"mediaType": "{BUNDLE}", "digest": "{layer}"}}]}}"#)),
+            })
+            .await;
+            let files = [cosign::key_file(cosign::KEY)];
+            let signed = repository(base).signatures(cosign::IMAGE, &files).await.unwrap();
+            assert!(check(&files, &signed, cosign::IMAGE).is_ok(), "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn refusal_of_a_tag_is_the_reason_without_signatures() {
+        let (base, _) = serve(|path| {
+            let status = if path.ends_with(".sig") { "403 Forbidden" } else { "404 Not Found" };
+            (status.to_owned(), String::new())
+        })
+        .await;
+        let found = repository(base).signatures(cosign::IMAGE, &[cosign::key_file(cosign::KEY)]).await;
+        assert_eq!(found.unwrap_err().reason(), "Forbidden");
     }
 
     #[test]

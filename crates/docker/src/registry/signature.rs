@@ -287,27 +287,27 @@ pub fn key_contents<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> BTreeMa
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A key, and signatures of one image that cosign 3.1 made with it in both forms.
-    const KEY: &str = "-----BEGIN PUBLIC KEY-----
+    pub(crate) const KEY: &str = "-----BEGIN PUBLIC KEY-----
 MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEK7bRsWtfzt2E/TzT1Iw5lgiBybLt
 NitB5MbvwCBiQYyW+y7OvPDPct+Xvj/9XodSAF5q7ImPXjrv9vR5aIax0w==
 -----END PUBLIC KEY-----
 ";
     /// Another key.
-    const OTHER: &str = "-----BEGIN PUBLIC KEY-----
+    pub(crate) const OTHER: &str = "-----BEGIN PUBLIC KEY-----
 MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEED7uKWLGTP9Ddv8glOX7gL1UdMk7
 wl4lW1CzABL+RwOCFFI5ZLfXBfCR3eV481YKfvX1aHP6A3Qc9Z5Zb3YnKw==
 -----END PUBLIC KEY-----
 ";
-    const IMAGE: &str = "sha256:cd903f5c8b29e244d8dd5069a0595448ea8917713147c6fb0af37b436d5e14c1";
-    const PAYLOAD: &str = r#"{"critical":{"identity":{"docker-reference":"127.0.0.1:5999/team/web"},"image":{"docker-manifest-digest":"sha256:cd903f5c8b29e244d8dd5069a0595448ea8917713147c6fb0af37b436d5e14c1"},"type":"cosign container image signature"},"optional":null}"#;
-    const LAYER: &str = r#"{"mediaType":"application/vnd.dev.cosign.simplesigning.v1+json","size":239,"digest":"sha256:6e200aad6fb14a5ce3c75f7741ad4bb91353f273d128a830fb85eb41d0231bc8","annotations":{"dev.cosignproject.cosign/signature":"MEUCIQCUPYJDBmmkczSTV3Ohc7Z6iCekWCsGUG118ljGJmwS7AIgRc2+nzR5HzR4v0NcBUgJnGOxsMvJcEpLQ5u9L56qiNU="}}"#;
-    const BUNDLE: &str = r#"{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{"publicKey":{"hint":"BltJlnOzqDSOqrG+DASNoGJUTvXSKsCsorMu19UxxKg="}},"dsseEnvelope":{"payload":"eyJfdHlwZSI6Imh0dHBzOi8vaW4tdG90by5pby9TdGF0ZW1lbnQvdjEiLCJzdWJqZWN0IjpbeyJkaWdlc3QiOnsic2hhMjU2IjoiY2Q5MDNmNWM4YjI5ZTI0NGQ4ZGQ1MDY5YTA1OTU0NDhlYTg5MTc3MTMxNDdjNmZiMGFmMzdiNDM2ZDVlMTRjMSJ9LCJhbm5vdGF0aW9ucyI6e319XSwicHJlZGljYXRlVHlwZSI6Imh0dHBzOi8vc2lnc3RvcmUuZGV2L2Nvc2lnbi9zaWduL3YxIiwicHJlZGljYXRlIjp7fX0=","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"MEQCIEcD5Zukho0x1M6MqwYquzzsXmrgNWKNZ6hwhSdYj2s9AiA2gHvpfwnVRipROFZP9qKWgc9qGYVD/yYSwOobPvhBZA=="}]}}"#;
+    pub(crate) const IMAGE: &str = "sha256:cd903f5c8b29e244d8dd5069a0595448ea8917713147c6fb0af37b436d5e14c1";
+    pub(crate) const PAYLOAD: &str = r#"{"critical":{"identity":{"docker-reference":"127.0.0.1:5999/team/web"},"image":{"docker-manifest-digest":"sha256:cd903f5c8b29e244d8dd5069a0595448ea8917713147c6fb0af37b436d5e14c1"},"type":"cosign container image signature"},"optional":null}"#;
+    pub(crate) const LAYER: &str = r#"{"mediaType":"application/vnd.dev.cosign.simplesigning.v1+json","size":239,"digest":"sha256:6e200aad6fb14a5ce3c75f7741ad4bb91353f273d128a830fb85eb41d0231bc8","annotations":{"dev.cosignproject.cosign/signature":"MEUCIQCUPYJDBmmkczSTV3Ohc7Z6iCekWCsGUG118ljGJmwS7AIgRc2+nzR5HzR4v0NcBUgJnGOxsMvJcEpLQ5u9L56qiNU="}}"#;
+    pub(crate) const BUNDLE: &str = r#"{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{"publicKey":{"hint":"BltJlnOzqDSOqrG+DASNoGJUTvXSKsCsorMu19UxxKg="}},"dsseEnvelope":{"payload":"eyJfdHlwZSI6Imh0dHBzOi8vaW4tdG90by5pby9TdGF0ZW1lbnQvdjEiLCJzdWJqZWN0IjpbeyJkaWdlc3QiOnsic2hhMjU2IjoiY2Q5MDNmNWM4YjI5ZTI0NGQ4ZGQ1MDY5YTA1OTU0NDhlYTg5MTc3MTMxNDdjNmZiMGFmMzdiNDM2ZDVlMTRjMSJ9LCJhbm5vdGF0aW9ucyI6e319XSwicHJlZGljYXRlVHlwZSI6Imh0dHBzOi8vc2lnc3RvcmUuZGV2L2Nvc2lnbi9zaWduL3YxIiwicHJlZGljYXRlIjp7fX0=","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"MEQCIEcD5Zukho0x1M6MqwYquzzsXmrgNWKNZ6hwhSdYj2s9AiA2gHvpfwnVRipROFZP9qKWgc9qGYVD/yYSwOobPvhBZA=="}]}}"#;
 
-    fn key_file(text: &str) -> KeyFile {
+    pub(crate) fn key_file(text: &str) -> KeyFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         KeyFile::read(file.path()).unwrap()

@@ -1,10 +1,10 @@
 //! The clean-up of images that the agent brought and nothing needs any more.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use driftless_agent::start_image_cleanup;
 use driftless_docker::IMAGE_BYTES;
-use driftless_model::{CleanupRules, FreeSpace, ImageRetention, ImageUse, KeepReason};
+use driftless_model::{BroughtImage, CleanupRules, FreeSpace, ImageRetention, ImageUse, KeepReason};
 use driftless_store::NewRevision;
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -118,6 +118,28 @@ async fn with_two_unneeded_images() -> Simulation {
     }
     tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
     simulation
+}
+
+#[tokio::test(start_paused = true)]
+async fn image_that_is_brought_during_a_cleanup_is_remembered() {
+    let simulation = with_two_unneeded_images().await;
+    let images = simulation.handle().images().unwrap().clone();
+    let image = BroughtImage {
+        id: "sha256:new".to_owned(),
+        names: BTreeSet::from(["wiki:1".to_owned()]),
+        at: simulation.clock.now(),
+    };
+    simulation.docker.faults(|faults| faults.latency = Duration::from_secs(10));
+    // The images are listed after ten seconds, and each removal takes ten more.
+    let pull = async {
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        simulation.store.note_brought_image(&image).unwrap();
+    };
+    let (cleanup, ()) = tokio::join!(images.clean_up(&ONE, None), pull);
+    assert_eq!(unneeded(&cleanup.unwrap().removed), ["web:1", "web:2"]);
+    let known = simulation.store.brought_images().unwrap();
+    assert!(known.contains(&image), "{known:?}");
+    assert_eq!(known.len(), 2, "{known:?}");
 }
 
 async fn event(simulation: &Simulation, reason: &str) -> String {

@@ -81,6 +81,8 @@ impl<D: Docker> EngineImages<D> {
     ) -> Result<ImageCleanup, String> {
         let _cleaning = self.cleaning.lock().await;
         let mut cleanup = ImageCleanup { disk: self.disk(min_free).await?, ..ImageCleanup::default() };
+        // Pulls and builds go on meanwhile, and what they bring is noted. It is missing in the list, and is not gone.
+        let known = self.store.brought_images().map_err(|error| chain(&error))?;
         let (listed, uses) = self.list_uses(retention).await?;
         let mut present: BTreeSet<String> = listed.iter().map(|image| image.id.clone()).collect();
         for image in uses.into_iter().filter(ImageUse::is_unneeded) {
@@ -105,7 +107,9 @@ impl<D: Docker> EngineImages<D> {
                 Err(error) => cleanup.failed.push(chain(&error)),
             }
         }
-        self.store.retain_brought_images(&present).map_err(|error| chain(&error))?;
+        let gone: Vec<BroughtImage> =
+            known.into_iter().filter(|image| !present.contains(&image.id)).collect();
+        self.store.forget_brought_images(&gone).map_err(|error| chain(&error))?;
         Ok(cleanup)
     }
 }

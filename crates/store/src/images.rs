@@ -34,10 +34,11 @@ impl Store {
         self.read(WHAT, select)
     }
 
-    /// Forgets all images but these. If the engine gets one of the others again, somebody else has brought it.
-    pub fn retain_brought_images(&self, present: &BTreeSet<String>) -> Result<(), Error> {
+    /// Forgets images that are gone. If the engine gets one of them again, somebody else has brought it. One that was noted again since
+    /// it was read is kept.
+    pub fn forget_brought_images(&self, gone: &[BroughtImage]) -> Result<(), Error> {
         self.write_twice(WHAT, Durability::Process, |transaction| {
-            for image in select(transaction)?.iter().filter(|image| !present.contains(&image.id)) {
+            for image in select(transaction)?.iter().filter(|image| gone.contains(image)) {
                 transaction.prepare_cached("DELETE FROM images WHERE id = ?1")?.execute(params![image.id])?;
             }
             Ok(())

@@ -21,10 +21,22 @@ fn names_of_a_brought_image_are_collected() {
     store.note_brought_image(&image(&["web:1"])).unwrap();
     store.note_brought_image(&image(&["web:latest"])).unwrap();
     assert_eq!(store.brought_images().unwrap(), [image(&["web:1", "web:latest"])]);
-    store.retain_brought_images(&names(&["sha256:a"])).unwrap();
+    store.forget_brought_images(&[]).unwrap();
     assert_eq!(store.brought_images().unwrap().len(), 1);
-    store.retain_brought_images(&names(&[])).unwrap();
+    store.forget_brought_images(&store.brought_images().unwrap()).unwrap();
     assert!(store.brought_images().unwrap().is_empty());
+}
+
+#[test]
+fn image_that_was_noted_again_is_not_forgotten() {
+    let store = memory();
+    let image = |at| BroughtImage { id: "sha256:a".to_owned(), names: names(&["web:1"]), at };
+    store.note_brought_image(&image(NOW)).unwrap();
+    let gone = store.brought_images().unwrap();
+    let again = image(NOW.after(Duration::from_secs(1)));
+    store.note_brought_image(&again).unwrap();
+    store.forget_brought_images(&gone).unwrap();
+    assert_eq!(store.brought_images().unwrap(), [again]);
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub(crate) struct RegistryClient {
 struct RegistryHost {
     /// The end of the wait that it has asked for.
     busy_until: Option<Instant>,
-    /// Whether it speaks plain HTTP, once that is known.
+    /// Whether it speaks plain HTTP, once that is known. It is found out again with each new client: the registry may have got TLS.
     is_plain: Option<bool>,
     client: Option<HostClient>,
     manifests: KnownManifests,
@@ -92,6 +92,7 @@ impl RegistryHost {
         }
         let client = new_client(further.clone())?;
         self.client = Some(HostClient { made: Instant::now(), further, client: client.clone() });
+        self.is_plain = None;
         Ok(client)
     }
 
@@ -321,6 +322,18 @@ mod tests {
         assert_eq!(made(), first);
         tokio::time::advance(CLIENT / 2).await;
         assert_eq!(made(), first + CLIENT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn registry_without_tls_is_tried_with_it_again() {
+        let mut host = RegistryHost::default();
+        host.client("localhost:5000").unwrap();
+        host.is_plain = Some(true);
+        host.client("localhost:5000").unwrap();
+        assert_eq!(host.is_plain, Some(true));
+        tokio::time::advance(CLIENT).await;
+        host.client("localhost:5000").unwrap();
+        assert_eq!(host.is_plain, None);
     }
 
     #[test]

@@ -33,6 +33,9 @@ const LONGEST_WAIT: Duration = Duration::from_hours(6);
 /// The media type of the answer about the manifests that refer to another one.
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
+/// The words of rustls for a refusal by the server. One about a certificate means that of the client.
+const ALERT: &str = "received fatal alert";
+
 /// A repository of a registry, and who asks.
 pub(super) struct Repository<'a> {
     pub(super) client: Client,
@@ -419,8 +422,17 @@ fn broken(host: &str, error: &reqwest::Error) -> RegistryError {
         return RegistryError::Unreachable { host, problem: "there was no answer in time".to_owned() };
     }
     let problem = driftless_model::root_cause(error).unwrap_or_else(|| "the connection broke".to_owned());
-    let is_certificate = problem.to_lowercase().contains("certificate");
-    if is_certificate {
+    of_cause(host, problem)
+}
+
+fn of_cause(host: String, problem: String) -> RegistryError {
+    let is_about_certificate = problem.to_lowercase().contains("certificate");
+    if is_about_certificate && problem.contains(ALERT) {
+        let problem =
+            format!("it asks for a certificate of the client, which the agent does not send ({problem})");
+        return RegistryError::Unreachable { host, problem };
+    }
+    if is_about_certificate {
         RegistryError::Certificate { host, problem }
     } else {
         RegistryError::Unreachable { host, problem }
@@ -555,6 +567,16 @@ mod tests {
         .await;
         let found = repository(base).signatures(cosign::IMAGE, &[cosign::key_file(cosign::KEY)]).await;
         assert_eq!(found.unwrap_err().reason(), "Forbidden");
+    }
+
+    #[test]
+    fn alert_about_a_certificate_means_that_of_the_client() {
+        let error = |problem: &str| of_cause("ghcr.io".to_owned(), problem.to_owned());
+        let asked = error("received fatal alert: CertificateRequired");
+        assert_eq!(asked.reason(), "Unreachable");
+        assert!(asked.to_string().contains("asks for a certificate of the client"), "{asked}");
+        assert_eq!(error("invalid peer certificate: UnknownIssuer").reason(), "Certificate");
+        assert_eq!(error("connection refused").reason(), "Unreachable");
     }
 
     #[test]

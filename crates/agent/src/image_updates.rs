@@ -14,8 +14,8 @@ use tracing::Instrument;
 use driftless_clock::Clock;
 use driftless_docker::{Docker, ImageQuestion, NewestImage, RegistryError};
 use driftless_model::{
-    AvailableImage, EventKind, ImageUpdate, Observed, ObservedSwarm, Policy, Record, Stack, Timestamp,
-    UpdateMode,
+    AvailableImage, EventKind, ImageRef, ImageUpdate, Observed, ObservedSwarm, Policy, Record, Stack,
+    Timestamp, UpdateMode,
 };
 use driftless_plan::{
     RegistryAnswer, followed_images, image_check, next_image_update, note_failed_check, note_image_check,
@@ -182,10 +182,13 @@ impl ImageUpdates {
         let secrets =
             stack.workloads.values().filter(of_image).flat_map(|it| it.pull_secrets.iter().cloned());
         let secrets = secrets.collect();
-        let question = ImageQuestion { image: image.to_owned(), tags, running, platforms, secrets };
+        let known = record.followed_images.get(image);
+        let available = known.and_then(|known| known.available.as_ref());
+        let available = available.and_then(|newer| ImageRef::parse(&newer.image).digest().map(str::to_owned));
+        let question =
+            ImageQuestion { image: image.to_owned(), tags, running, available, platforms, secrets };
         let (docker, wake, answer) = (Arc::clone(docker), Arc::clone(&self.wake), Arc::default());
         let given: Arc<Mutex<Option<Answer>>> = Arc::clone(&answer);
-        let known = record.followed_images.get(image);
         let failed_before = known.and_then(|known| known.failure.clone());
         let is_requested = known.is_some_and(|known| known.next == Timestamp(0));
         let is_awaited = is_requested && update.mode == UpdateMode::Apply && update.min_age.is_zero();
@@ -216,8 +219,9 @@ fn note_answer(
 ) {
     let now = *at;
     match answer {
-        Ok(NewestImage { tag, digest, is_running }) => {
-            let answer = RegistryAnswer { tag, digest, is_running: *is_running };
+        Ok(NewestImage { tag, digest, is_running, is_available }) => {
+            let (is_running, is_available) = (*is_running, *is_available);
+            let answer = RegistryAnswer { tag, digest, is_running, is_available };
             let on_host = (followed.stack, followed.observed);
             let news = note_newest_image(record, (image, update), answer, on_host, now);
             if let Some(AvailableImage { image: newest, .. }) = news {

@@ -31,6 +31,8 @@ pub struct RegistryAnswer<'a> {
     pub digest: &'a str,
     /// Whether all digests that the agent asked about are the same image.
     pub is_running: bool,
+    /// Whether the newer image that was known when the registry was asked is the same one.
+    pub is_available: bool,
 }
 
 /// The references of a stack whose registries are asked, with their settings: those of a workload, else of the policy. What one
@@ -216,7 +218,11 @@ pub fn note_newest_image(
         known.available = None;
         return None;
     }
-    if known.available.as_ref().is_some_and(|available| available.image == newest) {
+    if let Some(available) = &mut known.available
+        && (available.image == newest || answer.is_available)
+    {
+        // It keeps its age: if its digest is another one, the index has changed for other platforms.
+        available.image = newest;
         return None;
     }
     let available = AvailableImage { image: newest, since: now };

@@ -244,7 +244,7 @@ impl RegistryClient {
         };
         let digest = repository.digest(&tag).await?;
         let others: Vec<&String> = question.running.iter().filter(|running| **running != digest).collect();
-        let mut is_running = true;
+        let (mut is_running, mut is_available) = (true, question.available.as_ref() == Some(&digest));
         if !others.is_empty() {
             let mut platforms: Vec<Platform> =
                 question.platforms.iter().map(|name| Platform::parse(name)).collect();
@@ -269,8 +269,12 @@ impl RegistryClient {
                 }
                 is_running &= known.is_some_and(|known| !known.is_empty() && known == newest);
             }
+            if let Some(available) = question.available.as_ref().filter(|_| !is_running && !is_available) {
+                let known = repository.images(available, &platforms, manifests).await?;
+                is_available = known.is_some_and(|known| !known.is_empty() && known == newest);
+            }
         }
-        Ok(NewestImage { tag, digest, is_running })
+        Ok(NewestImage { tag, digest, is_running, is_available })
     }
 }
 

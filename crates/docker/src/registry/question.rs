@@ -16,6 +16,8 @@ pub struct ImageQuestion {
     pub tags: Option<TagRule>,
     /// The digests by which the images of running containers were pulled.
     pub running: BTreeSet<String>,
+    /// The digest of the newer image that an earlier answer named.
+    pub available: Option<String>,
     /// The platforms that count, as Docker writes them: the one that the containers ask for, or those of the nodes of a Swarm. Empty: that
     /// of the engine.
     pub platforms: BTreeSet<String>,
@@ -54,4 +56,6 @@ pub struct NewestImage {
     pub digest: String,
     /// Whether every image of [`ImageQuestion::running`] is the same one on these platforms, under this digest or another.
     pub is_running: bool,
+    /// Whether [`ImageQuestion::available`] is the same one on these platforms.
+    pub is_available: bool,
 }

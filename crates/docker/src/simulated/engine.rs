@@ -340,7 +340,8 @@ impl Docker for SimulatedEngine {
         let digest = digests.get(&format!("{name}:{tag}")).cloned();
         let digest = digest.ok_or(RegistryError::NotFound(registry))?;
         let is_running = question.running.iter().all(|running| *running == digest);
-        Ok(NewestImage { tag, digest, is_running })
+        let is_available = question.available.as_ref() == Some(&digest);
+        Ok(NewestImage { tag, digest, is_running, is_available })
     }
 
     async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {

@@ -21,6 +21,8 @@ mod diff;
 mod endpoints;
 // Pauses between heals: fights and storms.
 mod heals;
+// Newer images of a registry.
+mod image_updates;
 // Images that nothing needs any more.
 mod image_uses;
 // Slots and names of instances.

@@ -1,0 +1,46 @@
+//! Answers of registries about newer images.
+
+use std::time::Duration;
+
+use driftless_model::{FollowedImage, ImageUpdate, Observed, Record, Timestamp, UpdateMode};
+use driftless_plan::{RegistryAnswer, note_newest_image, resolve_images};
+
+use crate::stage::{NOON, stack, workload};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A record in which `web:1` runs under another digest than any answer has.
+fn record() -> Record {
+    let running = [("sha256:id".to_owned(), "sha256:running".to_owned())].into();
+    let known = FollowedImage { running, ..FollowedImage::default() };
+    Record { followed_images: [("web:1".to_owned(), known)].into(), ..Record::default() }
+}
+
+/// Notes an answer, and returns the newer image that is known after it.
+fn answer(
+    record: &mut Record,
+    update: &ImageUpdate,
+    (digest, is_available): (&str, bool),
+    now: Timestamp,
+) -> (String, Timestamp) {
+    let answer = RegistryAnswer { tag: "1", digest, is_running: false, is_available };
+    let stack = stack([("web", workload("web:1", 1))]);
+    note_newest_image(record, ("web:1", update), answer, (&stack, &Observed::default()), now);
+    let known = record.followed_images["web:1"].available.clone().unwrap();
+    (known.image, known.since)
+}
+
+#[test]
+fn index_that_changes_for_others_keeps_the_age_of_an_image() {
+    let update = ImageUpdate { mode: UpdateMode::Apply, min_age: HOUR * 3, ..ImageUpdate::default() };
+    let mut record = record();
+    let at = |hours: u32| NOON.after(HOUR * hours);
+    assert_eq!(answer(&mut record, &update, ("sha256:a", false), at(0)), ("web:1@sha256:a".into(), at(0)));
+    assert_eq!(answer(&mut record, &update, ("sha256:b", true), at(1)), ("web:1@sha256:b".into(), at(0)));
+    // Another image for this host begins at zero.
+    assert_eq!(answer(&mut record, &update, ("sha256:c", false), at(2)), ("web:1@sha256:c".into(), at(2)));
+    let followed = [("web:1".to_owned(), update)].into();
+    assert_eq!(resolve_images(&mut record, &followed, at(4)), []);
+    let due = resolve_images(&mut record, &followed, at(5));
+    assert_eq!(due, [("web:1".to_owned(), "web:1@sha256:c".to_owned())]);
+}

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_agent::{RequestError, RequestKind};
+use driftless_agent::{RequestError, RequestKind, Rollback, Supposed};
 use driftless_clock::Clock;
 use driftless_model::{Application, ConditionStatus, OnFailure, Outcome, Removal, Until};
 
@@ -220,6 +220,37 @@ async fn application_is_removed_after_its_hook_has_succeeded() {
     assert_eq!(runs(&it, "save:bad"), (2, 2), "{}", it.story());
     assert!(it.docker.observed(&app()).instances.is_empty(), "{}", it.story());
     assert!(it.handle().applications().get(&app()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_during_a_removal_is_refused() {
+    let mut idle = prepared(&shop(1, "dump:1"), OnFailure::Pause);
+    idle.settings.policy.prune = false;
+    idle.docker.faults(|faults| _ = faults.exits.insert("save:1".into(), (Duration::from_mins(20), 0)));
+    let it = idle.begun();
+    it.synced_with_tip().await;
+    it.push(&shop(2, "dump:1")).await;
+    it.synced_with_tip().await;
+    it.git.push_files("Ada", &[("blog/compose.yaml", "services: {web: {image: 'blog:1'}}")]);
+    minutes(3).await;
+    it.ask(RequestKind::Remove(Removal::WithVolumes)).await;
+    minutes(1).await;
+    let back = Rollback { to: None, reason: String::new(), until: Until::Manual };
+    for kind in [RequestKind::Rollback(back), RequestKind::PlanAfter(Supposed::Rollback(None))] {
+        let why = it.refusal(kind).await;
+        assert!(why.contains("is being removed") && why.contains("`driftless suspend shop`"), "{why}");
+    }
+    assert_eq!(it.store.pin(&app()).unwrap(), None);
+    // As the sentence says: a suspension stops the removal, and Git ends it.
+    it.ask(RequestKind::Suspend).await;
+    minutes(40).await;
+    assert_eq!(runs(&it, "save:1"), (1, 1), "{}", it.story());
+    assert_eq!(web_images(&it), ["web:2", "web:2"], "{}", it.story());
+    it.push(&shop(2, "dump:1")).await;
+    minutes(3).await;
+    it.ask(RequestKind::Resume).await;
+    it.synced_with_tip().await;
+    assert_eq!(web_images(&it), ["web:2", "web:2"], "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

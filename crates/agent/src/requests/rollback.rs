@@ -35,6 +35,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
 
     /// The revision that a rollback goes back to.
     pub(super) fn rollback_target(&self, to: Option<&str>) -> Result<Revision, RequestError> {
+        self.refuse_during_removal()?;
         let name = self.context.name();
         let history = self.context.store().revisions(name)?;
         let current = history.first().map(|newest| newest.stack.clone());
@@ -73,6 +74,17 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             )));
         }
         Ok(revision.clone())
+    }
+
+    /// Refuses a pin that would have no effect: a removal that a user has requested counts more, and takes the pin with it.
+    fn refuse_during_removal(&self) -> Result<(), RequestError> {
+        if self.record.get().removal.is_none() || !self.desired.may_be_removed() {
+            return Ok(());
+        }
+        let name = self.context.name();
+        Err(RequestError::Refused(format!(
+            "{name} is being removed, so it cannot be pinned: stop the removal with `driftless suspend {name}`, then restore {name} in Git"
+        )))
     }
 }
 

@@ -504,6 +504,38 @@ async fn rollouts_are_followed_and_asked_for() {
 }
 
 #[tokio::test]
+async fn failed_commit_ends_the_wait_for_a_rollout() {
+    let failed = |reason: &str| {
+        let mut orders = orders();
+        orders.status.conditions.push(condition("CommitFailed", ConditionStatus::True, reason));
+        orders.status.obstacle = Some("3f2a9c1 failed: web made no progress".to_owned());
+        for workload in Arc::make_mut(&mut orders.status.workloads).values_mut() {
+            workload.health = HealthStatus::Healthy;
+        }
+        orders
+    };
+    let error = "error: 3f2a9c1 failed: web made no progress\nexit code Some(1)\n";
+    let it = serving(failed("RolloutsPaused")).await;
+    assert_eq!(it.said("rollout status deployment/web -n prod").await, error);
+    let database = it.said("rollout status sts/db").await;
+    assert_eq!(database, "statefulset rolling update complete 1 pods at revision db-0a1b2c3d...\n");
+    // A container that crashes again and again runs for moments.
+    let mut crashing = failed("RolloutsPaused");
+    let workloads = Arc::make_mut(&mut crashing.status.workloads);
+    workloads.get_mut(&"db.prod".into()).unwrap().health = HealthStatus::Degraded;
+    assert_eq!(serving(crashing).await.said("rollout status sts/db").await, error);
+    // All that is counted is of the older commit.
+    let it = serving(failed("RolledBack")).await;
+    for object in ["deployment/web -n prod", "sts/db", "ds/watcher"] {
+        assert_eq!(it.said(&format!("rollout status {object}")).await, error, "{object}");
+    }
+    // A pin leaves nothing to reach.
+    let mut pinned = failed("RolledBack");
+    pinned.status.obstacle = None;
+    assert_eq!(serving(pinned).await.said("rollout status sts/db").await, database);
+}
+
+#[tokio::test]
 async fn an_engine_that_is_not_observed_is_named() {
     let mut lost = orders();
     lost.status.health = HealthStatus::Unknown;

@@ -380,6 +380,12 @@ async fn failed_commit_is_not_synced_in_a_healthy_moment() {
     let waited = wait("&for=healthy").await;
     assert_eq!(waited["reached"], true);
     assert_eq!(waited["obstacle"], Value::Null);
+    // Without a state, the wait is for a change, and the caller judges it.
+    let waited = wait("&for=").await;
+    assert_eq!(
+        (&waited["reached"], &waited["obstacle"]),
+        (&Value::Bool(false), &"aaaaaaaaaaaa failed".into())
+    );
     // The status is about an attempt before.
     application.generation += 1;
     sample::publish(&inbox, [application]);

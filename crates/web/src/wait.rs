@@ -71,8 +71,8 @@ pub struct Waited {
     pub reached: bool,
     /// Identifies what `application` says, for `seen`.
     pub version: String,
-    /// Why the application will not be `synced` until somebody acts, if it was asked for: its newest commit failed, or has
-    /// manifests with errors. As `reached`, it is about the newest target and the ticket.
+    /// Why the application will not be `synced` until somebody acts, if that or no state was asked for: its newest commit failed,
+    /// or has manifests with errors. As `reached`, it is about the newest target and the ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
     pub application: Application,
@@ -119,10 +119,10 @@ impl Wish {
         !self.states.is_empty() && self.is_answered_by(application) && is_there && is_possible
     }
 
-    /// Why the states are not reached until somebody acts.
+    /// Why the states are not reached until somebody acts. Without states, why the newest commit is not.
     fn obstacle<'a>(&self, application: &'a Application) -> Option<&'a str> {
-        let is_asked = self.states.contains(&Goal::Synced) && self.is_answered_by(application);
-        application.status.obstacle.as_deref().filter(|_| is_asked)
+        let is_asked = self.states.is_empty() || self.states.contains(&Goal::Synced);
+        application.status.obstacle.as_deref().filter(|_| is_asked && self.is_answered_by(application))
     }
 
     /// Whether the status is about the newest target and answers the ticket.

@@ -16,8 +16,10 @@ use crate::{
     cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client, cli::goal::StatusWatch,
     cli::output::print, cli::screen::plain, cli::table::Table,
 };
-use driftless_model::{Kind, Outcome, Revision};
-use driftless_web::{Accepted, RollbackBody};
+use driftless_model::{
+    ConditionStatus, HealthStatus, Kind, Outcome, Revision, StatusCondition, WorkloadName, WorkloadStatus,
+};
+use driftless_web::{Accepted, RollbackBody, Waited};
 
 /// Time for a rollback to appear in the status.
 const SEEN_WITHIN: Duration = Duration::from_secs(20);
@@ -78,7 +80,7 @@ async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdi
         let Some(now) = changes.change(left).await? else { continue };
         let unobserved = unobserved::reason(&now.application);
         let progress = match (target.again(&client).await, &unobserved) {
-            (Ok(Some(item)), _) => sentence(target.kind, &item),
+            (Ok(Some(item)), _) => after_failure(sentence(target.kind, &item), &target.workload, &item, &now),
             (Ok(None), None) => {
                 context.screen.say("error: object has been deleted");
                 return Ok(Verdict::No);
@@ -115,6 +117,28 @@ fn as_observed(progress: Progress, app: &str, unobserved: Option<&str>) -> Progr
             Progress::UnderWay(format!("Waiting for the agent to observe {app}: {why}"))
         }
         (progress, None) => progress,
+    }
+}
+
+/// A commit that has failed ends the wait. Either the application has gone back to an older version, which the counts of the object
+/// are about then, or its rollouts are paused. An object that the pause left rolled out and well is no part of the failure.
+fn after_failure(progress: Progress, workload: &str, item: &Value, now: &Waited) -> Progress {
+    let Waited { application, obstacle, .. } = now;
+    let is_failed = |it: &&StatusCondition| it.kind == "CommitFailed" && it.status == ConditionStatus::True;
+    let failed = application.status.conditions.iter().find(is_failed);
+    let is_of_same_target = count(item, "/metadata/generation") == application.generation;
+    let (Some(failed), Some(obstacle)) = (failed, obstacle.as_ref().filter(|_| is_of_same_target)) else {
+        return progress;
+    };
+    let is_part = |(name, part): &(&WorkloadName, &WorkloadStatus)| {
+        part.spec.whole.as_ref().unwrap_or(name).as_str() == workload
+    };
+    let is_well =
+        application.status.workloads.iter().filter(is_part).all(|(_, it)| it.health < HealthStatus::Missing);
+    match progress {
+        Progress::Failed(sentence) => Progress::Failed(sentence),
+        Progress::Done(sentence) if is_well && failed.reason != "RolledBack" => Progress::Done(sentence),
+        Progress::Done(_) | Progress::UnderWay(_) => Progress::Failed(plain(obstacle).replace('\n', " ")),
     }
 }
 

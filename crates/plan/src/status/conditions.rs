@@ -19,16 +19,17 @@ const FIGHT_WINDOW: Duration = Duration::from_mins(10);
 const FIGHT_HEALS: usize = 3;
 
 /// `Available`, `Progressing`, and `ReplicaFailure` where instances cannot be made. `reason` and `message` are
-/// those of the workload's health.
+/// those of the workload's health, and `late` is the wait for a rollout that has missed its deadline.
 pub(crate) fn of_workload(
     workload: &Workload,
     counts: &Counts<'_>,
+    late: Option<&Wait>,
     reason: &str,
     message: &str,
     now: Timestamp,
     before: &[StatusCondition],
 ) -> Vec<StatusCondition> {
-    let mut all = vec![available(workload, counts), progressing(workload, counts, reason, message)];
+    let mut all = vec![available(workload, counts), progressing(workload, counts, late, reason, message)];
     // In Kubernetes' terms: the replicas cannot be created.
     let failure = match reason {
         "ImagePullBackOff" => Some("ImagePullBackOff"),
@@ -86,7 +87,13 @@ fn available(workload: &Workload, counts: &Counts<'_>) -> StatusCondition {
     }
 }
 
-fn progressing(workload: &Workload, counts: &Counts<'_>, reason: &str, message: &str) -> StatusCondition {
+fn progressing(
+    workload: &Workload,
+    counts: &Counts<'_>,
+    late: Option<&Wait>,
+    reason: &str,
+    message: &str,
+) -> StatusCondition {
     let updated = format!("{} of {} updated", counts.updated(), workload.replicas);
     let of = |status, reason, message: &str| condition("Progressing", status, reason, message);
     if counts.paused {
@@ -95,6 +102,9 @@ fn progressing(workload: &Workload, counts: &Counts<'_>, reason: &str, message: 
         of(ConditionStatus::False, "ProgressDeadlineExceeded", message)
     } else if reason == "CommitFailed" && !counts.is_rolled_out(workload) {
         of(ConditionStatus::False, "CommitFailed", message)
+    } else if let Some(late) = late {
+        // Its health has another reason, which says more.
+        of(ConditionStatus::False, "ProgressDeadlineExceeded", &late.without_workload())
     } else if counts.is_rolled_out(workload) && counts.good() >= workload.replicas {
         of(ConditionStatus::True, "NewReplicaSetAvailable", &updated)
     } else if counts.updated.is_empty() {

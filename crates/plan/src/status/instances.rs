@@ -22,7 +22,7 @@ use crate::{
         work::WorkloadHealth,
     },
     text::NO_CODE,
-    wait::WaitReason,
+    wait::{Wait, WaitReason},
 };
 
 /// The status of one workload. `before` are its conditions in the status before this one.
@@ -39,12 +39,14 @@ pub(crate) fn workload_status(
     if plan.is_suspended() && health == HealthStatus::Progressing {
         health = HealthStatus::Suspended;
     }
+    let is_late = |wait: &&Wait| wait.is(WaitReason::ProgressDeadlineExceeded) && wait.concerns(subject.name);
+    let late = plan.waits.iter().find(is_late);
     let pod = objects::pod(stack, subject);
     let instance =
         |it: &&Instance| InstanceStatus { pod: pod.clone(), ..instance_status(inputs, it, workload, counts) };
     WorkloadStatus {
         health,
-        conditions: conditions::of_workload(workload, counts, &reason, &message, now, before),
+        conditions: conditions::of_workload(workload, counts, late, &reason, &message, now, before),
         reason,
         message,
         image: kube::images(workload),

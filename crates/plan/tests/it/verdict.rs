@@ -349,6 +349,17 @@ fn missed_progress_deadline_does_not_hide_its_cause() {
 }
 
 #[test]
+fn unhealthy_instance_does_not_hide_a_missed_deadline() {
+    let mut case = Case::new(1);
+    case.new_one(1, running()).readiness = Readiness::Dead { reason: "HTTP 503".to_owned() };
+    assert_eq!(case.condition("Progressing"), Some((ConditionStatus::True, "ReplicaSetUpdated".into())));
+    case.plan.waits.push(Wait::progress_deadline_exceeded(&"web".into(), NOW));
+    assert_eq!(case.health(), is(HealthStatus::Degraded, "Unhealthy"));
+    let exceeded = Some((ConditionStatus::False, "ProgressDeadlineExceeded".into()));
+    assert_eq!(case.condition("Progressing"), exceeded);
+}
+
+#[test]
 fn fewer_than_the_minimum_are_not_available() {
     let mut case = Case::new(3);
     case.new_one(1, running());

@@ -21,7 +21,7 @@ use driftless_model::{
     AppName, Application, ApplicationSpec, ApplicationStatus, AwaitedInstance, ConditionStatus, ExitStatus,
     Facts, Format, HealthStatus, InstanceStatus, JobStatus, Kind, Location, ObjectRef, Policy, Protocol,
     Resource, ResourceStatus, ServicePort, StatusCondition, Strategy, SyncStatus, Timestamp, TrafficStatus,
-    WorkloadSpec, WorkloadStatus,
+    Update, WorkloadSpec, WorkloadStatus,
 };
 use driftless_web::{Access, router, serve};
 use futures_util::{StreamExt, stream};
@@ -501,6 +501,23 @@ async fn rollouts_are_followed_and_asked_for() {
             ),
         ]
     );
+}
+
+#[tokio::test]
+async fn objects_without_rolling_updates_have_no_rollout_status() {
+    let mut orders = orders();
+    let workloads = Arc::make_mut(&mut orders.status.workloads);
+    for name in ["db.prod", "watcher.prod"] {
+        workloads.get_mut(&name.into()).unwrap().spec.update = Update::OnDelete;
+    }
+    let it = serving(orders).await;
+    let error =
+        "error: rollout status is only available for RollingUpdate strategy type\nexit code Some(1)\n";
+    for object in ["sts/db", "ds/watcher"] {
+        assert_eq!(it.said(&format!("rollout status {object}")).await, error, "{object}");
+    }
+    let said = it.said("rollout status rs/web-0a1b2c3d -n prod").await;
+    assert!(said.contains("replicasets.apps have no rollouts") && said.ends_with("Some(2)\n"), "{said}");
 }
 
 #[tokio::test]

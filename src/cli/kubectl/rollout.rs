@@ -64,6 +64,10 @@ async fn ask(args: &RolloutArgs, verb: &str, done: &str, context: &Context<'_>) 
 async fn status(args: &RolloutStatusArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let client = Client::new(&args.on.server, context.environment)?;
     let Some(target) = find(&args.on, &client, context).await? else { return Ok(Verdict::No) };
+    // All instances of a ReplicaSet have one specification, so none is rolled out.
+    if target.kind == Kind::ReplicaSet {
+        return Err(no_rollouts(target.kind).into());
+    }
     rolls(&target)?;
     let began = Instant::now();
     let mut changes = StatusWatch::new(&client, &target.app)?;
@@ -154,11 +158,13 @@ fn rolls(target: &Target) -> Result<(), Error> {
         | Kind::ConfigMap
         | Kind::Secret
         | Kind::PersistentVolumeClaim
-        | Kind::Namespace => {
-            let kind = target.kind.qualified_plural();
-            Err(Error::Usage(format!("{kind} have no rollouts: name a deployment, daemonset or statefulset")))
-        }
+        | Kind::Namespace => Err(no_rollouts(target.kind)),
     }
+}
+
+fn no_rollouts(kind: Kind) -> Error {
+    let kind = kind.qualified_plural();
+    Error::Usage(format!("{kind} have no rollouts: name a deployment, daemonset or statefulset"))
 }
 
 enum Progress {
@@ -169,62 +175,14 @@ enum Progress {
 
 /// kubectl's own wording, because scripts match it.
 fn sentence(kind: Kind, it: &Value) -> Progress {
-    let name = at(it, "/metadata/name");
-    let number = |pointer: &str| count(it, pointer);
-    let is_unseen = number("/status/observedGeneration") < number("/metadata/generation");
+    // Nobody knows when somebody deletes the instances.
+    if at(it, "/spec/updateStrategy/type") == "OnDelete" {
+        let only = "rollout status is only available for RollingUpdate strategy type";
+        return Progress::Failed(only.to_owned());
+    }
     match kind {
-        Kind::DaemonSet => {
-            let (desired, updated, available) = (
-                number("/status/desiredNumberScheduled"),
-                number("/status/updatedNumberScheduled"),
-                number("/status/numberAvailable"),
-            );
-            let waiting = format!("Waiting for daemon set \"{name}\" rollout to finish:");
-            if is_unseen {
-                Progress::UnderWay("Waiting for daemon set spec update to be observed...".to_owned())
-            } else if updated < desired {
-                Progress::UnderWay(format!(
-                    "{waiting} {updated} out of {desired} new pods have been updated..."
-                ))
-            } else if available < desired {
-                Progress::UnderWay(format!(
-                    "{waiting} {available} of {desired} updated pods are available..."
-                ))
-            } else {
-                Progress::Done(format!("daemon set \"{name}\" successfully rolled out"))
-            }
-        }
-        Kind::StatefulSet => {
-            let (wanted, updated, ready) = (
-                number("/spec/replicas"),
-                number("/status/updatedReplicas"),
-                number("/status/readyReplicas"),
-            );
-            let revision = at(it, "/status/updateRevision");
-            let partition = number("/spec/updateStrategy/rollingUpdate/partition");
-            if is_unseen {
-                Progress::UnderWay("Waiting for statefulset spec update to be observed...".to_owned())
-            } else if ready < wanted {
-                Progress::UnderWay(format!("Waiting for {} pods to be ready...", wanted - ready))
-            } else if partition > 0 && updated < wanted.saturating_sub(partition) {
-                let new = wanted.saturating_sub(partition);
-                Progress::UnderWay(format!(
-                    "Waiting for partitioned roll out to finish: {updated} out of {new} new pods have been updated..."
-                ))
-            } else if partition > 0 {
-                Progress::Done(format!(
-                    "partitioned roll out complete: {updated} new pods have been updated..."
-                ))
-            } else if updated < wanted || number("/status/currentReplicas") > 0 {
-                Progress::UnderWay(format!(
-                    "waiting for statefulset rolling update to complete {updated} pods at revision {revision}..."
-                ))
-            } else {
-                Progress::Done(format!(
-                    "statefulset rolling update complete {updated} pods at revision {revision}..."
-                ))
-            }
-        }
+        Kind::DaemonSet => daemon_set_sentence(it),
+        Kind::StatefulSet => stateful_set_sentence(it),
         Kind::Deployment
         | Kind::ReplicaSet
         | Kind::Pod
@@ -235,37 +193,93 @@ fn sentence(kind: Kind, it: &Value) -> Progress {
         | Kind::ConfigMap
         | Kind::Secret
         | Kind::PersistentVolumeClaim
-        | Kind::Namespace => {
-            let (wanted, all) = (number("/spec/replicas"), number("/status/replicas"));
-            let (updated, available) =
-                (number("/status/updatedReplicas"), number("/status/availableReplicas"));
-            let waiting = format!("Waiting for deployment \"{name}\" rollout to finish:");
-            let conditions = it.pointer("/status/conditions").and_then(Value::as_array);
-            let stopped = conditions
-                .and_then(|all| all.iter().find(|it| it["type"] == "Progressing" && it["status"] == "False"));
-            if is_unseen {
-                Progress::UnderWay("Waiting for deployment spec update to be observed...".to_owned())
-            } else if let Some(stopped) = stopped {
-                let why = stopped["message"].as_str().unwrap_or_default();
-                Progress::Failed(match stopped["reason"].as_str() {
-                    Some("ProgressDeadlineExceeded") => {
-                        format!("deployment \"{name}\" exceeded its progress deadline")
-                    }
-                    _ => format!("the rollout of deployment \"{name}\" is stopped: {why}"),
-                })
-            } else if updated < wanted {
-                let text = format!("{waiting} {updated} out of {wanted} new replicas have been updated...");
-                Progress::UnderWay(text)
-            } else if all > updated {
-                let text = format!("{waiting} {} old replicas are pending termination...", all - updated);
-                Progress::UnderWay(text)
-            } else if available < updated && !has_completed(it) {
-                let text = format!("{waiting} {available} of {updated} updated replicas are available...");
-                Progress::UnderWay(text)
-            } else {
-                Progress::Done(format!("deployment \"{name}\" successfully rolled out"))
+        | Kind::Namespace => deployment_sentence(it),
+    }
+}
+
+/// Whether the agent has not observed the newest target of the object yet.
+fn is_unseen(it: &Value) -> bool {
+    count(it, "/status/observedGeneration") < count(it, "/metadata/generation")
+}
+
+fn daemon_set_sentence(it: &Value) -> Progress {
+    let name = at(it, "/metadata/name");
+    let (desired, updated, available) = (
+        count(it, "/status/desiredNumberScheduled"),
+        count(it, "/status/updatedNumberScheduled"),
+        count(it, "/status/numberAvailable"),
+    );
+    let waiting = format!("Waiting for daemon set \"{name}\" rollout to finish:");
+    if is_unseen(it) {
+        Progress::UnderWay("Waiting for daemon set spec update to be observed...".to_owned())
+    } else if updated < desired {
+        Progress::UnderWay(format!("{waiting} {updated} out of {desired} new pods have been updated..."))
+    } else if available < desired {
+        Progress::UnderWay(format!("{waiting} {available} of {desired} updated pods are available..."))
+    } else {
+        Progress::Done(format!("daemon set \"{name}\" successfully rolled out"))
+    }
+}
+
+fn stateful_set_sentence(it: &Value) -> Progress {
+    let (wanted, updated, ready) = (
+        count(it, "/spec/replicas"),
+        count(it, "/status/updatedReplicas"),
+        count(it, "/status/readyReplicas"),
+    );
+    let revision = at(it, "/status/updateRevision");
+    let partition = count(it, "/spec/updateStrategy/rollingUpdate/partition");
+    if is_unseen(it) {
+        Progress::UnderWay("Waiting for statefulset spec update to be observed...".to_owned())
+    } else if ready < wanted {
+        Progress::UnderWay(format!("Waiting for {} pods to be ready...", wanted - ready))
+    } else if partition > 0 && updated < wanted.saturating_sub(partition) {
+        let new = wanted.saturating_sub(partition);
+        Progress::UnderWay(format!(
+            "Waiting for partitioned roll out to finish: {updated} out of {new} new pods have been updated..."
+        ))
+    } else if partition > 0 {
+        Progress::Done(format!("partitioned roll out complete: {updated} new pods have been updated..."))
+    } else if updated < wanted || count(it, "/status/currentReplicas") > 0 {
+        Progress::UnderWay(format!(
+            "waiting for statefulset rolling update to complete {updated} pods at revision {revision}..."
+        ))
+    } else {
+        Progress::Done(format!(
+            "statefulset rolling update complete {updated} pods at revision {revision}..."
+        ))
+    }
+}
+
+fn deployment_sentence(it: &Value) -> Progress {
+    let name = at(it, "/metadata/name");
+    let (wanted, all) = (count(it, "/spec/replicas"), count(it, "/status/replicas"));
+    let (updated, available) = (count(it, "/status/updatedReplicas"), count(it, "/status/availableReplicas"));
+    let waiting = format!("Waiting for deployment \"{name}\" rollout to finish:");
+    let conditions = it.pointer("/status/conditions").and_then(Value::as_array);
+    let stopped = conditions
+        .and_then(|all| all.iter().find(|it| it["type"] == "Progressing" && it["status"] == "False"));
+    if is_unseen(it) {
+        Progress::UnderWay("Waiting for deployment spec update to be observed...".to_owned())
+    } else if let Some(stopped) = stopped {
+        let why = stopped["message"].as_str().unwrap_or_default();
+        Progress::Failed(match stopped["reason"].as_str() {
+            Some("ProgressDeadlineExceeded") => {
+                format!("deployment \"{name}\" exceeded its progress deadline")
             }
-        }
+            _ => format!("the rollout of deployment \"{name}\" is stopped: {why}"),
+        })
+    } else if updated < wanted {
+        let text = format!("{waiting} {updated} out of {wanted} new replicas have been updated...");
+        Progress::UnderWay(text)
+    } else if all > updated {
+        let text = format!("{waiting} {} old replicas are pending termination...", all - updated);
+        Progress::UnderWay(text)
+    } else if available < updated && !has_completed(it) {
+        let text = format!("{waiting} {available} of {updated} updated replicas are available...");
+        Progress::UnderWay(text)
+    } else {
+        Progress::Done(format!("deployment \"{name}\" successfully rolled out"))
     }
 }
 
@@ -450,6 +464,20 @@ mod tests {
         assert_eq!(daemons(0, 1), format!("{waiting} 0 out of 1 new pods have been updated..."));
         assert_eq!(daemons(1, 0), format!("{waiting} 0 of 1 updated pods are available..."));
         assert_eq!(daemons(1, 1), "done: daemon set \"log\" successfully rolled out");
+    }
+
+    #[test]
+    fn update_that_waits_for_a_deletion_has_no_end() {
+        let wanted = "error: rollout status is only available for RollingUpdate strategy type";
+        for kind in [Kind::StatefulSet, Kind::DaemonSet] {
+            let strategy = json!({ "type": "OnDelete" });
+            let item = json!({
+                "metadata": { "name": "db", "generation": 1 },
+                "spec": { "replicas": 2, "updateStrategy": strategy },
+                "status": { "observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 2 },
+            });
+            assert_eq!(said(kind, &item), wanted);
+        }
     }
 
     #[test]

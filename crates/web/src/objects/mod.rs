@@ -179,7 +179,7 @@ fn spec(it: &WorkloadStatus, own: &BTreeMap<String, String>, partition: u32) -> 
         Kind::CronJob => jobs::cron_spec(it, &template),
         Kind::DaemonSet => json!({
             "minReadySeconds": it.spec.min_ready_seconds, "selector": selector, "template": template,
-            "updateStrategy": strategy(it),
+            "updateStrategy": daemon_strategy(it),
         }),
         Kind::StatefulSet => json!({
             "replicas": it.replicas, "minReadySeconds": it.spec.min_ready_seconds, "selector": selector,
@@ -213,6 +213,11 @@ fn strategy(it: &WorkloadStatus) -> Value {
         Some(Strategy::Recreate) => json!({ "type": "Recreate" }),
         None => Value::Null,
     }
+}
+
+/// The update strategy of a DaemonSet.
+fn daemon_strategy(it: &WorkloadStatus) -> Value {
+    if it.spec.update == Update::OnDelete { json!({ "type": "OnDelete" }) } else { strategy(it) }
 }
 
 /// The update strategy of a StatefulSet.

@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc};
 
-use driftless_agent::{RequestError, RequestKind, Rollback};
+use driftless_agent::{Answer, RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_model::{AgentId, AppName, Application, ConditionStatus, SyncStatus, Until};
@@ -119,6 +119,35 @@ async fn no_new_commit_is_applied_after_a_loss_of_state() {
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["web:2"]);
     assert!(it.handle().readiness().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_after_a_loss_of_state_name_the_way_out() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.crash();
+    it.store = Store::in_memory(it.clock).unwrap();
+    it.git.push(&shop("web:2"));
+    it.begin();
+    minutes(1).await;
+    for kind in [RequestKind::Restart("web".into()), RequestKind::Heal, RequestKind::Resume] {
+        let why = it.refusal(kind).await;
+        assert!(why.contains("run `driftless recover`") && !why.contains("resume"), "{why}");
+    }
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), RequestKind::Plan).await else {
+        panic!("no plan")
+    };
+    assert!(!plan.suspended, "{plan:?}");
+    assert!(plan.waits.iter().any(|wait| wait.contains("run `driftless recover`")), "{plan:?}");
+    // A suspension by a user is one, and can be ended.
+    it.ask(RequestKind::Suspend).await;
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), RequestKind::Plan).await else {
+        panic!("no plan")
+    };
+    assert!(plan.suspended, "{plan:?}");
+    it.ask(RequestKind::Resume).await;
+    minutes(1).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use driftless_model::{Actor, AppName, EventKind, Record};
 use crate::{
     context::AppContext, desired::Desired, mounts::Mounts, observe::Observer, publish::Publisher,
     record::StoredRecord, repository::RepositoryLink, request::RequestError, revisions::Revisions,
-    target_revision::TargetRevision,
+    state_loss::loss_advice, target_revision::TargetRevision,
 };
 
 /// The advice about an application that has left Git.
@@ -49,7 +49,11 @@ impl<D, S> RequestHandler<'_, D, S> {
     /// The target, unless the application is suspended.
     pub(super) fn active_target(&mut self) -> Result<TargetRevision, RequestError> {
         let target = self.target()?;
-        if self.desired.is_gone() && target.pin.is_none() {
+        let is_left = self.desired.is_gone() && target.pin.is_none();
+        if is_left || target.unconfirmed.is_some() {
+            self.refuse_after_loss()?;
+        }
+        if is_left {
             return Err(RequestError::Refused(not_in_git(self.context.name())));
         }
         if target.policy.suspended {
@@ -63,6 +67,16 @@ impl<D, S> RequestHandler<'_, D, S> {
             }));
         }
         Ok(target)
+    }
+
+    /// Refuses a request while state is lost, and names the way out.
+    pub(super) fn refuse_after_loss(&self) -> Result<(), RequestError> {
+        if self.revisions.lost().is_none() {
+            return Ok(());
+        }
+        let name = self.context.name();
+        let advice = loss_advice(name, self.revisions.current().is_some());
+        Err(RequestError::Refused(format!("state of {name} was lost; {advice}")))
     }
 
     /// Stores a changed record. What the rounds then change is no drift.

@@ -85,6 +85,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     async fn plan_of(&mut self, mut target: TargetRevision, record: &Record) -> Result<DryRun, RequestError> {
         // Planned as if it were resumed, to show the steps that wait for that.
         let suspended = std::mem::take(&mut target.policy.suspended);
+        // After a loss of state, nothing is changed until `driftless recover`: the waits say so.
+        let suspended = target.unconfirmed.as_ref().map_or(suspended, |policy| policy.suspended);
         let mut observed = self.observer.observe(self.context, &target, record).await?;
         let (now, mut record) = (self.context.now(), record.clone());
         swarm::complete(&mut target, &mut observed, &mut record, self.context.agent(), now);

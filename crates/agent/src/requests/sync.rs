@@ -244,10 +244,15 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     pub(super) fn refuse_to_resume(&self) -> Result<(), RequestError> {
         let name = self.context.name();
         let is_pinned = self.context.store().pin(name)?.is_some();
+        let is_held =
+            is_pinned || self.record.get().failed.is_some() || self.context.store().suspended(name)?;
+        if !is_held {
+            self.refuse_after_loss()?;
+        }
         if self.desired.is_gone() && !is_pinned {
             return Err(RequestError::Refused(not_in_git(name)));
         }
-        if !is_pinned && self.record.get().failed.is_none() && !self.context.store().suspended(name)? {
+        if !is_held {
             let is_suspended_in_settings = self.desired.rendered().policy.suspended;
             return Err(RequestError::Refused(if is_suspended_in_settings {
                 format!("{name} is suspended by its settings: set `suspend: false` there")

@@ -742,6 +742,27 @@ async fn a_sync_is_answered_at_once_while_the_engine_takes_its_time() {
     it.check(&floors());
 }
 
+#[tokio::test(start_paused = true)]
+async fn question_during_a_rollout_waits_for_one_round() {
+    let shop = |version: u8| {
+        format!(
+            "services:\n  web:\n    image: 'web:{version}'\n    restart: always\n    deploy:\n      replicas: 8\n      \
+             update_config: {{parallelism: 1, order: start-first}}\n"
+        )
+    };
+    let it = Simulation::of(&shop(1));
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| faults.latency = Duration::from_secs(2));
+    it.push(&shop(2)).await;
+    it.until("the rollout has begun", |_| it.images().contains(&"web:2".to_owned())).await;
+    let taken = took(it.handle().request(app(), RequestKind::Plan)).await;
+    assert!(taken < Duration::from_secs(30), "{taken:?}\n{}", it.story());
+    assert!(it.images().contains(&"web:1".to_owned()), "the rollout goes on: {}", it.story());
+    it.docker.faults(|faults| faults.latency = Duration::from_millis(5));
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"; 8], "{}", it.story());
+}
+
 impl Simulation {
     /// Asks for something, and waits for the status that answers this request.
     async fn answered(&self, kind: RequestKind) -> Arc<Application> {

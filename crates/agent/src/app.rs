@@ -68,6 +68,10 @@ impl<D: Docker, S: CommitSource> App<D, S> {
     ) {
         loop {
             for Queued { kind, actor, ticket, reply } in std::mem::take(&mut self.queue) {
+                // Nobody waits for the answer any more, and a question changes nothing.
+                if kind.is_question() && reply.is_closed() {
+                    continue;
+                }
                 let answer = tokio::select! {
                     answer = async { self.reconciler.requests(&actor).answer(&kind).await }
                         .instrument(log_span::request(&actor)) => answer,
@@ -99,7 +103,7 @@ impl<D: Docker, S: CommitSource> App<D, S> {
     }
 
     /// Makes rounds until nothing more can be done now, or until a request or a new desired state interrupts them. The
-    /// rounds are never dropped half way: they end after the running steps.
+    /// rounds are never dropped half way: they end after the running steps. For a question, the running round is finished.
     async fn rounds(
         &mut self,
         desired: &mut watch::Receiver<Arc<Desired>>,
@@ -109,13 +113,16 @@ impl<D: Docker, S: CommitSource> App<D, S> {
         let Self { reconciler, queue, .. } = self;
         let began_with = Arc::clone(reconciler.desired());
         let mut has_same_target = false;
-        let rounds = consecutive_rounds(reconciler, interrupt);
+        let last = interrupt.child_token();
+        let rounds = consecutive_rounds(reconciler, interrupt, &last);
         tokio::pin!(rounds);
         loop {
             tokio::select! {
                 next = &mut rounds => return Rounds { next, has_same_target },
                 Some(request) = requests.recv() => {
-                    if !request.kind.is_question() {
+                    if request.kind.is_question() {
+                        last.cancel();
+                    } else {
                         interrupt.cancel();
                     }
                     queue.push(answer_at_once(request));
@@ -179,14 +186,16 @@ impl<D: Docker, S: CommitSource> App<D, S> {
     }
 }
 
-/// Makes rounds until nothing more can be done now. Returns when to make the next one.
+/// Makes rounds until nothing more can be done now, or until `last` makes the running one the last. Returns when to make the next
+/// one. `interrupt` ends the running one early.
 async fn consecutive_rounds<D: Docker, S: CommitSource>(
     reconciler: &mut Reconciler<D, S>,
     interrupt: &CancellationToken,
+    last: &CancellationToken,
 ) -> Next {
     for _ in 0..MAX_CONSECUTIVE_ROUNDS {
         match reconciler.round(interrupt).await {
-            Next::Round if !interrupt.is_cancelled() => {}
+            Next::Round if !last.is_cancelled() => {}
             Next::Round => return Next::Sleep(None),
             next @ (Next::Sleep(_) | Next::BackOff(_)) => return next,
         }

@@ -328,6 +328,22 @@ async fn every_kind_is_listed_in_kubectls_columns() {
 }
 
 #[tokio::test]
+async fn task_that_never_started_is_an_error() {
+    let mut orders = orders();
+    let workloads = Arc::make_mut(&mut orders.status.workloads);
+    let migrate = workloads.get_mut(&"migrate.prod".into()).unwrap();
+    for instance in &mut migrate.instances {
+        (instance.state, instance.exit) = ("Failed".to_owned(), None);
+    }
+    let it = serving(orders).await;
+    let pod = "get pod orders-migrate.prod-0a1b2c3d-1 -n prod";
+    let line = it.said(&format!("{pod} --no-headers")).await;
+    assert!(line.contains("Error") && !line.contains("Completed"), "{line}");
+    let code = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}";
+    assert_eq!(it.said(&format!("{pod} -o {code}")).await.trim(), "128");
+}
+
+#[tokio::test]
 async fn objects_are_printed_in_every_form() {
     let it = served().await;
     let mut all = String::new();

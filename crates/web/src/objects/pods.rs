@@ -205,6 +205,10 @@ fn conditions(ready: bool, available: bool) -> Value {
 /// Reasons after which the workload is not started again.
 const FAILED: [&str; 3] = ["Failed", "BackoffLimitExceeded", "DeadlineExceeded"];
 
+/// The exit code of a task of a Swarm that failed without one, for example because its image does not exist. The kubelet writes it
+/// for a container that could not be started.
+const NEVER_STARTED: i64 = 128;
+
 /// The state of a container, from its published status.
 enum Life {
     Creating,
@@ -279,8 +283,11 @@ impl Life {
 }
 
 fn terminated(it: &InstanceStatus) -> Value {
-    let (code, finished, out_of_memory) =
-        it.exit.as_ref().map_or((0, None, false), |it| (it.code, Some(it.finished), it.out_of_memory));
+    let (code, finished, out_of_memory) = match &it.exit {
+        Some(exit) => (exit.code, Some(exit.finished), exit.out_of_memory),
+        None if it.state == "Failed" => (NEVER_STARTED, it.since, false),
+        None => (0, None, false),
+    };
     let reason = match code {
         _ if out_of_memory => "OOMKilled",
         0 => "Completed",

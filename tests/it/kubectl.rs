@@ -476,6 +476,8 @@ async fn objects_are_described_in_full() {
     assert!(words.iter().any(|it| it[1..4] == ["Normal", "Started", "shop"]), "{events}");
     assert!(events.contains("start shop-web-1 (missing)"), "{events}");
     assert_eq!(it.said("get ev --app orders").await, "No resources found\n");
+    let pod = it.said("describe pod shop-web-1").await;
+    assert!(pod.contains("start shop-web-1 (missing)"), "{pod}");
     let deployment = it.said("describe deploy web -n shop").await;
     assert!(
         deployment.contains("Started") && deployment.contains("start shop-web-1 (missing)"),

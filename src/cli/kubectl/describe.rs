@@ -7,7 +7,9 @@ use serde_json::Value;
 use super::{
     age,
     args::DescribeArgs,
-    columns, jsonpath,
+    columns,
+    event_objects::EventObjects,
+    jsonpath,
     objects::{Scope, Wanted, at, count, objects, path, say_missing, words},
     target::Target,
     unobserved::warn_of_unobserved,
@@ -532,7 +534,9 @@ fn state(state: Option<&Value>) -> Vec<(&'static str, String)> {
 async fn events(target: &Target, client: &Client, now: Timestamp) -> Result<String, Error> {
     let pairs = [("app", target.app.as_str()), ("limit", EVENTS)];
     let all: Vec<Event> = client.get(&path("/api/v1/events", pairs)).await?;
-    let mine: Vec<&Event> = all.iter().filter(|it| concerns(target, &it.object)).collect();
+    let application: Application = client.get(&target.route("")?).await?;
+    let objects = EventObjects::of(target, &application);
+    let mine: Vec<&Event> = all.iter().filter(|event| objects.contains(&event.object)).collect();
     if mine.is_empty() {
         return Ok(format!("{:<NAMES$}<none>\n", "Events:"));
     }
@@ -548,42 +552,4 @@ async fn events(target: &Target, client: &Client, now: Timestamp) -> Result<Stri
         ]);
     }
     Ok(format!("Events:\n{}", table.render(Colours::Off)))
-}
-
-/// Events name workloads, instances as `web.1`, and containers as `shop-web-1` or `shop-web-1a2b3c4d-1`.
-fn concerns(target: &Target, object: &str) -> bool {
-    if target.kind == Kind::Pod {
-        return object == target.name;
-    }
-    let is_slot = |it: &str| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit());
-    let is_end = |it: &str| match it.rsplit_once('-') {
-        Some((hash, slot)) => {
-            hash.len() == 8 && hash.bytes().all(|it| it.is_ascii_hexdigit()) && is_slot(slot)
-        }
-        None => is_slot(it),
-    };
-    let Target { app, workload, .. } = target;
-    object == workload
-        || object.strip_prefix(workload.as_str()).and_then(|it| it.strip_prefix('.')).is_some_and(is_slot)
-        || object.strip_prefix(&format!("{app}-{workload}-")).is_some_and(is_end)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn events_are_of_a_workload_its_slots_and_its_containers() {
-        let labels = json!({ "driftless.application": "shop", "driftless.workload": "web" });
-        let item = json!({ "kind": "Deployment", "metadata": { "name": "web", "labels": labels } });
-        let target = Target::of(item);
-        for object in ["web", "web.1", "shop-web-2", "shop-web-0a1b2c3d-12"] {
-            assert!(concerns(&target, object), "{object}");
-        }
-        for object in ["web2", "web.", "shop-web-admin-1", "shop-web-", "shop-db-1", "revision 4"] {
-            assert!(!concerns(&target, object), "{object}");
-        }
-    }
 }

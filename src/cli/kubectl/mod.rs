@@ -9,6 +9,7 @@ mod columns;
 mod create;
 mod delete;
 mod describe;
+mod event_objects;
 mod events;
 mod get;
 mod jsonpath;

@@ -1068,6 +1068,22 @@ async fn a_rollback_holds_until_the_next_commit() {
     it.check(&floors());
 }
 
+#[tokio::test(start_paused = true)]
+async fn status_before_a_pin_or_suspension_is_outdated_at_once() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    let back = Rollback { to: None, reason: String::new(), until: Until::Manual };
+    for kind in [RequestKind::Rollback(back), RequestKind::Resume, RequestKind::Suspend, RequestKind::Resume]
+    {
+        it.ask(kind.clone()).await;
+        let shown = it.status().unwrap();
+        assert!(shown.status.observed_generation < shown.generation, "{kind:?}");
+        it.until("the next round", |shown| shown.status.observed_generation == shown.generation).await;
+    }
+}
+
 /// Somebody runs a command in a container that writes a file there.
 fn visit(name: &str, file: &str) -> UserAction {
     let command = "sh -c 'touch it'".to_owned();

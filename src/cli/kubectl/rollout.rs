@@ -21,9 +21,6 @@ use driftless_model::{
 };
 use driftless_web::{Accepted, RollbackBody, Waited};
 
-/// Time for a rollback to appear in the status.
-const SEEN_WITHIN: Duration = Duration::from_secs(20);
-
 pub(in crate::cli) async fn rollout(
     command: &RolloutCommand,
     context: &Context<'_>,
@@ -348,17 +345,6 @@ async fn undo(args: &RolloutUndoArgs, context: &Context<'_>) -> Result<Verdict, 
         until: None,
     };
     let accepted: Accepted = client.post(&target.route("/rollback")?, Some(&body)).await?;
-    // So that `rollout status` right after this shows the rollback.
-    let began = Instant::now();
-    let mut changes = StatusWatch::new(&client, &target.app)?;
-    while let Some(pin) = &accepted.pin {
-        let now = changes.change(SEEN_WITHIN.saturating_sub(began.elapsed())).await?;
-        let is_seen = now
-            .is_some_and(|now| now.application.status.pin.as_ref().is_some_and(|shown| shown.at == pin.at));
-        if is_seen || began.elapsed() > SEEN_WITHIN {
-            break;
-        }
-    }
     print(&format!("{} rolled back\n", target.qualified()))?;
     if let Some(pin) = accepted.pin {
         context.screen.say(format!(

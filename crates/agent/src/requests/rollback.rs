@@ -28,6 +28,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             actor: Some(self.actor.clone()),
         };
         self.context.store().set_pin(name, &pin)?;
+        self.publisher.publish_request(self.context);
         let message = format!("to revision {} ({}): {reason}", revision.number, revision.commit.short());
         self.event("RolledBack", name.as_str(), &message);
         Ok(pin)

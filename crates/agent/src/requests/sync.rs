@@ -235,6 +235,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             }
             return Err(error);
         }
+        self.publisher.publish_request(self.context);
         self.revisions.note_resume(self.actor);
         self.event("Resumed", self.context.name().as_str(), "following Git again");
         Ok(Answer::Accepted)
@@ -267,6 +268,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     pub(super) fn suspend(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
         self.context.store().set_suspended(name, Suspension::Suspended)?;
+        self.publisher.publish_request(self.context);
         self.event("Suspended", name.as_str(), "observed and not changed");
         Ok(Answer::Accepted)
     }

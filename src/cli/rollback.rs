@@ -12,6 +12,7 @@ use super::{
     options::{ServerArgs, parse_span},
     output::print,
     plan::{PlanResult, render_plan},
+    screen::plain,
 };
 use driftless_agent::DryRun;
 use driftless_model::{AppName, Pin, Until};
@@ -87,8 +88,15 @@ pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Resu
         Some(pin) => print(&pinned(app, pin))?,
         None => print(&format!("{app}: rollback asked for; `driftless status {app}` shows it\n"))?,
     }
+    if let Some(note) = &accepted.note {
+        context.screen.say(plain(note));
+    }
     if !args.wait {
         return Ok(Verdict::Yes);
+    }
+    // It would not be reached.
+    if accepted.note.is_some() {
+        return Ok(Verdict::No);
     }
     let goals = [Goal::Synced, Goal::Healthy];
     let wait = Wait { app, goals: &goals, ticket: accepted.ticket.as_deref(), timeout: args.timeout };

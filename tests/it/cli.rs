@@ -395,11 +395,16 @@ async fn requests_print_the_answer_of_the_agent() {
     assert_eq!(asked, ("shop".into(), RequestKind::Rollback(to_commit)));
     let (code, _, error) = run(server, &["rollback", "shop", "3", "--to", "2"]).await;
     assert_eq!((code, error.contains("cannot be used with")), (2, true), "{error}");
+    let suspended = ["rollback", "shop", "--reason", "suspended"];
+    let (code, _, error) = run(server, &suspended).await;
+    assert_eq!((code, error.as_str()), (0, "shop is suspended\n"));
+    let (code, _, error) = run(server, &[&suspended[..], &["--wait"]].concat()).await;
+    assert_eq!((code, error.as_str()), (1, "shop is suspended\n"), "it waits for nothing");
     let (code, out, _) = run(server, &["resume", "shop"]).await;
     assert_eq!((code, out.as_str()), (0, "shop: follows Git again\n"));
     let (code, _, error) = run(server, &["suspend", "shop"]).await;
     assert_eq!((code, error.as_str()), (2, "error: `shop` is suspended already\n"));
-    assert_eq!(seen.lock().unwrap().len(), 4);
+    assert_eq!(seen.lock().unwrap().len(), 6);
 }
 
 #[tokio::test]

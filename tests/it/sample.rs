@@ -393,16 +393,19 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             | RequestKind::Abort
             | RequestKind::DeleteInstance(_) => Ok(Answer::Accepted),
             RequestKind::Suspend => Err(RequestError::Refused(format!("`{app}` is suspended already"))),
-            RequestKind::Rollback(rollback) => Ok(Answer::Pinned(Pin {
-                revision: rollback.to.and_then(|it| it.parse().ok()).unwrap_or(3),
-                commit: CommitId::from_stored("c".repeat(40)),
-                reason: rollback.reason,
-                at: NOW,
-                until: rollback.until,
-                skip: None,
-                skip_stack: None,
-                actor: None,
-            })),
+            RequestKind::Rollback(rollback) => Ok(Answer::Pinned {
+                note: (rollback.reason == "suspended").then(|| format!("{app} is suspended")),
+                pin: Pin {
+                    revision: rollback.to.and_then(|it| it.parse().ok()).unwrap_or(3),
+                    commit: CommitId::from_stored("c".repeat(40)),
+                    reason: rollback.reason,
+                    at: NOW,
+                    until: rollback.until,
+                    skip: None,
+                    skip_stack: None,
+                    actor: None,
+                },
+            }),
             RequestKind::Drift(_) => {
                 let mut it = report::application(&app, &format!("sites/{app}"));
                 if app.as_str() == "blog" {

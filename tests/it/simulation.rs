@@ -1069,6 +1069,26 @@ async fn a_rollback_holds_until_the_next_commit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rollback_of_a_suspended_application_says_so() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.push(&web("web:2")).await;
+    it.synced_with_tip().await;
+    let note = async || {
+        let back = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+        match it.handle().request(app(), RequestKind::Rollback(back)).await {
+            Ok(Answer::Pinned { note, .. }) => note,
+            other => panic!("{other:?}"),
+        }
+    };
+    it.ask(RequestKind::Suspend).await;
+    let suspended = note().await;
+    assert!(suspended.is_some_and(|note| note.contains("ends that and the pin")), "it changes nothing");
+    it.ask(RequestKind::Resume).await;
+    assert_eq!(note().await, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn status_before_a_pin_or_suspension_is_outdated_at_once() {
     let it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;

@@ -242,7 +242,12 @@ pub enum Answer {
     /// The rounds that follow do it.
     Accepted,
     /// The pin of a rollback.
-    Pinned(Pin),
+    Pinned {
+        /// The pin.
+        pin: Pin,
+        /// Why it changes nothing yet, for people.
+        note: Option<String>,
+    },
     /// The adopted objects and what happens to them, one sentence each.
     Adopted(Vec<String>),
     /// The result of a dry run.

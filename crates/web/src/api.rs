@@ -57,12 +57,29 @@ pub struct Accepted {
     /// After a rollback: the pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Pin>,
+    /// After a rollback: why it changes nothing yet, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// After an adoption: one line per adopted object, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<String>,
     /// After a recovery: what has changed, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recovered: Vec<String>,
+}
+
+impl Accepted {
+    /// The answer without anything that only some requests have.
+    fn of(ticket: Option<Ticket>) -> Self {
+        Self {
+            accepted: true,
+            ticket: ticket.map(|ticket| ticket.to_string()),
+            pin: None,
+            note: None,
+            adopted: Vec::new(),
+            recovered: Vec::new(),
+        }
+    }
 }
 
 /// The application name in a route. The handler checks whether it exists.
@@ -344,8 +361,7 @@ pub(super) async fn adopt(
 pub(super) async fn recover(State(shared): State<Shared>) -> Result<Response, Error> {
     let answer = tokio::time::timeout(ANSWER_WITHIN, shared.handle.recover()).await;
     let recovered = answer.map_err(|_| Error::TooSlow)??;
-    let accepted = Accepted { accepted: true, ticket: None, pin: None, adopted: Vec::new(), recovered };
-    Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
+    Ok(accepted(Accepted { recovered, ..Accepted::of(None) }))
 }
 
 /// The options of a release.
@@ -362,9 +378,7 @@ pub(super) async fn release(
 ) -> Result<Response, Error> {
     read(&shared.store, move |store| if undo { store.end_release() } else { store.note_release() }).await?;
     shared.handle.restart();
-    let accepted =
-        Accepted { accepted: true, ticket: None, pin: None, adopted: Vec::new(), recovered: Vec::new() };
-    Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
+    Ok(accepted(Accepted::of(None)))
 }
 
 pub(super) async fn rollback(
@@ -393,9 +407,7 @@ pub(super) async fn fetch(
         return Err(Error::NoSuchRepository(repository));
     }
     shared.handle.request_fetch(&repository);
-    let accepted =
-        Accepted { accepted: true, ticket: None, pin: None, adopted: Vec::new(), recovered: Vec::new() };
-    Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
+    Ok(accepted(Accepted::of(None)))
 }
 
 /// The configured webhooks in the order of the configuration.
@@ -434,9 +446,11 @@ pub(super) async fn ask(
 ) -> Result<Response, Error> {
     let (answer, ticket) = request(shared, caller, name, kind).await?;
     Ok(match answer {
-        Answer::Accepted => accepted(ticket, None, Vec::new()),
-        Answer::Pinned(pin) => accepted(ticket, Some(pin), Vec::new()),
-        Answer::Adopted(lines) => accepted(ticket, None, lines),
+        Answer::Accepted => accepted(Accepted::of(Some(ticket))),
+        Answer::Pinned { pin, note } => {
+            accepted(Accepted { pin: Some(pin), note, ..Accepted::of(Some(ticket)) })
+        }
+        Answer::Adopted(adopted) => accepted(Accepted { adopted, ..Accepted::of(Some(ticket)) }),
         Answer::Plan(dry_run) => Json(dry_run).into_response(),
         Answer::Drift(inspection) => Json(*inspection).into_response(),
         Answer::Settings(settings) => Json(settings).into_response(),
@@ -468,10 +482,8 @@ pub(super) async fn request(
     Ok(tokio::time::timeout(ANSWER_WITHIN, request).await.map_err(|_| Error::TooSlow)??)
 }
 
-fn accepted(ticket: Ticket, pin: Option<Pin>, adopted: Vec<String>) -> Response {
-    let ticket = Some(ticket.to_string());
-    let accepted = Accepted { accepted: true, ticket, pin, adopted, recovered: Vec::new() };
-    (StatusCode::ACCEPTED, Json(accepted)).into_response()
+fn accepted(answer: Accepted) -> Response {
+    (StatusCode::ACCEPTED, Json(answer)).into_response()
 }
 
 /// The detail of a rollback in the audit.

@@ -352,6 +352,9 @@ async fn undo(args: &RolloutUndoArgs, context: &Context<'_>) -> Result<Verdict, 
             target.app, pin.revision
         ));
     }
+    if let Some(note) = accepted.note {
+        context.screen.say(plain(&note));
+    }
     Ok(Verdict::Yes)
 }
 

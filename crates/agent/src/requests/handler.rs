@@ -15,6 +15,11 @@ pub(super) fn not_in_git(app: &AppName) -> String {
     format!("{app} is not in Git any more: remove it with `driftless remove {app}`, or restore it in Git")
 }
 
+/// Why nothing of an application is changed that its settings suspend, and the way out.
+pub(super) fn suspended_by_settings(app: &AppName) -> String {
+    format!("{app} is suspended by its settings, so nothing is changed: set `suspend: false` there")
+}
+
 /// The parts of an application that requests read and change.
 pub(crate) struct RequestHandler<'a, D, S> {
     pub(crate) context: &'a AppContext,
@@ -59,9 +64,7 @@ impl<D, S> RequestHandler<'_, D, S> {
         if target.policy.suspended {
             let name = self.context.name();
             return Err(RequestError::Refused(if self.desired.rendered().policy.suspended {
-                format!(
-                    "{name} is suspended by its settings, so nothing is changed: set `suspend: false` there"
-                )
+                suspended_by_settings(name)
             } else {
                 format!("{name} is suspended, so nothing is changed; `driftless resume {name}` ends that")
             }));

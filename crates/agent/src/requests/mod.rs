@@ -44,7 +44,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestKind::Remove(removal) => self.remove(*removal, Hooks::Run),
             RequestKind::ForceRemove(removal) => self.remove(*removal, Hooks::Skip),
             RequestKind::Forget => self.forget(),
-            RequestKind::Rollback(rollback) => self.roll_back(rollback).map(Answer::Pinned),
+            RequestKind::Rollback(rollback) => self.roll_back(rollback),
             RequestKind::Resume => self.resume().await,
             RequestKind::Suspend => self.suspend(),
             RequestKind::Plan => self.plan().await.map(Answer::Plan),

@@ -4,18 +4,19 @@ use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_model::{Outcome, Pin, Revision};
 
-use super::handler::RequestHandler;
-use crate::request::{RequestError, Rollback};
+use super::handler::{RequestHandler, suspended_by_settings};
+use crate::request::{Answer, RequestError, Rollback};
 
 /// A shorter text is a revision's number, not the beginning of a commit's id.
 const SHORTEST_COMMIT: usize = 7;
 
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Pins the application to an older revision.
-    pub(super) fn roll_back(&mut self, rollback: &Rollback) -> Result<Pin, RequestError> {
+    pub(super) fn roll_back(&mut self, rollback: &Rollback) -> Result<Answer, RequestError> {
         let Rollback { to, reason, until } = rollback;
         let name = self.context.name();
         let revision = self.rollback_target(to.as_deref())?;
+        let note = self.suspension_note()?;
         let newest = self.desired.commit().id.clone();
         let pin = Pin {
             revision: revision.number,
@@ -31,7 +32,21 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.publisher.publish_request(self.context);
         let message = format!("to revision {} ({}): {reason}", revision.number, revision.commit.short());
         self.event("RolledBack", name.as_str(), &message);
-        Ok(pin)
+        Ok(Answer::Pinned { pin, note })
+    }
+
+    /// Why a pin changes nothing yet, if the application is suspended.
+    fn suspension_note(&self) -> Result<Option<String>, RequestError> {
+        let name = self.context.name();
+        if self.desired.rendered().policy.suspended {
+            return Ok(Some(suspended_by_settings(name)));
+        }
+        let is_suspended = self.context.store().suspended(name)?;
+        Ok(is_suspended.then(|| {
+            format!(
+                "{name} is suspended, so nothing is changed; `driftless resume {name}` ends that and the pin, so roll back again right after it"
+            )
+        }))
     }
 
     /// The revision that a rollback goes back to.

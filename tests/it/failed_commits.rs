@@ -135,6 +135,25 @@ async fn failed_commit_is_an_obstacle_until_another_try() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn resume_that_is_cut_off_keeps_the_pin() {
+    let mut it = prepared(&web("web:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&web("web:2")).await;
+    it.until("it is paused", is_paused).await;
+    let rollback = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+    it.ask(RequestKind::Rollback(rollback)).await;
+    minutes(10).await;
+    it.docker.hang();
+    let handle = it.handle();
+    let resuming = tokio::spawn(async move { handle.request(app(), RequestKind::Resume).await });
+    sleep(Duration::from_secs(1)).await;
+    it.end().await;
+    assert!(resuming.await.unwrap().is_err(), "the engine has not answered");
+    assert!(it.store.pin(&app()).unwrap().is_some(), "the pin is as it was");
+}
+
+#[tokio::test(start_paused = true)]
 async fn rollback_runs_the_image_that_its_revision_ran() {
     let pulled = |note: &str| {
         format!(

@@ -54,6 +54,12 @@ impl<D, S> RequestHandler<'_, D, S> {
     /// The target, unless the application is suspended.
     pub(super) fn active_target(&mut self) -> Result<TargetRevision, RequestError> {
         let target = self.target()?;
+        self.refuse_inactive(&target)?;
+        Ok(target)
+    }
+
+    /// Refuses a request about a target that is not acted on.
+    pub(super) fn refuse_inactive(&self, target: &TargetRevision) -> Result<(), RequestError> {
         let is_left = self.desired.is_gone() && target.pin.is_none();
         if is_left || target.unconfirmed.is_some() {
             self.refuse_after_loss()?;
@@ -69,7 +75,7 @@ impl<D, S> RequestHandler<'_, D, S> {
                 format!("{name} is suspended, so nothing is changed; `driftless resume {name}` ends that")
             }));
         }
-        Ok(target)
+        Ok(())
     }
 
     /// Refuses a request while state is lost, and names the way out.

@@ -149,6 +149,22 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(())
     }
 
+    /// The target without the pin and the suspension, if the failed commit has paused its rollouts.
+    fn paused_target_after_resume(
+        &mut self,
+        failed: &FailedCommit,
+    ) -> Result<Option<TargetRevision>, RequestError> {
+        if failed.back_to.is_some() {
+            return Ok(None);
+        }
+        let record = Record { failed: None, ..self.record.get().clone() };
+        let (target, _) = self.revisions.target_after_resume(self.context, self.desired, &record)?;
+        let target = target.ok_or_else(|| self.nothing_to_apply())?;
+        // Without its pin, an application that has left Git is not acted on either.
+        self.refuse_inactive(&target)?;
+        Ok(Some(target))
+    }
+
     /// The record without the failed commit. With a target, whose rollouts the failure has paused, what failed of it for good
     /// starts again.
     pub(super) async fn released_record(
@@ -219,21 +235,19 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     pub(super) async fn resume(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
         self.refuse_to_resume()?;
-        let failed = self.record.get().failed.clone();
-        let (pin, was_suspended) = (self.context.store().pin(name)?, self.context.store().suspended(name)?);
+        let mut reopened = None;
+        // The engine is asked before anything is stored, so that a request which fails or is cut off changes nothing. The pin and the
+        // suspension end last: until then, nothing is deployed.
+        if let Some(failed) = self.record.get().failed.clone() {
+            let target = self.paused_target_after_resume(&failed)?;
+            let record = self.released_record(target.as_ref()).await?;
+            self.accept(record)?;
+            reopened = Some(target.map_or(failed.stack, |target| target.hash));
+        }
         self.context.store().clear_pin(name)?;
         self.context.store().set_suspended(name, Suspension::Active)?;
-        if let Some(failed) = failed
-            && let Err(error) = self.release_failed(&failed).await
-        {
-            // A request that fails changes nothing.
-            if let Some(pin) = pin {
-                self.context.store().set_pin(name, &pin)?;
-            }
-            if was_suspended {
-                self.context.store().set_suspended(name, Suspension::Suspended)?;
-            }
-            return Err(error);
+        if let Some(stack) = reopened {
+            self.revisions.reopen(self.context, &stack);
         }
         self.publisher.publish_request(self.context);
         self.revisions.note_resume(self.actor);

@@ -99,6 +99,9 @@ pub struct JobRecord {
     pub started: Option<Timestamp>,
     /// Whether there ever was a container of it.
     pub begun: bool,
+    /// Whether none of its containers has run: the engine could not start them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unstarted: bool,
     /// The parts that succeeded.
     pub done: BTreeSet<u32>,
     pub failures: u32,
@@ -106,7 +109,7 @@ pub struct JobRecord {
     pub streak: u32,
     pub last_failure: Option<Timestamp>,
     pub last_code: i64,
-    /// The words of a Swarm about the last failure.
+    /// The words about the last failure of a Swarm, or of an engine that could not start the container.
     #[serde(skip_serializing_if = "is_default")]
     pub last_error: String,
     /// The ends that were counted, by container.

@@ -1,6 +1,6 @@
 //! Names of containers in Docker.
 
-use driftless_model::{Format, SpecHash, Stack, Workload, WorkloadName};
+use driftless_model::{Format, SpecHash, Stack, Subject, Workload, WorkloadName};
 
 /// The name of an instance's container in Docker.
 ///
@@ -16,15 +16,25 @@ pub(crate) fn container_name_at(
     slot: u32,
     spec: impl FnOnce(&Workload) -> SpecHash,
 ) -> String {
-    let wanted = stack.workloads.get(workload);
-    if let Some(fixed) = wanted.and_then(|it| it.container_name.as_ref()) {
+    match stack.workloads.get(workload) {
+        Some(wanted) => container_name_of(stack, Subject { name: workload, workload: wanted }, slot, spec),
+        None => format!("{}-{workload}-{slot}", stack.project),
+    }
+}
+
+/// As [`container_name`], for a workload that need not be in the stack.
+pub(crate) fn container_name_of(
+    stack: &Stack,
+    Subject { name, workload }: Subject<'_>,
+    slot: u32,
+    spec: impl FnOnce(&Workload) -> SpecHash,
+) -> String {
+    if let Some(fixed) = &workload.container_name {
         return fixed.clone();
     }
     let project = &stack.project;
-    match (stack.format, wanted) {
-        (Format::Kubernetes, Some(wanted)) => {
-            format!("{project}-{workload}-{}-{slot}", spec(wanted).short())
-        }
-        (Format::Kubernetes | Format::Compose, _) => format!("{project}-{workload}-{slot}"),
+    match stack.format {
+        Format::Kubernetes => format!("{project}-{name}-{}-{slot}", spec(workload).short()),
+        Format::Compose => format!("{project}-{name}-{slot}"),
     }
 }

@@ -12,16 +12,14 @@ use crate::{
     wait::Wait,
 };
 
-/// Starts a failed container of a pod again, in its pod, once the pause of its Job is over.
-pub(crate) fn start_again(draft: &mut Draft<'_>, subject: Subject<'_>, failed: &Instance) {
-    let Some(job) = subject.workload.job() else { return };
+/// The cause to try a failed container of a pod again, in its pod. `None` until the pause of its Job is over.
+pub(crate) fn due(draft: &mut Draft<'_>, subject: Subject<'_>, failed: &Instance) -> Option<Cause> {
+    let job = subject.workload.job()?;
     let parts = parts_of(draft.facts.target.stack, &job.of);
     let unknown = JobRecord::default();
     let known = record_of(draft.facts.record, &parts).unwrap_or(&unknown);
-    if !is_pausing(draft, known, job, &failed.instance) {
-        let cause = cause(draft, known, failed);
-        draft.start(failed, cause, vec![]);
-    }
+    let is_due = !is_pausing(draft, known, job, &failed.instance);
+    is_due.then(|| cause(draft, known, failed))
 }
 
 /// The cause to try a failed container again.
@@ -42,7 +40,8 @@ pub(crate) fn is_pausing(draft: &mut Draft<'_>, known: &JobRecord, job: &Job, in
         return false;
     }
     if is_awaited(job) {
-        let why = text::crash_reason("", draft.plan.outputs.get(instance));
+        let error = text::one_line(&known.last_error);
+        let why = text::crash_reason(&error, draft.plan.outputs.get(instance));
         draft.wait(Wait::crash_loop_back_off(instance, known.last_code, &why, known.streak, until));
     }
     draft.look_again(until);

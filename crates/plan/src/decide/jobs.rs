@@ -23,7 +23,7 @@ use crate::{
         forgotten_runs::forgotten_run,
         hooks,
         jobs::{JobPart, all, is_begun, is_fed, is_kept, record_of},
-        standing::{deleted_network, is_up},
+        standing::{cannot_execute, deleted_network, is_up},
     },
     text,
     wait::Wait,
@@ -51,7 +51,7 @@ fn run(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) {
     let current: Vec<(JobPart<'_>, Option<&Instance>)> =
         parts.iter().map(|it| (*it, current(draft, *it))).collect();
     if let Some(end) = &known.ended {
-        wind_up(draft, job, end, &current);
+        wind_up(draft, job, known, end, &current);
         return;
     }
     if job.suspended {
@@ -119,7 +119,13 @@ fn current<'a>(draft: &Draft<'a>, part: JobPart<'_>) -> Option<&'a Instance> {
 }
 
 /// Removes the running containers of a Job that has ended, and the ended ones when their time to live is over.
-fn wind_up(draft: &mut Draft<'_>, job: &Job, end: &JobEnd, current: &[(JobPart<'_>, Option<&Instance>)]) {
+fn wind_up(
+    draft: &mut Draft<'_>,
+    job: &Job,
+    known: &JobRecord,
+    end: &JobEnd,
+    current: &[(JobPart<'_>, Option<&Instance>)],
+) {
     let JobEnd { at, outcome } = end;
     let gone = job.ttl.map(|it| at.after(it));
     for (part, instance) in current.iter().filter_map(|(part, found)| Some((part, (*found)?))) {
@@ -134,7 +140,11 @@ fn wind_up(draft: &mut Draft<'_>, job: &Job, end: &JobEnd, current: &[(JobPart<'
     }
     if *outcome != JobOutcome::Complete {
         let output = current.iter().find_map(|(_, it)| draft.plan.outputs.get(&(*it)?.instance));
-        let why = text::crash_reason(&outcome.to_string(), output);
+        let reason = match known.last_error.as_str() {
+            "" => outcome.to_string(),
+            error => format!("{outcome}: {}", text::one_line(error)),
+        };
+        let why = text::crash_reason(&reason, output);
         report_failure(draft, job, &why);
     }
 }
@@ -212,7 +222,9 @@ fn tend(draft: &mut Draft<'_>, part: JobPart<'_>, instance: &Instance, known: &J
     // A pod of several containers is not started again as a whole: its completed containers must not run twice.
     let has_lost_network = deleted_network(draft.facts.observed, instance).is_some();
     let is_kept = is_kept(draft.facts.record, subject.workload, instance);
-    if job.fresh || !subject.workload.parts.is_empty() || has_lost_network || is_kept {
+    // The engine notes no time of a start that failed. Another container counts as another try.
+    let is_unstarted = cannot_execute(instance);
+    if job.fresh || !subject.workload.parts.is_empty() || has_lost_network || is_kept || is_unstarted {
         replace_container(draft, part, instance, &cause, cleared);
     } else {
         draft.start(instance, cause, cleared.to_vec());

@@ -152,7 +152,8 @@ fn look_after(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part:
     if part.role != Role::Init {
         spoilt = spoilt.or_else(|| fs_drift::revert(draft, name, found));
     }
-    if let Some(cause) = spoilt.filter(|_| draft.facts.has_image(&one, &draft.facts.image(&one))) {
+    let has_image = draft.facts.has_image(&one, &draft.facts.image(&one));
+    if let Some(cause) = spoilt.filter(|_| has_image) {
         let removed = draft.remove(found, &cause, &[]);
         make(draft, subject, pod, part, Occasion::Instead { cause, removed });
         return;
@@ -162,7 +163,14 @@ fn look_after(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part:
     repair::rename(draft, name, wanted, found);
     repair::limit(draft, of_part, found);
     if workload.retries_parts() && has_failed_for_good(draft.facts, &one, found) {
-        job_retry::start_again(draft, subject, found);
+        let Some(cause) = job_retry::due(draft, subject, found) else { return };
+        // The engine notes no time of a start that failed. Another container counts as another try.
+        if standing::cannot_execute(found) && has_image {
+            let removed = draft.remove(found, &cause, &[]);
+            make(draft, subject, pod, part, Occasion::Instead { cause, removed });
+        } else {
+            draft.start(found, cause, vec![]);
+        }
         return;
     }
     repair::revive(draft, of_part, found, vec![]);

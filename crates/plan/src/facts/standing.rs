@@ -93,7 +93,7 @@ impl Facts<'_> {
 pub(crate) enum Ending {
     /// By itself, with code 0.
     Succeeded,
-    /// By itself, with another code.
+    /// By itself, with another code, or its command cannot be executed.
     Failed { code: i64, finished: Timestamp },
     /// A user, the agent or a shutdown of the engine stopped it, or the engine could not start it.
     Interrupted,
@@ -110,6 +110,10 @@ pub(crate) fn ending(record: &Record, observed: &Observed, instance: &Instance) 
     if code == 0 && record.completed.contains(&instance.id) {
         return Some(Ending::Succeeded);
     }
+    // Neither a user nor a shutdown brings this about.
+    if cannot_execute(instance) {
+        return Some(Ending::Failed { code, finished });
+    }
     let was_shut_down = observed.engine_started.is_some_and(|it| finished < it);
     if instance.touched_by_hand.is_some() || was_shut_down {
         return Some(Ending::Interrupted);
@@ -119,6 +123,22 @@ pub(crate) fn ending(record: &Record, observed: &Observed, instance: &Instance) 
         _ if !error.is_empty() => Ending::Interrupted,
         code => Ending::Failed { code, finished },
     })
+}
+
+/// The exit codes for a command that cannot be executed, and for one that is not found.
+const NO_COMMAND: [i64; 2] = [126, 127];
+
+/// Words of runc and crun about the command of a container. The engine gives the codes also for a device or folder that
+/// the host lacks, and for a runtime that is not installed.
+const ABOUT_COMMAND: [&[&str]; 3] =
+    [&["container process", "exec: "], &["executable file `", "not found"], &["open executable"]];
+
+/// Whether the engine could not start a container because its command is not found or not executable. The host cannot
+/// heal that, so it is a failure of the container, as in Kubernetes.
+pub(crate) fn cannot_execute(instance: &Instance) -> bool {
+    let State::Exited { code, ref error, .. } = instance.state else { return false };
+    let error = error.to_lowercase();
+    NO_COMMAND.contains(&code) && ABOUT_COMMAND.iter().any(|words| words.iter().all(|it| error.contains(it)))
 }
 
 /// The code with which containerd reports the end of a process that it lost.
@@ -217,8 +237,9 @@ pub(crate) fn failure(
     let is_counted = crash.is_some_and(|it| it.finished >= finished);
     let has_failed = matches!(ending(record, observed, instance), Some(Ending::Failed { .. }));
     // A container that the engine could not start has not run, so it has not failed either. It is tried again after
-    // growing pauses.
-    let is_interrupted = instance.touched_by_hand.is_some() || code == 0 || !error.is_empty();
+    // growing pauses. Only a Job has a number of tries, which a wrong command uses up.
+    let is_unstarted = !error.is_empty() && !(workload.job().is_some() && cannot_execute(instance));
+    let is_interrupted = instance.touched_by_hand.is_some() || code == 0 || is_unstarted;
     if is_interrupted || !(is_counted || has_failed) {
         return None;
     }

@@ -4,10 +4,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
     Concurrency, Cron, CronRecord, EventKind, JobOutcome, ObjectRef, PlatformImage, Record, Stack, Subject,
-    Timestamp, WorkloadName,
+    Timestamp, Workload, WorkloadName, swarm_service_name,
 };
 
-use crate::facts::cron::{CronJob, all, parsed, run_name, run_of};
+use crate::{
+    facts::cron::{CronJob, all, parsed, run_name, run_of},
+    names::container_name_of,
+};
 
 /// More missed runs than this are reported as a fault.
 const TOO_MANY: usize = 100;
@@ -38,7 +41,7 @@ pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<CronE
         let service = stack.swarm.get(name);
         tidy(&mut known, cron_job.schedule, record, service.map(|_| now));
         let object = stack.inventory.workloads.get(name);
-        renew(&mut known, cron_job.subject, object, record);
+        renew(&mut known, cron_job.subject, stack, record);
         begin(&mut known, cron_job, object, record, now, &mut events);
         if let Some(service) = service {
             let runs = &known.runs;
@@ -75,15 +78,19 @@ fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record, now: Option<Timest
     }
 }
 
-/// Renews the template of runs that never had a container because their image cannot be pulled. Git may contain the repair,
-/// and no user can delete such a run.
-fn renew(known: &mut CronRecord, template: Subject<'_>, object: Option<&ObjectRef>, record: &Record) {
+/// Renews the template of runs of which no container has run, because their image cannot be pulled, or the engine refuses to
+/// create or start one. Git may contain the repair, and no user can delete such a run.
+fn renew(known: &mut CronRecord, template: Subject<'_>, stack: &Stack, record: &Record) {
+    let object = stack.inventory.workloads.get(template.name);
+    let is_missing =
+        |image: &PlatformImage| record.pulls.contains_key(image) || record.failures.contains_key(&image.name);
     for (name, run) in &mut known.runs {
-        let has_begun = record.jobs.get(name).is_none_or(|it| it.begun || it.ended.is_some());
-        let is_missing = |image: &PlatformImage| {
-            record.pulls.contains_key(image) || record.failures.contains_key(&image.name)
-        };
-        if has_begun || !run.own_images().any(|image| is_missing(&image)) {
+        let Some(job) = record.jobs.get(name).filter(|job| job.ended.is_none()) else { continue };
+        let lacks_image = !job.begun && run.own_images().any(|image| is_missing(&image));
+        let has_run = job.begun && !job.unstarted;
+        let has_worked = has_run || job.failures > 0 || !job.done.is_empty();
+        let subject = Subject { name, workload: run };
+        if !lacks_image && (has_worked || !is_refused(record, stack, subject)) {
             continue;
         }
         let dotted = object.map(|it| format!(".{}", it.namespace)).unwrap_or_default();
@@ -93,6 +100,16 @@ fn renew(known: &mut CronRecord, template: Subject<'_>, object: Option<&ObjectRe
             known.services.remove(name);
         }
     }
+}
+
+/// Whether the last try to create or start a container of a run has failed, or in a Swarm to create its service.
+fn is_refused(record: &Record, stack: &Stack, run: Subject<'_>) -> bool {
+    let has_failed = |object: &String| record.failures.contains_key(object);
+    let container = container_name_of(stack, run, 1, Workload::spec);
+    let mut parts = run.workload.parts.iter().map(|part| format!("{container}-{}", part.name));
+    has_failed(&container)
+        || parts.any(|part| has_failed(&part))
+        || has_failed(&swarm_service_name(&stack.project, run.name))
 }
 
 fn begin(

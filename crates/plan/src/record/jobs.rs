@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Instance, JobEnd, JobOutcome, JobRecord, Observed, Record, Role, SpecHash, Stack, Timestamp, WorkloadName,
+    Instance, JobEnd, JobOutcome, JobRecord, Observed, Record, Role, SpecHash, Stack, State, Timestamp,
+    Workload, WorkloadName,
 };
 
 use crate::{
@@ -75,6 +76,8 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
                     && record.own_containers.contains(&instance.id)
             });
             for instance in mine {
+                let was_unstarted = !job.begun || job.unstarted;
+                job.unstarted = was_unstarted && !has_run(observed, part.subject.workload, instance);
                 job.begun = true;
                 job.specs.insert(spec.clone());
                 active += usize::from(standing::is_up(instance));
@@ -132,6 +135,16 @@ fn remember(record: &mut Record, of: &WorkloadName, job: &JobRecord, parts: &[Jo
     }
 }
 
+/// Whether an instance has run. The first container of a pod of several does no work itself.
+fn has_run(observed: &Observed, workload: &Workload, instance: &Instance) -> bool {
+    let has_started = |container: &Instance| container.started.is_some() || standing::is_up(container);
+    if workload.parts.is_empty() {
+        has_started(instance)
+    } else {
+        observed.parts_of(&instance.id).into_iter().any(has_started)
+    }
+}
+
 /// Every end counts once, known by when it was; what somebody or the engine's shutdown brought about does not.
 fn count(job: &mut JobRecord, record: &Record, observed: &Observed, part: JobPart<'_>, instance: &Instance) {
     if standing::is_completed(record, observed, part.subject.workload, instance) {
@@ -165,6 +178,10 @@ fn count_failure(job: &mut JobRecord, record: &Record, observed: &Observed, inst
         job.failures = job.failures.saturating_add(1);
         job.streak = job.streak.saturating_add(1);
         (job.last_failure, job.last_code) = (Some(finished), code);
+        job.last_error = match &instance.state {
+            State::Exited { error, .. } => error.clone(),
+            _ => String::new(),
+        };
     }
 }
 

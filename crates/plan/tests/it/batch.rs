@@ -766,3 +766,74 @@ fn jobs_recorded_without_a_manifest_are_not_run_again() {
     stage.stack = stack(&text("two"));
     assert_eq!(played(&mut stage, 10, 5), [""; 0]);
 }
+
+/// The words of an engine about a container whose command it does not find.
+const NO_COMMAND: &str = "failed to create task for container: failed to create shim task: OCI runtime create failed: \
+                          runc create failed: unable to start container process: error during container init: exec: \
+                          \"/bin/bakcup.sh\": stat /bin/bakcup.sh: no such file or directory: unknown";
+
+/// One round, after which the engine has started no container of this image.
+fn refused(stage: &mut Stage, image: &str, code: i64, error: &str) -> Vec<String> {
+    let made = played(stage, 1, 1);
+    let observed = &mut stage.world.observed;
+    let all = observed.instances.values_mut().chain(observed.parts.values_mut());
+    for it in all.filter(|it| it.is_running() && it.config.image == image) {
+        // The engine notes no time of a start that failed.
+        let finished = it.created;
+        it.started = None;
+        it.state = State::Exited { code, finished, out_of_memory: false, error: error.to_owned() };
+    }
+    made
+}
+
+#[test]
+fn command_that_is_not_found_uses_up_the_tries_of_a_job() {
+    for (policy, code) in [("Never", 127), ("OnFailure", 127), ("OnFailure", 126)] {
+        let mut stage = stage(&manifest("long:1", policy, "  backoffLimit: 2"));
+        let made: Vec<String> =
+            (0..60).flat_map(|_| refused(&mut stage, "long:1", code, NO_COMMAND)).collect();
+        assert_eq!(made, ["0s +work >work", "10s - +work >work", "30s - +work >work"], "{policy}");
+        assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "BackoffLimitExceeded".to_owned()));
+        assert_eq!(stage.record.jobs[&"work".into()].failures, 3);
+        let plan = stage.round().to_string();
+        assert!(plan.contains("it has failed too often: ") && plan.contains("stat /bin/bakcup.sh"), "{plan}");
+    }
+    // In a pod of several containers as well.
+    let mut stage = stage(&pod_manifest("OnFailure", 2));
+    stage.crashing.clear();
+    let made: Vec<String> = (0..60).flat_map(|_| refused(&mut stage, "bad:1", 127, NO_COMMAND)).collect();
+    assert_eq!(made[3..], ["12s - +work/work >work/work", "32s - +work/work >work/work"], "{made:?}");
+    assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "BackoffLimitExceeded".to_owned()));
+
+    let mut stage = self::stage(&pod_manifest("Never", 1).replace("long:1", "good:2"));
+    stage.crashing.clear();
+    let made: Vec<String> = (0..60).flat_map(|_| refused(&mut stage, "bad:1", 127, NO_COMMAND)).collect();
+    assert_eq!(made.iter().filter(|it| it.contains("+work/first")).count(), 2, "{made:?}");
+    assert_eq!(judged(&mut stage), (HealthStatus::Degraded, "BackoffLimitExceeded".to_owned()));
+}
+
+#[test]
+fn host_faults_use_up_no_tries_of_a_job() {
+    for (code, error) in [
+        (
+            127,
+            "error gathering device information while adding custom device \"/dev/x\": no such file or directory",
+        ),
+        (
+            127,
+            "OCI runtime create failed: exec: \"nvidia-container-runtime\": executable file not found in $PATH",
+        ),
+        (126, "error mounting \"/mnt/nas\" to rootfs at \"/data\": permission denied"),
+        (128, "driver failed programming external connectivity: port is already allocated"),
+    ] {
+        let mut stage = stage(&manifest("long:1", "Never", "  backoffLimit: 0"));
+        for _ in 0..60 {
+            refused(&mut stage, "long:1", code, error);
+        }
+        let job = &stage.record.jobs[&"work".into()];
+        assert!(job.failures == 0 && job.ended.is_none() && job.unstarted, "{error}");
+        stage.finishing.insert("long:1".to_owned());
+        played(&mut stage, 3, 1);
+        assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()), "{error}");
+    }
+}

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{
-    HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, State, Timestamp, WorkloadName,
+    Attempt, HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, State, Timestamp, WorkloadName,
 };
 use driftless_plan::{Action, Creation, CronEvent, Plan, WaitReason, schedule, with_runs};
 use proptest::prelude::*;
@@ -391,6 +391,50 @@ fn cron_run_without_image_uses_the_next_template() {
     rounds(&mut clock, 20);
     let plan = clock.round();
     assert!(images(&clock).contains(&"good:1".to_owned()) && plan.is_settled(), "{plan}");
+}
+
+#[test]
+fn cron_run_that_cannot_start_uses_the_next_template() {
+    let text = |image: &str| manifest("*/10 * * * *", image, "  concurrencyPolicy: Forbid");
+    let cron: WorkloadName = "report.prod".into();
+    let error = "bind source path does not exist: /backup";
+    // The engine refuses to create the container, to start it, and to start it again after it has run.
+    for (steps, image) in [(0, "good:1"), (1, "good:1"), (2, "long:1")] {
+        let mut clock = Clock::new(&text("long:1"));
+        clock.round();
+        clock.stage.tick(MINUTE * 10);
+        clock.begin_due();
+        let plan = clock.stage.round_cut_short(steps, |_| 0);
+        let made = plan.steps.iter().find_map(|step| match &step.action {
+            Action::CreateInstance(creation) => Some(creation.name.clone()),
+            _ => None,
+        });
+        let finished = clock.stage.now;
+        for it in clock.stage.world.observed.instances.values_mut() {
+            it.state = State::Exited { code: 128, finished, out_of_memory: false, error: error.to_owned() };
+        }
+        let failed = Attempt { count: 1, next: finished, error: error.to_owned() };
+        clock.stage.record.failures.insert(made.unwrap(), failed);
+        let begun = clock.stage.record.crons[&cron].runs.clone();
+        for _ in 0..3 {
+            clock.stage.tick(Duration::from_secs(1));
+            clock.begin_due();
+            clock.stage.round_cut_short(0, |_| 0);
+        }
+        assert_eq!(clock.stage.record.crons[&cron].runs, begun);
+
+        clock.git = stack(&text("good:1"));
+        for _ in 0..5 {
+            clock.round();
+            clock.stage.tick(Duration::from_secs(1));
+        }
+        let all = clock.stage.world.observed.instances.values();
+        let images: Vec<&str> = all.map(|it| it.config.image.as_str()).collect();
+        assert_eq!(images, [image], "after {steps} steps");
+        assert_eq!(clock.runs(), ["10"]);
+        let is_done = clock.stage.record.jobs.values().any(|job| job.ended.is_some());
+        assert_eq!(is_done, image == "good:1", "after {steps} steps");
+    }
 }
 
 #[test]

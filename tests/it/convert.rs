@@ -247,7 +247,7 @@ services:
     image: example.com/db:16
     restart: always
     hostname: db
-    healthcheck: { test: [CMD, check, --fast], interval: 5s, timeout: 2s, retries: 4 }
+    healthcheck: { test: [CMD, check, "$$(id)"], interval: 5s, timeout: 2s, retries: 4 }
     expose: ["5432"]
     volumes: ["data:/data", "/srv/backup:/backup:ro"]
     tmpfs: [/run]
@@ -302,7 +302,7 @@ spec:
         - name: db
           image: example.com/db:16
           ports: [{ containerPort: 5432 }]
-          readinessProbe: { exec: { command: [check, --fast] }, periodSeconds: 5, timeoutSeconds: 2, failureThreshold: 4 }
+          readinessProbe: { exec: { command: [check, "$$(id)"] }, periodSeconds: 5, timeoutSeconds: 2, failureThreshold: 4 }
           volumeMounts:
             - { name: data, mountPath: /data }
             - { name: backup, mountPath: /backup, readOnly: true }

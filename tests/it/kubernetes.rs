@@ -227,6 +227,29 @@ lifecycle:
 }
 
 #[test]
+fn exec_probes_expand_variables_as_the_kubelet_does() {
+    let text = container(
+        "env:
+- {name: HOST, value: db}
+- {name: PORT, value: '6380'}
+- {name: URL, value: '$(HOST):$(PORT)'}
+- {name: ME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+livenessProbe: {exec: {command: [ping, '-p=$(PORT)', '$(URL)', '$(GONE)', '$$(ME)']}}
+readinessProbe: {exec: {command: [sh, -c, 'kill -0 $$(cat /run/x.pid)', 'a$(ME)']}}",
+    );
+    let workload = only_workload(&text);
+    let command = |probe: Option<Probe>| match probe.unwrap().action {
+        ProbeAction::Exec { command } => command,
+        other => panic!("{other:?}"),
+    };
+    // The kubelet takes each value as it is written.
+    assert_eq!(command(workload.probes.liveness), ["ping", "-p=6380", "$(HOST):$(PORT)", "$(GONE)", "$(ME)"]);
+    assert_eq!(command(workload.probes.readiness), ["sh", "-c", "kill -0 $(cat /run/x.pid)", "a"]);
+    let all = findings(&text);
+    assert!(all.len() == 1 && all[0].contains("readinessProbe.exec.command[3]: `$(ME)` is empty"), "{all:?}");
+}
+
+#[test]
 fn surge_is_rounded_up_and_unavailable_down() {
     let strategy = |replicas: u32, surge: &str, unavailable: &str| {
         let text = spec(&format!(

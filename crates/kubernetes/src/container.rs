@@ -277,7 +277,7 @@ pub(super) fn read_container(
     }
     let completion = Completion::Never;
     let pod = Pod {
-        probes: probe::read(object, &named),
+        probes: probe::read(object, &named, &owner.catalogue.room),
         pull,
         mounted_pulls: BTreeMap::new(),
         pull_secrets: BTreeSet::new(),

@@ -73,6 +73,13 @@ fn expanded<'t>(text: &'t str, known: &'t BTreeMap<String, String>) -> impl Iter
     })
 }
 
+/// Whether a text has a reference to a variable that is expanded.
+pub(super) fn refers_to(text: &str, name: &str) -> bool {
+    let known = BTreeMap::from([(name.to_owned(), String::new())]);
+    let unknown = BTreeMap::new();
+    expanded(text, &known).ne(expanded(text, &unknown))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,5 +108,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(expanded(text, &known).collect::<String>(), expected, "{text}");
         }
+        assert!(refers_to("x $(A)", "A") && refers_to("$$$(A)", "A"));
+        assert!(!refers_to("$$(A)", "A") && !refers_to("$(AB)", "A") && !refers_to("$A", "A"));
     }
 }

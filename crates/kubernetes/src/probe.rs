@@ -2,20 +2,70 @@
 //!
 //! The defaults of Kubernetes: no delay, period 10 s, timeout 1 s, one success, three failures.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
+    expand::{Room, refers_to},
     fields,
     ports::NamedPorts,
     reader::{Object, Value},
 };
 use driftless_model::{HttpHook, Probe, ProbeAction, Probes};
-use driftless_yaml::Scalar;
+use driftless_yaml::{Node, Scalar};
 
 const MOST: i64 = 0x7FFF_FFFF;
 
+/// The names of a container that its probes may refer to.
+struct References<'a> {
+    ports: &'a NamedPorts,
+    /// The entries of `env` as written. Those with a `valueFrom` are empty, as for the kubelet.
+    variables: BTreeMap<String, String>,
+    /// The entries of `env` with a `valueFrom`.
+    empty: BTreeSet<&'a str>,
+    room: &'a Room,
+}
+
+impl<'a> References<'a> {
+    fn new(container: &Object<'a>, ports: &'a NamedPorts, room: &'a Room) -> Self {
+        let mut variables = BTreeMap::new();
+        let mut empty = BTreeSet::new();
+        for entry in container.value.node.get("env").map(Node::items).unwrap_or_default() {
+            let Some(name) = entry.get("name").and_then(Node::as_scalar) else { continue };
+            // The last entry of a name counts.
+            empty.remove(name);
+            if entry.get("valueFrom").is_some_and(|from| !from.is_null()) {
+                empty.insert(name);
+            }
+            let value = entry.get("value").filter(|value| !value.is_null()).and_then(Node::as_scalar);
+            variables.insert(name.to_owned(), value.unwrap_or_default().to_owned());
+        }
+        Self { ports, variables, empty, room }
+    }
+
+    /// The words of a command, expanded as the kubelet does it: with the values of `env` as written.
+    fn expand(&self, command: &Value<'_>) -> Vec<String> {
+        let words = command.items().into_iter().filter_map(|word| {
+            let text = word.string()?;
+            if let Some(name) = self.empty.iter().find(|name| refers_to(text, name)) {
+                let message = format!("`$({name})` is empty: in a probe, Kubernetes knows only each `value`");
+                word.report().say(
+                    word.node
+                        .warning(&*word.path, message)
+                        .help("run a shell that reads the variable, such as `[sh, -c, 'check \"$NAME\"']`"),
+                );
+            }
+            Some(self.room.expand(&word, text, &self.variables))
+        });
+        words.collect()
+    }
+}
+
 /// The three probes of a container.
-pub(super) fn read(container: &Object<'_>, ports: &NamedPorts) -> Probes {
+pub(super) fn read(container: &Object<'_>, ports: &NamedPorts, room: &Room) -> Probes {
+    let references = &References::new(container, ports, room);
     let probe = |key| container.object(key, fields::PROBE);
     let once = |object: Object<'_>| {
         if let Some(value) = object.get("successThreshold")
@@ -23,16 +73,16 @@ pub(super) fn read(container: &Object<'_>, ports: &NamedPorts) -> Probes {
         {
             value.error("must be 1 in a liveness or startup probe");
         }
-        read_probe(&object, ports)
+        read_probe(&object, references)
     };
     Probes {
         startup: probe("startupProbe").and_then(once),
-        readiness: probe("readinessProbe").and_then(|it| read_probe(&it, ports)),
+        readiness: probe("readinessProbe").and_then(|it| read_probe(&it, references)),
         liveness: probe("livenessProbe").and_then(once),
     }
 }
 
-fn read_probe(object: &Object<'_>, ports: &NamedPorts) -> Option<Probe> {
+fn read_probe(object: &Object<'_>, references: &References<'_>) -> Option<Probe> {
     let seconds = |key, least, default| {
         let value = object.integer(key, least..=MOST).unwrap_or(default);
         Duration::from_secs(u64::try_from(value).unwrap_or_default())
@@ -43,11 +93,12 @@ fn read_probe(object: &Object<'_>, ports: &NamedPorts) -> Option<Probe> {
     let period = seconds("periodSeconds", 1, 10);
     let timeout = seconds("timeoutSeconds", 1, 1);
     let (success_threshold, failure_threshold) = (count("successThreshold", 1), count("failureThreshold", 3));
-    let action = read_action(object, ports)?;
+    let action = read_action(object, references)?;
     Some(Probe { action, initial_delay, period, timeout, success_threshold, failure_threshold })
 }
 
-fn read_action(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
+fn read_action(object: &Object<'_>, references: &References<'_>) -> Option<ProbeAction> {
+    let ports = references.ports;
     let given = ["exec", "httpGet", "tcpSocket", "grpc"].map(|it| object.get(it));
     if given.iter().flatten().count() > 1 {
         object.value.error(
@@ -58,7 +109,7 @@ fn read_action(object: &Object<'_>, ports: &NamedPorts) -> Option<ProbeAction> {
     match given {
         [Some(exec), ..] => {
             let command = exec.object(fields::EXEC)?.require("command")?;
-            let words = command.strings();
+            let words = references.expand(&command);
             if words.is_empty() {
                 command.error("must name a program to run");
             }

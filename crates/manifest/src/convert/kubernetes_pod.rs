@@ -67,9 +67,7 @@ fn container(writer: &mut KubernetesWriter<'_>, at: Subject<'_>, mounts: Vec<Val
             writer.lost.field(at, field, "an empty list: a pod uses that of the image");
         }
     }
-    let words = |list: &Option<Vec<String>>| {
-        list.as_ref().map(|it| it.iter().map(|it| escaped(it)).collect::<Vec<_>>())
-    };
+    let words = |list: &Option<Vec<String>>| list.as_ref().map(|words| all_escaped(words));
     let pull = match at.workload.pull {
         PullPolicy::Always | PullPolicy::Every(_) => "Always",
         PullPolicy::IfNotPresent => "IfNotPresent",
@@ -101,6 +99,10 @@ fn container(writer: &mut KubernetesWriter<'_>, at: Subject<'_>, mounts: Vec<Val
 /// Escapes dollars: Kubernetes replaces `$(NAME)` by the value of a variable, and `$$` by one dollar.
 fn escaped(text: &str) -> String {
     if text.contains("$(") || text.contains("$$") { text.replace('$', "$$") } else { text.to_owned() }
+}
+
+fn all_escaped(words: &[String]) -> Vec<String> {
+    words.iter().map(|word| escaped(word)).collect()
 }
 
 fn env(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Vec<Value> {
@@ -331,7 +333,7 @@ fn healthcheck(writer: &mut KubernetesWriter<'_>, at: Subject<'_>) -> Option<Val
     }
     let time = |it: &Option<Duration>, default| it.map_or(default, |it| seconds(it).max(1));
     Some(json!({
-        "exec": { "command": command },
+        "exec": { "command": all_escaped(&command) },
         "periodSeconds": time(interval, 30),
         "timeoutSeconds": time(timeout, 30),
         "failureThreshold": retries.unwrap_or(3).max(1),
@@ -361,7 +363,7 @@ fn probe(it: &Probe) -> Value {
             ("tcpSocket", tcp)
         }
         ProbeAction::Grpc { port, service } => ("grpc", json!({ "port": port, "service": service })),
-        ProbeAction::Exec { command } => ("exec", json!({ "command": command })),
+        ProbeAction::Exec { command } => ("exec", json!({ "command": all_escaped(command) })),
     };
     object([
         action,

@@ -203,7 +203,7 @@ pub use rollout_sizes::RolloutSizes;
 pub use scale_override::ScaleOverride;
 pub use schedule::Schedule;
 pub use selector::{InvalidSelector, Selector};
-pub use stack::{Format, PortPlace, Stack};
+pub use stack::{Format, GivenStack, PortPlace, Stack};
 pub use stack_hashes::StackHashes;
 pub use stateful_set::{Member, Update};
 pub use status::{

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AfterRecord, CanaryRecord, CommitId, CompletedJobs, ContainerId, ContentId, FailedCommit, FollowedImage,
-    HookRecord, Instance, InstanceId, JobRecord, KnownInside, PlatformImage, RolloutSizes, ScaleOverride,
-    SpecHash, StackHash, SwarmRecord, SwarmService, Timestamp, UnknownEnd, VerifiedImages, Workload,
-    WorkloadName,
+    HookRecord, Instance, InstanceId, JobRecord, KnownInside, Network, PlatformImage, RolloutSizes,
+    ScaleOverride, SpecHash, StackHash, SwarmRecord, SwarmService, Timestamp, UnknownEnd, VerifiedImages,
+    Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -349,6 +349,9 @@ pub struct CronRecord {
     /// The settings of the services of these runs in a Swarm.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<WorkloadName, SwarmService>,
+    /// The networks of the runs that have not ended, by name: a later commit may have none of them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub networks: BTreeMap<WorkloadName, BTreeMap<String, Network>>,
 }
 
 /// Counts of a rollout when it last made progress.

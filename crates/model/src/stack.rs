@@ -1,6 +1,6 @@
 //! The desired state of one application, rendered from its manifests until no reference is left open.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,15 +41,23 @@ pub struct Stack {
     /// The services of a Docker Swarm, by workload. Empty on a single host.
     #[serde(default, skip_serializing_if = "is_default")]
     pub swarm: BTreeMap<WorkloadName, SwarmService>,
-    /// The hash of what Git says, where the runs of CronJobs have been added to it.
+    /// The stack as Git has it, where the runs of CronJobs have been added to it.
     #[serde(skip)]
-    pub given: Option<StackHash>,
+    pub given: Option<GivenStack>,
     /// The places of all host ports in the manifests, for findings. They are no part of the desired state, so they are not stored.
     #[serde(skip)]
     pub port_places: BTreeMap<(WorkloadName, u16, Protocol), PortPlace>,
     /// The place of the project's name, if the manifests give it one. Not stored either.
     #[serde(skip)]
     pub project_place: Option<Location>,
+}
+
+/// A stack as Git has it, to which runs of CronJobs and hooks were added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenStack {
+    pub hash: StackHash,
+    /// The networks that were added with the runs, by name.
+    pub added_networks: BTreeSet<String>,
 }
 
 /// The place of a published host port in the manifests.
@@ -64,6 +72,24 @@ impl Stack {
     /// All workloads with their names, in the order of their names.
     pub fn subjects(&self) -> impl Iterator<Item = Subject<'_>> {
         self.workloads.iter().map(|(name, workload)| Subject { name, workload })
+    }
+
+    /// The stack as Git has it, to remember where it is changed for a host.
+    pub fn as_given(&self) -> GivenStack {
+        let of_git = || GivenStack { hash: StackHash::of(self), added_networks: BTreeSet::new() };
+        self.given.clone().unwrap_or_else(of_git)
+    }
+
+    /// Adds the networks of a run, if Git has them no more.
+    pub fn add_networks(&mut self, networks: &BTreeMap<String, Network>) {
+        for (name, network) in networks {
+            if let Entry::Vacant(vacant) = self.networks.entry(name.clone()) {
+                vacant.insert(network.clone());
+                if let Some(given) = &mut self.given {
+                    given.added_networks.insert(name.clone());
+                }
+            }
+        }
     }
 
     /// The place of the project's name, or the first manifest if it has no place.
@@ -127,6 +153,9 @@ pub enum Format {
 impl StackHash {
     /// The hash of a stack as Git defines it: without the runs of CronJobs.
     pub fn of(stack: &Stack) -> Self {
-        stack.given.clone().unwrap_or_else(|| Self(digest_of(stack)))
+        match &stack.given {
+            Some(given) => given.hash.clone(),
+            None => Self(digest_of(stack)),
+        }
     }
 }

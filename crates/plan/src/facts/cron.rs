@@ -3,13 +3,13 @@
 //! A run is written into the record when it begins. From then on it is in the stack like any other Job, however often
 //! the agent restarts. Its name contains the minute that it is for, so no minute has two runs.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use crate::facts::{hooks, scales};
 
 use driftless_model::{
-    Cron, Instance, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, StackHash, Subject, SwarmMode,
-    Workload, WorkloadKind, WorkloadName, label,
+    Cron, GivenStack, Instance, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, Subject,
+    SwarmMode, Workload, WorkloadKind, WorkloadName, label,
 };
 
 /// The stack with the runs of CronJobs and hooks that were begun, and with the numbers of instances that users set. Its hash is that of what Git says.
@@ -21,7 +21,8 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
     if runs.peek().is_none() && hooks.is_none() && record.scales.is_empty() {
         return Cow::Borrowed(stack);
     }
-    let mut whole = Stack { given: Some(StackHash::of(stack)), ..without_runs(stack) };
+    let given = GivenStack { added_networks: BTreeSet::new(), ..stack.as_given() };
+    let mut whole = Stack { given: Some(given), ..without_runs(stack) };
     if let Some(hooks) = hooks {
         hooks::add_runs(&mut whole, hooks);
     }
@@ -41,6 +42,9 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
             if let Some(service) = known.services.get(name) {
                 whole.swarm.insert(name.clone(), service.clone());
             }
+            if let Some(networks) = known.networks.get(name) {
+                whole.add_networks(networks);
+            }
         }
     }
     scales::scale(&mut whole, record);
@@ -51,6 +55,9 @@ pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
 pub fn without_runs(stack: &Stack) -> Stack {
     let mut plain = Stack { given: None, ..stack.clone() };
     plain.workloads.retain(|_, it| !it.is_run());
+    if let Some(given) = &stack.given {
+        plain.networks.retain(|name, _| !given.added_networks.contains(name));
+    }
     scales::unscale(&mut plain);
     // The number of tasks of a global service is that of the nodes; Git has none.
     let global = stack.swarm.iter().filter(|(_, service)| service.mode == SwarmMode::Global);

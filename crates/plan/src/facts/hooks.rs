@@ -45,9 +45,7 @@ pub(crate) fn add_runs(stack: &mut Stack, hooks: &HookRecord) {
         if let Some(service) = &run.service {
             stack.swarm.insert(name.clone(), (**service).clone());
         }
-        for (name, network) in &run.networks {
-            stack.networks.entry(name.clone()).or_insert_with(|| network.clone());
-        }
+        stack.add_networks(&run.networks);
         for (name, volume) in &run.volumes {
             stack.volumes.entry(name.clone()).or_insert_with(|| volume.clone());
         }

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use driftless_model::{Record, Stack, StackHash};
+use driftless_model::{Record, Stack};
 
 /// The stack with the numbers of instances that users set. Its hash is that of what Git says.
 pub fn with_scales<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
     if !record.scales.keys().any(|name| stack.workloads.contains_key(name)) {
         return Cow::Borrowed(stack);
     }
-    let mut scaled = Stack { given: Some(StackHash::of(stack)), ..stack.clone() };
+    let mut scaled = Stack { given: Some(stack.as_given()), ..stack.clone() };
     scale(&mut scaled, record);
     Cow::Owned(scaled)
 }

@@ -44,15 +44,36 @@ pub fn schedule(record: &mut Record, stack: &Stack, now: Timestamp) -> Vec<CronE
         renew(&mut known, cron_job.subject, stack, record);
         begin(&mut known, cron_job, object, record, now, &mut events);
         if let Some(service) = service {
+            known.networks.clear();
             let runs = &known.runs;
             known.services.retain(|run, _| runs.contains_key(run));
             for run in runs.keys() {
                 known.services.entry(run.clone()).or_insert_with(|| service.clone());
             }
+        } else {
+            keep_networks(&mut known, stack, record);
         }
         record.crons.insert(name.clone(), known);
     }
     events
+}
+
+/// Keeps the networks of the runs that have not ended: the next try needs them, and Git may then have none of them.
+fn keep_networks(known: &mut CronRecord, stack: &Stack, record: &Record) {
+    let mut kept = std::mem::take(&mut known.networks);
+    for (name, run) in known.runs.iter().filter(|(name, _)| is_active(record, name)) {
+        let mut before = kept.remove(name).unwrap_or_default();
+        let networks = run.container.networks().keys().filter_map(|network| {
+            let found = stack.networks.get(network).cloned().or_else(|| before.remove(network))?;
+            Some((network.clone(), found))
+        });
+        known.networks.insert(name.clone(), networks.collect());
+    }
+}
+
+/// Whether a run has not ended.
+fn is_active(record: &Record, run: &WorkloadName) -> bool {
+    record.jobs.get(run).is_none_or(|job| job.ended.is_none())
 }
 
 /// Forgets the oldest runs that have ended, beyond those that are kept. In a Swarm, at the time `now`, the agents on the other
@@ -141,8 +162,7 @@ fn begin(
         );
         tell(known, EventKind::Warning, "TooManyMissedTimes", message);
     }
-    let is_active = |it: &WorkloadName| record.jobs.get(it).is_none_or(|it| it.ended.is_none());
-    let active: Vec<WorkloadName> = known.runs.keys().filter(|it| is_active(it)).cloned().collect();
+    let active: Vec<WorkloadName> = known.runs.keys().filter(|run| is_active(record, run)).cloned().collect();
     match (cron.concurrency, active.first()) {
         (Concurrency::Forbid, Some(active)) => {
             let message = format!("not begun, because {active} has not ended");

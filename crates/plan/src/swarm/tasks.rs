@@ -9,8 +9,8 @@ use std::{
 use driftless_model::{
     CompletedJobs, Container, ContainerId, EngineKind, Health, Healthcheck, Instance, InstanceId, JobRecord,
     LiveSettings, Observed, ObservedService, ObservedSwarm, Readiness, Record, ResolvedImage, SpecHash,
-    Stack, StackHash, State, Subject, SwarmMode, SwarmTask, Timestamp, Workload, WorkloadName,
-    WrittenService, label, swarm_service_name,
+    Stack, State, Subject, SwarmMode, SwarmTask, Timestamp, Workload, WorkloadName, WrittenService, label,
+    swarm_service_name,
 };
 use serde_json::Value;
 
@@ -348,7 +348,7 @@ pub fn with_global_tasks(stack: &Stack, observed: &Observed) -> Option<Stack> {
     if changed.is_empty() {
         return None;
     }
-    let mut fitted = Stack { given: Some(StackHash::of(stack)), ..stack.clone() };
+    let mut fitted = Stack { given: Some(stack.as_given()), ..stack.clone() };
     for (name, count) in changed {
         if let Some(workload) = fitted.workloads.get_mut(&name) {
             workload.replicas = count;

@@ -5,9 +5,10 @@ use std::{sync::Arc, time::Duration};
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{
-    Attempt, HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, State, Timestamp, WorkloadName,
+    Attempt, HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, StackHash, State, Timestamp,
+    WorkloadName,
 };
-use driftless_plan::{Action, Creation, CronEvent, Plan, WaitReason, schedule, with_runs};
+use driftless_plan::{Action, Creation, CronEvent, Plan, WaitReason, schedule, with_runs, without_runs};
 use proptest::prelude::*;
 
 use crate::stage::{Stage, manifests};
@@ -435,6 +436,42 @@ fn cron_run_that_cannot_start_uses_the_next_template() {
         let is_done = clock.stage.record.jobs.values().any(|job| job.ended.is_some());
         assert_eq!(is_done, image == "good:1", "after {steps} steps");
     }
+}
+
+#[test]
+fn run_in_retry_keeps_the_network_that_git_drops() {
+    let report = manifest("*/10 * * * *", "bad:1", "").replace("backoffLimit: 0", "backoffLimit: 6");
+    let prod = report + &deployment("web", "long:1") + &deployment("api", "long:1");
+    let tools = deployment("tool", "long:1").replace("namespace: prod", "namespace: tools");
+    let mut clock = Clock::new(&(prod.clone() + &tools));
+    let rounds = |clock: &mut Clock, count: u32| {
+        for _ in 0..count {
+            clock.round();
+            clock.stage.tick(Duration::from_secs(1));
+        }
+    };
+    rounds(&mut clock, 3);
+    clock.stage.tick(MINUTE * 10);
+    rounds(&mut clock, 5);
+    let failures = |clock: &Clock| clock.stage.record.jobs.values().map(|job| job.failures).sum::<u32>();
+    assert_eq!(failures(&clock), 1);
+    // With one namespace left, Git has no network for each.
+    clock.git = stack(&prod);
+    let network = "shop_namespace-prod";
+    assert!(!clock.git.networks.contains_key(network));
+    rounds(&mut clock, 60);
+    assert_eq!(failures(&clock), 3);
+    assert!(clock.stage.world.observed.networks.contains_key(network));
+    assert_eq!(without_runs(&clock.stage.stack).networks, clock.git.networks);
+    assert_eq!(StackHash::of(&clock.stage.stack), StackHash::of(&clock.git));
+
+    clock.stage.crashing.clear();
+    clock.stage.finishing.insert("bad:1".to_owned());
+    rounds(&mut clock, 60);
+    assert!(clock.stage.record.jobs.values().all(|job| job.ended.is_some()));
+    assert!(clock.stage.record.crons[&"report.prod".into()].networks.is_empty());
+    let plan = clock.round();
+    assert!(plan.is_settled(), "{plan}");
 }
 
 #[test]

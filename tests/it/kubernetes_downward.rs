@@ -105,6 +105,32 @@ fn pod_fields_are_rejected_where_the_pod_does_not_exist_yet() {
 }
 
 #[test]
+fn name_of_the_job_is_no_file_of_a_cron_job() {
+    let text = |pod: &str, container: &str| {
+        format!(
+            "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: report}}\nspec:\n  schedule: '@daily'\n  jobTemplate:\n    \
+             spec:\n      template:\n        spec: {{{pod} restartPolicy: Never, containers: [{{name: report, image: 'a:1', \
+             {container}}}]}}\n"
+        )
+    };
+    let path = "\"metadata.labels['batch.kubernetes.io/job-name']\"";
+    let env = format!("env: [{}], args: ['$(JOB)']", variable("JOB", path));
+    let found = stack(&text("", &env));
+    let template = &found.workloads[&"report".into()].container;
+    let expected = "<metadata.labels['batch.kubernetes.io/job-name']>".to_owned();
+    assert_eq!(shown(template), BTreeMap::from([("JOB", expected)]));
+    // The label itself is that of the CronJob until a run is begun.
+    assert_eq!(template.labels["job-name"], "report");
+
+    let item = format!("{{path: a, fieldRef: {{fieldPath: {path}}}}}");
+    let found = lines(&text(&format!("volumes: [{{name: v, downwardAPI: {{items: [{item}]}}}}],"), ""));
+    assert!(found[0].contains("is not known before the pod runs, and files are written before"), "{found:?}");
+    let expression = format!("{env}, volumeMounts: [{{name: v, mountPath: /v, subPathExpr: '$(JOB)'}}]");
+    let found = lines(&text("volumes: [{name: v, hostPath: {path: /srv}}],", &expression));
+    assert!(found[0].contains("is not known before the pod runs"), "{found:?}");
+}
+
+#[test]
 fn resources_are_those_of_the_container_that_is_named() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: one\n    image: a:1\n    env:\n    \
                 - {name: MINE, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}\n    - {name: OTHER, \

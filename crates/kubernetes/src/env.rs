@@ -13,7 +13,7 @@ use super::{
     reader::{Object, Value},
     resources::quantity,
 };
-use driftless_model::Downward;
+use driftless_model::{Downward, downward, label};
 use driftless_yaml::Node;
 
 /// The bytes that a variable takes in addition to its name and value.
@@ -32,6 +32,8 @@ pub(super) struct About<'a> {
     pub(super) pod: &'a Node,
     /// Whether it uses the host's network.
     pub(super) is_on_host: bool,
+    /// Whether it is the template of a CronJob, each run of which has a name of its own.
+    pub(super) is_cron_job: bool,
 }
 
 impl About<'_> {
@@ -240,6 +242,9 @@ pub(super) fn is_address(variable: &Node) -> bool {
 pub(super) fn field(path: &Value<'_>, about: &About<'_>) -> Option<String> {
     let text = path.text()?;
     if let Some(key) = subscript(text, "metadata.labels") {
+        if about.is_cron_job && label::JOB_NAMES.contains(&key) {
+            return Some(downward::job_name_mark());
+        }
         return Some(about.labels.get(key).cloned().unwrap_or_default());
     }
     if let Some(key) = subscript(text, "metadata.annotations") {

@@ -68,6 +68,7 @@ pub(super) fn read(template: &Template<'_>, owner: &Owner<'_>, key: &Key) -> Opt
         annotations,
         pod: spec.value.node,
         is_on_host: own.network_mode == NetworkMode::Host,
+        is_cron_job: owner.kind == "CronJob",
     };
     let initial = spec.items("initContainers");
     let wants_address = env::wants_address(items.iter().map(|it| it.node)) && !about.is_on_host;

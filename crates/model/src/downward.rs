@@ -66,6 +66,29 @@ impl Downward {
     }
 }
 
+/// The label of a pod with the name of its Job.
+const JOB_NAME: &str = "metadata.labels['batch.kubernetes.io/job-name']";
+
+/// The placeholder for the name of the Job in the template of a CronJob. Each run has a name of its own.
+pub fn job_name_mark() -> String {
+    format!("{FENCE}{JOB_NAME}{FENCE}")
+}
+
+/// Puts the name of the Job into a container of a run.
+pub fn fill_job_name(container: &mut Container, name: &str) {
+    let mark = job_name_mark();
+    let words = container.entrypoint.iter_mut().chain(&mut container.command).flatten();
+    let texts = container.env.values_mut().flatten().chain(words);
+    for text in texts.filter(|text| text.contains(&mark)) {
+        *text = text.replace(&mark, name);
+    }
+}
+
+/// Whether something in it is known only when the container is created.
+pub fn is_of_pod(text: &str) -> bool {
+    is_marked(text) && is_marked(&text.replace(&job_name_mark(), ""))
+}
+
 /// Whether something in it is still to be told.
 pub fn is_marked(text: &str) -> bool {
     text.contains(FENCE)
@@ -74,7 +97,11 @@ pub fn is_marked(text: &str) -> bool {
 /// With each mark as people read it: `<metadata.name>`.
 pub fn shown(text: &str) -> String {
     let readable = |it: Downward| (it, format!("<{}>", it.path()));
-    if is_marked(text) { filled(text, &Downward::ALL.map(readable).into()) } else { text.to_owned() }
+    if !is_marked(text) {
+        return text.to_owned();
+    }
+    let text = filled(text, &Downward::ALL.map(readable).into());
+    text.replace(&job_name_mark(), &format!("<{JOB_NAME}>"))
 }
 
 fn filled(text: &str, values: &DownwardValues) -> String {
@@ -179,6 +206,19 @@ mod tests {
         assert!(!templates.env.contains_key("PLAIN"));
         templates.restore(&mut made);
         assert_eq!(made, container);
+    }
+
+    #[test]
+    fn name_of_the_job_is_filled_in_for_a_run() {
+        let mut container = wanted();
+        container.env.insert("JOB".to_owned(), Some(job_name_mark()));
+        container.command = Some(vec![format!("/{}.sql", job_name_mark())]);
+        assert!(is_of_pod(&Downward::PodName.mark()) && !is_of_pod(&job_name_mark()) && !is_of_pod("a"));
+        assert_eq!(shown(&job_name_mark()), "<metadata.labels['batch.kubernetes.io/job-name']>");
+        fill_job_name(&mut container, "report-7");
+        assert_eq!(container.env["JOB"].as_deref(), Some("report-7"));
+        assert_eq!(container.env["NAME"], wanted().env["NAME"]);
+        assert_eq!(container.command, Some(vec!["/report-7.sql".to_owned()]));
     }
 
     #[test]

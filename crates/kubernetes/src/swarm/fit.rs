@@ -291,7 +291,7 @@ impl<'a> Fitting<'_, 'a> {
             *value = template(value);
         }
         for (key, words) in [("command", entrypoint), ("args", command)] {
-            if words.iter().flatten().any(|word| downward::is_marked(word)) {
+            if words.iter().flatten().any(|word| downward::is_of_pod(word)) {
                 let message = "Docker Swarm puts the name of a task or node into variables only";
                 refuse(self.container, key, message, "let the program read the variable itself");
             }

@@ -9,7 +9,7 @@ use crate::facts::{hooks, scales};
 
 use driftless_model::{
     Cron, GivenStack, Instance, Job, JobOutcome, Kind, ObjectRef, Record, Schedule, Stack, Subject,
-    SwarmMode, Workload, WorkloadKind, WorkloadName, label,
+    SwarmMode, Workload, WorkloadKind, WorkloadName, downward, label,
 };
 
 /// The stack with the runs of CronJobs and hooks that were begun, and with the numbers of instances that users set. Its hash is that of what Git says.
@@ -84,6 +84,7 @@ pub fn run_of(template: Subject<'_>, run: &WorkloadName, name: &str) -> Option<W
             container.labels.insert(label.to_owned(), name.to_owned());
         }
         container.labels.insert(label::CRON.to_owned(), cron.to_string());
+        downward::fill_job_name(container, name);
     }
     Some(workload)
 }

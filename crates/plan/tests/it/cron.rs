@@ -439,6 +439,22 @@ fn cron_run_that_cannot_start_uses_the_next_template() {
 }
 
 #[test]
+fn runs_of_a_cron_job_know_the_names_of_their_jobs() {
+    let env = "env: [{name: JOB, valueFrom: {fieldRef: {fieldPath: \"metadata.labels['job-name']\"}}}]";
+    let text = manifest("*/10 * * * *", "good:1", "");
+    let text =
+        text.replace("{name: report, image", &format!("{{{env}, args: ['/$(JOB).sql'], name: report, image"));
+    let mut clock = Clock::new(&text);
+    clock.until(MINUTE * 25);
+    assert_eq!(clock.runs(), ["10", "20"]);
+    for it in clock.stage.world.observed.instances.values() {
+        let job = it.instance.workload.as_str().trim_end_matches(".prod");
+        assert_eq!(it.config.env["JOB"].as_deref(), Some(job));
+        assert_eq!(it.config.command, Some(vec![format!("/{job}.sql")]));
+    }
+}
+
+#[test]
 fn run_in_retry_keeps_the_network_that_git_drops() {
     let report = manifest("*/10 * * * *", "bad:1", "").replace("backoffLimit: 0", "backoffLimit: 6");
     let prod = report + &deployment("web", "long:1") + &deployment("api", "long:1");

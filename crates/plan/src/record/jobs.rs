@@ -201,6 +201,8 @@ fn conclude(job: &mut JobRecord, parts: &[JobPart<'_>], active: usize, now: Time
         return;
     }
     let is_complete = match wanted.completions {
+        // It has one part all the same, which is never begun.
+        Some(0) => true,
         Some(_) => job.done.len() >= parts.len(),
         None => !job.done.is_empty() && active == 0,
     };

@@ -54,6 +54,9 @@ pub(crate) fn health(inputs: Inputs<'_>, workload: &Workload, counts: &Counts<'_
             WorkloadHealth::new(health(HealthStatus::Suspended), "JobSuspended", "it is suspended")
         }
         None if is_done => WorkloadHealth::new(HealthStatus::Healthy, "Completed", ""),
+        None if job.parallelism == 0 => {
+            WorkloadHealth::new(health(HealthStatus::Suspended), "JobSuspended", "its parallelism is 0")
+        }
         None if counts.updated.is_empty() && job.active == 0 && job.failed == 0 => return None,
         None => {
             let counted = format!("{} of {} done", job.succeeded, job.completions.unwrap_or(1));

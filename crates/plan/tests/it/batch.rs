@@ -243,6 +243,28 @@ fn lower_parallelism_stops_the_latest_pods() {
 }
 
 #[test]
+fn job_without_completions_or_parallelism_runs_no_pod() {
+    for (zero, one, health) in [
+        ("  completions: 0", "  completions: 1", (HealthStatus::Healthy, "Completed")),
+        ("  parallelism: 0", "  parallelism: 1", (HealthStatus::Suspended, "JobSuspended")),
+    ] {
+        let mut stage = stage(&manifest("good:1", "Never", zero));
+        assert_eq!(played(&mut stage, 10, 1), [""; 0], "{zero}");
+        assert_eq!(judged(&mut stage), (health.0, health.1.to_owned()), "{zero}");
+        assert!(stage.round().is_settled(), "{zero}");
+        stage.stack = stack(&manifest("good:1", "Never", one));
+        assert_eq!(played(&mut stage, 10, 1), ["10s +work >work"], "{one}");
+        assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()), "{one}");
+    }
+    // One that runs ends when it is switched off.
+    let mut stage = stage(&manifest("long:1", "Never", "  completions: 1"));
+    assert_eq!(played(&mut stage, 5, 1), ["0s +work >work"]);
+    stage.stack = stack(&manifest("long:1", "Never", "  completions: 0"));
+    assert_eq!(played(&mut stage, 5, 1), ["5s -"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()));
+}
+
+#[test]
 fn completed_and_waiting_job_pods_are_not_missing() {
     let missing = |stage: &Stage| -> Vec<String> {
         let images = BTreeMap::new();

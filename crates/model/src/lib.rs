@@ -194,8 +194,8 @@ pub use policy::{Adopt, FilesystemDrift, OnFailure, Policy};
 pub use printable::{is_unprintable, printable};
 pub use quiet_hours::QuietHours;
 pub use record::{
-    Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, FailedOwnUpdate, Heal, KnownReady,
-    NewestStack, Progress, Record, Removal, Replacement,
+    Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, FailedOwnUpdate, FailedRun, Heal,
+    KnownReady, NewestStack, Progress, Record, Removal, Replacement,
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{Cause, CommitInfo, Outcome, Pin, REVISION_ELSEWHERE, Revision, Until};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AfterRecord, CanaryRecord, CommitId, CompletedJobs, ContainerId, ContentId, FailedCommit, FollowedImage,
-    HookRecord, Instance, InstanceId, JobRecord, KnownInside, Network, PlatformImage, RolloutSizes,
+    HookRecord, Instance, InstanceId, JobEnd, JobRecord, KnownInside, Network, PlatformImage, RolloutSizes,
     ScaleOverride, SpecHash, StackHash, SwarmRecord, SwarmService, Timestamp, UnknownEnd, VerifiedImages,
     Workload, WorkloadName,
 };
@@ -341,6 +341,9 @@ pub struct CronRecord {
     /// The last time for which a run was begun.
     pub last: Option<Timestamp>,
     pub last_success: Option<Timestamp>,
+    /// The last failed run that is not kept any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<FailedRun>,
     /// The last due time for which an event reported that no run was started.
     #[serde(alias = "told")]
     pub last_reported: Option<Timestamp>,
@@ -352,6 +355,14 @@ pub struct CronRecord {
     /// The networks of the runs that have not ended, by name: a later commit may have none of them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<WorkloadName, BTreeMap<String, Network>>,
+}
+
+/// A run of a CronJob that has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedRun {
+    pub run: WorkloadName,
+    pub end: JobEnd,
 }
 
 /// Counts of a rollout when it last made progress.

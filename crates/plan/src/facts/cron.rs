@@ -126,7 +126,8 @@ fn was_run_before_label(stack: &Stack, cron: &WorkloadName, instance: &Instance)
 pub(crate) fn failure<'a>(record: &'a Record, name: &WorkloadName) -> Option<(&'a WorkloadName, JobOutcome)> {
     let known = record.crons.get(name)?;
     let ended = known.runs.keys().filter_map(|it| Some((it, record.jobs.get(it)?.ended.as_ref()?)));
-    let (run, end) = ended.max_by_key(|(_, it)| it.at)?;
+    let forgotten = known.last_failure.iter().map(|failed| (&failed.run, &failed.end));
+    let (run, end) = ended.chain(forgotten).max_by_key(|(_, it)| it.at)?;
     // The one that succeeded since may not have been kept.
     let is_made_up_for = known.last_success.is_some_and(|it| it > end.at);
     (end.outcome != JobOutcome::Complete && !is_made_up_for).then_some((run, end.outcome))

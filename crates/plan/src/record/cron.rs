@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    Concurrency, Cron, CronRecord, EventKind, JobOutcome, ObjectRef, PlatformImage, Record, Stack, Subject,
-    Timestamp, Workload, WorkloadName, swarm_service_name,
+    Concurrency, Cron, CronRecord, EventKind, FailedRun, JobOutcome, ObjectRef, PlatformImage, Record, Stack,
+    Subject, Timestamp, Workload, WorkloadName, swarm_service_name,
 };
 
 use crate::{
@@ -93,8 +93,13 @@ fn tidy(known: &mut CronRecord, cron: &Cron, record: &Record, now: Option<Timest
         runs.sort();
         let surplus = runs.len().saturating_sub(keep);
         runs.retain(|(end, _)| now.is_none_or(|now| now >= end.after(SEEN)));
-        for (_, name) in runs.into_iter().take(surplus) {
-            known.runs.remove(&name);
+        for (_, run) in runs.into_iter().take(surplus) {
+            known.runs.remove(&run);
+            let end = record.jobs.get(&run).and_then(|job| job.ended.clone());
+            if let Some(end) = end.filter(|_| !is_good) {
+                let failed = known.last_failure.take().filter(|before| before.end.at > end.at);
+                known.last_failure = failed.or(Some(FailedRun { run, end }));
+            }
         }
     }
 }

@@ -366,6 +366,18 @@ fn later_success_clears_a_failed_cron_run() {
 }
 
 #[test]
+fn failure_is_shown_when_no_failed_run_is_kept() {
+    let none_kept = "  failedJobsHistoryLimit: 0";
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "bad:1", none_kept));
+    clock.until(MINUTE * 15);
+    assert_eq!(clock.runs(), [""; 0]);
+    assert_eq!(clock.health(), (HealthStatus::Degraded, "LastRunFailed".to_owned()));
+    clock.git = stack(&manifest("*/10 * * * *", "good:1", none_kept));
+    clock.until(MINUTE * 25);
+    assert_eq!(clock.health(), (HealthStatus::Healthy, String::new()));
+}
+
+#[test]
 fn cron_run_without_image_uses_the_next_template() {
     let text = |image: &str, web: &str| {
         let report = manifest("*/10 * * * *", image, "  concurrencyPolicy: Forbid");

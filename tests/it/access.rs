@@ -146,6 +146,19 @@ async fn scopes_of_a_token_limit_its_requests() {
 }
 
 #[tokio::test]
+async fn scope_of_a_repository_holds_while_the_agent_starts() {
+    let it = with_token();
+    let infra = it.create(r#"{"name": "infra", "scopes": ["act:repo/inf*"]}"#).await;
+    let sample::Agent { handle, store: _, inbox: _inbox } = agent([blog()]);
+    handle.unpublished().add("shop".into(), "infra".to_owned());
+    let access = Access::token(Token::new(CONFIGURED).unwrap());
+    let it = Fixture { router: router(handle, it.store.clone(), access), ..it };
+    let starting = it.status("POST", "/api/v1/applications/shop/sync", &infra).await;
+    assert_eq!(starting, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(it.status("POST", "/api/v1/applications/other/sync", &infra).await, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
 async fn revoked_and_expired_tokens_are_refused() {
     let it = with_token();
     let secret = it.create(r#"{"name": "ci", "scopes": ["read"], "expiresIn": "never"}"#).await;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use driftless_agent::{Answer, RequestKind, Supposed};
+use driftless_agent::{Answer, RequestError, RequestKind, Supposed};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_model::{AppName, Application, Removal};
@@ -292,6 +292,23 @@ async fn forgotten_application_keeps_its_containers() {
     it.synced_with_tip().await;
     let again = it.docker.observed(&app());
     assert_eq!(again.instances.keys().collect::<Vec<_>>(), before.instances.keys().collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn known_application_is_not_missing_after_a_start() {
+    let mut it = deployed(true, "", &[("shop/compose.yaml", SHOP)]).await;
+    it.crash();
+    it.begin();
+    let handle = it.handle();
+    assert_eq!(handle.application(&app()), Err(RequestError::Starting(app())));
+    assert_eq!(handle.repository_of(&app()), Some(it.settings.name.clone()));
+    assert_eq!(handle.application(&blog()), Err(RequestError::NoSuchApplication(blog())));
+    it.synced_with_tip().await;
+    assert_eq!(handle.application(&app()).map(|found| found.name.clone()), Ok(app()));
+    // One that was removed since is missing.
+    it.git.push_files("Ada", &[("README.md", "empty")]);
+    minutes(6).await;
+    assert_eq!(handle.application(&app()), Err(RequestError::NoSuchApplication(app())));
 }
 
 #[tokio::test(start_paused = true)]

@@ -417,6 +417,31 @@ async fn wait_is_answered_when_the_status_changes() {
 }
 
 #[tokio::test]
+async fn known_application_is_awaited_while_the_agent_starts() {
+    let sample::Agent { handle, store, inbox } = agent([blog()]);
+    handle.unpublished().add("shop".into(), "infra".to_owned());
+    store.append_event(sample::event("shop", "Started", "start container shop-web-1")).unwrap();
+    let router = router(handle, store, Access::loopback());
+    let path = "/api/v1/applications/shop";
+    for request in [get(path), post(&format!("{path}/sync"), ""), get(&format!("{path}/wait?within=1ms"))] {
+        let starting = ask(&router, request).await;
+        assert_eq!(error(starting, StatusCode::SERVICE_UNAVAILABLE).await, "starting");
+    }
+    let page = || with("/applications/shop", &[("accept", "text/html")]);
+    let starting = ask(&router, page()).await;
+    assert_eq!(starting.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(starting.headers()["refresh"], "2");
+    let shown = text(starting).await;
+    assert!(shown.contains("has just started") && !shown.contains("is gone"), "{shown}");
+    let waits = get(&format!("{path}/wait?for=healthy"));
+    let mut waiting = Box::pin(ask(&router, waits));
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    sample::publish(&inbox, [shop(), blog()]);
+    assert_eq!(json(waiting.await).await["application"]["name"], "shop");
+    assert_eq!(ask(&router, page()).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
 async fn waits_are_limited_and_free_their_seats() {
     let sample::Agent { handle, store, inbox } = agent([blog()]);
     let router = router(handle, store, Access::loopback());

@@ -62,6 +62,7 @@ use crate::{
     reopened::ReopenedSource,
     repository::{RepositoryLink, RepositoryTask, RepositoryView},
     supervisor::{FollowedRepository, Supervisor},
+    unpublished::Unpublished,
     wakes::{Wakes, wake_on_engine_events},
 };
 
@@ -372,6 +373,25 @@ fn other_agents(store: &Store, kind: OtherAgent) -> BTreeSet<driftless_model::Ag
     })
 }
 
+/// The applications that were deployed before this start. An unreadable table counts as none.
+fn known_before(store: &Store, handle: &Handle) -> Unpublished {
+    let unpublished = handle.unpublished();
+    match store.known_applications() {
+        Ok(known) => {
+            for application in known {
+                unpublished.add(application.app, application.repository);
+            }
+        }
+        Err(error) => {
+            tracing::warn!(
+                error = chain(&error),
+                "could not read the applications that were deployed before"
+            );
+        }
+    }
+    unpublished.clone()
+}
+
 /// Starts all tasks of an agent. They end when `stop` is cancelled.
 pub fn launch<D: Docker, S: CommitSource>(
     parts: Parts<D, S>,
@@ -397,8 +417,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         image_calls,
         peers,
     } = inbox;
-    let is_released = Release::of(&store).begin(&store, handle.problems());
-    let sources = if is_released { Vec::new() } else { sources };
+    let sources = if Release::of(&store).begin(&store, handle.problems()) { Vec::new() } else { sources };
     let docker = Arc::new(MeasuredEngine::new(docker, metrics.clone()));
     let proxies = Arc::<Proxies>::default();
     let handle = with_engine(handle, &docker, &store, clock, &proxies);
@@ -427,6 +446,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         prober: Arc::new(Prober::new(clock, Arc::new(EngineExec(Arc::clone(&docker))), changed)),
         docker: Arc::clone(&docker),
         applications,
+        unpublished: known_before(&store, &handle),
         commit_statuses,
         tickets: tickets.clone(),
         builds: BuildLimits { slots: Arc::new(Semaphore::new(CONCURRENT_BUILDS)), timeout: build_timeout },

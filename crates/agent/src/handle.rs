@@ -21,6 +21,7 @@ use crate::{
     problems::Problems,
     proxy_counters::ProxyCounters,
     ticket::{Ticket, Tickets},
+    unpublished::Unpublished,
     wakes::Wakes,
 };
 use driftless_clock::Clock;
@@ -48,6 +49,7 @@ pub struct Handle {
     requests: mpsc::Sender<Request>,
     recoveries: mpsc::Sender<Recovery>,
     applications: watch::Receiver<Applications>,
+    unpublished: Unpublished,
     repositories: watch::Receiver<Repositories>,
     readiness: watch::Receiver<Readiness>,
     events: broadcast::Sender<Event>,
@@ -186,6 +188,7 @@ impl Handle {
             requests: requests_tx,
             recoveries: recoveries_tx,
             applications,
+            unpublished: Unpublished::default(),
             repositories,
             readiness,
             events,
@@ -376,6 +379,33 @@ impl Handle {
     /// All applications, as published last.
     pub fn applications(&self) -> Applications {
         self.applications.borrow().clone()
+    }
+
+    /// An application, as published last.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such application, or if the agent has just started and has not published it yet.
+    pub fn application(&self, name: &AppName) -> Result<Arc<Application>, RequestError> {
+        // Read first: an application that is published from here on is found below.
+        let is_unpublished = self.unpublished.repository_of(name).is_some();
+        match self.applications.borrow().get(name) {
+            Some(application) => Ok(Arc::clone(application)),
+            None if is_unpublished => Err(RequestError::Starting(name.clone())),
+            None => Err(RequestError::NoSuchApplication(name.clone())),
+        }
+    }
+
+    /// The repository of an application, also of one that is not published yet.
+    pub fn repository_of(&self, name: &AppName) -> Option<String> {
+        let unpublished = self.unpublished.repository_of(name);
+        let applications = self.applications.borrow();
+        applications.get(name).map(|application| application.spec.repository.clone()).or(unpublished)
+    }
+
+    /// The known applications that are not published yet.
+    pub fn unpublished(&self) -> &Unpublished {
+        &self.unpublished
     }
 
     /// A handle whose requests are those of this actor.

@@ -114,6 +114,7 @@ mod target_revision;
 mod ticket;
 mod trust;
 mod turns;
+mod unpublished;
 mod wakes;
 
 pub use agent::{Agent, Parts, Running, launch};
@@ -152,3 +153,4 @@ pub use request::{
 pub use requests::{Inspector, plan_stack};
 pub use stored_reports::last_report;
 pub use ticket::{InvalidTicket, Ticket};
+pub use unpublished::Unpublished;

@@ -21,6 +21,7 @@ use crate::{
     target_revision::TargetRevision,
     ticket::{Ticket, Tickets},
     trust::RejectedCommit,
+    unpublished::Unpublished,
 };
 
 /// The status of one application and where it is published.
@@ -39,6 +40,8 @@ pub(crate) struct Publisher {
     /// Since when each difference exists, by object and field.
     drift_since: BTreeMap<(String, String), Timestamp>,
     applications: watch::Sender<Applications>,
+    /// The known applications that are not published yet.
+    unpublished: Unpublished,
     commit_statuses: watch::Sender<CommitStatuses>,
 }
 
@@ -47,6 +50,7 @@ impl Publisher {
         applications: watch::Sender<Applications>,
         commit_statuses: watch::Sender<CommitStatuses>,
         tickets: &Tickets,
+        unpublished: Unpublished,
     ) -> Self {
         let status = ApplicationStatus::default();
         // Older requests were made to an agent of the past.
@@ -60,6 +64,7 @@ impl Publisher {
             reported_rejection: None,
             drift_since: BTreeMap::new(),
             applications,
+            unpublished,
             commit_statuses,
         }
     }
@@ -217,6 +222,7 @@ impl Publisher {
         let is_published = self.applications.borrow().contains_key(inputs.context.name());
         // An application that was removed does not come back with it.
         if inputs.revisions.is_forgotten() && !is_published {
+            self.unpublished.remove(inputs.context.name());
             return;
         }
         self.status.sync = SyncStatus::Unknown;
@@ -358,6 +364,7 @@ impl Publisher {
                 all.insert(context.name().clone(), application);
             }
         });
+        self.unpublished.remove(context.name());
     }
 
     /// Publishes nothing about the application any more: it is not known to Git, to the engine or to the database.
@@ -369,6 +376,7 @@ impl Publisher {
             }
             is_published
         });
+        self.unpublished.remove(context.name());
     }
 
     /// Changes what is published of an application.

@@ -61,6 +61,7 @@ use crate::{
     target_revision::TargetRevision,
     ticket::{Ticket, Tickets},
     turns::Turns,
+    unpublished::Unpublished,
 };
 
 /// When to store a record again that the disk had no room for.
@@ -82,6 +83,8 @@ pub(crate) struct Shared<D> {
     /// Calls to ask registries now.
     pub(crate) image_calls: ImageCalls,
     pub(crate) applications: watch::Sender<Applications>,
+    /// The known applications that are not published yet.
+    pub(crate) unpublished: Unpublished,
     pub(crate) commit_statuses: watch::Sender<CommitStatuses>,
     /// The numbers of requests.
     pub(crate) tickets: Tickets,
@@ -157,6 +160,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 shared.applications.clone(),
                 shared.commit_statuses.clone(),
                 &shared.tickets,
+                shared.unpublished.clone(),
             ),
             swarm_fetch: SwarmFetch::new(shared.tickets.clone()),
             is_overtaken: false,

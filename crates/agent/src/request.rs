@@ -283,6 +283,9 @@ pub enum RequestError {
     /// The agent has no application of this name.
     #[error("there is no application `{0}`")]
     NoSuchApplication(AppName),
+    /// The agent knows the application, and has made no round of it since its start.
+    #[error("the agent has just started and has not looked at `{0}` yet")]
+    Starting(AppName),
     /// The request makes no sense in the present state. The text says what to do instead.
     #[error("{0}")]
     Refused(String),

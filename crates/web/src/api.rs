@@ -146,11 +146,8 @@ pub(super) async fn list(
 }
 
 pub(super) async fn one(State(shared): State<Shared>, Name(name): Name) -> Result<Response, Error> {
-    let applications = shared.handle.applications();
-    match applications.get(&name) {
-        Some(application) => Ok(Json(application.as_ref()).into_response()),
-        None => Err(Error::NoSuchApplication(name)),
-    }
+    let application = shared.handle.application(&name)?;
+    Ok(Json(application.as_ref()).into_response())
 }
 
 /// The agent itself.
@@ -165,8 +162,8 @@ pub(super) async fn revisions(
 ) -> Result<Json<Vec<Revision>>, Error> {
     let app = name.clone();
     let revisions = read(&shared.store, move |it| it.revisions(&app)).await?;
-    if revisions.is_empty() && !shared.handle.applications().contains_key(&name) {
-        return Err(Error::NoSuchApplication(name));
+    if revisions.is_empty() {
+        shared.handle.application(&name)?;
     }
     Ok(Json(revisions))
 }
@@ -465,9 +462,7 @@ pub(super) async fn request(
     kind: RequestKind,
 ) -> Result<(Answer, Ticket), Error> {
     // An unknown name is refused before it takes a slot in the agent's queue.
-    let Some(application) = shared.handle.applications().get(&name).cloned() else {
-        return Err(Error::NoSuchApplication(name));
-    };
+    let application = shared.handle.application(&name)?;
     // The rewritten history is that of all applications of the repository.
     let repository = &application.spec.repository;
     if matches!(kind, RequestKind::AcceptRewrite(_)) && !caller.may_fetch(repository) {

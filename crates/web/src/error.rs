@@ -34,6 +34,8 @@ pub struct ErrorDetail {
 pub(super) enum Error {
     #[error("there is no application `{0}`")]
     NoSuchApplication(AppName),
+    #[error("the agent has just started and has not looked at `{0}` yet")]
+    Starting(AppName),
     #[error("this agent follows no repository `{0}`")]
     NoSuchRepository(String),
     #[error("{0} has no instance `{1}`")]
@@ -128,7 +130,7 @@ impl Error {
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Refused(_) | Self::Replayed(_) => StatusCode::CONFLICT,
-            Self::Stopping | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Starting(_) | Self::Stopping | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Engine(_) | Self::Provider(_) | Self::Collector(_) => StatusCode::BAD_GATEWAY,
             Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
             Self::Unauthorized | Self::Expired(_) => StatusCode::UNAUTHORIZED,
@@ -160,6 +162,7 @@ impl Error {
             Self::NoSuchRoute(_) => "noSuchRoute",
             Self::NoSuchMethod(_) => "noSuchMethod",
             Self::Refused(_) | Self::Hook(..) => "refused",
+            Self::Starting(_) => "starting",
             Self::Stopping => "stopping",
             Self::Busy(_) => "busy",
             Self::Engine(_) => "engine",
@@ -195,6 +198,7 @@ impl Error {
             Self::NoSuchMethod(_) => {
                 Some("use GET to read, and POST for sync, rollback, resume, suspend and adopt")
             }
+            Self::Starting(_) => Some("try again in a moment"),
             Self::Stopping => Some("try again when the agent runs again"),
             Self::TooSlow => Some("the agent may still do it: check the application's status"),
             Self::Unauthorized => Some(
@@ -226,6 +230,7 @@ impl From<RequestError> for Error {
     fn from(error: RequestError) -> Self {
         match error {
             RequestError::NoSuchApplication(app) => Self::NoSuchApplication(app),
+            RequestError::Starting(app) => Self::Starting(app),
             RequestError::Refused(why) => Self::Refused(why),
             RequestError::Busy(_) | RequestError::Interrupted(_) => Self::Busy(error.to_string()),
             RequestError::Engine(why) => Self::Engine(why),

@@ -156,11 +156,7 @@ fn permit(guard: &Guard, identity: &Identity, needed: &Needed) -> Result<(), Err
         Needed::Key(host) => identity.is_admin() || identity.is_host(host),
         Needed::Peers => identity.may_read_peers(),
         Needed::Logs => identity.may_read_logs(),
-        Needed::Act(app) => {
-            let applications = guard.handle.applications();
-            let repository = applications.get(app).map(|it| it.spec.repository.as_str());
-            identity.may_act(app, repository)
-        }
+        Needed::Act(app) => identity.may_act(app, guard.handle.repository_of(app).as_deref()),
         Needed::Admin => identity.is_admin(),
     };
     if is_allowed {

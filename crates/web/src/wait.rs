@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State};
-use driftless_agent::Ticket;
-use driftless_model::{AppName, Application, HealthStatus, SyncStatus, digest_hex};
+use driftless_agent::{RequestError, Ticket};
+use driftless_model::{Application, HealthStatus, SyncStatus, digest_hex};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
@@ -155,25 +155,27 @@ pub(super) async fn wait(
     let mut handle = shared.handle.clone();
     let mut last: Option<Arc<Application>> = None;
     loop {
-        let application = published(&handle.applications(), name.clone())?;
+        let application = match handle.application(&name) {
+            // Its first round publishes it.
+            Err(RequestError::Starting(_)) if Instant::now() < end => None,
+            found => Some(found?),
+        };
         // Most publications are about other applications.
-        let is_new = last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &application));
-        if is_new {
-            let has_changed = wish.seen.as_ref().is_some_and(|seen| *seen != version(&application));
-            if wish.is_reached(&application) || has_changed {
-                return Ok(wish.answer(&application));
+        let is_known = |found: &Arc<Application>| last.as_ref().is_some_and(|last| Arc::ptr_eq(last, found));
+        if let Some(new) = application.as_ref().filter(|found| !is_known(found)) {
+            let has_changed = wish.seen.as_ref().is_some_and(|seen| *seen != version(new));
+            if wish.is_reached(new) || has_changed {
+                return Ok(wish.answer(new));
             }
         }
-        match timeout_at(end, handle.changed()).await {
-            Ok(true) => last = Some(application),
-            Ok(false) => return Err(Error::Stopping),
-            Err(_) => return Ok(wish.answer(&application)),
+        match (timeout_at(end, handle.changed()).await, application) {
+            (Ok(true), application) => last = application,
+            (Ok(false), _) => return Err(Error::Stopping),
+            (Err(_), Some(application)) => return Ok(wish.answer(&application)),
+            // The time is over: the next look says so.
+            (Err(_), None) => {}
         }
     }
-}
-
-fn published(applications: &driftless_agent::Applications, name: AppName) -> Result<Arc<Application>, Error> {
-    applications.get(&name).cloned().ok_or(Error::NoSuchApplication(name))
 }
 
 /// Identifies what an application says.

@@ -178,8 +178,7 @@ pub(super) async fn open_logs(
     name: &str,
     query: &LogQuery,
 ) -> Result<LogStream, Error> {
-    let applications = shared.handle.applications();
-    let application = applications.get(app).ok_or_else(|| Error::NoSuchApplication(app.clone()))?;
+    let application = shared.handle.application(app)?;
     let mut workloads = application.status.workloads.values();
     let found = workloads.find_map(|workload| {
         if query.namespace.as_ref().is_some_and(|it| workload.spec.object.namespace != *it) {

@@ -376,14 +376,11 @@ pub(crate) async fn ask(
     let path = format!("/applications/{name}/{word}");
     let frame = |error: Error| PageError::new(&caller, &shared, &path, error);
     let Some(action) = Action::parse(&word) else { return Err(frame(Error::NoSuchRoute(path.clone()))) };
-    let applications = shared.handle.applications();
-    let Some(application) = applications.get(&name) else {
-        return Err(frame(Error::NoSuchApplication(name)));
-    };
+    let application = shared.handle.application(&name).map_err(|error| frame(error.into()))?;
     if !caller.may_act(&name, Some(&application.spec.repository)) {
         return Err(frame(Error::Forbidden(format!("{} may not act on {name}", caller.actor))));
     }
-    let foreseen = foresee(&shared, &caller, action, application, &query).await.map_err(frame)?;
+    let foreseen = foresee(&shared, &caller, action, &application, &query).await.map_err(frame)?;
     let page = Page::new(&caller, &shared, &path).title(&format!("{} {name}", action.label()));
     let title = match action {
         Action::Restart | Action::Scale => format!("{} {} of {name}?", action.label(), query.workload),
@@ -397,7 +394,7 @@ pub(crate) async fn ask(
         @match &foreseen {
             Foreseen::Possible(preview) => {
                 (preview.consequences)
-                (confirmation(action, application, &query, preview.bound_to.as_ref()))
+                (confirmation(action, &application, &query, preview.bound_to.as_ref()))
             }
             Foreseen::Impossible(why) => {
                 p.note.warn role="alert" { (Text(why)) }

@@ -86,16 +86,17 @@ pub(crate) async fn show(
         let build = move || {
             let (shared, caller, name, host) = (source.clone(), caller.clone(), name.clone(), host.clone());
             let cache = cache.clone();
-            async move {
-                let shown = shown(&shared, &caller, &name, host, &cache).await;
-                Ok(parts(&shown.ok_or(Error::NoSuchApplication(name))?))
-            }
+            async move { Ok(parts(&shown(&shared, &caller, &name, host, &cache).await?)) }
         };
         return Ok(live::stream(&shared, streaming, query.v, build).await?);
     }
-    let Some(shown) = shown(&shared, &caller, &name, host, &cache).await else {
-        let note = gone(&shared, &name).await;
-        return Err(PageError::new(&caller, &shared, &path, Error::NoSuchApplication(name)).note(note));
+    let shown = match shown(&shared, &caller, &name, host, &cache).await {
+        Ok(shown) => shown,
+        Err(error) => {
+            let is_gone = matches!(error, Error::NoSuchApplication(_));
+            let note = if is_gone { gone(&shared, &name).await } else { Markup::default() };
+            return Err(PageError::new(&caller, &shared, &path, error).note(note));
+        }
     };
     let version = parts(&shown).version();
     let now = shared.clock.now();
@@ -132,15 +133,14 @@ async fn gone(shared: &Shared, name: &AppName) -> Markup {
     }
 }
 
-/// `None`: there is no such application.
 async fn shown(
     shared: &Shared,
     caller: &Identity,
     name: &AppName,
     host: String,
     cache: &CrashCache,
-) -> Option<ApplicationData> {
-    let application = shared.handle.applications().get(name).cloned()?;
+) -> Result<ApplicationData, Error> {
+    let application = shared.handle.application(name)?;
     let repositories = shared.handle.repositories();
     let repository = repositories.iter().find(|repository| repository.name == application.spec.repository);
     let newest =
@@ -158,7 +158,7 @@ async fn shown(
     let may_read_logs = caller.may_read_logs();
     let crashes = if may_read_logs { crash_outputs(shared, &application, cache).await } else { Vec::new() };
     let may_act = caller.may_act(name, Some(&application.spec.repository));
-    Some(ApplicationData { application, newest, events, revisions, may_act, may_read_logs, crashes, host })
+    Ok(ApplicationData { application, newest, events, revisions, may_act, may_read_logs, crashes, host })
 }
 
 fn parts(shown: &ApplicationData) -> Parts {

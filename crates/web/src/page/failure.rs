@@ -1,7 +1,7 @@
 //! Errors of pages: the same status as in the API, and a page that says what happened and what to do.
 
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode, header};
 use maud::{Markup, html};
 
 use super::{
@@ -13,6 +13,9 @@ use crate::{
     error::{Error, ErrorDetail},
     shared::Shared,
 };
+
+/// The seconds after which a browser loads the page of an agent again that has just started.
+const LOAD_AGAIN: &str = "2";
 
 /// An error with the frame of its page.
 pub(crate) struct PageError {
@@ -44,6 +47,7 @@ impl IntoResponse for PageError {
         let text = self.error.to_string();
         let is_missing =
             matches!(self.error, Error::NoSuchApplication(_) | Error::NoSuchRoute(_) | Error::NoSuchHost(_));
+        let is_starting = matches!(self.error, Error::Starting(_));
         let response = self.error.into_response();
         let Some(page) = self.page else { return response };
         let (status, detail) = (response.status(), response.extensions().get::<ErrorDetail>().cloned());
@@ -51,6 +55,7 @@ impl IntoResponse for PageError {
             StatusCode::NOT_FOUND => "Not found",
             StatusCode::FORBIDDEN => "Not allowed",
             StatusCode::CONFLICT => "Refused",
+            StatusCode::SERVICE_UNAVAILABLE => "Not available",
             _ => "Failed",
         };
         let root = page.root.clone();
@@ -65,6 +70,9 @@ impl IntoResponse for PageError {
             p { a href={ "./" (root) } { "All applications" } }
         };
         let mut answer = (status, respond(&page.title(title), &body)).into_response();
+        if is_starting {
+            answer.headers_mut().insert(header::REFRESH, HeaderValue::from_static(LOAD_AGAIN));
+        }
         if let Some(detail) = detail {
             answer.extensions_mut().insert(detail);
         }

@@ -285,6 +285,32 @@ async fn report_that_somebody_overwrote_is_written_again() {
 }
 
 #[tokio::test]
+async fn object_that_cannot_be_read_hides_no_other_host() {
+    let server = ObjectServer::start().await;
+    let [bucket, _] = places(&server);
+    let nas = Host::start("nas", "a1", std::slice::from_ref(&bucket), Clock::System);
+    let web = Host::start("web", "b2", std::slice::from_ref(&bucket), Clock::System);
+    until("both report", || nas.has_sent() && web.has_sent()).await;
+    let mut known = reader(&bucket);
+    let healthy = [("nas", HostState::Healthy), ("web", HostState::Healthy)];
+    assert_eq!(states(&seen(&mut known).await), healthy);
+    nas.stop.cancel();
+    server.set("bucket/prod/nas.json.gz", b"newer");
+    server.refuse("bucket/prod/nas.json.gz");
+    server.set("bucket/prod/web.conflict.json", &[b'x'; 8192]);
+    assert_eq!(states(&seen(&mut known).await), healthy, "it may be given in a moment");
+    let mut new = reader(&bucket);
+    let picture = new.read().await.unwrap();
+    assert_eq!(picture.unreadable, ["nas: the server answered 403 Forbidden: without a reason"]);
+    assert_eq!(states(&merge(picture.hosts, &[])), [("nas", HostState::Stale), ("web", HostState::Healthy)]);
+    // Not one can be read: that is an error of the place.
+    server.refuse("bucket/prod/web.json.gz");
+    let error = reader(&bucket).read().await.err().unwrap();
+    assert_eq!(error.to_string(), "the server answered 403 Forbidden: without a reason");
+    web.stop.cancel();
+}
+
+#[tokio::test]
 async fn wrong_credentials_are_named_and_never_shown() {
     let server = ObjectServer::start().await;
     let [mut bucket, mut folder] = places(&server);

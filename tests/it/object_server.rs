@@ -1,7 +1,7 @@
 //! A server of objects in memory, for tests: a bucket of S3 below `/bucket`, and a WebDAV folder below `/dav`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -31,6 +31,8 @@ struct Kept {
 #[derive(Default)]
 struct Contents {
     objects: BTreeMap<String, Kept>,
+    /// Objects that are listed and not given.
+    refused: BTreeSet<String>,
     has_folder: bool,
     /// The server's clock is ahead by this.
     ahead: Duration,
@@ -80,6 +82,11 @@ impl ObjectServer {
 
     pub(crate) fn set_down(&self, is_down: bool) {
         self.contents.lock().unwrap().is_down = is_down;
+    }
+
+    /// From now on this object may not be read, as one that another account has encrypted.
+    pub(crate) fn refuse(&self, name: &str) {
+        self.contents.lock().unwrap().refused.insert(name.to_owned());
     }
 
     pub(crate) fn forget_conditions(&self) {
@@ -184,6 +191,7 @@ fn respond(
         Rights::WriteOnly => true,
     };
     match method {
+        "GET" if contents.refused.contains(path) => plain(StatusCode::FORBIDDEN, ""),
         "GET" if is_bucket && is_hidden => plain(
             StatusCode::FORBIDDEN,
             "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>",

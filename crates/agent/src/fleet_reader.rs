@@ -8,7 +8,7 @@ use std::{
 
 use driftless_clock::Clock;
 use driftless_config::{FleetPlace, PlaceKind};
-use driftless_fleet::{FleetStatus, HostReport, HostView, LastReport, mark_unread, view};
+use driftless_fleet::{FleetStatus, HostReport, HostView, LastReport, NameConflict, mark_unread, view};
 use driftless_git::{Lookup, read_secret};
 use driftless_model::{AppName, HostIdentity, Timestamp, printable};
 use driftless_objects::{Listed, Listing, Objects, SecretSource};
@@ -23,7 +23,7 @@ use crate::{
     report_error::ReportError,
 };
 
-/// Hosts of a place that could not be read for this long are stale.
+/// Hosts of a place that could not be read for this long are stale, and so is a host whose object could not be.
 pub(crate) const UNREAD_AFTER: Duration = Duration::from_mins(1);
 
 /// The most hosts that are read.
@@ -86,6 +86,25 @@ struct Known {
     report: Result<Arc<HostReport>, String>,
     /// The last report that could be read, with the time at which it was written by the clock of the server.
     good: Option<(Arc<HostReport>, Timestamp)>,
+    /// The last note about another machine with this name, by the clock of this machine.
+    conflict: Option<NameConflict>,
+    /// Since when the server refuses the object.
+    unread_since: Option<Timestamp>,
+}
+
+impl Known {
+    /// A report whose object the server does not give, although it lists it. For a minute, it is as it was read before.
+    fn unread(before: Option<&Self>, error: &str, now: Timestamp) -> Self {
+        let since = before.and_then(|known| known.unread_since).unwrap_or(now);
+        let kept = before.filter(|_| now.since(since) < UNREAD_AFTER);
+        Self {
+            tag: None,
+            report: kept.map_or_else(|| Err(error.to_owned()), |known| known.report.clone()),
+            good: before.and_then(|known| known.good.clone()),
+            conflict: None,
+            unread_since: Some(since),
+        }
+    }
 }
 
 impl FleetReader {
@@ -228,11 +247,13 @@ async fn read_objects(
     let mut conflicts = BTreeMap::new();
     for listed in &listing.objects {
         let Some(host) = host_of(&listed.name, CONFLICT_END) else { continue };
-        let Some(object) = objects.get(&listed.name, LARGEST_CONFLICT).await? else { continue };
-        if let Some(mut conflict) = conflict_of(&object.body, listed.modified) {
-            conflict.at = here(conflict.at, there, now);
-            conflicts.insert(host, conflict);
-        }
+        let conflict = match objects.get(&listed.name, LARGEST_CONFLICT).await {
+            Ok(object) => object
+                .and_then(|object| conflict_of(&object.body, listed.modified))
+                .map(|conflict| NameConflict { at: here(conflict.at, there, now), ..conflict }),
+            Err(_) => known.get(host).and_then(|known| known.conflict.clone()),
+        };
+        conflicts.extend(conflict.map(|conflict| (host, conflict)));
     }
     let mut reads = Vec::new();
     for (host, listed) in &reports {
@@ -240,14 +261,23 @@ async fn read_objects(
     }
     let read: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
     let (mut picture, mut kept) = (FleetPicture { missing, ..FleetPicture::default() }, BTreeMap::new());
-    let mut last_reports = Vec::new();
+    let (mut last_reports, mut failures) = (Vec::new(), Vec::new());
     for ((host, _), one) in reports.into_iter().zip(read) {
-        let Some(one) = one? else { continue };
+        let one = match one {
+            Ok(Some(one)) => one,
+            Ok(None) => continue,
+            // One object, such as that of a host which is gone for good, hides no other.
+            Err(error) => {
+                let unread = Known::unread(known.get(host), &error.to_string(), now);
+                failures.push(error);
+                unread
+            }
+        };
         let conflict = conflicts.remove(host);
         let good = one.good.clone().map(|(report, written)| LastReport {
             report,
             received: here(written, there, now),
-            conflict,
+            conflict: conflict.clone(),
         });
         let why = match &one.report {
             Ok(_) => "the server does not say when it was written",
@@ -257,7 +287,13 @@ async fn read_objects(
             Some(last) if one.report.is_ok() => last_reports.push(last),
             good => picture.hosts.push(unreadable(&mut picture.unreadable, host, why, good)),
         }
-        kept.insert(host.to_owned(), one);
+        kept.insert(host.to_owned(), Known { conflict, ..one });
+    }
+    // Not one can be read: the key or the server is the cause.
+    if failures.len() == kept.len()
+        && let Some(error) = failures.into_iter().next()
+    {
+        return Err(error);
     }
     picture.hosts.extend(view(last_reports, &[], now));
     Ok((picture, kept))
@@ -279,7 +315,7 @@ async fn read_one(
         },
     };
     let written = report.as_ref().ok().cloned().zip(listed.modified);
-    Ok(Some(Known { tag, report, good: written.or(good) }))
+    Ok(Some(Known { tag, report, good: written.or(good), conflict: None, unread_since: None }))
 }
 
 #[cfg(test)]
@@ -295,6 +331,27 @@ mod tests {
         assert_eq!(here(Timestamp(9_970_000), there, now), Timestamp(6_370_000));
         assert_eq!(here(Timestamp(10_000_500), there, now), now, "from its future");
         assert_eq!(here(Timestamp(0), Timestamp(u64::MAX), now), Timestamp(0));
+    }
+
+    #[test]
+    fn refused_object_is_as_it_was_read_for_a_minute() {
+        let report = Arc::new(HostReport::default());
+        let read = Known {
+            tag: Some("a".to_owned()),
+            report: Ok(Arc::clone(&report)),
+            good: Some((report, Timestamp(1))),
+            conflict: None,
+            unread_since: None,
+        };
+        let at = |seconds: u64| Timestamp(10_000_000 + seconds * 1000);
+        let refused = Known::unread(Some(&read), "403", at(0));
+        assert!(refused.report.is_ok() && refused.tag.is_none(), "it is asked for again");
+        let refused = Known::unread(Some(&refused), "403", at(59));
+        assert!(refused.report.is_ok());
+        let refused = Known::unread(Some(&refused), "403", at(60));
+        assert_eq!(refused.report.unwrap_err(), "403");
+        assert!(refused.good.is_some(), "with its last report");
+        assert!(Known::unread(None, "403", at(0)).report.is_err(), "it was never read");
     }
 
     #[test]

@@ -700,3 +700,51 @@ fn settings_of_a_fleet_are_checked() {
         assert!(all.iter().any(|finding| finding.contains(message)), "{text}: {all:?}");
     }
 }
+
+#[tokio::test]
+async fn collector_that_git_names_is_known_without_a_report() {
+    let sample::Agent { handle, store, inbox } = agent([shop()]);
+    let name_in_git = |hosts: &[&str]| {
+        let hosts = hosts.iter().map(|name| (*name).to_owned()).collect();
+        inbox.repositories.send_replace(Arc::new(vec![RepositoryStatus { hosts, ..followed() }]));
+    };
+    let source = ReportSource {
+        handle: handle.clone(),
+        host: HostIdentity { name: "hub".to_owned(), labels: BTreeMap::new() },
+        instance: AgentId("a1".to_owned()),
+        engine_version: Arc::new(|| None),
+        page: String::new(),
+        environment: Arc::new(|_: &str| None),
+        enrolments: Enrolments::default(),
+        requests: Default::default(),
+        clock: Clock::System,
+    };
+    let handle = handle
+        .with_fleet(Fleet { accept: true, ..Fleet::default() })
+        .with_place("hub".to_owned(), String::new())
+        .with_own_report(source.for_itself(Duration::from_secs(30)));
+    let states = || {
+        let hosts = driftless_agent::fleet_hosts(&handle, &store, Clock::System.now()).unwrap();
+        hosts.into_iter().map(|host| (host.name, host.state)).collect::<Vec<_>>()
+    };
+    name_in_git(&["hub", "nas"]);
+    let (hub, nas) = ("hub".to_owned(), "nas".to_owned());
+    assert_eq!(states(), [(nas.clone(), HostState::NeverReported), (hub.clone(), HostState::Healthy)]);
+    // A collector that is no host of the fleet is none of its hosts.
+    name_in_git(&["nas"]);
+    assert_eq!(states(), [(nas.clone(), HostState::NeverReported)]);
+    // One that reports to itself, or another machine with its name, is as it reported.
+    name_in_git(&["hub", "nas"]);
+    let reported = HostReport { host: hub.clone(), instance: "b2".to_owned(), ..HostReport::default() };
+    let received = Timestamp(Clock::System.now().0 - 3_600_000);
+    let stored = StoredHost {
+        name: hub.clone(),
+        instance: "b2".to_owned(),
+        digest: "1".to_owned(),
+        received,
+        report: serde_json::to_string(&reported).unwrap(),
+        conflict: None,
+    };
+    sample::keep_report(&store, stored);
+    assert_eq!(states(), [(hub, HostState::Lost), (nas, HostState::NeverReported)]);
+}

@@ -226,6 +226,7 @@ impl Agent {
             },
             clock,
         };
+        let handle = handle.with_own_report(source.for_itself(settings.report.every));
         let handle = handle.with_fleet_targets(start_fleet_reports(&settings.report, &source, &stop, &tasks));
         let handle = match &settings.fleet.from {
             Some(place) => {

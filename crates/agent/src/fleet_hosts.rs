@@ -1,6 +1,8 @@
 //! The hosts of the fleet: those whose last reports are in the database of a collector, and those that an agent reads elsewhere.
 
-use driftless_fleet::{HostView, mark_unread, merge};
+use std::sync::Arc;
+
+use driftless_fleet::{HostView, LastReport, mark_unread, merge, view};
 use driftless_model::Timestamp;
 use driftless_store as store;
 use driftless_store::Store;
@@ -14,22 +16,38 @@ use crate::{Handle, fleet_reader::UNREAD_AFTER};
 ///
 /// If the database cannot be read.
 pub fn fleet_hosts(handle: &Handle, store: &Store, now: Timestamp) -> Result<Vec<HostView>, store::Error> {
-    let fleet = handle.fleet();
+    let (accepts, source) = (handle.fleet().accept, handle.fleet_source().read());
+    if !accepts && source.is_none() {
+        return Ok(Vec::new());
+    }
     let expected = expected_hosts(handle);
-    let own = if fleet.accept { handle.parsed_reports().hosts(store, now)? } else { Vec::new() };
-    let Some((status, picture)) = handle.fleet_source().read() else {
-        return Ok(if fleet.accept { merge(own, &expected) } else { Vec::new() });
-    };
-    let mut hosts = picture.hosts.clone();
-    // The silence is ours: no host is lost because this agent cannot read.
-    if status.last_read.is_none_or(|last_read| now.since(last_read) >= UNREAD_AFTER) {
-        mark_unread(&mut hosts, &status.problem());
+    let mut hosts = if accepts { handle.parsed_reports().hosts(store, now)? } else { Vec::new() };
+    let mut unknown = Vec::new();
+    if let Some((status, picture)) = source {
+        let mut read = picture.hosts.clone();
+        // The silence is ours: no host is lost because this agent cannot read.
+        if status.last_read.is_none_or(|last_read| now.since(last_read) >= UNREAD_AFTER) {
+            mark_unread(&mut read, &status.problem());
+        }
+        hosts.extend(read);
+        // Nor has a host never reported because this agent has not read yet, or not all.
+        if let Some(problem) = status.incomplete() {
+            unknown.extend(expected.iter().map(|name| HostView::unknown(name, problem.clone(), None, None)));
+        }
     }
-    // Nor has a host never reported because this agent has not read yet, or not all.
-    if let Some(problem) = status.incomplete() {
-        hosts.extend(expected.iter().map(|name| HostView::unknown(name, problem.clone(), None, None)));
-    }
-    Ok(merge(own.into_iter().chain(hosts), &expected))
+    // A collector that is expected need not report to itself.
+    let is_own = |name: &str| name == handle.host();
+    let is_known = !accepts || hosts.iter().any(|host| is_own(&host.name));
+    let is_missing = !is_known && expected.iter().any(|name| is_own(name));
+    let own = is_missing.then(|| own_host(handle, now)).flatten();
+    Ok(merge(hosts.into_iter().chain(own).chain(unknown), &expected))
+}
+
+/// The host of this agent, as it would report.
+fn own_host(handle: &Handle, now: Timestamp) -> Option<HostView> {
+    let report = handle.own_report()?;
+    let last = LastReport { report: Arc::new(report), received: now, conflict: None };
+    view(vec![last], &[], now).pop()
 }
 
 /// The hosts that the configuration names, and those that `driftless.yaml` of a followed repository has.

@@ -15,7 +15,7 @@ use driftless_model::{AgentId, HostIdentity, HostRequest};
 use driftless_objects::{Objects, SecretSource};
 
 use crate::{
-    Handle,
+    Handle, OwnReport,
     enrolments::Enrolments,
     error::chain,
     fleet_collector::{CollectorClient, CollectorSender},
@@ -55,6 +55,12 @@ pub struct ReportSource {
 }
 
 impl ReportSource {
+    /// Makes the report of this host for the agent itself, at any moment.
+    pub fn for_itself(&self, every: Duration) -> OwnReport {
+        let source = self.clone();
+        Arc::new(move || source.report(every))
+    }
+
     /// The state at this moment.
     fn report(&self, every: Duration) -> HostReport {
         let applications = self.handle.applications();

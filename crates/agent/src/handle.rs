@@ -27,6 +27,7 @@ use crate::{
 use driftless_clock::Clock;
 use driftless_config::Fleet;
 use driftless_docker::{LogOptions, LogStream};
+use driftless_fleet::HostReport;
 use driftless_metrics::{Metrics, ProxyCounts};
 use driftless_model::{
     Actor, AgentStatus, AppName, Application, Event, ImageRetention, RepositoryStatus, Timestamp,
@@ -71,6 +72,7 @@ pub struct Handle {
     enrolments: Enrolments,
     parsed_reports: ParsedReports,
     peers: Peers,
+    own_report: Option<OwnReport>,
     images: Option<Arc<dyn Images>>,
     image_calls: ImageCalls,
     image_retention: ImageRetention,
@@ -92,6 +94,9 @@ impl fmt::Debug for Handle {
 
 /// All applications of the agent, each as of its last round.
 pub type Applications = Arc<BTreeMap<AppName, Arc<Application>>>;
+
+/// Makes the report of this host.
+pub type OwnReport = Arc<dyn Fn() -> HostReport + Send + Sync>;
 
 /// All repositories, in the order of the configuration.
 pub type Repositories = Arc<Vec<RepositoryStatus>>;
@@ -209,6 +214,7 @@ impl Handle {
             enrolments: Enrolments::default(),
             parsed_reports: ParsedReports::default(),
             peers,
+            own_report: None,
             images: None,
             image_calls,
             image_retention: ImageRetention::default(),
@@ -260,6 +266,17 @@ impl Handle {
     #[must_use]
     pub fn with_fleet_targets(self, fleet_targets: FleetTargets) -> Self {
         Self { fleet_targets, ..self }
+    }
+
+    /// With the report of this host, which a collector shows without sending it.
+    #[must_use]
+    pub fn with_own_report(self, own_report: OwnReport) -> Self {
+        Self { own_report: Some(own_report), ..self }
+    }
+
+    /// The report of this host at this moment.
+    pub(crate) fn own_report(&self) -> Option<HostReport> {
+        self.own_report.as_ref().map(|report| report())
     }
 
     /// With the place where this agent reads the reports of hosts.

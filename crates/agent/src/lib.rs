@@ -131,7 +131,7 @@ pub use fleet_reader::{FleetPicture, FleetReader};
 pub use fleet_reports::{ReportSource, start_fleet_reports};
 pub use fleet_source::{FleetSource, start_fleet_source};
 pub use fleet_targets::FleetTargets;
-pub use handle::{Applications, Handle, Inbox, Readiness, Recovery, Repositories};
+pub use handle::{Applications, Handle, Inbox, OwnReport, Readiness, Recovery, Repositories};
 pub use host_requests::RequestSettings;
 pub use image_cleanup::start_image_cleanup;
 pub use images::Images;

@@ -1039,6 +1039,29 @@ async fn host_that_leaves_is_forgotten_on_both_sides() {
     assert!(status == StatusCode::CONFLICT && answer.contains("has not joined http://x"), "{answer}");
 }
 
+#[tokio::test]
+async fn host_leaves_the_old_url_of_a_collector_alone() {
+    let (hub, one) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Required).await;
+    let (new, old) = (collector.url.clone(), collector.url.replace("127.0.0.1", "localhost"));
+    let nas = Host::start(one.path(), "nas", &old);
+    join_fleet(&nas.enrolments, &old, &collector.invite(json!({})).await).await.unwrap();
+    nas.reports().await;
+    nas.end().await;
+    let nas = Host::start(one.path(), "nas", &new);
+    join_fleet(&nas.enrolments, &new, &collector.invite(json!({})).await).await.unwrap();
+    nas.reports().await;
+    let left = leave_fleet(&nas.enrolments, &old, false).await.unwrap();
+    assert!(!left.removed && left.same_as == new && left.message.contains(&new), "{left:?}");
+    assert!(!nas.enrolments.has(&old) && nas.enrolments.has(&new));
+    let names: Vec<String> = collector.keys().await.hosts.into_iter().map(|host| host.host).collect();
+    assert_eq!(names, ["nas"]);
+    // Without another URL, the collector removes the key.
+    let left = leave_fleet(&nas.enrolments, &new, false).await.unwrap();
+    assert!(left.removed && left.same_as.is_empty(), "{left:?}");
+    assert!(collector.keys().await.hosts.is_empty());
+}
+
 /// Twelve agents, some with wrong clocks, two copies of one disk, a second machine with a name, a collector that is gone for a
 /// while and then lost.
 #[tokio::test]

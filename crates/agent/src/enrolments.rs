@@ -138,6 +138,15 @@ impl Enrolments {
         self.signer(url).is_some()
     }
 
+    /// Another URL at which this agent has joined the same collector, as after a collector got a name or TLS.
+    pub(crate) fn other_url(&self, url: &str) -> Option<String> {
+        let signers = self.0.as_ref()?.signers.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = collector_of(signers.get(url)?)?;
+        signers.iter().find_map(|(other, signer)| {
+            (other != url && collector_of(signer) == Some(own)).then(|| other.clone())
+        })
+    }
+
     /// The database of this agent, if it has joined a collector or may join one.
     pub(crate) fn store(&self) -> Option<&Store> {
         self.0.as_deref().map(|agent| &agent.store)
@@ -253,6 +262,11 @@ impl EnrolmentChanges {
             changes.mark_unchanged();
         }
     }
+}
+
+/// The key of a collector.
+fn collector_of(signer: &Result<Signer, String>) -> Option<PublicKey> {
+    signer.as_ref().ok().map(|signer| signer.collector)
 }
 
 /// Reads or writes the key file, so it blocks.

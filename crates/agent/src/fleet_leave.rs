@@ -41,10 +41,13 @@ pub struct LeftCollector {
     /// Why it has not. Empty otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// Another URL at which this host has joined the same collector, which therefore keeps the key. Empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub same_as: String,
 }
 
 /// Leaves a collector, with a request that is signed by the key of this agent. Reports to it are not signed from now on. The key of
-/// this agent stays: other collectors know it.
+/// this agent stays: other collectors know it. A collector that was joined at another URL too keeps the key: only this URL is forgotten.
 ///
 /// # Errors
 ///
@@ -58,6 +61,19 @@ pub async fn leave_fleet(
     let url = url.trim_end_matches('/');
     let not_joined = || LeaveError::NotJoined(url.to_owned());
     let reporter = enrolments.reporter().filter(|_| enrolments.has(url)).ok_or_else(not_joined)?;
+    if let Some(same_as) = enrolments.other_url(url) {
+        enrolments.forget(url).await?;
+        let host = reporter.host.to_owned();
+        tracing::info!(
+            from = url,
+            host,
+            same_as,
+            "forgot a URL of a collector that knows this host by another one"
+        );
+        let message =
+            format!("it is the collector at {same_as} too, and this host reports there with the key");
+        return Ok(LeftCollector { host, removed: false, message, same_as });
+    }
     // It may have been removed from the configuration first.
     let place = match reporter.places.iter().find(|place| place.url == url) {
         Some(place) => place.clone(),
@@ -75,5 +91,5 @@ pub async fn leave_fleet(
     enrolments.forget(url).await?;
     let host = reporter.host.to_owned();
     tracing::info!(from = url, host, problem = message, "left the fleet; reports are not signed any more");
-    Ok(LeftCollector { host, removed: message.is_empty(), message })
+    Ok(LeftCollector { host, removed: message.is_empty(), message, same_as: String::new() })
 }

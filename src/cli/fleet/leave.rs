@@ -52,7 +52,12 @@ pub(super) async fn leave(args: &FleetLeaveArgs, context: &Context<'_>) -> Resul
     })?;
     let (url, host) = (plain(&args.url), plain(&left.host));
     context.screen.say(format!("left {url}: reports of {host} to it are not signed any more"));
-    if !left.removed {
+    if !left.same_as.is_empty() {
+        let same_as = plain(&left.same_as);
+        context
+            .screen
+            .say(format!("the collector keeps the key of {host}, because {same_as} is the same collector"));
+    } else if !left.removed {
         let why = plain(&left.message);
         context.screen.say(format!("the collector has not removed the key of {host} ({why}): run `driftless fleet revoke {host}` there"));
     }

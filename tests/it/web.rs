@@ -289,6 +289,28 @@ async fn a_page_of_another_origin_may_not_act() {
 }
 
 #[tokio::test]
+async fn proxy_that_changes_the_host_is_named_on_a_page() {
+    let (router, seen) = answering();
+    let request = |path: &str, accept: &str| {
+        let request = Request::post(path).header("host", "127.0.0.1:8484").header("accept", accept);
+        let request = request.header("origin", "https://driftless.example.com");
+        request.header("sec-fetch-site", "same-origin").body(Body::empty()).unwrap()
+    };
+    for path in ["/login", "/applications/shop/sync"] {
+        let refused = ask(&router, request(path, "text/html,*/*;q=0.8")).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
+        assert!(refused.headers()["content-type"].to_str().unwrap().starts_with("text/html"), "{path}");
+        let page = text(refused).await;
+        for part in ["https://driftless.example.com", "127.0.0.1:8484", "proxy_set_header Host $http_host;"] {
+            assert!(page.contains(part), "{part} in {page}");
+        }
+    }
+    let refused = ask(&router, request("/api/v1/applications/shop/sync", "*/*")).await;
+    assert_eq!(error(refused, StatusCode::FORBIDDEN).await, "forbidden");
+    assert!(seen.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn pages_of_another_origin_may_not_read() {
     let (router, _) = answering();
     for path in ["/api/v1/applications", "/api/v1/applications/shop/plan", "/api/v1/events"] {

@@ -100,6 +100,9 @@ pub(super) enum Error {
     NoSuchToken(String),
     #[error("{0}")]
     Forbidden(String),
+    /// A page of another site, or a reverse proxy that changes `Host`.
+    #[error("the browser says that the page is at {origin}, and the request came for the host `{host}`")]
+    OtherHost { origin: String, host: String },
     #[error("the body has more than {} KiB", BODY_LIMIT / 1024)]
     BodyTooLarge,
     #[error("the body did not arrive in time")]
@@ -134,7 +137,7 @@ impl Error {
             Self::Engine(_) | Self::Provider(_) | Self::Collector(_) => StatusCode::BAD_GATEWAY,
             Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
             Self::Unauthorized | Self::Expired(_) => StatusCode::UNAUTHORIZED,
-            Self::Forbidden(_) | Self::NotEnrolled(_) => StatusCode::FORBIDDEN,
+            Self::Forbidden(_) | Self::OtherHost { .. } | Self::NotEnrolled(_) => StatusCode::FORBIDDEN,
             Self::BodyTooLarge | Self::ReportTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::FleetFull(_) => StatusCode::INSUFFICIENT_STORAGE,
             Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
@@ -172,7 +175,7 @@ impl Error {
             Self::Unauthorized | Self::Expired(_) => "unauthorized",
             Self::TooMany { .. } => "tooManyFailures",
             Self::NoSuchToken(_) => "noSuchToken",
-            Self::Forbidden(_) => "forbidden",
+            Self::Forbidden(_) | Self::OtherHost { .. } => "forbidden",
             Self::BodyTooLarge | Self::ReportTooLarge(_) => "bodyTooLarge",
             Self::BodyTooSlow => "bodyTooSlow",
             Self::Malformed(_) => "malformed",
@@ -207,6 +210,10 @@ impl Error {
             Self::Forbidden(_) => {
                 Some("docs/access.md says who may do what; `driftless token create` makes a token")
             }
+            Self::OtherHost { .. } => Some(
+                "a reverse proxy in front of the agent must pass on the header `Host`, in nginx with `proxy_set_header Host $http_host;`: \
+                 docs/access.md#behind-a-reverse-proxy",
+            ),
             Self::Expired(_) => Some("`driftless token create` makes another one"),
             Self::NoSuchToken(_) => Some("GET /api/v1/tokens lists the tokens"),
             Self::Database => Some("the agent's log has the cause"),

@@ -18,12 +18,12 @@ use super::{
     access::{
         Authenticator, Credential, HostRefusal, Identity, Needed, ProviderLogin,
         audit::{AuditNote, REPORT, completed, entry, entry_of},
-        is_foreign, is_same_origin, needed,
+        foreign_refusal, is_same_origin, needed,
     },
     error::Error,
     fleet::{instance_of, note_conflict},
     limits::MOST_REQUESTS,
-    page::login,
+    page::{failure::refusal, login},
     peer::Peer,
     serve::Seat,
 };
@@ -95,9 +95,10 @@ pub(super) async fn guard(State(guard): State<Guard>, mut request: Request, next
     };
     let acts = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     // A browser adds Basic credentials and cookies by itself, so they do not prove which page sent the request.
-    if is_foreign(request.headers()) && (acts || !is_navigation(&request)) {
-        return Error::Forbidden("a page of another origin may neither act nor read here".to_owned())
-            .into_response();
+    if let Some(error) = foreign_refusal(request.headers()).filter(|_| acts || !is_navigation(&request)) {
+        let path = request.uri().path();
+        let is_page = accepts_html(request.headers()) && !path.starts_with("/api/");
+        return if is_page { refusal(path, error) } else { error.into_response() };
     }
     if acts && identity.credential == Credential::Cookie && !is_same_origin(request.headers()) {
         let text = "the browser does not say which page sent the request, so it is refused";

@@ -4,6 +4,11 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderValue, header};
 
+use crate::error::Error;
+
+/// The longest part of a header that a message repeats, in characters.
+const LONGEST_NAME: usize = 200;
+
 /// Whether `Host` names loopback. Another site can resolve its own name to 127.0.0.1 (DNS rebinding), but the browser
 /// still sends that name.
 pub(crate) fn names_loopback(headers: &HeaderMap) -> bool {
@@ -23,8 +28,26 @@ fn host_name(host: &str) -> Option<&str> {
     is_port.then_some(name)
 }
 
+/// The refusal of a request that a page of another origin has sent, as the headers of the browser say. `None`: they do not say so.
+pub(crate) fn foreign_refusal(headers: &HeaderMap) -> Option<Error> {
+    if !is_cross_origin(headers) {
+        return None;
+    }
+    let text = |name: header::HeaderName| {
+        let text = headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        text.chars().take(LONGEST_NAME).collect::<String>()
+    };
+    let (origin, host) = (text(header::ORIGIN), text(header::HOST));
+    let is_other_site = headers.get("sec-fetch-site").is_some_and(|value| value != "same-origin");
+    // Not every browser names the site. So this may be a page of somebody else, or a proxy that has changed `Host`.
+    if origin.starts_with("http") && !is_other_site {
+        return Some(Error::OtherHost { origin, host });
+    }
+    Some(Error::Forbidden("a page of another origin may neither log in nor act nor read here".to_owned()))
+}
+
 /// Whether the browser's headers say that a page of another origin sent the request.
-pub(crate) fn is_cross_origin(headers: &HeaderMap) -> bool {
+fn is_cross_origin(headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
     let foreign_origin = headers.get_all(header::ORIGIN).iter().any(|origin| {
         let origin = origin.as_bytes();
@@ -86,6 +109,23 @@ mod tests {
             assert!(is_cross_origin(&headers(&[host, ("origin", origin)])), "{origin}");
         }
         assert!(is_cross_origin(&headers(&[host, ("sec-fetch-site", "cross-site")])));
+    }
+
+    #[test]
+    fn changed_host_is_no_other_site() {
+        let (host, origin) = (("host", "127.0.0.1:8484"), ("origin", "https://driftless.example.com"));
+        assert_eq!(foreign_refusal(&headers(&[host])), None);
+        let changed = Some(Error::OtherHost {
+            origin: "https://driftless.example.com".to_owned(),
+            host: "127.0.0.1:8484".to_owned(),
+        });
+        assert_eq!(foreign_refusal(&headers(&[host, origin])), changed);
+        assert_eq!(foreign_refusal(&headers(&[host, origin, ("sec-fetch-site", "same-origin")])), changed);
+        for foreign in [vec![host, origin, ("sec-fetch-site", "cross-site")], vec![host, ("origin", "null")]]
+        {
+            let refusal = foreign_refusal(&headers(&foreign));
+            assert!(matches!(refusal, Some(Error::Forbidden(_))), "{refusal:?}");
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Errors of pages: the same status as in the API, and a page that says what happened and what to do.
 
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use maud::{Markup, html};
+use maud::{DOCTYPE, Markup, html};
 
 use super::{
-    layout::{Page, respond},
+    layout::{Page, head, respond, root_of},
     text::Text,
 };
 use crate::{
@@ -40,6 +40,31 @@ impl From<Error> for PageError {
     fn from(error: Error) -> Self {
         Self { page: None, error, note: Markup::default() }
     }
+}
+
+/// The page of a request that a browser sent and that is refused before there is a page for it.
+pub(crate) fn refusal(path: &str, error: Error) -> Response {
+    let text = error.to_string();
+    let response = error.into_response();
+    let (status, detail) = (response.status(), response.extensions().get::<ErrorDetail>().cloned());
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(&root_of(path), "Not allowed"))
+            body.login {
+                main {
+                    h1 { "Not allowed" }
+                    p.note.bad role="alert" { (Text(&text)) }
+                    @if let Some(help) = detail.as_ref().and_then(|detail| detail.help.as_ref()) { p { (Text(help)) } }
+                }
+            }
+        }
+    };
+    let mut answer = (status, Html(page.into_string())).into_response();
+    if let Some(detail) = detail {
+        answer.extensions_mut().insert(detail);
+    }
+    answer
 }
 
 impl IntoResponse for PageError {

@@ -13,12 +13,13 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Deserialize;
 
 use super::{
+    failure::refusal,
     layout::{ICON, head, root_of},
     parameters::PageParameters,
     text::Text,
 };
 use crate::{
-    access::{Caller, ProviderLogin, audit::entry_of, session},
+    access::{Caller, ProviderLogin, audit::entry_of, foreign_refusal, session},
     api::read_body,
     error::Error,
     peer::Peer,
@@ -53,8 +54,8 @@ pub(crate) async fn log_in(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    if crate::access::is_foreign(&headers) {
-        return Err(Error::Forbidden("a page of another origin may not log in here".to_owned()));
+    if let Some(error) = foreign_refusal(&headers) {
+        return Ok(refusal("/login", error));
     }
     let body = read_body(body).await?;
     let mut fields = form_fields(&body);

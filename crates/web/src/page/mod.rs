@@ -9,7 +9,7 @@ mod assets;
 mod badge;
 mod compare;
 mod crashes;
-mod failure;
+pub(super) mod failure;
 mod fleet;
 mod fleet_host;
 mod fleet_request;

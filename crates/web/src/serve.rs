@@ -18,6 +18,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
@@ -54,6 +55,13 @@ const TLS_HANDSHAKE: u8 = 22;
 /// The answer to a request without TLS where TLS is expected. It has the form of an error of the API.
 const PLAIN_REQUEST: &str =
     r#"{"error":{"code":"needsTls","message":"this address needs https instead of http"}}"#;
+
+/// A client that has sent nothing for this long is asked by TCP whether it is still there, and again after each [`ASK_AGAIN`]. A stream
+/// of logs that are quiet writes nothing, and would never notice that its client has vanished without a word.
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// The time between two questions.
+const ASK_AGAIN: Duration = Duration::from_secs(15);
 
 /// Pause after a failed accept, for example when file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -106,6 +114,10 @@ impl Listener {
         let server = socket.local_addr()?;
         // Answers are small and must not wait for more data (Nagle).
         let _ = socket.set_nodelay(true);
+        // A kernel that does not know one of these serves the connection all the same.
+        let _ = sockopt::set_socket_keepalive(&socket, true);
+        let _ = sockopt::set_tcp_keepidle(&socket, SILENCE);
+        let _ = sockopt::set_tcp_keepintvl(&socket, ASK_AGAIN);
         let peer = TcpPeer { client, server, is_encrypted: tls.is_some() };
         Ok(match tls {
             Some(tls) => NewConnection::Tls(socket, peer, tls.clone()),
@@ -325,5 +337,22 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.silent();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn vanished_client_is_noticed_without_an_answer_to_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let listener = Listener::from(listener);
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let NewConnection::Tcp(socket, _) = accepted.unwrap() else { panic!("it has no TLS") };
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), SILENCE);
+        drop(client);
     }
 }

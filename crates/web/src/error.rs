@@ -64,6 +64,8 @@ pub(super) enum Error {
     Collector(String),
     #[error("the report has more than {0} KiB")]
     ReportTooLarge(u64),
+    #[error("the report has more than {0} KiB as it is sent")]
+    SentReportTooLarge(usize),
     /// The collector has no room for the report.
     #[error("{0}")]
     FleetFull(String),
@@ -138,7 +140,9 @@ impl Error {
             Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
             Self::Unauthorized | Self::Expired(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) | Self::OtherHost { .. } | Self::NotEnrolled(_) => StatusCode::FORBIDDEN,
-            Self::BodyTooLarge | Self::ReportTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTooLarge | Self::ReportTooLarge(_) | Self::SentReportTooLarge(_) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             Self::FleetFull(_) => StatusCode::INSUFFICIENT_STORAGE,
             Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
@@ -176,7 +180,7 @@ impl Error {
             Self::TooMany { .. } => "tooManyFailures",
             Self::NoSuchToken(_) => "noSuchToken",
             Self::Forbidden(_) | Self::OtherHost { .. } => "forbidden",
-            Self::BodyTooLarge | Self::ReportTooLarge(_) => "bodyTooLarge",
+            Self::BodyTooLarge | Self::ReportTooLarge(_) | Self::SentReportTooLarge(_) => "bodyTooLarge",
             Self::BodyTooSlow => "bodyTooSlow",
             Self::Malformed(_) => "malformed",
             Self::Database => "database",
@@ -226,6 +230,7 @@ impl Error {
             | Self::Collector(_)
             | Self::BodyTooLarge
             | Self::ReportTooLarge(_)
+            | Self::SentReportTooLarge(_)
             | Self::BodyTooSlow
             | Self::Malformed(_)
             | Self::Hook(..) => None,

@@ -13,6 +13,7 @@ use axum::{
 };
 use flate2::read::MultiGzDecoder;
 use http::{HeaderMap, HeaderName, StatusCode, header};
+use http_body_util::LengthLimitError;
 use serde::Deserialize;
 
 use super::{
@@ -54,6 +55,14 @@ const NO_NEWS_FOR: Duration = Duration::from_mins(10);
 
 /// The letters of an instance that messages show.
 const SHORT: usize = 12;
+
+/// Why the body of a report was not read to its end.
+fn unread(error: &axum::Error) -> Error {
+    if std::error::Error::source(error).is_some_and(|source| source.is::<LengthLimitError>()) {
+        return Error::SentReportTooLarge(LARGEST_SENT / 1024);
+    }
+    Error::Malformed("the body broke off".to_owned())
+}
 
 /// The hosts, and the places that this agent reports to and reads.
 pub(super) async fn fleet_status(shared: &Shared) -> Result<FleetStatus, Error> {
@@ -164,8 +173,7 @@ pub(super) async fn report(
     }
     let sent = tokio::time::timeout(SENT_WITHIN, to_bytes(body, LARGEST_SENT)).await;
     let sent = sent.map_err(|_| Error::BodyTooSlow)?;
-    let too_large = || Error::ReportTooLarge(LARGEST_REPORT / 1024);
-    let sent = sent.map_err(|_| too_large())?;
+    let sent = sent.map_err(|error| unread(&error))?;
     if caller.signature.as_ref().is_some_and(|signed| signed.body != digest_hex(&sent)) {
         return Err(Error::NotEnrolled("the body is not the one that was signed".to_owned()));
     }
@@ -177,7 +185,7 @@ pub(super) async fn report(
             let decoded = reader.read_to_end(&mut json);
             decoded.map_err(|error| Error::Malformed(format!("the body is no gzip: {error}")))?;
             if json.len() as u64 > LARGEST_REPORT {
-                return Err(too_large());
+                return Err(Error::ReportTooLarge(LARGEST_REPORT / 1024));
             }
             json
         }

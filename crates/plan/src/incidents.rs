@@ -2,7 +2,7 @@
 //!
 //! A problem is seen in the status again and again. It becomes an incident after its grace time, and is over when it has
 //! not been seen for a while. A status that says nothing, because the engine does not answer or the agent has just started,
-//! neither begins nor ends an incident.
+//! neither begins nor ends an incident, and a problem that is only out of sight is not over (`recovery.rs`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use driftless_model::{
     StatusCondition, SyncStatus, Timestamp, UpdateMode, Urgency,
 };
 
-use crate::wait::WaitReason;
+use crate::{recovery::is_out_of_sight, wait::WaitReason};
 
 /// A problem that is gone for this long is over. Shorter, and one that comes and goes would be reported each time.
 const SETTLED_AFTER: Duration = Duration::from_mins(1);
@@ -117,7 +117,10 @@ pub fn incidents(
         let known = without_future(before, facts.now);
         let change = match found {
             Some(problem) => go_on(&known, problem, facts.now, times, &mut look_at),
-            None if is_unclear(&known, facts) => None,
+            // The time without a problem begins again.
+            None if is_unclear(&known, facts) => {
+                known.ended.map(|_| IncidentChange::Keep(Incident { ended: None, ..known.clone() }))
+            }
             None => end(&known, facts, &mut look_at),
         };
         // The times that were corrected are stored, so that they go on from there.
@@ -256,6 +259,7 @@ fn is_unclear(incident: &Incident, facts: &IncidentFacts<'_>) -> bool {
             // A commit that failed since is a problem of its own, and nothing is healthy again.
             let is_unwell = matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing);
             (incident.kind == IncidentKind::Degraded && is_unwell)
+                || (incident.opened.is_some() && is_out_of_sight(incident, application))
                 || status.observed_at.is_none()
                 || (status.sync == SyncStatus::Unknown && status.health == HealthStatus::Unknown)
         }
@@ -409,7 +413,7 @@ fn of_application(
         );
         let message = several(&reported);
         problems.push(problem(IncidentKind::DriftFound, Urgency::Warning, message, advice, Duration::ZERO));
-    } else if let Some(message) = facts.drift.get(name) {
+    } else if let Some(message) = facts.drift.get(name).filter(|_| !spec.policy.suspended) {
         let advice =
             format!("the agent undoes it; `driftless events --app {name}` lists what was changed and when");
         problems.push(problem(
@@ -511,7 +515,7 @@ fn several(sentences: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use driftless_model::{ApplicationSpec, ApplicationStatus, Operation, Policy};
+    use driftless_model::{ApplicationSpec, Drift, Operation, Policy};
 
     const DAY: Duration = Duration::from_hours(24);
 
@@ -562,6 +566,17 @@ mod tests {
             now,
         };
         incidents(open, &facts, times).0
+    }
+
+    /// The conditions of an application whose newest commit waits for a sync window.
+    fn held() -> Vec<StatusCondition> {
+        vec![StatusCondition {
+            kind: "SyncAllowed".to_owned(),
+            status: ConditionStatus::False,
+            reason: "WindowClosed".to_owned(),
+            message: String::new(),
+            last_transition_time: Timestamp(1),
+        }]
     }
 
     fn kept(changes: Vec<IncidentChange>) -> Vec<Incident> {
@@ -642,6 +657,59 @@ mod tests {
             let open = kept(judge_after_setting_back(&[], &broken, now));
             let all: Vec<_> = open.iter().map(|incident| incident.kind).collect();
             assert_eq!(all, kinds, "{reason}");
+        }
+    }
+
+    #[test]
+    fn incident_is_not_over_while_its_problem_is_out_of_sight() {
+        let now = Timestamp(1_800_000_000_000);
+        let minutes = |count| now.after(Duration::from_mins(count));
+        let seen = kept(judge_after_setting_back(&[], &shop(HealthStatus::Degraded), now)).remove(0);
+        let running = Operation {
+            phase: OperationPhase::Running,
+            revision: Some(2),
+            message: String::new(),
+            started: now,
+            finished: None,
+            outcome: None,
+            attempt: 0,
+            next_retry_at: None,
+        };
+        let differs = Drift {
+            kind: "container".to_owned(),
+            object: "shop-web-1".to_owned(),
+            workload: None,
+            field: "resources.memory".to_owned(),
+            want: "64 MiB".to_owned(),
+            found: "128 MiB".to_owned(),
+            at: None,
+            action: DriftAction::Report,
+        };
+        let healthy =
+            ApplicationStatus { health: HealthStatus::Healthy, observed_at: Some(now), ..Default::default() };
+        for (kind, status) in [
+            (IncidentKind::SyncFailed, ApplicationStatus { operation: Some(running), ..healthy.clone() }),
+            (IncidentKind::SyncFailed, ApplicationStatus { conditions: held(), ..healthy.clone() }),
+            (
+                IncidentKind::Degraded,
+                ApplicationStatus { health: HealthStatus::Progressing, ..healthy.clone() },
+            ),
+            (IncidentKind::DriftFound, ApplicationStatus { drift: vec![differs], ..healthy.clone() }),
+        ] {
+            // The minute without the problem begins again after this.
+            let ended = Some(minutes(9));
+            let open = Incident { kind, opened: Some(now), notified: Some(now), ended, ..seen.clone() };
+            let mut unseen = shop(HealthStatus::Healthy);
+            let application = Arc::make_mut(unseen.get_mut(&"shop".into()).unwrap());
+            (application.status, application.spec.policy.suspended) =
+                (status, kind == IncidentKind::DriftFound);
+            let open = kept(judge_after_setting_back(&[open], &unseen, minutes(10)));
+            assert_eq!(open[0].ended, None, "{kind:?}");
+            assert_eq!(judge_after_setting_back(&open, &unseen, minutes(60)), [], "{kind:?}");
+            let well = shop(HealthStatus::Healthy);
+            let open = kept(judge_after_setting_back(&open, &well, minutes(61)));
+            let over = judge_after_setting_back(&open, &well, minutes(62));
+            assert!(matches!(over[..], [IncidentChange::Notify(IncidentPhase::Recovered, _)]), "{over:?}");
         }
     }
 

@@ -59,6 +59,7 @@ mod image_uses;
 mod incidents;
 mod names;
 mod record;
+mod recovery;
 mod status;
 mod steps;
 mod swarm;

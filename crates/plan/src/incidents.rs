@@ -371,6 +371,7 @@ fn of_application(
     }
     // A failed commit is why the application is not well, unless the last good one runs again.
     if (!has_failed || is_rolled_back(status))
+        && !awaits_its_first_sync(status)
         && matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing)
     {
         let message = if status.message.is_empty() { "it does not run" } else { &status.message };
@@ -495,6 +496,14 @@ fn sync_failure(
 
 fn is_of_failed_commit(condition: &StatusCondition) -> bool {
     condition.kind == "CommitFailed" && condition.status == ConditionStatus::True
+}
+
+/// Whether nothing was deployed yet because the first commit waits, as for a sync window. That is no failure.
+fn awaits_its_first_sync(status: &ApplicationStatus) -> bool {
+    let is_held = |condition: &StatusCondition| {
+        condition.kind == "SyncAllowed" && condition.status == ConditionStatus::False
+    };
+    status.revision.is_none() && status.conditions.iter().any(is_held)
 }
 
 /// Whether the last good revision runs in the place of a commit that failed.
@@ -710,6 +719,17 @@ mod tests {
             let open = kept(judge_after_setting_back(&open, &well, minutes(61)));
             let over = judge_after_setting_back(&open, &well, minutes(62));
             assert!(matches!(over[..], [IncidentChange::Notify(IncidentPhase::Recovered, _)]), "{over:?}");
+        }
+    }
+
+    #[test]
+    fn first_commit_that_waits_on_purpose_is_no_incident() {
+        let mut waits = shop(HealthStatus::Missing);
+        let now = Timestamp(1_800_000_000_000);
+        for (revision, count) in [(None, 0), (Some(1), 1)] {
+            let status = &mut Arc::make_mut(waits.get_mut(&"shop".into()).unwrap()).status;
+            (status.conditions, status.revision) = (held(), revision);
+            assert_eq!(judge_after_setting_back(&[], &waits, now).len(), count, "{revision:?}");
         }
     }
 

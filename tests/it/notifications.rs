@@ -50,12 +50,18 @@ struct Got {
 struct Service {
     got: Arc<Mutex<Vec<Got>>>,
     status: Arc<Mutex<u16>>,
+    /// A larger body is refused.
+    largest: Option<usize>,
 }
 
 impl Service {
     /// A server that keeps what it gets and answers with `status`.
     async fn start(status: u16) -> (Self, String) {
-        let service = Self { got: Arc::default(), status: Arc::new(Mutex::new(status)) };
+        Self::start_with(status, None).await
+    }
+
+    async fn start_with(status: u16, largest: Option<usize>) -> (Self, String) {
+        let service = Self { got: Arc::default(), status: Arc::new(Mutex::new(status)), largest };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let routes = Router::new().fallback(any(keep)).with_state(service.clone());
@@ -71,6 +77,9 @@ impl Service {
 async fn keep(State(service): State<Service>, request: AxumRequest) -> (StatusCode, &'static str) {
     let (parts, body) = request.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();
+    if service.largest.is_some_and(|largest| bytes.len() > largest) {
+        return (StatusCode::BAD_REQUEST, "attachments not allowed");
+    }
     let got = Got {
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
@@ -372,6 +381,36 @@ fn wrong_templates_are_refused_before_anything_is_sent() {
     let sender = sender(&settings.notifications.receivers[0]);
     let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
     assert_eq!(sender.message(&batch, &place(), NOON).unwrap().title, "CRITICAL shop is degraded");
+}
+
+#[tokio::test]
+async fn text_that_a_service_refuses_holds_nothing_back() {
+    let (service, url) = Service::start_with(200, Some(4800)).await;
+    let receiver = |kind: &str| {
+        let text = format!("receivers:\n- name: it\n  type: {kind}\n");
+        sender(&settings(&text).notifications.receivers[0])
+    };
+    let mut long = notification(IncidentKind::Degraded, IncidentPhase::Opened);
+    long.incident.message = "•".repeat(3000);
+    // The limit of ntfy is one of bytes.
+    receiver(&format!("ntfy\n  url: {url}/topic")).send(&[long.clone()], &place(), NOON).await.unwrap();
+    let got = service.take();
+    let text = got[0].body["message"].as_str().unwrap();
+    assert!(text.len() <= 4000 && text.ends_with("•…"), "{text}");
+    // Gotify has no limit that is known.
+    receiver(&format!("gotify\n  url: {url}\n  tokenEnv: TOKEN"))
+        .send(&[long.clone()], &place(), NOON)
+        .await
+        .unwrap();
+    let got = service.take();
+    assert_eq!(got.len(), 1, "the first one was refused");
+    assert!(got[0].body["title"].as_str().unwrap().contains("shop is degraded"), "{:?}", got[0].body);
+    assert!(got[0].body["message"].as_str().unwrap().contains("`driftless notify list`"));
+    // A program gets the fields or nothing.
+    let webhook = receiver(&format!("webhook\n  url: {url}"));
+    let refused = webhook.send(&[long], &place(), NOON).await.unwrap_err();
+    assert!(refused.to_string().contains("400: attachments not allowed"), "{refused}");
+    assert_eq!(service.take().len(), 0);
 }
 
 #[test]

@@ -53,6 +53,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the service refused what the message says, so that another text may be accepted.
+    pub(crate) fn is_about_content(&self) -> bool {
+        matches!(self, Self::Refused { status: 400 | 413 | 422, .. })
+    }
+
     /// Whether the same message may be accepted later without a change by a user.
     pub fn is_temporary(&self) -> bool {
         match self {

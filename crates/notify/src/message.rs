@@ -185,6 +185,17 @@ fn duration(duration: Duration) -> String {
     }
 }
 
+/// Shortens a text to a number of bytes, and cuts no character apart.
+pub(crate) fn shorten_bytes(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let room = most.saturating_sub('…'.len_utf8());
+    let ends = text.char_indices().map(|(at, letter)| at + letter.len_utf8());
+    let end = ends.take_while(|end| *end <= room).last().unwrap_or(0);
+    format!("{}…", &text[..end])
+}
+
 /// Shortens a text to a number of characters.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     if text.chars().count() <= most {

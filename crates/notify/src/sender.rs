@@ -14,6 +14,10 @@ use crate::{
     services::{self, Batch},
 };
 
+/// The text of a message whose own text the service has refused.
+const REFUSED_TEXT: &str =
+    "The service has refused the text of this message: `driftless notify list` shows the incidents.";
+
 /// Reads a secret. It is read for each message, so that it can be rotated. An error is in words.
 pub type ReadSecret = Arc<dyn Fn(&Secret) -> Result<String, String> + Send + Sync>;
 
@@ -50,27 +54,43 @@ impl Sender {
         message::message(batch, &self.receiver, place, now)
     }
 
-    /// Sends these notifications as one message.
+    /// Sends these notifications as one message. A service that refuses its text gets it without: a text that is refused each time
+    /// would hold back all later ones.
     ///
     /// # Errors
     ///
     /// If the service cannot be reached or refuses it.
     pub async fn send(&self, batch: &[Notification], place: &Place, now: Timestamp) -> Result<(), Error> {
-        match self.prepare(batch, place, now)? {
+        let message = self.message(batch, place, now)?;
+        let refusal = match self.deliver(&Batch { notifications: batch, message: &message, place, now }).await
+        {
+            Err(error) if error.is_about_content() && self.is_for_people() => error,
+            result => return result,
+        };
+        let message = Message { body: REFUSED_TEXT.to_owned(), ..message };
+        let sent = self.deliver(&Batch { notifications: batch, message: &message, place, now }).await;
+        sent.map_err(|_| refusal)
+    }
+
+    /// Whether the text is what the service shows. Programs get fields.
+    fn is_for_people(&self) -> bool {
+        !matches!(self.receiver.target, Target::Webhook { .. } | Target::Alertmanager { .. })
+    }
+
+    async fn deliver(&self, batch: &Batch<'_>) -> Result<(), Error> {
+        match self.prepare(batch)? {
             Prepared::Http(request) => client::send(*request, self.receiver.ca_file.as_deref()).await,
             Prepared::Mail(outgoing) => outgoing.send().await,
         }
     }
 
-    fn prepare(&self, batch: &[Notification], place: &Place, now: Timestamp) -> Result<Prepared, Error> {
-        let message = self.message(batch, place, now)?;
+    fn prepare(&self, batch: &Batch<'_>) -> Result<Prepared, Error> {
         let read = |secret: &Secret| (self.read_secret)(secret).map_err(Error::Secret);
-        let batch = Batch { notifications: batch, message: &message, place, now };
         if let Target::Email(email) = &self.receiver.target {
             let ca_file = self.receiver.ca_file.as_deref();
-            return Outgoing::new(email, &batch, ca_file, &read).map(Box::new).map(Prepared::Mail);
+            return Outgoing::new(email, batch, ca_file, &read).map(Box::new).map(Prepared::Mail);
         }
-        services::request(&self.receiver.target, &batch, &read).map(Box::new).map(Prepared::Http)
+        services::request(&self.receiver.target, batch, &read).map(Box::new).map(Prepared::Http)
     }
 }
 

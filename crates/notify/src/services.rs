@@ -14,7 +14,7 @@ use sha2::Sha256;
 use crate::{
     client::Request,
     error::Error,
-    message::{Message, link, phase_name, shorten},
+    message::{Message, link, phase_name, shorten, shorten_bytes},
     place::Place,
     sample::sample,
 };
@@ -124,7 +124,8 @@ fn ntfy(url: &str, login: &Login, batch: &Batch<'_>, read: Read<'_>) -> Result<R
     let mut body = json!({
         "topic": topic,
         "title": shorten(title, 250),
-        "message": shorten(body, 4000),
+        // From 4096 bytes on, a message is an attachment, which not every server takes.
+        "message": shorten_bytes(body, 4000),
         "priority": if *is_recovery { 2 } else { level(*urgency, [2, 3, 5]) },
         "tags": [tag(*urgency, *is_recovery)],
     });

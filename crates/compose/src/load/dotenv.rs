@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use driftless_model::{Finding, Location};
 
 use crate::load::{
-    interpolate::{Error as InterpolateError, Lookup, interpolate},
+    interpolate::{Error as InterpolateError, Interpolated, Lookup, interpolate},
     texts::{Texts, TooLarge},
 };
 
@@ -14,7 +14,16 @@ use crate::load::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
     pub(crate) name: String,
-    pub(crate) value: Option<String>,
+    /// From 1.
+    pub(crate) line: u32,
+    pub(crate) value: Option<Interpolated>,
+}
+
+impl Assignment {
+    /// The name and its value. `None`: it has none.
+    pub(crate) fn into_pair(self) -> Option<(String, String)> {
+        Some((self.name, self.value?.text))
+    }
 }
 
 /// A syntax error with its line. It never contains a value, because values may be secret.
@@ -69,13 +78,13 @@ pub(crate) fn parse(bytes: &[u8], lookup: Lookup<'_>, texts: &Texts) -> Result<V
     while parser.skip_to_statement() {
         let (line, before) = (parser.line, parser.rest.len());
         let assignment = parser.statement()?;
-        let growth =
-            assignment.value.as_ref().map_or(0, String::len).saturating_sub(before - parser.rest.len());
+        let length = assignment.value.as_ref().map_or(0, |value| value.text.len());
+        let growth = length.saturating_sub(before - parser.rest.len());
         if has_ended(texts.take_variable(growth), line)? {
             break;
         }
         if let Some(value) = &assignment.value {
-            parser.known.insert(assignment.name.clone(), value.clone());
+            parser.known.insert(assignment.name.clone(), value.text.clone());
         }
         found.push(assignment);
     }
@@ -104,7 +113,7 @@ pub(crate) fn parse_raw(bytes: &[u8], texts: &Texts) -> Result<Vec<Assignment>, 
             continue;
         }
         let (name, value) = match line.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
+            Some((name, value)) => (name, Some(as_written(value.to_owned()))),
             None => (line.trim_end(), None),
         };
         if name.is_empty() {
@@ -116,7 +125,7 @@ pub(crate) fn parse_raw(bytes: &[u8], texts: &Texts) -> Result<Vec<Assignment>, 
         if has_ended(texts.take_variable(0), number)? {
             break;
         }
-        found.push(Assignment { name: name.to_owned(), value });
+        found.push(Assignment { name: name.to_owned(), line: number, value });
     }
     Ok(found)
 }
@@ -148,6 +157,7 @@ impl Parser<'_> {
                 self.rest = trimmed;
             }
         }
+        let line = self.line;
         let allowed = |it: char| it.is_alphanumeric() || is_blank(it) || "_.-[]".contains(it);
         let end = self.rest.find(|it| !allowed(it)).unwrap_or(self.rest.len());
         let name = self.rest.get(..end).unwrap_or_default().trim_end().to_owned();
@@ -165,15 +175,15 @@ impl Parser<'_> {
         }
         self.advance(end);
         if !has_value {
-            return Ok(Assignment { name, value: None });
+            return Ok(Assignment { name, line, value: None });
         }
         self.advance(1);
         self.rest = self.rest.trim_start_matches(is_blank);
         let value = self.value()?;
-        Ok(Assignment { name, value: Some(value) })
+        Ok(Assignment { name, line, value: Some(value) })
     }
 
-    fn value(&mut self) -> Result<String, Error> {
+    fn value(&mut self) -> Result<Interpolated, Error> {
         let Some(quote) = self.rest.chars().next().filter(|it| matches!(it, '"' | '\'')) else {
             let line = self.rest.split('\n').next().unwrap_or_default();
             let value = line.split(" #").next().unwrap_or_default().trim_end();
@@ -185,7 +195,7 @@ impl Parser<'_> {
         let mut letters = self.rest.char_indices().skip(1);
         while let Some((at, letter)) = letters.next() {
             if letter == quote {
-                let value = if quote == '"' { self.expand(&unescape(&value))? } else { value };
+                let value = if quote == '"' { self.expand(&unescape(&value))? } else { as_written(value) };
                 self.advance(at + 1);
                 return Ok(value);
             }
@@ -202,12 +212,9 @@ impl Parser<'_> {
         Err(self.error(Cause::Unterminated))
     }
 
-    fn expand(&self, value: &str) -> Result<String, Error> {
+    fn expand(&self, value: &str) -> Result<Interpolated, Error> {
         let lookup = |name: &str| (self.lookup)(name).or_else(|| self.known.get(name).cloned());
-        match interpolate(value, &lookup) {
-            Ok(done) => Ok(done.text),
-            Err(cause) => Err(self.error(Cause::Interpolate(cause))),
-        }
+        interpolate(value, &lookup).map_err(|cause| self.error(Cause::Interpolate(cause)))
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -220,6 +227,11 @@ impl Parser<'_> {
     fn error(&self, cause: Cause) -> Error {
         Error { line: self.line, cause }
     }
+}
+
+/// A value without variables.
+fn as_written(text: String) -> Interpolated {
+    Interpolated { text, ..Interpolated::default() }
 }
 
 fn decode(bytes: &[u8]) -> Result<String, Error> {
@@ -266,7 +278,7 @@ mod tests {
         parse(text.as_bytes(), &lookup, &Texts::default())
             .unwrap()
             .into_iter()
-            .map(|it| (it.name, it.value))
+            .map(|it| (it.name, it.value.map(|value| value.text)))
             .collect()
     }
 
@@ -310,7 +322,8 @@ mod tests {
     #[test]
     fn raw_files_keep_values_as_written() {
         let found = parse_raw(b"# c\nA='x' # $B\n\nB\n", &Texts::default()).unwrap();
-        assert_eq!(found[0], Assignment { name: "A".to_owned(), value: Some("'x' # $B".to_owned()) });
-        assert_eq!(found[1], Assignment { name: "B".to_owned(), value: None });
+        let value = Some(as_written("'x' # $B".to_owned()));
+        assert_eq!(found[0], Assignment { name: "A".to_owned(), line: 2, value });
+        assert_eq!(found[1], Assignment { name: "B".to_owned(), line: 4, value: None });
     }
 }

@@ -10,20 +10,23 @@ const LONGEST: usize = 4 << 20;
 /// Finds the value of a variable.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The result, and the variables that were not set and became empty.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// The result, and the variables in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interpolated {
     pub(crate) text: String,
-    pub(crate) unset: Vec<UnsetVariable>,
+    /// Those that were not set and became empty.
+    pub(crate) unset: Vec<TemplateVariable>,
+    /// Those whose value is in the text.
+    pub(crate) set: Vec<TemplateVariable>,
 }
 
-/// A variable that was not set and became empty.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct UnsetVariable {
+/// A variable of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TemplateVariable {
     pub(crate) name: String,
     /// The place of its value in the result, in bytes.
     pub(crate) at: usize,
-    /// Another variable has supplied the text in that place.
+    /// The value is empty, and another variable has supplied the text in that place.
     pub(crate) is_filled: bool,
 }
 
@@ -55,14 +58,14 @@ fn substitute(template: &str, lookup: Lookup<'_>, depth: usize, out: &mut Interp
     while let Some(at) = rest.find('$') {
         let (before, after) = rest.split_at(at);
         out.push(before)?;
-        let (unset, length) = (out.unset.len(), out.text.len());
+        let before = out.mark();
         let after = after.get(1..).unwrap_or_default();
         let name = leading_name(after);
         if let Some(inside) = after.strip_prefix('{') {
             let end = closing_brace(inside).ok_or(Error::Invalid)?;
             let (body, tail) = inside.split_at(end);
             braced(body, lookup, depth, out)?;
-            out.note_filled(unset, length);
+            out.note_filled(before);
             rest = tail.get(1..).unwrap_or_default();
         } else if let Some(tail) = after.strip_prefix('$') {
             out.push("$")?;
@@ -73,7 +76,7 @@ fn substitute(template: &str, lookup: Lookup<'_>, depth: usize, out: &mut Interp
             rest = after;
         } else {
             plain(name, lookup, out)?;
-            out.note_filled(unset, length);
+            out.note_filled(before);
             rest = after.get(name.len()..).unwrap_or_default();
         }
     }
@@ -99,7 +102,7 @@ fn braced(body: &str, lookup: Lookup<'_>, depth: usize, out: &mut Interpolated) 
     let word = letters.as_str();
     let value = lookup(name).filter(|it| !(counts_empty && it.is_empty()));
     match (operator, value) {
-        (Some('-' | '?'), Some(value)) => out.push(&value),
+        (Some('-' | '?'), Some(value)) => out.push_value(name, &value),
         (Some('-'), None) | (Some('+'), Some(_)) => substitute(word, lookup, depth - 1, out),
         (Some('+'), None) => Ok(()),
         (Some('?'), None) => {
@@ -113,9 +116,9 @@ fn braced(body: &str, lookup: Lookup<'_>, depth: usize, out: &mut Interpolated) 
 
 fn plain(name: &str, lookup: Lookup<'_>, out: &mut Interpolated) -> Result<(), Error> {
     if let Some(value) = lookup(name) {
-        return out.push(&value);
+        return out.push_value(name, &value);
     }
-    out.unset.push(UnsetVariable { name: name.to_owned(), at: out.text.len(), is_filled: false });
+    out.unset.push(TemplateVariable::new(name, out.text.len()));
     Ok(())
 }
 
@@ -128,15 +131,39 @@ impl Interpolated {
         Ok(())
     }
 
-    /// Notes those of the first `count` unset variables that stand directly before a variable whose value, or default, was
-    /// added at `at`.
-    fn note_filled(&mut self, count: usize, at: usize) {
-        if self.text.len() == at {
+    fn push_value(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        self.set.push(TemplateVariable::new(name, self.text.len()));
+        self.push(value)
+    }
+
+    fn mark(&self) -> Mark {
+        Mark { length: self.text.len(), unset: self.unset.len(), set: self.set.len() }
+    }
+
+    /// Notes the empty variables directly before a variable whose value, or default, was added since `before`.
+    fn note_filled(&mut self, before: Mark) {
+        let Mark { length, unset, set } = before;
+        if self.text.len() == length {
             return;
         }
-        let earlier = self.unset.iter_mut().take(count).rev();
-        earlier.take_while(|it| it.at == at).for_each(|it| it.is_filled = true);
+        for earlier in [self.unset.get_mut(..unset), self.set.get_mut(..set)].into_iter().flatten() {
+            earlier.iter_mut().rev().take_while(|it| it.at == length).for_each(|it| it.is_filled = true);
+        }
     }
+}
+
+impl TemplateVariable {
+    fn new(name: &str, at: usize) -> Self {
+        Self { name: name.to_owned(), at, is_filled: false }
+    }
+}
+
+/// The lengths of a result before a variable.
+#[derive(Clone, Copy)]
+struct Mark {
+    length: usize,
+    unset: usize,
+    set: usize,
 }
 
 /// `[A-Za-z_][A-Za-z0-9_]*` at the start, or the empty string.
@@ -221,6 +248,9 @@ mod tests {
         assert_eq!(filled("$A${B}${SET}/x$C/$SET"), [true, true, false]);
         assert_eq!(filled("$A${EMPTY}/x ${B:-${C}/x} ${D-$E}$F"), [false, false, false, false]);
         assert_eq!(filled("$A${B:-/x}"), [true]);
+        let set = interpolate("a$SET${EMPTY}${SET:-x}${NONE:-$SET}${SET:+x}", &lookup).unwrap().set;
+        let set: Vec<_> = set.iter().map(|it| (it.name.as_str(), it.at, it.is_filled)).collect();
+        assert_eq!(set, [("SET", 1, false), ("EMPTY", 6, true), ("SET", 6, false), ("SET", 11, false)]);
         assert_eq!(interpolate(&"$LONG".repeat(9), &lookup), Err(Error::TooLong));
         assert_eq!(interpolate(&"${A:-".repeat(99), &lookup), Err(Error::Invalid));
         let deep = "${A:-".repeat(99) + &"}".repeat(99);

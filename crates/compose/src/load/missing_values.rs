@@ -29,6 +29,10 @@ const OF_SHELL: &[&str] = &["PWD", "HOME"];
 const SET_IT: &str = "set it in the application's `variables`, in an env file in Git (encrypted if it is a secret), or on the host by \
                       `valuesFrom`: docs/secrets.md#values-that-lie-on-the-host-valuesfrom";
 
+/// The ways to write a value of an env file.
+const ENV_FILE_HELP: &str = "for a dollar sign, write `$$` or put the value in single quotes, and otherwise set the variable; the agent has \
+                             none of a shell, such as `HOME`: write the absolute path";
+
 /// A reason why a value must not be empty.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Meaning {
@@ -36,14 +40,32 @@ pub(crate) enum Meaning {
     PathStart,
 }
 
+/// An assignment of an env file with a variable that is not set. No finding has a text of its value or the name of that
+/// variable: after a dollar sign it may be a part of a password.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EnvFileValue {
+    /// The variable that the assignment sets.
+    pub(crate) variable: String,
+    pub(crate) location: Location,
+}
+
+/// A variable without a value.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Missing {
+    /// The value names the variable.
+    Unset(String),
+    /// The value names a variable of an env file, whose value has it.
+    Part(EnvFileValue),
+}
+
 /// The unset variables of one application, by the location of the value that they are in.
 #[derive(Default)]
-pub(crate) struct MissingValues(BTreeMap<Location, BTreeMap<String, Meaning>>);
+pub(crate) struct MissingValues(BTreeMap<Location, BTreeMap<Missing, Meaning>>);
 
 impl MissingValues {
     /// Records a variable that is not set and became empty.
-    pub(crate) fn record(&mut self, location: &Location, variable: &str, meaning: Meaning) {
-        self.0.entry(location.clone()).or_default().insert(variable.to_owned(), meaning);
+    pub(crate) fn record(&mut self, location: &Location, missing: Missing, meaning: Meaning) {
+        self.0.entry(location.clone()).or_default().insert(missing, meaning);
     }
 
     /// Reports each variable at the first value that is used: an error, or a warning for a bare name. Services for which
@@ -71,11 +93,36 @@ impl MissingValues {
                 other => search.node(&section.value, other),
             }
         }
-        let replaced: BTreeSet<String> = search.empty.iter().map(|name| becomes_empty(name)).collect();
-        findings.retain(|finding| finding.is_error() || !replaced.contains(&finding.message));
+        let (mut messages, mut warnings) = (BTreeSet::new(), BTreeSet::new());
+        for missing in &search.empty {
+            match missing {
+                Missing::Unset(variable) => messages.insert(becomes_empty(variable)),
+                Missing::Part(origin) => warnings.insert(origin.warning()),
+            };
+        }
+        let is_replaced =
+            |finding: &Finding| messages.contains(&finding.message) || warnings.contains(finding);
+        findings.retain(|finding| finding.is_error() || !is_replaced(finding));
         // A value may have an error already.
         let reported = errors_at(findings);
         findings.extend(search.findings.into_iter().filter(|it| !reported.contains(&it.location)));
+    }
+}
+
+impl EnvFileValue {
+    pub(crate) fn warning(&self) -> Finding {
+        let message = format!("{} and becomes empty", self.subject());
+        Finding::warning(self.location.clone(), "", message).help(ENV_FILE_HELP)
+    }
+
+    /// The error where the value is used at `path`.
+    pub(crate) fn error(&self, path: &str, meaning: Meaning) -> Finding {
+        let message = format!("{}, so {}", self.subject(), consequence(meaning));
+        Finding::error(self.location.clone(), path, message).help(ENV_FILE_HELP)
+    }
+
+    fn subject(&self) -> String {
+        format!("a variable in the value of `{}` is not set", self.variable)
     }
 }
 
@@ -91,9 +138,9 @@ fn used_by_services<'a>(root: &'a Node, kind: &str, is_active: &dyn Fn(&Node) ->
 
 /// The search for values with such variables.
 struct Search<'a> {
-    unset: &'a BTreeMap<Location, BTreeMap<String, Meaning>>,
+    unset: &'a BTreeMap<Location, BTreeMap<Missing, Meaning>>,
     /// The variables that were reported because they become empty.
-    empty: BTreeSet<String>,
+    empty: BTreeSet<Missing>,
     /// The variables that were reported because a bare name has no value.
     bare: BTreeSet<String>,
     findings: Vec<Finding>,
@@ -141,9 +188,12 @@ impl Search<'_> {
     }
 
     fn value(&mut self, node: &Node, path: &str) {
-        for (variable, meaning) in self.unset.get(&node.place.location()).into_iter().flatten() {
-            if self.empty.insert(variable.clone()) {
-                self.findings.push(missing(node.place.location(), path, variable, *meaning));
+        for (missing, meaning) in self.unset.get(&node.place.location()).into_iter().flatten() {
+            if self.empty.insert(missing.clone()) {
+                self.findings.push(match missing {
+                    Missing::Unset(variable) => unset(node.place.location(), path, variable, *meaning),
+                    Missing::Part(origin) => origin.error(path, *meaning),
+                });
             }
         }
     }
@@ -154,13 +204,17 @@ pub(crate) fn becomes_empty(variable: &str) -> String {
     format!("the variable `{variable}` is not set and becomes empty")
 }
 
-/// The error about a variable that must not be empty.
-fn missing(location: Location, path: &str, variable: &str, meaning: Meaning) -> Finding {
-    let consequence = match meaning {
+/// The effect of an empty value that must not be empty.
+pub(crate) fn consequence(meaning: Meaning) -> &'static str {
+    match meaning {
         Meaning::Password => "an empty password would be used",
         Meaning::PathStart => "the path would start at the root of the host",
-    };
-    let message = format!("the variable `{variable}` is not set, so {consequence}");
+    }
+}
+
+/// The error about a variable that must not be empty.
+fn unset(location: Location, path: &str, variable: &str, meaning: Meaning) -> Finding {
+    let message = format!("the variable `{variable}` is not set, so {}", consequence(meaning));
     let help = match meaning {
         Meaning::PathStart if OF_SHELL.contains(&variable) => {
             "the agent has no variables of a shell; write the absolute path of the host, or `./…` for a file or folder of the \

@@ -17,6 +17,7 @@ pub(crate) mod dotenv;
 pub(crate) mod errors;
 mod extends;
 mod include;
+pub(crate) mod incomplete;
 mod interpolate;
 mod loader;
 mod merge;
@@ -189,7 +190,7 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     } else {
         let Loader { progress, findings, .. } = &mut loader;
         normalise::normalise(&mut root, &name, &mut |name, place| {
-            variables.take(name, || place.location(), &progress.texts, findings)
+            variables.take_at(name, place, progress, findings)
         });
         let active = |service: &Node| is_active(service, &profiles);
         consistency::check(&root, &active, &mut loader.findings);
@@ -277,7 +278,7 @@ impl Loader<'_> {
         canonical::set_defaults(&mut root);
         consistency::validate(&root, &mut self.findings);
         normalise::resolve_environment(&mut root, &mut |name, place| {
-            scope.variables.take(name, || place.location(), &self.progress.texts, &mut self.findings)
+            scope.variables.take_at(name, place, &mut self.progress, &mut self.findings)
         });
         root
     }

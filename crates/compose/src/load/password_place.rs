@@ -31,6 +31,11 @@ pub(crate) fn is_password(path: &Path<'_>, before: Option<&str>, text: &str, at:
     }
 }
 
+/// Whether an empty value at a place of a text is the password in an address.
+pub(crate) fn is_address_password_at(text: &str, at: usize) -> bool {
+    text.split_at_checked(at).is_some_and(|(left, right)| is_address_password(left, right))
+}
+
 /// `scheme://user:` before the value and `@` after it.
 fn is_address_password(left: &str, right: &str) -> bool {
     let user = left.strip_suffix(':').and_then(|left| left.rsplit_once("://"));

@@ -8,13 +8,14 @@ use std::{
 
 use driftless_files::{AppSpec, Files, HostValues, files::Entry};
 use driftless_model::{Finding, Location, Mask};
-use driftless_yaml::{Kind, Node};
+use driftless_yaml::{Kind, Node, Place};
 
 use crate::{
     load::{
         dotenv::{self, Assignment},
-        interpolate::{self, UnsetVariable, interpolate},
-        missing_values::{Meaning, MissingValues, becomes_empty, is_password},
+        incomplete::Incomplete,
+        interpolate::{self, TemplateVariable, interpolate},
+        missing_values::{Meaning, Missing, MissingValues, becomes_empty, is_password},
         password_place, path_place,
         texts::Texts,
     },
@@ -30,6 +31,8 @@ pub(crate) struct Variables {
     values: BTreeMap<String, String>,
     /// The names of those from encrypted files and from secret sources on the host.
     secret: BTreeSet<String>,
+    /// Those with an incomplete value.
+    incomplete: BTreeMap<String, Incomplete>,
 }
 
 /// The state of the interpolation of one application.
@@ -52,7 +55,7 @@ impl Variables {
         texts: &Texts,
         findings: &mut Vec<Finding>,
     ) -> Self {
-        let mut settings = Self { values: spec.variables.clone(), secret: BTreeSet::new() };
+        let mut settings = Self { values: spec.variables.clone(), ..Self::default() };
         settings.add_host_values(&spec.host_values, texts, findings);
         if !spec.env_files.is_empty() {
             return settings.below(files, &spec.env_files, texts, findings);
@@ -63,8 +66,10 @@ impl Variables {
     /// Sets the variables that lie on the host and are not set yet. Of several sources the later one counts.
     fn add_host_values(&mut self, all: &[HostValues], texts: &Texts, findings: &mut Vec<Finding>) {
         let mut found: BTreeMap<String, (String, bool)> = BTreeMap::new();
+        let mut incomplete = BTreeMap::new();
         for HostValues { source, name, text, is_secret } in all {
             if let Some(name) = name {
+                incomplete.remove(name);
                 found.insert(name.clone(), (text.to_string(), *is_secret));
                 continue;
             }
@@ -74,8 +79,9 @@ impl Variables {
             };
             match dotenv::parse(text.as_bytes(), &known, texts) {
                 Ok(assignments) => {
-                    let set =
-                        assignments.into_iter().filter_map(|it| Some((it.name, (it.value?, *is_secret))));
+                    self.note_incomplete(&assignments, source, &mut incomplete, findings);
+                    let set = assignments.into_iter().filter_map(Assignment::into_pair);
+                    let set = set.map(|(name, value)| (name, (value, *is_secret)));
                     found.extend(set.collect::<Vec<_>>());
                 }
                 Err(error) => {
@@ -91,6 +97,36 @@ impl Variables {
                 self.secret.insert(name.clone());
             }
             self.values.insert(name, value);
+        }
+        self.incomplete.extend(incomplete);
+    }
+
+    /// Notes and reports the incomplete values of a file of variables that are not set yet. `found` has those of the files
+    /// before.
+    fn note_incomplete(
+        &self,
+        assignments: &[Assignment],
+        file: &str,
+        found: &mut BTreeMap<String, Incomplete>,
+        findings: &mut Vec<Finding>,
+    ) {
+        for assignment in assignments {
+            let Assignment { name, line: _, value: Some(value) } = assignment else { continue };
+            if self.values.contains_key(name) {
+                continue;
+            }
+            let known = |name: &str| {
+                let known = if self.values.contains_key(name) { &self.incomplete } else { &*found };
+                known.get(name).cloned()
+            };
+            let Some(incomplete) = Incomplete::find(assignment, file, &known) else {
+                found.remove(name);
+                continue;
+            };
+            if !value.unset.is_empty() {
+                findings.push(incomplete.origin.warning());
+            }
+            found.insert(name.clone(), incomplete);
         }
     }
 
@@ -122,12 +158,14 @@ impl Variables {
         findings: &mut Vec<Finding>,
     ) -> Self {
         let mut found = BTreeMap::new();
+        let mut incomplete = BTreeMap::new();
         let mut secret = self.secret.clone();
         for path in paths {
             let lookup = |name: &str| self.values.get(name).or_else(|| found.get(name)).cloned();
             match read_assignments(files, path, EnvFormat::Compose, &lookup, texts) {
                 Ok(Some(assignments)) => {
-                    let set = assignments.into_iter().filter_map(|it| Some((it.name, it.value?)));
+                    self.note_incomplete(&assignments, path, &mut incomplete, findings);
+                    let set = assignments.into_iter().filter_map(Assignment::into_pair);
                     let set: Vec<(String, String)> = set.collect();
                     if files.is_encrypted(path) {
                         let names = set.iter().map(|(name, _)| name);
@@ -143,7 +181,8 @@ impl Variables {
             }
         }
         found.extend(self.values.clone());
-        Self { values: found, secret }
+        incomplete.extend(self.incomplete.clone());
+        Self { values: found, secret, incomplete }
     }
 
     /// The secret values, without those that are too short or too common to be looked for.
@@ -164,9 +203,15 @@ impl Variables {
 
     /// Sets the variables of others that are not set yet.
     pub(crate) fn add_missing(&mut self, others: Self) {
-        let Self { values, secret } = others;
+        let Self { values, secret, mut incomplete } = others;
         for (name, value) in values {
-            self.values.entry(name).or_insert(value);
+            if self.values.contains_key(&name) {
+                continue;
+            }
+            if let Some(incomplete) = incomplete.remove(&name) {
+                self.incomplete.insert(name.clone(), incomplete);
+            }
+            self.values.insert(name, value);
         }
         self.secret.extend(secret);
     }
@@ -175,7 +220,12 @@ impl Variables {
     pub(crate) fn only(&self, name: &str) -> Self {
         let value = self.values.get(name).map(|value| (name.to_owned(), value.clone()));
         let secret = self.secret.get(name).cloned();
-        Self { values: value.into_iter().collect(), secret: secret.into_iter().collect() }
+        let incomplete = self.incomplete(name).map(|incomplete| (name.to_owned(), incomplete.clone()));
+        Self {
+            values: value.into_iter().collect(),
+            secret: secret.into_iter().collect(),
+            incomplete: incomplete.into_iter().collect(),
+        }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
@@ -200,7 +250,28 @@ impl Variables {
         }
     }
 
+    /// As [`Self::take`], at a place of the project's files.
+    pub(crate) fn take_at(
+        &self,
+        name: &str,
+        place: &Place,
+        progress: &mut Progress,
+        findings: &mut Vec<Finding>,
+    ) -> Option<String> {
+        if let Some(incomplete) = self.incomplete(name).filter(|incomplete| incomplete.is_password) {
+            let missing = Missing::Part(incomplete.origin.clone());
+            progress.missing_values.record(&place.location(), missing, Meaning::Password);
+        }
+        self.take(name, || place.location(), &progress.texts, findings)
+    }
+
+    /// The remark about a variable whose value is incomplete.
+    pub(crate) fn incomplete(&self, name: &str) -> Option<&Incomplete> {
+        self.incomplete.get(name)
+    }
+
     pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.incomplete.remove(name);
         self.values.insert(name.to_owned(), value.to_owned());
     }
 
@@ -301,17 +372,39 @@ impl Pass<'_> {
         // The result is a string, even if it looks like a number.
         *plain = false;
         *text = done.text;
-        for UnsetVariable { name, at, is_filled } in done.unset {
-            let before = before.and_then(Node::as_scalar);
+        let before = before.and_then(Node::as_scalar);
+        for TemplateVariable { name, at, is_filled } in done.unset {
             if is_password(&name) || password_place::is_password(path, before, text, at) {
-                self.progress.missing_values.record(&location, &name, Meaning::Password);
+                self.progress.missing_values.record(
+                    &location,
+                    Missing::Unset(name.clone()),
+                    Meaning::Password,
+                );
             } else if !is_filled && path_place::is_start(path, text, at) {
-                self.progress.missing_values.record(&location, &name, Meaning::PathStart);
+                self.progress.missing_values.record(
+                    &location,
+                    Missing::Unset(name.clone()),
+                    Meaning::PathStart,
+                );
             }
             if self.progress.warned.insert(name.clone()) {
                 let warning = Finding::warning(location.clone(), path.to_string(), becomes_empty(&name));
                 self.findings.push(warning);
             }
+        }
+        for TemplateVariable { name, at, is_filled } in done.set {
+            let Some(Incomplete { origin, is_password, is_start }) = self.variables.incomplete(&name) else {
+                continue;
+            };
+            let meaning =
+                if *is_password || (*is_start && password_place::is_password(path, before, text, at)) {
+                    Meaning::Password
+                } else if *is_start && !is_filled && path_place::is_start(path, text, at) {
+                    Meaning::PathStart
+                } else {
+                    continue;
+                };
+            self.progress.missing_values.record(&location, Missing::Part(origin.clone()), meaning);
         }
         true
     }

@@ -8,6 +8,7 @@ use driftless_model::Finding;
 use crate::{
     load::{
         dotenv::Assignment,
+        incomplete::Incomplete,
         texts::Texts,
         variables::{Variables, read_assignments},
     },
@@ -43,6 +44,7 @@ pub(crate) fn environment(
     findings: &mut Vec<Finding>,
 ) -> Environment {
     let mut environment = Environment::default();
+    let mut incomplete = BTreeMap::new();
     for env_file in &service.env_files {
         let EnvFile { path, required, format: _ } = &env_file.value;
         if !required && is_outside(folder, path) {
@@ -51,9 +53,16 @@ pub(crate) fn environment(
             continue;
         }
         match read_env_file(variables, files, folder, env_file, service, texts, &environment.values) {
-            Ok(found) => {
-                let path = paths::join(folder, &env_file.value.path);
-                if path.is_some_and(|path| files.is_encrypted(&path)) {
+            Ok(assignments) => {
+                let path = paths::join(folder, &env_file.value.path).unwrap_or_default();
+                note_incomplete(&assignments, &path, variables, &mut incomplete);
+                let set = |Assignment { name, value, line: _ }| {
+                    let value = value.map(|value| value.text);
+                    let value = value.or_else(|| variables.get(&name).map(str::to_owned));
+                    value.map(|value| (name, Some(value)))
+                };
+                let found: BTreeMap<_, _> = assignments.into_iter().filter_map(set).collect();
+                if files.is_encrypted(&path) {
                     environment.encrypted.extend(found.keys().cloned());
                 }
                 environment.values.extend(found);
@@ -65,9 +74,36 @@ pub(crate) fn environment(
         let place = || service.origin.clone();
         let value = pair.value.clone().or_else(|| variables.take(&pair.name, place, texts, findings));
         environment.encrypted.remove(&pair.name);
+        incomplete.remove(&pair.name);
         environment.values.insert(pair.name.clone(), value);
     }
+    findings.extend(incomplete.values().map(Incomplete::finding));
     environment
+}
+
+/// Notes the incomplete values of an `env_file`. `found` has those of the files before.
+fn note_incomplete(
+    assignments: &[Assignment],
+    path: &str,
+    variables: &Variables,
+    found: &mut BTreeMap<String, Incomplete>,
+) {
+    for assignment in assignments {
+        let known = |name: &str| match variables.get(name) {
+            Some(_) => variables.incomplete(name).cloned(),
+            None => found.get(name).cloned(),
+        };
+        let incomplete = match &assignment.value {
+            Some(_) => Incomplete::find(assignment, path, &known),
+            None => variables.incomplete(&assignment.name).cloned(),
+        };
+        match incomplete {
+            Some(incomplete) => found.insert(assignment.name.clone(), incomplete),
+            // A bare name without a variable leaves the value of an earlier file.
+            None if assignment.value.is_none() && variables.get(&assignment.name).is_none() => None,
+            None => found.remove(&assignment.name),
+        };
+    }
 }
 
 /// The labels of a `label_file`, which has the syntax of an `env_file`.
@@ -78,6 +114,7 @@ pub(crate) fn label_file(
     folder: &str,
     file: &Placed<EnvFile>,
     texts: &Texts,
+    findings: &mut Vec<Finding>,
 ) -> Result<BTreeMap<String, String>, Finding> {
     let path = &file.value.path;
     let inside = paths::join(folder, path).filter(|_| !path.starts_with(['/', '~']));
@@ -87,7 +124,10 @@ pub(crate) fn label_file(
     let lookup = |name: &str| variables.get(name).map(str::to_owned);
     let found = read_assignments(files, &resolved, EnvFormat::Compose, &lookup, texts)?
         .ok_or_else(|| file.error(format!("`{resolved}` does not exist in the repository")))?;
-    Ok(found.into_iter().map(|it| (it.name, it.value.unwrap_or_default())).collect())
+    let known = |name: &str| variables.incomplete(name).cloned();
+    let incomplete = found.iter().filter_map(|assignment| Incomplete::find(assignment, &resolved, &known));
+    findings.extend(incomplete.map(|incomplete| incomplete.origin.warning()));
+    Ok(found.into_iter().map(|it| (it.name, it.value.unwrap_or_default().text)).collect())
 }
 
 /// Whether a path of the host is meant.
@@ -104,7 +144,7 @@ fn read_env_file(
     service: &Service,
     texts: &Texts,
     before: &BTreeMap<String, Option<String>>,
-) -> Result<BTreeMap<String, Option<String>>, Finding> {
+) -> Result<Vec<Assignment>, Finding> {
     let EnvFile { path, required, format } = &env_file.value;
     let resolved = match paths::join(folder, path) {
         Some(resolved) if !is_outside(folder, path) => resolved,
@@ -120,17 +160,11 @@ fn read_env_file(
         variables.get(name).map(str::to_owned).or_else(own).or_else(before)
     };
     match read_assignments(files, &resolved, *format, &lookup, texts)? {
-        Some(found) => {
-            let set = |Assignment { name, value }| {
-                let value = value.or_else(|| variables.get(&name).map(str::to_owned));
-                value.map(|value| (name, Some(value)))
-            };
-            Ok(found.into_iter().filter_map(set).collect())
-        }
+        Some(found) => Ok(found),
         None if *required => {
             let message = format!("`{resolved}` does not exist in the repository");
             Err(env_file.error(message).help(MISSING_HELP))
         }
-        None => Ok(BTreeMap::new()),
+        None => Ok(Vec::new()),
     }
 }

@@ -170,6 +170,10 @@ impl<'a> MountedFiles<'a> {
                 let Some(value) = self.loaded.variables.get(name) else {
                     return Err(source.origin.error(format!("the variable `{name}` is not set")));
                 };
+                let incomplete = self.loaded.variables.incomplete(name);
+                if let Some(incomplete) = incomplete.filter(|incomplete| incomplete.is_password) {
+                    return Err(incomplete.finding());
+                }
                 self.met_encrypted |= self.loaded.variables.has_secret(name);
                 self.text_file(key, value, executable).map_err(|it| mount.error(it))?
             }

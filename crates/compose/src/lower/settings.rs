@@ -71,7 +71,7 @@ impl Lowering<'_> {
     fn label_files(&mut self, service: &Service, container: &mut Container) {
         let mut labels = BTreeMap::new();
         for file in &service.label_files {
-            match label_file(self.variables, self.files, self.folder, file, self.texts) {
+            match label_file(self.variables, self.files, self.folder, file, self.texts, self.findings) {
                 Ok(found) => {
                     let path = paths::join(self.folder, &file.value.path);
                     if path.is_some_and(|path| self.files.is_encrypted(&path)) {

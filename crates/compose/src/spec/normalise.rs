@@ -112,11 +112,11 @@ enum Unset {
 /// Gives bare names the value of their variable, if it is set.
 fn resolve(node: &mut Node, variables: Values<'_>, unset: Unset) {
     match &mut node.kind {
-        Kind::Mapping(entries) => entries.retain_mut(|Entry { key, key_place, value }| {
+        Kind::Mapping(entries) => entries.retain_mut(|Entry { key, value, .. }| {
             if !value.is_null() {
                 return true;
             }
-            if let Some(found) = variables(key, key_place) {
+            if let Some(found) = variables(key, &value.place) {
                 *value = tree::text(&value.place, found);
                 return true;
             }

@@ -3,7 +3,7 @@
 
 use driftless_compose as compose;
 use driftless_compose::Project;
-use driftless_files::{AppSpec, MemoryFiles, Rendered};
+use driftless_files::{AppSpec, HostValues, MemoryFiles, Rendered};
 use driftless_manifest::{Configured, discover, render};
 use driftless_model::{Finding, MountSource, Protocol, Stack, WorkloadName};
 use serde_json::{Value, json};
@@ -430,6 +430,70 @@ fn paths_without_their_start_are_errors() {
     assert!(error.help.is_some_and(|help| help.contains("write the absolute path of the host, or `./…`")));
     let error = findings("${DATA_DIR}", "").into_iter().find(Finding::is_error).unwrap();
     assert!(error.help.is_some_and(|help| help.contains("`variables`") && help.contains("`${DATA_DIR:-}`")));
+}
+
+/// As in a Compose file. A text after a dollar sign may be a part of a password, so it is in no finding.
+#[test]
+fn unset_variables_in_env_files_are_reported_at_their_line() {
+    let compose = "services:\n  db:\n    image: db\n    command: ['--requirepass', '${REDIS}', '$LOOSE', '${GIVEN:-x}']\n    \
+                   volumes: ['${DATA}/db:/var/lib/db', '${LATER}/x:/x', '${INNER}:/y']\n    environment: [BARE_PASSWORD, \
+                   OWN_PASSWORD=x]\n    env_file: [first.env, second.env]\n    label_file: db.labels\n";
+    let dotenv = "ROOT=$HOME\nDATA=$ROOT/data\nLATER=/srv$uperSecret1\nREDIS=$uperSecret1\nBARE_PASSWORD=$uperSecret1\n\
+                  LOOSE=S3cr$uperSecret1\nTOP=/srv\nINNER=$HOME${TOP}/y\nGIVEN=$HOME\nQUOTED='$uperSecret1' # one\nDOLLAR=$$x\n";
+    let files = MemoryFiles::new([
+        ("app/compose.yaml", compose),
+        ("app/.env", dotenv),
+        ("app/first.env", "A_PASSWORD=$uperSecret1\nOWN_PASSWORD=$x\nB_PASSWORD=$x\nURL=db://u:$x@h\n"),
+        ("app/second.env", "C=a$x\nB_PASSWORD=given\n"),
+        ("app/db.labels", "users=admin:$apr1\n"),
+    ]);
+    let findings = render(&files, &app(&files, at("app"))).findings;
+    let found = |is_error: bool| -> Vec<String> {
+        let found = findings.iter().filter(|finding| finding.is_error() == is_error);
+        found.map(|it| format!("{}:{} {}", it.location.file, it.location.line, it.path)).collect()
+    };
+    assert_eq!(
+        found(true),
+        [
+            "app/.env:1 services.db.volumes[0]",
+            "app/.env:4 services.db.command[1]",
+            "app/.env:5 services.db.environment[0]",
+            "app/first.env:1 ",
+            "app/first.env:4 ",
+        ]
+    );
+    assert_eq!(
+        found(false),
+        ["app/.env:3 ", "app/.env:6 ", "app/.env:8 ", "app/.env:9 ", "app/db.labels:1 ", "app/second.env:1 "]
+    );
+    assert!(findings.iter().all(|finding| !finding.to_string().contains("uperSecret1")), "{findings:?}");
+    let message = &findings.iter().find(|finding| finding.location.line == 4).unwrap().message;
+    assert_eq!(message, "a variable in the value of `REDIS` is not set, so an empty password would be used");
+    // The reference accepts them.
+    assert!(load(&files, at("app")).model.is_some());
+}
+
+/// A project that is included has its own `.env`, and the host may have a file of variables.
+#[test]
+fn unset_variables_in_other_env_files_are_reported_too() {
+    let files = MemoryFiles::new([
+        (
+            "app/compose.yaml",
+            "include: [../db/compose.yaml]\nservices: {web: {image: a, command: 'a $HOST_SECRET'}}",
+        ),
+        ("db/compose.yaml", "services: {db: {image: b, volumes: ['$DATA:/data']}}"),
+        ("db/.env", "\nDATA=$PWD/data\n"),
+    ]);
+    let mut spec = app(&files, at("app"));
+    spec.host_values = vec![HostValues {
+        source: "/etc/app.env".to_owned(),
+        name: None,
+        text: "HOST_SECRET=$uperSecret1\n".into(),
+        is_secret: true,
+    }];
+    let findings = render(&files, &spec).findings;
+    let found: Vec<String> = findings.iter().map(|it| format!("{} {}", it.location, it.is_error())).collect();
+    assert_eq!(found, ["/etc/app.env:1 true", "db/.env:2 true"]);
 }
 
 #[test]

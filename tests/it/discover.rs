@@ -165,6 +165,37 @@ fn root_application_is_named_after_the_repository() {
 }
 
 #[test]
+fn override_file_of_any_name_is_merged() {
+    let files = |names: &[&str]| {
+        let files = MemoryFiles::new(names.iter().map(|name| (*name, COMPOSE)));
+        let found = discover(&files, "", "shop", &[]);
+        let rendered = render(&files, &found.apps[0]);
+        assert!(rendered.stack.is_some(), "{:?}", rendered.findings);
+        let warnings: Vec<String> = rendered.findings.iter().map(|it| it.location.to_string()).collect();
+        (found.apps[0].files.join(" "), warnings.join(" "))
+    };
+    let pair = |read: &str, warned: &str| (read.to_owned(), warned.to_owned());
+    for names in [
+        ["compose.yaml", "docker-compose.override.yml"],
+        ["compose.yml", "docker-compose.override.yaml"],
+        ["docker-compose.yml", "compose.override.yaml"],
+        ["docker-compose.yaml", "compose.override.yml"],
+    ] {
+        assert_eq!(files(&names), pair(&names.join(" "), ""));
+    }
+    let found = files(&[
+        "compose.yaml",
+        "compose.override.yaml",
+        "compose.override.yml",
+        "docker-compose.override.yml",
+    ]);
+    let warned = "compose.override.yaml docker-compose.override.yml";
+    assert_eq!(found, pair("compose.yaml compose.override.yml", warned));
+    let found = files(&["docker-compose.yaml", "docker-compose.yml"]);
+    assert_eq!(found, pair("docker-compose.yml", "docker-compose.yaml"));
+}
+
+#[test]
 fn two_formats_in_one_folder_are_an_error_of_the_application() {
     let files = MemoryFiles::new([("a/compose.yaml", COMPOSE), ("a/web.yaml", DEPLOYMENT)]);
     let found = discover(&files, "a", "repository", &[]);

@@ -10,8 +10,16 @@ use driftless_kubernetes::{self as kubernetes, kustomize};
 use driftless_model::{AppName, EngineKind, Finding, Format, HostIdentity, Location};
 use driftless_yaml::{self as yaml, Limits, Node};
 
-/// Names of Compose files, in order of preference.
-const COMPOSE_FILES: &[&str] = &["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
+/// Names of Compose files. The first that exists counts, in the order of Docker Compose.
+const COMPOSE_FILES: &[&str] = &["compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"];
+
+/// Names of the files that are merged onto any of these. The first that exists counts, in the order of Docker Compose.
+const OVERRIDE_FILES: &[&str] = &[
+    "compose.override.yml",
+    "compose.override.yaml",
+    "docker-compose.override.yml",
+    "docker-compose.override.yaml",
+];
 
 const NO_APPLICATION: &str = "contains no application: there is no Compose file and no Kubernetes manifest";
 
@@ -233,7 +241,7 @@ impl Search<'_> {
             if extension == "json" && matches!(entry, Entry::File { .. }) {
                 json.push(join(folder, name));
             }
-            let is_ours = compose.is_some_and(|it| name == it || is_override(name))
+            let is_ours = (compose.is_some() && OVERRIDE_FILES.contains(&name.as_str()))
                 || COMPOSE_FILES.contains(&name.as_str());
             if !is_yaml
                 || is_ours
@@ -272,8 +280,18 @@ impl Search<'_> {
             let finding = Finding::error(Location::file(other), "", message);
             findings.push(finding.help("move one of them to a folder of its own"));
         }
+        for names in [COMPOSE_FILES, OVERRIDE_FILES] {
+            let mut existing = names.iter().filter(|name| is_file(name));
+            let Some(first) = existing.next() else { continue };
+            findings.extend(existing.map(|other| {
+                let message = format!("is not read: `{}` comes before it", join(folder, first));
+                let finding = Finding::warning(Location::file(join(folder, other)), "", message);
+                finding.help("remove one of the two files, or list the files in `files`")
+            }));
+        }
         let mut files = vec![compose_path];
-        let more = override_of(compose).into_iter().chain(overlay_of(compose, &self.host.name));
+        let override_file = OVERRIDE_FILES.iter().find(|name| is_file(name)).map(|name| (*name).to_owned());
+        let more = override_file.into_iter().chain(overlay_of(compose, &self.host.name));
         let more = more.filter(|name| is_file(name)).map(|name| join(folder, &name));
         files.extend(more.filter(|path| !files.contains(path)).collect::<Vec<_>>());
         FolderContent::Application(Format::Compose, files, findings)
@@ -594,16 +612,6 @@ fn unique(found: Vec<AppSpec>, findings: &mut Vec<Finding>) -> Vec<AppSpec> {
         }
     }
     apps
-}
-
-fn is_override(name: &str) -> bool {
-    COMPOSE_FILES.iter().any(|it| override_of(it).iter().any(|it| it == name))
-}
-
-/// `compose.override.yaml` and `compose.override.yml` for `compose.yaml`; the first that exists counts.
-fn override_of(compose: &str) -> Vec<String> {
-    let stem = compose.split('.').next().unwrap_or(compose);
-    vec![format!("{stem}.override.yaml"), format!("{stem}.override.yml")]
 }
 
 /// `compose.nas.yaml` and `compose.nas.yml` for `compose.yaml` on the host `nas`.

@@ -187,7 +187,7 @@ impl From<Summary> for Row {
                     "sctp" => Protocol::Sctp,
                     _ => Protocol::Tcp,
                 };
-                let ip = port.ip.and_then(|ip| ip.parse().ok()).filter(|ip: &IpAddr| !ip.is_unspecified());
+                let ip: Option<IpAddr> = port.ip.and_then(|ip| ip.parse().ok());
                 Some((port.public_port?, protocol, ip))
             })
             .collect();
@@ -229,15 +229,21 @@ mod tests {
             { "PrivatePort": 6379, "Type": "tcp" },
             { "IP": "", "PrivatePort": 53, "PublicPort": 53, "Type": "udp" },
             { "IP": "0.0.0.0", "PrivatePort": 80, "PublicPort": 8080, "Type": "tcp" },
+            { "IP": "::", "PrivatePort": 80, "PublicPort": 8080, "Type": "tcp" },
             { "IP": "127.0.0.1", "PrivatePort": 80, "PublicPort": 8081, "Type": "tcp" },
         ]);
         let Row(_, listed) =
             serde_json::from_value(serde_json::json!({ "Id": "c1", "Names": ["/db"], "Ports": ports }))
                 .unwrap();
-        let local = "127.0.0.1".parse().ok();
+        let [every, every_six, local] = ["0.0.0.0", "::", "127.0.0.1"].map(|address| address.parse().ok());
         assert_eq!(
             listed.ports,
-            [(53, Protocol::Udp, None), (8080, Protocol::Tcp, None), (8081, Protocol::Tcp, local)]
+            [
+                (53, Protocol::Udp, None),
+                (8080, Protocol::Tcp, every),
+                (8080, Protocol::Tcp, every_six),
+                (8081, Protocol::Tcp, local)
+            ]
         );
     }
 

@@ -130,7 +130,8 @@ fn holders(table: &str, protocol: Protocol, state: &str) -> impl Iterator<Item =
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (address, port) = fields.next()?.split_once(':')?;
         let port = u16::from_str_radix(port, 16).ok()?;
-        let ip = Some(ip(address)?).filter(|ip| !ip.is_unspecified());
+        // A socket on `::` may have the IPv4 addresses too, and the table does not say it.
+        let ip = Some(ip(address)?).filter(|ip| *ip != IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         let is_holder = fields.nth(1)? == state;
         is_holder.then(|| HeldPort { port, protocol, ip, by: Claims::HOST_PROCESS.to_owned() })
     })
@@ -186,7 +187,9 @@ mod tests {
         let held: Vec<_> = holders(table, Protocol::Tcp, "0A")
             .map(|held| (held.port, held.ip.map(|ip| ip.to_string())))
             .collect();
-        assert_eq!(held, [(80, None), (8080, Some("127.0.0.1".to_owned()))]);
+        assert_eq!(held, [(80, Some("0.0.0.0".to_owned())), (8080, Some("127.0.0.1".to_owned()))]);
+        let table = "head\n 0: 00000000000000000000000000000000:0050 0:0000 0A 0:0 0:0 0 0 0 1 1 0\n";
+        assert_eq!(holders(table, Protocol::Tcp, "0A").map(|held| held.ip).collect::<Vec<_>>(), [None]);
         assert_eq!(ip("00000000000000000000000001000000").unwrap().to_string(), "::1");
         assert_eq!(ip("0000000000000000FFFF00000100007F").unwrap().to_string(), "127.0.0.1");
     }

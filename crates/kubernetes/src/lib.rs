@@ -40,13 +40,13 @@ struct Readme;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
     sync::Arc,
 };
 
 use driftless_files::{AppSpec, Files, Rendered};
 use driftless_model::{
     EngineKind, Finding, Format, Location, Mask, Network, PortPlace, Protocol, Stack, WorkloadName,
+    addresses_overlap,
 };
 use driftless_yaml as yaml;
 use driftless_yaml::{Kind, Limits, Node, with_excerpt};
@@ -436,7 +436,9 @@ fn check_host_ports(workloads: &[ReadWorkload], engine: EngineKind, report: &Rep
                 report.say(error(message).help("remove `hostPort`, or set `replicas` to 1"));
             }
             let others = taken.entry((host, port.protocol)).or_default();
-            if let Some((first, owner)) = others.iter().find(|(it, _)| overlap(it.host_ip, port.host_ip)) {
+            if let Some((first, owner)) =
+                others.iter().find(|(it, _)| addresses_overlap(it.host_ip, port.host_ip))
+            {
                 let place = &first.location;
                 let owner = match first.taken_by {
                     Taker::Container => format!("`{owner}`"),
@@ -456,10 +458,4 @@ fn check_host_ports(workloads: &[ReadWorkload], engine: EngineKind, report: &Rep
             others.push((port, name));
         }
     }
-}
-
-/// Whether two host ports conflict; a port on every address conflicts with each address.
-fn overlap(a: Option<IpAddr>, b: Option<IpAddr>) -> bool {
-    let is_every = |it: Option<IpAddr>| it.is_none_or(|it| it.is_unspecified());
-    is_every(a) || is_every(b) || a == b
 }

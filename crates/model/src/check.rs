@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     AppName, CanaryStep, Finding, ImageUpdate, MountSource, NetworkMode, Port, PortPlace, Protocol, Stack,
-    Strategy, Subject, Workload, WorkloadName, network_size,
+    Strategy, Subject, Workload, WorkloadName, addresses_overlap, network_size,
 };
 
 /// Findings about one stack by itself. Conflicts of host ports are reported at the port, if its place is known.
@@ -360,19 +360,18 @@ struct Claim {
 impl Claim {
     fn of(port: &Port) -> Option<Self> {
         let range = port.host.filter(|it| it.first == it.last && it.first != 0)?;
-        let ip = port.host_ip.filter(|it| !it.is_unspecified());
-        Some(Self { port: range.first, protocol: port.protocol, ip })
+        Some(Self { port: range.first, protocol: port.protocol, ip: port.host_ip })
     }
 
     fn overlaps(&self, other: &Self) -> bool {
-        (self.port, self.protocol) == (other.port, other.protocol)
-            && (self.ip.is_none() || other.ip.is_none() || self.ip == other.ip)
+        (self.port, self.protocol) == (other.port, other.protocol) && addresses_overlap(self.ip, other.ip)
     }
 }
 
 impl std::fmt::Display for Claim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.ip {
+            Some(ip) if ip.is_ipv6() => write!(f, "[{ip}]:{}/{}", self.port, self.protocol.as_str()),
             Some(ip) => write!(f, "{ip}:{}/{}", self.port, self.protocol.as_str()),
             None => write!(f, "{}/{}", self.port, self.protocol.as_str()),
         }

@@ -244,12 +244,18 @@ impl Port {
             && self.overlaps(other.host_ip)
     }
 
-    /// Whether it wants an address of the host that this one covers. `None` is every address.
+    /// Whether it wants an address of the host that this one covers.
     pub fn overlaps(&self, other: Option<IpAddr>) -> bool {
-        let own = self.host_ip.filter(|it| !it.is_unspecified());
-        let other = other.filter(|it| !it.is_unspecified());
-        own.is_none() || other.is_none() || own == other
+        addresses_overlap(self.host_ip, other)
     }
+}
+
+/// Whether two addresses of the host cover a common one. `None` is every address; `0.0.0.0` and `::` are all of IPv4 and of
+/// IPv6, as the engine binds them.
+pub fn addresses_overlap(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
+    let (Some(one), Some(other)) = (one, other) else { return true };
+    let is_every = one.is_unspecified() || other.is_unspecified();
+    one == other || (is_every && one.is_ipv4() == other.is_ipv4())
 }
 
 /// From first to last, both included. The engine takes the first free one.
@@ -378,5 +384,30 @@ impl Resources {
         let period = u128::from(all.cpu_period.unwrap_or(PERIOD));
         let share = u64::try_from(u128::from(quota).saturating_mul(1_000_000_000) / period).ok();
         Self { nano_cpus: all.nano_cpus.or(share), cpu_period: None, ..all }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_two_families_do_not_overlap() {
+        let overlap = |one: &str, other: &str| {
+            let (one, other) = (one.parse().ok(), other.parse().ok());
+            let found = addresses_overlap(one, other);
+            assert_eq!(found, addresses_overlap(other, one));
+            found
+        };
+        for (one, other) in
+            [("", ""), ("", "::"), ("", "10.0.0.1"), ("0.0.0.0", "10.0.0.1"), ("::", "fd00::1")]
+        {
+            assert!(overlap(one, other), "{one} {other}");
+        }
+        for (one, other) in
+            [("0.0.0.0", "::"), ("0.0.0.0", "fd00::1"), ("10.0.0.1", "::"), ("10.0.0.1", "10.0.0.2")]
+        {
+            assert!(!overlap(one, other), "{one} {other}");
+        }
     }
 }

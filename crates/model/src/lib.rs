@@ -129,6 +129,7 @@ pub use commit_id::{CommitId, InvalidCommitId};
 pub use completed_jobs::CompletedJobs;
 pub use container::{
     Attachment, Container, Healthcheck, NetworkMode, Port, PortRange, Protocol, Resources, RestartPolicy,
+    addresses_overlap,
 };
 pub use content::{Access, Content, ContentId, ContentTree, Contents};
 pub use cron::{Concurrency, Cron};

@@ -228,3 +228,20 @@ fn converted_service_has_its_ports_itself() {
     let document = serde_json::to_string(&converted.documents).unwrap();
     assert!(document.contains("8080") && !document.contains("_proxy"), "{document}");
 }
+
+#[test]
+fn port_is_published_on_all_addresses_of_both_families() {
+    let both = "ports: ['0.0.0.0:80:80', '[::]:80:80', '0.0.0.0:53:53/udp', '[fd00::10]:53:53/udp']";
+    let found = stack(&web(both));
+    assert_eq!(
+        ports(&found, "web"),
+        ["0.0.0.0:53-53:53/udp", "fd00::10:53-53:53/udp", "0.0.0.0:80-80:80/tcp", ":::80-80:80/tcp"]
+    );
+    for twice in ["'80:80', '[::]:80:80'", "'[::]:80:80', '[::1]:80:80'", "'0.0.0.0:80:80', '10.0.0.1:80:80'"]
+    {
+        let findings = render_text(&web(&format!("ports: [{twice}]"))).findings;
+        assert!(findings.iter().any(|it| it.message.ends_with("is published twice")), "{findings:?}");
+    }
+    let apart = "services: {a: {image: a, ports: ['0.0.0.0:80:80']}, b: {image: b, ports: ['[::]:80:80']}}";
+    assert_eq!(stack(apart).workloads.len(), 2);
+}

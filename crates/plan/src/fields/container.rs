@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr},
     time::Duration,
 };
 
@@ -159,7 +160,8 @@ fn published(out: &mut Out, ports: &[Port]) {
             Some(range) if range.first >= range.last => range.first.to_string(),
             Some(range) => format!("{}-{}", range.first, range.last),
         };
-        let on = match host_ip.filter(|it| !it.is_unspecified()) {
+        // Older versions of Docker Compose write `0.0.0.0` where there is no address.
+        let on = match host_ip.filter(|it| *it != IpAddr::V4(Ipv4Addr::UNSPECIFIED)) {
             Some(ip) if ip.is_ipv6() => format!("[{ip}]:{on}"),
             Some(ip) => format!("{ip}:{on}"),
             None => on,

@@ -142,6 +142,13 @@ fn a_container_shows_no_difference_right_after_it_was_created() {
 }
 
 #[test]
+fn port_on_the_addresses_of_ipv6_alone_is_a_difference() {
+    let mut found = read_back();
+    found.ports[0].host_ip = Some("::".parse().unwrap());
+    assert_eq!(between(&found), [field("ports.80/tcp", "8080", "[::]:8080")]);
+}
+
+#[test]
 fn values_of_the_daemon_and_of_tools_are_no_difference() {
     let options = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
         all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

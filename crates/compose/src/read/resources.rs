@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Network, Volume};
-use driftless_yaml::Entry;
+use driftless_model::{Finding, Network, Volume};
+use driftless_yaml::{Entry, join};
 
 use crate::{
     read::{
@@ -39,7 +39,13 @@ pub(crate) fn network(entry: &Entry, value: &Value<'_>) -> Named<Network> {
         }
     }
     if network.spec.external {
-        check_external(entry, value);
+        // The network is found by its name alone, so nothing else of it may have an effect later.
+        network.spec = Network { key: entry.key.clone(), external: true, ..Network::default() };
+        for Entry { key, key_place, .. } in settings_of_external(value) {
+            let message = format!("`{key}` is ignored: the network is external");
+            let path = join(&value.path, key);
+            value.report().say(Finding::warning(key_place.location(), path, message));
+        }
     }
     network
 }
@@ -96,8 +102,10 @@ pub(crate) fn volume(entry: &Entry, value: &Value<'_>) -> Named<Volume> {
             _ => value.refuse("is not supported yet"),
         }
     }
-    if volume.spec.external {
-        check_external(entry, value);
+    // The reference parser refuses it for volumes alone.
+    if volume.spec.external && settings_of_external(value).next().is_some() {
+        let place = Placed { value: (), place: entry.key_place.clone(), path: value.path.clone() };
+        value.report().say(place.error("an external object can only have a `name`"));
     }
     check_bound_folder(entry, value, &volume.spec);
     volume
@@ -170,11 +178,8 @@ fn external(name: &mut Option<String>, value: &Value<'_>) -> bool {
     true
 }
 
-/// An external object has no settings of its own.
-fn check_external(entry: &Entry, value: &Value<'_>) {
+/// The settings of an external object that only its owner can make.
+fn settings_of_external<'a>(value: &Value<'a>) -> impl Iterator<Item = &'a Entry> + use<'a> {
     let is_own = |key: &str| !matches!(key, "name" | "external") && !key.starts_with("x-");
-    if value.node.entries().iter().any(|entry| is_own(&entry.key)) {
-        let place = Placed { value: (), place: entry.key_place.clone(), path: value.path.clone() };
-        value.report().say(place.error("an external object can only have a `name`"));
-    }
+    value.node.entries().iter().filter(move |entry| is_own(&entry.key))
 }

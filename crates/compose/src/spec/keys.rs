@@ -496,7 +496,7 @@ pub(crate) static NETWORK: Object = open(&[
     key("driver", Text),
     key("driver_opts", Options),
     key("ipam", Always(&IPAM)),
-    key("external", External),
+    key("external", External).note("other keys than `name` are ignored, with a warning"),
     key("internal", Boolean(Dropped)),
     key("enable_ipv4", Boolean(Kept)).note("`false`: Docker Engine 28"),
     key("enable_ipv6", Boolean(Kept)),

@@ -295,3 +295,18 @@ fn platform_of_another_system_is_an_error() {
     let error = rendered.findings[0].to_string();
     assert!(error.contains("platform: `windows/amd64` cannot run: containers run on Linux here"), "{error}");
 }
+
+#[test]
+fn settings_of_an_external_network_are_ignored() {
+    let network =
+        "external: true, name: traefik, driver: bridge, attachable: true, ipam: {driver: default}, x-note: a";
+    let text =
+        format!("services: {{web: {{image: a, networks: [proxy]}}}}\nnetworks: {{proxy: {{{network}}}}}\n");
+    let rendered = render_text(&text);
+    let messages: Vec<&str> = rendered.findings.iter().map(|it| it.message.as_str()).collect();
+    let ignored = |key| format!("`{key}` is ignored: the network is external");
+    assert_eq!(messages, ["driver", "attachable", "ipam"].map(ignored));
+    assert_eq!(rendered.findings[0].path, "networks.proxy.driver");
+    let plain = "services: {web: {image: a, networks: [proxy]}}\nnetworks: {proxy: {external: true, name: traefik}}\n";
+    assert_eq!(rendered.stack.unwrap().networks, render_text(plain).stack.unwrap().networks);
+}

@@ -176,22 +176,21 @@ fn leading_name(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// The index of the brace that closes the one before `text`. Only `${` opens another.
+/// The index of the brace that closes the one before `text`. A default may have braces of its own, as JSON has. If they are not
+/// closed, the last closing brace of the line counts, as in the reference parser.
 fn closing_brace(text: &str) -> Option<usize> {
     let mut open = 1_usize;
-    let mut before = ' ';
     for (at, letter) in text.char_indices() {
         match letter {
-            '{' if before == '$' => open += 1,
+            '{' => open += 1,
             '}' => open -= 1,
             _ => {}
         }
         if open == 0 {
             return Some(at);
         }
-        before = letter;
     }
-    None
+    text.lines().next()?.rfind('}')
 }
 
 #[cfg(test)]
@@ -224,6 +223,11 @@ mod tests {
             ("${NONE:-${EMPTY:-${SET}}}/x", "value/x"),
             ("${NONE:-a:-b?c}", "a:-b?c"),
             ("${A:-}${B-}", ""),
+            (r#"ok ${NONE:-{"json":1}}"#, r#"ok {"json":1}"#),
+            (r#"ok ${SET:-{"json":1}}"#, "ok value"),
+            (r#"${SET:+{"a":{}}}${NONE:+{"a":{}}}"#, r#"{"a":{}}"#),
+            ("${NONE:-{}}|${SET:-{}}|${NONE:-{${SET}}}", "{}|value|{value}"),
+            ("${NONE:-{} x", "{ x"),
         ];
         for (template, wanted) in cases {
             assert_eq!(text(template), wanted, "{template}");

@@ -19,8 +19,9 @@ pub(crate) fn split(line: &str) -> Option<Words> {
         match (quote, letter) {
             (Some('\''), '\\') => word.get_or_insert_default().push('\\'),
             (_, '\\') => word.get_or_insert_default().push(letters.next()?),
-            (Some(')'), ')') => {
-                word.get_or_insert_default().push(')');
+            // Command substitutions are left to a shell that the command starts, so they stay as they are.
+            (Some(')'), ')') | (Some('`'), '`') => {
+                word.get_or_insert_default().push(letter);
                 quote = None;
             }
             (Some(open), letter) if open == letter => {
@@ -29,12 +30,20 @@ pub(crate) fn split(line: &str) -> Option<Words> {
             }
             (None, ' ' | '\t' | '\r' | '\n') => words.extend(word.take()),
             (None, '"' | '\'') => quote = Some(letter),
+            (None, '`') => {
+                word.get_or_insert_default().push('`');
+                quote = Some('`');
+            }
             (None, '(') if word.as_deref().is_some_and(|it| it.ends_with('$')) => {
                 word.get_or_insert_default().push('(');
                 quote = Some(')');
             }
             (None, '(' | ')') => return None,
             (None, ';' | '&' | '|' | '<' | '>') => {
+                // `2>` names a stream, so the number is no argument.
+                let is_stream =
+                    |word: &String| !word.is_empty() && word.bytes().all(|digit| digit.is_ascii_digit());
+                word = word.filter(|word| letter != '>' || !is_stream(word));
                 cut_at = Some(letter);
                 break;
             }
@@ -61,6 +70,14 @@ mod tests {
             ("a \\", None),
             ("f(x)", None),
             ("echo $(a b)c", Some("echo|$(a b)c")),
+            ("echo `a 'b | c`d e", Some("echo|`a 'b | c`d|e")),
+            ("echo `a b", None),
+            ("celery worker 2>&1", Some("celery|worker")),
+            ("/start.sh 2>/dev/null", Some("/start.sh")),
+            ("serve --port=80 | tee /log", Some("serve|--port=80")),
+            ("serve a2>&1", Some("serve|a2")),
+            ("serve 80 > /log", Some("serve|80")),
+            ("sleep 5;", Some("sleep|5")),
             ("", Some("")),
         ];
         for (line, wanted) in cases {

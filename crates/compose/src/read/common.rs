@@ -46,7 +46,9 @@ pub(crate) fn extra_hosts(value: &Value<'_>) -> Vec<String> {
         Kind::Sequence(_) | Kind::Scalar { .. } => {
             for text in value.strings() {
                 match short::host(&text) {
-                    Some((name, address)) => hosts.push(format!("{name}:{address}")),
+                    Some((name, addresses)) => {
+                        hosts.extend(addresses.iter().map(|address| format!("{name}:{address}")));
+                    }
                     None => value.error(format!("`{text}` is not `name=address`")),
                 }
             }

@@ -178,11 +178,12 @@ fn is_permissions(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|it| matches!(it, 'r' | 'w' | 'm'))
 }
 
-/// Reads `name=address` or `name:address`, where a colon may be part of an IPv6 address.
-pub(crate) fn host(text: &str) -> Option<(String, String)> {
-    let (name, address) = text.split_once('=').or_else(|| text.split_once(':'))?;
-    let address = host_address(address.trim());
-    (!name.is_empty() && !address.is_empty()).then(|| (name.trim().to_owned(), address))
+/// Reads `name=address` or `name:address`, where a colon may be part of an IPv6 address. Commas separate several addresses.
+pub(crate) fn host(text: &str) -> Option<(String, Vec<String>)> {
+    let (name, addresses) = text.split_once('=').or_else(|| text.split_once(':'))?;
+    let addresses: Vec<String> = addresses.split(',').map(|address| host_address(address.trim())).collect();
+    let is_complete = !name.is_empty() && !addresses.iter().any(String::is_empty);
+    is_complete.then(|| (name.trim().to_owned(), addresses))
 }
 
 /// An address without the brackets that IPv6 may have.
@@ -255,8 +256,9 @@ mod tests {
         assert_eq!(device("/dev/a").unwrap(), ("/dev/a".into(), "/dev/a".into(), "rwm".into()));
         assert_eq!(device("/dev/a:/dev/b:r").unwrap(), ("/dev/a".into(), "/dev/b".into(), "r".into()));
         assert!(device("/dev/a:/dev/b:x").is_err());
-        assert_eq!(host("a=[::1]"), Some(("a".into(), "::1".into())));
-        assert_eq!(host("a:::1"), Some(("a".into(), "::1".into())));
-        assert_eq!(host("a"), None);
+        assert_eq!(host("a=[::1]"), Some(("a".into(), vec!["::1".into()])));
+        assert_eq!(host("a:::1"), Some(("a".into(), vec!["::1".into()])));
+        assert_eq!(host("a=10.0.0.1, [::1]"), Some(("a".into(), vec!["10.0.0.1".into(), "::1".into()])));
+        assert_eq!((host("a"), host("a="), host("a=10.0.0.1,")), (None, None, None));
     }
 }

@@ -310,3 +310,11 @@ fn settings_of_an_external_network_are_ignored() {
     let plain = "services: {web: {image: a, networks: [proxy]}}\nnetworks: {proxy: {external: true, name: traefik}}\n";
     assert_eq!(rendered.stack.unwrap().networks, render_text(plain).stack.unwrap().networks);
 }
+
+#[test]
+fn host_with_several_addresses_has_an_entry_for_each() {
+    let rendered =
+        render_text("services: {web: {image: a, extra_hosts: ['db=10.0.0.1,10.0.0.2', 'a:::1']}}\n");
+    let stack = rendered.stack.unwrap();
+    assert_eq!(stack.workloads[&"web".into()].container.extra_hosts, ["a:::1", "db:10.0.0.1", "db:10.0.0.2"]);
+}

@@ -94,7 +94,8 @@ fn health_test(value: &Value<'_>) -> Vec<String> {
     test
 }
 
-/// `no`, `always`, `unless-stopped`, `on-failure`, `on-failure:3`.
+/// `no`, `always`, `unless-stopped`, `on-failure`, `on-failure:3`. Docker Compose also takes the words of
+/// `deploy.restart_policy`, `none` and `any`.
 pub(crate) fn restart(value: &Value<'_>) -> Option<RestartPolicy> {
     let text = value.owned()?;
     let (word, number) = match text.split_once(':') {
@@ -102,8 +103,8 @@ pub(crate) fn restart(value: &Value<'_>) -> Option<RestartPolicy> {
         None => (text.as_str(), None),
     };
     let policy = match (word, number) {
-        ("" | "no", None) => Some(RestartPolicy::No),
-        ("always", None) => Some(RestartPolicy::Always),
+        ("" | "no" | "none", None) => Some(RestartPolicy::No),
+        ("always" | "any", None) => Some(RestartPolicy::Always),
         ("unless-stopped", None) => Some(RestartPolicy::UnlessStopped),
         ("on-failure", None) => Some(RestartPolicy::OnFailure { max_retries: None }),
         ("on-failure", Some(number)) => {

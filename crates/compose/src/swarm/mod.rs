@@ -525,7 +525,7 @@ fn restart(value: &Value<'_>) -> SwarmRestart {
     let (condition, attempts) = match text.split_once(':') {
         Some(("on-failure", attempts)) => ("on-failure", attempts.parse().ok()),
         _ => match text {
-            "no" => ("none", None),
+            "no" | "none" => ("none", None),
             "on-failure" => ("on-failure", None),
             _ => ("any", None),
         },

@@ -24,6 +24,24 @@ fn rolling(max_surge: u32, max_unavailable: u32) -> Strategy {
     Strategy::RollingUpdate { max_surge, max_unavailable }
 }
 
+#[test]
+fn restart_takes_the_words_of_a_restart_policy() {
+    for (word, expected) in [
+        ("'no'", RestartPolicy::No),
+        ("none", RestartPolicy::No),
+        ("any", RestartPolicy::Always),
+        ("always", RestartPolicy::Always),
+    ] {
+        let files = MemoryFiles::new([(
+            "compose.yaml",
+            format!("services: {{web: {{image: a, restart: {word}}}}}").as_str(),
+        )]);
+        let rendered = render(&files, &discover(&files, "", "repository", &[]).apps[0]);
+        assert_eq!(rendered.findings, [], "{word}");
+        assert_eq!(rendered.stack.unwrap().workloads[&"web".into()].container.restart, expected, "{word}");
+    }
+}
+
 /// Docker Compose restarts neither, and a Swarm both.
 #[test]
 fn restart_policy_without_condition_depends_on_its_limit() {

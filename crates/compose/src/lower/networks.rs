@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The network of services that name none.
-const DEFAULT_NETWORK: &str = "default";
+pub(super) const DEFAULT_NETWORK: &str = "default";
 
 impl Lowering<'_> {
     pub(crate) fn network_mode(&mut self, key: &str, service: &Service) -> NetworkMode {
@@ -62,13 +62,17 @@ impl Lowering<'_> {
 
     /// The name of a network in Docker. Only networks that services use are created.
     fn network(&mut self, key: &str) -> String {
-        let Some(defined) = self.project.networks.get(key) else {
-            let name = format!("{}_{key}", self.name);
-            self.networks.insert(name.clone(), Network { key: key.to_owned(), ..Network::default() });
-            return name;
-        };
-        let name = self.name_in_docker(key, defined.name.as_ref(), defined.spec.external);
-        self.networks.insert(name.clone(), defined.spec.clone());
+        let name = self.network_name(key);
+        let defined = self.project.networks.get(key).map(|defined| defined.spec.clone());
+        let network = defined.unwrap_or_else(|| Network { key: key.to_owned(), ..Network::default() });
+        self.networks.insert(name.clone(), network);
         name
+    }
+
+    pub(super) fn network_name(&self, key: &str) -> String {
+        match self.project.networks.get(key) {
+            Some(defined) => self.name_in_docker(key, defined.name.as_ref(), defined.spec.external),
+            None => self.name_in_docker(key, None, false),
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! Settings of a service that need another part of the file, a file of the repository, or a variable: links, MAC
 //! addresses, seccomp profiles, label files, variables of hooks.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use driftless_model::{Attachment, Condition, Container, Finding, Mask, NetworkMode, PullPolicy};
 
 use crate::{
-    lower::{context::Lowering, environment::label_file},
+    lower::{context::Lowering, environment::label_file, networks::DEFAULT_NETWORK},
     read::{
         fields::REFRESH,
         types::{DependsOn, HookKind, Joined, Link, Service},
@@ -145,16 +145,17 @@ impl Lowering<'_> {
         }
     }
 
-    /// The MAC address of a service is the address on its first network.
+    /// The MAC address of a service is the address on its first network: as in Docker Compose, that of the highest priority, and
+    /// of several the first key.
     fn mac_address(&mut self, service: &Service, container: &mut Container) {
         let Some(address) = &service.mac_address else { return };
         let NetworkMode::Networks(networks) = &mut container.network_mode else {
             self.findings.push(address.warning("has no effect without a network of this project"));
             return;
         };
-        let first =
-            networks.iter().max_by_key(|(name, it)| (it.priority, std::cmp::Reverse((*name).clone())));
-        let Some(first) = first.map(|(name, _)| name.clone()) else { return };
+        let joined = service.networks.iter().flatten().map(|joined| &joined.value);
+        let first = joined.max_by_key(|&joined| (joined.attachment.priority, Reverse(&joined.network)));
+        let first = self.network_name(first.map_or(DEFAULT_NETWORK, |joined| joined.network.as_str()));
         if let Some(attachment) = networks.get_mut(&first) {
             match &attachment.mac_address {
                 Some(other) if *other != address.value => {

@@ -318,3 +318,20 @@ fn host_with_several_addresses_has_an_entry_for_each() {
     let stack = rendered.stack.unwrap();
     assert_eq!(stack.workloads[&"web".into()].container.extra_hosts, ["a:::1", "db:10.0.0.1", "db:10.0.0.2"]);
 }
+
+#[test]
+fn mac_address_is_that_of_the_first_network_by_key() {
+    let on = |networks: &str| -> Vec<String> {
+        let text = format!(
+            "name: pihole\nservices: {{web: {{image: a, mac_address: '02:42:ac:11:00:02', networks: {networks}}}}}\nnetworks: {{a_lan: \
+             {{external: true, name: zlan}}}}\n"
+        );
+        let stack = render_text(&text).stack.unwrap();
+        let networks = stack.workloads[&"web".into()].container.networks();
+        let with_address = networks.iter().filter(|(_, attachment)| attachment.mac_address.is_some());
+        with_address.map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(on("[a_lan, default]"), ["zlan"]);
+    assert_eq!(on("{a_lan: , default: {priority: 1}}"), ["pihole_default"]);
+    assert_eq!(on("[default]"), ["pihole_default"]);
+}

@@ -30,8 +30,10 @@ impl Lowering<'_> {
             }
             other => {
                 let finding = mode.error(format!("`{other}` is not a network mode"));
-                let help = "use `host`, `none`, `bridge`, `service:NAME` or `container:NAME`; a network is joined under `networks:`";
-                self.findings.push(finding.help(help));
+                self.findings.push(finding.help(format!(
+                    "use `host`, `none`, `bridge`, `service:NAME` or `container:NAME`; for a network of the engine, remove `network_mode`, write \
+                     `networks: [{other}]` in the service, and at the top level `networks: {{{other}: {{external: true, name: {other}}}}}`"
+                )));
                 NetworkMode::None
             }
         }

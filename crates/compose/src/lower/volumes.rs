@@ -1,12 +1,17 @@
 //! The mounts of a service, and the volumes of the stack.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{InPlace, Mount, MountOptions, MountSource, Volume, Workload, WorkloadName};
+use driftless_model::{
+    EngineKind, InPlace, Mount, MountOptions, MountSource, Volume, Workload, WorkloadName,
+};
 
 use crate::{
-    lower::{context::Lowering, mounts::FileKind},
-    read::types::{Service, VolumeMount, VolumeSource},
+    lower::{
+        context::Lowering,
+        mounts::{FileKind, target_of},
+    },
+    read::types::{FileMount, Service, VolumeMount, VolumeSource},
     spec::value::Placed,
 };
 
@@ -35,12 +40,14 @@ impl Lowering<'_> {
                 None => mounts.push(mount),
             }
         }
+        let by_volumes: BTreeSet<String> = mounts.iter().map(|mount| mount.target.clone()).collect();
         for tmpfs in &service.tmpfs {
             let Some(mount) = self.volume(tmpfs) else { continue };
             options.insert(mount.target.clone(), tmpfs.value.options.clone());
             mounts.push(mount);
         }
         options.retain(|_, it| *it != MountOptions::default());
+        let is_hidden = |mount: &Placed<FileMount>, kind| by_volumes.contains(&target_of(&mount.value, kind));
         let files = [
             (&service.configs, &self.project.configs, FileKind::Config, "config"),
             (&service.secrets, &self.project.secrets, FileKind::Secret, "secret"),
@@ -51,6 +58,12 @@ impl Lowering<'_> {
                 let lowered = match defined.get(key) {
                     // The Swarm has it, and no file is mounted.
                     Some(source) if self.is_of_swarm(source) => continue,
+                    // As in Compose, the volume counts.
+                    Some(_) if self.engine == EngineKind::Docker && is_hidden(mount, kind) => {
+                        let message = "is not mounted: an entry of `volumes` has the same target";
+                        self.findings.push(mount.warning(message));
+                        continue;
+                    }
                     Some(source) => self.files_to_mount.file(mount, source, kind),
                     None => Err(mount.error(format!("refers to undefined {word} `{key}`"))),
                 };

@@ -335,3 +335,17 @@ fn mac_address_is_that_of_the_first_network_by_key() {
     assert_eq!(on("{a_lan: , default: {priority: 1}}"), ["pihole_default"]);
     assert_eq!(on("[default]"), ["pihole_default"]);
 }
+
+#[test]
+fn volume_hides_a_config_or_secret_with_its_target() {
+    let text = "services: {web: {image: a, configs: [{source: conf, target: /etc/app.conf}], secrets: [key], volumes: \
+                ['/srv/app.conf:/etc/app.conf', '/srv/key:/run/secrets/key']}}\nconfigs: {conf: {content: a}}\nsecrets: {key: {file: \
+                /srv/other}}\n";
+    let rendered = render_text(text);
+    let messages: Vec<&str> = rendered.findings.iter().map(|it| it.message.as_str()).collect();
+    assert_eq!(messages, ["is not mounted: an entry of `volumes` has the same target"; 2]);
+    let stack = rendered.stack.unwrap();
+    let targets: Vec<&str> =
+        stack.workloads[&"web".into()].container.mounts.iter().map(|it| it.target.as_str()).collect();
+    assert_eq!(targets, ["/etc/app.conf", "/run/secrets/key"]);
+}

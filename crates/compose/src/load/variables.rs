@@ -66,7 +66,7 @@ impl Variables {
     /// Sets the variables that lie on the host and are not set yet. Of several sources the later one counts.
     fn add_host_values(&mut self, all: &[HostValues], texts: &Texts, findings: &mut Vec<Finding>) {
         let mut found: BTreeMap<String, (String, bool)> = BTreeMap::new();
-        let mut incomplete = BTreeMap::new();
+        let mut incomplete: BTreeMap<String, Incomplete> = BTreeMap::new();
         for HostValues { source, name, text, is_secret } in all {
             if let Some(name) = name {
                 incomplete.remove(name);

@@ -100,6 +100,29 @@ async fn failed_commit_goes_back_once_and_is_skipped() {
     it.check(&BTreeMap::from([("web", 2)]));
 }
 
+/// Without self-heal, differences by hand are left. Commits succeed all the same, and the last of them is the one to go back to.
+#[tokio::test(start_paused = true)]
+async fn commit_succeeds_while_differences_are_left() {
+    let mut it = prepared(&web("web:1"), OnFailure::Rollback);
+    it.settings.policy.self_heal = false;
+    it = it.begun();
+    it.synced_with_tip().await;
+    it.hand(&UserAction::Stop { name: "shop-db-1".into() });
+    minutes(1).await;
+    let good = it.push(&web("web:2")).await;
+    let has_succeeded = |found: &Application| {
+        let outcome = found.status.operation.as_ref().and_then(|it| it.outcome.clone());
+        outcome == Some(Outcome::Succeeded) && found.status.commit.as_ref().is_some_and(|it| it.id == good)
+    };
+    let found = it.until("the commit has succeeded", has_succeeded).await;
+    assert_eq!(found.status.sync, SyncStatus::OutOfSync);
+    assert_eq!(found.status.drift.len(), 1, "{:?}", found.status.drift);
+    make_unhealthy(&it, &["web:3"]);
+    it.push(&web("web:3")).await;
+    it.until("it is back", |found| is_back(found, &good)).await;
+    assert_eq!(it.images(), ["web:2", "web:2"], "{}", it.story());
+}
+
 #[tokio::test(start_paused = true)]
 async fn failed_commit_is_an_obstacle_until_another_try() {
     let it = prepared(&web("web:1"), OnFailure::Pause).begun();

@@ -502,8 +502,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     ) -> bool {
         let sync = hooks::Sync { current: self.revisions.current(), target };
         let awaits_hooks = hooks::awaits_post_sync(self.record.get(), &sync);
-        if plan.is_settled() && !awaits_hooks {
-            self.settle(target, planned, observed);
+        if plan.is_reached() && !awaits_hooks {
+            self.settle(target, planned, observed, plan);
             return false;
         }
         if plan.is_waiting_for_adoption() {
@@ -664,13 +664,16 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     }
 
     /// Nothing is left to do: the revision is reached, and from now on each difference is drift.
-    fn settle(&mut self, target: &TargetRevision, planned: &Target<'_>, observed: &Observed) {
+    fn settle(&mut self, target: &TargetRevision, planned: &Target<'_>, observed: &Observed, plan: &Plan) {
         let record = self.record.get_mut();
         plan::note_settled(record, planned, observed);
         record.failures.clear();
-        let instances = observed.instances.values().map(|instance| instance.instance.clone()).collect();
-        if let Err(error) = self.context.contents().retain_in_place(self.context.name(), &instances) {
-            tracing::warn!(error = chain(&error), "could not remove the files of former containers");
+        // What is left in another state may be missing, and has its files when it comes back.
+        if plan.is_settled() {
+            let instances = observed.instances.values().map(|instance| instance.instance.clone()).collect();
+            if let Err(error) = self.context.contents().retain_in_place(self.context.name(), &instances) {
+                tracing::warn!(error = chain(&error), "could not remove the files of former containers");
+            }
         }
         self.revisions.reach(&self.context, &self.desired, target, observed, self.record.get_mut());
         self.revisions.forget_removed(&self.context, &self.desired, target, observed);

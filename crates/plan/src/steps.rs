@@ -28,6 +28,8 @@ pub struct Plan {
     pub outputs: BTreeMap<InstanceId, String>,
     /// Instances that failed while the commit was applied, within the share that `max_failure_ratio` tolerates.
     pub tolerated: BTreeSet<InstanceId>,
+    /// Workloads that lack nothing but instances that somebody stopped or removed, and that are left so because self-heal is off.
+    pub left_down: BTreeSet<WorkloadName>,
     /// The anonymous volumes of instances that make way for another workload, for their successors.
     pub left_volumes: BTreeMap<String, BTreeMap<String, String>>,
     /// The sizes of the rollouts under way once the steps are done.
@@ -83,13 +85,43 @@ impl Plan {
         self.steps.is_empty() && self.waits.iter().all(|it| it.severity() == WaitSeverity::Note)
     }
 
-    /// Whether an instance of a workload does not run, and nobody starts it because self-heal is off.
-    pub(crate) fn leaves_down(&self, name: &WorkloadName) -> bool {
-        let is_left = |drift: &&Drift| drift.action == DriftAction::Report && is_outage(drift);
+    /// Everything of the target is applied. The live state may differ from it in what somebody changed, and what is left because
+    /// self-heal is off.
+    pub fn is_reached(&self) -> bool {
+        self.steps.is_empty()
+            && self.waits.iter().all(|wait| wait.severity() == WaitSeverity::Note || self.is_about_left(wait))
+    }
+
+    /// Whether a wait says nothing but that differences are left because self-heal is off.
+    fn is_about_left(&self, wait: &Wait) -> bool {
+        let is_down = || wait.workload_name().is_some_and(|name| self.left_down.contains(name));
+        wait.is(WaitReason::SelfHealOff) || (wait.is(WaitReason::Readiness) && is_down())
+    }
+
+    /// Whether somebody changed a workload, and that is left because self-heal is off.
+    pub(crate) fn leaves_changed(&self, name: &WorkloadName) -> bool {
+        let is_left = |drift: &&Drift| drift.action == DriftAction::Report;
         self.drifts.iter().filter(is_left).any(|drift| drift.workload.as_ref() == Some(name))
     }
 
-    /// Everything of the target is applied, except for instances that failed and whose failure is tolerated.
+    /// Whether an instance of a workload does not run, and nobody starts it because self-heal is off.
+    pub(crate) fn leaves_down(&self, name: &WorkloadName) -> bool {
+        self.left_outages(name).next().is_some()
+    }
+
+    /// Whether a container of a workload does not run, and nobody starts it because self-heal is off.
+    pub(crate) fn leaves_container_down(&self, name: &WorkloadName, container: &str) -> bool {
+        self.left_outages(name).any(|drift| drift.object == container)
+    }
+
+    /// What of a workload does not run or is not there, and is left so because self-heal is off.
+    fn left_outages<'a>(&'a self, name: &'a WorkloadName) -> impl Iterator<Item = &'a Drift> {
+        let is_left = |drift: &&Drift| drift.action == DriftAction::Report && is_outage(drift);
+        self.drifts.iter().filter(is_left).filter(move |drift| drift.workload.as_ref() == Some(name))
+    }
+
+    /// Everything of the target is applied, except for instances that failed and whose failure is tolerated, and for differences
+    /// that are left because self-heal is off.
     pub fn is_applied(&self) -> bool {
         let is_tolerated = |wait: &Wait| match &wait.object {
             WaitObject::Instance(instance) => self.tolerated.contains(instance),
@@ -99,7 +131,9 @@ impl Plan {
             | WaitObject::Other { .. } => false,
         };
         self.steps.is_empty()
-            && self.waits.iter().all(|wait| wait.severity() == WaitSeverity::Note || is_tolerated(wait))
+            && self.waits.iter().all(|wait| {
+                wait.severity() == WaitSeverity::Note || is_tolerated(wait) || self.is_about_left(wait)
+            })
     }
 }
 

@@ -198,6 +198,11 @@ fn part_name(draft: &Draft<'_>, subject: Subject<'_>, slot: u32, part: &Part) ->
     format!("{}-{}", draft.facts.container_name(draft.facts.stack_of(subject), name, slot), part.name)
 }
 
+/// The names of the containers of an instance's parts in Docker.
+pub(super) fn part_names(draft: &Draft<'_>, subject: Subject<'_>, slot: u32) -> Vec<String> {
+    subject.workload.parts.iter().map(|part| part_name(draft, subject, slot, part)).collect()
+}
+
 /// Creates and starts a part.
 fn make(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part, occasion: Occasion) {
     let Subject { name, workload } = subject;

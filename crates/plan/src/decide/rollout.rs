@@ -388,9 +388,8 @@ pub(super) fn remark(
     tolerated: usize,
 ) {
     let Subject { name, workload } = subject;
-    let now = draft.facts.now;
-    let done =
-        |it: &&&Instance| it.is_available(workload.min_ready, now) || draft.facts.is_completed(workload, it);
+    let (facts, now) = (draft.facts, draft.facts.now);
+    let done = |it: &&&Instance| it.is_available(workload.min_ready, now) || facts.is_completed(workload, it);
     let good = u32::try_from(current.iter().filter(done).count()).unwrap_or(u32::MAX);
     if good >= workload.replicas && outdated.is_empty() {
         return;
@@ -433,6 +432,10 @@ pub(super) fn remark(
     if is_waiting {
         draft.wait(Wait::readiness(name, good, workload.replicas, &reason.unwrap_or_default()));
     }
+    let open: Vec<&Instance> = current.iter().filter(|it| !done(it)).copied().collect();
+    if outdated.is_empty() && good as usize + left_down(draft, subject, &open) >= workload.replicas as usize {
+        draft.plan.left_down.insert(name.clone());
+    }
     // Nothing gets on where nobody repairs it.
     let is_left = draft.plan.leaves_down(name);
     let progress = draft.facts.record.progress.get(name).filter(|_| !is_left);
@@ -445,6 +448,16 @@ pub(super) fn remark(
             draft.look_again(deadline);
         }
     }
+}
+
+/// The number of these instances that do not run, and that nobody starts because self-heal is off.
+fn left_down(draft: &Draft<'_>, subject: Subject<'_>, instances: &[&Instance]) -> usize {
+    let is_left = |container: &str| draft.plan.leaves_container_down(subject.name, container);
+    let is_down = |instance: &&&Instance| {
+        let parts = pod_parts::part_names(draft, subject, instance.instance.slot);
+        is_left(&instance.name) || parts.iter().any(|part| is_left(part))
+    };
+    instances.iter().filter(is_down).count()
 }
 
 /// Takes back that rollouts are late which wait for what is no fault of theirs, such as the decision of a person.

@@ -213,7 +213,6 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
     record.canaries.clear();
     record.rollouts.retain(|_, sizes| sizes.paused);
     record.pulls.clear();
-    record.slots.clear();
     note_held(record, target, observed);
     record.begun.clear();
     if let Some(swarm) = record.swarm.as_mut().filter(|_| !target.stack.workloads.is_empty()) {
@@ -223,9 +222,29 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
         let files = services.flat_map(|(_, service)| &service.files);
         swarm.keep_files(files.map(|file| file.name.clone()).collect());
     }
+    note_slots(record, target, observed);
+}
+
+/// Remembers the slots in use. What somebody removed, and nobody creates again because self-heal is off, keeps its place.
+fn note_slots(record: &mut Record, target: &Target<'_>, observed: &Observed) {
+    let before = std::mem::take(&mut record.slots);
     for instance in observed.instances.values().filter(|it| record.own_containers.contains(&it.id)) {
         let InstanceId { workload, slot } = &instance.instance;
         record.slots.entry(workload.clone()).or_default().insert(*slot);
+    }
+    if target.policy.self_heal {
+        return;
+    }
+    for (name, slots) in before {
+        let workload = target.stack.workloads.get(&name).filter(|it| it.job_or_template().is_none());
+        let wanted = workload.map_or(0, |workload| workload.replicas as usize);
+        let missing = wanted.saturating_sub(record.slots.get(&name).map_or(0, BTreeSet::len));
+        let mut known = record.slots.remove(&name).unwrap_or_default();
+        let kept: Vec<u32> = slots.into_iter().filter(|slot| !known.contains(slot)).take(missing).collect();
+        known.extend(kept);
+        if !known.is_empty() {
+            record.slots.insert(name, known);
+        }
     }
 }
 

@@ -85,7 +85,7 @@ impl Round<'_> {
             (
                 WaitObject::Workload(name),
                 WaitReason::Readiness | WaitReason::MinReady | WaitReason::Images,
-            ) => !self.is_failing(name),
+            ) => !self.is_failing(name) && !self.plan.left_down.contains(name),
             _ => false,
         });
         (!is_starting).then_some(ended)

@@ -279,5 +279,10 @@ fn await_tasks(
         number(count.wanted),
         &why.unwrap_or_default(),
     ));
+    // Somebody has scaled it down, and all that it asks for now runs.
+    if TaskCount::of(swarm, None, found).is_reached() && !is_updating && draft.plan.leaves_changed(name) {
+        draft.plan.left_down.insert(name.clone());
+        return;
+    }
     progress::watch(draft, Subject { name, workload });
 }

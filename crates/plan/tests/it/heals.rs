@@ -1,8 +1,12 @@
 //! The pauses between heals: a fight is slowed down, and a storm that has passed is not waited for.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{Attachment, Network, NetworkMode, State, Timestamp};
+use driftless_plan::Plan;
 
 use crate::stage::{Stage, stack, workload};
 
@@ -11,6 +15,27 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Removes the container of this name, as `docker rm -f` does.
 fn remove(stage: &mut Stage, name: &str) {
     stage.world.observed.instances.retain(|_, it| it.name != name);
+}
+
+/// Stops the container of this name, as `docker stop` does.
+fn stop(stage: &mut Stage, name: &str) {
+    let now = stage.now;
+    let instance = stage.named(name);
+    let error = String::new();
+    instance.state = State::Exited { code: 137, finished: now, out_of_memory: false, error };
+    instance.touched_by_hand = Some(now);
+}
+
+/// The rounds until the stack is reached. Differences that are left are not waited for.
+fn reach(stage: &mut Stage) -> Plan {
+    for _ in 0..60 {
+        let plan = stage.round();
+        if plan.is_reached() {
+            return plan;
+        }
+        stage.tick(SECOND);
+    }
+    panic!("the stack is never reached: {}", stage.round());
 }
 
 /// The rounds of a second: each change is observed.
@@ -77,13 +102,7 @@ fn container_removed_before_each_round_is_created_each_time() {
 
 #[test]
 fn container_stopped_before_each_round_is_started_each_time() {
-    undone_each_time(|stage| {
-        let now = stage.now;
-        let instance = stage.named("shop-web-1");
-        let error = String::new();
-        instance.state = State::Exited { code: 137, finished: now, out_of_memory: false, error };
-        instance.touched_by_hand = Some(now);
-    });
+    undone_each_time(|stage| stop(stage, "shop-web-1"));
 }
 
 #[test]
@@ -159,4 +178,44 @@ fn network_of_a_commit_is_connected_without_self_heal() {
         rounds(&mut stage);
     }
     assert!(!connected(&stage));
+}
+
+/// A commit has succeeded once everything of it is applied. What was changed before by hand is left, and stays drift.
+#[test]
+fn commit_is_reached_while_differences_are_left() {
+    let workloads =
+        [("cron", workload("cron:1", 1)), ("db", workload("db:1", 1)), ("web", workload("web:1", 2))];
+    let mut stage = Stage::new(stack(workloads));
+    stage.policy.self_heal = false;
+    reach(&mut stage);
+    stage.named("shop-db-1").live.resources.memory = Some(1 << 30);
+    stop(&mut stage, "shop-cron-1");
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().container.image = "web:2".to_owned();
+    let plan = reach(&mut stage);
+    let differ: BTreeSet<&str> = plan.drifts.iter().map(|drift| drift.object.as_str()).collect();
+    assert_eq!(differ, ["shop-cron-1", "shop-db-1"].into(), "{plan}");
+    assert!(!plan.is_settled());
+    assert_eq!(running(&stage), 3);
+    // From then on, what is removed is drift as well.
+    remove(&mut stage, "shop-db-1");
+    for _ in 0..5 {
+        rounds(&mut stage);
+    }
+    assert_eq!(running(&stage), 2, "{}", stage.round());
+}
+
+/// The older instances still have to be replaced.
+#[test]
+fn stopped_new_instance_does_not_end_its_rollout() {
+    let mut stage = Stage::new(stack([("web", workload("web:1", 2))]));
+    stage.policy.self_heal = false;
+    reach(&mut stage);
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().container.image = "web:2".to_owned();
+    stage.round();
+    stop(&mut stage, "shop-web-3");
+    for _ in 0..5 {
+        let plan = stage.round();
+        assert!(!plan.is_reached() && !plan.is_applied(), "{plan}");
+        stage.tick(SECOND);
+    }
 }

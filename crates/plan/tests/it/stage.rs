@@ -163,7 +163,7 @@ impl Stage {
         let again = plan(&target, &self.world.observed, &self.record, self.now);
         assert_eq!(made, again, "the same input gives the same plan");
         note_planned(&mut self.record, &made, self.now);
-        if made.is_settled() {
+        if made.is_reached() {
             assert!(made.steps.is_empty());
             note_settled(&mut self.record, &target, &self.world.observed);
             self.reached = Some(self.stack.clone());

@@ -93,7 +93,7 @@ impl Cluster {
         note_observed(&mut self.record, &target, &observed, self.now);
         let made = plan(&target, &observed, &self.record, self.now);
         note_planned(&mut self.record, &made, self.now);
-        if made.is_settled() {
+        if made.is_reached() {
             note_settled(&mut self.record, &target, &observed);
             return made;
         }
@@ -456,6 +456,19 @@ fn changes_by_hand_are_left_without_self_heal() {
     let made = cluster.round();
     assert!(made.steps.is_empty());
     assert_eq!(made.drifts[0].field, "Mode.Replicated.Replicas");
+}
+
+#[test]
+fn commit_is_reached_while_a_service_is_scaled_by_hand() {
+    let mut cluster = shop();
+    cluster.policy.self_heal = false;
+    cluster.settle();
+    *cluster.spec("shop_web").pointer_mut("/Mode/Replicated/Replicas").unwrap() = json!(1);
+    cluster.run();
+    change(&mut cluster, "db", "db:2");
+    let last = (0..30).map(|_| cluster.round()).find(Plan::is_reached).unwrap();
+    assert_eq!(last.drifts[0].field, "Mode.Replicated.Replicas", "{last}");
+    assert!(cluster.record.settled.is_some());
 }
 
 #[test]

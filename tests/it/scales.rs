@@ -188,3 +188,24 @@ async fn impossible_overrides_are_refused_with_their_place() {
     it.ask(RequestKind::Suspend).await;
     assert!(refusal(&it, scale_until(60, "many", 3)).await.contains("is suspended"));
 }
+
+/// Somebody works on the data of the database, and the override is about the web server.
+#[tokio::test(start_paused = true)]
+async fn override_creates_nothing_that_was_removed_by_hand() {
+    let compose = format!("{}  db:\n    image: db:1\n    restart: always\n", web("web:1", 2));
+    let mut it = Simulation::prepared(&compose, Clock::starting_at(NOON));
+    it.settings.policy.self_heal = false;
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it.ask(scale_until(30, "web", 5)).await;
+    minutes(2).await;
+    it.hand(&UserAction::Remove { name: "shop-db-1".to_owned() });
+    minutes(2).await;
+    it.ask(scale_until(40, "web", 4)).await;
+    minutes(2).await;
+    assert_eq!(it.images(), ["web:1"; 4], "{}", it.story());
+    minutes(60).await;
+    assert_eq!(it.images(), ["web:1"; 2], "{}", it.story());
+    let found = it.until("it is reported", |found| found.status.drift.len() == 1).await;
+    assert_eq!(found.status.drift[0].object, "shop-db-1");
+}

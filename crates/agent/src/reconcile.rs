@@ -482,7 +482,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return;
         }
         let record = self.record.get_mut();
-        record.settled = None;
+        record.reopen(ended.iter().cloned());
         record.scales.retain(|name, _| !ended.contains(name));
         self.record.save(&self.context);
         for name in &ended {

@@ -27,6 +27,9 @@ pub struct Record {
     pub adopted: Adopted,
     /// The stack that was last reached in full. While it is the desired one, every difference is drift.
     pub settled: Option<StackHash>,
+    /// The same while a request changes some of its workloads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reopened: Option<ReopenedStack>,
     /// Failed pulls and builds, by image reference and platform.
     pub pulls: BTreeMap<PlatformImage, Attempt>,
     #[serde(with = "by_instance")]
@@ -150,6 +153,15 @@ pub struct Record {
     pub sync: Option<Attempt>,
 }
 
+/// A stack that was reached, and of which a request, or its end, changes some workloads since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReopenedStack {
+    pub stack: StackHash,
+    /// Those of the requests, and those that the agent has removed an instance of since.
+    pub workloads: BTreeSet<WorkloadName>,
+}
+
 /// The stack that Git asks for. Later commits that change nothing for the application have the same one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -192,6 +204,7 @@ impl Record {
     /// The parts of the record that cannot be observed again after the steps are done.
     pub fn irretrievable(&self) -> impl PartialEq + '_ {
         let Self {
+            reopened,
             stopped,
             leaving,
             volumes_to_inherit,
@@ -206,7 +219,18 @@ impl Record {
             ..
         } = self;
         let instances = (stopped, leaving, volumes_to_inherit, pending_post_start, unknown_ends);
-        (instances, jobs, crons, hooks, canaries, rollouts, begun)
+        (reopened, instances, jobs, crons, hooks, canaries, rollouts, begun)
+    }
+
+    /// Notes that workloads of the reached stack are changed on request, or back after it: this is no drift. What somebody else
+    /// changed of the others still is.
+    pub fn reopen(&mut self, workloads: impl IntoIterator<Item = WorkloadName>) {
+        if let Some(stack) = self.settled.take() {
+            self.reopened = Some(ReopenedStack { stack, workloads: BTreeSet::new() });
+        }
+        if let Some(reopened) = &mut self.reopened {
+            reopened.workloads.extend(workloads);
+        }
     }
 
     /// When the time of something begins that was noted at this moment and has a deadline.
@@ -444,6 +468,22 @@ mod tests {
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record, "{text}");
         assert_eq!(serde_json::from_str::<Record>("{}").unwrap(), Record::default());
+    }
+
+    #[test]
+    fn requests_reopen_their_workloads_of_the_reached_stack() {
+        let names = |names: &[&str]| -> BTreeSet<WorkloadName> {
+            names.iter().map(|name| WorkloadName((*name).to_owned())).collect()
+        };
+        let mut record = Record::default();
+        record.reopen(names(&["web"]));
+        assert_eq!(record.reopened, None, "a commit is being applied");
+        record.settled = Some(StackHash("stack".to_owned()));
+        record.reopen(names(&["web"]));
+        record.reopen(names(&["api"]));
+        let expected =
+            ReopenedStack { stack: StackHash("stack".to_owned()), workloads: names(&["api", "web"]) };
+        assert_eq!((record.settled, record.reopened), (None, Some(expected)));
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         if let Some(service) = target.stack.swarm.get(from) {
             known.services.insert(run.clone(), service.clone());
         }
-        self.accept(record)?;
+        self.accept_for([run.clone()], record)?;
         self.event("SuccessfulCreate", run.as_str(), "begun by request");
         Ok(Answer::Accepted)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use driftless_model::{Actor, AppName, EventKind, Record};
+use driftless_model::{Actor, AppName, EventKind, Record, WorkloadName};
 
 use crate::{
     context::AppContext, desired::Desired, mounts::Mounts, observe::Observer, publish::Publisher,
@@ -90,7 +90,22 @@ impl<D, S> RequestHandler<'_, D, S> {
 
     /// Stores a changed record. What the rounds then change is no drift.
     pub(super) fn accept(&mut self, mut record: Record) -> Result<(), RequestError> {
-        record.settled = None;
+        (record.settled, record.reopened) = (None, None);
+        self.store(record)
+    }
+
+    /// Stores a record that is changed for some workloads. What the rounds then change of these is no drift.
+    pub(super) fn accept_for(
+        &mut self,
+        workloads: impl IntoIterator<Item = WorkloadName>,
+        mut record: Record,
+    ) -> Result<(), RequestError> {
+        record.reopen(workloads);
+        self.store(record)
+    }
+
+    /// Stores a changed record. All that differs stays drift.
+    pub(super) fn store(&mut self, record: Record) -> Result<(), RequestError> {
         self.record.replace(self.context, record)?;
         self.publisher.publish_request(self.context);
         Ok(())

@@ -33,11 +33,10 @@ impl<D, S> RequestHandler<'_, D, S> {
         let actor = self.actor.clone();
         record.scales.insert(name.clone(), ScaleOverride { replicas: *replicas, until: *until, at, actor });
         if is_same {
-            self.record.replace(self.context, record)?;
-            self.publisher.publish_request(self.context);
+            self.store(record)?;
             return Ok(Answer::Accepted);
         }
-        self.accept(record)?;
+        self.accept_for([name.clone()], record)?;
         let message = format!("{replicas} instances until {until}, instead of the number in Git");
         self.event("Scaled", name.as_str(), &message);
         Ok(Answer::Accepted)
@@ -50,7 +49,7 @@ impl<D, S> RequestHandler<'_, D, S> {
             let app = self.context.name();
             return Err(RequestError::Refused(format!("{app}/{name} is not scaled; Git says its number")));
         }
-        self.accept(record)?;
+        self.accept_for([name.clone()], record)?;
         self.event("ScaleReset", name.as_str(), "the number of instances in Git counts again");
         Ok(Answer::Accepted)
     }

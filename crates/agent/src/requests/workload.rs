@@ -66,7 +66,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         // The rollout starts without the failures of the one before.
         record.progress.retain(|workload, _| !workloads.contains(workload));
         record.crashes.retain(|instance, _| !workloads.contains(&instance.workload));
-        self.accept(record)?;
+        self.accept_for(workloads, record)?;
         let instances = if count == 1 { "1 instance".to_owned() } else { format!("{count} instances") };
         let message = format!("{instances} to be replaced, as the update strategy allows");
         self.event("RestartRequested", name.as_str(), &message);
@@ -104,7 +104,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         let mut record = self.record.get().clone();
         record.replaced.insert(found.id.clone(), Replacement::Delete);
-        self.accept(record)?;
+        self.accept_for([workload.clone()], record)?;
         let message = "deletion requested; another instance takes its place, because Git asks for it";
         self.event("Killing", name, message);
         Ok(Answer::Accepted)
@@ -123,7 +123,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             let qualified = kind.qualified();
             return Err(RequestError::Refused(format!("{qualified} \"{name}\" is already paused")));
         }
-        self.accept(record)?;
+        self.accept_for([name.clone()], record)?;
         let message = "running instances are kept and healed, and not replaced by new ones";
         self.event("RolloutPaused", name.as_str(), message);
         Ok(Answer::Accepted)
@@ -143,7 +143,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         if !record.paused.remove(name) {
             return Err(RequestError::Refused(format!("{qualified} \"{name}\" is not paused")));
         }
-        self.accept(record)?;
+        self.accept_for([name.clone()], record)?;
         let message = "rollouts continue";
         self.event("RolloutResumed", name.as_str(), message);
         Ok(Answer::Accepted)

@@ -58,11 +58,13 @@ pub(crate) fn create(
     after.extend(draft.slot_freed(name, slot));
     let cause = match cause {
         Some(cause) => Some(cause.clone()),
-        None if !draft.facts.is_settled() => Some(Cause::Missing),
+        None if !draft.facts.is_at_rest(name) => Some(Cause::Missing),
         None => draft.heal(Difference::container(&object, "state", "running", "missing").of(name)),
     };
     let inherit = if inherit.is_empty() { left_volumes(draft, name, slot) } else { inherit };
     if let Some(cause) = cause {
         draft.create(subject, slot, &cause, after, inherit);
+    } else if draft.plan.leaves_container_down(name, &object) {
+        *draft.absent.entry(name.clone()).or_default() += 1;
     }
 }

@@ -65,7 +65,7 @@ pub(crate) fn remove_orphans(draft: &mut Draft<'_>) {
         }
         let cause = if was_run {
             Some(Cause::Finished { reason: "no longer kept".to_owned() })
-        } else if draft.facts.is_settled() {
+        } else if draft.facts.is_at_rest(&orphan.instance.workload) {
             draft.heal(
                 Difference::container(&orphan.name, "state", "no such container", "present")
                     .since(orphan.created),
@@ -95,7 +95,7 @@ fn remove_orphaned_parts(draft: &mut Draft<'_>) {
         };
         let whole = part.instance.workload.whole();
         let is_wanted = draft.facts.target.stack.workloads.contains_key(&whole);
-        let cause = if draft.facts.is_settled() {
+        let cause = if draft.facts.is_at_rest(&whole) {
             draft.heal(
                 Difference::container(&part.name, "pod", "in its pod", format!("{} is gone", of.pod.short()))
                     .of(&whole),

@@ -233,7 +233,7 @@ fn make(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part
             after.push(removed);
             Some(cause)
         }
-        Occasion::Lost if draft.facts.is_settled() => {
+        Occasion::Lost if draft.facts.is_at_rest(name) => {
             draft.heal(Difference::container(&object, "state", "running", "missing").of(name))
         }
         // A pod that is still being made is no drift.

@@ -157,7 +157,7 @@ pub(crate) fn rename(draft: &mut Draft<'_>, name: &WorkloadName, wanted: String,
     }
     let difference = Difference::container(&wanted, "name", wanted.clone(), instance.name.clone());
     let difference = difference.of(name).ignorable("name");
-    let Some(cause) = apply_or_heal(draft, difference) else { return };
+    let Some(cause) = apply_or_heal(draft, name, difference) else { return };
     let container = ContainerRef::from(instance);
     let renamed = match draft.free_name(&wanted) {
         Ok(after) => draft.push(Action::RenameInstance { container, to: wanted }, cause, after),
@@ -227,7 +227,8 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
             let part = if want.is_some() && found.is_some() { "aliases" } else { "attached" };
             let path = format!("{field}.{part}");
             let difference = Difference::container(&instance.name, field, text_want, text_found);
-            let Some(cause) = apply_or_heal(draft, difference.of(name).ignorable(path)) else { continue };
+            let difference = difference.of(name).ignorable(path);
+            let Some(cause) = apply_or_heal(draft, name, difference) else { continue };
             cause
         };
         let mut after: Vec<usize> = draft.provided.get(network).copied().into_iter().collect();
@@ -251,10 +252,11 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
 
 /// The cause to undo a difference, if it is undone. Without self-heal, one that is found while a newer commit is being applied is
 /// the work of that commit: another name, or a network that the agent has not made again yet.
-fn apply_or_heal(draft: &mut Draft<'_>, difference: Difference) -> Option<Cause> {
+fn apply_or_heal(draft: &mut Draft<'_>, name: &WorkloadName, difference: Difference) -> Option<Cause> {
     let (facts, policy) = (draft.facts, &draft.facts.target.policy);
     let was_reached_before = !facts.record.slots.is_empty();
-    let is_applied_now = !policy.self_heal && !policy.suspended && !facts.is_settled() && was_reached_before;
+    let is_applied_now =
+        !policy.self_heal && !policy.suspended && !facts.is_at_rest(name) && was_reached_before;
     if is_applied_now { Some(Cause::SpecChanged) } else { draft.heal(difference) }
 }
 

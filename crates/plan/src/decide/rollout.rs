@@ -349,7 +349,7 @@ fn scale_down(draft: &mut Draft<'_>, subject: Subject<'_>, current: &mut Vec<&In
             draft.wait(wait);
             continue;
         }
-        let cause = if draft.facts.is_settled() {
+        let cause = if draft.facts.is_at_rest(name) {
             draft.heal(
                 Difference::container(&instance.name, "replicas", format!("{wanted}"), "one too many")
                     .of(name)
@@ -450,14 +450,14 @@ pub(super) fn remark(
     }
 }
 
-/// The number of these instances that do not run, and that nobody starts because self-heal is off.
+/// The number of instances that are missing, or among these and do not run, and that nobody starts because self-heal is off.
 fn left_down(draft: &Draft<'_>, subject: Subject<'_>, instances: &[&Instance]) -> usize {
     let is_left = |container: &str| draft.plan.leaves_container_down(subject.name, container);
     let is_down = |instance: &&&Instance| {
         let parts = pod_parts::part_names(draft, subject, instance.instance.slot);
         is_left(&instance.name) || parts.iter().any(|part| is_left(part))
     };
-    instances.iter().filter(is_down).count()
+    instances.iter().filter(is_down).count() + draft.absent.get(subject.name).copied().unwrap_or_default()
 }
 
 /// Takes back that rollouts are late which wait for what is no fault of theirs, such as the decision of a person.

@@ -25,6 +25,7 @@ impl Draft<'_> {
         let removal = Action::RemoveInstance { container: instance.into() };
         let step = self.push(removal, cause.clone(), after);
         self.removed.insert(instance.id.clone(), step);
+        self.plan.removed_from.insert(instance.instance.workload.whole());
         step
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) inherited: BTreeSet<String>,
     /// Number of differences that are reported and left.
     pub(crate) reported: usize,
+    /// Numbers of instances that somebody removed, and that are not created again because self-heal is off.
+    pub(crate) absent: BTreeMap<WorkloadName, usize>,
 }
 
 impl<'a> Draft<'a> {
@@ -73,6 +75,7 @@ impl<'a> Draft<'a> {
             peers: BTreeMap::new(),
             inherited: BTreeSet::new(),
             reported: 0,
+            absent: BTreeMap::new(),
         }
     }
 
@@ -129,6 +132,7 @@ impl<'a> Draft<'a> {
         }
         if is_suspended {
             self.plan.steps.clear();
+            self.plan.removed_from.clear();
             self.wait(Wait::suspended());
         }
         self.plan

@@ -21,7 +21,7 @@ impl Slots {
         let of_workload = all.filter(|it| it.instance.workload == *name && it.state != State::Removing);
         let staying = of_workload.filter(|it| !draft.removed.contains_key(&it.id));
         let taken = staying.chain(current.iter().copied()).map(|it| it.instance.slot).collect();
-        let remembered = if facts.is_settled() { facts.record.slots.get(name) } else { None };
+        let remembered = if facts.is_at_rest(name) { facts.record.slots.get(name) } else { None };
         Self { taken, preferred: remembered.into_iter().flatten().copied().collect() }
     }
 

@@ -50,6 +50,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.adopted.volumes.retain(|name, _| observed.volumes.contains_key(name));
     // On the way to another stack, what stands of it is no drift, not even when we turn back half way.
     record.settled = record.settled.take().filter(|it| *it == target.hashes.stack);
+    record.reopened = record.reopened.take().filter(|it| it.stack == target.hashes.stack);
     canary::note(record, target, observed, now);
     let is_under_way = |name: &WorkloadName, spec: &SpecHash| {
         let workload = target.stack.workloads.get(name);
@@ -206,6 +207,7 @@ fn note_unknown_end(
 /// Once the desired stack is reached: from now on, what differs is drift.
 pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observed) {
     record.settled = Some(target.hashes.stack.clone());
+    record.reopened = None;
     record.sync = None;
     record.prune = None;
     record.heal_once = None;

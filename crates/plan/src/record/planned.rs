@@ -36,6 +36,10 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
     record.rollouts.extend(plan.rollouts.clone());
     record.rollouts.retain(|_, sizes| sizes.before > 0);
     record.begun.extend(plan.begun.clone());
+    if let Some(reopened) = &mut record.reopened {
+        // Their successors are no drift.
+        reopened.workloads.extend(plan.removed_from.iter().cloned());
+    }
     for (index, step) in plan.steps.iter().enumerate() {
         match &step.action {
             Action::StopInstance { container: ContainerRef::Id(id, _), .. } => {

@@ -23,7 +23,7 @@ use driftless_plan::fetch_delay;
 use driftless_store as store;
 use driftless_store::{Store, StoredStatus};
 
-use crate::error::chain;
+use crate::{desired::Desired, error::chain};
 
 /// The pause after a refusal that only a user can end, such as that of a token without write access.
 const REFUSED_PAUSE: Duration = Duration::from_mins(10);
@@ -68,13 +68,14 @@ pub(crate) struct CommitResult<'a> {
 /// The facts that the status of the newest commit follows from.
 #[derive(Clone)]
 pub(crate) struct StatusFacts<'a> {
-    /// The newest commit.
-    pub(crate) newest: &'a CommitInfo,
-    /// The commit that the newest stack came with: the newest one, or one before it if later ones change nothing for the
-    /// application.
+    pub(crate) desired: &'a Desired,
+    /// The commit that the newest stack came with: the newest one that was rendered, or one before it if later ones change
+    /// nothing for the application.
     pub(crate) changed: &'a CommitId,
     pub(crate) findings: &'a [Finding],
     pub(crate) pin: Option<&'a PinStatus>,
+    /// Nothing is applied, because the application is suspended.
+    pub(crate) is_suspended: bool,
     pub(crate) health: HealthStatus,
     /// The commit that runs.
     pub(crate) reached: Option<&'a CommitInfo>,
@@ -90,9 +91,11 @@ pub(crate) struct StatusFacts<'a> {
 /// The status of the commit that the newest stack came with, or of a newest commit that cannot be applied. `None`: that commit
 /// changed nothing. Many applications may share a repository, so a commit that changes nothing for this one gets no status.
 pub(crate) fn commit_status<'a>(facts: &StatusFacts<'a>) -> Option<CommitResult<'a>> {
-    let StatusFacts { newest, changed, findings, pin, health, reached, revision, failed, held, message } =
-        facts;
-    let of_newest = |description| CommitResult { of: &newest.id, state: State::Failure, description };
+    let StatusFacts { desired, changed, findings, pin, is_suspended, health, .. } = facts;
+    let StatusFacts { reached, revision, failed, held, message, .. } = facts;
+    // It may be one that could not be rendered at all, such as one with a mistake in `driftless.yaml`.
+    let newest = &desired.newest_commit().id;
+    let of_newest = |description| CommitResult { of: newest, state: State::Failure, description };
     if let Some(error) = findings.iter().find(|finding| finding.is_error()) {
         return Some(of_newest(format!("not applied: {error}")));
     }
@@ -101,16 +104,15 @@ pub(crate) fn commit_status<'a>(facts: &StatusFacts<'a>) -> Option<CommitResult<
         let reason = if pin.reason.is_empty() { String::new() } else { format!(": {}", pin.reason) };
         return of_changed(State::Pending, format!("pinned to revision {}{reason}", pin.revision));
     }
-    if *health == HealthStatus::Suspended {
-        return of_changed(State::Pending, "the application is suspended".to_owned());
-    }
+    let suspended = || of_changed(State::Pending, "the application is suspended".to_owned());
     if let Some(held) = held {
-        return of_changed(State::Pending, held.clone());
+        return if *is_suspended { suspended() } else { of_changed(State::Pending, held.clone()) };
     }
     if let Some(failed) = failed {
         return of_changed(State::Failure, failure(failed, changed));
     }
-    let is_reached = reached.is_some_and(|commit| commit.id == newest.id || commit.id == **changed);
+    let rendered = &desired.commit().id;
+    let is_reached = reached.is_some_and(|commit| commit.id == *rendered || commit.id == **changed);
     match revision.map(|revision| (revision.number, &revision.outcome)) {
         Some((number, Outcome::Failed { reason })) => {
             of_changed(State::Failure, format!("revision {number} failed: {reason}"))
@@ -119,10 +121,13 @@ pub(crate) fn commit_status<'a>(facts: &StatusFacts<'a>) -> Option<CommitResult<
             of_changed(State::Success, format!("runs as revision {number}"))
         }
         None if is_reached => None,
+        // A suspension takes back no result.
+        Some(_) | None if *is_suspended => suspended(),
         // The message of a healthy rollout changes often, and a forge need not get each change.
         Some((_, Outcome::InProgress | Outcome::Succeeded | Outcome::Superseded)) | None => {
-            let is_degraded = *health == HealthStatus::Degraded && !message.is_empty();
-            of_changed(State::Pending, if is_degraded { *message } else { "being applied" }.to_owned())
+            let is_stuck = matches!(health, HealthStatus::Degraded | HealthStatus::Suspended);
+            let is_shown = is_stuck && !message.is_empty();
+            of_changed(State::Pending, if is_shown { *message } else { "being applied" }.to_owned())
         }
     }
 }
@@ -410,12 +415,17 @@ mod tests {
     };
 
     use super::*;
+    use crate::desired::tests::{present, stack};
     use driftless_config::Secret;
-    use driftless_model::{Cause, Location, StackHash, Timestamp, Until};
+    use driftless_model::{Cause, Location, Policy, StackHash, Timestamp, Until};
     use tokio::time::{sleep, timeout};
 
     fn commit(id: &str) -> CommitInfo {
         CommitInfo { id: CommitId::from_stored(id.repeat(40)), ..CommitInfo::default() }
+    }
+
+    fn desired(id: &str) -> Desired {
+        present(&id.repeat(40), &stack("shop"), Policy::default())
     }
 
     fn revision(id: &str, outcome: Outcome) -> Revision {
@@ -479,15 +489,16 @@ mod tests {
             assert_eq!(of, facts.changed);
             (state, description)
         };
-        let (a, b) = (commit("a"), commit("b"));
+        let (a, b, at_b) = (commit("a"), commit("b"), desired("b"));
         let in_progress = revision("b", Outcome::InProgress);
         let succeeded = revision("b", Outcome::Succeeded);
         let failed = revision("b", Outcome::Failed { reason: "deadline".to_owned() });
         let applying = StatusFacts {
-            newest: &b,
+            desired: &at_b,
             changed: &b.id,
             findings: &[],
             pin: None,
+            is_suspended: false,
             health: HealthStatus::Progressing,
             reached: Some(&a),
             revision: Some(&in_progress),
@@ -534,20 +545,78 @@ mod tests {
         };
         let pinned = StatusFacts { pin: Some(&pin), ..applying.clone() };
         assert_eq!(status(&pinned), (State::Pending, "pinned to revision 3: orders fail".to_owned()));
-        let suspended = StatusFacts { health: HealthStatus::Suspended, ..applying.clone() };
-        assert_eq!(status(&suspended).0, State::Pending);
+        let words = "the application is suspended".to_owned();
+        let suspended = StatusFacts { is_suspended: true, ..applying.clone() };
+        assert_eq!(status(&suspended), (State::Pending, words.clone()));
+        let suspended_and_held = StatusFacts { is_suspended: true, ..held };
+        assert_eq!(status(&suspended_and_held), (State::Pending, words));
+        let unadopted =
+            StatusFacts { health: HealthStatus::Suspended, message: "not adopted", ..applying.clone() };
+        assert_eq!(status(&unadopted), (State::Pending, "not adopted".to_owned()));
+    }
+
+    /// A workload that is paused in Git, and a suspension that comes later, change no result.
+    #[test]
+    fn result_of_a_commit_outlives_a_pause_and_a_suspension() {
+        let (a, b, at_b) = (commit("a"), commit("b"), desired("b"));
+        let (succeeded, bad) = (revision("b", Outcome::Succeeded), failed_commit(&b.id));
+        for is_suspended in [false, true] {
+            let good = StatusFacts {
+                desired: &at_b,
+                changed: &b.id,
+                findings: &[],
+                pin: None,
+                is_suspended,
+                health: HealthStatus::Suspended,
+                reached: Some(&b),
+                revision: Some(&succeeded),
+                failed: None,
+                held: None,
+                message: "web is paused",
+            };
+            assert_eq!(commit_status(&good).unwrap().state, State::Success);
+            let failed = StatusFacts { failed: Some(&bad), reached: Some(&a), ..good };
+            assert_eq!(commit_status(&failed).unwrap().state, State::Failure);
+        }
+    }
+
+    #[test]
+    fn commit_that_cannot_be_rendered_has_the_failure_itself() {
+        let (a, b) = (commit("a"), commit("b"));
+        let kept = desired("a").kept(Arc::default(), Some(b.clone()));
+        let succeeded = revision("a", Outcome::Succeeded);
+        let findings = [Finding::error(Location::file("driftless.yaml"), "applications", "unknown key")];
+        let facts = StatusFacts {
+            desired: &kept,
+            changed: &a.id,
+            findings: &findings,
+            pin: None,
+            is_suspended: false,
+            health: HealthStatus::Healthy,
+            reached: Some(&a),
+            revision: Some(&succeeded),
+            failed: None,
+            held: None,
+            message: "",
+        };
+        let found = commit_status(&facts).unwrap();
+        assert_eq!((found.of, found.state), (&b.id, State::Failure));
+        // The commit before it runs as it did.
+        let found = commit_status(&StatusFacts { findings: &[], ..facts }).unwrap();
+        assert_eq!((found.of, found.state), (&a.id, State::Success));
     }
 
     #[test]
     fn commit_of_other_applications_gets_no_status() {
-        let (a, b) = (commit("a"), commit("b"));
+        let (a, b, at_b) = (commit("a"), commit("b"), desired("b"));
         let in_progress = revision("a", Outcome::InProgress);
         // The commit `b` came during the rollout of `a`, and changes nothing for this application.
         let applying = StatusFacts {
-            newest: &b,
+            desired: &at_b,
             changed: &a.id,
             findings: &[],
             pin: None,
+            is_suspended: false,
             health: HealthStatus::Progressing,
             reached: None,
             revision: Some(&in_progress),
@@ -573,7 +642,7 @@ mod tests {
         let description = commit_status(&rolled_back).unwrap().description;
         assert_eq!(description, "revision 4 failed, back at revision 3: web: no progress");
         is_of_a(&StatusFacts { held: Some("a window".to_owned()), ..applying.clone() }, State::Pending);
-        is_of_a(&StatusFacts { health: HealthStatus::Suspended, ..applying.clone() }, State::Pending);
+        is_of_a(&StatusFacts { is_suspended: true, ..applying.clone() }, State::Pending);
         let pin = PinStatus {
             revision: 1,
             commit: commit("0").id,

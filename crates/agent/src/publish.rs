@@ -174,7 +174,7 @@ impl Publisher {
         report_held_prune(context, &before.waits, &status.waits);
         self.status = status;
         self.publish(inputs, Some(target));
-        self.publish_commit_status(inputs);
+        self.publish_commit_status(inputs, Some(target));
     }
 
     /// Publishes why there is no target: no commit could ever be applied.
@@ -208,7 +208,7 @@ impl Publisher {
             ..ApplicationStatus::default()
         };
         self.publish(inputs, None);
-        self.publish_commit_status(inputs);
+        self.publish_commit_status(inputs, None);
     }
 
     /// Publishes that a round failed: sync and health are unknown, the rest of the status stays.
@@ -390,27 +390,25 @@ impl Publisher {
     }
 
     /// Hands the status of the commit that Git's stack came with to the task that posts it to the forge.
-    fn publish_commit_status(&self, inputs: &StatusInputs<'_>) {
-        let commit = inputs.desired.commit();
-        if inputs.desired.is_gone() {
+    fn publish_commit_status(&self, inputs: &StatusInputs<'_>, target: Option<&TargetRevision>) {
+        let desired = inputs.desired;
+        if desired.is_gone() {
             self.commit_statuses.send_if_modified(|all| end_status(all, inputs.context.name()));
             return;
         }
-        if commit.id.is_empty() {
-            return;
-        }
         let newest = inputs.record.newest.as_ref();
-        let changed = newest.map_or(&commit.id, |newest| &newest.commit);
+        let changed = newest.map_or(&desired.commit().id, |newest| &newest.commit);
         let is_of_newest = |current: &&Revision| newest.is_some_and(|newest| newest.stack == current.stack);
         let held = |held: &HeldCommit| {
             let held = HeldCommit { commit: changed.clone(), hold: held.hold.clone() };
             held.sentence(inputs.context.name())
         };
         let facts = StatusFacts {
-            newest: commit,
+            desired,
             changed,
             findings: &self.status.findings,
             pin: self.status.pin.as_ref(),
+            is_suspended: target.is_some_and(|target| target.policy.suspended),
             health: self.status.health,
             reached: self.status.commit.as_ref(),
             revision: inputs.revisions.current().filter(is_of_newest),
@@ -418,11 +416,13 @@ impl Publisher {
             held: inputs.revisions.held().map(held),
             message: &self.status.message,
         };
-        let Some(CommitResult { of, state, description }) = commit_status(&facts) else { return };
+        // No commit has been read yet.
+        let result = commit_status(&facts).filter(|result| !result.of.is_empty());
+        let Some(CommitResult { of, state, description }) = result else { return };
         let status = AppCommitStatus {
-            repository: inputs.desired.rendered().repository.clone(),
+            repository: desired.rendered().repository.clone(),
             commit: of.clone(),
-            is_older: *of != commit.id,
+            is_older: *of != desired.newest_commit().id,
             state,
             description,
         };

@@ -2,7 +2,7 @@
 //! hosts.
 
 use driftless_fleet::{AfterDecision, WaitingCommit, WaitingImages, decide_after};
-use driftless_model::{AfterRecord, EventKind, Record, Timestamp};
+use driftless_model::{AfterRecord, EventKind, Record, StackHash, Timestamp};
 use driftless_plan::{closed_window, new_digests, running_digests};
 
 use crate::{
@@ -21,8 +21,17 @@ pub(crate) struct CommitHolds {
     passed: Option<String>,
     /// The wait for the first hosts, as of the last choice of a target.
     after: Option<AfterRecord>,
-    /// When a user last asked for a sync that has applied no commit yet.
-    manual: Option<Timestamp>,
+    /// The sync that a user last asked for and that has applied no commit yet.
+    manual: Option<ManualSync>,
+}
+
+/// A sync that a user asked for.
+#[derive(Clone)]
+enum ManualSync {
+    /// It was asked for at this time, and has not fetched yet.
+    Asked(Timestamp),
+    /// It has fetched a commit with this stack. `None`: nothing could be rendered.
+    Fetched(Option<StackHash>),
 }
 
 impl CommitHolds {
@@ -38,7 +47,16 @@ impl CommitHolds {
 
     /// A user has asked for a sync.
     pub(crate) fn note_sync(&mut self, at: Timestamp) {
-        self.manual = Some(at);
+        self.manual = Some(ManualSync::Asked(at));
+    }
+
+    /// Notes the commit that the sync of a user has fetched. It counts for no later one.
+    pub(crate) fn note_fetch(&mut self, desired: &Desired) {
+        let fetched_at = desired.repository().fetched_at;
+        let has_fetched = |at: Timestamp| fetched_at.is_some_and(|fetched| fetched > at);
+        if matches!(self.manual, Some(ManualSync::Asked(at)) if has_fetched(at)) {
+            self.manual = Some(ManualSync::Fetched(stack_of(desired)));
+        }
     }
 
     /// Continues with the wait for the first hosts in the record.
@@ -97,15 +115,13 @@ impl CommitHolds {
         newest: &TargetRevision,
         is_new: bool,
     ) -> Option<HeldCommit> {
-        let fetched_at = desired.repository().fetched_at;
-        let manual = self.manual.filter(|at| fetched_at.is_some_and(|fetched| fetched > *at));
         let closed = closed_window(&newest.policy.sync_windows, context.now()).filter(|_| is_new);
         let Some(closed) = closed else {
-            self.manual = self.manual.filter(|_| manual.is_none());
+            self.manual = self.manual.take().filter(|manual| matches!(manual, ManualSync::Asked(_)));
             return None;
         };
-        if manual.is_some() {
-            if closed.allows_manual {
+        if let Some(ManualSync::Fetched(stack)) = &self.manual {
+            if closed.allows_manual && *stack == stack_of(desired) {
                 return None;
             }
             self.manual = None;
@@ -150,6 +166,11 @@ impl CommitHolds {
     }
 }
 
+/// The hash of the rendered stack. Unlike that of the target, newer images do not change it.
+fn stack_of(desired: &Desired) -> Option<StackHash> {
+    desired.rendered().hashes.as_ref().map(|hashes| hashes.stack.clone())
+}
+
 /// Why a new commit waits for another application, if it does.
 fn by_dependency(context: &AppContext, desired: &Desired, newest: &TargetRevision) -> Option<HeldCommit> {
     let what = unmet_dependency(context.name(), &newest.policy, desired, &context.applications())?;
@@ -158,11 +179,10 @@ fn by_dependency(context: &AppContext, desired: &Desired, newest: &TargetRevisio
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, time::Duration};
+    use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
     use driftless_model::{
-        Cause, CommitId, CommitInfo, FailedCommit, Outcome, Policy, Revision, StackHash, SyncWindow,
-        WindowKind,
+        Actor, Cause, CommitId, CommitInfo, FailedCommit, Outcome, Policy, Revision, SyncWindow, WindowKind,
     };
     use driftless_store::NewRevision;
     use tempfile::TempDir;
@@ -170,7 +190,10 @@ mod tests {
     use super::*;
     use crate::{
         context::tests::context,
-        desired::tests::{present, stack},
+        desired::{
+            RepositoryState,
+            tests::{present, stack},
+        },
         revisions::Revisions,
     };
 
@@ -261,5 +284,30 @@ mod tests {
         let (kept, is_held) = target(&context, "b", &Record { failed: None, ..record });
         assert!(is_held);
         assert_eq!((kept.back_to, kept.images), (Some(1), images()));
+    }
+
+    /// The commit waits for something else than the window, and a later one comes meanwhile.
+    #[test]
+    fn requested_sync_counts_for_the_commit_that_it_fetched() {
+        let (context, _folder) = context();
+        begin(&context, "a", Cause::Commit, None);
+        let window = SyncWindow { manual_sync: true, ..closed().sync_windows.remove(0) };
+        let policy = Policy { sync_windows: vec![window], suspended: true, ..Policy::default() };
+        let fetched = |commit: &str, seconds: u64| {
+            let fetched_at = Some(context.now().after(Duration::from_secs(seconds)));
+            let state = RepositoryState { fetched_at, ..RepositoryState::default() };
+            present(commit, &stack(commit), policy.clone()).kept(Arc::new(state), None)
+        };
+        let mut revisions = Revisions::load(&context);
+        revisions.request_sync(&context, &fetched("a", 0), &Actor::agent());
+        let mut is_held = |desired: &Desired| {
+            revisions.target(&context, desired, &Record::default()).unwrap();
+            revisions.held().is_some()
+        };
+        for seconds in [60, 120] {
+            assert!(!is_held(&fetched("b", seconds)), "it waits for the end of the suspension");
+        }
+        assert!(is_held(&fetched("c", 180)));
+        assert!(is_held(&fetched("b", 240)), "the sync is used up");
     }
 }

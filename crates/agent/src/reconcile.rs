@@ -211,7 +211,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return false;
         }
         let before = std::mem::replace(&mut self.desired, Arc::clone(newest));
-        self.revisions.forget_fruitless_request(&self.desired);
+        self.revisions.note_fetch(&self.desired);
         self.publisher.publish_same_target(&self.context, &before, &self.desired);
         true
     }

@@ -117,7 +117,7 @@ impl Revisions {
         desired: &Desired,
         record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
-        self.forget_fruitless_request(desired);
+        self.note_fetch(desired);
         let mut target = self.choose(context, desired, record)?;
         if let Some(older) = target.as_ref().and_then(|target| self.skip_failed(context, target, record)) {
             target = Some(older);
@@ -722,8 +722,9 @@ impl Revisions {
         self.requested = Some(RequestedSync { commit, at, actor: actor.clone() });
     }
 
-    /// If the fetch of a requested sync found no new commit, a later commit is not the user's.
-    pub(crate) fn forget_fruitless_request(&mut self, desired: &Desired) {
+    /// Notes the commit that a requested sync has fetched. If that is no new one, a later commit is not the user's.
+    pub(crate) fn note_fetch(&mut self, desired: &Desired) {
+        self.holds.note_fetch(desired);
         let fetched_at = desired.repository().fetched_at;
         let is_fruitless = |request: &RequestedSync| {
             request.commit == desired.commit().id && fetched_at.is_some_and(|at| at > request.at)

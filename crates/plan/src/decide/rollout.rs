@@ -460,12 +460,14 @@ fn left_down(draft: &Draft<'_>, subject: Subject<'_>, instances: &[&Instance]) -
     instances.iter().filter(is_down).count() + draft.absent.get(subject.name).copied().unwrap_or_default()
 }
 
-/// Takes back that rollouts are late which wait for what is no fault of theirs, such as the decision of a person.
+/// Takes back that rollouts are late which wait for what is no fault of theirs, such as the decision of a person or the end of a
+/// suspension.
 pub(crate) fn excuse_late_ones(draft: &mut Draft<'_>) {
+    let is_suspended = draft.facts.target.policy.suspended;
     let excused: BTreeSet<WorkloadName> = draft.plan.excused().into_iter().cloned().collect();
     let is_excused = |wait: &Wait| {
-        wait.is(WaitReason::ProgressDeadlineExceeded)
-            && wait.workload_name().is_some_and(|name| excused.contains(name))
+        let is_of_excused = || wait.workload_name().is_some_and(|name| excused.contains(name));
+        wait.is(WaitReason::ProgressDeadlineExceeded) && (is_suspended || is_of_excused())
     };
     draft.plan.waits.retain(|wait| !is_excused(wait));
 }

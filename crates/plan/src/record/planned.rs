@@ -85,7 +85,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
 }
 
 /// The deadlines of a workload begin when its turn comes: after the hooks before the sync, after lower waves, after the pause
-/// of a canary, and once this agent acts.
+/// of a canary, after a suspension, and once this agent acts.
 fn note_turns(record: &mut Record, plan: &Plan, now: Timestamp) {
     let is_turn = |reason| matches!(reason, WaitReason::Hook | WaitReason::SyncWave | WaitReason::Canary);
     for wait in plan.waits.iter().filter(|wait| is_turn(wait.reason)) {
@@ -97,7 +97,7 @@ fn note_turns(record: &mut Record, plan: &Plan, now: Timestamp) {
             job.started = None;
         }
     }
-    if plan.waits.iter().any(|wait| wait.is(WaitReason::Standby)) {
+    if plan.is_suspended() || plan.waits.iter().any(|wait| wait.is(WaitReason::Standby)) {
         for progress in record.progress.values_mut() {
             excuse(progress, now);
         }

@@ -133,7 +133,7 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
     };
     let progress = record.progress.get(name).filter(|it| it.spec == counts.spec)?;
     let start = record.deadline_start(progress.at);
-    let is_standing = counts.paused || plan.leaves_down(name);
+    let is_standing = counts.paused || plan.leaves_down(name) || plan.is_suspended();
     if is_whole || is_standing || now.since(start) <= workload.progress_deadline {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driftless_model::{Condition, Dependency, State, Timestamp};
+use driftless_model::{Condition, Dependency, HealthStatus, State, Timestamp};
 use driftless_plan::{Plan, WaitReason};
 
 use crate::stage::{NOON, Stage, stack, workload};
@@ -81,4 +81,29 @@ fn no_deadline_runs_while_an_image_is_missing() {
         is_late(&stage.round())
     });
     assert!(late);
+}
+
+#[test]
+fn no_deadline_runs_while_the_application_is_suspended() {
+    let mut stage = reached(Stage::new(stack([("web", workload("web:1", 1))])));
+    stage.policy.suspended = true;
+    stage.stack = stack([("web", workload("web:2", 1))]);
+    for pause in [1, 5, 20, 60] {
+        let plan = stage.round();
+        assert!(!is_late(&plan), "{plan}");
+        assert_ne!(stage.assess(&plan).health, HealthStatus::Degraded, "{plan}");
+        stage.tick(Duration::from_mins(pause));
+    }
+    // After it, the rollout has all of its time.
+    stage.policy.suspended = false;
+    stage.sick.insert("web:2".to_owned());
+    stage.round();
+    stage.tick(Duration::from_secs(10));
+    stage.round();
+    stage.tick(Duration::from_mins(9));
+    let plan = stage.round();
+    assert!(!is_late(&plan), "{plan}");
+    stage.tick(Duration::from_mins(2));
+    let plan = stage.round();
+    assert!(is_late(&plan), "{plan}");
 }

@@ -122,8 +122,8 @@ async fn new_digest_is_a_revision_with_a_way_back() {
     assert_eq!(it.images(), [newest.as_str()], "{}", it.story());
 }
 
-#[tokio::test(start_paused = true)]
-async fn failed_image_is_rolled_back_and_skipped() {
+/// The image b of the tag has failed, and the application has gone back to a.
+async fn gone_back() -> Simulation {
     let mut it = Simulation::idle_at(Clock::starting_at(NOON));
     it.settings.policy.on_failure = OnFailure::Rollback;
     it.settings.policy.progress_deadline = Some(Duration::from_mins(2));
@@ -139,6 +139,26 @@ async fn failed_image_is_rolled_back_and_skipped() {
     it.registry_has("web:1", 'b');
     minutes(75).await;
     assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    it
+}
+
+#[tokio::test(start_paused = true)]
+async fn image_that_is_taken_back_ends_its_failure() {
+    let it = gone_back().await;
+    let found = it.until("it has failed", |found| found.status.failed_commit.is_some()).await;
+    assert_eq!(found.status.sync, SyncStatus::OutOfSync);
+    let (tries, writes) = (it.causes().len(), it.writes());
+    it.registry_has("web:1", 'a');
+    minutes(75).await;
+    let found = it.synced_with_tip().await;
+    assert_eq!(found.status.failed_commit, None, "{found:?}");
+    assert_eq!(it.image_status().resolved, None);
+    assert_eq!((it.causes().len(), it.writes()), (tries, writes), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_image_is_rolled_back_and_skipped() {
+    let it = gone_back().await;
     let digests = it.digests();
     assert_eq!((digests.running, digests.failed), (vec![digits('a')], Some(vec![digits('b')])));
     let tries = it.causes().len();

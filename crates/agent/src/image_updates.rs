@@ -19,7 +19,7 @@ use driftless_model::{
 };
 use driftless_plan::{
     RegistryAnswer, followed_images, image_check, next_image_update, note_failed_check, note_image_check,
-    note_newest_image, note_running_images, resolve_images,
+    note_newest_image, note_returned_image, note_running_images, resolve_images,
 };
 
 use crate::{context::AppContext, image_calls::ImageCalls};
@@ -105,9 +105,10 @@ impl ImageUpdates {
         let images = followed_images(stack, policy);
         self.questions.retain(|image, _| images.contains_key(image));
         self.asked.retain(|image, _| images.contains_key(image));
+        let mut has_returned = false;
         for (image, update) in &images {
             if let Some(answer) = self.take_answer(image) {
-                note_answer(context, record, (image, update), &answer, followed);
+                has_returned |= note_answer(context, record, (image, update), &answer, followed);
             }
         }
         let now = context.now();
@@ -144,7 +145,7 @@ impl ImageUpdates {
                 note_image_check(record, (image, update), now);
             }
         }
-        !resolved.is_empty()
+        has_returned || !resolved.is_empty()
     }
 
     /// When to look again, if no answer arrives before.
@@ -210,19 +211,27 @@ impl ImageUpdates {
     }
 }
 
+/// Notes an answer. True: the image that runs takes the place of one that was resolved, so the target must be chosen again.
 fn note_answer(
     context: &AppContext,
     record: &mut Record,
     (image, update): (&str, &ImageUpdate),
     (at, answer): &Answer,
     followed: FollowedStack<'_>,
-) {
+) -> bool {
     let now = *at;
+    let mut has_returned = false;
     match answer {
         Ok(NewestImage { tag, digest, is_running, is_available }) => {
             let (is_running, is_available) = (*is_running, *is_available);
             let answer = RegistryAnswer { tag, digest, is_running, is_available };
             let on_host = (followed.stack, followed.observed);
+            has_returned = note_returned_image(record, (image, update), answer, on_host);
+            if has_returned {
+                tracing::info!(image, digest, "the registry names the image again that runs");
+                let message = format!("{image} names {digest} again, which runs");
+                context.event(EventKind::Normal, "ImageUpdated", image, &message);
+            }
             let news = note_newest_image(record, (image, update), answer, on_host, now);
             if let Some(AvailableImage { image: newest, .. }) = news {
                 tracing::info!(image, newest, "a newer image is available");
@@ -243,4 +252,5 @@ fn note_answer(
             }
         }
     }
+    has_returned
 }

@@ -35,6 +35,13 @@ pub struct RegistryAnswer<'a> {
     pub is_available: bool,
 }
 
+impl RegistryAnswer<'_> {
+    /// The image that the answer to the question about a reference names.
+    fn image(&self, reference: &str) -> String {
+        format!("{}:{}@{}", ImageRef::split(reference).name, self.tag, self.digest)
+    }
+}
+
 /// The references of a stack whose registries are asked, with their settings: those of a workload, else of the policy. What one
 /// workload says of a reference counts for all that have it.
 pub fn followed_images(stack: &Stack, policy: &Policy) -> BTreeMap<String, ImageUpdate> {
@@ -170,6 +177,57 @@ pub fn note_image_check(record: &mut Record, (image, update): (&str, &ImageUpdat
     }
 }
 
+/// Goes back to the image that runs if the registry names it again, and not the one that was resolved and does not run: the publisher
+/// has taken that one back. True: the target is another one. The digests of [`note_newest_image`] are not noted yet.
+pub fn note_returned_image(
+    record: &mut Record,
+    (image, update): (&str, &ImageUpdate),
+    answer: RegistryAnswer<'_>,
+    (stack, observed): (&Stack, &Observed),
+) -> bool {
+    let Some(known) = record.followed_images.get(image) else { return false };
+    let resolved = known.resolved.as_deref().map(ImageRef::parse);
+    let is_taken_back = resolved.as_ref().and_then(ImageRef::digest).is_some_and(|digest| {
+        digest != answer.digest && !known.running.values().any(|running| running == digest)
+    });
+    if !is_taken_back || !answer.is_running || known.running.is_empty() || observed.swarm.is_some() {
+        return false;
+    }
+    let newest = answer.image(image);
+    let before =
+        containers_of(stack, observed, image).find_map(|container| resolved_before(container, image, update));
+    // That of the running containers, so that none of them is replaced.
+    let candidates = [known.resolved.clone(), None, before, Some(newest.clone())];
+    let found = candidates
+        .into_iter()
+        .find(|candidate| is_created_from(record, candidate.as_deref(), image, (stack, observed)));
+    let found = found.unwrap_or(Some(newest));
+    let Some(known) = record.followed_images.get_mut(image) else { return false };
+    let is_other = known.resolved != found;
+    known.resolved = found;
+    is_other
+}
+
+/// Whether a container has the definition in which a reference is resolved to this image, or is as in the manifest.
+fn is_created_from(
+    record: &Record,
+    resolved: Option<&str>,
+    image: &str,
+    (stack, observed): (&Stack, &Observed),
+) -> bool {
+    let mut images = resolved_images(record);
+    match resolved {
+        Some(resolved) => images.insert(image, resolved),
+        None => images.remove(image),
+    };
+    let with_images = with_resolved_images(stack, &images);
+    let workloads = &with_images.as_ref().unwrap_or(stack).workloads;
+    containers_of(stack, observed, image).any(|container| {
+        let workload = workloads.get(&container.instance.workload.whole());
+        workload.is_some_and(|workload| workload.spec() == container.spec)
+    })
+}
+
 /// Notes the registry's answer about a reference. Returns an image that is newer than what runs and was not known before.
 pub fn note_newest_image(
     record: &mut Record,
@@ -181,7 +239,7 @@ pub fn note_newest_image(
     let known = record.followed_images.get_mut(image)?;
     (known.checked, known.failure) = (Some(now), None);
     let running: Vec<&Instance> = containers_of(stack, observed, image).collect();
-    let newest = format!("{}:{}@{}", ImageRef::split(image).name, answer.tag, answer.digest);
+    let newest = answer.image(image);
     let wanted = ImageRef::parse(image);
     // A range follows tags: the same tag is no news, also with another digest. It is if nothing was created from the image that
     // was resolved, because that may never be pulled.

@@ -261,7 +261,14 @@ fn note_held(record: &mut Record, target: &Target<'_>, observed: &Observed) {
     for (name, wanted) in kept {
         let spec = target.spec(Subject { name, workload: wanted });
         let is_old = |it: &&Instance| it.instance.workload == *name && it.spec != spec;
-        let Some(old) = observed.instances.values().find(is_old) else { continue };
+        let Some(old) = observed.instances.values().find(is_old) else {
+            let is_missing = !observed.instances.values().any(|it| it.instance.workload == *name);
+            // Somebody removed it, and it comes back as it was.
+            if is_missing && wanted.replicas > 0 && !target.policy.self_heal {
+                record.held.extend(held.remove(name).map(|it| (name.clone(), it)));
+            }
+            continue;
+        };
         let before = target.fallback.and_then(|it| it.workloads.get(name)).cloned();
         let known = [held.remove(name), record.begun.remove(name), before].into_iter().flatten();
         let of_it = known.into_iter().find(|it| it.spec() == old.spec);

@@ -224,6 +224,13 @@ fn below_the_partition_nothing_changes_even_if_it_is_lost() {
     assert_eq!(images(&stage), ["db-0 db:1", "db-1 db:3", "db-2 db:3"]);
     let lost = stage.named("shop-db-0").id.clone();
     stage.world.observed.instances.remove(&lost);
+    // Without self-heal it is left for now.
+    stage.policy.self_heal = false;
+    for _ in 0..3 {
+        assert_eq!(changes(&stage.round()), "");
+        stage.tick(Duration::from_secs(5));
+    }
+    stage.policy.self_heal = true;
     assert_eq!(played(&mut stage), "+db-0");
     assert_eq!(images(&stage)[0], "db-0 db:1");
     stage.stack = stack(&manifest("db:3", 3, &partition(0)));

@@ -668,7 +668,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let record = self.record.get_mut();
         plan::note_settled(record, planned, observed);
         record.failures.clear();
-        // What is left in another state may be missing, and has its files when it comes back.
+        // An instance that somebody removed and that is left so has its files when it comes back.
         if plan.is_settled() {
             let instances = observed.instances.values().map(|instance| instance.instance.clone()).collect();
             if let Err(error) = self.context.contents().retain_in_place(self.context.name(), &instances) {

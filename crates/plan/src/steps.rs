@@ -116,7 +116,7 @@ impl Plan {
         self.left_outages(name).any(|drift| drift.object == container)
     }
 
-    /// What of a workload does not run or is not there, and is left so because self-heal is off.
+    /// Instances of a workload that do not run or are not there, and are left so because self-heal is off.
     fn left_outages<'a>(&'a self, name: &'a WorkloadName) -> impl Iterator<Item = &'a Drift> {
         let is_left = |drift: &&Drift| drift.action == DriftAction::Report && is_outage(drift);
         self.drifts.iter().filter(is_left).filter(move |drift| drift.workload.as_ref() == Some(name))

@@ -1,12 +1,14 @@
-//! An engine that hangs: it keeps its connections open and answers nothing.
+//! An engine that hangs: it keeps its connections open and answers nothing. And one that shuts down: it answers open
+//! connections and takes no new ones.
 
 use std::time::Duration;
 
 use driftless_agent::Handle;
-use driftless_model::{Application, SyncStatus};
+use driftless_docker::UserAction;
+use driftless_model::{Application, Instance, SyncStatus};
 use tokio::time::{sleep, timeout};
 
-use crate::simulation::Simulation;
+use crate::simulation::{Simulation, app};
 
 const COMPOSE: &str = "
 services:
@@ -63,4 +65,21 @@ async fn applications_are_listed_though_the_engine_hangs_at_the_start() {
     it.docker.reconnect();
     it.begin();
     it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_started_on_an_engine_that_shuts_down() {
+    let it = Simulation::of(COMPOSE);
+    it.synced_with_tip().await;
+    it.docker.refuse_connections();
+    until_not_ready(&it.handle()).await;
+    let runs = || it.docker.observed(&app()).instances.values().any(Instance::is_running);
+    it.docker.user_action(&app(), &UserAction::Stop { name: "shop-web-1".to_owned() }).unwrap();
+    let found = timeout(Duration::from_secs(5), it.until("it is unknown", is_unknown)).await.unwrap();
+    assert!(found.status.message.contains("connection refused"), "{}", found.status.message);
+    sleep(Duration::from_mins(1)).await;
+    assert!(!runs(), "{}", it.story());
+    it.docker.reconnect();
+    it.synced_with_tip().await;
+    assert!(runs(), "{}", it.story());
 }

@@ -30,6 +30,13 @@ impl EngineState {
         }
     }
 
+    /// Waits until the engine answers.
+    pub(crate) async fn answers(&mut self) {
+        if self.0.wait_for(Result::is_ok).await.is_err() {
+            pending::<()>().await;
+        }
+    }
+
     /// Waits until the engine does not answer. Returns why.
     pub(crate) async fn lost(&mut self) -> String {
         loop {

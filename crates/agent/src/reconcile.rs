@@ -688,6 +688,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         plan: &Plan,
         interrupt: &CancellationToken,
     ) -> Next {
+        if self.engine.error().is_some() {
+            return self.await_engine(plan, interrupt).await;
+        }
         let build_context = BuildContext::of(&self.context, self.source(), &self.desired, target, planned);
         let docker = Arc::clone(self.observer.docker());
         let turns = Arc::clone(&self.turns);
@@ -763,6 +766,20 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let retry = record.failures.values().map(|attempt| attempt.next).filter(|next| *next > now).min();
         self.publish_progress();
         Next::Sleep(Timestamp::earliest(retry, plan.look_again))
+    }
+
+    /// Performs no step while the engine is lost, although it still answers open connections: it may be shutting down, and
+    /// would start containers that outlive it. Its return wakes the application.
+    async fn await_engine(&mut self, plan: &Plan, interrupt: &CancellationToken) -> Next {
+        let mut engine = self.engine.clone();
+        tokio::select! {
+            () = interrupt.cancelled() => Next::Round,
+            () = engine.answers() => Next::Round,
+            error = self.engine.lost() => {
+                self.publisher.publish_unanswered(&self.context, &error);
+                Next::Sleep(plan.look_again)
+            }
+        }
     }
 
     /// A fault of the agent's own host, such as a full disk: publishes it and tries again after a pause.

@@ -15,6 +15,7 @@ use std::{
 
 use bollard::{models as api, query_parameters as query};
 use driftless_model::{ContainerId, IpNetwork, LimitKind, Mount, MountSource};
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     call_error::CallError,
@@ -28,6 +29,9 @@ use crate::{
 /// The newest and the oldest version of the API that this client speaks.
 const NEWEST: ApiVersion = ApiVersion::new(1, 53);
 const OLDEST: ApiVersion = ApiVersion::new(1, 40);
+
+/// Starts within this time share one answer to whether the engine takes new connections.
+const SHARED_ANSWER: Duration = Duration::from_millis(300);
 
 /// The type of the storage driver of an engine that keeps its images in containerd.
 const CONTAINERD_STORE: &str = "io.containerd.snapshotter.v1";
@@ -60,6 +64,16 @@ pub(crate) struct Connection {
     attempts: AtomicU64,
     /// The engine has read its configuration again since the last agreement.
     is_outdated: AtomicBool,
+    /// Held while the engine is asked before a start: callers that come together share one answer.
+    acceptance: tokio::sync::Mutex<Option<Acceptance>>,
+    /// Notified when the engine took no new connection before a start.
+    doubted: Notify,
+}
+
+/// An answer to whether the engine takes new connections.
+struct Acceptance {
+    ended: Instant,
+    result: Result<(), CallError>,
 }
 
 /// The result of the last version agreement.
@@ -85,6 +99,8 @@ impl Connection {
             agreeing: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
             is_outdated: AtomicBool::new(false),
+            acceptance: tokio::sync::Mutex::default(),
+            doubted: Notify::new(),
         })
     }
 
@@ -144,6 +160,31 @@ impl Connection {
             ))),
             result => result,
         }
+    }
+
+    /// Fails if the engine takes no new connection, as while it shuts down. Docker 20.10 closes its socket first, and then
+    /// stops its containers; meanwhile it answers open connections, and would start a container again. The process would
+    /// outlive the engine.
+    pub(crate) async fn require_acceptance(&self) -> Result<(), CallError> {
+        let mut last = self.acceptance.lock().await;
+        if let Some(answer) = last.as_ref().filter(|answer| answer.ended.elapsed() < SHARED_ANSWER) {
+            return answer.result.clone();
+        }
+        let result = self.ping_over_new_connection().await.map_err(|error| {
+            CallError::Unreachable(format!(
+                "the engine takes no new connections, as while it shuts down: {error}"
+            ))
+        });
+        if result.is_err() {
+            self.doubted.notify_one();
+        }
+        *last = Some(Acceptance { ended: Instant::now(), result: result.clone() });
+        result
+    }
+
+    /// Waits until the engine has taken no new connection before a start.
+    pub(crate) async fn doubted(&self) {
+        self.doubted.notified().await;
     }
 
     /// The agreed version of the API. Agrees on one first if there is none.

@@ -164,6 +164,10 @@ impl EventWatcher {
                     continue;
                 }
                 () = self.missed_event.notified() => true,
+                () = self.connection.doubted() => {
+                    next_connection = Instant::now();
+                    continue;
+                }
                 () = sleep_until(next_connection) => {
                     if let Err(error) = self.connection.ping_over_new_connection().await {
                         return StreamEnd::Failed(error);

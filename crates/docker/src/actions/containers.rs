@@ -65,6 +65,7 @@ impl Containers {
         let doing = format!("start {}", name_of(container));
         let id = self.ownership.require(container, &doing).await?;
         self.first_start.prepare(&id).await.map_err(|error| error.classify(&doing))?;
+        self.connection.require_acceptance().await.map_err(|error| error.classify(&doing))?;
         let mut started = self.try_start(&id).await;
         if let Err(error) = &started
             && error.contains(&["endpoint with name"])

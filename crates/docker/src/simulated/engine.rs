@@ -127,6 +127,11 @@ impl SimulatedEngine {
         self.host.send(EngineEvent::Disconnected { error: "no answer within 5 s".to_owned() });
     }
 
+    /// The engine takes no new connection and answers open ones, as Docker 20.10 while it shuts down.
+    pub fn refuse_connections(&self) {
+        self.host.send(EngineEvent::Disconnected { error: "connection refused".to_owned() });
+    }
+
     /// The engine answers again. Calls that it got while it hung stay without an answer.
     pub fn reconnect(&self) {
         self.host.state().is_hanging = false;

@@ -95,6 +95,10 @@ impl<D: Docker> Docker for MeasuredEngine<D> {
         self.measure(EngineCall::new("remove_image"), self.engine.remove_image(image)).await
     }
 
+    async fn ping(&self) -> Result<(), Error> {
+        self.measure(EngineCall::new("ping"), self.engine.ping()).await
+    }
+
     async fn exec(
         &self,
         container: &ContainerId,

@@ -18,7 +18,7 @@ use driftless_plan::exclusive;
 
 use crate::{
     error::chain,
-    probe::{Exec, ProbedContainer, Prober},
+    probe::{Exec, ExecError, ProbedContainer, Prober},
 };
 
 /// Runs the commands of probes through the engine.
@@ -30,11 +30,18 @@ impl<D: Docker> Exec for EngineExec<D> {
         container: &'a ContainerId,
         command: &'a [String],
         timeout: Duration,
-    ) -> Pin<Box<dyn Future<Output = Result<i64, String>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<i64, ExecError>> + Send + 'a>> {
         Box::pin(async move {
-            let run = self.0.exec(container, command, timeout).await;
-            run.map(|(code, _)| code).map_err(|error| chain(&error))
+            match self.0.exec(container, command, timeout).await {
+                Ok((code, _)) => Ok(code),
+                Err(error) if error.is_unanswered() => Err(ExecError::Unanswered),
+                Err(error) => Err(ExecError::Failed(chain(&error))),
+            }
         })
+    }
+
+    fn is_answering<'a>(&'a self) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(async move { self.0.ping().await.is_ok() })
     }
 
     fn check_health<'a>(

@@ -9,12 +9,12 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use driftless_agent::probe::{Exec, ProbedContainer, Prober};
+use driftless_agent::probe::{Exec, ExecError, ProbedContainer, Prober};
 use driftless_clock::Clock;
 use driftless_model::{AppName, ContainerId, Healthcheck, Probe, ProbeAction, Probes, Readiness, Timestamp};
 use tokio::{
@@ -30,6 +30,8 @@ struct Commands {
     codes: Mutex<BTreeMap<String, i64>>,
     runs: Mutex<Vec<(String, Timestamp)>>,
     clock: Mutex<Option<Clock>>,
+    /// The engine does not answer.
+    is_away: AtomicBool,
 }
 
 impl Exec for Commands {
@@ -38,15 +40,22 @@ impl Exec for Commands {
         _: &'a ContainerId,
         command: &'a [String],
         _: Duration,
-    ) -> Pin<Box<dyn Future<Output = Result<i64, String>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<i64, ExecError>> + Send + 'a>> {
         Box::pin(async move {
             let now = self.clock.lock().unwrap().unwrap().now();
             self.runs.lock().unwrap().push((command[0].clone(), now));
             if command[0] == "hang" {
                 std::future::pending::<()>().await;
             }
+            if self.is_away.load(Ordering::SeqCst) {
+                return Err(ExecError::Unanswered);
+            }
             Ok(self.codes.lock().unwrap().get(&command[0]).copied().unwrap_or(0))
         })
+    }
+
+    fn is_answering<'a>(&'a self) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(async { !self.is_away.load(Ordering::SeqCst) })
     }
 
     fn check_health<'a>(
@@ -90,6 +99,10 @@ impl Bench {
 
     fn code(&self, command: &str, code: i64) {
         self.commands.codes.lock().unwrap().insert(command.to_owned(), code);
+    }
+
+    fn set_away(&self, is_away: bool) {
+        self.commands.is_away.store(is_away, Ordering::SeqCst);
     }
 
     fn readiness(&self, started: Timestamp) -> Option<Readiness> {
@@ -280,6 +293,47 @@ async fn hanging_probe_fails_after_its_timeout() {
     pass(1).await;
     let reason = "readiness probe: no answer within 1s".to_owned();
     assert_eq!(bench.readiness(EPOCH), Some(Readiness::NotReady { reason }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_without_an_answer_of_the_engine_do_not_count() {
+    let bench = Bench::new();
+    let probes =
+        Probes { liveness: Some(exec("alive")), readiness: Some(exec("ready")), ..Probes::default() };
+    bench.want(EPOCH, probes);
+    pass(0).await;
+    bench.code("alive", 1);
+    pass(20).await;
+    bench.set_away(true);
+    pass(100).await;
+    assert_eq!((bench.ready_since(), bench.wakes()), (Some(0), 1));
+    bench.set_away(false);
+    pass(10).await;
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Dead { .. })), "the two failures before count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn startup_probe_waits_for_the_engine() {
+    let bench = Bench::new();
+    bench.set_away(true);
+    bench.want(EPOCH, Probes { startup: Some(exec("started")), ..Probes::default() });
+    pass(100).await;
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Starting { .. })));
+    bench.set_away(false);
+    pass(10).await;
+    assert_eq!(bench.ready_since(), Some(110));
+}
+
+#[tokio::test(start_paused = true)]
+async fn probe_that_hangs_with_the_engine_does_not_count() {
+    let bench = Bench::new();
+    bench.set_away(true);
+    bench.want(EPOCH, Probes { liveness: Some(exec("hang")), ..Probes::default() });
+    pass(100).await;
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Ready { .. })));
+    bench.set_away(false);
+    pass(40).await;
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::Dead { .. })));
 }
 
 #[tokio::test(start_paused = true)]

@@ -188,6 +188,15 @@ fn go_code(letter: char) -> String {
     }
 }
 
+impl Error {
+    /// Whether the engine did not answer the call, so that the error says nothing about the object of the call. An engine
+    /// that took too long may have answered.
+    pub fn is_unanswered(&self) -> bool {
+        let Self::Transient { source, .. } = self else { return false };
+        matches!(source.downcast_ref::<CallError>(), Some(CallError::Unreachable(_)))
+    }
+}
+
 impl From<bollard::errors::Error> for CallError {
     fn from(error: bollard::errors::Error) -> Self {
         match error {
@@ -237,6 +246,8 @@ mod tests {
             CallError::TimedOut(Duration::from_secs(1)).classify("try"),
             Error::Transient { .. }
         ));
+        assert!(CallError::Unreachable("connection refused".to_owned()).classify("try").is_unanswered());
+        assert!(!classified(500).is_unanswered());
     }
 
     #[test]

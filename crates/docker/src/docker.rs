@@ -79,6 +79,9 @@ pub trait Docker: Send + Sync + 'static {
         question: &SignatureQuestion,
     ) -> impl Future<Output = Result<SignedImage, SignatureError>> + Send;
 
+    /// Whether the engine answers, which takes a few seconds at most.
+    fn ping(&self) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Runs a command inside a running container and returns its exit code and the end of its output.
     fn exec(
         &self,

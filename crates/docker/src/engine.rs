@@ -265,6 +265,10 @@ impl Docker for Engine {
         build_cache::prune(&self.connection, keep).await
     }
 
+    async fn ping(&self) -> Result<(), Error> {
+        self.connection.ping().await.map_err(|error| error.classify("ping the engine"))
+    }
+
     async fn exec(
         &self,
         container: &ContainerId,

@@ -1,4 +1,4 @@
-//! One attempt of one probe, within its timeout: success, or the reason of the failure.
+//! One attempt of one probe, within its timeout: success, the reason of the failure, or no result.
 
 use std::{net::IpAddr, sync::OnceLock, time::Duration};
 
@@ -6,7 +6,7 @@ use reqwest::{Client, Url, header, redirect};
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{
-    container::{Exec, ProbedContainer},
+    container::{Exec, ExecError, ProbedContainer},
     grpc,
 };
 use driftless_model::{Probe, ProbeAction, root_cause};
@@ -16,6 +16,18 @@ const MAX_BODY: usize = 10 * 1024;
 
 /// Maximum number of redirects, as for the kubelet.
 const MAX_REDIRECTS: usize = 10;
+
+/// The time that the engine has to show that it answers, after a command that took too long.
+const ENGINE_ANSWER: Duration = Duration::from_secs(5);
+
+/// Why an attempt was no success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AttemptError {
+    /// The container failed it: why.
+    Failed(String),
+    /// The engine did not answer, which says nothing about the container.
+    Unanswered,
+}
 
 /// One client for all HTTP probes, made by the first one.
 #[derive(Default)]
@@ -30,45 +42,68 @@ struct HttpRequest<'a> {
     headers: &'a [(String, String)],
 }
 
-/// Makes one attempt. An error says why it failed.
+/// Makes one attempt within the timeout of the probe.
 pub(super) async fn attempt(
     http: &HttpClient,
     exec: &dyn Exec,
     target: &ProbedContainer,
     probe: &Probe,
-) -> Result<(), String> {
-    let address = target.address.ok_or("the container has no IP address");
-    let attempt = async {
-        match &probe.action {
-            ProbeAction::HttpGet { path, port, https, host, headers } => {
-                let request =
-                    HttpRequest { path, port: *port, https: *https, host: host.as_deref(), headers };
-                // With a host in the manifest, the container's address is not needed.
-                let url = request.url(if host.is_some() { None } else { Some(address?) })?;
-                http.get(url, request.headers).await
-            }
-            ProbeAction::TcpSocket { port, host } => {
-                let connected = match host {
-                    Some(host) => TcpStream::connect((host.as_str(), *port)).await,
-                    None => TcpStream::connect((address?, *port)).await,
-                };
-                connected.map(drop).map_err(|error| format!("could not connect to port {port}: {error}"))
-            }
-            ProbeAction::Grpc { port, service } => grpc::check(address?, *port, service).await,
-            ProbeAction::Exec { command } => {
-                match exec.exec(&target.container, command, probe.timeout).await {
-                    Ok(0) => Ok(()),
-                    Ok(code) => Err(format!("the command ended with code {code}")),
-                    Err(error) => Err(format!("the command could not be run: {error}")),
-                }
-            }
+) -> Result<(), AttemptError> {
+    let Ok(tried) = timeout(probe.timeout, perform(http, exec, target, probe)).await else {
+        // A command in a container goes through the engine, which may hang instead.
+        let is_command = matches!(probe.action, ProbeAction::Exec { .. });
+        if is_command && !timeout(ENGINE_ANSWER, exec.is_answering()).await.unwrap_or_default() {
+            return Err(AttemptError::Unanswered);
         }
+        return Err(AttemptError::Failed(format!("no answer within {:?}", probe.timeout)));
     };
-    timeout(probe.timeout, attempt).await.unwrap_or_else(|_| Err(no_answer(probe.timeout)))
+    tried
 }
 
-fn no_answer(within: Duration) -> String {
-    format!("no answer within {within:?}")
+async fn perform(
+    http: &HttpClient,
+    exec: &dyn Exec,
+    target: &ProbedContainer,
+    probe: &Probe,
+) -> Result<(), AttemptError> {
+    let address = target.address.ok_or("the container has no IP address");
+    match &probe.action {
+        ProbeAction::HttpGet { path, port, https, host, headers } => {
+            let request = HttpRequest { path, port: *port, https: *https, host: host.as_deref(), headers };
+            // With a host in the manifest, the container's address is not needed.
+            let url = request.url(if host.is_some() { None } else { Some(address?) })?;
+            http.get(url, request.headers).await.map_err(AttemptError::Failed)
+        }
+        ProbeAction::TcpSocket { port, host } => {
+            let connected = match host {
+                Some(host) => TcpStream::connect((host.as_str(), *port)).await,
+                None => TcpStream::connect((address?, *port)).await,
+            };
+            connected.map_err(|error| format!("could not connect to port {port}: {error}"))?;
+            Ok(())
+        }
+        ProbeAction::Grpc { port, service } => {
+            grpc::check(address?, *port, service).await.map_err(AttemptError::Failed)
+        }
+        ProbeAction::Exec { command } => match exec.exec(&target.container, command, probe.timeout).await {
+            Ok(0) => Ok(()),
+            Ok(code) => Err(format!("the command ended with code {code}").into()),
+            Err(ExecError::Failed(error)) => Err(format!("the command could not be run: {error}").into()),
+            Err(ExecError::Unanswered) => Err(AttemptError::Unanswered),
+        },
+    }
+}
+
+impl From<String> for AttemptError {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+impl From<&str> for AttemptError {
+    fn from(reason: &str) -> Self {
+        Self::Failed(reason.to_owned())
+    }
 }
 
 impl HttpRequest<'_> {

@@ -4,16 +4,27 @@ use std::{future::Future, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 
 use driftless_model::{AppName, ContainerId, Healthcheck, Probes, Timestamp};
 
+/// Why a command has no exit code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecError {
+    /// The engine did not answer, which says nothing about the container.
+    Unanswered,
+    /// The command could not be run: why, in words.
+    Failed(String),
+}
+
 /// Runs commands inside containers.
 pub trait Exec: Send + Sync + 'static {
-    /// Runs a command to its end, without a shell, and returns its exit code; or why it could not run, in words. It
-    /// gives up after `timeout`.
+    /// Runs a command to its end, without a shell, and returns its exit code. It gives up after `timeout`.
     fn exec<'a>(
         &'a self,
         container: &'a ContainerId,
         command: &'a [String],
         timeout: Duration,
-    ) -> Pin<Box<dyn Future<Output = Result<i64, String>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<i64, ExecError>> + Send + 'a>>;
+
+    /// Whether the engine answers: asked after a command that took too long.
+    fn is_answering<'a>(&'a self) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 
     /// Runs the health check of a container once. Returns whether it succeeded.
     fn check_health<'a>(

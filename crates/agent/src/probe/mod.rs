@@ -24,7 +24,7 @@ mod container;
 mod grpc;
 mod watch;
 
-pub use container::{Changed, Exec, ProbedContainer};
+pub use container::{Changed, Exec, ExecError, ProbedContainer};
 
 use watch::{ProbeShared, Watch, lock};
 

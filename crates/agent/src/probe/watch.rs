@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    attempt::{HttpClient, attempt},
+    attempt::{AttemptError, HttpClient, attempt},
     container::{Changed, Exec, ProbedContainer},
 };
 use driftless_clock::Clock;
@@ -134,7 +134,7 @@ impl Watch {
         let mut streak = None;
         loop {
             next = self.wait(next, probe.period).await;
-            let tried = self.attempt("startup", probe).await;
+            let Some(tried) = self.attempt("startup", probe).await else { continue };
             if let Err(reason) = &tried {
                 self.set(Readiness::Starting { reason: reason.clone() });
             }
@@ -151,7 +151,7 @@ impl Watch {
         let mut streak = None;
         loop {
             next = self.wait(next, probe.period).await;
-            let tried = self.attempt("liveness", probe).await;
+            let Some(tried) = self.attempt("liveness", probe).await else { continue };
             match self.count(&mut streak, tried, 1, probe.failure_threshold) {
                 Some(ProbeResult::Failed { reason }) => return reason,
                 Some(ProbeResult::Succeeded { .. }) | None => {}
@@ -166,7 +166,7 @@ impl Watch {
         let mut streak = None;
         loop {
             next = self.wait(next, probe.period).await;
-            let tried = self.attempt("readiness", probe).await;
+            let Some(tried) = self.attempt("readiness", probe).await else { continue };
             let failure = tried.as_ref().err().cloned();
             match self.count(&mut streak, tried, probe.success_threshold, probe.failure_threshold) {
                 Some(ProbeResult::Succeeded { .. }) if self.is_ready() => {}
@@ -209,9 +209,13 @@ impl Watch {
         moment + period.max(Duration::from_millis(10))
     }
 
-    async fn attempt(&self, kind: &str, probe: &Probe) -> Result<(), String> {
-        let tried = attempt(&self.shared.http, self.shared.exec.as_ref(), &self.target, probe).await;
-        tried.map_err(|reason| format!("{kind} probe: {reason}"))
+    /// Makes one attempt. `None` without an answer of the engine: the kubelet does not count errors of its own either.
+    async fn attempt(&self, kind: &str, probe: &Probe) -> Option<Result<(), String>> {
+        match attempt(&self.shared.http, self.shared.exec.as_ref(), &self.target, probe).await {
+            Ok(()) => Some(Ok(())),
+            Err(AttemptError::Failed(reason)) => Some(Err(format!("{kind} probe: {reason}"))),
+            Err(AttemptError::Unanswered) => None,
+        }
     }
 
     /// Adds a result to the streak. Returns the result of the streak when it is long enough.

@@ -396,6 +396,10 @@ impl Docker for SimulatedEngine {
         Ok(freed)
     }
 
+    async fn ping(&self) -> Result<(), Error> {
+        self.client.call("ping the engine").await
+    }
+
     /// Succeeds in every running container whose image is not in [`Faults::unhealthy`]. A proxy takes the messages of the agent.
     async fn exec(
         &self,

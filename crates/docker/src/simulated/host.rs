@@ -16,6 +16,7 @@ use super::{
     user_action::{self, UserAction},
 };
 use crate::{
+    call_error::CallError,
     docker::{EngineEvent, ObserveScope},
     error::Error,
 };
@@ -531,5 +532,5 @@ fn event_of(action: &Action) -> (&'static str, &'static str) {
 
 /// The error of a call that does not reach the engine.
 pub(super) fn unreachable(doing: &str, message: &str) -> Error {
-    Error::Transient { doing: doing.to_owned(), source: message.to_owned().into() }
+    Error::Transient { doing: doing.to_owned(), source: Box::new(CallError::Unreachable(message.to_owned())) }
 }

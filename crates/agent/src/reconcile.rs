@@ -336,10 +336,14 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
 
     /// Observes the containers of a target. Without an answer of the engine, the round ends with this.
     async fn observe(&mut self, target: &TargetRevision) -> Result<Observed, Next> {
+        let mut engine = self.engine.clone();
+        let observing = async {
+            // An engine that shuts down answers open connections, and what it stops would look like drift.
+            engine.answers().await;
+            self.observer.observe(&self.context, target, self.record.get()).await
+        };
         let observed = tokio::select! {
-            observed = self.observer.observe(&self.context, target, self.record.get()) => {
-                observed.map_err(|error| chain(&error))
-            }
+            observed = observing => observed.map_err(|error| chain(&error)),
             error = self.engine.lost() => {
                 self.observer.note_failure();
                 Err(error)

@@ -38,6 +38,10 @@ const NEW_CONNECTION: Duration = Duration::from_secs(10);
 const PINGS_PER_CHECK: u32 = 10;
 /// The time that an event may take to arrive in the stream.
 const DELIVERY: Duration = Duration::from_secs(2);
+/// No engine ends and another one answers within this time.
+const ENGINE_START: Duration = Duration::from_millis(300);
+/// Without another event for this time, a stream has delivered those that were on their way.
+const PENDING_EVENTS: Duration = Duration::from_millis(100);
 /// Bytes. An event has a few hundred; an engine that sends this much without a line end is broken.
 const LONGEST_LINE: usize = 1 << 20;
 
@@ -68,6 +72,43 @@ struct EventStream {
     /// The engine's time when the stream was opened.
     opened: Option<Timestamp>,
 }
+
+impl EventStream {
+    /// Takes a piece of the stream. Fails if the stream has ended.
+    fn take(&mut self, frame: Option<Result<Frame<Bytes>, hyper::Error>>) -> Result<(), CallError> {
+        let Some(frame) = frame else {
+            return Err(CallError::Unreachable("the engine ended the event stream".to_owned()));
+        };
+        let frame = frame.map_err(|error| CallError::interrupted(&error))?;
+        if let Ok(data) = frame.into_data() {
+            self.pending.extend_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    /// Takes the pieces that are on their way. Fails if the stream has ended.
+    async fn take_pending(&mut self) -> Result<(), CallError> {
+        let end = Instant::now() + 5 * PENDING_EVENTS;
+        while Instant::now() < end
+            && self.pending.len() <= LONGEST_LINE
+            && let Ok(frame) = timeout(PENDING_EVENTS, self.body.frame()).await
+        {
+            self.take(frame)?;
+        }
+        Ok(())
+    }
+
+    /// The events that have arrived completely.
+    fn events(&mut self) -> Vec<ReadEvent> {
+        let end = self.pending.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let complete: Vec<u8> = self.pending.drain(..end).collect();
+        let lines = complete.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+        lines.map(serde_json::from_slice).collect()
+    }
+}
+
+/// An event, or why it could not be read.
+type ReadEvent = Result<RawEvent, serde_json::Error>;
 
 /// Why an event stream ended.
 enum StreamEnd {
@@ -197,29 +238,53 @@ impl EventWatcher {
         }
     }
 
-    /// Handles the events in a piece of the stream. Fails if the stream has ended.
+    /// Handles the events in a piece of the stream. Fails if the stream has ended, or the engine shuts down.
     async fn handle_frame(
         &self,
         stream: &mut EventStream,
         frame: Option<Result<Frame<Bytes>, hyper::Error>>,
     ) -> Result<(), CallError> {
-        let Some(frame) = frame else {
-            return Err(CallError::Unreachable("the engine ended the event stream".to_owned()));
-        };
-        let frame = frame.map_err(|error| CallError::interrupted(&error))?;
-        let Ok(data) = frame.into_data() else {
-            return Ok(());
-        };
-        stream.pending.extend_from_slice(&data);
-        while let Some(end) = stream.pending.iter().position(|it| *it == b'\n') {
-            let line: Vec<u8> = stream.pending.drain(..=end).collect();
-            stream.last_event = self.handle_line(&line).max(stream.last_event);
+        stream.take(frame)?;
+        loop {
+            let events = stream.events();
+            if events.is_empty() {
+                break;
+            }
+            if events.iter().flatten().any(|event| self.is_end_by_others(event)) {
+                self.require_no_shutdown(stream).await?;
+            }
+            for event in events {
+                stream.last_event = self.handle_read(event).max(stream.last_event);
+            }
         }
         self.claims.answer_claims().await;
         if stream.pending.len() > LONGEST_LINE {
             return Err(CallError::Unreachable("the engine sent an event without an end".to_owned()));
         }
         Ok(())
+    }
+
+    /// Whether a container of the agent has ended, or is being stopped, and not by the agent.
+    fn is_end_by_others(&self, event: &RawEvent) -> bool {
+        let RawEvent { kind, action, actor: RawActor { id, attributes }, time_nano: _ } = event;
+        if kind != "container" || !matches!(action.as_str(), "kill" | "die" | "stop") {
+            return false;
+        }
+        let id = ContainerId(id.clone());
+        let is_known = attributes.contains_key(label::APPLICATION) || self.attribution.adopter(&id).is_some();
+        is_known && !self.attribution.is_stopped_by_agent(&id)
+    }
+
+    /// Fails if the engine shuts down: it then stops its containers, which looks like stops by users. Before that it closes
+    /// its socket, so a stop is a user's if the engine takes a new connection after it.
+    async fn require_no_shutdown(&self, stream: &mut EventStream) -> Result<(), CallError> {
+        let began = Instant::now();
+        self.connection.ping_over_new_connection().await?;
+        if began.elapsed() < ENGINE_START {
+            return Ok(());
+        }
+        // systemd may keep the socket for the next engine, which has answered then; this one has ended the stream.
+        stream.take_pending().await
     }
 
     /// Whether the engine remembers events after a time in nanoseconds. False if it cannot tell.
@@ -239,13 +304,9 @@ impl EventWatcher {
         within(PING, remembered).await.unwrap_or_default()
     }
 
-    /// Handles one event as the engine wrote it, and returns its time in nanoseconds. After an unreadable one everything
-    /// is observed again.
-    fn handle_line(&self, line: &[u8]) -> Option<u64> {
-        if line.trim_ascii().is_empty() {
-            return None;
-        }
-        match serde_json::from_slice::<RawEvent>(line) {
+    /// Handles one event and returns its time in nanoseconds. After an unreadable one everything is observed again.
+    fn handle_read(&self, event: ReadEvent) -> Option<u64> {
+        match event {
             Ok(event) => {
                 let time = event.time_nano;
                 self.handle(event);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use driftless_docker::{Docker, EngineEvent};
+use driftless_model::ContainerId;
 use tokio::{
     sync::broadcast::Receiver,
     time::{sleep, timeout},
@@ -138,4 +139,59 @@ async fn engine_that_answers_no_new_connection_is_reported() {
     await_connected(&mut events).await;
     chatter.abort();
     assert!(instance(&engine, &id).await.is_running());
+}
+
+/// The events of a stop, and its result.
+fn stop(fake: &FakeEngine, id: &ContainerId) {
+    for action in ["kill", "die", "stop"] {
+        fake.happen(id.as_str(), action);
+    }
+    fake.end(id, "exited", 143);
+}
+
+async fn await_disconnected(events: &mut Receiver<EngineEvent>) {
+    loop {
+        match events.recv().await.unwrap() {
+            EngineEvent::Disconnected { .. } => return,
+            EngineEvent::ObjectChanged { name, .. } => panic!("{name} is reported to have changed"),
+            EngineEvent::Connected | EngineEvent::ClaimLost => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stops_by_an_engine_that_shuts_down_are_not_a_users() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    assert!(instance(&engine, &id).await.is_running());
+    sleep(Duration::from_secs(1)).await;
+    fake.hold_back_connections(true);
+    stop(&fake, &id);
+    // Of simulated time: the stop itself makes the agent ask for a new connection.
+    timeout(Duration::from_secs(6), await_disconnected(&mut events)).await.unwrap();
+    sleep(Duration::from_secs(5)).await;
+    fake.restart();
+    await_connected(&mut events).await;
+    let found = instance(&engine, &id).await;
+    assert!(!found.is_running() && found.touched_by_hand.is_none(), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_by_a_user_outlives_a_restart_of_the_engine() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    assert!(instance(&engine, &id).await.is_running());
+    stop(&fake, &id);
+    sleep(Duration::from_millis(500)).await;
+    fake.restart();
+    // Not the changes of the container.
+    while !matches!(events.recv().await.unwrap(), EngineEvent::Disconnected { .. }) {}
+    await_connected(&mut events).await;
+    assert!(instance(&engine, &id).await.touched_by_hand.is_some());
 }

@@ -62,6 +62,8 @@ struct Host {
     /// Starts of containers of these names fail with this error.
     start_errors: BTreeMap<String, String>,
     streams: u32,
+    /// When the engine started; `None` is long ago.
+    started: Option<String>,
     /// Calls get no answer.
     is_hanging: bool,
     /// New connections are accepted and get no answer.
@@ -181,6 +183,18 @@ impl FakeEngine {
     /// Forgets all events, as an engine that starts again.
     pub(crate) fn forget_events(&self) {
         self.host(|host| host.remembered.clear());
+    }
+
+    /// The engine ends and starts again: its event streams end, it forgets all events and takes new connections.
+    pub(crate) fn restart(&self) {
+        let now = self.time();
+        self.host(|host| {
+            host.remembered.clear();
+            host.started = Some(now);
+            host.is_deaf = false;
+        });
+        self.shared.senders.lock().unwrap().clear();
+        self.mute();
     }
 
     /// From now on, present event streams are silent. New ones are not.
@@ -330,7 +344,8 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         (_, ["networks"]) => {
             let filters = query.split('&').find_map(|part| part.strip_prefix("filters="));
             let is_wanted = |name: &str| filters.is_none_or(|filters| filters.contains(name));
-            let bridge = json!({"Name": "bridge", "Id": "b", "Created": "2026-01-01T00:00:00Z"});
+            let started = host.started.as_deref().unwrap_or("2026-01-01T00:00:00Z");
+            let bridge = json!({"Name": "bridge", "Id": "b", "Created": started});
             let created = host.networks.iter().filter(|(name, _)| is_wanted(name));
             ok(&std::iter::once(bridge).chain(created.map(|(_, network)| network.clone())).collect())
         }

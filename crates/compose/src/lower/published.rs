@@ -41,6 +41,10 @@ impl Lowering<'_> {
                 continue;
             }
             let Some(network) = self.network_of(workload) else {
+                if self.lacks_only_ipv4(workload) {
+                    self.findings.push(without_ipv4(name, workload, service));
+                    continue;
+                }
                 self.findings.push(unpublished(name, workload, service));
                 workload.container.ports.retain(|port| !ports.contains(port));
                 continue;
@@ -64,11 +68,22 @@ impl Lowering<'_> {
 
     /// The network by which the proxy publishes the ports and reaches the instances: a bridge of the project, or else a
     /// network of another driver, or else an external one, whose driver is not known. `None`: all are without a way to the
-    /// host.
+    /// host, or without IPv4 addresses.
     fn network_of(&self, workload: &Workload) -> Option<String> {
         let names = workload.container.networks().keys();
-        let open = names.filter_map(|name| Some((publishing(name, self.networks.get(name)?)?, name)));
+        let open = names.filter_map(|name| {
+            let network = self.networks.get(name).filter(|network| !network.disable_ipv4)?;
+            Some((publishing(name, network)?, name))
+        });
         open.min().map(|(_, name)| name.clone())
+    }
+
+    /// Whether a network of the workload could publish ports, and has no IPv4 addresses.
+    fn lacks_only_ipv4(&self, workload: &Workload) -> bool {
+        workload.container.networks().keys().any(|name| {
+            let network = self.networks.get(name).filter(|network| network.disable_ipv4);
+            network.is_some_and(|network| publishing(name, network).is_some())
+        })
     }
 
     fn reach(&self, service: &WorkloadName, network: String) -> Reach {
@@ -123,6 +138,17 @@ fn unpublished(name: &WorkloadName, workload: &Workload, service: &Service) -> F
     };
     let finding = service.proxy.as_ref().map_or_else(ignored, |setting| setting.error(WHY));
     finding.help("add a network of the driver `bridge` to the `networks` of the service, or remove `ports`")
+}
+
+/// The finding about ports that Docker could publish for one instance, and a proxy cannot: it reaches instances by IPv4.
+fn without_ipv4(name: &WorkloadName, workload: &Workload, service: &Service) -> Finding {
+    const WHY: &str = "the proxy reaches instances by IPv4, and no network that can publish ports has it (`enable_ipv4: false`)";
+    let of_ports =
+        || Finding::error(workload.origin.clone(), format!("services.{name}.ports"), WHY.to_owned());
+    let finding = service.proxy.as_ref().map_or_else(of_ports, |setting| setting.error(WHY));
+    finding.help(
+        "add a network with IPv4 to the `networks` of the service, or run one instance without `start-first`",
+    )
 }
 
 /// Whether instances of the service can run at the same time, so that Docker could publish the ports of one only.

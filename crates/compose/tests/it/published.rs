@@ -132,6 +132,23 @@ fn ports_that_no_network_can_publish_are_reported() {
 }
 
 #[test]
+fn proxy_needs_a_network_with_ipv4() {
+    let ipv6 = ("a", "enable_ipv4: false, enable_ipv6: true");
+    let found = stack(&on_networks(&[ipv6, ("b", "")], ""));
+    let proxy = found.workloads[&"web_proxy".into()].container.networks();
+    assert_eq!(proxy.keys().collect::<Vec<_>>(), ["repository_b"]);
+    for (more, path) in [("", "ports"), (", x-driftless: {proxy: true}", "x-driftless.proxy")] {
+        let rendered = render_text(&on_networks(&[ipv6, ("c", "internal: true")], more));
+        let expected = format!("error: services.web.{path}: the proxy reaches instances by IPv4");
+        let is_found = rendered.findings.iter().any(|finding| finding.to_string().contains(&expected));
+        assert!(is_found && rendered.stack.is_none(), "{:?}", rendered.findings);
+    }
+    // Docker publishes the ports of one instance.
+    let one = on_networks(&[ipv6], "").replace("scale: 2", "scale: 1");
+    assert_eq!(ports(&stack(&one), "web").len(), 2);
+}
+
+#[test]
 fn ports_of_one_instance_are_published_by_the_engine() {
     for settings in [
         "scale: 1",

@@ -271,8 +271,7 @@ impl EventWatcher {
             return false;
         }
         let id = ContainerId(id.clone());
-        let is_known = attributes.contains_key(label::APPLICATION) || self.attribution.adopter(&id).is_some();
-        is_known && !self.attribution.is_stopped_by_agent(&id)
+        self.app_of(&id, attributes).is_some() && !self.attribution.is_stopped_by_agent(&id)
     }
 
     /// Fails if the engine shuts down: it then stops its containers, which looks like stops by users. Before that it closes
@@ -344,8 +343,12 @@ impl EventWatcher {
         }
         let at = time_nano.map(|nanos| Timestamp(nanos / 1_000_000));
         let is_visit = VISITS.contains(&action_name);
-        if is_visit && !self.record_visit(&ContainerId(id.clone()), &action, &attributes, at) {
-            return;
+        if is_visit {
+            let id = ContainerId(id.clone());
+            // No application depends on commands in the containers of others, such as their health checks.
+            if self.app_of(&id, &attributes).is_none() || !self.record_visit(&id, &action, &attributes, at) {
+                return;
+            }
         }
         let app = match kind.as_str() {
             "container" => {
@@ -353,8 +356,7 @@ impl EventWatcher {
                 if !is_visit {
                     self.record_container(&id, action_name, at);
                 }
-                let labelled = attributes.get(label::APPLICATION).cloned().map(AppName);
-                labelled.or_else(|| self.attribution.adopter(&id))
+                self.app_of(&id, &attributes)
             }
             "network" => self.record_network(&id, action_name, &attributes),
             "volume" => {
@@ -376,6 +378,12 @@ impl EventWatcher {
         };
         let name = attributes.get("name").cloned().unwrap_or(id);
         self.send(EngineEvent::ObjectChanged { app, kind, name, action, at });
+    }
+
+    /// The application that a container belongs to, by its label or because it has adopted it.
+    fn app_of(&self, id: &ContainerId, attributes: &BTreeMap<String, String>) -> Option<AppName> {
+        let labelled = attributes.get(label::APPLICATION).cloned().map(AppName);
+        labelled.or_else(|| self.attribution.adopter(id))
     }
 
     /// Records a command in a container or a copy into it. True if a visit by a user has ended, which may have changed

@@ -195,3 +195,20 @@ async fn stop_by_a_user_outlives_a_restart_of_the_engine() {
     await_connected(&mut events).await;
     assert!(instance(&engine, &id).await.touched_by_hand.is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn commands_in_foreign_containers_wake_nobody() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    for action in ["exec_create: check", "exec_start: check", "exec_die", "start"] {
+        fake.happen_elsewhere("foreign", action);
+    }
+    let first = loop {
+        if let EngineEvent::ObjectChanged { action, .. } = events.recv().await.unwrap() {
+            break action;
+        }
+    };
+    assert_eq!(first, "start");
+}

@@ -169,6 +169,13 @@ impl FakeEngine {
         self.shared.happen("container", id, action);
     }
 
+    /// An event of a container that no agent has created.
+    pub(crate) fn happen_elsewhere(&self, id: &str, action: &str) {
+        let actor = json!({"ID": id, "Attributes": {"execID": "e", "name": id}});
+        let event = json!({"Type": "container", "Action": action, "Actor": actor});
+        self.shared.send(Bytes::from(format!("{event}\n")));
+    }
+
     /// The engine reads its configuration again.
     pub(crate) fn reload(&self) {
         let event = json!({"Type": "daemon", "Action": "reload", "Actor": {"ID": "engine"}});

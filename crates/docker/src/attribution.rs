@@ -9,6 +9,8 @@ use std::{
 
 use driftless_model::{AppName, Container, ContainerId, Healthcheck, Timestamp, Visit};
 
+use crate::call_error::CallError;
+
 /// The number of stops by users that are remembered, over all containers.
 const MAX_USER_STOPS: usize = 1000;
 /// The number of new objects whose application is remembered.
@@ -151,9 +153,20 @@ impl Attribution {
         self.lock().agent_stops.insert(id.clone(), AgentStop::InProgress);
     }
 
-    /// The engine has answered the agent's stop.
-    pub(crate) fn end_agent_stop(&self, id: &ContainerId, now: Timestamp) {
-        self.lock().agent_stops.insert(id.clone(), AgentStop::Done(now));
+    /// The agent's stop has ended. One that the engine has not begun leaves no mark: the container runs on, and its next
+    /// stop may be a user's.
+    pub(crate) fn end_agent_stop(&self, id: &ContainerId, stopped: &Result<(), CallError>, now: Timestamp) {
+        // An engine that took too long or failed may have signalled the container.
+        let may_have_begun = matches!(
+            stopped,
+            Ok(()) | Err(CallError::TimedOut(_) | CallError::Status { code: 304 | 404 | 500.., .. })
+        );
+        let mut state = self.lock();
+        if may_have_begun {
+            state.agent_stops.insert(id.clone(), AgentStop::Done(now));
+        } else {
+            state.agent_stops.remove(id);
+        }
     }
 
     pub(crate) fn is_stopped_by_agent(&self, id: &ContainerId) -> bool {
@@ -382,7 +395,7 @@ mod tests {
         attribution.record_start(&id, Timestamp(3));
         attribution.record_stop(&id, Timestamp(5));
         assert_eq!(attribution.user_stop(&id), None);
-        attribution.end_agent_stop(&id, Timestamp(5));
+        attribution.end_agent_stop(&id, &Ok(()), Timestamp(5));
         attribution.record_start(&id, Timestamp(6));
         attribution.record_stop(&id, Timestamp(7));
         assert_eq!(attribution.user_stop(&id), Some(Timestamp(7)));
@@ -396,10 +409,29 @@ mod tests {
         // The engine restarts the crashed container just before the agent's signal reaches it.
         attribution.record_start(&id, Timestamp(5));
         attribution.record_stop(&id, Timestamp(6));
-        attribution.end_agent_stop(&id, Timestamp(8));
+        attribution.end_agent_stop(&id, &Ok(()), Timestamp(8));
         attribution.record_stop(&id, Timestamp(7));
         assert_eq!(attribution.user_stop(&id), None);
         assert!(attribution.is_stopped_by_agent(&id));
+    }
+
+    #[test]
+    fn failed_stop_by_the_agent_hides_no_later_stop_by_a_user() {
+        let id = ContainerId::from("a");
+        let refused = CallError::Status { code: 409, message: "no".to_owned() };
+        let failed = CallError::Status { code: 500, message: "no exit event".to_owned() };
+        for (error, user_stop) in [
+            (CallError::Unreachable("connection refused".to_owned()), Some(Timestamp(9))),
+            (refused, Some(Timestamp(9))),
+            (CallError::TimedOut(Duration::from_secs(40)), None),
+            (failed, None),
+        ] {
+            let attribution = Attribution::default();
+            attribution.begin_agent_stop(&id);
+            attribution.end_agent_stop(&id, &Err(error.clone()), Timestamp(5));
+            attribution.record_stop(&id, Timestamp(9));
+            assert_eq!(attribution.user_stop(&id), user_stop, "{error}");
+        }
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Containers {
         self.attribution.begin_agent_stop(&id);
         let stop = self.connection.docker().stop_container(id.as_str(), Some(options));
         let stopped = self.connection.call(deadline, stop).await;
-        self.attribution.end_agent_stop(&id, self.clock.now());
+        self.attribution.end_agent_stop(&id, &stopped, self.clock.now());
         self.cache.invalidate_container(&id, Settled::Soon);
         tolerate(stopped, |error| matches!(error.code(), Some(304 | 404)))
             .map_err(|error| error.classify(&doing))

@@ -97,7 +97,7 @@ impl Hooks {
             self.attribution.begin_agent_stop(id);
             let stop = self.connection.docker().stop_container(id.as_str(), options);
             let stopped = self.connection.call(STOP, stop).await;
-            self.attribution.end_agent_stop(id, self.clock.now());
+            self.attribution.end_agent_stop(id, &stopped, self.clock.now());
             self.cache.invalidate_container(id, Settled::Soon);
             tolerate(stopped, |error| matches!(error.code(), Some(304 | 404)))
                 .map_err(|error| error.classify(&format!("{doing}: {message}, and stop it")))?;

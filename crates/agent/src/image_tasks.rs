@@ -23,11 +23,14 @@ use driftless_model::{AppName, Build, PlatformImage};
 use driftless_plan::Action;
 use driftless_store::Store;
 
-use crate::{error::chain, images::Bringing};
+use crate::{defect::interrupts, error::chain, images::Bringing};
 
 /// Maximum number of simultaneous builds, over all applications. More would only slow down each other and the
 /// containers of the host.
 pub(crate) const CONCURRENT_BUILDS: usize = 2;
+
+/// The error of a task that a panic has ended. The words of the panic may contain a value, and are in the log.
+const DEFECT: &str = "a defect of the agent has interrupted it: please report the lines of the agent's log that begin with `thread`";
 
 /// The limits of builds, which all applications share.
 #[derive(Clone)]
@@ -205,7 +208,11 @@ impl ImageTasks {
         let (reported, ended, wake) = (Arc::clone(&progress), Arc::clone(&progress), Arc::clone(&self.wake));
         let work = work(Box::new(move |text| *lock(&reported) = Progress::Running(text)));
         let task = async move {
-            *lock(&ended) = Progress::Ended(ImageState::of(work.await));
+            let work = async { *lock(&ended) = Progress::Ended(ImageState::of(work.await)) };
+            if interrupts(work).await {
+                let failed = ImageState::Failed { error: DEFECT.to_owned(), retry_after: None };
+                *lock(&ended) = Progress::Ended(failed);
+            }
             wake.notify_one();
         };
         let task = AbortOnDropHandle::new(tokio::spawn(task.in_current_span()));
@@ -282,13 +289,33 @@ mod tests {
         PlatformImage { name: "web:2".to_owned(), platform: platform.map(Platform::parse) }
     }
 
-    #[tokio::test]
-    async fn platforms_of_one_image_are_pulled_in_tasks_of_their_own() {
+    fn no_tasks() -> (ImageTasks, Arc<Notify>) {
         let clock = Clock::System;
         let limits = BuildLimits { slots: Arc::new(Semaphore::new(1)), timeout: Duration::from_secs(1) };
         let wake = Arc::new(Notify::new());
         let store = Store::in_memory(clock).unwrap();
-        let mut tasks = ImageTasks::new(Arc::clone(&wake), limits, store, clock);
+        (ImageTasks::new(Arc::clone(&wake), limits, store, clock), wake)
+    }
+
+    async fn defect() -> Result<Option<SignedImage>, docker::Error> {
+        tokio::task::yield_now().await;
+        panic!("a defect")
+    }
+
+    #[tokio::test]
+    async fn pull_that_a_panic_ends_has_failed() {
+        let (mut tasks, wake) = no_tasks();
+        let own = image(None);
+        let first = tasks.start_or_ask(&own, None, String::new(), |_| defect());
+        assert_eq!(first, ImageState::InProgress);
+        wake.notified().await;
+        let second = tasks.start_or_ask(&own, None, String::new(), |_| defect());
+        assert!(matches!(second, ImageState::Failed { .. }), "{second:?}");
+    }
+
+    #[tokio::test]
+    async fn platforms_of_one_image_are_pulled_in_tasks_of_their_own() {
+        let (mut tasks, wake) = no_tasks();
         let (own, other) = (image(None), image(Some("linux/amd64")));
         let ask = |tasks: &mut ImageTasks, image: &PlatformImage| {
             tasks.start_or_ask(image, None, format!("pulling {image}"), |_| async { Ok(None) })

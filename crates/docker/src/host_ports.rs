@@ -90,7 +90,7 @@ async fn is_shared(connection: &Connection, inventory: &Inventory) -> io::Result
     }
     // From a container with processes of its own, that of the engine cannot be seen.
     let Some(own) = connection.own_container() else { return Ok(false) };
-    Ok(inventory.is_in_host_network(&own).await)
+    inventory.is_in_host_network(&own).await.map_err(io::Error::other)
 }
 
 /// Whether somebody listens on this socket in the network namespace of the agent.

@@ -150,11 +150,11 @@ impl Inventory {
         Ok(Some(instance))
     }
 
-    /// Whether a container is in the network of the host. False if that cannot be read.
-    pub(crate) async fn is_in_host_network(&self, id: &ContainerId) -> bool {
-        let found = self.connection.inspect_container(id.as_str()).await;
-        let mode = found.ok().and_then(|found| found.host_config?.network_mode);
-        mode.as_deref() == Some("host")
+    /// Whether a container is in the network of the host.
+    pub(crate) async fn is_in_host_network(&self, id: &ContainerId) -> Result<bool, CallError> {
+        let found = self.connection.inspect_container(id.as_str()).await?;
+        let mode = found.host_config.and_then(|host| host.network_mode);
+        Ok(mode.as_deref() == Some("host"))
     }
 
     /// An image, by name or id; `None` if the engine does not have it.

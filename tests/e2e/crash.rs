@@ -259,3 +259,46 @@ async fn an_engine_that_dies_and_comes_back_is_waited_for() {
     drop(site);
     drop(engine);
 }
+
+/// An engine is stopped and started that starts none of its containers by itself.
+async fn engine_stops_and_starts(self_heal: bool) {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut engine) = Engine::new(directory.path()) else {
+        eprintln!("not run: a second engine needs root and network namespaces");
+        return;
+    };
+    engine.start().await;
+    let settings = Settings { docker_host: Some(engine.host()), self_heal, ..Settings::default() };
+    let site = Site::with("engine-stop", settings);
+    let image = images::server_as(&site.docker, "driftless-e2e/server:1.0", "1.0");
+    // The engine kills the second one at the end of its grace period, and answers open connections until then.
+    let slow = "stop_signal: SIGWINCH, stop_grace_period: 5s";
+    let agent = site
+        .running(&format!("services:\n  web: {{image: {image}}}\n  slow: {{image: {image}, {slow}}}\n"))
+        .await;
+    let commit = site.repository.head();
+    let steps = || agent.log().lines().filter(|line| line.contains("step done")).count();
+    let before = steps();
+    engine.stop();
+    assert_eq!(steps(), before, "the agent changes what the engine stops");
+    engine.start().await;
+    agent
+        .until("both run again", |it| is_settled(it, &commit) && site.docker.running(&site.app).len() == 2)
+        .await;
+    let log = agent.log();
+    let drift = log.lines().find(|line| line.contains("drift detected"));
+    assert_eq!(drift, None, "an end by the engine is reported as drift");
+    drop(agent);
+    drop(site);
+    drop(engine);
+}
+
+#[tokio::test]
+async fn engine_that_shuts_down_is_left_alone() {
+    engine_stops_and_starts(true).await;
+}
+
+#[tokio::test]
+async fn shutdown_of_the_engine_is_no_drift_without_self_heal() {
+    engine_stops_and_starts(false).await;
+}

@@ -40,7 +40,7 @@ impl<D: Docker> Exec for EngineExec<D> {
         })
     }
 
-    fn is_answering<'a>(&'a self) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_answering(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(async move { self.0.ping().await.is_ok() })
     }
 

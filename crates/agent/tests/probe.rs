@@ -54,7 +54,7 @@ impl Exec for Commands {
         })
     }
 
-    fn is_answering<'a>(&'a self) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_answering(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(async { !self.is_away.load(Ordering::SeqCst) })
     }
 

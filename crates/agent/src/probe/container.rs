@@ -24,7 +24,7 @@ pub trait Exec: Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Result<i64, ExecError>> + Send + 'a>>;
 
     /// Whether the engine answers: asked after a command that took too long.
-    fn is_answering<'a>(&'a self) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
+    fn is_answering(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
 
     /// Runs the health check of a container once. Returns whether it succeeded.
     fn check_health<'a>(

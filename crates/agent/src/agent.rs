@@ -61,6 +61,7 @@ use crate::{
     release::{Release, pending_release},
     reopened::ReopenedSource,
     repository::{RepositoryLink, RepositoryTask, RepositoryView},
+    socket_watch::start_socket_watch,
     supervisor::{FollowedRepository, Supervisor},
     unpublished::Unpublished,
     wakes::{Wakes, wake_on_engine_events},
@@ -245,6 +246,7 @@ impl Agent {
         start_image_cleanup(settings.image_cleanup, &handle, (&store, clock), &stop, &tasks);
         start_expiry_watch(&settings, &handle, (&store, clock), &stop, &tasks);
         start_notifications(&notifications, &handle, &stop, &tasks);
+        start_socket_watch(&settings.docker, &stop, &tasks);
         start_own_update(state.path(), own_container, (&handle, &store, clock), &stop, &tasks);
         for repository in &settings.repositories {
             let ends = (handle.commit_statuses(), handle.status_errors());

@@ -103,6 +103,7 @@ mod requests;
 mod resolved_stack;
 mod revision_changes;
 mod revisions;
+mod socket_watch;
 mod state_loss;
 mod status;
 mod stored_reports;

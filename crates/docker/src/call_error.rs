@@ -1,10 +1,10 @@
 //! Why one call failed, and which [`Error`] of the crate that is. Nothing is retried here.
 
-use std::{collections::BTreeMap, error::Error as StdError, io, time::Duration};
+use std::{collections::BTreeMap, error::Error as StdError, io, path::Path, time::Duration};
 
 use driftless_model::{causes, error_chain};
 
-use crate::{error::Error, tls::TlsError};
+use crate::{error::Error, removed_socket::is_removed, tls::TlsError};
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +33,10 @@ pub(crate) enum ConnectError {
     NotPermitted { path: String },
     #[error("nothing listens on the socket {path}: start the Docker Engine (`systemctl start docker`)")]
     NotListening { path: String },
+    #[error(
+        "the socket that is mounted at {path} is no longer that of the engine: restart the agent's container (`docker restart`), which mounts the new one"
+    )]
+    Removed { path: String },
     #[error("no encrypted connection to {address}: {error}")]
     Tls { address: String, error: TlsError },
     #[error("could not connect to {address}: {error}")]
@@ -46,6 +50,7 @@ impl ConnectError {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NoSocket { path },
             io::ErrorKind::PermissionDenied => Self::NotPermitted { path },
+            io::ErrorKind::ConnectionRefused if is_removed(Path::new(&path)) => Self::Removed { path },
             io::ErrorKind::ConnectionRefused => Self::NotListening { path },
             _ => Self::Other { address: path, error: error.to_string() },
         }
@@ -286,6 +291,24 @@ mod tests {
         assert!(shown.starts_with("the template in the variable PASSWORD cannot"), "{shown}");
         assert!(!shown.contains("hunter2"), "{shown}");
         assert_eq!(without_template("no such image".to_owned()), "no such image");
+    }
+
+    #[test]
+    fn removed_socket_is_named_with_advice() {
+        use std::os::{fd::AsRawFd, unix::fs::OpenOptionsExt, unix::net::UnixListener};
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("docker.sock");
+        drop(UnixListener::bind(&socket).unwrap());
+        // An open file keeps the socket reachable without a name, as a mount does.
+        let path_only = nix::fcntl::OFlag::O_PATH.bits();
+        let open = std::fs::OpenOptions::new().read(true).custom_flags(path_only).open(&socket).unwrap();
+        let mounted = format!("/proc/self/fd/{}", open.as_raw_fd());
+        let refused = || ConnectError::of_socket(&mounted, &io::ErrorKind::ConnectionRefused.into());
+        let shown = refused().to_string();
+        assert!(shown.contains("systemctl start docker"), "{shown}");
+        std::fs::remove_file(&socket).unwrap();
+        let shown = refused().to_string();
+        assert!(shown.contains("docker restart"), "{shown}");
     }
 
     #[test]

@@ -92,6 +92,7 @@ mod registry;
 mod registry_login;
 mod registry_logins;
 mod remembered;
+mod removed_socket;
 mod self_container;
 mod shared_images;
 #[cfg(feature = "simulated")]
@@ -117,6 +118,7 @@ pub use registry::{
 };
 pub use registry_logins::{ReadSecret, RegistryLogins};
 pub use remembered::{KnownContainers, Remembered, RememberedChange};
+pub use removed_socket::removed_socket;
 #[cfg(feature = "simulated")]
 pub use simulated::{
     ChangedBy, EndedTask, EventDelivery, Faults, IMAGE_BYTES, Outage, SimulatedEngine, SimulatedSwarm,

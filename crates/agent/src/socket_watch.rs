@@ -1,0 +1,25 @@
+//! Ends an agent in a container when the engine has made a new socket.
+//!
+//! The container still mounts the old one, so no waiting helps. The containers run on, the restart policy starts the agent again, and its
+//! container then mounts the new socket.
+
+use driftless_config::DockerHost;
+use driftless_docker::removed_socket;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// Starts the task that cancels `stop` when the agent can never reach the engine again. The process then ends with an error.
+pub(crate) fn start_socket_watch(host: &DockerHost, stop: &CancellationToken, tasks: &TaskTracker) {
+    let (host, stop) = (host.clone(), stop.clone());
+    tasks.spawn(async move {
+        let socket = tokio::select! {
+            () = stop.cancelled() => return,
+            socket = removed_socket(&host) => socket,
+        };
+        tracing::error!(
+            socket = %socket.display(),
+            "the engine has made a new socket, and the agent's container still mounts the old one, so the agent ends: its restart policy \
+             mounts the new one; without one, start the container again with `docker start`"
+        );
+        stop.cancel();
+    });
+}

@@ -8,7 +8,7 @@ use super::{
     context::{Context, Verdict},
     error::{CommandError, Error as CliError},
     output::print,
-    run::{DEFAULT_CONFIG, read_config},
+    run::{DEFAULT_CONFIG, read_config, state_dir, state_key_file},
     screen::plain,
 };
 use driftless_config::Settings;
@@ -87,16 +87,28 @@ enum DatabaseKey {
 }
 
 impl StateArgs {
-    fn files(&self) -> Result<StateFiles, CliError> {
+    fn files(&self, context: &Context<'_>) -> Result<StateFiles, CliError> {
         let default = Path::new(DEFAULT_CONFIG);
-        let config = match (&self.config, &self.state_dir) {
-            (Some(path), _) => Some(read_config(path)?),
-            (None, None) if default.exists() => Some(read_config(default)?),
-            (None, None) => None,
+        // An agent that has a URL does not read the file.
+        let has_url = (context.environment)("DRIFTLESS_URL").is_some_and(|url| !url.is_empty());
+        let settings = match (&self.config, &self.state_dir) {
+            (Some(path), _) => read_config(path)?,
+            (None, None) if default.exists() && !has_url => {
+                let (settings, error) = usable_settings(default);
+                if let Some(error) = error {
+                    let folder = settings.state_dir.display();
+                    context.screen.say(format!(
+                        "warning: {DEFAULT_CONFIG} cannot be used ({error}), so the state directory is {folder}: correct the file \
+                         (`driftless config check {DEFAULT_CONFIG}`), or name the directory with --state-dir"
+                    ));
+                }
+                settings
+            }
+            (None, None) => Settings::default(),
             // It may be that of another agent, so it is not required.
-            (None, Some(_)) => read_config(default).ok(),
+            (None, Some(_)) => read_config(default).unwrap_or_default(),
         };
-        Ok(self.files_of(config.unwrap_or_default()))
+        Ok(self.files_of(settings))
     }
 
     fn files_of(&self, settings: Settings) -> StateFiles {
@@ -110,6 +122,19 @@ impl StateArgs {
             Some(key) => vec![own, key],
         };
         StateFiles { folder, keys }
+    }
+}
+
+/// The settings of a file, and why it cannot be used. The agent goes on when its file gets a mistake, so backups must go on too: then the
+/// file still names the state directory and the key.
+fn usable_settings(path: &Path) -> (Settings, Option<CliError>) {
+    match read_config(path) {
+        Ok(settings) => (settings, None),
+        Err(error) => {
+            let default = Settings { state_key_file: state_key_file(path), ..Settings::default() };
+            let folder = state_dir(path).unwrap_or_else(|| default.state_dir.clone());
+            (Settings { state_dir: folder, ..default }, Some(error))
+        }
     }
 }
 
@@ -145,6 +170,10 @@ impl CommandError for Error {
         Some(match self {
             Self::BackUp(_) => "name a new file, and the folder of the agent with --state-dir".to_owned(),
             Self::Restore(driftless_store::Error::InUse { .. }) => "stop the agent first".to_owned(),
+            Self::Restore(driftless_store::Error::NotOurs { directory }) => format!(
+                "`chmod 700 {}`, if it is the state directory of the agent, or name that with --state-dir",
+                directory.display()
+            ),
             Self::Restore(driftless_store::Error::FoldersInUse { .. }) => {
                 "stop the containers of these applications with `docker stop`; the agent starts them again".to_owned()
             }
@@ -157,7 +186,7 @@ impl CommandError for Error {
 }
 
 pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let files = args.state.files()?;
+    let files = args.state.files(context)?;
     let left_out = driftless_store::back_up(&files.folder, &args.file).map_err(Error::BackUp)?;
     for path in left_out.iter().take(MOST_LEFT_OUT) {
         let path = plain(&path.display().to_string());
@@ -189,7 +218,7 @@ pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<Verdict
 }
 
 pub(super) fn restore(args: &RestoreArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
-    let files = args.state.files()?;
+    let files = args.state.files(context)?;
     let options = RestoreOptions { replace: args.replace, force: args.force };
     let in_use = driftless_store::restore(&args.file, &files.folder, options).map_err(Error::Restore)?;
     for application in in_use {
@@ -221,6 +250,25 @@ pub(super) fn restore(args: &RestoreArgs, context: &Context<'_>) -> Result<Verdi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_with_mistakes_still_names_the_state_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("driftless.yaml");
+        let usable = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let (Settings { state_dir, state_key_file, .. }, error) = usable_settings(&file);
+            (state_dir, state_key_file, error.map(|error| error.to_string()))
+        };
+        let (folder, key, error) = usable("# repositories:\n");
+        assert_eq!((folder, key), (Settings::default().state_dir, None));
+        assert!(error.is_some());
+        let (folder, key, error) = usable("stateDir: /srv/state\nstateKeyFile: /run/key\nrepositries: []\n");
+        assert_eq!((folder, key), ("/srv/state".into(), Some("/run/key".into())));
+        assert!(error.is_some());
+        let (folder, _, error) = usable("stateDir: /srv/state\nrepositories: [{url: /srv/a}]\n");
+        assert_eq!((folder, error), ("/srv/state".into(), None));
+    }
 
     #[test]
     fn key_of_a_state_directory_is_looked_for_where_it_may_be() {

@@ -14,7 +14,7 @@ pub enum Error {
     InUse { directory: PathBuf, pid: String },
     /// The directory has other files in it, and other users may enter it.
     #[error(
-        "the state directory {directory} contains other files and is open to other users: set `stateDir` to a directory of its own"
+        "the state directory {directory} contains other files and is open to other users: if they are the agent's, close it with `chmod 700`; if not, set `stateDir` to a directory of its own"
     )]
     NotOurs { directory: PathBuf },
     /// An operation on a file or directory failed.

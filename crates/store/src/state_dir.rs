@@ -12,6 +12,12 @@ use crate::error::Error;
 /// The file with the second copy of the essential tables.
 pub(crate) const BACKUP: &str = "driftless-backup.db";
 
+/// The file with the key of the database, unless another file is configured.
+const DATABASE_KEY: &str = "database.key";
+
+/// The file with the private key of the agent, for fleets.
+const FLEET_KEY: &str = "fleet.key";
+
 /// A state directory that is locked until this is dropped.
 #[derive(Debug)]
 pub struct StateDir {
@@ -99,12 +105,12 @@ impl StateDir {
 
     /// The key that encrypts rows of the database, unless another file is configured.
     pub(crate) fn key_file(&self) -> PathBuf {
-        self.path.join("database.key")
+        self.path.join(DATABASE_KEY)
     }
 
     /// The private key of the agent, for fleets.
     pub(crate) fn fleet_key_file(&self) -> PathBuf {
-        self.path.join("fleet.key")
+        self.path.join(FLEET_KEY)
     }
 
     /// The second copy of pins, suspensions, revisions and the agent's id.
@@ -113,16 +119,19 @@ impl StateDir {
     }
 }
 
-/// Closes an empty directory, or one that an agent has used before, to other users. False: it is another directory, such
-/// as `/tmp` by mistake, and stays as it is.
+/// The files of a directory that was prepared for a restore. A disk of its own has the folder.
+const PREPARED: [&str; 3] = ["lost+found", DATABASE_KEY, FLEET_KEY];
+
+/// Closes an empty directory, one that has no other files than [`PREPARED`], or one that an agent has used before, to other users.
+/// False: it is another directory, such as `/tmp` by mistake, and stays as it is.
 fn close_to_others(path: &Path) -> io::Result<bool> {
     let for_others = fs::metadata(path)?.permissions().mode() & 0o077;
     if for_others == 0 {
         return Ok(true);
     }
     let mut names = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name()));
-    let is_empty = names.all(|name| name.is_ok_and(|name| name == "lost+found"));
-    if !is_empty && !path.join("agent-id").is_file() {
+    let is_new = names.all(|name| name.is_ok_and(|name| PREPARED.iter().any(|known| name == *known)));
+    if !is_new && !path.join("agent-id").is_file() {
         return Ok(false);
     }
     fs::set_permissions(path, Permissions::from_mode(0o700))?;

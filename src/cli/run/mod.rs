@@ -43,7 +43,7 @@ pub(super) use args::{DEFAULT_CONFIG, RunArgs};
 pub(super) use reload::CONFIGURATION;
 pub(super) use settings::{
     check_access, docker_host_outside, hostname, provider, read as read_config, settings as run_settings,
-    state_dir, unreadable_files, unused_docker_host,
+    state_dir, state_key_file, unreadable_files, unused_docker_host,
 };
 use settings::{default_config, settings};
 use socket::OpenSocket;

@@ -46,6 +46,12 @@ pub(in crate::cli) fn state_dir(path: &Path) -> Option<PathBuf> {
     named_state_dir(&path.display().to_string(), &read_text(path).ok()?)
 }
 
+/// The key of the database that a configuration file names, also if the file has mistakes.
+pub(in crate::cli) fn state_key_file(path: &Path) -> Option<PathBuf> {
+    let files = named_files(&path.display().to_string(), &read_text(path).ok()?);
+    files.into_iter().find(|file| file.key == "stateKeyFile").map(|file| file.path)
+}
+
 /// A warning for each file of a configuration that cannot be read, such as the key for a Git server: what needs it fails
 /// until the file is there, and the agent starts without it.
 pub(in crate::cli) fn unreadable_files(path: &Path) -> Vec<Finding> {

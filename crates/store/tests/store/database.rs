@@ -140,6 +140,18 @@ fn open_directory_with_other_files_is_refused() {
 }
 
 #[test]
+fn directory_that_holds_only_keys_is_closed_and_used() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // As somebody prepares a new machine for `driftless restore`.
+    for key in ["database.key", "fleet.key"] {
+        fs::write(directory.path().join(key), [7; 32]).unwrap();
+    }
+    StateDir::lock(directory.path()).unwrap();
+    assert_eq!(mode(directory.path()), 0o700);
+}
+
+#[test]
 fn state_directory_is_closed_to_other_users() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");

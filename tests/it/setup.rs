@@ -335,6 +335,42 @@ fn doctor_checks_the_file_of_the_audit() {
 }
 
 #[test]
+fn doctor_and_config_check_find_obstacles_to_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("driftless.yaml");
+    let path = file.to_str().unwrap();
+    let url = repository(folder.path());
+    let write = |text: &str| fs::write(&file, format!("{text}\nrepositories: [{{url: {url}}}]\n")).unwrap();
+    for (text, name, message) in [
+        (
+            "tls: {certFile: /no/fullchain.pem, keyFile: /no/key.pem}",
+            "files",
+            "the certificate of `tls` cannot be used",
+        ),
+        (
+            "socket: {group: no-such-group, scopes: [act]}",
+            "socket",
+            "this machine has no group `no-such-group`",
+        ),
+        ("socket: /dev/null", "socket", "/dev/null is no socket"),
+    ] {
+        write(text);
+        let check = doctor(&["--config", path]).1[name].clone();
+        assert_eq!(check["result"], "fail", "{check}");
+        assert!(check["message"].as_str().unwrap().contains(message), "{check}");
+        let (code, _, error) = driftless(&["config", "check", path]);
+        assert!(code == 1 && error.contains(message), "{error}");
+    }
+    // An option may still give the API another address than the default one.
+    write("webhooks: {listen: '0.0.0.0:8484'}");
+    let (code, _, error) = driftless(&["config", "check", path]);
+    assert!(code == 0 && error.contains("the agent starts only with another --listen"), "{error}");
+    write("listen: 127.0.0.1:8480\nwebhooks: {listen: '0.0.0.0:8484'}");
+    let (code, _, error) = driftless(&["config", "check", path]);
+    assert!(code == 0 && !error.contains("--listen"), "{error}");
+}
+
+#[test]
 fn doctor_finds_a_folder_without_applications() {
     let folder = tempfile::tempdir().unwrap();
     let url = repository(folder.path());

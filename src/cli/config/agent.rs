@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use driftless_model::Finding;
+
 use crate::cli::{
     context::{Context, Verdict},
     error::Error as CliError,
     findings::render_findings,
     output::{self, print},
-    run::{check_access, check_certificates, read_config, unreadable_files},
+    run::{check_access, check_certificates, check_socket, read_config, unreadable_files},
 };
 
 /// The reference of all keys.
@@ -47,13 +49,20 @@ pub(super) fn check(args: &CheckArgs, context: &Context<'_>) -> Result<Verdict, 
         if !args.syntax {
             check_access(&settings, context.environment)?;
             check_certificates(&settings)?;
+            check_socket(&settings.socket)?;
             driftless_agent::Agent::check(&settings, context.environment).map_err(Error::Use)?;
         }
         Ok(settings)
     });
     match found {
         Ok(settings) => {
-            let mut warnings = settings.warnings(&args.file.display().to_string());
+            let file = args.file.display().to_string();
+            let mut warnings = settings.warnings(&file);
+            warnings.extend(settings.check(&file).into_iter().map(|broken| {
+                let message = format!("{}: the agent starts only with another --listen", broken.message);
+                let help = "choose another port, or write `listen` into the file";
+                Finding::warning(broken.location, broken.path, message).help(help)
+            }));
             if !args.syntax {
                 warnings.extend(unreadable_files(&args.file));
             }

@@ -16,12 +16,14 @@ use super::{
     fold,
     options::TextOrJson,
     output::{self, print},
-    run::{RunArgs, check_access, provider, run_settings, unused_docker_host},
+    run::{
+        RunArgs, check_access, check_certificates, check_socket, provider, run_settings, unused_docker_host,
+    },
     screen::Paint,
     topic::Topic,
 };
 use driftless_clock::Clock;
-use driftless_config::Settings;
+use driftless_config::{ApiSocket, Settings};
 
 /// Check the machine, the engine, Git and the configuration, and say what to do.
 ///
@@ -143,15 +145,37 @@ fn about_settings(settings: &Settings, context: &Context<'_>) -> Vec<Check> {
     let warnings = settings.warnings("the configuration").into_iter();
     checks.extend(warnings.map(|it| Check::warn(CONFIGURATION, it.message, it.help.unwrap_or_default())));
     checks.extend(proxies(settings, context));
-    checks.push(match driftless_agent::Agent::check(settings, context.environment) {
-        Ok(()) => Check::ok("files", "keys, certificates and addresses can be read"),
+    checks.extend(socket(settings));
+    checks.push(files(settings, context));
+    checks
+}
+
+/// Whether the socket of the API can be opened, if the settings have one of their own.
+fn socket(settings: &Settings) -> Option<Check> {
+    let name = "socket";
+    if settings.socket == ApiSocket::default() {
+        return None;
+    }
+    Some(match check_socket(&settings.socket) {
+        Ok(()) => Check::ok(name, "its path and its group can be used"),
+        Err(error) => Check::fail(name, error.to_string(), error.help_text()).explained(Topic::Listen),
+    })
+}
+
+/// Whether the files that the agent reads at its start can be used.
+fn files(settings: &Settings, context: &Context<'_>) -> Check {
+    let name = "files";
+    if let Err(error) = check_certificates(settings) {
+        return Check::fail(name, error.to_string(), error.help_text()).explained(Topic::Certificates);
+    }
+    match driftless_agent::Agent::check(settings, context.environment) {
+        Ok(()) => Check::ok(name, "keys, certificates and addresses can be read"),
         Err(error) => Check::fail(
-            "files",
+            name,
             driftless_model::error_chain(&error),
             "correct the name of the file, or give the agent's user access",
         ),
-    });
-    checks
+    }
 }
 
 /// Whether the Docker client has proxies for containers and builds, which the agent does not give to them.

@@ -47,6 +47,7 @@ pub(super) use settings::{
 };
 use settings::{default_config, settings};
 use socket::OpenSocket;
+pub(super) use socket::check_socket;
 use tls::Certificates;
 pub(super) use tls::check_certificates;
 use watched_files::WatchedFiles;

@@ -16,7 +16,7 @@ use driftless_config::{ApiSocket, SOCKET_FOLDER, SOCKET_NAME, SocketPlace};
 use tokio::net::UnixListener;
 
 use super::{error::Error, socket_error::SocketError};
-use crate::cli::context::Environment;
+use crate::cli::{context::Environment, error::Error as CliError};
 
 /// The largest table of groups that is read, in bytes.
 const LARGEST_TABLE: u64 = 16 << 20;
@@ -90,6 +90,22 @@ pub(super) fn check(new: &ApiSocket, current: &ApiSocket, environment: &Environm
         create_unnamed(&path, group).map(drop)
     });
     checked.map_err(Error::Socket)
+}
+
+/// Checks a socket that the agent with these settings may have open at the moment.
+///
+/// # Errors
+///
+/// If it could not be opened. Only an agent that the service manager starts knows the folder that was made for its socket.
+pub(in crate::cli) fn check_socket(settings: &ApiSocket) -> Result<(), CliError> {
+    let checked = group_id(settings).and_then(|group| match &settings.place {
+        SocketPlace::ServiceManager | SocketPlace::None => Ok(()),
+        SocketPlace::Path(path) => match free(path) {
+            Ok(()) | Err(SocketError::InUse(_)) => create_unnamed(path, group).map(drop),
+            Err(error) => Err(error),
+        },
+    });
+    Ok(checked.map_err(Error::Socket)?)
 }
 
 /// Opens the socket, if the settings have one.
@@ -223,6 +239,29 @@ mod tests {
         let error = checked(&"long".repeat(30)).unwrap_err();
         assert!(error.contains("could not listen on"), "{error}");
         assert_eq!(names(), 1);
+    }
+
+    #[tokio::test]
+    async fn socket_is_checked_before_a_start() {
+        use driftless_config::SocketGroup;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.sock");
+        let settings = at(&path);
+        check_socket(&ApiSocket::default()).unwrap();
+        check_socket(&settings).unwrap();
+        let environment: Environment = Arc::new(|_: &str| None);
+        let opened = open(&settings, &environment).unwrap().unwrap();
+        check_socket(&settings).unwrap();
+        assert!(UnixStream::connect(&path).is_ok(), "the agent that runs keeps it");
+        drop(opened);
+
+        let group = Some(SocketGroup { name: "no-such-group".to_owned(), scopes: Vec::new() });
+        let error = check_socket(&ApiSocket { group, ..ApiSocket::default() }).unwrap_err();
+        assert!(error.to_string().contains("this machine has no group `no-such-group`"), "{error}");
+        fs::write(&path, "").unwrap();
+        let error = check_socket(&settings).unwrap_err();
+        assert!(error.to_string().contains("is no socket"), "{error}");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! read. The standard error of the program becomes part of the error message.
 
 use std::{
+    ffi::OsString,
     io,
     path::Path,
     process::Stdio,
@@ -127,8 +128,26 @@ pub(super) fn local(path: &Path, limits: &Limits) -> Result<(OpenTransport, Proc
         let message = format!("{} is not a folder", path.display());
         return Err(Problem::new(Cause::RepositoryNotFound, message));
     }
+    start(upload_pack(path), "git", &path.to_string_lossy(), limits)
+}
+
+/// `git upload-pack` on a folder.
+///
+/// Git refuses the repository of another user, unless it is named as safe. The configuration of the agent names this one, and it may
+/// belong to the people who push to it. Git before 2.38 reads that name from files only.
+fn upload_pack(path: &Path) -> Command {
     let mut command = Command::new("git");
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    for root in [path, real.as_path()] {
+        for folder in [root.to_owned(), root.join(".git")] {
+            let mut safe = OsString::from("safe.directory=");
+            safe.push(folder);
+            command.arg("-c").arg(safe);
+        }
+    }
     command.args(["upload-pack", "--"]).arg(path);
+    // The files of the repository could name a program that fetches missing objects.
+    command.env("GIT_NO_LAZY_FETCH", "1");
     // Were these set around the agent, Git would look elsewhere.
     for name in [
         "GIT_DIR",
@@ -140,7 +159,7 @@ pub(super) fn local(path: &Path, limits: &Limits) -> Result<(OpenTransport, Proc
     ] {
         command.env_remove(name);
     }
-    start(command, "git", &path.to_string_lossy(), limits)
+    command
 }
 
 impl Process {
@@ -269,4 +288,35 @@ fn quoted(path: &Path) -> Result<String, Problem> {
         invalid(format!("the path {shown} has a character that ssh cannot take (a quote or a dollar sign)"))
     })?;
     Ok(format!("\"{}\"", text.replace('%', "%%")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn repository_of_another_user_is_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let work = folder.path().join("work");
+        let bare = folder.path().join("bare.git");
+        let git = async |arguments: &[&str]| {
+            let mut command = Command::new("git");
+            command.env("GIT_CONFIG_GLOBAL", "/dev/null").args(["-c", "user.name=a", "-c", "user.email=a@b"]);
+            assert!(command.args(arguments).status().await.unwrap().success(), "{arguments:?}");
+        };
+        let (shown, shown_bare) = (work.to_str().unwrap(), bare.to_str().unwrap());
+        git(&["init", "-q", "-b", "main", shown]).await;
+        git(&["-C", shown, "commit", "-q", "--allow-empty", "-m", "first"]).await;
+        git(&["clone", "-q", "--bare", shown, shown_bare]).await;
+        std::os::unix::fs::symlink(&work, folder.path().join("link")).unwrap();
+        for path in [work.clone(), bare, folder.path().join("link")] {
+            let mut command = upload_pack(&path);
+            // Git then believes that each repository belongs to another user.
+            command.env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1").stdin(Stdio::null());
+            let output = command.output().await.unwrap();
+            let (said, errors) =
+                (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert!(said.contains("refs/heads/main"), "{}: {errors}", path.display());
+        }
+    }
 }

@@ -8,7 +8,7 @@ use driftless_agent::discover_at;
 use driftless_config::{Repository, Settings};
 use driftless_files::Entry;
 use driftless_git::{Cause, Error, FetchPermits, RepositoryOptions};
-use driftless_model::{Finding, error_chain};
+use driftless_model::{Finding, RepoUrl, error_chain};
 
 /// The time limit of one server.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -143,6 +143,10 @@ fn help(error: &Error, repository: &Repository) -> String {
         Cause::AuthenticationFailed => {
             "name a file with a token in `auth.tokenFile`, or a key in `auth.sshKeyFile`".to_owned()
         }
+        Cause::AccessDenied if matches!(url, RepoUrl::Local(_)) => format!(
+            "give the agent's user the right to read the folder; if git speaks of dubious ownership, run `git config --system --add \
+             safe.directory {url}` (git before 2.38 needs it)"
+        ),
         Cause::AccessDenied => "give the user of `auth` the right to read the repository".to_owned(),
         Cause::CredentialsUnreadable => {
             "create the file or variable, readable for the agent's user, or correct its name in `auth` or `caFile`"

@@ -414,6 +414,29 @@ fn output_as_json_is_described_for_every_command() {
     assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
+#[test]
+fn variables_named_in_documents_exist() {
+    let mut program = String::new();
+    for folder in ["src", "crates", "tests"] {
+        read_all(Path::new(folder), &mut program);
+    }
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for (start, _) in text.match_indices("DRIFTLESS_") {
+            let rest = &text[start..];
+            let end = rest.find(|letter: char| !letter.is_ascii_uppercase() && letter != '_');
+            let name = &rest[..end.unwrap_or(rest.len())];
+            // One for each label of the host; and a prefix names no variable.
+            let is_family = name.starts_with("DRIFTLESS_LABEL_") || name.ends_with('_');
+            assert!(
+                is_family || program.contains(&format!("\"{name}\"")),
+                "{}: the program does not know {name}",
+                page.display()
+            );
+        }
+    }
+}
+
 /// The words in camel case that a text has in quotes.
 fn quoted_words(text: &str) -> impl Iterator<Item = &str> {
     let is_word = |word: &&str| {

@@ -13,7 +13,7 @@ use super::{
 };
 use driftless_config::Settings;
 use driftless_model::error_chain;
-use driftless_store::{RestoreOptions, is_database_key};
+use driftless_store::{RestoreOptions, Restored, is_database_key};
 
 /// Write a backup of the state directory into one file.
 ///
@@ -154,8 +154,8 @@ impl StateFiles {
     }
 }
 
-/// Number of files that are named when they are left out of a backup.
-const MOST_LEFT_OUT: usize = 10;
+/// The most files that are named in warnings of one kind.
+const MOST_NAMED: usize = 10;
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -188,13 +188,13 @@ impl CommandError for Error {
 pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let files = args.state.files(context)?;
     let left_out = driftless_store::back_up(&files.folder, &args.file).map_err(Error::BackUp)?;
-    for path in left_out.iter().take(MOST_LEFT_OUT) {
+    for path in left_out.iter().take(MOST_NAMED) {
         let path = plain(&path.display().to_string());
         context.screen.say(format!(
             "warning: {path} is left out: it vanished, or is a socket, pipe, device or link to a missing folder"
         ));
     }
-    if let Some(more) = left_out.len().checked_sub(MOST_LEFT_OUT).filter(|more| *more > 0) {
+    if let Some(more) = left_out.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
         context.screen.say(format!("warning: {more} more files are left out"));
     }
     print(&format!("wrote {}\n", args.file.display()))?;
@@ -220,12 +220,23 @@ pub(super) fn backup(args: &BackupArgs, context: &Context<'_>) -> Result<Verdict
 pub(super) fn restore(args: &RestoreArgs, context: &Context<'_>) -> Result<Verdict, CliError> {
     let files = args.state.files(context)?;
     let options = RestoreOptions { replace: args.replace, force: args.force };
-    let in_use = driftless_store::restore(&args.file, &files.folder, options).map_err(Error::Restore)?;
+    let Restored { in_use, without_bits } =
+        driftless_store::restore(&args.file, &files.folder, options).map_err(Error::Restore)?;
     for application in in_use {
         let application = plain(&application);
         context.screen.say(format!(
             "warning: containers of {application} use the folders that were set aside: restart them with `docker restart`"
         ));
+    }
+    for path in without_bits.iter().take(MOST_NAMED) {
+        let path = plain(&files.folder.join(path).display().to_string());
+        context.screen.say(format!(
+            "warning: {path} has lost its setuid or setgid bit, because this process lacks the capability FSETID: set it with `chmod`, or \
+             restore again with `--cap-add FSETID`"
+        ));
+    }
+    if let Some(more) = without_bits.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+        context.screen.say(format!("warning: {more} more files have lost such a bit"));
     }
     let reason = match files.key() {
         None | Some(DatabaseKey::Right(_)) => None,

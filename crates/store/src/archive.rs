@@ -35,6 +35,10 @@ const DATABASE: &str = "driftless.db";
 const AGENT_ID: &str = "agent-id";
 const APPLICATIONS: &str = "applications";
 
+/// The bits of a mode that let a program run as its owner or group; a folder gives its group to new files.
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+
 /// The levels of folders that an administrator may have replaced by links to other disks: `applications`, and the folder of each
 /// application. Containers cannot write there.
 const LINKED_LEVELS: usize = 2;
@@ -199,14 +203,23 @@ pub struct RestoreOptions {
     pub force: bool,
 }
 
-/// Restores a backup into a state directory that no agent uses. Files that the backup does not have are kept. Returns the
-/// applications whose folders running containers have mounted: the containers go on with those that were set aside.
+/// The consequences of a restoration that somebody should know of.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// The applications whose folders running containers have mounted: the containers go on with those that were set aside.
+    pub in_use: Vec<String>,
+    /// The files and folders without their setuid or setgid bit, by their paths in the state directory. Without the capability `FSETID`
+    /// the kernel leaves it out, and reports success.
+    pub without_bits: Vec<PathBuf>,
+}
+
+/// Restores a backup into a state directory that no agent uses. Files that the backup does not have are kept.
 ///
 /// # Errors
 ///
 /// If an agent uses the directory, a consequence is not wished for, the file is no backup, or reading or writing fails. An
 /// incomplete backup changes nothing.
-pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result<Vec<String>, Error> {
+pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result<Restored, Error> {
     let state = StateDir::lock(state_dir)?;
     let path = state.path();
     if state.database().exists() && !options.replace {
@@ -215,7 +228,7 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
     let new = LeftoverFolder(path.join("restore.new"));
     let _ = fs::remove_dir_all(&new.0);
     fs::create_dir(&new.0).map_err(failed("create", &new.0))?;
-    unpack(file, &new.0)?;
+    let without_bits = unpack(file, &new.0)?;
     check_database(&new.0.join(DATABASE), file)?;
     let in_use = if new.0.join(APPLICATIONS).is_dir() { applications_in_use(path) } else { Vec::new() };
     if !in_use.is_empty() && !options.force {
@@ -243,7 +256,7 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
     }
     // Nothing was there before.
     let _ = fs::remove_dir(&aside);
-    exchanged.map(|()| in_use)
+    exchanged.map(|()| Restored { in_use, without_bits })
 }
 
 /// The applications with folders that running containers have mounted.
@@ -319,12 +332,14 @@ fn copy_into(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn unpack(file: &Path, into: &Path) -> Result<(), Error> {
+/// Unpacks a backup. Returns the files and folders that lack their setuid or setgid bit.
+fn unpack(file: &Path, into: &Path) -> Result<Vec<PathBuf>, Error> {
     let fail = failed("read the backup", file);
     let invalid = |why: &str| fail(io::Error::new(io::ErrorKind::InvalidData, why));
     let mut archive = tar::Archive::new(File::open(file).map_err(&fail)?);
     archive.set_preserve_permissions(true);
     archive.set_preserve_ownerships(true);
+    let mut without_bits = Vec::new();
     for entry in archive.entries().map_err(&fail)? {
         let mut entry = entry.map_err(&fail)?;
         let path = entry.path().map_err(&fail)?.into_owned();
@@ -335,14 +350,27 @@ fn unpack(file: &Path, into: &Path) -> Result<(), Error> {
             let path = path.display();
             return Err(invalid(&format!("it is no backup of a state directory: it contains {path}")));
         }
+        if lacks_bits(&into.join(&path), entry.header()).map_err(&fail)? {
+            without_bits.push(path);
+        }
     }
     if !has_end(archive.into_inner()).map_err(&fail)? {
         return Err(invalid("it is incomplete or damaged: the end of the archive is missing"));
     }
     if into.join(AGENT_ID).is_file() && into.join(DATABASE).is_file() {
-        return Ok(());
+        return Ok(without_bits);
     }
     Err(invalid("it is no backup of a state directory, or incomplete"))
+}
+
+/// Whether an unpacked file or folder has lost its setuid or setgid bit.
+fn lacks_bits(unpacked: &Path, header: &tar::Header) -> io::Result<bool> {
+    let kind = header.entry_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Ok(false);
+    }
+    let wanted = header.mode()? & (SETUID | SETGID);
+    Ok(wanted != 0 && unpacked.symlink_metadata()?.mode() & wanted != wanted)
 }
 
 /// Whether an archive ends here. Its end is two blocks of zeros, the first of which is read already, and other programs write
@@ -382,5 +410,29 @@ struct LeftoverFolder(PathBuf);
 impl Drop for LeftoverFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn missing_setgid_bits_are_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let lacks = |mode: u32, kind: tar::EntryType| {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(mode);
+            header.set_entry_type(kind);
+            lacks_bits(folder.path(), &header).unwrap()
+        };
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o775)).unwrap();
+        assert!(lacks(0o2775, tar::EntryType::Directory));
+        assert!(!lacks(0o1775, tar::EntryType::Directory));
+        assert!(!lacks(0o2775, tar::EntryType::Symlink), "a link has no mode");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o2775)).unwrap();
+        assert!(!lacks(0o2775, tar::EntryType::Directory));
     }
 }

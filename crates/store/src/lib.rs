@@ -67,7 +67,7 @@ mod tokens;
 
 pub use agent_id::former_agents;
 pub use agent_update::{AgentUpdateNotes, EndedAgentUpdate};
-pub use archive::{RestoreOptions, back_up, restore};
+pub use archive::{RestoreOptions, Restored, back_up, restore};
 pub use commit_statuses::StoredStatus;
 pub use containers::InspectedContainers;
 pub use contents::{ContentDir, Visibility};

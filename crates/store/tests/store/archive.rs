@@ -159,9 +159,9 @@ fn folders_of_running_containers_are_not_set_aside() {
     assert!(old.join("driftless.db").is_file() && !old.join("before-restore").exists());
     assert!(!old.join("restore.new").exists());
     let forced = RestoreOptions { force: true, ..REPLACE };
-    assert_eq!(restore(&file, &old, forced).unwrap(), ["shop"]);
+    assert_eq!(restore(&file, &old, forced).unwrap().in_use, ["shop"]);
     drop(container);
-    assert!(restore(&file, &old, REPLACE).unwrap().is_empty());
+    assert!(restore(&file, &old, REPLACE).unwrap().in_use.is_empty());
 }
 
 #[test]

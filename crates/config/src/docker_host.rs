@@ -10,7 +10,7 @@ use crate::{
 /// An engine to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DockerHost {
-    /// `unix:///path` or `tcp://host:port`.
+    /// `unix:///path`, `tcp://host` or `tcp://host:port`.
     pub address: String,
     /// The files of TLS. `None`: the connection is not encrypted.
     pub tls: Option<DockerTls>,
@@ -68,7 +68,11 @@ impl DockerHost {
     /// Whether everybody on the way to the engine can read the traffic, and act as root on its host.
     pub fn is_exposed(&self) -> bool {
         let Some(authority) = self.address.strip_prefix("tcp://") else { return false };
-        let host = authority.trim_end_matches('/').rsplit_once(':').map_or(authority, |(host, _)| host);
+        let authority = authority.trim_end_matches('/');
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if port.parse::<u16>().is_ok() => host,
+            Some(_) | None => authority,
+        };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let is_loopback =
             host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -131,6 +135,9 @@ mod tests {
             ("tcp://127.0.0.1:2375", false),
             ("tcp://localhost:2375/", false),
             ("tcp://[::1]:2375", false),
+            ("tcp://[::1]", false),
+            ("tcp://localhost/", false),
+            ("tcp://nas", true),
             ("tcp://10.0.0.7:2375", true),
             ("tcp://docker.example.com:2375", true),
         ] {

@@ -56,6 +56,10 @@ const READ_BUFFER: usize = 64 << 10;
 /// The maximum number of idle connections.
 const MAX_IDLE: usize = 16;
 
+/// The ports of an address without one, as the Docker CLI has them.
+const PORT: u16 = 2375;
+const PORT_WITH_TLS: u16 = 2376;
+
 /// The address that the engine listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
@@ -291,7 +295,7 @@ impl fmt::Debug for Transport {
 }
 
 impl Address {
-    /// Reads `unix:///path` or `tcp://host:port`, and checks the files of TLS.
+    /// Reads `unix:///path`, `tcp://host` or `tcp://host:port`, and checks the files of TLS.
     pub(crate) fn parse(host: &DockerHost) -> Result<Self, String> {
         let DockerHost { address: host, tls } = host;
         if let Some(path) = host.strip_prefix("unix://") {
@@ -300,15 +304,15 @@ impl Address {
             }
             return Err(format!("the path in `{host}` is not absolute"));
         }
-        match host.strip_prefix("tcp://").map(|it| it.trim_end_matches('/')) {
-            Some(authority) if authority.parse::<http::uri::Authority>().is_ok() => {
-                let Some(tls) = tls else { return Ok(Self::Tcp(authority.to_owned())) };
-                tls::configuration(tls).map_err(|error| error.to_string())?;
-                Ok(Self::Tls(authority.to_owned(), tls.clone()))
-            }
-            Some(_) => Err(format!("`{host}` has no valid host and port")),
-            None => Err(format!("`{host}` is neither `unix:///…` nor `tcp://…`")),
-        }
+        let Some(place) = host.strip_prefix("tcp://").map(|it| it.trim_end_matches('/')) else {
+            return Err(format!("`{host}` is neither `unix:///…` nor `tcp://…`"));
+        };
+        let port = if tls.is_some() { PORT_WITH_TLS } else { PORT };
+        let authority =
+            with_port(place, port).ok_or_else(|| format!("`{host}` has no valid host and port"))?;
+        let Some(tls) = tls else { return Ok(Self::Tcp(authority)) };
+        tls::configuration(tls).map_err(|error| error.to_string())?;
+        Ok(Self::Tls(authority, tls.clone()))
     }
 
     async fn open(&self) -> Result<Socket, ConnectError> {
@@ -334,6 +338,16 @@ impl Address {
         };
         ConnectError::Other { address, error: format!("no answer within {} s", CONNECT.as_secs()) }
     }
+}
+
+/// `host:port`, with this port if the text has none.
+fn with_port(text: &str, port: u16) -> Option<String> {
+    let authority: http::uri::Authority = text.parse().ok()?;
+    if authority.port_u16().is_some() {
+        return Some(text.to_owned());
+    }
+    // Anything else after the host is a mistake.
+    (authority.host() == text).then(|| format!("{text}:{port}"))
 }
 
 async fn connect(authority: &str) -> Result<TcpStream, ConnectError> {
@@ -467,6 +481,12 @@ mod tests {
         let parse = |address: &str| Address::parse(&DockerHost::from(address));
         assert_eq!(parse("unix:///run/d.sock"), Ok(Address::Unix("/run/d.sock".into())));
         assert_eq!(parse("tcp://10.0.0.1:2375/"), Ok(Address::Tcp("10.0.0.1:2375".into())));
+        assert_eq!(parse("tcp://nas"), Ok(Address::Tcp("nas:2375".into())));
+        assert_eq!(parse("tcp://[fe80::7]"), Ok(Address::Tcp("[fe80::7]:2375".into())));
+        assert_eq!(with_port("nas", PORT_WITH_TLS).as_deref(), Some("nas:2376"));
+        for wrong in ["tcp://nas:", "tcp://nas:docker", "tcp://nas:70000", "tcp://me@nas"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
         for wrong in ["unix://", "unix://d.sock", "/run/d.sock", "tcp://", "ssh://host", "tcp://a b"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

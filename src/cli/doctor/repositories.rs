@@ -57,7 +57,13 @@ async fn applications(repository: &Repository, options: RepositoryOptions) -> Ve
     let checkout = match driftless_git::Repository::peek(options).await {
         Ok(checkout) => checkout,
         Err(error) => {
-            let help = format!("the agent reads all of it: {}", help(&error, repository));
+            let remedy = help(&error, repository);
+            // The agent does not use the folder that is full.
+            let help = if error.cause == Cause::DiskFull {
+                remedy
+            } else {
+                format!("the agent reads all of it: {remedy}")
+            };
             return vec![Check::warn(name, error_chain(&error), help).explained(Topic::Git(error.cause))];
         }
     };
@@ -116,7 +122,11 @@ fn help(error: &Error, repository: &Repository) -> String {
         }
         Cause::ServerFailed => "look at the log of the Git server; the agent tries again by itself".to_owned(),
         Cause::Interrupted => "run the command again".to_owned(),
-        Cause::DiskFull => "make room: `df -h`".to_owned(),
+        Cause::DiskFull => format!(
+            "the folder for temporary files of this command, {}, has too little room for the repository; set TMPDIR to another one. The \
+             agent does not use it",
+            std::env::temp_dir().display()
+        ),
         Cause::DiskFailed => "look at the disk: `mount` and `dmesg`".to_owned(),
         Cause::CertificateRefused => {
             "name the certificate of a private authority in `caFile`; check the clock with `timedatectl`".to_owned()
@@ -167,5 +177,31 @@ fn help(error: &Error, repository: &Repository) -> String {
         Cause::MirrorInUse => "end the other agent, or use another `stateDir`".to_owned(),
         Cause::RepositoryDamaged => "look at the disk: `dmesg`; the agent clones a damaged mirror again".to_owned(),
         Cause::MergeConflict => "resolve the conflict".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_config::Reference;
+
+    use super::*;
+
+    #[test]
+    fn help_fits_the_command_and_the_address() {
+        let help_for = |cause: Cause, url: &str| {
+            let repository = Repository::new(RepoUrl::parse(url).unwrap(), "", Reference::Head);
+            let error =
+                Error { cause, doing: "fetch".to_owned(), message: "no".to_owned(), retry_after: None };
+            help(&error, &repository)
+        };
+        let full = help_for(Cause::DiskFull, "https://git.example.com/infra.git");
+        assert!(
+            full.contains("TMPDIR") && full.contains(&std::env::temp_dir().display().to_string()),
+            "{full}"
+        );
+        let denied = help_for(Cause::AccessDenied, "/srv/infra.git");
+        assert!(denied.contains("safe.directory /srv/infra.git"), "{denied}");
+        let denied = help_for(Cause::AccessDenied, "https://git.example.com/infra.git");
+        assert!(denied.contains("`auth`"), "{denied}");
     }
 }

@@ -23,7 +23,7 @@ use driftless_plan::fetch_delay;
 use driftless_store as store;
 use driftless_store::{Store, StoredStatus};
 
-use crate::{desired::Desired, error::chain};
+use crate::error::chain;
 
 /// The pause after a refusal that only a user can end, such as that of a token without write access.
 const REFUSED_PAUSE: Duration = Duration::from_mins(10);
@@ -68,7 +68,11 @@ pub(crate) struct CommitResult<'a> {
 /// The facts that the status of the newest commit follows from.
 #[derive(Clone)]
 pub(crate) struct StatusFacts<'a> {
-    pub(crate) desired: &'a Desired,
+    /// The newest accepted commit of the repository. It may be one that could not be rendered at all, such as one with a
+    /// mistake in `driftless.yaml`.
+    pub(crate) newest: &'a CommitId,
+    /// The newest commit that was rendered.
+    pub(crate) rendered: &'a CommitId,
     /// The commit that the newest stack came with: the newest one that was rendered, or one before it if later ones change
     /// nothing for the application.
     pub(crate) changed: &'a CommitId,
@@ -91,10 +95,8 @@ pub(crate) struct StatusFacts<'a> {
 /// The status of the commit that the newest stack came with, or of a newest commit that cannot be applied. `None`: that commit
 /// changed nothing. Many applications may share a repository, so a commit that changes nothing for this one gets no status.
 pub(crate) fn commit_status<'a>(facts: &StatusFacts<'a>) -> Option<CommitResult<'a>> {
-    let StatusFacts { desired, changed, findings, pin, is_suspended, health, .. } = facts;
+    let StatusFacts { newest, rendered, changed, findings, pin, is_suspended, health, .. } = facts;
     let StatusFacts { reached, revision, failed, held, message, .. } = facts;
-    // It may be one that could not be rendered at all, such as one with a mistake in `driftless.yaml`.
-    let newest = &desired.newest_commit().id;
     let of_newest = |description| CommitResult { of: newest, state: State::Failure, description };
     if let Some(error) = findings.iter().find(|finding| finding.is_error()) {
         return Some(of_newest(format!("not applied: {error}")));
@@ -111,8 +113,7 @@ pub(crate) fn commit_status<'a>(facts: &StatusFacts<'a>) -> Option<CommitResult<
     if let Some(failed) = failed {
         return of_changed(State::Failure, failure(failed, changed));
     }
-    let rendered = &desired.commit().id;
-    let is_reached = reached.is_some_and(|commit| commit.id == *rendered || commit.id == **changed);
+    let is_reached = reached.is_some_and(|commit| commit.id == **rendered || commit.id == **changed);
     match revision.map(|revision| (revision.number, &revision.outcome)) {
         Some((number, Outcome::Failed { reason })) => {
             of_changed(State::Failure, format!("revision {number} failed: {reason}"))
@@ -415,17 +416,12 @@ mod tests {
     };
 
     use super::*;
-    use crate::desired::tests::{present, stack};
     use driftless_config::Secret;
-    use driftless_model::{Cause, Location, Policy, StackHash, Timestamp, Until};
+    use driftless_model::{Cause, Location, StackHash, Timestamp, Until};
     use tokio::time::{sleep, timeout};
 
     fn commit(id: &str) -> CommitInfo {
         CommitInfo { id: CommitId::from_stored(id.repeat(40)), ..CommitInfo::default() }
-    }
-
-    fn desired(id: &str) -> Desired {
-        present(&id.repeat(40), &stack("shop"), Policy::default())
     }
 
     fn revision(id: &str, outcome: Outcome) -> Revision {
@@ -489,12 +485,13 @@ mod tests {
             assert_eq!(of, facts.changed);
             (state, description)
         };
-        let (a, b, at_b) = (commit("a"), commit("b"), desired("b"));
+        let (a, b) = (commit("a"), commit("b"));
         let in_progress = revision("b", Outcome::InProgress);
         let succeeded = revision("b", Outcome::Succeeded);
         let failed = revision("b", Outcome::Failed { reason: "deadline".to_owned() });
         let applying = StatusFacts {
-            desired: &at_b,
+            newest: &b.id,
+            rendered: &b.id,
             changed: &b.id,
             findings: &[],
             pin: None,
@@ -558,11 +555,12 @@ mod tests {
     /// A workload that is paused in Git, and a suspension that comes later, change no result.
     #[test]
     fn result_of_a_commit_outlives_a_pause_and_a_suspension() {
-        let (a, b, at_b) = (commit("a"), commit("b"), desired("b"));
+        let (a, b) = (commit("a"), commit("b"));
         let (succeeded, bad) = (revision("b", Outcome::Succeeded), failed_commit(&b.id));
         for is_suspended in [false, true] {
             let good = StatusFacts {
-                desired: &at_b,
+                newest: &b.id,
+                rendered: &b.id,
                 changed: &b.id,
                 findings: &[],
                 pin: None,
@@ -583,11 +581,11 @@ mod tests {
     #[test]
     fn commit_that_cannot_be_rendered_has_the_failure_itself() {
         let (a, b) = (commit("a"), commit("b"));
-        let kept = desired("a").kept(Arc::default(), Some(b.clone()));
         let succeeded = revision("a", Outcome::Succeeded);
         let findings = [Finding::error(Location::file("driftless.yaml"), "applications", "unknown key")];
         let facts = StatusFacts {
-            desired: &kept,
+            newest: &b.id,
+            rendered: &a.id,
             changed: &a.id,
             findings: &findings,
             pin: None,
@@ -608,11 +606,12 @@ mod tests {
 
     #[test]
     fn commit_of_other_applications_gets_no_status() {
-        let (a, b, at_b) = (commit("a"), commit("b"), desired("b"));
+        let (a, b) = (commit("a"), commit("b"));
         let in_progress = revision("a", Outcome::InProgress);
         // The commit `b` came during the rollout of `a`, and changes nothing for this application.
         let applying = StatusFacts {
-            desired: &at_b,
+            newest: &b.id,
+            rendered: &b.id,
             changed: &a.id,
             findings: &[],
             pin: None,

@@ -404,7 +404,8 @@ impl Publisher {
             held.sentence(inputs.context.name())
         };
         let facts = StatusFacts {
-            desired,
+            newest: &desired.newest_commit().id,
+            rendered: &desired.commit().id,
             changed,
             findings: &self.status.findings,
             pin: self.status.pin.as_ref(),

@@ -171,8 +171,7 @@ async fn rollback_by_a_user_runs_the_hooks_of_its_revision() {
     it.synced_with_tip().await;
     it.push(&shop(2, "dump:1")).await;
     it.synced_with_tip().await;
-    let back =
-        driftless_agent::Rollback { to: Some("1".into()), reason: "slow".into(), until: Until::Manual };
+    let back = Rollback { to: Some("1".into()), reason: "slow".into(), until: Until::Manual };
     it.ask(RequestKind::Rollback(back)).await;
     minutes(2).await;
     assert_eq!(web_images(&it), ["web:1", "web:1"], "{}", it.story());

@@ -65,8 +65,9 @@ async fn quiet_stream_of_a_quiet_engine_is_kept() {
     await_connected(&mut events).await;
     for _ in 0..5 {
         sleep(Duration::from_mins(5)).await;
-        fake.happen(id.as_str(), "die");
         fake.end(&id, "exited", 1);
+        fake.happen(id.as_str(), "die");
+        while !matches!(events.recv().await.unwrap(), EngineEvent::ObjectChanged { .. }) {}
         assert_eq!(instance(&engine, &id).await.touched_by_hand, None);
     }
     assert_eq!(fake.streams(), 1);

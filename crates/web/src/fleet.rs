@@ -58,7 +58,8 @@ const SHORT: usize = 12;
 
 /// Why the body of a report was not read to its end.
 fn unread(error: &axum::Error) -> Error {
-    if std::error::Error::source(error).is_some_and(|source| source.is::<LengthLimitError>()) {
+    if std::error::Error::source(error).and_then(|source| source.downcast_ref::<LengthLimitError>()).is_some()
+    {
         return Error::SentReportTooLarge(LARGEST_SENT / 1024);
     }
     Error::Malformed("the body broke off".to_owned())

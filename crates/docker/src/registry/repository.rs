@@ -506,9 +506,14 @@ mod tests {
         assert_eq!(requests.load(Ordering::Relaxed), 2);
     }
 
+    /// Whether a path asks for the tag of the signatures in the older form.
+    fn is_of_signatures(path: &str) -> bool {
+        path.rsplit_once('.').is_some_and(|(_, ending)| ending == "sig")
+    }
+
     /// The answers of a registry with a signature in the older form.
     fn older_signature(path: &str) -> Option<(String, String)> {
-        if path.ends_with(".sig") {
+        if is_of_signatures(path) {
             return Some(ok(format!("{{\"layers\": [{}]}}", cosign::LAYER)));
         }
         path.contains("/blobs/").then(|| ok(cosign::PAYLOAD))
@@ -543,7 +548,7 @@ mod tests {
         for answer in answers {
             let (said, layer) = (answer.clone(), layer.clone());
             let (base, _) = serve(move |path| match path {
-                _ if path.ends_with(".sig") => ("403 Forbidden".to_owned(), String::new()),
+                _ if is_of_signatures(path) => ("403 Forbidden".to_owned(), String::new()),
                 _ if path.contains("/referrers/") => (said.clone(), String::new()),
                 _ if path.contains("/blobs/") => ok(cosign::BUNDLE),
                 _ if path.contains("/manifests/sha256-") => {
@@ -561,7 +566,7 @@ mod tests {
     #[tokio::test]
     async fn refusal_of_a_tag_is_the_reason_without_signatures() {
         let (base, _) = serve(|path| {
-            let status = if path.ends_with(".sig") { "403 Forbidden" } else { "404 Not Found" };
+            let status = if is_of_signatures(path) { "403 Forbidden" } else { "404 Not Found" };
             (status.to_owned(), String::new())
         })
         .await;

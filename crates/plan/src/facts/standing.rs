@@ -238,7 +238,8 @@ pub(crate) fn failure(
     let has_failed = matches!(ending(record, observed, instance), Some(Ending::Failed { .. }));
     // A container that the engine could not start has not run, so it has not failed either. It is tried again after
     // growing pauses. Only a Job has a number of tries, which a wrong command uses up.
-    let is_unstarted = !error.is_empty() && !(workload.job().is_some() && cannot_execute(instance));
+    let is_wrong_job = workload.job().is_some() && cannot_execute(instance);
+    let is_unstarted = !error.is_empty() && !is_wrong_job;
     let is_interrupted = instance.touched_by_hand.is_some() || code == 0 || is_unstarted;
     if is_interrupted || !(is_counted || has_failed) {
         return None;

@@ -195,10 +195,13 @@ fn go_code(letter: char) -> String {
 
 impl Error {
     /// Whether the engine did not answer the call, so that the error says nothing about the object of the call. An engine
-    /// that took too long may have answered.
+    /// that took too long may have answered. A proxy in front of the engine says with these statuses that it got no answer.
     pub fn is_unanswered(&self) -> bool {
         let Self::Transient { source, .. } = self else { return false };
-        matches!(source.downcast_ref::<CallError>(), Some(CallError::Unreachable(_)))
+        matches!(
+            source.downcast_ref::<CallError>(),
+            Some(CallError::Unreachable(_) | CallError::Status { code: 502..=504, .. })
+        )
     }
 }
 
@@ -253,6 +256,7 @@ mod tests {
         ));
         assert!(CallError::Unreachable("connection refused".to_owned()).classify("try").is_unanswered());
         assert!(!classified(500).is_unanswered());
+        assert!([502, 503, 504].into_iter().all(|code| classified(code).is_unanswered()));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
+use bollard::{
+    exec::{CreateExecOptions, StartExecOptions, StartExecResults},
+    models as api,
+};
 use driftless_model::{ContainerId, Healthcheck};
 use futures_util::StreamExt;
 
@@ -51,8 +54,24 @@ impl Exec {
             ..CreateExecOptions::default()
         };
         let doing = format!("run a command in {}", container.short());
-        let id = self.create(container, options).await.map_err(|error| error.classify(&doing))?;
-        self.run_created(&id, LONG_OUTPUT, timeout).await.map_err(|error| error.classify(&doing))
+        let ran = async {
+            let id = self.create(container, options).await?;
+            self.run_created(&id, LONG_OUTPUT, timeout).await
+        };
+        match ran.await {
+            Ok(ran) => Ok(ran),
+            Err(error) => Err(self.attribute_failure(error).await.classify(&doing)),
+        }
+    }
+
+    /// The failure of a command. A call that took too long, or that something in front of the engine answered, says nothing
+    /// about the container if the engine does not answer a ping either.
+    async fn attribute_failure(&self, error: CallError) -> CallError {
+        let is_doubtful = matches!(&error, CallError::TimedOut(_) | CallError::Status { code: 500.., .. });
+        if is_doubtful && self.connection.ping().await.is_err() {
+            return CallError::Unreachable(error.to_string());
+        }
+        error
     }
 
     /// Runs the health check of a container once, as the engine does.
@@ -99,10 +118,7 @@ impl Exec {
     ) -> Result<(i64, String), CallError> {
         let output = within(timeout, self.output(id, most)).await?;
         let ended = self.connection.call(DEADLINE, self.connection.docker().inspect_exec(id)).await?;
-        let code = ended
-            .exit_code
-            .ok_or_else(|| CallError::Unreachable("the command ended without an exit code".to_owned()))?;
-        Ok((code, output))
+        Ok((exit_code(&ended)?, output))
     }
 
     async fn output(&self, id: &str, most: usize) -> Result<String, CallError> {
@@ -116,5 +132,27 @@ impl Exec {
             }
         }
         Ok(String::from_utf8_lossy(&kept).into_owned())
+    }
+}
+
+/// The exit code of a command whose output has ended. One that has closed its output may run on, which is a failure of its own
+/// and not of the engine.
+fn exit_code(ended: &api::ExecInspectResponse) -> Result<i64, CallError> {
+    let missing =
+        || CallError::Status { code: 500, message: "the command ended without an exit code".to_owned() };
+    ended.exit_code.ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_without_an_exit_code_was_answered() {
+        let running = api::ExecInspectResponse { running: Some(true), ..api::ExecInspectResponse::default() };
+        let error = exit_code(&running).unwrap_err().classify("run a command");
+        assert!(matches!(&error, Error::Transient { .. }) && !error.is_unanswered(), "{error:?}");
+        let ended = api::ExecInspectResponse { exit_code: Some(3), ..api::ExecInspectResponse::default() };
+        assert_eq!(exit_code(&ended), Ok(3));
     }
 }

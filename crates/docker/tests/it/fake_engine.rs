@@ -66,6 +66,8 @@ struct Host {
     started: Option<String>,
     /// Calls get no answer.
     is_hanging: bool,
+    /// A proxy in front of the engine answers that the engine is away.
+    is_away: bool,
     /// New connections are accepted and get no answer.
     is_deaf: bool,
     /// The networks that were created.
@@ -215,6 +217,11 @@ impl FakeEngine {
         self.mute();
     }
 
+    /// From now on, a proxy in front of the engine answers that it does not reach the engine.
+    pub(crate) fn leave(&self) {
+        self.host(|host| host.is_away = true);
+    }
+
     pub(crate) fn print(&self, id: &ContainerId, log: &str) {
         self.host(|host| host.logs.insert(id.to_string(), log.to_owned()));
     }
@@ -326,9 +333,15 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         None => path.to_owned(),
     };
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let is_hanging = shared.state.lock().unwrap().is_hanging;
+    let (is_hanging, is_away) = {
+        let host = shared.state.lock().unwrap();
+        (host.is_hanging, host.is_away)
+    };
     if is_hanging {
         std::future::pending::<()>().await;
+    }
+    if is_away {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "<html><body>503 Service Unavailable</body></html>");
     }
     if path == "/events" {
         return events(&shared, &query);

@@ -5,6 +5,7 @@
 
 mod agent_claims;
 mod events;
+mod exec;
 mod fake_engine;
 mod networks;
 mod observe;

@@ -1,10 +1,10 @@
-//! Whether the engine answers, as its event stream tells.
+//! Whether the engine answers, as the connection to it has found. The agent works without an event stream, too.
 
 use std::{future::pending, time::Duration};
 
 use tokio::{sync::watch, time::sleep};
 
-/// Time without the engine before that is published. A restart of the event stream takes less.
+/// Time without the engine before that is published. A quick restart of it takes less.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whether the engine answers, or why not. Cheap to clone.

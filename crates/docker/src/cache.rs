@@ -196,12 +196,7 @@ impl Announcement {
 }
 
 impl Cache {
-    /// Whether the event stream is uninterrupted, so that the cache holds anything.
-    pub(crate) fn is_trusted(&self) -> bool {
-        self.trusted_since().is_some()
-    }
-
-    /// Since when no event can have been missed.
+    /// Since when no event can have been missed. `None` while the event stream is interrupted: the cache holds nothing then.
     pub(crate) fn trusted_since(&self) -> Option<Timestamp> {
         self.lock().trusted_since
     }

@@ -68,6 +68,8 @@ pub(crate) struct Connection {
     acceptance: tokio::sync::Mutex<Option<Acceptance>>,
     /// Notified when the engine took no new connection before a start.
     doubted: Notify,
+    /// The engine answered when the event watcher last found out.
+    is_answering: AtomicBool,
 }
 
 /// An answer to whether the engine takes new connections.
@@ -101,6 +103,7 @@ impl Connection {
             is_outdated: AtomicBool::new(false),
             acceptance: tokio::sync::Mutex::default(),
             doubted: Notify::new(),
+            is_answering: AtomicBool::new(false),
         })
     }
 
@@ -143,6 +146,16 @@ impl Connection {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the engine answered when the event watcher last found out.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.is_answering.load(Ordering::Relaxed)
+    }
+
+    /// The event watcher has found out whether the engine answers.
+    pub(crate) fn set_answering(&self, is_answering: bool) {
+        self.is_answering.store(is_answering, Ordering::Relaxed);
     }
 
     /// Whether the engine answers.

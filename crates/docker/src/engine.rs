@@ -309,7 +309,7 @@ impl Docker for Engine {
         };
         let receiver = events.subscribe();
         // Earlier receivers get it too, which costs them one observation without changes.
-        if self.cache.is_trusted() {
+        if self.connection.is_answering() {
             let _ = events.send(EngineEvent::Connected);
         }
         receiver

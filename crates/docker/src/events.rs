@@ -75,11 +75,12 @@ struct EventStream {
 
 impl EventStream {
     /// Takes a piece of the stream. Fails if the stream has ended.
-    fn take(&mut self, frame: Option<Result<Frame<Bytes>, hyper::Error>>) -> Result<(), CallError> {
+    fn take(&mut self, frame: Option<Result<Frame<Bytes>, hyper::Error>>) -> Result<(), StreamEnd> {
         let Some(frame) = frame else {
-            return Err(CallError::Unreachable("the engine ended the event stream".to_owned()));
+            let ended = CallError::Unreachable("the engine ended the event stream".to_owned());
+            return Err(StreamEnd::Ended(ended));
         };
-        let frame = frame.map_err(|error| CallError::interrupted(&error))?;
+        let frame = frame.map_err(|error| StreamEnd::Ended(CallError::interrupted(&error)))?;
         if let Ok(data) = frame.into_data() {
             self.pending.extend_from_slice(&data);
         }
@@ -87,7 +88,7 @@ impl EventStream {
     }
 
     /// Takes the pieces that are on their way. Fails if the stream has ended.
-    async fn take_pending(&mut self) -> Result<(), CallError> {
+    async fn take_pending(&mut self) -> Result<(), StreamEnd> {
         let end = Instant::now() + 5 * PENDING_EVENTS;
         while Instant::now() < end
             && self.pending.len() <= LONGEST_LINE
@@ -110,28 +111,48 @@ impl EventStream {
 /// An event, or why it could not be read.
 type ReadEvent = Result<RawEvent, serde_json::Error>;
 
-/// Why an event stream ended.
+/// Why there is no event stream.
 enum StreamEnd {
-    Failed(CallError),
+    /// The engine does not answer, or takes no new connection.
+    Lost(CallError),
+    /// The open stream ended. The engine may answer all the same: a proxy in front of it ends silent connections.
+    Ended(CallError),
+    /// No stream was opened. The engine may answer all the same: a filter in front of it refuses the stream.
+    Refused(CallError),
     /// The engine answers and has events, which do not arrive: a half-open connection, for example.
     Mute,
+}
+
+/// The problems that were reported last, so that each is reported once.
+#[derive(Default)]
+struct ReportedProblems {
+    /// Why the engine does not answer.
+    lost: Option<CallError>,
+    /// Why there is no event stream although the engine answers.
+    refused: Option<CallError>,
+}
+
+impl ReportedProblems {
+    fn note_answer(&mut self) {
+        if self.lost.take().is_some() {
+            info!("the Docker Engine answers again");
+        }
+    }
 }
 
 impl EventWatcher {
     /// Runs until it is aborted.
     pub(crate) async fn run(mut self) {
         let mut attempt = 0;
-        // Why the engine does not answer, as it was last reported.
-        let mut reported: Option<CallError> = None;
+        let mut reported = ReportedProblems::default();
         // Whether claims may have been missed.
         let mut was_deaf = false;
         loop {
             let end = match self.subscribe().await {
                 Ok(stream) => {
                     attempt = 0;
-                    if reported.take().is_some() {
-                        info!("the Docker Engine answers again");
-                    }
+                    reported.refused = None;
+                    reported.note_answer();
                     self.recall(stream.opened).await;
                     // Before the applications are woken, which then wait until the id is claimed again.
                     if was_deaf {
@@ -141,26 +162,59 @@ impl EventWatcher {
                     self.claims.hear_open_claims().await;
                     self.listen(stream).await
                 }
-                Err(error) => StreamEnd::Failed(error),
+                Err(end) => end,
             };
             was_deaf = true;
             self.cache.interrupt();
             self.attribution.forget_expected();
-            match end {
-                StreamEnd::Mute => {
-                    warn!("the event stream misses events of the Docker Engine; opening another one");
-                }
-                StreamEnd::Failed(error) => {
-                    self.connection.forget_version();
-                    if reported.as_ref() != Some(&error) {
-                        warn!(%error, "the Docker Engine does not answer; trying again");
-                        self.send(EngineEvent::Disconnected { error: error.to_string() });
-                        reported = Some(error);
-                    }
-                }
-            }
+            self.report_end(end, &mut reported).await;
             sleep(pause(attempt, self.clock.now())).await;
             attempt += 1;
+        }
+    }
+
+    /// Reports that the engine is lost, or that it answers although there is no event stream: everything is then read each
+    /// time.
+    async fn report_end(&self, end: StreamEnd, reported: &mut ReportedProblems) {
+        if !matches!(end, StreamEnd::Mute) {
+            // Another engine may answer next.
+            self.connection.forget_version();
+        }
+        let lost = match end {
+            StreamEnd::Mute => {
+                warn!("the event stream misses events of the Docker Engine; opening another one");
+                None
+            }
+            StreamEnd::Lost(error) => Some(error),
+            StreamEnd::Ended(error) => {
+                info!(%error, "the event stream of the Docker Engine ended; opening another one");
+                self.reach().await.err()
+            }
+            StreamEnd::Refused(error) => {
+                let lost = self.reach().await.err();
+                if lost.is_none() && reported.refused.as_ref() != Some(&error) {
+                    warn!(
+                        %error,
+                        "the Docker Engine answers and refuses its event stream (`GET /events`), so changes by others are noticed late; trying again"
+                    );
+                    reported.refused = Some(error);
+                }
+                lost
+            }
+        };
+        match lost {
+            Some(error) if reported.lost.as_ref() == Some(&error) => {}
+            Some(error) => {
+                warn!(%error, "the Docker Engine does not answer; trying again");
+                self.connection.set_answering(false);
+                self.send(EngineEvent::Disconnected { error: error.to_string() });
+                reported.lost = Some(error);
+            }
+            None if self.connection.is_answering() => {}
+            None => {
+                reported.note_answer();
+                self.report_answer();
+            }
         }
     }
 
@@ -175,16 +229,25 @@ impl EventWatcher {
     fn begin(&self) {
         self.cache.begin(self.clock.now());
         self.attribution.forget_expected();
+        self.report_answer();
+    }
+
+    fn report_answer(&self) {
+        self.connection.set_answering(true);
         self.send(EngineEvent::Connected);
     }
 
-    /// Returns as soon as the engine has opened the stream. An engine that answers over open connections alone is not
-    /// reachable.
-    async fn subscribe(&self) -> Result<EventStream, CallError> {
+    /// Fails if the engine does not answer. One that answers over open connections alone is not reachable.
+    async fn reach(&self) -> Result<(), CallError> {
         self.connection.ping_over_new_connection().await?;
-        self.connection.api_version().await?;
+        self.connection.api_version().await.map(drop)
+    }
+
+    /// Returns as soon as the engine has opened the stream.
+    async fn subscribe(&self) -> Result<EventStream, StreamEnd> {
+        self.reach().await.map_err(StreamEnd::Lost)?;
         let request = self.connection.transport().send(Method::GET, "/events", Vec::new());
-        let response = within(ANSWER, request).await?;
+        let response = within(ANSWER, request).await.map_err(StreamEnd::Refused)?;
         // The header has whole seconds: events up to the next one may be older than the stream.
         let opened = response.headers().get(DATE).and_then(|it| Timestamp::parse_http(it.to_str().ok()?));
         let last_event = opened.map(|at| at.after(Duration::from_secs(1)).0.saturating_mul(1_000_000));
@@ -199,8 +262,8 @@ impl EventWatcher {
             let must_check = tokio::select! {
                 frame = stream.body.frame() => {
                     pings = 0;
-                    if let Err(error) = self.handle_frame(&mut stream, frame).await {
-                        return StreamEnd::Failed(error);
+                    if let Err(end) = self.handle_frame(&mut stream, frame).await {
+                        return end;
                     }
                     continue;
                 }
@@ -211,7 +274,7 @@ impl EventWatcher {
                 }
                 () = sleep_until(next_connection) => {
                     if let Err(error) = self.connection.ping_over_new_connection().await {
-                        return StreamEnd::Failed(error);
+                        return StreamEnd::Lost(error);
                     }
                     next_connection = Instant::now() + NEW_CONNECTION;
                     continue;
@@ -219,7 +282,7 @@ impl EventWatcher {
                 // A process that is stopped keeps the connection open and sends nothing.
                 () = sleep(QUIET) => {
                     if self.connection.ping().await.is_err() {
-                        return StreamEnd::Failed(CallError::TimedOut(PING));
+                        return StreamEnd::Lost(CallError::TimedOut(PING));
                     }
                     pings += 1;
                     pings % PINGS_PER_CHECK == 0
@@ -228,8 +291,8 @@ impl EventWatcher {
             if must_check && self.has_events_since(stream.last_event).await {
                 match timeout(DELIVERY, stream.body.frame()).await {
                     Ok(frame) => {
-                        if let Err(error) = self.handle_frame(&mut stream, frame).await {
-                            return StreamEnd::Failed(error);
+                        if let Err(end) = self.handle_frame(&mut stream, frame).await {
+                            return end;
                         }
                     }
                     Err(_) => return StreamEnd::Mute,
@@ -243,7 +306,7 @@ impl EventWatcher {
         &self,
         stream: &mut EventStream,
         frame: Option<Result<Frame<Bytes>, hyper::Error>>,
-    ) -> Result<(), CallError> {
+    ) -> Result<(), StreamEnd> {
         stream.take(frame)?;
         loop {
             let events = stream.events();
@@ -259,7 +322,8 @@ impl EventWatcher {
         }
         self.claims.answer_claims().await;
         if stream.pending.len() > LONGEST_LINE {
-            return Err(CallError::Unreachable("the engine sent an event without an end".to_owned()));
+            let endless = CallError::Unreachable("the engine sent an event without an end".to_owned());
+            return Err(StreamEnd::Ended(endless));
         }
         Ok(())
     }
@@ -276,9 +340,9 @@ impl EventWatcher {
 
     /// Fails if the engine shuts down: it then stops its containers, which looks like stops by users. Before that it closes
     /// its socket, so a stop is a user's if the engine takes a new connection after it.
-    async fn require_no_shutdown(&self, stream: &mut EventStream) -> Result<(), CallError> {
+    async fn require_no_shutdown(&self, stream: &mut EventStream) -> Result<(), StreamEnd> {
         let began = Instant::now();
-        self.connection.ping_over_new_connection().await?;
+        self.connection.ping_over_new_connection().await.map_err(StreamEnd::Lost)?;
         if began.elapsed() < ENGINE_START {
             return Ok(());
         }

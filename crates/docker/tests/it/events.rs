@@ -142,6 +142,47 @@ async fn engine_that_answers_no_new_connection_is_reported() {
     assert!(instance(&engine, &id).await.is_running());
 }
 
+#[tokio::test(start_paused = true)]
+async fn end_of_the_stream_alone_is_no_outage() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    for streams in 2..5 {
+        sleep(Duration::from_mins(1)).await;
+        fake.end_streams();
+        loop {
+            match events.recv().await.unwrap() {
+                EngineEvent::Connected => break,
+                event => assert!(!matches!(event, EngineEvent::Disconnected { .. }), "{event:?}"),
+            }
+        }
+        assert_eq!(fake.streams(), streams);
+        assert!(instance(&engine, &id).await.is_running());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn engine_that_refuses_its_event_stream_is_reachable() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    fake.refuse("/events");
+    let engine = fake.connect();
+    let mut events = engine.events();
+    await_connected(&mut events).await;
+    assert!(instance(&engine, &id).await.is_running());
+    fake.end(&id, "exited", 1);
+    assert!(!instance(&engine, &id).await.is_running(), "nothing is kept without events");
+    // A receiver that comes later.
+    await_connected(&mut engine.events()).await;
+    fake.hold_back_connections(true);
+    timeout(Duration::from_secs(15), await_disconnected(&mut events)).await.unwrap();
+    fake.hold_back_connections(false);
+    await_connected(&mut events).await;
+    assert_eq!(fake.streams(), 0);
+}
+
 /// The events of a stop, and its result.
 fn stop(fake: &FakeEngine, id: &ContainerId) {
     for action in ["kill", "die", "stop"] {
@@ -191,8 +232,6 @@ async fn stop_by_a_user_outlives_a_restart_of_the_engine() {
     stop(&fake, &id);
     sleep(Duration::from_millis(500)).await;
     fake.restart();
-    // Not the changes of the container.
-    while !matches!(events.recv().await.unwrap(), EngineEvent::Disconnected { .. }) {}
     await_connected(&mut events).await;
     assert!(instance(&engine, &id).await.touched_by_hand.is_some());
 }

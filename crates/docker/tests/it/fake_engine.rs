@@ -68,6 +68,8 @@ struct Host {
     is_hanging: bool,
     /// A proxy in front of the engine answers that the engine is away.
     is_away: bool,
+    /// A filter in front of the engine refuses calls of these paths.
+    refused: BTreeSet<String>,
     /// New connections are accepted and get no answer.
     is_deaf: bool,
     /// The networks that were created.
@@ -202,8 +204,18 @@ impl FakeEngine {
             host.started = Some(now);
             host.is_deaf = false;
         });
+        self.end_streams();
+    }
+
+    /// The open event streams end, as behind a proxy that ends silent connections.
+    pub(crate) fn end_streams(&self) {
         self.shared.senders.lock().unwrap().clear();
         self.mute();
+    }
+
+    /// From now on, a filter in front of the engine refuses calls of this path.
+    pub(crate) fn refuse(&self, path: &str) {
+        self.host(|host| host.refused.insert(path.to_owned()));
     }
 
     /// From now on, present event streams are silent. New ones are not.
@@ -333,15 +345,18 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         None => path.to_owned(),
     };
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let (is_hanging, is_away) = {
+    let (is_hanging, is_away, is_refused) = {
         let host = shared.state.lock().unwrap();
-        (host.is_hanging, host.is_away)
+        (host.is_hanging, host.is_away, host.refused.contains(&path))
     };
     if is_hanging {
         std::future::pending::<()>().await;
     }
     if is_away {
         return text(StatusCode::SERVICE_UNAVAILABLE, "<html><body>503 Service Unavailable</body></html>");
+    }
+    if is_refused {
+        return error(StatusCode::FORBIDDEN, "the filter does not allow this call");
     }
     if path == "/events" {
         return events(&shared, &query);

@@ -138,15 +138,11 @@ impl Numbers {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a new volume if it is a claim. False: it is not.
-    fn hear(&self, volume: &str, action: &str) -> bool {
-        if !volume.starts_with(PREFIX) {
-            return false;
-        }
-        if action == "create" {
+    /// Takes note of a new volume if it is a claim.
+    fn hear(&self, volume: &str, action: &str) {
+        if is_claim(volume) && action == "create" {
             self.heard.lock().unwrap_or_else(PoisonError::into_inner).push(volume.to_owned());
         }
-        true
     }
 
     /// Begins a claim, and returns the name of its volume.
@@ -205,6 +201,11 @@ impl Numbers {
     }
 }
 
+/// Whether a volume is the claim of an agent.
+pub(crate) fn is_claim(volume: &str) -> bool {
+    volume.starts_with(PREFIX)
+}
+
 /// Whether the engine itself could not create a volume. A proxy in front of it answers with other statuses.
 fn has_no_room(failure: &CallError) -> bool {
     matches!(failure.code(), Some(500 | 507))
@@ -231,9 +232,9 @@ impl AgentClaims {
         Self { connection: Arc::clone(connection), events: events.downgrade(), numbers }
     }
 
-    /// Takes note of a volume's event if the volume is a claim. False: it is not.
-    pub(crate) fn hear(&self, volume: &str, action: &str) -> bool {
-        self.numbers.hear(volume, action)
+    /// Takes note of a volume's event if the volume is a claim.
+    pub(crate) fn hear(&self, volume: &str, action: &str) {
+        self.numbers.hear(volume, action);
     }
 
     /// Finds out whether an agent with this id lives, and holds the id from then on if none does.
@@ -284,7 +285,7 @@ impl AgentClaims {
         let found =
             self.connection.call(DEADLINE, self.connection.docker().list_volumes(Some(options))).await?;
         let names = found.volumes.into_iter().flatten().map(|volume| volume.name);
-        Ok(names.filter(|name| name.starts_with(PREFIX)).collect())
+        Ok(names.filter(|name| is_claim(name)).collect())
     }
 
     /// False: it was not there any more.
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!([reply("-7"), reply("-3")], [Some(Reply::Refuse), Some(Reply::GiveWay)]);
         assert_eq!(claims.begin(&agent), "driftless-claim.a.b.-5");
         assert_eq!([reply("3"), reply("-7"), reply("-3")], [Some(Reply::Refuse), Some(Reply::Refuse), None]);
-        assert!(!claims.hear("data", "create") && claims.hear("driftless-claim.a.b.7", "create"));
+        assert!(!is_claim("data") && is_claim("driftless-claim.a.b.7"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The engine's event stream: it makes the cache forget, feeds the attribution and wakes the applications. An event is
 //! only a hint, and a missed one does no harm: after every interruption everything is observed again.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
 use driftless_model::{AppName, ContainerId, Timestamp, label};
@@ -15,7 +15,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    agent_claims::AgentClaims,
+    agent_claims::{self, AgentClaims},
     attribution::{Attribution, is_healthcheck},
     cache::{Announcement, Cache, ObjectKind},
     call_error::CallError,
@@ -42,6 +42,8 @@ const DELIVERY: Duration = Duration::from_secs(2);
 const ENGINE_START: Duration = Duration::from_millis(300);
 /// Without another event for this time, a stream has delivered those that were on their way.
 const PENDING_EVENTS: Duration = Duration::from_millis(100);
+/// The number of events that are read while the engine is asked over a new connection.
+const MAX_MEANWHILE: usize = 4096;
 /// Bytes. An event has a few hundred; an engine that sends this much without a line end is broken.
 const LONGEST_LINE: usize = 1 << 20;
 
@@ -308,24 +310,35 @@ impl EventWatcher {
         frame: Option<Result<Frame<Bytes>, hyper::Error>>,
     ) -> Result<(), StreamEnd> {
         stream.take(frame)?;
-        loop {
-            let events = stream.events();
-            if events.is_empty() {
-                break;
-            }
-            if events.iter().flatten().any(|event| self.is_end_by_others(event)) {
-                self.require_no_shutdown(stream).await?;
-            }
-            for event in events {
+        let mut events = self.arrived_events(stream).await?;
+        while !events.is_empty() {
+            let later = if events.iter().flatten().any(|event| self.is_end_by_others(event)) {
+                self.require_no_shutdown(stream).await?
+            } else {
+                Vec::new()
+            };
+            for event in std::mem::replace(&mut events, later) {
                 stream.last_event = self.handle_read(event).max(stream.last_event);
             }
         }
-        self.claims.answer_claims().await;
+        Ok(())
+    }
+
+    /// The events that have arrived completely. The claims among them are answered at once: another agent waits only a second
+    /// for that.
+    async fn arrived_events(&self, stream: &mut EventStream) -> Result<Vec<ReadEvent>, StreamEnd> {
+        let events = stream.events();
         if stream.pending.len() > LONGEST_LINE {
             let endless = CallError::Unreachable("the engine sent an event without an end".to_owned());
             return Err(StreamEnd::Ended(endless));
         }
-        Ok(())
+        for RawEvent { kind, action, actor, time_nano: _ } in events.iter().flatten() {
+            if kind == "volume" {
+                self.claims.hear(&actor.id, action);
+            }
+        }
+        self.claims.answer_claims().await;
+        Ok(events)
     }
 
     /// Whether a container of the agent has ended, or is being stopped, and not by the agent.
@@ -339,15 +352,30 @@ impl EventWatcher {
     }
 
     /// Fails if the engine shuts down: it then stops its containers, which looks like stops by users. Before that it closes
-    /// its socket, so a stop is a user's if the engine takes a new connection after it.
-    async fn require_no_shutdown(&self, stream: &mut EventStream) -> Result<(), StreamEnd> {
+    /// its socket, so a stop is a user's if the engine takes a new connection after it. Returns the events that arrived
+    /// meanwhile.
+    async fn require_no_shutdown(&self, stream: &mut EventStream) -> Result<Vec<ReadEvent>, StreamEnd> {
         let began = Instant::now();
-        self.connection.ping_over_new_connection().await.map_err(StreamEnd::Lost)?;
-        if began.elapsed() < ENGINE_START {
-            return Ok(());
+        let mut meanwhile = Vec::new();
+        let mut answer = pin!(self.connection.ping_over_new_connection());
+        loop {
+            tokio::select! {
+                answered = &mut answer => {
+                    answered.map_err(StreamEnd::Lost)?;
+                    break;
+                }
+                frame = stream.body.frame(), if meanwhile.len() < MAX_MEANWHILE => {
+                    stream.take(frame)?;
+                    meanwhile.extend(self.arrived_events(stream).await?);
+                }
+            }
         }
-        // systemd may keep the socket for the next engine, which has answered then; this one has ended the stream.
-        stream.take_pending().await
+        if began.elapsed() >= ENGINE_START {
+            // systemd may keep the socket for the next engine, which has answered then; this one has ended the stream.
+            stream.take_pending().await?;
+            meanwhile.extend(self.arrived_events(stream).await?);
+        }
+        Ok(meanwhile)
     }
 
     /// Whether the engine remembers events after a time in nanoseconds. False if it cannot tell.
@@ -402,7 +430,8 @@ impl EventWatcher {
         if !is_known || IGNORED.contains(&action_name) {
             return;
         }
-        if kind == "volume" && self.claims.hear(&id, &action) {
+        // A claim was heard when it arrived.
+        if kind == "volume" && agent_claims::is_claim(&id) {
             return;
         }
         let at = time_nano.map(|nanos| Timestamp(nanos / 1_000_000));

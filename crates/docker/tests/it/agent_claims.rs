@@ -64,6 +64,20 @@ async fn one_of_two_that_claim_again_at_once_keeps_the_id() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn claim_is_refused_while_the_engine_is_asked_for_a_shutdown() {
+    let fake = FakeEngine::new();
+    let id = fake.run("web", "no");
+    let (first, _of_first) = connected(&fake).await;
+    assert_eq!(claim(&first).await, Claim::Granted);
+    let (second, _of_second) = connected(&fake).await;
+    // The answer to a new connection takes 5 seconds.
+    fake.hold_back_connections(true);
+    fake.happen(id.as_str(), "die");
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(claim(&second).await, Claim::Refused);
+}
+
+#[tokio::test(start_paused = true)]
 async fn id_is_claimed_once_while_the_engine_answers() {
     let fake = FakeEngine::new();
     let (engine, mut events) = connected(&fake).await;

@@ -1062,6 +1062,24 @@ async fn host_leaves_the_old_url_of_a_collector_alone() {
     assert!(collector.keys().await.hosts.is_empty());
 }
 
+#[tokio::test]
+async fn host_leaves_a_collector_whose_old_url_it_never_left() {
+    let (hub, one) = (folder(), folder());
+    let collector = Collector::start(hub.path(), Enrolment::Required).await;
+    let (new, old) = (collector.url.clone(), collector.url.replace("127.0.0.1", "localhost"));
+    let nas = Host::start(one.path(), "nas", &old);
+    join_fleet(&nas.enrolments, &old, &collector.invite(json!({})).await).await.unwrap();
+    nas.reports().await;
+    nas.end().await;
+    let nas = Host::start(one.path(), "nas", &new);
+    join_fleet(&nas.enrolments, &new, &collector.invite(json!({})).await).await.unwrap();
+    nas.reports().await;
+    let left = leave_fleet(&nas.enrolments, &new, false).await.unwrap();
+    assert!(left.removed && left.same_as.is_empty() && left.message.is_empty(), "{left:?}");
+    assert!(!nas.enrolments.has(&new) && !nas.enrolments.has(&old));
+    assert!(collector.keys().await.hosts.is_empty() && collector.hosts().is_empty());
+}
+
 /// Twelve agents, some with wrong clocks, two copies of one disk, a second machine with a name, a collector that is gone for a
 /// while and then lost.
 #[tokio::test]

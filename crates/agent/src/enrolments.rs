@@ -138,13 +138,14 @@ impl Enrolments {
         self.signer(url).is_some()
     }
 
-    /// Another URL at which this agent has joined the same collector, as after a collector got a name or TLS.
-    pub(crate) fn other_url(&self, url: &str) -> Option<String> {
-        let signers = self.0.as_ref()?.signers.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = collector_of(signers.get(url)?)?;
-        signers.iter().find_map(|(other, signer)| {
-            (other != url && collector_of(signer) == Some(own)).then(|| other.clone())
-        })
+    /// The other URLs at which this agent has joined the same collector, as after a collector got a name or TLS.
+    pub(crate) fn other_urls(&self, url: &str) -> Vec<String> {
+        let Some(shared) = &self.0 else { return Vec::new() };
+        let signers = shared.signers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(own) = signers.get(url).and_then(collector_of) else { return Vec::new() };
+        let others =
+            signers.iter().filter(|(other, signer)| *other != url && collector_of(signer) == Some(own));
+        others.map(|(other, _)| other.clone()).collect()
     }
 
     /// The database of this agent, if it has joined a collector or may join one.

@@ -41,13 +41,14 @@ pub struct LeftCollector {
     /// Why it has not. Empty otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Another URL at which this host has joined the same collector, which therefore keeps the key. Empty if there is none.
+    /// Another URL at which this host reports to the same collector, which therefore keeps the key. Empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub same_as: String,
 }
 
 /// Leaves a collector, with a request that is signed by the key of this agent. Reports to it are not signed from now on. The key of
-/// this agent stays: other collectors know it. A collector that was joined at another URL too keeps the key: only this URL is forgotten.
+/// this agent stays: other collectors know it. A collector that was joined at another URL too, at which this agent reports to it, keeps
+/// the key: only this URL is forgotten. Else the other URLs of the collector are forgotten with this one.
 ///
 /// # Errors
 ///
@@ -61,7 +62,10 @@ pub async fn leave_fleet(
     let url = url.trim_end_matches('/');
     let not_joined = || LeaveError::NotJoined(url.to_owned());
     let reporter = enrolments.reporter().filter(|_| enrolments.has(url)).ok_or_else(not_joined)?;
-    if let Some(same_as) = enrolments.other_url(url) {
+    let others = enrolments.other_urls(url);
+    // After a collector got another URL, the old one may never have been left. It needs no key.
+    let is_reported_to = |other: &&String| reporter.places.iter().any(|place| place.url == **other);
+    if let Some(same_as) = others.iter().find(is_reported_to).cloned() {
         enrolments.forget(url).await?;
         let host = reporter.host.to_owned();
         tracing::info!(
@@ -89,6 +93,11 @@ pub async fn leave_fleet(
         Err(source) => return Err(LeaveError::Collector { url: url.to_owned(), source }),
     };
     enrolments.forget(url).await?;
+    if message.is_empty() {
+        for other in &others {
+            enrolments.forget(other).await?;
+        }
+    }
     let host = reporter.host.to_owned();
     tracing::info!(from = url, host, problem = message, "left the fleet; reports are not signed any more");
     Ok(LeftCollector { host, removed: message.is_empty(), message, same_as: String::new() })

@@ -67,7 +67,10 @@ struct AttributionState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AgentStop {
     /// The call has not returned. The engine may start the container meanwhile by its restart policy.
-    InProgress,
+    InProgress {
+        /// The engine has reported a signal to the container, so the stop has begun.
+        is_signalled: bool,
+    },
     /// The call returned at this time.
     Done(Timestamp),
 }
@@ -150,19 +153,24 @@ impl Attribution {
     /// The agent is about to stop a container. Stops are the agent's until the first start after
     /// [`Self::end_agent_stop`].
     pub(crate) fn begin_agent_stop(&self, id: &ContainerId) {
-        self.lock().agent_stops.insert(id.clone(), AgentStop::InProgress);
+        self.lock().agent_stops.insert(id.clone(), AgentStop::InProgress { is_signalled: false });
     }
 
     /// The agent's stop has ended. One that the engine has not begun leaves no mark: the container runs on, and its next
     /// stop may be a user's.
     pub(crate) fn end_agent_stop(&self, id: &ContainerId, stopped: &Result<(), CallError>, now: Timestamp) {
-        // An engine that took too long or failed may have signalled the container.
+        // An engine that took too long or failed may have signalled the container; with 502 and 503 a proxy says that the
+        // engine is away.
         let may_have_begun = matches!(
             stopped,
-            Ok(()) | Err(CallError::TimedOut(_) | CallError::Status { code: 304 | 404 | 500.., .. })
+            Ok(())
+                | Err(CallError::TimedOut(_) | CallError::Status { code: 304 | 404 | 500 | 501 | 504.., .. })
         );
         let mut state = self.lock();
-        if may_have_begun {
+        // The connection may break while the container has time to end. The signal was reported before that.
+        let is_signalled =
+            matches!(state.agent_stops.get(id), Some(AgentStop::InProgress { is_signalled: true }));
+        if may_have_begun || is_signalled {
             state.agent_stops.insert(id.clone(), AgentStop::Done(now));
         } else {
             state.agent_stops.remove(id);
@@ -216,8 +224,13 @@ impl Attribution {
     /// A container was stopped, killed or paused: by a user, unless the agent is stopping it.
     pub(crate) fn record_stop(&self, id: &ContainerId, at: Timestamp) {
         let mut state = self.lock();
-        if state.agent_stops.contains_key(id) {
-            return;
+        match state.agent_stops.get_mut(id) {
+            Some(AgentStop::InProgress { is_signalled }) => {
+                *is_signalled = true;
+                return;
+            }
+            Some(AgentStop::Done(_)) => return,
+            None => {}
         }
         state.user_stops.insert(id.clone(), at);
         if state.user_stops.len() > MAX_USER_STOPS {
@@ -420,9 +433,11 @@ mod tests {
         let id = ContainerId::from("a");
         let refused = CallError::Status { code: 409, message: "no".to_owned() };
         let failed = CallError::Status { code: 500, message: "no exit event".to_owned() };
+        let away = CallError::Status { code: 503, message: "the engine answered with status 503".to_owned() };
         for (error, user_stop) in [
             (CallError::Unreachable("connection refused".to_owned()), Some(Timestamp(9))),
             (refused, Some(Timestamp(9))),
+            (away, Some(Timestamp(9))),
             (CallError::TimedOut(Duration::from_secs(40)), None),
             (failed, None),
         ] {
@@ -432,6 +447,26 @@ mod tests {
             attribution.record_stop(&id, Timestamp(9));
             assert_eq!(attribution.user_stop(&id), user_stop, "{error}");
         }
+    }
+
+    #[test]
+    fn stop_goes_on_when_its_connection_breaks_after_the_signal() {
+        let attribution = Attribution::default();
+        let id = ContainerId::from("a");
+        let broken = Err(CallError::Unreachable("connection closed before message completed".to_owned()));
+        attribution.begin_agent_stop(&id);
+        attribution.record_stop(&id, Timestamp(1));
+        attribution.end_agent_stop(&id, &broken, Timestamp(5));
+        // The container ends later.
+        attribution.record_stop(&id, Timestamp(9));
+        assert_eq!(attribution.user_stop(&id), None);
+        assert!(attribution.is_stopped_by_agent(&id));
+        // The next start ends that.
+        attribution.record_start(&id, Timestamp(10));
+        attribution.begin_agent_stop(&id);
+        attribution.end_agent_stop(&id, &broken, Timestamp(12));
+        attribution.record_stop(&id, Timestamp(13));
+        assert_eq!(attribution.user_stop(&id), Some(Timestamp(13)));
     }
 
     #[test]

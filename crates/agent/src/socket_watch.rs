@@ -1,7 +1,7 @@
-//! Ends an agent in a container when the engine has made a new socket.
+//! Ends an agent in a container when the engine has removed its socket.
 //!
-//! The container still mounts the old one, so no waiting helps. The containers run on, the restart policy starts the agent again, and its
-//! container then mounts the new socket.
+//! The container still mounts the old one, so no waiting helps. The containers run on. When the engine runs, the restart policy starts the
+//! agent again, and its container then mounts the new socket.
 
 use driftless_config::DockerHost;
 use driftless_docker::removed_socket;
@@ -17,8 +17,8 @@ pub(crate) fn start_socket_watch(host: &DockerHost, stop: &CancellationToken, ta
         };
         tracing::error!(
             socket = %socket.display(),
-            "the engine has made a new socket, and the agent's container still mounts the old one, so the agent ends: its restart policy \
-             mounts the new one; without one, start the container again with `docker start`"
+            "the engine has removed the socket that the agent's container mounts, so the agent ends: when the engine runs, the restart \
+             policy starts the container with the new socket; without one, start it again with `docker start`"
         );
         stop.cancel();
     });

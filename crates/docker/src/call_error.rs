@@ -34,7 +34,7 @@ pub(crate) enum ConnectError {
     #[error("nothing listens on the socket {path}: start the Docker Engine (`systemctl start docker`)")]
     NotListening { path: String },
     #[error(
-        "the socket that is mounted at {path} is no longer that of the engine: restart the agent's container (`docker restart`), which mounts the new one"
+        "the engine has removed the socket that is mounted at {path}: start the engine if it is stopped (`systemctl start docker`), then restart the agent's container (`docker restart`), which mounts the new one"
     )]
     Removed { path: String },
     #[error("no encrypted connection to {address}: {error}")]

@@ -1,7 +1,7 @@
 //! A mounted socket of the engine that the engine has removed.
 //!
-//! A container mounts the socket as one file. If the engine makes another socket while the container runs, as with `live-restore`, the
-//! container still has the old one, on which nobody will ever listen again.
+//! A container mounts the socket as one file. An engine that ends without systemd's socket removes it, and makes another one when it
+//! starts. If the container runs on meanwhile, as with `live-restore`, it still has the old one, on which nobody will ever listen again.
 
 use std::{
     fs, io,
@@ -18,8 +18,9 @@ use tokio::{
 
 /// The time between two looks.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// The number of looks in a row that find the socket removed.
-const LOOKS: usize = 3;
+/// The number of looks in a row that find the socket removed: three minutes. The engine may only be stopped, and until it runs
+/// again, nothing starts the agent. So the message about the lost engine, which is due after two minutes, is sent first.
+const LOOKS: usize = 36;
 /// The deadline for opening a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -75,7 +76,7 @@ mod tests {
         assert!(!is_removed(&mounted));
         drop(listener);
         let wait = timeout(Duration::from_mins(5), removed_socket(&host));
-        assert!(wait.await.is_err(), "an engine that is only stopped makes its socket at the same path");
+        assert!(wait.await.is_err(), "a socket that has its name may be systemd's, which listens again");
 
         fs::remove_file(&socket).unwrap();
         assert_eq!(timeout(Duration::from_mins(5), removed_socket(&host)).await, Ok(mounted.clone()));

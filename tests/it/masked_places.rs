@@ -6,8 +6,11 @@ use driftless_compose as compose;
 use driftless_files::{AppSpec, MemoryFiles};
 use driftless_kubernetes as kubernetes;
 use driftless_manifest::render;
-use driftless_model::{AgentId, Container, Format, Mask, Observed, Policy, Record, Stack, StackHashes};
-use driftless_plan::{Target, canonical_yaml, compare_live, differences};
+use driftless_model::{
+    AgentId, Container, Format, Mask, Observed, ObservedNetwork, ObservedVolume, Policy, Record, Stack,
+    StackHashes,
+};
+use driftless_plan::{Target, canonical_yaml, compare_live, differences, survey};
 use driftless_report as report;
 use proptest::prelude::*;
 
@@ -150,6 +153,9 @@ fn outputs(format: Format, before: &str, after: &str) -> String {
         all.push_str(&difference.want);
         all.push_str(&format!("{:?}\n", difference.labels));
     }
+    for claim in survey(&target, &made_by_compose(&from)) {
+        all.push_str(&format!("{claim}\n{:?}\n", claim.differences));
+    }
     for (old, new) in from.workloads.values().zip(to.workloads.values()) {
         for (old, new) in old.containers().zip(new.containers()) {
             all.push_str(&canonical_yaml(new, &known));
@@ -167,6 +173,19 @@ fn outputs(format: Format, before: &str, after: &str) -> String {
     };
     all.push_str(&printed);
     all
+}
+
+/// The networks and volumes of a stack, as Docker Compose has made them.
+fn made_by_compose(stack: &Stack) -> Observed {
+    let networks = stack.networks.iter().map(|(name, network)| {
+        let made = ObservedNetwork { compose: Some(network.clone()), ..ObservedNetwork::default() };
+        (name.clone(), made)
+    });
+    let volumes = stack.volumes.iter().map(|(name, volume)| {
+        let made = ObservedVolume { compose: Some(volume.clone()), ..ObservedVolume::default() };
+        (name.clone(), made)
+    });
+    Observed { networks: networks.collect(), volumes: volumes.collect(), ..Observed::default() }
 }
 
 const FORMATS: [(Format, &str); 2] = [(Format::Compose, COMPOSE), (Format::Kubernetes, KUBERNETES)];

@@ -4,8 +4,8 @@
 //! for that.
 
 use driftless_model::{
-    Attachment, HookRecord, Instance, Mask, Network, ObservedNetwork, ObservedVolume, Removal, SpecHash,
-    Stack, Volume,
+    Attachment, HookRecord, Instance, Network, ObservedNetwork, ObservedVolume, Removal, SpecHash, Stack,
+    Volume,
 };
 
 use crate::{
@@ -113,21 +113,12 @@ pub(crate) fn remove_volumes(draft: &mut Draft<'_>) {
 /// Reports the differences of a volume. A volume is never changed; the user has to move the data.
 fn volume_changed(draft: &mut Draft<'_>, name: &str, wanted: &Volume, found: &ObservedVolume) {
     let mask = draft.facts.target.mask;
-    let differences = found.compose.as_ref().map(|it| volume_differences(wanted, it));
+    let differences = found.compose.as_ref().map(|it| volume_differences(wanted, it, mask));
     if differences.as_ref().is_some_and(Vec::is_empty) {
         // Its key in the manifest is another, and nothing else.
         return;
     }
-    let one = |FieldDifference { field, want, found }: FieldDifference| {
-        // `o: username=me,password=…` is how a share of another host is mounted.
-        let is_telling = |it: &str| it.split([',', '=']).any(Mask::is_telling);
-        if Mask::is_telling(&field) || is_telling(&want) || is_telling(&found) {
-            format!("{field} differs")
-        } else {
-            format!("{field} is {}, not {}", mask.text(&found), mask.text(&want))
-        }
-    };
-    let differences: Vec<String> = differences.into_iter().flatten().map(one).collect();
+    let differences: Vec<String> = differences.iter().flatten().map(FieldDifference::sentence).collect();
     draft.wait(Wait::volume_changed(name, &differences));
 }
 

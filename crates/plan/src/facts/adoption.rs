@@ -109,7 +109,7 @@ pub fn survey(target: &Target<'_>, observed: &Observed) -> Vec<Claim> {
     for (name, wanted) in target.stack.networks.iter().filter(|(_, it)| !it.external) {
         let Some(found) = observed.networks.get(name).filter(|it| it.agent.is_none()) else { continue };
         if let Some(made) = &found.compose {
-            let differences = network_differences(wanted, made);
+            let differences = network_differences(wanted, made, target.mask);
             let stays = differences.is_empty();
             let spec = SpecHash::of(if stays { wanted } else { made });
             let what = Claimed::Network { id: found.id.clone() };
@@ -120,7 +120,7 @@ pub fn survey(target: &Target<'_>, observed: &Observed) -> Vec<Claim> {
     for (name, wanted) in target.stack.volumes.iter().filter(|(_, it)| !it.external) {
         let Some(found) = observed.volumes.get(name).filter(|it| it.agent.is_none()) else { continue };
         if let Some(made) = &found.compose {
-            let differences = volume_differences(wanted, made);
+            let differences = volume_differences(wanted, made, target.mask);
             let spec = SpecHash::of(if differences.is_empty() { wanted } else { made });
             let (what, name) = (Claimed::Volume, name.clone());
             claims.push(Claim { name, what, differences, obstacle: None, spec, stays: true });
@@ -225,12 +225,13 @@ impl fmt::Display for Claim {
             }
         };
         write!(f, "{kind} {}: {fate}", self.name)?;
-        for FieldDifference { field, want, found } in &self.differences {
+        for difference in &self.differences {
+            let field = &difference.field;
             // A value of the environment may be a secret, even if its name does not suggest it.
             if field.starts_with("env.") || field.starts_with("labels.") {
                 write!(f, "\n  {field} differs")?;
             } else {
-                write!(f, "\n  {field} is {found}, not {want}")?;
+                write!(f, "\n  {}", difference.sentence())?;
             }
         }
         match &self.obstacle {

@@ -26,6 +26,14 @@ pub struct FieldDifference {
     pub found: String,
 }
 
+impl FieldDifference {
+    /// `driver is local, not nfs`; without the values if all that differs is hidden.
+    pub(crate) fn sentence(&self) -> String {
+        let Self { field, want, found } = self;
+        if want == found { format!("{field} differs") } else { format!("{field} is {found}, not {want}") }
+    }
+}
+
 /// The fields in which `found`, as the engine reports it, differs from `desired` on an image with these `defaults`.
 pub fn differences(
     desired: &Container,

@@ -1,11 +1,11 @@
-//! The differences between networks and volumes.
+//! The differences between networks and volumes, masked.
 
-use driftless_model::{Network, Volume};
+use driftless_model::{Mask, Network, Volume};
 
 use crate::fields::diff::FieldDifference;
 
 /// Between a network that Git asks for and one that is there. Where Git names no addresses, the engine chose them.
-pub(crate) fn network_differences(want: &Network, found: &Network) -> Vec<FieldDifference> {
+pub(crate) fn network_differences(want: &Network, found: &Network, mask: &Mask) -> Vec<FieldDifference> {
     let Network {
         key: _,
         external: _,
@@ -60,10 +60,10 @@ pub(crate) fn network_differences(want: &Network, found: &Network) -> Vec<FieldD
     for name in labels.keys().chain(found.labels.keys()) {
         out.compare_set(&format!("labels.{name}"), labels.get(name), found.labels.get(name));
     }
-    out.done()
+    out.masked(mask)
 }
 
-pub(crate) fn volume_differences(want: &Volume, found: &Volume) -> Vec<FieldDifference> {
+pub(crate) fn volume_differences(want: &Volume, found: &Volume, mask: &Mask) -> Vec<FieldDifference> {
     let Volume { key: _, external: _, driver, options, labels } = want;
     let driver_of = |it: &Option<String>| it.clone().unwrap_or_else(|| "local".to_owned());
     let mut out = Differences::default();
@@ -74,7 +74,7 @@ pub(crate) fn volume_differences(want: &Volume, found: &Volume) -> Vec<FieldDiff
     for name in labels.keys().chain(found.labels.keys()) {
         out.compare_set(&format!("labels.{name}"), labels.get(name), found.labels.get(name));
     }
-    out.done()
+    out.masked(mask)
 }
 
 /// Collects what differs, each field once.
@@ -93,7 +93,16 @@ impl Differences {
         self.compare(field, text(want), text(found));
     }
 
-    fn done(self) -> Vec<FieldDifference> {
-        self.0
+    /// `o: username=me,password=…` is how a share of another host is mounted, and a password may contain any character that
+    /// could end it. So both values are hidden as a whole where the name or a part of either value tells of a secret.
+    fn masked(self, mask: &Mask) -> Vec<FieldDifference> {
+        let is_telling = |text: &str| text.split([',', '=']).any(Mask::is_telling);
+        let masked = |FieldDifference { field, want, found }: FieldDifference| {
+            let is_secret = Mask::is_telling(&field) || is_telling(&want) || is_telling(&found);
+            let show = |text: &str| if is_secret { Mask::HIDDEN.to_owned() } else { mask.text(text) };
+            let (want, found) = (show(&want), show(&found));
+            FieldDifference { field, want, found }
+        };
+        self.0.into_iter().map(masked).collect()
     }
 }

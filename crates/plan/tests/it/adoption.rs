@@ -278,6 +278,39 @@ fn bind_mount_of_another_folder_prevents_adoption() {
 }
 
 #[test]
+fn passwords_in_options_of_networks_and_volumes_are_hidden() {
+    let options = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+    let share = |password: &str| {
+        let mounted = options("o", &format!("username=me,password={password},vers=3.0"));
+        Volume { key: "media".into(), options: mounted, ..Volume::default() }
+    };
+    let overlay = |token: &str| Network {
+        key: "lan".into(),
+        options: options("api-token", token),
+        ipam_options: options("url", &format!("https://me:{token}@ipam/")),
+        ..Network::default()
+    };
+    let mut stage = Stage::new(stack([]));
+    stage.stack.networks.insert("shop_lan".into(), overlay("NEW-TOKEN"));
+    stage.stack.volumes.insert("shop_media".into(), share("NEW,PW"));
+    let network = ObservedNetwork { compose: Some(overlay("OLD-TOKEN")), ..ObservedNetwork::default() };
+    let volume = ObservedVolume { compose: Some(share("OLD,PW")), ..ObservedVolume::default() };
+    stage.world.observed.networks.insert("shop_lan".into(), network);
+    stage.world.observed.volumes.insert("shop_media".into(), volume);
+    let claims = with_target(&stage, |target| survey(target, &stage.world.observed));
+    let lines: Vec<String> = claims.iter().map(ToString::to_string).collect();
+    assert!(lines[0].starts_with("network shop_lan: recreated\n  options.api-token differs\n"), "{lines:?}");
+    assert_eq!(
+        lines[1],
+        "volume shop_media: kept as it is, although it is not as in Git\n  options.o differs"
+    );
+    let all = format!("{lines:?} {:?}", claims.iter().map(|claim| &claim.differences).collect::<Vec<_>>());
+    for secret in ["OLD", "NEW", "PW"] {
+        assert!(!all.contains(secret), "{all}");
+    }
+}
+
+#[test]
 fn networks_and_volumes_are_compared_by_fields_of_git() {
     let lan = Network { key: "lan".into(), ..Network::default() };
     let data = Volume { key: "data".into(), ..Volume::default() };

@@ -18,7 +18,7 @@ use super::{
     plan::{PlanResult, render_plan},
 };
 use driftless_agent::DryRun;
-use driftless_model::{AppName, Application, HealthStatus, RepositoryStatus};
+use driftless_model::{AppName, Application, RepositoryStatus};
 use driftless_web::Accepted;
 
 /// The time in which a new application is looked for.
@@ -249,7 +249,8 @@ async fn wait_for(
     context: &Context<'_>,
 ) -> Result<Verdict, Error> {
     let app = before.name.as_str();
-    if before.status.health == HealthStatus::Suspended {
+    // Its health is `Suspended` too if a Job is suspended or a rollout is paused, and then Git is followed all the same.
+    if before.spec.policy.suspended {
         context.screen.say(format!(
             "{app}: it is suspended, so nothing will be changed; `driftless resume {app}` ends that"
         ));

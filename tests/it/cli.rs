@@ -15,8 +15,8 @@ use driftless::{
 };
 use driftless_agent::{DryRun, RequestKind, Rollback, Supposed};
 use driftless_model::{
-    Actor, ActorKind, AppName, Application, Cause, Finding, Location, Outcome, RepositoryStatus, Revision,
-    StackHash, StatusCondition, Timestamp, Until, WaitStatus,
+    Actor, ActorKind, AppName, Application, Cause, Finding, HealthStatus, Location, Outcome,
+    RepositoryStatus, Revision, StackHash, StatusCondition, Timestamp, Until, WaitStatus,
 };
 use driftless_web::{Access, Token, router, serve};
 use insta::assert_snapshot;
@@ -439,6 +439,22 @@ async fn wait_for_a_failed_commit_ends_at_once() {
         assert!(error.contains(expected), "{error}");
     }
     assert_eq!(run(server, &["wait", "shop", "--for", "healthy"]).await.0, 0);
+}
+
+#[tokio::test]
+async fn only_a_suspended_application_refuses_a_sync() {
+    let mut stopped = shop();
+    stopped.status.health = HealthStatus::Suspended;
+    let job = Arc::make_mut(&mut stopped.status.workloads).get_mut(&"web".into()).unwrap();
+    (job.health, job.reason) = (HealthStatus::Suspended, "JobSuspended".to_owned());
+    let mut suspended = stopped.clone();
+    suspended.spec.policy.suspended = true;
+    let (server, _) = served_with(stopped, Access::loopback()).await;
+    let (code, out, error) = run(server, &["sync", "shop", "--wait"]).await;
+    assert!(code == 0 && out.starts_with("shop: Synced and Healthy after"), "{code} {out}{error}");
+    let (server, _) = served_with(suspended, Access::loopback()).await;
+    let (code, _, error) = run(server, &["sync", "shop", "--wait"]).await;
+    assert!(code == 1 && error.contains("shop: it is suspended"), "{code} {error}");
 }
 
 #[tokio::test]

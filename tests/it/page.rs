@@ -245,6 +245,19 @@ async fn suspended_application_offers_nothing_that_is_refused() {
 }
 
 #[tokio::test]
+async fn application_with_a_suspended_job_is_not_suspended() {
+    let mut application = shop();
+    application.status.health = HealthStatus::Suspended;
+    let shown = page_of(application.clone(), "/applications/shop").await;
+    assert_shown(&shown, &["shop/suspend", "shop/restart?", "shop/scale?"]);
+    assert!(!shown.contains("shop/resume"), "{shown}");
+    let asked = page_of(application.clone(), "/applications/shop/restart?workload=web").await;
+    assert_shown(&asked, &["<form class=\"confirm\""]);
+    let listed = page_of(application, "/?only=suspended").await;
+    assert!(!listed.contains("href=\"applications/shop\""), "{listed}");
+}
+
+#[tokio::test]
 async fn newest_commit_is_shown_beyond_a_pin() {
     let sample::Agent { handle, store, inbox } = agent([blog(), shop()]);
     let newest = sample::commit('e', "The newest subject");

@@ -9,7 +9,7 @@ use axum::{Router, body::Body};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use driftless_agent::{Answer, Readiness, RequestKind, Rollback};
 use driftless_model::{
-    Answered, AppName, Application, Event, Removal, RepositoryStatus, Until, WorkloadStatus,
+    Answered, AppName, Application, Event, HealthStatus, Removal, RepositoryStatus, Until, WorkloadStatus,
 };
 use driftless_web::{Access, Token, router, serve};
 use http::{Request, Response, StatusCode};
@@ -414,6 +414,33 @@ async fn failed_commit_is_not_synced_in_a_healthy_moment() {
     let waited = wait("").await;
     assert_eq!(waited["reached"], false);
     assert_eq!(waited["obstacle"], Value::Null);
+}
+
+#[tokio::test]
+async fn stopped_job_or_rollout_is_no_reason_to_wait() {
+    let suspended = |reason: &str, available: u32| {
+        let mut application = answered("", 0, 0);
+        application.status.health = HealthStatus::Suspended;
+        let web = Arc::make_mut(&mut application.status.workloads).get_mut(&"web".into()).unwrap();
+        (web.health, web.available_replicas) = (HealthStatus::Suspended, available);
+        reason.clone_into(&mut web.reason);
+        application
+    };
+    let mut left = suspended("JobSuspended", 0);
+    left.spec.policy.suspended = true;
+    for (application, is_reached) in [
+        (suspended("JobSuspended", 0), true),
+        (suspended("Paused", 2), true),
+        (suspended("Paused", 1), false),
+        (suspended("NotAdopted", 2), false),
+        (left, false),
+    ] {
+        let said = format!("{application:?}");
+        let sample::Agent { handle, store, inbox: _inbox } = agent([application]);
+        let router = router(handle, store, Access::loopback());
+        let waited = json(ask(&router, get("/api/v1/applications/shop/wait?within=1ms")).await).await;
+        assert_eq!(waited["reached"], is_reached, "{said}");
+    }
 }
 
 #[tokio::test]

@@ -149,7 +149,7 @@ impl Publisher {
             sync,
             health,
             message,
-            obstacle: inputs.obstacle(target),
+            obstacle: inputs.obstacle(target, plan),
             operation: inputs.operation(plan),
             revision: revisions.current().map(|revision| revision.number),
             revision_commit: revisions.current().map(|revision| revision.commit.clone()),

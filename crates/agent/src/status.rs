@@ -7,7 +7,7 @@ use driftless_model::{
     ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus, Record,
     StatusCondition, SyncStatus, Timestamp, WaitStatus,
 };
-use driftless_plan::{Plan, followed_images, image_update_status, running_digests};
+use driftless_plan::{Plan, Wait, WaitReason, followed_images, image_update_status, running_digests};
 
 use crate::{
     context::AppContext,
@@ -213,7 +213,7 @@ impl StatusInputs<'_> {
 
     /// Why the newest commit is not reached until somebody acts. A pin leaves nothing to reach, and a newer commit that is not
     /// fetched yet, or is held, may be another one.
-    pub(crate) fn obstacle(&self, target: &TargetRevision) -> Option<String> {
+    pub(crate) fn obstacle(&self, target: &TargetRevision, plan: &Plan) -> Option<String> {
         let is_followed = target.pin.is_none() && !target.is_leaving && !self.desired.may_be_removed();
         let is_newest = self.desired.newest_commit().id == self.desired.commit().id;
         if !is_followed || !is_newest || self.desired.repository().error.is_some() {
@@ -222,8 +222,12 @@ impl StatusInputs<'_> {
         if let Some(error) = self.desired.lasting_error() {
             return Some(format!("{} is not applied: {error}", self.desired.commit().short()));
         }
-        let failed = self.record.failed.as_ref().filter(|_| self.revisions.held().is_none());
-        failed.map(|failed| self.failure_note(failed))
+        if self.revisions.held().is_some() {
+            return None;
+        }
+        let failure = self.record.failed.as_ref().map(|failed| self.failure_note(failed));
+        let is_unadopted = |wait: &&Wait| wait.is(WaitReason::NotAdopted);
+        failure.or_else(|| plan.waits.iter().find(is_unadopted).map(ToString::to_string))
     }
 
     /// The condition about a step that failed.

@@ -35,6 +35,21 @@ impl Application {
         status.last_plan = Arc::default();
         Self { name: name.clone(), spec: spec.clone(), generation: *generation, status }
     }
+
+    /// Whether it runs as Git and its users ask for: it is healthy, or all that is not healthy are Jobs that are suspended, and
+    /// paused rollouts with all of their instances available. A suspended application is not, as it may differ from Git.
+    pub fn is_well(&self) -> bool {
+        match self.status.health {
+            HealthStatus::Healthy => true,
+            HealthStatus::Suspended => {
+                !self.spec.policy.suspended && self.status.workloads.values().all(WorkloadStatus::is_well)
+            }
+            HealthStatus::Progressing
+            | HealthStatus::Missing
+            | HealthStatus::Degraded
+            | HealthStatus::Unknown => false,
+        }
+    }
 }
 
 /// One repository under watch: what was last read of it, and why not more.
@@ -133,8 +148,8 @@ pub struct ApplicationStatus {
     pub health: HealthStatus,
     /// One sentence: why it is not `Synced` and `Healthy`, or empty.
     pub message: String,
-    /// Why the newest commit is not reached until somebody acts: it failed, or its manifests have errors. It is no part of the
-    /// API, which answers it to a wait.
+    /// Why the newest commit is not reached until somebody acts: it failed, its manifests have errors, or containers are not
+    /// adopted. It is no part of the API, which answers it to a wait.
     #[serde(skip)]
     pub obstacle: Option<String>,
     pub operation: Option<Operation>,
@@ -308,6 +323,17 @@ pub struct WorkloadStatus {
     pub canary: Option<CanaryStatus>,
     /// `compose.yaml:12`
     pub origin: String,
+}
+
+impl WorkloadStatus {
+    fn is_well(&self) -> bool {
+        let is_stopped = match self.reason.as_str() {
+            "JobSuspended" => true,
+            "Paused" => self.available_replicas >= self.replicas,
+            _ => false,
+        };
+        self.health == HealthStatus::Healthy || self.health == HealthStatus::Suspended && is_stopped
+    }
 }
 
 /// The specification of a workload in Kubernetes' words. A service of Compose is a Deployment in the namespace of

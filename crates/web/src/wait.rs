@@ -38,7 +38,7 @@ impl Goal {
     fn is_reached(self, application: &Application) -> bool {
         match self {
             Self::Synced => application.status.sync == SyncStatus::Synced,
-            Self::Healthy => application.status.health == HealthStatus::Healthy,
+            Self::Healthy => application.is_well(),
             Self::Suspended => application.status.health == HealthStatus::Suspended,
             Self::Degraded => application.status.health == HealthStatus::Degraded,
         }
@@ -71,8 +71,9 @@ pub struct Waited {
     pub reached: bool,
     /// Identifies what `application` says, for `seen`.
     pub version: String,
-    /// Why the application will not be `synced` until somebody acts, if that or no state was asked for: its newest commit failed,
-    /// or has manifests with errors. As `reached`, it is about the newest target and the ticket.
+    /// Why the application will not be `synced` until somebody acts, if that or no state was asked for: its newest commit failed
+    /// or has manifests with errors, or its containers are not adopted. As `reached`, it is about the newest target and the
+    /// ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
     pub application: Application,

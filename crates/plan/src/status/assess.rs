@@ -105,6 +105,13 @@ fn has_all_and_no_more(stack: &Stack, observed: &Observed) -> bool {
     has_networks && has_volumes && observed.instances.values().all(is_wanted)
 }
 
+/// The name of a workload, to precede its message. A wait's own sentence begins with it.
+fn subject(name: &WorkloadName, workload: &WorkloadStatus) -> String {
+    let names_it =
+        workload.message.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with([' ', '.']));
+    if names_it { String::new() } else { format!("{name}: ") }
+}
+
 /// The one sentence that says most: the worst workload and why, or else the first difference from Git.
 fn message(
     sync: SyncStatus,
@@ -128,18 +135,19 @@ fn message(
         return format!("{suspended}{object}: {field} is {found}, not {want}{others}");
     }
     if let Some((name, it)) = worst {
-        // A wait's own sentence begins with its workload.
-        let names_it =
-            it.message.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with([' ', '.']));
-        let whose = if names_it { String::new() } else { format!("{name}: ") };
-        return format!("{whose}{}: {}", it.reason, it.message);
+        return format!("{}{}: {}", subject(name, it), it.reason, it.message);
     }
     if let Some(wait) = plan.waits.iter().find(|it| it.severity() >= WaitSeverity::Decision) {
         return format!("{}: {wait}", wait.reason.as_str());
     }
-    if health == HealthStatus::Suspended {
-        let paused = workloads.values().find(|it| it.reason == "Paused").map(|it| it.message.clone());
-        return paused.filter(|_| !plan.is_suspended()).unwrap_or_else(|| Wait::suspended().to_string());
+    if plan.is_suspended() && health == HealthStatus::Suspended {
+        return Wait::suspended().to_string();
+    }
+    // A paused rollout or a suspended Job.
+    if let Some((name, it)) = workloads.iter().find(|(_, it)| it.health == HealthStatus::Suspended)
+        && health == HealthStatus::Suspended
+    {
+        return format!("{}{}", subject(name, it), it.message);
     }
     if sync == SyncStatus::Synced {
         return String::new();

@@ -169,6 +169,8 @@ fn deadline_and_suspension_stop_a_running_job() {
     stage.stack = stack(&text.replace("false", "true"));
     assert_eq!(played(&mut stage, 60, 1), ["20s -"]);
     assert_eq!(judged(&mut stage), (HealthStatus::Suspended, "JobSuspended".to_owned()));
+    let plan = stage.round();
+    assert_eq!(stage.assess(&plan).message, "work: it is suspended", "the application is not");
     stage.stack = stack(&text);
     assert_eq!(played(&mut stage, 60, 1), ["80s +work >work", "110s -"], "the deadline starts again");
 }

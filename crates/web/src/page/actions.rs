@@ -278,15 +278,10 @@ pub(super) fn action_bar(application: &Application, revisions: &[Revision], may_
     }
 }
 
-/// Whether an application is suspended, so that nothing of it is changed.
-fn is_suspended(application: &Application) -> bool {
-    application.spec.policy.suspended || application.status.health == HealthStatus::Suspended
-}
-
 /// Whether an action makes sense for an application in its present state.
 fn is_offered(action: Action, application: &Application, revisions: &[Revision]) -> bool {
     let status = &application.status;
-    let is_suspended = is_suspended(application);
+    let is_suspended = application.spec.policy.suspended;
     if is_suspended && action.changes_what_runs() {
         return false;
     }
@@ -327,7 +322,7 @@ fn rejected_rewrite(application: &Application) -> Option<&str> {
 /// Links to what can be done about one workload.
 pub(super) fn workload_actions(application: &Application, workload: &WorkloadName) -> Markup {
     let Some(status) = application.status.workloads.get(workload) else { return Markup::default() };
-    let is_suspended = is_suspended(application);
+    let is_suspended = application.spec.policy.suspended;
     let is_offered = |action: &Action| match action {
         _ if is_suspended && action.changes_what_runs() => false,
         Action::Restart => status.health != HealthStatus::Suspended,
@@ -502,7 +497,7 @@ async fn foresee(
     query: &ActionQuery,
 ) -> Result<Foreseen, Error> {
     let name = application.name.clone();
-    if action.changes_what_runs() && is_suspended(application) {
+    if action.changes_what_runs() && application.spec.policy.suspended {
         return Ok(Foreseen::Impossible(format!(
             "{name} is suspended, so nothing is changed; resume it first."
         )));

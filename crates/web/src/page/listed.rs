@@ -69,7 +69,7 @@ impl Listed {
             ready: Some((replicas(|it| it.ready_replicas), replicas(|it| it.replicas))),
             commit: commit.map(|commit| start_of(commit.short())).unwrap_or_default(),
             has_pin: status.pin.is_some(),
-            is_suspended: spec.policy.suspended || status.health == HealthStatus::Suspended,
+            is_suspended: spec.policy.suspended,
             message: status.message.clone(),
             why: String::new(),
             operation: running.map(|it| (it.message.clone(), it.started)),

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use driftless_agent::Handle;
+use driftless_agent::{Handle, RequestKind, Rollback};
 use driftless_docker::UserAction;
-use driftless_model::{Application, Instance, SyncStatus};
+use driftless_model::{Application, Instance, SyncStatus, Until};
 use tokio::time::{sleep, timeout};
 
 use crate::simulation::{Simulation, app};
@@ -37,6 +37,24 @@ async fn hanging_engine_at_rest_makes_applications_unknown() {
     assert!(found.status.message.contains("no answer"), "{}", found.status.message);
     until_not_ready(&it.handle()).await;
     timeout(Duration::from_secs(1), it.end()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn pin_and_suspension_are_shown_while_the_engine_hangs() {
+    let it = Simulation::of(COMPOSE);
+    let first = it.synced_with_tip().await;
+    it.push(&COMPOSE.replace("web:1", "web:2")).await;
+    it.synced_with_tip().await;
+    let back = Rollback { to: None, reason: String::new(), until: Until::Manual };
+    it.ask(RequestKind::Rollback(back)).await;
+    it.ask(RequestKind::Suspend).await;
+    let is_held = |it: &Application| it.status.pin.is_some() && it.spec.policy.suspended;
+    let before = it.until("it is pinned and suspended", is_held).await;
+    let id = |application: &Application| application.spec.commit.as_ref().map(|commit| commit.id.clone());
+    assert_eq!(id(&before), id(&first));
+    it.docker.hang();
+    let found = it.until("it is unknown", is_unknown).await;
+    assert_eq!(found.spec, before.spec);
 }
 
 #[tokio::test(start_paused = true)]

@@ -211,10 +211,12 @@ impl Publisher {
         self.publish_commit_status(inputs, None);
     }
 
-    /// Publishes that a round failed: sync and health are unknown, the rest of the status stays.
+    /// Publishes that a round failed: sync and health are unknown, the rest of the status stays. Without a target, the desired
+    /// state stays as it was published, too.
     pub(crate) fn publish_failed_round(
         &mut self,
         inputs: &StatusInputs<'_>,
+        target: Option<&TargetRevision>,
         error: &str,
         engine_failures: u32,
     ) {
@@ -244,7 +246,15 @@ impl Publisher {
             attempt: attempt.map_or(engine_failures, |attempt| attempt.count),
             next_retry_at: attempt.map(|attempt| attempt.next),
         });
-        self.publish(inputs, None);
+        if target.is_none() && is_published {
+            let (generation, status) = (self.generation, self.status.clone());
+            self.amend(inputs.context, |application| {
+                application.generation = generation;
+                application.status = status;
+            });
+        } else {
+            self.publish(inputs, target);
+        }
     }
 
     /// Publishes that the engine does not answer the steps of a round.

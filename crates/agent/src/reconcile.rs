@@ -240,7 +240,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let remembered = self.record.get().clone();
         self.begin_round();
         if let Err(error) = self.revisions.read_loss(&self.context) {
-            return self.fail(&chain(&error));
+            return self.fail(None, &chain(&error));
         }
         self.revisions.note_newest(&self.desired, self.record.get_mut());
         let chosen = self.revisions.target(&self.context, &self.desired, self.record.get());
@@ -258,7 +258,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 self.publish(self.now(), Publisher::publish_without_target);
                 return Next::Sleep(self.window_opens());
             }
-            Err(error) => return self.fail(&chain(&error)),
+            Err(error) => return self.fail(None, &chain(&error)),
         };
         self.revisions.release_failed(&self.desired, &target, self.record.get_mut());
         let sync = hooks::Sync { current: self.revisions.current(), target: &target };
@@ -279,7 +279,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Ok(Agreed::Reached) => None,
             Ok(Agreed::Taken) => return Next::Round,
             Ok(Agreed::Unshared) => Some(self.now().after(SHARE_AGAIN)),
-            Err(error) => return self.fail(&chain(&error)),
+            Err(error) => return self.fail(Some(&target), &chain(&error)),
         };
         if let Some(next) = self.examine(&mut target, &observed) {
             return next;
@@ -289,7 +289,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if let Err(error) =
             self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target).await
         {
-            return self.fail(&error);
+            return self.fail(Some(&target), &error);
         }
         let fallback = fallback(&self.context, &target, self.record.get());
         let masked = self.hide_secrets(&target, &observed, fallback.is_some());
@@ -350,7 +350,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             }
             () = self.stop.cancelled() => return Err(Next::Sleep(None)),
         };
-        observed.map_err(|error| self.fail_to_observe(&error))
+        observed.map_err(|error| self.fail_to_observe(target, &error))
     }
 
     /// Agrees with the agents on other managers of a Swarm about pins, suspensions, failed updates and the revision that was
@@ -397,7 +397,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             match self.revisions.detect_loss(&self.context, &self.record.get().adopted, observed) {
                 Ok(false) => {}
                 Ok(true) => return Some(Next::Round),
-                Err(error) => return Some(self.fail(&chain(&error))),
+                Err(error) => return Some(self.fail(Some(&*target), &chain(&error))),
             }
             if self.revisions.confirm(&self.context, &self.desired, target, observed)
                 || self.revisions.note_vanished(&self.desired, &target.stack, observed)
@@ -787,19 +787,19 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     }
 
     /// A fault of the agent's own host, such as a full disk: publishes it and tries again after a pause.
-    fn fail(&mut self, error: &str) -> Next {
+    fn fail(&mut self, target: Option<&TargetRevision>, error: &str) -> Next {
         let record = self.record.get_mut();
         let count = record.sync.as_ref().map_or(0, |attempt| attempt.count).saturating_add(1);
         let next = self.context.now().after(sync_delay(count));
         record.sync = Some(Attempt { count, next, error: error.to_owned() });
         tracing::error!(error, attempt = count, "the round failed");
         self.context.metrics().round_failed(RoundFailure::Host);
-        self.publish_failure(error);
+        self.publish_failure(target, error);
         Next::BackOff(next)
     }
 
     /// The engine does not answer: publishes it and tries again after a pause.
-    fn fail_to_observe(&mut self, error: &str) -> Next {
+    fn fail_to_observe(&mut self, target: &TargetRevision, error: &str) -> Next {
         let now = self.context.now();
         let failures = self.observer.failures();
         self.last_observation.note_failure();
@@ -807,15 +807,17 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if failures == 1 {
             tracing::warn!(error, "could not observe the engine");
         }
-        self.publish_failure(error);
+        self.publish_failure(Some(target), error);
         let delay = plan::docker_delay(failures, crate::random::seed(self.context.name().as_str(), now));
         Next::Sleep(Some(now.after(delay)))
     }
 
-    fn publish_failure(&mut self, error: &str) {
+    fn publish_failure(&mut self, target: Option<&TargetRevision>, error: &str) {
         let failures = self.observer.failures();
         let now = self.now();
-        self.publish(now, |publisher, inputs| publisher.publish_failed_round(inputs, error, failures));
+        self.publish(now, |publisher, inputs| {
+            publisher.publish_failed_round(inputs, target, error, failures);
+        });
     }
 
     /// Calls the publisher with the facts that a status is derived from.

@@ -12,7 +12,7 @@ use driftless_plan::{Plan, Wait, WaitReason, followed_images, image_update_statu
 use crate::{
     context::AppContext,
     desired::{Desired, FetchFailure},
-    revisions::Revisions,
+    revisions::{Revisions, policy_now},
     state_loss::loss_advice,
     target_revision::TargetRevision,
 };
@@ -64,6 +64,12 @@ impl StatusInputs<'_> {
     pub(crate) fn spec(&self, target: Option<&TargetRevision>) -> ApplicationSpec {
         let rendered = self.desired.rendered();
         let newest = || Some(rendered.commit.clone()).filter(|commit| !commit.id.is_empty());
+        let mut policy = match target {
+            Some(target) => target.policy.clone(),
+            None => policy_now(self.context, self.desired).unwrap_or_else(|_| rendered.policy.clone()),
+        };
+        // A target that was not compared with the live state does not say so.
+        policy.suspended |= self.other_owner.is_some();
         ApplicationSpec {
             repository: rendered.repository.clone(),
             url: rendered.url.clone(),
@@ -72,7 +78,7 @@ impl StatusInputs<'_> {
             format: target
                 .map(|target| target.stack.format)
                 .or(rendered.stack.as_ref().map(|stack| stack.format)),
-            policy: target.map_or_else(|| rendered.policy.clone(), |target| target.policy.clone()),
+            policy,
             commit: target.map(|target| target.commit.clone()).or_else(newest),
         }
     }

@@ -235,6 +235,17 @@ async fn counters_of_a_removed_application_end_with_it() {
 }
 
 #[tokio::test]
+async fn first_failed_sync_after_a_start_is_an_increase() {
+    let agent = agent([shop()]);
+    let failed = |count: u32| format!("driftless_app_sync_total{{name=\"shop\",phase=\"Failed\"}} {count}\n");
+    let text = metrics_of(&agent).await;
+    assert!(text.contains(&failed(0)), "{text}");
+    agent.handle.metrics().synced(&"shop".into(), &Outcome::Failed { reason: String::new() });
+    let text = metrics_of(&agent).await;
+    assert!(text.contains(&failed(1)), "{text}");
+}
+
+#[tokio::test]
 async fn hostile_names_and_urls_stay_inside_their_label() {
     let mut application = blog();
     application.spec.url = "https://git.example.com/\"} 1\nfake_metric 1\\".to_owned();

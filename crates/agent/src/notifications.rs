@@ -137,6 +137,27 @@ impl Notifications {
         Ok(NotificationStatus { receivers: list, incidents: store.open_incidents()? })
     }
 
+    /// When the oldest notification was made that is due and not sent: none that waits for the end of quiet hours, a digest or a
+    /// rate limit. Reads the store, so it blocks.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn oldest_due(&self) -> Result<Option<Timestamp>, store::Error> {
+        let Inner { senders, store, clock, .. } = self.0.as_ref();
+        let now = clock.now();
+        let mut oldest = None;
+        for receiver in senders.iter().map(Sender::receiver) {
+            let waiting = store.waiting_notifications(&receiver.name)?;
+            let sent = store.sent_times(&receiver.name, rate_begin(now))?;
+            if let Due::Now(batch) = due(&waiting, &sent, receiver, now) {
+                let first = batch.iter().map(|notification| notification.at).min();
+                oldest = Timestamp::earliest(oldest, first);
+            }
+        }
+        Ok(oldest)
+    }
+
     /// The message about an incident as it could be, and sends it unless it is only to be seen. `None`: there is no such
     /// receiver.
     ///
@@ -220,9 +241,7 @@ impl Notifications {
         let marked = unmarked.mark(mark);
         let now = clock.now();
         let waiting = store.waiting_notifications(&receiver.name)?;
-        let hour_ago =
-            Timestamp(now.0.saturating_sub(u64::try_from(RATE_TIME.as_millis()).unwrap_or(u64::MAX)));
-        let sent = store.sent_times(&receiver.name, hour_ago)?;
+        let sent = store.sent_times(&receiver.name, rate_begin(now))?;
         let (waiting, sent) = unmarked.apply(waiting, sent);
         let batch = match due(&waiting, &sent, receiver, now) {
             Due::Nothing => return marked.map(|()| NextSend::At(None)).map_err(SendError::Store),
@@ -306,6 +325,11 @@ enum SendError {
     Store(#[from] store::Error),
 }
 
+/// The beginning of the time in which a rate limit counts messages.
+fn rate_begin(now: Timestamp) -> Timestamp {
+    Timestamp(now.0.saturating_sub(u64::try_from(RATE_TIME.as_millis()).unwrap_or(u64::MAX)))
+}
+
 /// The senders of all receivers; the error has the receiver's name.
 fn senders(
     settings: &Settings,
@@ -383,8 +407,8 @@ mod tests {
         assert_eq!(unmarked.apply(waiting.clone(), Vec::new()), (waiting, Vec::new()));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn critical_incident_is_sent_in_quiet_hours_after_a_failure() {
+    /// The settings of a receiver that is quiet at night.
+    fn quiet_at_night() -> Settings {
         let phone = NotificationReceiver {
             name: "phone".to_owned(),
             target: Target::Slack { url: Secret::Environment("URL".to_owned()) },
@@ -395,7 +419,25 @@ mod tests {
             digest: None,
             rate_limit: 10,
         };
-        let settings = Settings { receivers: vec![phone], ..Settings::default() };
+        Settings { receivers: vec![phone], ..Settings::default() }
+    }
+
+    #[test]
+    fn notifications_of_quiet_hours_are_not_due() {
+        let clock = Clock::starting_at(Timestamp::parse("2026-01-01T22:05:00Z").unwrap());
+        let environment: Lookup = Arc::new(|_| None);
+        let store = Store::in_memory(clock).unwrap();
+        let notifications = Notifications::new(&quiet_at_night(), store, &environment, clock).unwrap();
+        assert_eq!(notifications.oldest_due().unwrap(), None);
+        open(&notifications, IncidentKind::DriftFound);
+        assert_eq!(notifications.oldest_due().unwrap(), None);
+        open(&notifications, IncidentKind::Degraded);
+        assert!(notifications.oldest_due().unwrap().is_some(), "a critical incident is due");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn critical_incident_is_sent_in_quiet_hours_after_a_failure() {
+        let settings = quiet_at_night();
         let clock = Clock::starting_at(Timestamp::parse("2026-01-01T21:55:00Z").unwrap());
         // Each attempt looks up the address, which is missing.
         let attempts = Arc::new(AtomicUsize::new(0));

@@ -210,7 +210,8 @@ impl Metrics {
         all.iter().flat_map(|collector| collector.collect()).collect()
     }
 
-    fn count_app(&self, app: &AppName) {
+    /// Makes the counters of an application that need their zero before the first count.
+    pub(crate) fn count_app(&self, app: &AppName) {
         let mut counted = lock(&self.0.counted);
         if counted.contains(app) {
             return;

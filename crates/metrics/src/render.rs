@@ -85,6 +85,8 @@ pub struct Queue {
 impl Metrics {
     /// All metrics at this moment, in the text format of Prometheus.
     pub fn render(&self, snapshot: &Snapshot) -> String {
+        // Since a start, most applications have had no sync yet, and the first one may fail.
+        snapshot.applications.keys().for_each(|app| self.count_app(app));
         let mut families = Gauges::of(snapshot).collect();
         families.extend(self.collect(|app| snapshot.applications.contains_key(app)));
         families.retain(|family| !family.get_metric().is_empty());

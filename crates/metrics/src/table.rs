@@ -145,7 +145,7 @@ metrics! {
     QUEUE_OLDEST = gauge(
         "driftless_queue_oldest_timestamp_seconds",
         ["queue"],
-        "When the oldest waiting entry was made, in seconds since 1970; missing while the queue is empty."
+        "When the oldest entry of webhook_deliveries or due one of notifications was made, in seconds since 1970; missing if there is none."
     );
     APP_SYNC = counter("driftless_app_sync_total", ["name", "phase"], "The revisions that ended, by outcome.");
     APP_DRIFT_FOUND = counter(

@@ -79,9 +79,13 @@ fn commits_behind(host: &HostView) -> Vec<(String, u64)> {
 async fn respond(handle: &Handle, store: &Store) -> Response {
     // Without the database the other metrics are needed all the more.
     let queues = read(store, Store::queues).await.unwrap_or_default();
+    let notifications = handle.notifications().cloned();
+    let oldest_due =
+        read(store, move |_| notifications.map_or(Ok(None), |notifications| notifications.oldest_due()));
+    let oldest_due = oldest_due.await.unwrap_or_default();
     let queue = |queue: QueueLength| {
         let QueueLength { name, length, oldest } = queue;
-        Queue { name, length, oldest }
+        Queue { name, length, oldest: oldest.or(oldest_due.filter(|_| name == "notifications")) }
     };
     let own = handle.clone();
     let hosts = read(store, move |store| fleet_hosts(&own, store, Clock::System.now()));

@@ -163,6 +163,17 @@ fn comment_stays_within_its_limit_and_names_every_app() {
 }
 
 #[test]
+fn comment_with_many_errors_stays_within_its_limit() {
+    let mut report = huge(30, 30);
+    report.errors = vec![format!("driftless.yaml:7:3: error: {}", "unknown <key> ".repeat(20)); 1000];
+    report.known_errors.clone_from(&report.errors);
+    let text = report::markdown(&report, "default", COMMENT_LIMIT);
+    assert!(text.len() <= COMMENT_LIMIT, "{}", text.len());
+    assert!(text.contains("**Error**: driftless.yaml") && text.contains("errors are left out"), "{text}");
+    assert!(text.contains("`loud-00029`") && text.contains("`quiet-00029`"), "{text}");
+}
+
+#[test]
 fn more_applications_than_a_comment_can_name_are_counted() {
     for (loud, quiet) in [(3000, 5000), (20_000, 0), (0, 20_000)] {
         let text = report::markdown(&huge(loud, quiet), "default", COMMENT_LIMIT);
@@ -190,7 +201,11 @@ fn hidden_values_are_numbered_alike_wherever_they_stand() {
 #[test]
 fn json_matches_its_published_schema() {
     let schema = include_str!("../../docs/report.schema.json");
-    for report in [sample(), huge(3, 2), Report::new(Kind::Preview)] {
+    let mut swarm = app("swarm");
+    swarm.items =
+        ["config", "secret", "service"].map(|kind| item(kind, "shop_web", Type::Missing, "")).to_vec();
+    let swarm = Report { apps: vec![swarm], ..Report::new(Kind::Drift) };
+    for report in [sample(), huge(3, 2), Report::new(Kind::Preview), swarm] {
         let json: Value = serde_json::from_str(&report::json(&report)).unwrap();
         assert_eq!(faults(schema, &json), [""; 0]);
         assert_eq!(serde_json::from_value::<Report>(json).unwrap(), report, "it can be read back");

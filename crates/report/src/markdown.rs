@@ -13,6 +13,9 @@ pub const COMMENT_LIMIT: usize = 65_000;
 /// GitHub drops a step summary of more than 1 MiB, counted in bytes.
 pub const STEP_SUMMARY_LIMIT: usize = 1 << 20;
 
+/// The most bytes of the beginning with its errors, so that there is room for the applications.
+const MOST_OF_HEAD: usize = 20_000;
+
 /// The invisible HTML comment by which a later report finds the comment of an earlier one.
 pub fn marker(kind: Kind, set: &str) -> String {
     // Two dashes would end the HTML comment.
@@ -95,11 +98,20 @@ fn head(report: &Report) -> String {
         }
         _ => {}
     }
-    for error in &report.errors {
-        let _ = writeln!(out, "**Error**: {}\n", escaped(&text::one_line(error)));
+    let written = |whose: &str, error: &str| format!("{whose}: {}\n\n", escaped(&text::one_line(error)));
+    let errors = report.errors.iter().map(|error| written("**Error**", error));
+    let known = report.known_errors.iter().map(|error| written(text::whose(error), error));
+    let mut left_out = 0;
+    for error in errors.chain(known) {
+        if left_out > 0 || out.len() + error.len() > MOST_OF_HEAD {
+            left_out += 1;
+        } else {
+            out.push_str(&error);
+        }
     }
-    for error in &report.known_errors {
-        let _ = writeln!(out, "{}: {}\n", text::whose(error), escaped(&text::one_line(error)));
+    if left_out > 0 {
+        let errors = if left_out == 1 { "error is" } else { "errors are" };
+        let _ = writeln!(out, "{left_out} {errors} left out, for they are too long. The log has them.\n");
     }
     out
 }

@@ -116,6 +116,62 @@ async fn several_applications_are_not_pruned_at_once() {
     assert_eq!(it.containers(&blog()), 0, "{}", it.story());
 }
 
+/// As a list `applications` in `driftless.yaml` that has only the new ones.
+#[tokio::test(start_paused = true)]
+async fn most_applications_are_not_pruned_at_once() {
+    let names = ["shop", "blog", "chat", "feed", "mail", "wiki", "news"];
+    let paths = names.map(|name| format!("{name}/compose.yaml"));
+    let files = paths.each_ref().map(|path| (path.as_str(), BLOG));
+    let mut it = deployed(true, "", &files).await;
+    minutes(3).await;
+    let running = |it: &Simulation| names.map(|name| it.containers(&name.into()));
+    assert_eq!(running(&it), [1; 7], "{}", it.story());
+    // Two of seven are few.
+    it.git.push_files("Ada", &files[..5]);
+    minutes(5).await;
+    assert_eq!(running(&it), [1, 1, 1, 1, 1, 0, 0], "{}", it.story());
+    let left = [files[4], ("new/compose.yaml", BLOG)];
+    let most = it.git.push_files("Ada", &left);
+    minutes(5).await;
+    assert_eq!(running(&it), [1, 1, 1, 1, 1, 0, 0], "{}", it.story());
+    assert_eq!(it.containers(&"new".into()), 1);
+    let message = it.listed(&app()).unwrap().status.message.clone();
+    let expected = format!(
+        "{} is not applied: error: 4 applications of the repository left Git at once (confirm with `driftless remove shop`, or restore it in Git)",
+        &most[..12]
+    );
+    assert_eq!(message, expected);
+    // Another commit confirms nothing, also in another life of the agent.
+    it.git.push_files("Ada", &[left[0], left[1], ("README.md", "more")]);
+    minutes(5).await;
+    it.crash();
+    it.begin();
+    minutes(10).await;
+    assert_eq!(running(&it), [1, 1, 1, 1, 1, 0, 0], "{}", it.story());
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    it.git.push_files("Ada", &[left[0], left[1], files[1]]);
+    minutes(10).await;
+    assert_eq!(running(&it), [0, 1, 1, 1, 1, 0, 0], "{}", it.story());
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    let status = it.listed(&blog()).unwrap().status.clone();
+    assert!(status.findings.is_empty(), "{status:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_application_does_not_confirm_that_all_others_go() {
+    let it = deployed(true, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
+    it.git.push_files("Ada", &[("new/compose.yaml", BLOG)]);
+    minutes(5).await;
+    let running = [app(), blog(), "new".into()].map(|name| it.containers(&name));
+    assert_eq!(running, [1; 3], "{}", it.story());
+    // After an empty commit, the first application that returns confirms nothing either.
+    it.git.push_files("Ada", &[("README.md", "empty")]);
+    minutes(5).await;
+    it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+    minutes(5).await;
+    assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1), "{}", it.story());
+}
+
 #[tokio::test(start_paused = true)]
 async fn application_that_left_git_is_removed_by_one_request() {
     let it = kept_shop().await;

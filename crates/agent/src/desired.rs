@@ -93,7 +93,8 @@ pub(crate) struct FetchFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Present,
-    /// The newest commit has no application at all, and there were so many. The removal of each one waits for the user.
+    /// A commit removed all applications of the repository, or most of them, and these were so many. The removal of each one waits
+    /// for the user.
     Emptied(usize),
     /// Git or the configuration does not have the application any more.
     Gone,
@@ -137,7 +138,7 @@ impl Desired {
         Self { repository, presence, unrendered: newest, ..self.clone() }
     }
 
-    /// An application of a repository whose newest commit has no application at all.
+    /// An application that a commit removed together with so many others.
     pub(crate) fn emptied(self, count: usize) -> Self {
         Self { presence: Presence::Emptied(count), ..self }
     }

@@ -39,6 +39,7 @@ mod cron_runs;
 mod decryption;
 mod defect;
 mod deliveries;
+mod departures;
 mod dependency_cycles;
 mod desired;
 mod endpoints;

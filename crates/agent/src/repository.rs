@@ -106,6 +106,9 @@ pub(crate) enum Absence {
     /// The commit removes all applications of the repository at once, which may be a mistake if there are several. `count` are
     /// those that are still known.
     Emptied { count: usize },
+    /// The commit, or one before it, removed so many applications of the repository at once that it may be a mistake, and others
+    /// are left.
+    Reduced { count: usize },
     /// The repository could not be read completely.
     Unclear,
 }

@@ -31,6 +31,7 @@ use crate::{
     commit_status::{StatusError, StatusErrors},
     context::Services,
     defect,
+    departures::Departures,
     desired::{Desired, Rendered, RepositoryState},
     engine_state::EngineState,
     error::chain,
@@ -228,8 +229,8 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     /// Applications that were deployed before, or that have a task, and are in no repository now: gone if their repository was
     /// read completely, else kept as they are.
     ///
-    /// If the newest commit has no application any more, the last one is gone. Of several, each waits for the
-    /// user, if it would be removed.
+    /// If the newest commit has no application any more, the last one is gone. Of several, and of most of the deployed ones, each
+    /// waits for the user, if it would be removed.
     fn update_absent_applications(
         &mut self,
         views: &[RepositoryView],
@@ -237,15 +238,11 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         all: &[KnownApplication],
     ) {
         let undeployed = self.undeployed(all);
+        let departures = self.departures(views, seen, all);
         for known in all.iter().chain(&undeployed).filter(|known| !seen.contains(&known.app)) {
-            let index = self.followed.iter().position(|followed| followed.settings.name == known.repository);
+            let index = self.repository_of(known);
             let view = index.and_then(|index| views.get(index));
-            let settings = index.and_then(|index| self.followed.get(index));
-            let policy = match (view.and_then(|view| view.settings.as_ref()), settings) {
-                (Some(at_commit), _) => at_commit.policy_of(&known.app).clone(),
-                (None, Some(followed)) => followed.settings.policy_of(&known.app).clone(),
-                (None, None) => Policy::default(),
-            };
+            let policy = self.policy_of(known, views);
             let state = view.map_or_else(
                 || Arc::new(RepositoryState { covers: u64::MAX, ..RepositoryState::default() }),
                 |view| Arc::clone(&view.state),
@@ -263,19 +260,82 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 Absence::Emptied { count } => {
                     Absence::Emptied { count: self.emptied_count(&known.app).max(count) }
                 }
+                Absence::Gone if view.is_some() && policy.prune => {
+                    let departures = departures.get(known.repository.as_str()).copied();
+                    self.absence_of_several(&known.app, departures.unwrap_or_default())
+                }
                 absence => absence,
             };
             let errors = || view.map(|view| view.errors().cloned().collect()).unwrap_or_default();
+            let may_wait = policy.prune && all.contains(known);
             let desired = match absence {
                 // The last one is not removed unasked either, after a user has removed the others.
-                Absence::Emptied { count } if policy.prune && count > 1 && all.contains(known) => {
-                    kept(state).emptied(count).with_objections(vec![emptied(&known.app, count)])
+                Absence::Emptied { count } if may_wait && count > 1 => {
+                    let why =
+                        format!("the commit removes all {count} applications of the repository at once");
+                    kept(state).emptied(count).with_objections(vec![unconfirmed(&known.app, why)])
                 }
-                Absence::Gone | Absence::Emptied { .. } => Desired::gone(nothing(), state),
+                Absence::Reduced { count } if may_wait => {
+                    let why = format!("{count} applications of the repository left Git at once");
+                    kept(state).emptied(count).with_objections(vec![unconfirmed(&known.app, why)])
+                }
+                Absence::Gone | Absence::Emptied { .. } | Absence::Reduced { .. } => {
+                    Desired::gone(nothing(), state)
+                }
                 Absence::Unclear => kept(state).with_objections(errors()),
             };
             let status_error = index.and_then(|index| self.status_error(index));
             self.set_desired(known.app.clone(), desired.with_status_error(status_error));
+        }
+    }
+
+    /// The deployed applications of each repository that would be removed now, and those that stay. One whose removal has begun
+    /// does not count any more.
+    fn departures<'k>(
+        &self,
+        views: &[RepositoryView],
+        seen: &BTreeSet<AppName>,
+        all: &'k [KnownApplication],
+    ) -> BTreeMap<&'k str, Departures> {
+        let mut departures = BTreeMap::<&str, Departures>::new();
+        for known in all {
+            let of_repository = departures.entry(known.repository.as_str()).or_default();
+            if seen.contains(&known.app) {
+                of_repository.add_staying();
+            } else if !self.has_left(&known.app) && self.policy_of(known, views).prune {
+                of_repository.add_leaving();
+            }
+        }
+        departures
+    }
+
+    /// Whether an application that a completely read repository does not have is gone, or waits for the user because so many leave
+    /// with it. One that waits goes on to wait: a further commit does not confirm what another one has removed.
+    fn absence_of_several(&self, app: &AppName, departures: Departures) -> Absence {
+        let before = Some(self.emptied_count(app)).filter(|count| *count > 0);
+        let now = departures.mistaken().filter(|_| !self.has_left(app));
+        before.max(now).map_or(Absence::Gone, |count| Absence::Reduced { count })
+    }
+
+    /// Whether its removal was decided before.
+    fn has_left(&self, app: &AppName) -> bool {
+        self.applications.get(app).is_some_and(|task| task.desired.borrow().is_gone())
+    }
+
+    /// The repository that an application was deployed from, if it is still followed.
+    fn repository_of(&self, known: &KnownApplication) -> Option<usize> {
+        self.followed.iter().position(|followed| followed.settings.name == known.repository)
+    }
+
+    /// The policy of an application that may have left Git.
+    fn policy_of(&self, known: &KnownApplication, views: &[RepositoryView]) -> Policy {
+        let index = self.repository_of(known);
+        let at_commit = index.and_then(|index| views.get(index)).and_then(|view| view.settings.as_ref());
+        let followed = index.and_then(|index| self.followed.get(index));
+        match (at_commit, followed) {
+            (Some(at_commit), _) => at_commit.policy_of(&known.app).clone(),
+            (None, Some(followed)) => followed.settings.policy_of(&known.app).clone(),
+            (None, None) => Policy::default(),
         }
     }
 
@@ -460,11 +520,10 @@ async fn change_of_state_directory(store: &Store, was_replaced: bool) {
     }
 }
 
-/// The error about a commit that removes all applications of a repository at once.
-fn emptied(app: &AppName, count: usize) -> Finding {
-    let message = format!("the commit removes all {count} applications of the repository at once");
+/// The error about the removal of an application that waits for the user.
+fn unconfirmed(app: &AppName, why: String) -> Finding {
     let help = format!("confirm with `driftless remove {app}`, or restore it in Git");
-    Finding::error(Location::default(), "", message).help(help)
+    Finding::error(Location::default(), "", why).help(help)
 }
 
 /// The name that events about a repository as a whole are filed under. With the `/` it is no application's name.

@@ -28,7 +28,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         // Of several applications, the last one would then be pruned.
         if !self.desired.is_gone() {
             return Err(RequestError::Refused(
-                "the newest commit removes all applications of the repository, and `prune` is on: set `prune: false` first"
+                "several applications of the repository left Git at once, and `prune` is on: set `prune: false` first"
                     .to_owned(),
             ));
         }

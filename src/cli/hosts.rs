@@ -9,12 +9,15 @@ use clap::Args;
 
 use driftless_agent::discover_at;
 use driftless_config::{Reference, Repository};
-use driftless_files::{Files, HostFile, files::Entry};
+use driftless_files::{AppSpec, Files, HostFile, files::Entry};
 use driftless_manifest::{Configured, Discovery, discover_for};
-use driftless_model::{EngineKind, Finding, HostIdentity, RepoUrl};
+use driftless_model::{EngineKind, Finding, HostIdentity, Location, RepoUrl};
 
 /// Stands for the name of the host in a path.
 const PLACEHOLDER: &str = "${host}";
+
+/// The most folders that a warning names.
+const MOST_FOLDERS: usize = 8;
 
 /// The hosts to render for.
 #[derive(Clone, Debug, Default, Args)]
@@ -106,8 +109,7 @@ impl HostArgs {
         if names.is_empty() && self.all_hosts {
             let message = "names no host";
             let file = [folder, driftless_config::SETTINGS_FILE].join("/");
-            let finding =
-                Finding::error(driftless_model::Location::file(file.trim_start_matches('/')), "", message);
+            let finding = Finding::error(Location::file(file.trim_start_matches('/')), "", message);
             return Err(vec![
                 finding.help("list the hosts in `hosts` of driftless.yaml, or use --host NAME"),
             ]);
@@ -117,6 +119,43 @@ impl HostArgs {
         }
         Ok(names.into_iter().collect())
     }
+}
+
+/// Warnings about folders with manifests that the list `applications` of `driftless.yaml` names for no host. `applications` are
+/// those that the list has.
+pub(super) fn unlisted(
+    files: &dyn Files,
+    folder: &str,
+    hosts: &[String],
+    applications: &[&AppSpec],
+) -> Vec<Finding> {
+    let folders: BTreeSet<String> = hosts.iter().map(|host| folder.replace(PLACEHOLDER, host)).collect();
+    let warning = |folder: &String| {
+        let mut listed = BTreeSet::new();
+        for host in hosts.iter().cloned().chain(hosts_of(files, folder)) {
+            let at_commit = repository("", folder, &host)?.at_commit(files).ok()?;
+            if at_commit.discover {
+                return None;
+            }
+            let Repository { applications: chosen, elsewhere, .. } = at_commit.repository;
+            listed.extend(chosen.into_iter().chain(elsewhere).map(|application| application.path));
+        }
+        let unlisted = driftless_manifest::unlisted(files, folder, &listed, applications);
+        let shown = |folder: &String| format!("`{}`", if folder.is_empty() { "." } else { folder.as_str() });
+        let mut names: Vec<String> = unlisted.iter().take(MOST_FOLDERS).map(shown).collect();
+        if unlisted.len() > MOST_FOLDERS {
+            names.push(format!("and {} more", unlisted.len() - MOST_FOLDERS));
+        }
+        let file = [folder.as_str(), driftless_config::SETTINGS_FILE].join("/");
+        let message = format!(
+            "does not name these folders with manifests, so they are not deployed: {}",
+            names.join(", ")
+        );
+        let finding = Finding::warning(Location::file(file.trim_start_matches('/')), "applications", message);
+        let help = "add them to the list, or remove the list to have all of them deployed";
+        (!unlisted.is_empty()).then(|| finding.help(help))
+    };
+    folders.iter().filter_map(warning).collect()
 }
 
 /// The names of all hosts that a commit knows.

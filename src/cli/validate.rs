@@ -11,7 +11,7 @@ use super::{
     error::Error as CliError,
     findings::{counted, render_findings, summary},
     folder::{Error, Folder, FolderApp, RenderOptions, render_files, repository_name},
-    hosts::HostArgs,
+    hosts::{HostArgs, unlisted},
     on_host::on_host,
     options::{TextOrJson, parse_variable},
     output::{json, print},
@@ -19,6 +19,7 @@ use super::{
     report::error::Error as ReportError,
     work_tree::WorkTree,
 };
+use driftless_files::{AppSpec, Files};
 use driftless_git::{Directory, LocalRepository};
 use driftless_model::{AppName, Finding, Format};
 
@@ -166,12 +167,27 @@ fn read(args: &ValidateArgs, context: &Context<'_>) -> Result<(FilesRead, Folder
         // The agent has these from the host.
         findings.retain(|finding| !args.hosts.host_files.contains(&finding.location.file));
         folder.add(findings);
+        folder.add(unlisted_folders(args, &*files, path, &folder));
         (source, folder)
     } else {
         let name = repository_name(&args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()));
-        (FilesRead::Folder, render_files(Arc::new(disk), &name, path, options, context)?)
+        let disk = Arc::new(disk);
+        let mut folder = render_files(Arc::<Directory>::clone(&disk), &name, path, options, context)?;
+        folder.add(unlisted_folders(args, &*disk, path, &folder));
+        (FilesRead::Folder, folder)
     };
     let findings = folder.applications.iter().flat_map(on_host).collect();
     folder.add(findings);
     Ok((source, folder))
+}
+
+/// Warnings about folders with manifests that a list of applications leaves out.
+fn unlisted_folders(args: &ValidateArgs, files: &dyn Files, path: &str, folder: &Folder) -> Vec<Finding> {
+    // With an error, the applications that the list has may be missing.
+    let Ok(hosts) = args.hosts.hosts([files], path) else { return Vec::new() };
+    if !args.file.is_empty() || !folder.undiscovered.is_empty() {
+        return Vec::new();
+    }
+    let applications: Vec<&AppSpec> = folder.applications.iter().map(|app| &app.spec).collect();
+    unlisted(files, path, &hosts, &applications)
 }

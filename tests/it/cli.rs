@@ -1000,6 +1000,30 @@ async fn validate_prints_findings_of_all_applications() {
 }
 
 #[tokio::test]
+async fn validate_warns_of_folders_that_the_list_leaves_out() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let compose = "services: {web: {image: 'web:1'}}\n";
+    let with_base = "include: [../base/compose.yaml]\nservices: {api: {image: 'api:1'}}\n";
+    let list = "applications: [{path: new}, {path: shop, hosts: {names: [nas]}}]\n";
+    let files = ["shop", "blog", "base", "examples/wiki"].map(|name| format!("sites/{name}/compose.yaml"));
+    let mut all: Vec<(&str, &str)> = files.iter().map(|path| (path.as_str(), compose)).collect();
+    all.push(("sites/new/compose.yaml", with_base));
+    let found = folder(&all);
+    let path = found.path().to_str().unwrap();
+    let validate =
+        async |more: &[&str]| run(nobody, &[&["validate", path, "--path", "sites"], more].concat()).await;
+    let (code, _, error) = validate(&[]).await;
+    assert!(code == 0 && !error.contains("does not name"), "{error}");
+    fs::write(found.path().join("sites/driftless.yaml"), list).unwrap();
+    for host in [&[][..], &["--host", "web"], &["--host", "nas"]] {
+        let (code, _, error) = validate(host).await;
+        let warning = "warning: applications: does not name these folders with manifests, so they are not deployed: \
+                       `sites/blog`\n--> sites/driftless.yaml\n";
+        assert!(code == 0 && error.contains(warning), "{host:?}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn file_that_only_the_host_has_is_named_to_validate() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let compose = "services: {web: {image: 'web:1', env_file: [.env], restart: always}}\n";

@@ -135,6 +135,39 @@ pub fn discover_for(
     Discovery { apps, findings, empty_folder }
 }
 
+/// The folders at `path` and below in which [`discover`] would find applications, and that are neither `listed` nor used by the
+/// `applications`. Folders such as `examples` are left out.
+pub fn unlisted(
+    files: &dyn Files,
+    path: &str,
+    listed: &BTreeSet<String>,
+    applications: &[&AppSpec],
+) -> Vec<String> {
+    let files = &Bounded::new(files, MOST_ENTRIES);
+    let host = &HostIdentity::default();
+    let mut search =
+        Search { host, files, repository_name: "repository", found: Vec::new(), findings: Vec::new() };
+    let top = tidy(path);
+    search.below(&top, DEEPEST);
+    search.leave_out_bases_below(&top);
+    let listed: BTreeSet<String> = listed.iter().map(|path| tidy(path)).collect();
+    let used: BTreeSet<&String> = applications.iter().flat_map(|app| &app.files).collect();
+    let texts = used.iter().map(|path| search.text(path)).filter(|text| uses_others(text));
+    let texts: Vec<String> = texts.collect();
+    let is_included = |folder: &str| {
+        let name = format!("{}/", folder.rsplit('/').next().unwrap_or(folder));
+        texts.iter().any(|text| text.contains(&name))
+    };
+    let is_unlisted = |app: &AppSpec| {
+        !listed.contains(&app.path)
+            && !is_aside(&app.path, &top)
+            && !app.files.iter().any(|file| used.contains(file))
+            && !is_included(&app.path)
+    };
+    let found = std::mem::take(&mut search.found).into_iter();
+    found.filter(is_unlisted).map(|app| app.path).collect()
+}
+
 struct Search<'a> {
     host: &'a HostIdentity,
     files: &'a dyn Files,
@@ -337,12 +370,8 @@ impl Search<'_> {
         self.leave_out_bases();
         let deeper = std::mem::replace(&mut self.found, found);
         self.findings = findings;
-        let is_aside = |folder: &str| {
-            let below = folder.strip_prefix(top).unwrap_or(folder);
-            below.split('/').any(|name| ASIDE.contains(&name))
-        };
         let folders: Vec<String> =
-            deeper.into_iter().map(|it| it.path).filter(|folder| !is_aside(folder)).collect();
+            deeper.into_iter().map(|it| it.path).filter(|folder| !is_aside(folder, top)).collect();
         self.warn_of_deeper(&folders, "a kustomization");
     }
 
@@ -357,13 +386,9 @@ impl Search<'_> {
     /// Folders below the search depth that have a Compose file. None if an application uses files of other folders, because
     /// these may be the ones.
     fn compose_below(&self, top: &str, applications: &BTreeSet<String>) -> Vec<String> {
-        let uses_others = |path: &String| {
-            let bytes = self.files.read(path, LARGEST_MANIFEST).unwrap_or_default();
-            let text = String::from_utf8_lossy(&bytes);
-            text.contains("include:") || text.contains("extends:")
-        };
+        let has_includes = |path: &String| uses_others(&self.text(path));
         let mut compose = self.found.iter().filter(|it| it.format == Format::Compose);
-        if compose.any(|it| it.files.is_empty() || it.files.iter().any(uses_others)) {
+        if compose.any(|it| it.files.is_empty() || it.files.iter().any(has_includes)) {
             return Vec::new();
         }
         let mut found = Vec::new();
@@ -472,7 +497,12 @@ impl Search<'_> {
         self.found = kept;
     }
 
-    /// The documents of a file. `None`: it cannot be read.
+    /// The text of a manifest. Empty: it cannot be read.
+    fn text(&self, path: &str) -> String {
+        let bytes = self.files.read(path, LARGEST_MANIFEST).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// Other JSON, as the large files of a dashboard, is not parsed.
     fn is_manifest_in_json(&self, path: &str) -> bool {
         const KEY: &[u8] = b"\"apiVersion\"";
@@ -482,6 +512,7 @@ impl Search<'_> {
                 .is_ok_and(|documents| kubernetes::is_kubernetes(&documents))
     }
 
+    /// The documents of a file. `None`: it cannot be read.
     fn documents(&self, path: &str) -> Option<Vec<Node>> {
         let bytes = self.files.read(path, LARGEST_MANIFEST).ok()?;
         yaml::parse(path, &bytes, &Limits::default()).ok()
@@ -575,6 +606,17 @@ fn inside(folder: &str, setting: &str, paths: &[String]) -> (Vec<String>, Vec<Fi
         }
     }
     (found, findings)
+}
+
+/// Whether the manifests of a folder below `top` are seldom meant for the agent.
+fn is_aside(folder: &str, top: &str) -> bool {
+    let below = folder.strip_prefix(top).unwrap_or(folder);
+    below.split('/').any(|name| ASIDE.contains(&name))
+}
+
+/// Whether a Compose file uses files of other folders.
+fn uses_others(text: &str) -> bool {
+    text.contains("include:") || text.contains("extends:")
 }
 
 /// Why a folder with such a content is no application.

@@ -31,7 +31,7 @@ mod discover;
 pub mod import;
 mod parallel;
 
-pub use discover::{Configured, Discovery, discover, discover_for};
+pub use discover::{Configured, Discovery, discover, discover_for, unlisted};
 pub use parallel::on_all_cores;
 
 /// The most files and folders that the mounts, build contexts and manifests of one application may list together.

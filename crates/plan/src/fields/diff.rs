@@ -258,19 +258,22 @@ fn put(map: &mut serde_yaml::Mapping, folders: &[String], name: &str, value: ser
 }
 
 /// The defaults of the image that an instance runs if Git names that image, or else those of Git's image. `None`: the host does
-/// not have Git's image yet.
+/// not have Git's image yet, or its name means another image since the instance was created, and that one gave it nothing.
 pub(crate) fn image_defaults<'a>(
     workload: &Workload,
     instance: &Instance,
     observed: &'a Observed,
 ) -> Option<&'a Container> {
     let wanted = &workload.container.image;
-    let is_of_it = normal_image(&instance.config.image) == normal_image(wanted);
-    let running = observed.images.values().find(|it| is_of_it && it.id == instance.image_id);
-    running.or_else(|| observed.images.get(wanted)).map(|it| &*it.defaults)
+    let image = if normal_image(&instance.config.image) == normal_image(wanted) {
+        observed.images.values().find(|image| image.id == instance.image_id)
+    } else {
+        observed.images.get(wanted)
+    };
+    image.map(|image| &*image.defaults)
 }
 
-/// Takes away what an image may have given a container, where Git names nothing. While Git's image is not here, nobody knows
+/// Takes away what an image may have given a container, where Git names nothing. While the image is not known, nobody knows
 /// which of it that image gives too.
 pub(crate) fn without_inherited(found: &mut Fields, want: &Fields, desired: &Container) {
     let anonymous = Value::Text(ANONYMOUS.to_owned());

@@ -205,6 +205,38 @@ fn log_option_of_a_driver_that_git_names_is_a_difference() {
 }
 
 #[test]
+fn name_that_means_another_image_now_is_no_drift() {
+    let (stack, agent, policy) = (stack(), AgentId("us".to_owned()), Policy::default());
+    let (images, mask, hashes) = (BTreeMap::new(), mask(), StackHashes::of(&stack));
+    let target = Target {
+        stack: &stack,
+        hashes: &hashes,
+        fallback: None,
+        agent: &agent,
+        policy: &policy,
+        images: &images,
+        mask: &mask,
+    };
+    let mut observed = observed(read_back());
+    let of_image = |observed: &Observed| -> Vec<String> {
+        let all = compare_live(&target, observed, &Record::default());
+        let fields = all.into_iter().flat_map(|it| it.fields).map(|it| it.field);
+        fields.filter(|field| ["env", "user", "command"].iter().any(|key| field.starts_with(*key))).collect()
+    };
+    assert_eq!(of_image(&observed), [""; 0]);
+    // `docker build -t web:1`, for example.
+    let other = Container {
+        env: env(&[("PATH", "/usr/bin"), ("V", "2")]),
+        user: None,
+        command: words(&["run"]),
+        ..image()
+    };
+    let other = Image { id: "sha256:2".to_owned(), defaults: Arc::new(other), ..Image::default() };
+    observed.images.insert("web:1".to_owned(), other);
+    assert_eq!(of_image(&observed), [""; 0]);
+}
+
+#[test]
 fn each_changed_field_is_named_with_both_values() {
     let mut found = read_back();
     found.image = "web:2".to_owned();

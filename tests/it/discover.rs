@@ -343,6 +343,10 @@ fn running_application_keeps_project_name_and_port() {
             "{found:?}"
         );
     }
+    let found = conflicts_with(&wanted[..1], &[("shop", running)], &["shop"]);
+    let port = found.iter().find(|it| it.contains("host port")).unwrap();
+    let remedy = " of its last revision) (if shop has left Git, `driftless remove shop` frees it)";
+    assert!(port.ends_with(remedy), "{port}");
     // It held another name before, so it is a newcomer to this one.
     let before = "name: other\nservices: {web: {image: b}}\n";
     let found = conflicts_with(&wanted, &[("shop", before)], &[]);

@@ -160,11 +160,15 @@ impl Claimant<'_> {
             (Some(subject), None) => subject.workload.origin.to_string(),
             (None, _) => self.stack.project_location().to_string(),
         };
-        format!("application `{}` ({place})", self.stack.app)
+        let since = match self.standing {
+            Standing::Wanted => "",
+            Standing::Absent => " of its last revision",
+        };
+        format!("application `{}` ({place}{since})", self.stack.app)
     }
 
     fn refusal(&self, thing: &Thing<'_>, holder: &Self) -> Finding {
-        let by = holder.whereabouts();
+        let (by, app) = (holder.whereabouts(), &holder.stack.app);
         let message = match (thing, &self.port) {
             (Thing::Project(name), _) => format!("the project name `{name}` is taken by {by}"),
             (Thing::ContainerName(name), _) => format!("the container name `{name}` is taken by {by}"),
@@ -178,10 +182,15 @@ impl Claimant<'_> {
                 Some(claim) => place_of(self.stack, subject, claim),
                 None => PortPlace { location: workload.origin.clone(), path: path(name) },
             };
-            return Finding::error(location, path, message);
+            let finding = Finding::error(location, path, message);
+            return match holder.standing {
+                Standing::Wanted => finding,
+                Standing::Absent => {
+                    finding.help(format!("if {app} has left Git, `driftless remove {app}` frees it"))
+                }
+            };
         }
         let location = self.stack.project_location();
-        let app = &holder.stack.app;
         Finding::error(location, "name", message).help(format!(
             "if {app} has left Git, `driftless remove {app}` frees the name; another `name:` begins with empty volumes"
         ))

@@ -305,7 +305,8 @@ impl Wait {
     pub fn blocked(object: WaitObject, what: &str, by: &str, owner: Option<&AppName>) -> Self {
         let sentence = match owner {
             Some(owner) => format!(
-                "needs {what}, which {by} of the application `{owner}` holds: change one of the two in Git"
+                "needs {what}, which {by} of the application `{owner}` holds: change one of the two in Git, or remove the \
+                 container if `{owner}` was forgotten"
             ),
             None if by == Claims::HOST_PROCESS => {
                 format!(

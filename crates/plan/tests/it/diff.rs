@@ -411,7 +411,8 @@ fn blocked_workload_names_the_application_of_the_holder() {
     };
     assert_eq!(
         wait(Some(&blog)),
-        "web needs host port 80/tcp, which blog-web-1 of the application `blog` holds: change one of the two in Git"
+        "web needs host port 80/tcp, which blog-web-1 of the application `blog` holds: change one of the two in Git, \
+         or remove the container if `blog` was forgotten"
     );
     assert_eq!(wait(None), "web needs host port 80/tcp, which blog-web-1 holds and this agent does not own");
 }

@@ -90,6 +90,11 @@ impl<'a> Loader<'a> {
         given
     }
 
+    /// Whether one of these files cannot be read, which was reported.
+    pub(crate) fn has_unreadable(&mut self, manifests: &[String]) -> bool {
+        manifests.iter().any(|path| self.documents(path).is_none())
+    }
+
     /// The documents of a file.
     fn documents(&mut self, path: &str) -> Option<&Vec<Node>> {
         if !self.parsed.contains_key(path) {

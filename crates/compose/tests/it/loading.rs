@@ -582,6 +582,21 @@ fn compose_file_variable_of_an_env_file_is_enough() {
 }
 
 #[test]
+fn file_that_cannot_be_parsed_is_the_only_error() {
+    let broken = "services:\n  app:\n    image: [\n";
+    let overriding = "services:\n  app:\n    environment: {A: '1'}\n    depends_on: [db]\n";
+    let files = [("app/compose.yaml", broken), ("app/compose.override.yaml", overriding)];
+    let memory = MemoryFiles::new(files);
+    let rendered = render(&memory, &app(&memory, at("app")));
+    assert!(rendered.stack.is_none());
+    let of_rendering: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
+    for found in [errors(&files, at("app")), of_rendering] {
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].starts_with("app/compose.yaml:"), "{found:#?}");
+    }
+}
+
+#[test]
 fn project_without_services_is_refused_by_the_agent_alone() {
     let files = MemoryFiles::new([("app/compose.yaml", "volumes: {data: }\nnetworks: {net: }\n")]);
     let project = load(&files, at("app"));

@@ -162,6 +162,11 @@ fn read(args: &ValidateArgs, context: &Context<'_>) -> Result<(FilesRead, Folder
         let files = Arc::new(WorkTree::open(root, index).map_err(open)?);
         let mut folder =
             render_files(Arc::<WorkTree>::clone(&files), &repository.name(), path, options, context)?;
+        if let Some(not_added) = files.not_added(path) {
+            // It was said not to exist.
+            folder.findings.retain(|finding| finding.location.file != path);
+            folder.add(vec![not_added]);
+        }
         let applications: Vec<&str> = folder.applications.iter().map(|app| app.spec.path.as_str()).collect();
         let mut findings = files.findings(&applications);
         // The agent has these from the host.

@@ -79,6 +79,16 @@ impl WorkTree {
         findings
     }
 
+    /// The error about a folder to search that is on disk and not in Git. `None`: Git has it, or it does not exist.
+    pub(super) fn not_added(&self, folder: &str) -> Option<Finding> {
+        let index = self.index.as_ref()?;
+        let is_new = matches!(index.entry(folder), Ok(None))
+            && matches!(self.disk.entry(folder), Ok(Some(Entry::Folder)));
+        let message = "is not in Git, so it is not read: the agent would not have it";
+        let help = format!("`git add {folder}`, or check the files on disk with --worktree");
+        is_new.then(|| Finding::error(Location::file(folder), "", message).help(help))
+    }
+
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -936,6 +936,13 @@ async fn validate_reads_the_index_of_git() {
         assert!(error.contains(text), "{text}: {error}");
     }
     assert!(!error.contains("notes.txt"), "{error}");
+    let new = one.path().join("new");
+    for place in [&["validate", path, "--path", "new"][..], &["validate", new.to_str().unwrap()]] {
+        let (code, _, error) = run(nobody, place).await;
+        let expected = "error: is not in Git, so it is not read: the agent would not have it\n--> new\n = help: \
+                        `git add new`, or check the files on disk with --worktree\n";
+        assert!(code == 1 && error.contains(expected) && !error.contains("does not exist"), "{error}");
+    }
 
     let (code, _, error) = sees(&["--worktree"]).await;
     assert_eq!(code, 1, "{error}");

@@ -96,6 +96,10 @@ fn config_check_names_the_place_of_each_mistake() {
     let (code, _, error) = driftless(&["config", "check", path]);
     assert!(code == 1 && error.contains("/no/such/key"), "{error}");
     assert_eq!(driftless(&["config", "check", "--syntax", path]).0, 0);
+    let over_http = "repositories: [{url: 'http://example.com/a.git', auth: {tokenEnv: T}}]\n";
+    fs::write(&file, over_http).unwrap();
+    let (code, _, error) = driftless(&["config", "check", "--syntax", path]);
+    assert!(code == 1 && error.contains("error: repositories[0].auth: over `http` anybody"), "{error}");
 }
 
 /// The agent starts without them, and each is missed only when Git is asked or a message is sent.

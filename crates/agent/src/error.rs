@@ -11,7 +11,7 @@ pub enum Error {
     #[error("could not open the state directory")]
     State(#[source] driftless_store::Error),
     /// The mirror of a repository cannot be opened.
-    #[error("could not set up the repository `{name}`")]
+    #[error("the repository `{name}` cannot be used")]
     Source {
         name: String,
         #[source]

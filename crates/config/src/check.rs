@@ -446,6 +446,10 @@ impl Check<'_> {
         if (username.is_some() || password.is_some()) && !http {
             self.error(format!("{path}.auth"), "user names, passwords and tokens are for `https` URLs only");
         }
+        if password.is_some() && transport == Transport::Http {
+            let message = "over `http` anybody on the way could read the password or token: write an `https` URL, or remove `auth`";
+            self.error(format!("{path}.auth"), message);
+        }
         if username.is_some() && password.is_none() && http {
             self.error(format!("{path}.auth"), "a user name needs a password or token");
         }

@@ -242,6 +242,16 @@ fn all_inconsistent_values_are_reported_at_once() {
 }
 
 #[test]
+fn password_is_refused_for_a_url_in_clear() {
+    let with = |url: &str| format!("repositories:\n- url: {url}\n  auth: {{tokenEnv: T}}\n");
+    let found = mistakes(&with("http://example.com/a.git"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].path, "repositories[0].auth");
+    assert!(found[0].message.contains("`https` URL"), "{found:?}");
+    assert!(Settings::parse("x", &with("https://example.com/a.git")).is_ok());
+}
+
+#[test]
 fn listeners_with_overlapping_addresses_are_refused() {
     let of = |listen: &str, metrics: &str| {
         Settings::parse(

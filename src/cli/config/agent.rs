@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use driftless_git::Cause;
 use driftless_model::Finding;
 
 use crate::cli::{
@@ -89,7 +90,14 @@ enum Error {
 
 impl crate::cli::error::CommandError for Error {
     fn help(&self) -> Option<String> {
-        Some("correct the name of the file, or check the configuration alone with --syntax".to_owned())
+        let Self::Use(error) = self;
+        let is_of_keys = matches!(error, driftless_agent::Error::Source { source, .. } if source.cause == Cause::InvalidSettings);
+        let help = if is_of_keys {
+            "correct the keys of the repository that the message names"
+        } else {
+            "correct the name of the file, or check the configuration alone with --syntax"
+        };
+        Some(help.to_owned())
     }
 }
 

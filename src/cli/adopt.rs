@@ -52,14 +52,14 @@ pub(super) async fn adopt(args: &AdoptArgs, context: &Context<'_>) -> Result<Ver
         let plan: DryRun = client.get(&application_path(app, "/plan")?).await?;
         let is_refused = !plan.adoption_obstacles.is_empty();
         if plan.adoption.is_empty() && !is_refused {
-            print(&nothing(app))?;
+            print(&context.fold(&nothing(app)))?;
             return Ok(Verdict::Yes);
         }
         let plans = BTreeMap::from([(AppName(app.clone()), PlanResult::Plan(plan))]);
         print(&context.fold(&render_plan(&plans, context.colours)))?;
         return Ok(if is_refused { Verdict::No } else { Verdict::Yes });
     }
-    print(&adopt_one(&client, app).await?)?;
+    print(&context.fold(&adopt_one(&client, app).await?))?;
     Ok(Verdict::Yes)
 }
 
@@ -101,16 +101,16 @@ async fn adopt_all(client: &Client, dry_run: bool, context: &Context<'_>) -> Res
         }
     }
     if results.is_empty() {
-        print(
+        print(&context.fold(
             "nothing of any application was started by docker compose or docker stack, or all of it was taken over before\n",
-        )?;
+        ))?;
         return Ok(Verdict::Yes);
     }
     let all = results.len();
     let (done, others) =
         results.into_iter().partition::<BTreeMap<_, _>, _>(|(name, _)| !dry_run && !failed.contains(name));
     for app in done.keys() {
-        print(&adopt_one(client, app.as_str()).await?)?;
+        print(&context.fold(&adopt_one(client, app.as_str()).await?))?;
     }
     if !others.is_empty() {
         print(&context.fold(&render_plan(&others, context.colours)))?;

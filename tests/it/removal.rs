@@ -368,6 +368,26 @@ async fn known_application_is_not_missing_after_a_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn application_that_returns_was_in_sync_with_no_commit() {
+    for lives in [1, 2] {
+        let mut it = deployed(true, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
+        it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+        minutes(5).await;
+        assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+        if lives == 2 {
+            it.crash();
+            it.begin();
+        }
+        it.docker.faults(|faults| faults.registry = Some(["blog:1".into()].into()));
+        let shop = SHOP.replace("web:1", "web:2");
+        it.git.push_files("Ada", &[("shop/compose.yaml", &shop), ("blog/compose.yaml", BLOG)]);
+        minutes(5).await;
+        let status = it.listed(&app()).unwrap().status.clone();
+        assert!(status.commit.is_none() && status.revision_commit.is_some(), "{lives}: {status:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn application_in_git_is_not_forgotten() {
     let it = deployed(true, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
     let why = it.refusal(RequestKind::Forget).await;

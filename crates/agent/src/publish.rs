@@ -175,6 +175,10 @@ impl Publisher {
         self.status = status;
         self.publish(inputs, Some(target));
         self.publish_commit_status(inputs, Some(target));
+        if self.has_ended(inputs, Some(target)) {
+            // If it comes back, it is a new one, which was in sync with no commit.
+            self.status.commit = None;
+        }
     }
 
     /// Publishes why there is no target: no commit could ever be applied.
@@ -363,9 +367,7 @@ impl Publisher {
             generation: self.generation,
             status: self.status.clone(),
         });
-        let has_ended = inputs.desired.may_be_removed()
-            && target.is_some_and(|target| target.stack.is_empty())
-            && self.status.sync == SyncStatus::Synced;
+        let has_ended = self.has_ended(inputs, target);
         self.applications.send_modify(|all| {
             let all = Arc::make_mut(all);
             if has_ended {
@@ -375,6 +377,13 @@ impl Publisher {
             }
         });
         self.unpublished.remove(context.name());
+    }
+
+    /// Whether the application was removed.
+    fn has_ended(&self, inputs: &StatusInputs<'_>, target: Option<&TargetRevision>) -> bool {
+        inputs.desired.may_be_removed()
+            && target.is_some_and(|target| target.stack.is_empty())
+            && self.status.sync == SyncStatus::Synced
     }
 
     /// Publishes nothing about the application any more: it is not known to Git, to the engine or to the database.

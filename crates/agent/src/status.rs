@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use driftless_model::{
     ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, FailedCommit, Finding, HealthStatus,
-    ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus, Record,
+    ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus, Record, Revision,
     StatusCondition, SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::{Plan, Wait, WaitReason, followed_images, image_update_status, running_digests};
@@ -209,12 +209,14 @@ impl StatusInputs<'_> {
             Some(number) => format!("back at revision {number}"),
             None => "its rollouts are paused".to_owned(),
         };
-        format!(
-            "{} failed: {}; {consequence}; fix it in Git, or `driftless sync {} --retry`",
-            failed.commit.short(),
-            failed.reason,
-            self.context.name()
-        )
+        let name = self.context.name();
+        let is_pinned = self.context.store().pin(name).is_ok_and(|pin| pin.is_some());
+        let advice = if is_pinned {
+            format!("`driftless resume {name}` tries the newest commit")
+        } else {
+            format!("fix it in Git, or `driftless sync {name} --retry`")
+        };
+        format!("{} failed: {}; {consequence}; {advice}", failed.commit.short(), failed.reason)
     }
 
     /// Why the newest commit is not reached until somebody acts. A pin leaves nothing to reach, and a newer commit that is not
@@ -283,8 +285,15 @@ impl StatusInputs<'_> {
         if is_reached {
             return Some(target.commit.clone());
         }
-        let last_succeeded = || self.context.store().last_succeeded(self.context.name()).ok().flatten();
-        before.or_else(|| last_succeeded().map(|revision| revision.commit))
+        let (store, name) = (self.context.store(), self.context.name());
+        // After a removal it is in sync with nothing.
+        let was_removal = |revision: &Revision| {
+            store.stack(name, revision.number).ok().flatten().is_some_and(|stack| stack.is_empty())
+        };
+        let last_succeeded = || store.last_succeeded(name).ok().flatten();
+        before.or_else(|| {
+            last_succeeded().filter(|revision| !was_removal(revision)).map(|revision| revision.commit)
+        })
     }
 
     /// Adds to the planner's view what it does not know: a pin, a rejected or invalid commit, an application that has

@@ -223,7 +223,8 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
     let state = StateDir::lock(state_dir)?;
     let path = state.path();
     if state.database().exists() && !options.replace {
-        return Err(failed("replace the database", &state.database())(io::ErrorKind::AlreadyExists.into()));
+        let source = io::Error::new(io::ErrorKind::AlreadyExists, "the directory has one already");
+        return Err(failed("replace the database", &state.database())(source));
     }
     let new = LeftoverFolder(path.join("restore.new"));
     let _ = fs::remove_dir_all(&new.0);

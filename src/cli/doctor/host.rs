@@ -180,7 +180,11 @@ fn runtime_directory(path: &Path) -> Check {
             Check::fail(name, format!("{shown} cannot be written"), help)
         }
         Ok(_) | Err(_) => {
-            let help = "choose a folder below /run or /dev/shm with --runtime-dir; elsewhere mounted secrets are refused";
+            // On this machine `/run` is on a disk.
+            let places = if path.starts_with("/run") { "/dev/shm" } else { "/run or /dev/shm" };
+            let help = format!(
+                "choose a folder below {places} with --runtime-dir; elsewhere mounted secrets are refused"
+            );
             Check::warn(name, format!("{shown} is not on a memory file system"), help)
         }
     }

@@ -71,10 +71,10 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
     let opened = Store::open(&restored, Clock::System).unwrap();
     assert_eq!((opened.store.agent_id().unwrap(), opened.recovered), (id, None));
     drop((opened.store, restored));
-    assert!(
-        restore(&file, &new, RestoreOptions::default()).is_err(),
-        "a database is replaced only on request"
-    );
+    // A database is replaced only on request.
+    let refused = restore(&file, &new, RestoreOptions::default()).unwrap_err();
+    let why = std::error::Error::source(&refused).map(ToString::to_string);
+    assert_eq!(why.as_deref(), Some("the directory has one already"));
     // All that was there before is kept, each time.
     fs::write(new.join("applications/shop/data/orders"), "two").unwrap();
     restore(&file, &new, REPLACE).unwrap();

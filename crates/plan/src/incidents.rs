@@ -696,8 +696,11 @@ mod tests {
         };
         let healthy =
             ApplicationStatus { health: HealthStatus::Healthy, observed_at: Some(now), ..Default::default() };
+        // As before an adoption that somebody has to ask for.
+        let waiting = Operation { phase: OperationPhase::Waiting, ..running.clone() };
         for (kind, status) in [
             (IncidentKind::SyncFailed, ApplicationStatus { operation: Some(running), ..healthy.clone() }),
+            (IncidentKind::SyncFailed, ApplicationStatus { operation: Some(waiting), ..healthy.clone() }),
             (IncidentKind::SyncFailed, ApplicationStatus { conditions: held(), ..healthy.clone() }),
             (
                 IncidentKind::Degraded,

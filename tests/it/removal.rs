@@ -154,7 +154,7 @@ async fn most_applications_are_not_pruned_at_once() {
     assert_eq!(running(&it), [0, 1, 1, 1, 1, 0, 0], "{}", it.story());
     assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
     let status = it.listed(&blog()).unwrap().status.clone();
-    assert!(status.findings.is_empty(), "{status:#?}");
+    assert!(!status.findings.iter().any(driftless_model::Finding::is_error), "{status:#?}");
 }
 
 #[tokio::test(start_paused = true)]

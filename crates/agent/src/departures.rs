@@ -1,5 +1,5 @@
-//! How many applications leave a repository together. A commit that removes most of them may be a mistake, such as a list
-//! `applications` that has only the new ones.
+//! The number of applications that leave a repository together. A commit that removes most of them may be a mistake, such as
+//! a list `applications` that has only the new ones.
 
 /// Number of applications that leave together without confirmation, unless they are all of several.
 const FEW: usize = 3;

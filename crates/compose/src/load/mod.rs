@@ -178,7 +178,7 @@ pub(crate) fn load(files: &dyn Files, spec: &AppSpec) -> Loaded {
     let (name, name_place) = project_name(spec, &variables, given.as_ref(), &mut loader.findings);
     variables.set("COMPOSE_PROJECT_NAME", &name);
     let scope = Scope { folder: &folder, variables: &variables };
-    // What the other files lack may be in the one that cannot be read.
+    // The other files seem to lack what is in the one that cannot be read.
     let mut root = if loader.has_unreadable(&manifests) {
         tree::mapping(&no_place(), [])
     } else {

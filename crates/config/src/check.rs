@@ -17,6 +17,7 @@ use crate::{
     file::{self, ApplicationEntry, Document, RepositoryEntry},
     fleet_place::{FleetPlace, PlaceKind},
     listeners::addresses_overlap,
+    located::located,
     origins::Origins,
     policy::inherit,
     registry::RegistryEntry,
@@ -34,7 +35,7 @@ impl Settings {
     /// All mistakes in keys and values; if there are none, all broken rules between values.
     pub fn parse(file: &str, text: &str) -> Result<Self, Vec<Finding>> {
         let document = file::read(file, text)?;
-        settings(file, document)
+        settings(file, document).map_err(|findings| located(file, text, findings))
     }
 
     /// One repository and otherwise defaults, for `driftless run URL`. A local path must be absolute.

@@ -35,6 +35,7 @@ mod in_git;
 mod keys;
 mod listen_tls;
 mod listeners;
+mod located;
 mod named_files;
 mod notifications;
 mod oidc;

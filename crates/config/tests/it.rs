@@ -246,7 +246,7 @@ fn password_is_refused_for_a_url_in_clear() {
     let with = |url: &str| format!("repositories:\n- url: {url}\n  auth: {{tokenEnv: T}}\n");
     let found = mistakes(&with("http://example.com/a.git"));
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].path, "repositories[0].auth");
+    assert_eq!((found[0].path.as_str(), found[0].location.line), ("repositories[0].auth", 3));
     assert!(found[0].message.contains("`https` URL"), "{found:?}");
     assert!(Settings::parse("x", &with("https://example.com/a.git")).is_ok());
 }

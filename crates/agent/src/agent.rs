@@ -440,6 +440,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         wakes: wakes.clone(),
         ownership,
         applications: applications.subscribe(),
+        managed: watch::channel(Arc::default()).0,
         peers,
         changed: Arc::new(Notify::new()),
     });

@@ -6,7 +6,9 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use driftless_clock::Clock;
 use driftless_metrics::Metrics;
-use driftless_model::{Actor, AgentId, AppName, Application, Event, EventKind, Mask, Stack, Timestamp};
+use driftless_model::{
+    Actor, AgentId, AppName, Application, Event, EventKind, ManagedApplications, Mask, Stack, Timestamp,
+};
 use driftless_store::{ContentDir, Store};
 
 use crate::{
@@ -35,6 +37,8 @@ pub(crate) struct Services {
     pub(crate) ownership: Ownership,
     /// The published applications.
     pub(crate) applications: watch::Receiver<Arc<BTreeMap<AppName, Arc<Application>>>>,
+    /// The applications of the agent and their stacks in Git. The supervisor writes them before an application gets a new desired state.
+    pub(crate) managed: watch::Sender<Arc<ManagedApplications>>,
     /// The reports of the other hosts.
     pub(crate) peers: Peers,
     /// Notified when the supervisor should publish something new.
@@ -93,6 +97,11 @@ impl AppContext {
     /// All applications of the agent, as they are published now.
     pub(crate) fn applications(&self) -> Arc<BTreeMap<AppName, Arc<Application>>> {
         Arc::clone(&self.services.applications.borrow())
+    }
+
+    /// The applications of the agent, with what Git gives to them.
+    pub(crate) fn managed(&self) -> Arc<ManagedApplications> {
+        Arc::clone(&self.services.managed.borrow())
     }
 
     /// The hosts that commits may wait for, or why they are unknown.
@@ -218,6 +227,7 @@ pub(crate) mod tests {
             wakes: Wakes::default(),
             ownership: Ownership::new(BTreeSet::new()).0,
             applications: watch::channel(Arc::default()).1,
+            managed: watch::channel(Arc::default()).0,
             peers: Peers::default(),
             changed: Arc::default(),
         };

@@ -73,6 +73,7 @@ mod incident_watch;
 mod last_observation;
 mod log_span;
 mod logs;
+mod managed;
 mod masked_target;
 mod measured_engine;
 mod mounts;

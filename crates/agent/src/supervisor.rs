@@ -36,6 +36,7 @@ use crate::{
     engine_state::EngineState,
     error::chain,
     log_span,
+    managed::{Managed, may_free_others},
     mounts::CONTENT_AGE,
     observe::contents_in_use,
     reconcile::{Reconciler, Shared},
@@ -191,6 +192,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             }
         };
         let (claimants, conflicts) = self.compare(&views, &known);
+        self.publish_managed(&views, &claimants, &known);
         let mut seen = BTreeSet::new();
         for Claimant { repository, rendered } in claimants {
             let name = rendered.spec.name.clone();
@@ -224,6 +226,20 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         let claimants = inventory.claimants();
         let conflicts = self.claims.conflicts(&inventory, &claimants);
         (claimants, conflicts)
+    }
+
+    /// Publishes the applications and what Git gives to them.
+    fn publish_managed(&self, views: &[RepositoryView], claimants: &[Claimant], known: &[KnownApplication]) {
+        let repositories: Vec<&str> =
+            self.followed.iter().map(|followed| followed.settings.name.as_str()).collect();
+        let tasks = self.applications.iter();
+        let tasks = tasks.map(|(name, task)| (name.clone(), Arc::clone(&task.desired.borrow()))).collect();
+        let facts = Managed { repositories: &repositories, views, claimants, known };
+        let managed = Arc::new(facts.applications(&tasks));
+        let before = self.services.managed.send_replace(Arc::clone(&managed));
+        if may_free_others(&before, &managed) {
+            self.services.wakes.wake_all();
+        }
     }
 
     /// Applications that were deployed before, or that have a task, and are in no repository now: gone if their repository was

@@ -66,6 +66,11 @@ impl OwnAgents {
         agent == self.own.as_str() || self.former().iter().any(|former| former.as_str() == agent)
     }
 
+    /// Those that it has taken over.
+    pub(crate) fn taken_over(&self) -> BTreeSet<AgentId> {
+        self.former().clone()
+    }
+
     /// The agent that objects with this label belong to.
     pub(crate) fn owner(&self, labelled: AgentId) -> AgentId {
         if self.former().contains(&labelled) { self.own.clone() } else { labelled }

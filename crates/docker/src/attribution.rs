@@ -146,6 +146,16 @@ impl Attribution {
         found.map(|(app, _)| app.clone())
     }
 
+    /// The adopted containers of all applications.
+    pub(crate) fn adopters(&self) -> BTreeMap<ContainerId, AppName> {
+        let state = self.lock();
+        let of_app = |(app, adopted): (&AppName, &Adopted)| {
+            let containers = adopted.containers.iter().cloned();
+            containers.map(|id| (id, app.clone())).collect::<Vec<_>>()
+        };
+        state.adopted.iter().flat_map(of_app).collect()
+    }
+
     pub(crate) fn is_adopted_network(&self, id: &str) -> bool {
         self.lock().adopted.values().any(|adopted| adopted.networks.contains(id))
     }

@@ -436,6 +436,8 @@ mod tests {
             networks: Vec::new(),
             replaces_agent: false,
             ports: Vec::new(),
+            workload: String::new(),
+            mounts: Vec::new(),
         };
         InspectedContainer { listed: Arc::new(listed), instance: Arc::new(instance) }
     }

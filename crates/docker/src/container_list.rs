@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use driftless_model::{AgentId, AppName, ContainerId, Health, HeldNames, NameHolder, Protocol};
+use driftless_model::{
+    AgentId, AppName, ContainerId, Health, HeldNames, HostMount, HostSource, MountingContainer, NameHolder,
+    Protocol, WorkloadName,
+};
 use http::Method;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::json;
 
 use crate::{
@@ -23,6 +26,8 @@ pub(crate) struct ContainerList {
     pub by_app: BTreeMap<AppName, Vec<ContainerId>>,
     /// The holders of all names.
     pub names: Arc<HeldNames>,
+    /// Those that mount a volume or a path of the host.
+    pub mounting: Arc<Vec<MountingContainer>>,
 }
 
 impl List for ContainerList {
@@ -48,6 +53,12 @@ pub(crate) struct ListedContainer {
     pub replaces_agent: bool,
     /// Published on the host now.
     pub ports: Vec<(u16, Protocol, Option<IpAddr>)>,
+    /// The workload in its labels, or its service of Docker Compose. Empty: there is none.
+    #[serde(default)]
+    pub workload: String,
+    /// Volumes and paths of the host.
+    #[serde(default)]
+    pub mounts: Vec<HostMount>,
 }
 
 impl ListedContainer {
@@ -94,7 +105,18 @@ impl ContainerList {
             (listed.name.clone(), NameHolder { id: id.clone(), app: listed.app.clone() })
         };
         let names = Arc::new(containers.iter().map(holder).collect());
-        Self { containers, by_app, names }
+        let mounting = containers.iter().filter(|(_, listed)| !listed.mounts.is_empty());
+        let mounting = mounting.map(|(id, listed)| MountingContainer {
+            id: id.clone(),
+            name: listed.name.clone(),
+            app: listed.app.clone(),
+            agent: listed.agent.clone(),
+            workload: WorkloadName(listed.workload.clone()),
+            is_up: listed.is_running(),
+            mounts: listed.mounts.clone(),
+        });
+        let mounting = Arc::new(mounting.collect());
+        Self { containers, by_app, names, mounting }
     }
 }
 
@@ -117,6 +139,7 @@ struct Summary {
     labels: Option<Labels>,
     ports: Option<Vec<SummaryPort>>,
     network_settings: Option<SummaryNetworks>,
+    mounts: Option<Vec<ListedMount>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -127,6 +150,8 @@ struct Labels {
     agent: Option<AgentId>,
     #[serde(rename = "driftless.update")]
     update: Option<String>,
+    #[serde(rename = "driftless.workload")]
+    workload: Option<String>,
     #[serde(rename = "com.docker.compose.project")]
     project: Option<String>,
     #[serde(rename = "com.docker.compose.service")]
@@ -146,6 +171,46 @@ struct SummaryPort {
     protocol: String,
 }
 
+/// An old Podman lists only the targets of mounts.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ListedMount {
+    Known(SummaryMount),
+    Unknown(IgnoredAny),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SummaryMount {
+    #[serde(rename = "Type", default)]
+    kind: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    source: String,
+    #[serde(rename = "RW", default = "is_written")]
+    is_written: bool,
+}
+
+fn is_written() -> bool {
+    true
+}
+
+impl ListedMount {
+    fn on_host(self) -> Option<HostMount> {
+        let SummaryMount { kind, name, source, is_written } = match self {
+            Self::Known(mount) => mount,
+            Self::Unknown(IgnoredAny) => return None,
+        };
+        let source = match kind.as_str() {
+            "volume" if !name.is_empty() => HostSource::Volume(name),
+            "bind" if !source.is_empty() => HostSource::Path(source),
+            _ => return None,
+        };
+        Some(HostMount { source, read_only: !is_written })
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
 struct SummaryNetworks {
@@ -160,10 +225,11 @@ struct SummaryEndpoint {
 
 impl From<Summary> for Row {
     fn from(summary: Summary) -> Self {
-        let Summary { id, names, image_id, state, status, labels, ports, network_settings } = summary;
-        let Labels { app, agent, update, project, service, oneoff } = labels.unwrap_or_default();
+        let Summary { id, names, image_id, state, status, labels, ports, network_settings, mounts } = summary;
+        let Labels { app, agent, update, workload, project, service, oneoff } = labels.unwrap_or_default();
         let is_one_off = oneoff.is_some_and(|it| it.eq_ignore_ascii_case("true"));
         let project = project.filter(|_| service.is_some() && !is_one_off);
+        let workload = workload.or(service).unwrap_or_default();
         // Links are further names with two slashes.
         let name = names
             .into_iter()
@@ -193,6 +259,11 @@ impl From<Summary> for Row {
             .collect();
         ports.sort_unstable();
         ports.dedup();
+        // The engine lists them in any order.
+        let mut mounts: Vec<HostMount> =
+            mounts.into_iter().flatten().filter_map(ListedMount::on_host).collect();
+        mounts.sort_unstable();
+        mounts.dedup();
         let networks = network_settings
             .and_then(|it| it.networks)
             .into_iter()
@@ -212,6 +283,8 @@ impl From<Summary> for Row {
                 networks,
                 replaces_agent: update.is_some(),
                 ports,
+                workload,
+                mounts,
             },
         )
     }
@@ -248,15 +321,40 @@ mod tests {
     }
 
     #[test]
+    fn mounts_of_the_host_are_read_in_one_order() {
+        let listed = |mounts: serde_json::Value| {
+            let row = serde_json::json!({ "Id": "c1", "Names": ["/db"], "Mounts": mounts });
+            let Row(_, listed) = serde_json::from_value(row).unwrap();
+            listed.mounts
+        };
+        let volume = serde_json::json!({
+            "Type": "volume", "Name": "shop_data", "Source": "/var/lib/docker/volumes/shop_data/_data",
+            "Destination": "/data", "RW": true,
+        });
+        let bind = serde_json::json!({ "Type": "bind", "Source": "/srv/media", "Destination": "/media", "RW": false });
+        let other = serde_json::json!({ "Type": "tmpfs", "Destination": "/tmp", "RW": true });
+        let expected = [
+            HostMount { source: HostSource::Volume("shop_data".to_owned()), read_only: false },
+            HostMount { source: HostSource::Path("/srv/media".to_owned()), read_only: true },
+        ];
+        assert_eq!(listed(serde_json::json!([volume, bind, other])), expected);
+        assert_eq!(listed(serde_json::json!([bind, other, volume])), expected);
+        assert!(listed(serde_json::json!(["/data"])).is_empty());
+        assert!(listed(serde_json::Value::Null).is_empty());
+    }
+
+    #[test]
     fn labels_are_read_under_the_names_they_are_written() {
         let labels: Labels = serde_json::from_value(serde_json::json!({
             (label::APPLICATION): "shop", (label::AGENT): "a1", (label::UPDATE): "new", "other": "x",
+            (label::WORKLOAD): "db",
             (label::compose::PROJECT): "p", (label::compose::SERVICE): "web", (label::compose::ONEOFF): "False",
         }))
         .unwrap();
         assert_eq!(labels.app, Some("shop".into()));
         assert_eq!(labels.agent, Some("a1".into()));
         assert_eq!(labels.update, Some("new".into()));
+        assert_eq!(labels.workload, Some("db".into()));
         let compose = [labels.project, labels.service, labels.oneoff].map(Option::unwrap);
         assert_eq!(compose, ["p", "web", "False"]);
     }

@@ -87,7 +87,7 @@ impl Observer {
                 networks,
                 volumes: self.volumes(app, scope).await?,
                 images: self.images(scope).await?,
-                claims: claims(app, &list),
+                claims: self.claims(app, &list),
                 engine_started: self.inventory.engine_started().await?,
                 node: Some(self.connection.defaults().host_name).filter(|name| !name.is_empty()),
                 engine_traits: self.connection.defaults().engine_traits(),
@@ -208,6 +208,21 @@ impl Observer {
         Ok(candidates)
     }
 
+    /// The names, ports and mounts of all containers outside the application.
+    fn claims(&self, app: &AppName, list: &ContainerList) -> Claims {
+        let mut claims = Claims::new(app, Arc::clone(&list.names));
+        claims.mounting = Arc::clone(&list.mounting);
+        claims.adopters = self.attribution.adopters();
+        claims.former_agents = self.agents.taken_over();
+        let others = list.containers.values().filter(|listed| listed.app.as_ref() != Some(app));
+        for listed in others.filter(|listed| listed.is_running()) {
+            for (port, protocol, ip) in listed.ports.iter().copied() {
+                claims.ports.insert(HeldPort { port, protocol, ip, by: listed.name.clone() });
+            }
+        }
+        claims
+    }
+
     async fn networks(
         &self,
         app: &AppName,
@@ -324,16 +339,4 @@ impl Observer {
             found.into_iter().filter_map(|(reference, image)| Some((reference, image?.as_ref().clone())));
         Ok(existing.collect())
     }
-}
-
-/// The names and ports of all containers outside the application.
-fn claims(app: &AppName, list: &ContainerList) -> Claims {
-    let mut claims = Claims::new(app, Arc::clone(&list.names));
-    let others = list.containers.values().filter(|listed| listed.app.as_ref() != Some(app));
-    for listed in others.filter(|listed| listed.is_running()) {
-        for (port, protocol, ip) in listed.ports.iter().copied() {
-            claims.ports.insert(HeldPort { port, protocol, ip, by: listed.name.clone() });
-        }
-    }
-    claims
 }

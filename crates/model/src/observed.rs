@@ -10,9 +10,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AgentId, AppName, Container, ContainerId, ContentId, EngineTraits, ImageRef, Inside, InstanceId, Network,
-    NetworkMode, ObservedSwarm, PartOf, Platform, Port, Protocol, Resources, RestartPolicy, SpecHash,
-    Timestamp, Volume, WorkloadName,
+    AgentId, AppName, Container, ContainerId, ContentId, EngineTraits, ImageRef, Inside, InstanceId,
+    ManagedApplications, MountingContainer, Network, NetworkMode, ObservedSwarm, PartOf, Platform, Port,
+    Protocol, Resources, RestartPolicy, SpecHash, Timestamp, Volume, WorkloadName,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Observed {
     pub candidates: BTreeMap<ContainerId, Candidate>,
     /// Files changed inside running containers.
     pub inside: BTreeMap<ContainerId, Inside>,
-    /// Names and ports that containers of others hold.
+    /// Names, ports and data that others hold.
     pub claims: Claims,
     /// The container that this agent itself runs in, if it is one of this engine's.
     pub own: Option<ContainerId>,
@@ -100,7 +100,7 @@ pub struct Candidate {
     pub defaults: Arc<Container>,
 }
 
-/// Names and host ports that others hold.
+/// Names, host ports and data that others hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     /// All containers of the host by name, shared by all applications: with 100 applications of ten containers, copies without
@@ -111,6 +111,17 @@ pub struct Claims {
     /// Its containers that carry no label.
     adopted: BTreeSet<ContainerId>,
     pub ports: BTreeSet<HeldPort>,
+    /// All containers of the host that mount something, shared by all applications.
+    pub mounting: Arc<Vec<MountingContainer>>,
+    /// The applications that have adopted containers, which carry no label of them.
+    pub adopters: BTreeMap<ContainerId, AppName>,
+    /// Former agents whose objects belong to this agent.
+    pub former_agents: BTreeSet<AgentId>,
+    /// The applications of this agent. `None`: nothing is known of them.
+    pub applications: Option<Arc<ManagedApplications>>,
+    /// The volumes in the last revisions of other applications, each with one of these. Only asked for an application that is removed
+    /// with its volumes. `None`: they are not known.
+    pub deployed_volumes: Option<BTreeMap<String, AppName>>,
 }
 
 /// The containers of a host, by name.
@@ -158,6 +169,31 @@ impl Claims {
     fn is_other(&self, holder: &NameHolder) -> bool {
         let is_own = self.app.is_some() && holder.app == self.app;
         !is_own && !self.adopted.contains(&holder.id)
+    }
+
+    /// The containers of others that mount something, each with the application it belongs to.
+    pub fn mounting(&self) -> impl Iterator<Item = (&MountingContainer, Option<&AppName>)> {
+        let all = self
+            .mounting
+            .iter()
+            .map(|found| (found, found.app.as_ref().or_else(|| self.adopters.get(&found.id))));
+        all.filter(|(found, owner)| {
+            let is_own = self.app.is_some() && *owner == self.app.as_ref();
+            !is_own && !self.adopted.contains(&found.id)
+        })
+    }
+
+    /// Whether a container of others belongs to an application of this agent, or did so until it was forgotten.
+    pub fn is_of_agent(&self, found: &MountingContainer, agent: &AgentId) -> bool {
+        let labelled = found.agent.as_ref();
+        labelled.is_some_and(|labelled| labelled == agent || self.former_agents.contains(labelled))
+            || self.adopters.contains_key(&found.id)
+    }
+
+    /// Whether this agent certainly does not have an application any more, and the host has no container of it.
+    pub fn is_gone(&self, app: &AppName) -> bool {
+        let is_unmanaged = self.applications.as_ref().is_some_and(|all| all.is_gone(app));
+        is_unmanaged && !self.host.values().any(|holder| holder.app.as_ref() == Some(app))
     }
 
     /// Adds a container of others.

@@ -3,13 +3,14 @@
 use std::{borrow::Cow, sync::Arc};
 
 use bollard::{models as api, query_parameters as query};
-use driftless_model::{ContainerId, Format, Mount, label};
+use driftless_model::{ContainerId, Format, Mount, MountSource, label};
 use driftless_plan::{Creation, RequiredSignature};
 use http::Method;
 
 use super::{downward, first_start, networks::Networks};
 use crate::{
     attribution::Attribution,
+    cache::ObjectKind,
     call_error::CallError,
     connection::Connection,
     deadline::{DEADLINE, within},
@@ -54,6 +55,7 @@ impl Creator {
             self.keep_name(&creation.container.image, made).await.map_err(classify)?;
         }
         self.check_signature(creation).await?;
+        self.check_volumes(creation).await?;
         let inheriting = self.with_lasting_volumes(creation).await.map_err(classify)?;
         let creation = &*inheriting;
         let values = downward::values(&self.connection, creation).await.map_err(classify)?;
@@ -167,6 +169,27 @@ impl Creator {
         }
         let message = format!("the signature of {name} is not verified yet");
         Err(Error::Refused { doing, message })
+    }
+
+    /// Refuses volumes that are gone since they were observed: the engine would make empty ones under their names.
+    async fn check_volumes(&self, creation: &Creation) -> Result<(), Error> {
+        let named = creation.container.mounts.iter().filter_map(|mount| match &mount.source {
+            MountSource::Volume { name, no_copy: _ } => Some(name),
+            _ => None,
+        });
+        let mut named = named.peekable();
+        if named.peek().is_none() {
+            return Ok(());
+        }
+        let doing = format!("create {}", creation.name);
+        let existing = self.inventory.objects(ObjectKind::Volumes).await;
+        let existing = existing.map_err(|error| error.classify(&doing))?;
+        match named.find(|name| !existing.contains_key(*name)) {
+            None => Ok(()),
+            Some(gone) => {
+                Err(Error::Refused { doing, message: format!("the volume {gone} does not exist any more") })
+            }
+        }
     }
 
     /// Why the container cannot be created as specified, if it cannot.

@@ -22,9 +22,9 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    AgentId, AppName, Claims, ContainerId, DiskSpace, FileChange, Health, HeldPort, Image, ImageRef,
-    Instance, ListedImage, NameHolder, Observed, ObservedNetwork, ObservedVolume, Readiness, RestartPolicy,
-    State, Timestamp,
+    AgentId, AppName, Claims, ContainerId, DiskSpace, FileChange, Health, HeldPort, HostMount, HostSource,
+    Image, ImageRef, Instance, ListedImage, Mount, MountSource, MountingContainer, NameHolder, Observed,
+    ObservedNetwork, ObservedVolume, Readiness, RestartPolicy, State, Timestamp,
 };
 use driftless_plan::{Action, ContainerRef, Refusal, World};
 
@@ -472,15 +472,17 @@ impl HostState {
         instances.values_mut().chain(parts.values_mut()).find(|it| which(it))
     }
 
-    /// The names and ports that the other applications use.
+    /// The names, ports and data that the other applications use.
     pub(super) fn claims(&self, app: &AppName) -> Claims {
         let mut claims = Claims::default();
         let others = self.apps.iter().filter(|(name, _)| *name != app);
+        let mut mounting = Vec::new();
         let containers =
             others.flat_map(|(name, other)| other.world.observed.containers().map(move |it| (name, it)));
         for (app, instance) in containers {
             let holder = NameHolder { id: instance.id.clone(), app: Some(app.clone()) };
             claims.hold_name(&instance.name, holder);
+            mounting.push(mounting_container(app, instance));
             if !instance.is_running() {
                 continue;
             }
@@ -491,7 +493,29 @@ impl HostState {
                 }
             }
         }
+        claims.mounting = Arc::new(mounting);
         claims
+    }
+}
+
+/// A container with what it mounts of the host.
+fn mounting_container(app: &AppName, instance: &Instance) -> MountingContainer {
+    let on_host = |mount: &Mount| {
+        let source = match &mount.source {
+            MountSource::Volume { name, no_copy: _ } => HostSource::Volume(name.clone()),
+            MountSource::Bind { path, .. } => HostSource::Path(path.clone()),
+            _ => return None,
+        };
+        Some(HostMount { source, read_only: mount.read_only })
+    };
+    MountingContainer {
+        id: instance.id.clone(),
+        name: instance.name.clone(),
+        app: Some(app.clone()),
+        agent: Some(instance.agent.clone()),
+        workload: instance.instance.workload.whole(),
+        is_up: matches!(instance.state, State::Running { .. } | State::Paused | State::Restarting { .. }),
+        mounts: instance.config.mounts.iter().filter_map(on_host).collect(),
     }
 }
 

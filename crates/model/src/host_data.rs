@@ -1,0 +1,74 @@
+//! Data of a host that several applications may use: the containers that mount it, and the applications that Git gives it to.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{AgentId, AppName, ContainerId, Stack, WorkloadName};
+
+/// A container of the host that mounts a volume or a path, running or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountingContainer {
+    pub id: ContainerId,
+    pub name: String,
+    /// The application in its labels.
+    pub app: Option<AppName>,
+    /// The agent in its labels.
+    pub agent: Option<AgentId>,
+    /// The workload in its labels, or its service of Docker Compose.
+    pub workload: WorkloadName,
+    /// It runs, is paused, or is about to be restarted.
+    pub is_up: bool,
+    pub mounts: Vec<HostMount>,
+}
+
+/// A volume or path of the host that a container mounts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostMount {
+    pub source: HostSource,
+    pub read_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HostSource {
+    /// By its name.
+    Volume(String),
+    Path(String),
+}
+
+impl MountingContainer {
+    /// Whether it mounts a volume, also if it only reads it.
+    pub fn mounts_volume(&self, name: &str) -> bool {
+        self.mounts.iter().any(|mount| matches!(&mount.source, HostSource::Volume(found) if found == name))
+    }
+}
+
+/// The applications that this agent manages, as the newest commits have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManagedApplications {
+    /// All repositories were read. Until then, an application that is not among the names may be in one of the others.
+    pub is_complete: bool,
+    /// Those in Git, and those that were deployed and are not removed yet.
+    pub names: BTreeSet<AppName>,
+    /// The stacks of those in Git. An application whose manifests have errors has none.
+    pub stacks: BTreeMap<AppName, Arc<Stack>>,
+}
+
+impl ManagedApplications {
+    /// Whether the agent certainly does not have an application any more.
+    pub fn is_gone(&self, app: &AppName) -> bool {
+        self.is_complete && !self.names.contains(app)
+    }
+
+    /// Another application that names a volume in Git.
+    pub fn user_of_volume(&self, name: &str, except: &AppName) -> Option<&AppName> {
+        let names =
+            |(app, stack): &(&AppName, &Arc<Stack>)| *app != except && stack.volumes.contains_key(name);
+        self.stacks.iter().find(names).map(|(app, _)| app)
+    }
+}

@@ -1,11 +1,11 @@
 //! Applications that leave Git: when they are removed, by which request, and what the status says until then.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use driftless_agent::{Answer, RequestError, RequestKind, Supposed};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_model::{AppName, Application, Removal};
+use driftless_model::{AppName, Application, MountSource, Removal, SyncStatus};
 use driftless_store::Store;
 
 use crate::sample::NOON;
@@ -461,4 +461,102 @@ async fn removed_application_that_comes_back_runs_its_jobs() {
     it.synced_with_tip().await;
     assert!(created() > first, "the Job does not run\n{}", it.story());
     assert_eq!(it.containers(&app()), 2);
+}
+
+/// Another application with the volume of the shop.
+fn store_with_data(image: &str) -> String {
+    format!(
+        "services: {{web: {{image: '{image}', volumes: ['data:/data']}}}}\nvolumes: {{data: {{external: true, name: shop_data}}}}\n"
+    )
+}
+
+fn store() -> AppName {
+    "store".into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_of_another_application_outlives_a_removal() {
+    let mut it = kept_shop().await;
+    let with_store = |image: &str| {
+        let text = store_with_data(image);
+        it.git.push_files("Ada", &[("blog/compose.yaml", BLOG), ("store/compose.yaml", &text)]);
+    };
+    with_store("web:1");
+    minutes(3).await;
+    assert_eq!(it.containers(&store()), 0, "the shop still writes\n{}", it.story());
+    it.ask(RequestKind::Remove(Removal::WithVolumes)).await;
+    minutes(3).await;
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    assert_eq!(it.containers(&store()), 1, "{}", it.story());
+    for image in ["web:2", "web:3"] {
+        with_store(image);
+        minutes(6).await;
+        assert!(it.docker.observed(&app()).volumes.contains_key("shop_data"), "{}", it.story());
+    }
+    // Nor is it removed once nobody uses it any more, or in another life of the agent.
+    it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+    minutes(3).await;
+    it.handle().request(store(), RequestKind::Remove(Removal::KeepVolumes)).await.unwrap();
+    minutes(6).await;
+    assert_eq!(it.containers(&store()), 0, "{}", it.story());
+    it.crash();
+    it.begin();
+    minutes(6).await;
+    assert!(it.docker.observed(&app()).volumes.contains_key("shop_data"), "{}", it.story());
+}
+
+/// The applications with a running container that mounts the volume of the shop, after each change of the host.
+fn check_single_writer(it: &Simulation) {
+    let mut writing: BTreeSet<AppName> = BTreeSet::new();
+    for entry in it.docker.transcript() {
+        let mounts =
+            |source: &MountSource| matches!(source, MountSource::Volume { name, .. } if name == "shop_data");
+        let mut running = entry.after.instances.values().filter(|instance| instance.is_running());
+        if running.any(|instance| instance.config.mounts.iter().any(|mount| mounts(&mount.source))) {
+            writing.insert(entry.app);
+        } else {
+            writing.remove(&entry.app);
+        }
+        assert!(writing.len() <= 1, "{}", it.story());
+    }
+    assert_eq!(writing, BTreeSet::from([store()]), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_move_to_another_application_in_one_commit() {
+    let front = "services: {front: {image: 'front:1'}}\n";
+    let both = "services: {front: {image: 'front:1'}, web: {image: 'web:1', volumes: ['data:/data']}}\nvolumes: {data: }\n";
+    let mut it = Simulation::idle();
+    (it.settings.policy.prune, it.settings.policy.max_prune_percent) = (true, 100);
+    it.settings.path = String::new();
+    it.git.push_files("Ada", &[("shop/compose.yaml", both), ("blog/compose.yaml", BLOG)]);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let text = store_with_data("web:1");
+    let files = [("shop/compose.yaml", front), ("blog/compose.yaml", BLOG), ("store/compose.yaml", &*text)];
+    it.git.push_files("Ada", &files);
+    minutes(5).await;
+    check_single_writer(&it);
+    assert_eq!(it.listed(&store()).unwrap().status.sync, SyncStatus::Synced, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn renamed_folder_goes_on_with_the_data() {
+    let named = format!("name: shop\n{SHOP}");
+    let it = deployed(true, "", &[("shop/compose.yaml", &named), ("blog/compose.yaml", BLOG)]).await;
+    it.git.push_files("Ada", &[("store/compose.yaml", &named), ("blog/compose.yaml", BLOG)]);
+    minutes(5).await;
+    check_single_writer(&it);
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    let status = it.listed(&store()).unwrap().status.clone();
+    assert_eq!(status.sync, SyncStatus::Synced, "{status:#?}\n{}", it.story());
+    // A new application of the former name takes nothing from it.
+    let (other, newer) = (format!("name: other\n{BLOG}"), named.replace("web:1", "web:2"));
+    let files =
+        [("store/compose.yaml", &*newer), ("shop/compose.yaml", &*other), ("blog/compose.yaml", BLOG)];
+    it.git.push_files("Ada", &files);
+    minutes(5).await;
+    let status = it.listed(&store()).unwrap().status.clone();
+    assert_eq!(status.sync, SyncStatus::Synced, "{status:#?}\n{}", it.story());
+    assert_eq!((it.containers(&store()), it.containers(&app())), (1, 1), "{}", it.story());
 }

@@ -2,8 +2,8 @@
 //! hosts.
 
 use driftless_fleet::{AfterDecision, WaitingCommit, WaitingImages, decide_after};
-use driftless_model::{AfterRecord, EventKind, Record, StackHash, Timestamp};
-use driftless_plan::{closed_window, new_digests, running_digests};
+use driftless_model::{AfterRecord, AppName, EventKind, Record, StackHash, Timestamp};
+use driftless_plan::{closed_window, hands_over, new_digests, running_digests};
 
 use crate::{
     context::AppContext,
@@ -173,8 +173,22 @@ fn stack_of(desired: &Desired) -> Option<StackHash> {
 
 /// Why a new commit waits for another application, if it does.
 fn by_dependency(context: &AppContext, desired: &Desired, newest: &TargetRevision) -> Option<HeldCommit> {
-    let what = unmet_dependency(context.name(), &newest.policy, desired, &context.applications())?;
+    // Another application cannot come first if it waits for what this commit gives up.
+    let is_first = |other: &AppName| !hands_over_to(context, newest, other);
+    let what = unmet_dependency(context.name(), &newest.policy, desired, &context.applications(), is_first)?;
     Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Dependency(what) })
+}
+
+/// Whether the commit gives data of this application to another one, which starts when these containers have ended.
+fn hands_over_to(context: &AppContext, newest: &TargetRevision, other: &AppName) -> bool {
+    let managed = context.managed();
+    let Some(taker) = managed.stacks.get(other) else { return false };
+    let store = context.store();
+    let before = store.current(context.name()).and_then(|revision| match revision {
+        Some(revision) => store.stack(context.name(), revision.number),
+        None => Ok(None),
+    });
+    before.ok().flatten().is_some_and(|before| hands_over(&before, &newest.stack, taker))
 }
 
 #[cfg(test)]

@@ -120,13 +120,14 @@ pub(crate) fn unmet_dependency(
     policy: &Policy,
     desired: &Desired,
     applications: &BTreeMap<AppName, Arc<Application>>,
+    is_first: impl Fn(&AppName) -> bool,
 ) -> Option<String> {
     let others = policy.depends_on.iter().filter(|dependency| dependency.app != *own);
     others.into_iter().find_map(|AppDependency { app, condition }| {
         let Some(other) = applications.get(app) else {
             return Some(format!("the agent has no application `{app}`"));
         };
-        lack(other, *condition, desired).map(|what| format!("{app} {what}"))
+        lack(other, *condition, desired).filter(|_| is_first(app)).map(|what| format!("{app} {what}"))
     })
 }
 

@@ -8,10 +8,11 @@ use std::{
 use driftless_docker as docker;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_model::{
-    Container, ContainerId, ContentId, EngineKind, KnownReady, Observed, Policy, Record, Stack, State,
-    Timestamp,
+    AppName, Container, ContainerId, ContentId, EngineKind, KnownReady, MountSource, Observed, Policy,
+    Record, Removal, Stack, State, Timestamp, Workload,
 };
 use driftless_plan::merge_adopted;
+use driftless_store as store;
 
 use crate::{
     context::AppContext,
@@ -114,6 +115,10 @@ impl<D: Docker> Observer<D> {
         let observed = self.docker.observe(context.name(), &scope).await;
         self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
         let mut observed = observed?;
+        observed.claims.applications = Some(context.managed());
+        if record.removal == Some(Removal::WithVolumes) && stack.is_empty() {
+            observed.claims.deployed_volumes = deployed_volumes(context);
+        }
         let others = self.other_versions(context, (stack, before), &observed);
         let others: Vec<&Stack> = before.into_iter().chain(&others).collect();
         add_readiness(&self.prober, (stack, &others), context.name(), &mut observed, record);
@@ -203,6 +208,41 @@ fn with_adopted(mut scope: ObserveScope, record: &Record) -> ObserveScope {
     scope.adopted = adopted.containers.keys().cloned().collect();
     scope.adopted_networks = adopted.networks.values().map(|network| network.id.clone()).collect();
     scope
+}
+
+/// The volumes that the other applications have in the revisions they are at or go back to, each with one of these. `None`: the database
+/// does not tell.
+fn deployed_volumes(context: &AppContext) -> Option<BTreeMap<String, AppName>> {
+    let read = || {
+        let (store, managed) = (context.store(), context.managed());
+        let mut volumes = BTreeMap::new();
+        for app in managed.names.iter().filter(|app| *app != context.name()) {
+            let current = store.current(app)?.map(|revision| revision.number);
+            let succeeded = store.last_succeeded(app)?.map(|revision| revision.number);
+            let pinned = store.pin(app)?.map(|pin| pin.revision);
+            let revisions: BTreeSet<u64> = current.into_iter().chain(succeeded).chain(pinned).collect();
+            for revision in revisions {
+                let stack = store.stack(app, revision)?;
+                let named = stack.iter().flat_map(|stack| stack.volumes.keys());
+                volumes.extend(named.map(|name| (name.clone(), app.clone())));
+            }
+            let record = store.record(app)?;
+            let kept = record.held.values().chain(record.begun.values());
+            volumes.extend(kept.flat_map(mounted_volumes).map(|name| (name.clone(), app.clone())));
+        }
+        Ok::<_, store::Error>(volumes)
+    };
+    let warn = |error: &store::Error| {
+        tracing::warn!(error = chain(error), "could not read which volumes other applications use");
+    };
+    read().inspect_err(warn).ok()
+}
+
+fn mounted_volumes(workload: &Workload) -> impl Iterator<Item = &String> {
+    workload.containers().flat_map(|container| &container.mounts).filter_map(|mount| match &mount.source {
+        MountSource::Volume { name, no_copy: _ } => Some(name),
+        _ => None,
+    })
 }
 
 /// The contents that the running containers of an application mount.

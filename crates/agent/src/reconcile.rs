@@ -449,6 +449,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         self.forget_other_keys();
         if !self.desired.may_be_removed() {
             self.record.get_mut().removal = None;
+            self.record.get_mut().spared_volumes.clear();
             hooks::cancel_removal(self.record.get_mut());
             if self.revisions.comes_back() {
                 // Its Jobs and hooks have not run.

@@ -192,7 +192,7 @@ impl Claimant<'_> {
         }
         let location = self.stack.project_location();
         Finding::error(location, "name", message).help(format!(
-            "if {app} has left Git, `driftless remove {app}` frees the name; another `name:` begins with empty volumes"
+            "if {app} has left Git, `driftless remove {app}` frees the name, and this application goes on with its volumes; another `name:` begins with empty ones"
         ))
     }
 }

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AfterRecord, CanaryRecord, CommitId, CompletedJobs, ContainerId, ContentId, FailedCommit, FollowedImage,
-    HookRecord, Instance, InstanceId, JobEnd, JobRecord, KnownInside, Network, PlatformImage, RolloutSizes,
-    ScaleOverride, SpecHash, StackHash, SwarmRecord, SwarmService, Timestamp, UnknownEnd, VerifiedImages,
-    Workload, WorkloadName,
+    AfterRecord, AppName, CanaryRecord, CommitId, CompletedJobs, ContainerId, ContentId, FailedCommit,
+    FollowedImage, HookRecord, Instance, InstanceId, JobEnd, JobRecord, KnownInside, Network, PlatformImage,
+    RolloutSizes, ScaleOverride, SpecHash, StackHash, SwarmRecord, SwarmService, Timestamp, UnknownEnd,
+    VerifiedImages, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -120,6 +120,12 @@ pub struct Record {
     /// A user asked to remove the application, which has left Git.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal: Option<Removal>,
+    /// The volumes that this removal leaves, because others used them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub spared_volumes: BTreeSet<String>,
+    /// Applications that this agent does not have any more and whose volumes and networks this one goes on with.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub former_owners: BTreeSet<AppName>,
     /// A commit has removed so many applications of the repository at once, and the removal of this one waits for a user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emptied: Option<usize>,
@@ -216,10 +222,11 @@ impl Record {
             rollouts,
             begun,
             unknown_ends,
+            spared_volumes,
             ..
         } = self;
         let instances = (stopped, leaving, volumes_to_inherit, pending_post_start, unknown_ends);
-        (reopened, instances, jobs, crons, hooks, canaries, rollouts, begun)
+        (reopened, instances, jobs, crons, hooks, canaries, rollouts, begun, spared_volumes)
     }
 
     /// Notes that workloads of the reached stack are changed on request, or back after it: this is no drift. What somebody else
@@ -462,6 +469,8 @@ mod tests {
             },
             replaced: BTreeMap::from([(ContainerId("c".into()), Replacement::Restart)]),
             paused: BTreeSet::from([WorkloadName("a.b".into())]),
+            spared_volumes: BTreeSet::from(["data".into()]),
+            former_owners: BTreeSet::from(["shop".into()]),
             since: BTreeMap::from([("Deployment shop/a.b".into(), Timestamp(1))]),
             ..Record::default()
         };

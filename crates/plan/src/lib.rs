@@ -48,6 +48,7 @@
 mod action;
 mod backoff;
 mod cause;
+mod data_waits;
 mod decide;
 mod draft;
 mod dry_run;
@@ -74,7 +75,7 @@ pub use backoff::{
     CRASH_RESET, crash_delay, docker_delay, fetch_delay, heal_delay, poll_with_jitter, pull_delay, sync_delay,
 };
 pub use cause::Cause;
-pub use decide::plan;
+pub use decide::{plan, writers::hands_over};
 pub use dry_run::dry_run;
 pub use explain::{
     live::compare_live,

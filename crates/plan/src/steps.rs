@@ -34,6 +34,8 @@ pub struct Plan {
     pub removed_from: BTreeSet<WorkloadName>,
     /// The anonymous volumes of instances that make way for another workload, for their successors.
     pub left_volumes: BTreeMap<String, BTreeMap<String, String>>,
+    /// The volumes of an application that is removed with its volumes that stay, because others use them.
+    pub spared_volumes: BTreeSet<String>,
     /// The sizes of the rollouts under way once the steps are done.
     pub rollouts: BTreeMap<WorkloadName, RolloutSizes>,
     /// Desired definitions of which a container has run while the stack is not reached.

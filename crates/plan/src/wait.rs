@@ -1,7 +1,7 @@
 //! Waits: why something is not done in this round, and when it is tried again.
 //!
 //! A new reason takes one row in [`WaitReason`], which says how serious it is, and one constructor of [`Wait`], which
-//! holds its sentence.
+//! holds its sentence. Those about data are in `data_waits.rs`.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -18,7 +18,7 @@ use crate::text::{cpus, ended, one_line, time_of_day};
 pub struct Wait {
     pub object: WaitObject,
     pub reason: WaitReason,
-    /// The workload that must come first. Only with [`WaitReason::Dependency`] and
+    /// The workload of the same application that must come first. Only with [`WaitReason::Dependency`] and
     /// [`WaitReason::SyncWave`].
     pub on: Option<WorkloadName>,
     /// Number of failures so far, if the reason is a pause after failures.
@@ -135,7 +135,7 @@ reasons! {
     PruneHeld: Decision, None;
     /// The change is about the agent's own container.
     Own: Decision, None;
-    /// A container that is not in Git any more, and that stays for now, writes to the data of the workload.
+    /// A container to which Git does not give the data of the workload, and that stays for now, writes to them.
     DataInUse: Decision, Some("Pending");
     /// The agent's own container is being replaced.
     OwnUpdate: Progress, None;
@@ -189,6 +189,8 @@ reasons! {
     NotAsInGit: Note, None;
     /// An external volume was created for another application, which shares it.
     SharedVolume: Note, None;
+    /// A volume of an application that is removed stays, because others use it.
+    VolumeInUse: Note, None;
     /// The manifest protects an object that Git does not contain any more.
     PruneProtected: Note, None;
     /// A container writes files that no volume keeps.
@@ -196,15 +198,15 @@ reasons! {
 }
 
 impl Wait {
-    fn new(object: WaitObject, reason: WaitReason, sentence: impl Into<String>) -> Self {
+    pub(crate) fn new(object: WaitObject, reason: WaitReason, sentence: impl Into<String>) -> Self {
         Self { object, reason, on: None, attempt: None, until: None, sentence: sentence.into() }
     }
 
-    fn workload(name: &WorkloadName, reason: WaitReason, sentence: impl Into<String>) -> Self {
+    pub(crate) fn workload(name: &WorkloadName, reason: WaitReason, sentence: impl Into<String>) -> Self {
         Self::new(WaitObject::Workload(name.clone()), reason, sentence)
     }
 
-    fn application(reason: WaitReason, sentence: impl Into<String>) -> Self {
+    pub(crate) fn application(reason: WaitReason, sentence: impl Into<String>) -> Self {
         Self::new(WaitObject::Application, reason, sentence)
     }
 
@@ -318,30 +320,6 @@ impl Wait {
         Self::new(object, WaitReason::Blocked, sentence)
     }
 
-    /// The container `by`, which Git does not have any more and which stays for now, writes to `place`.
-    pub fn data_in_use(workload: &WorkloadName, place: &str, by: &str) -> Self {
-        let sentence = format!(
-            "needs {place}, and {by}, which is not in Git any more, still writes to it: it starts when {by} is removed"
-        );
-        Self::workload(workload, WaitReason::DataInUse, sentence)
-    }
-
-    /// The container `by`, which Docker Compose runs and which is not adopted, writes to `place`.
-    pub fn data_in_use_by_compose(workload: &WorkloadName, place: &str, by: &str) -> Self {
-        let sentence = format!(
-            "needs {place}, and {by}, a container of Docker Compose that is not adopted, writes to it: it starts when {by} is stopped (`docker stop {by}`)"
-        );
-        Self::workload(workload, WaitReason::DataInUse, sentence)
-    }
-
-    /// The container `by`, which stays at its older version because a person or the manifest wants it, writes to `place`.
-    pub fn data_kept(workload: &WorkloadName, place: &str, by: &str) -> Self {
-        let sentence = format!(
-            "needs {place}, and {by}, which is kept at its older version, still writes to it: it starts when {by} is replaced"
-        );
-        Self::workload(workload, WaitReason::DataInUse, sentence)
-    }
-
     /// The container `by`, which Git does not have any more and which stays for now, has the port or name.
     pub fn held_by_orphan(workload: &WorkloadName, what: &str, by: &str) -> Self {
         let sentence = format!(
@@ -396,24 +374,6 @@ impl Wait {
              it here, such as `docker run -d --restart always --network {name} alpine sleep infinity`"
         );
         Self::new(object, WaitReason::ExternalMissing, sentence)
-    }
-
-    /// No container is created that uses it.
-    pub fn of_another_application(kind: &'static str, name: &str, owner: &AppName) -> Self {
-        let sentence = format!(
-            "belongs to application `{owner}`: give the {kind} or the project another `name`, or declare the {kind} `external: true` to share it"
-        );
-        Self::new(
-            WaitObject::Other { kind, name: name.to_owned() },
-            WaitReason::OfAnotherApplication,
-            sentence,
-        )
-    }
-
-    pub fn shared_volume(name: &str, owner: &AppName) -> Self {
-        let object = WaitObject::Other { kind: "volume", name: name.to_owned() };
-        let sentence = format!("is external and belongs to application `{owner}`, which shares it");
-        Self::new(object, WaitReason::SharedVolume, sentence)
     }
 
     /// `needs` and `speaks` are versions of the engine's API, major and minor.

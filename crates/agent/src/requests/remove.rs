@@ -43,8 +43,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         }
         let mut record = self.record.get().clone();
         record.removal = Some(removal);
+        // A user who asks again means those as well that were used then.
+        record.spared_volumes.clear();
         let mut skipped = String::new();
-        if let Some(stack) = self.last_stack()?.filter(|stack| has_hook(&stack.stack, HookPhase::PreDelete)) {
+        let last = self.last_stack()?;
+        if let Some(stack) = last.as_ref().filter(|stack| has_hook(&stack.stack, HookPhase::PreDelete)) {
             match hooks {
                 Hooks::Skip => {
                     skip_pre_delete(&mut record, &stack.stack, stack.revision);
@@ -64,8 +67,21 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             Removal::KeepVolumes => "containers and networks are removed, volumes are kept",
             Removal::WithVolumes => "containers, networks and volumes are removed",
         };
-        self.event("RemovalRequested", name.as_str(), &format!("{message}{skipped}"));
+        let used =
+            last.filter(|_| removal == Removal::WithVolumes).map(|last| self.used_by_others(&last.stack));
+        let used = used.unwrap_or_default();
+        self.event("RemovalRequested", name.as_str(), &format!("{message}{used}{skipped}"));
         Ok(Answer::Accepted)
+    }
+
+    /// The volumes of a stack that stay because other applications use them, as the end of a sentence.
+    fn used_by_others(&self, stack: &Stack) -> String {
+        let managed = self.context.managed();
+        let own = stack.volumes.iter().filter(|(_, volume)| !volume.external);
+        let used = own.filter_map(|(volume, _)| Some((volume, managed.user_of_volume(volume, &stack.app)?)));
+        let used =
+            used.map(|(volume, app)| format!("; volume {volume} stays, because application `{app}` uses it"));
+        used.collect()
     }
 
     /// The stack of the newest revision.

@@ -173,18 +173,19 @@ impl Creator {
 
     /// Refuses volumes that are gone since they were observed: the engine would make empty ones under their names.
     async fn check_volumes(&self, creation: &Creation) -> Result<(), Error> {
-        let named = creation.container.mounts.iter().filter_map(|mount| match &mount.source {
-            MountSource::Volume { name, no_copy: _ } => Some(name),
-            _ => None,
-        });
-        let mut named = named.peekable();
-        if named.peek().is_none() {
+        let mut named: Vec<&String> = Vec::new();
+        for mount in &creation.container.mounts {
+            if let MountSource::Volume { name, no_copy: _ } = &mount.source {
+                named.push(name);
+            }
+        }
+        if named.is_empty() {
             return Ok(());
         }
         let doing = format!("create {}", creation.name);
         let existing = self.inventory.objects(ObjectKind::Volumes).await;
         let existing = existing.map_err(|error| error.classify(&doing))?;
-        match named.find(|name| !existing.contains_key(*name)) {
+        match named.into_iter().find(|name| !existing.contains_key(*name)) {
             None => Ok(()),
             Some(gone) => {
                 Err(Error::Refused { doing, message: format!("the volume {gone} does not exist any more") })

@@ -118,6 +118,11 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
             draft.wait(wait);
             Preconditions::Unmet
         }
+        Contest::KeptElsewhere(wait) => {
+            draft.look_again(draft.facts.now.after(writers::LOOK_AT_OTHERS));
+            draft.wait(wait);
+            Preconditions::Unmet
+        }
     }
 }
 
@@ -244,6 +249,8 @@ enum Contest<'a> {
     },
     /// A container that stays for now has the port, or writes to the same data.
     Kept(Wait),
+    /// The same, of another application. Its end does not wake this one.
+    KeptElsewhere(Wait),
 }
 
 /// A container of another agent for the same workload that may write to the same data: its name and the place.
@@ -488,6 +495,9 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     }
     if let Some((writer, place)) = writers::of_compose(draft, subject) {
         return Contest::Kept(Wait::data_in_use_by_compose(name, &place, &writer.name));
+    }
+    if let Some(writer) = writers::of_other_application(draft, subject) {
+        return Contest::KeptElsewhere(writers::reason_to_wait_for_other(name, &writer));
     }
     for (writer, place) in writers::in_the_way(draft, subject) {
         match draft.removed.get(&writer.id) {

@@ -3,6 +3,8 @@
 //! A volume is created when it is missing, and never changed. It is removed only with its application, if a user asked
 //! for that.
 
+use std::time::Duration;
+
 use driftless_model::{
     Attachment, HookRecord, Instance, Network, ObservedNetwork, ObservedVolume, Removal, SpecHash, Stack,
     Volume,
@@ -12,10 +14,18 @@ use crate::{
     action::Action,
     cause::Cause,
     draft::{Draft, heal::Difference},
-    facts::ownership::{is_own, is_prune_protected, other_owner},
+    facts::{
+        Facts,
+        ownership::{
+            former_owner, is_left_behind, is_own, is_prune_protected, is_usable_network, other_owner,
+        },
+    },
     fields::{diff::FieldDifference, resources::volume_differences},
     wait::{Wait, WaitObject},
 };
+
+/// The interval at which it is looked who uses the volumes of an application that is removed with them.
+const LOOK_AT_USERS: Duration = Duration::from_secs(5);
 
 /// Plans the networks and volumes that the stack needs.
 pub(crate) fn provide(draft: &mut Draft<'_>) {
@@ -36,9 +46,15 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
                 draft.provided.insert(name.clone(), step);
             }
             Some(found) => match other_owner(facts, found) {
+                // Nobody shares it any more.
+                Some(_) if volume.external && is_left_behind(facts, found) => {}
                 Some(owner) if volume.external => draft.wait(Wait::shared_volume(name, owner)),
+                Some(owner) if is_left_behind(facts, found) => {
+                    draft.wait(Wait::of_former_application("volume", name, owner));
+                }
                 Some(owner) => draft.wait(Wait::of_another_application("volume", name, owner)),
-                None if volume.external || !is_own(facts, found) => {}
+                None if volume.external => {}
+                None if !is_own(facts, found) && former_owner(facts, found).is_none() => {}
                 None if found.spec.as_ref() == Some(&SpecHash::of(volume)) => {}
                 None => volume_changed(draft, name, volume, found),
             },
@@ -54,8 +70,18 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
             Some(found) => match other_owner(facts, found) {
                 // Applications share external networks all the time.
                 Some(_) if network.external => {}
+                Some(owner) if is_left_behind(facts, found) => {
+                    draft.wait(Wait::of_former_application("network", name, owner));
+                }
                 Some(owner) => draft.wait(Wait::of_another_application("network", name, owner)),
-                None if network.external || !is_own(facts, found) => {}
+                None if network.external => {}
+                None if !is_own(facts, found) => {
+                    // It carries the labels of the other one, so it is used or left, and never replaced.
+                    let former = former_owner(facts, found).filter(|_| !is_usable_network(facts, name));
+                    if let Some(owner) = former {
+                        draft.wait(Wait::of_former_application("network", name, owner));
+                    }
+                }
                 None if found.spec.as_ref() == Some(&SpecHash::of(network)) => {}
                 None => replace_network(draft, name, network, found),
             },
@@ -89,7 +115,7 @@ pub(crate) fn remove_unused_networks(draft: &mut Draft<'_>) {
 }
 
 /// Plans the removal of the volumes of an application that a user removes with its volumes. Adopted volumes do not carry
-/// the application's labels, and stay.
+/// the application's labels, and stay. So does a volume that others use, for good: they may stop for a moment, as in an update.
 pub(crate) fn remove_volumes(draft: &mut Draft<'_>) {
     let facts = draft.facts;
     if facts.record.removal != Some(Removal::WithVolumes) || !facts.target.stack.is_empty() {
@@ -101,13 +127,48 @@ pub(crate) fn remove_volumes(draft: &mut Draft<'_>) {
     }
     let is_labelled =
         |name: &String, volume| is_own(facts, volume) && !facts.record.adopted.volumes.contains_key(name);
-    for (name, found) in facts.observed.volumes.iter().filter(|(name, volume)| is_labelled(name, *volume)) {
+    let mut labelled =
+        facts.observed.volumes.iter().filter(|(name, volume)| is_labelled(name, *volume)).peekable();
+    if labelled.peek().is_some() && !are_users_known(facts) {
+        draft.wait(Wait::volumes_unclear());
+        draft.look_again(facts.now.after(LOOK_AT_USERS));
+        return;
+    }
+    for (name, found) in labelled {
         if found.compose.as_ref().is_some_and(|volume| is_prune_protected(&volume.labels)) {
             draft.wait(Wait::prune_protected("volume", name));
             continue;
         }
+        if let Some(user) = user_of(facts, name) {
+            draft.plan.spared_volumes.insert(name.clone());
+            draft.wait(Wait::volume_in_use(name, &user));
+            continue;
+        }
         draft.push(Action::RemoveVolume { name: name.clone() }, Cause::NotInGit, after.clone());
     }
+}
+
+/// Whether it is known which volumes the other applications of this agent name.
+fn are_users_known(facts: &Facts<'_>) -> bool {
+    let claims = &facts.observed.claims;
+    claims.applications.as_ref().is_none_or(|all| all.is_complete && claims.deployed_volumes.is_some())
+}
+
+/// The other application or container that uses a volume, or did so when its removal was planned before.
+fn user_of(facts: &Facts<'_>, name: &str) -> Option<String> {
+    let claims = &facts.observed.claims;
+    let in_git =
+        claims.applications.as_ref().and_then(|all| all.user_of_volume(name, &facts.target.stack.app));
+    let deployed = || claims.deployed_volumes.as_ref().and_then(|volumes| volumes.get(name));
+    if let Some(app) = in_git.or_else(deployed) {
+        return Some(format!("application `{app}`"));
+    }
+    let mut mounting = claims.mounting().filter(|(container, _)| container.mounts_volume(name));
+    if let Some((container, owner)) = mounting.next() {
+        let of = owner.map(|owner| format!(" of application `{owner}`")).unwrap_or_default();
+        return Some(format!("{}{of}", container.name));
+    }
+    facts.record.spared_volumes.contains(name).then(|| "others".to_owned())
 }
 
 /// Reports the differences of a volume. A volume is never changed; the user has to move the data.

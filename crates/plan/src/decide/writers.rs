@@ -1,11 +1,11 @@
 //! Data that passes from one workload to another, as in a rename: nothing starts on what a container that Git does not have any
 //! more, or has otherwise, still writes to.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Container, Dependency, Instance, MountSource, Stack, State, Subject, Update, Workload, WorkloadName,
-    is_system_path,
+    AppName, Container, Dependency, HostMount, HostSource, Instance, MountSource, MountingContainer, Stack,
+    State, Subject, Update, Workload, WorkloadName, is_system_path,
 };
 
 use crate::{
@@ -16,6 +16,9 @@ use crate::{
     },
     wait::{Wait, WaitSeverity},
 };
+
+/// The interval at which it is looked whether a container of another application still writes: its end wakes that application alone.
+pub(crate) const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
 
 /// The containers that Git does not have any more and that still write to what a workload is to write to, each with the place.
 ///
@@ -29,18 +32,11 @@ pub(crate) fn in_the_way<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Vec<(&'
 /// The container of Docker Compose that nobody adopted and that writes to what a workload is to write to, with the place, unless both do
 /// so in Git.
 pub(crate) fn of_compose<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<(&'a Instance, String)> {
-    let Subject { name, workload } = subject;
     let facts = draft.facts;
-    if facts.observed.candidates.is_empty() || workload.job_or_template().is_some() {
+    if facts.observed.candidates.is_empty() || subject.workload.job_or_template().is_some() {
         return None;
     }
-    let reached = facts.target.fallback.unwrap_or(facts.target.stack);
-    let members = facts.instances.members_of(name);
-    let had: BTreeSet<String> = members.iter().flat_map(|member| written_by(draft, member)).collect();
-    let was_there = facts.record.slots.contains_key(name) || facts.record.adopted.workloads.contains(name);
-    let is_known = |place: &String| had.contains(place) || (was_there && writes(reached, name, place));
-    let wanted = workload.containers().flat_map(places).filter(|place| !is_known(place));
-    let wanted: BTreeSet<String> = wanted.collect();
+    let wanted = new_places(draft, subject);
     let running = facts.observed.candidates.values().map(|candidate| &candidate.instance);
     running.filter(|it| is_up(it) && facts.observed.own.as_ref() != Some(&it.id)).find_map(|found| {
         let is_contested = |place: &String| {
@@ -48,6 +44,58 @@ pub(crate) fn of_compose<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<
         };
         Some((found, places(&found.config).into_iter().find(is_contested)?))
     })
+}
+
+/// A container of another application of this agent that writes to what a workload is to write to, although Git does not give it to both.
+pub(crate) struct OtherWriter<'a> {
+    pub(crate) container: &'a MountingContainer,
+    pub(crate) owner: &'a AppName,
+    /// The agent still has the application, which will stop the container.
+    pub(crate) is_managed: bool,
+    pub(crate) place: String,
+}
+
+/// The container of another application of this agent that writes to what a workload is to write to, unless both do so in Git: as when a
+/// service moves to another application, or when an application was forgotten.
+pub(crate) fn of_other_application<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<OtherWriter<'a>> {
+    let facts = draft.facts;
+    let claims = &facts.observed.claims;
+    let applications = claims.applications.as_deref()?;
+    if subject.workload.job_or_template().is_some() || writes_nothing(subject.workload) {
+        return None;
+    }
+    let in_git = |app: &AppName, name: &WorkloadName, place: &String| {
+        applications.stacks.get(app).is_some_and(|stack| writes(stack, name, place))
+    };
+    let wanted = new_places(draft, subject);
+    let is_meant = |container: &MountingContainer| {
+        container.is_up
+            && claims.is_of_agent(container, facts.target.agent)
+            && facts.observed.own.as_ref() != Some(&container.id)
+    };
+    claims.mounting().filter(|(container, _)| is_meant(container)).find_map(|(container, owner)| {
+        let owner = owner?;
+        let is_contested = |place: &String| {
+            let is_shared = || {
+                in_git(owner, &container.workload, place)
+                    && in_git(&facts.target.stack.app, subject.name, place)
+            };
+            wanted.contains(place) && !is_shared()
+        };
+        let place = container.mounts.iter().filter_map(written_place).find(is_contested)?;
+        Some(OtherWriter { container, owner, is_managed: !applications.is_gone(owner), place })
+    })
+}
+
+/// The places that a workload is to write to and did not write to before.
+fn new_places(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> BTreeSet<String> {
+    let facts = draft.facts;
+    let reached = facts.target.fallback.unwrap_or(facts.target.stack);
+    let members = facts.instances.members_of(name);
+    let had: BTreeSet<String> = members.iter().flat_map(|member| written_by(draft, member)).collect();
+    let was_there = facts.record.slots.contains_key(name) || facts.record.adopted.workloads.contains(name);
+    let is_known = |place: &String| had.contains(place) || (was_there && writes(reached, name, place));
+    workload.containers().flat_map(places).filter(|place| !is_known(place)).collect()
 }
 
 /// The containers of other workloads that still write to what a workload is to write to, or will be started again and do so then, and
@@ -247,6 +295,27 @@ fn contested<'a>(
     candidates.filter(|candidate| !is_sibling(candidate)).filter_map(writes).collect()
 }
 
+/// Whether a workload of the stack before gives up data that a workload of another application is to write to: that one starts when the
+/// container that gives them up has ended.
+pub fn hands_over(before: &Stack, now: &Stack, other: &Stack) -> bool {
+    let workloads = before.workloads.iter().filter(|(_, workload)| workload.job_or_template().is_none());
+    let mut held = workloads
+        .flat_map(|(name, workload)| workload.containers().flat_map(places).map(move |place| (name, place)));
+    held.any(|(name, place)| {
+        !writes(now, name, &place) && other.workloads.values().any(|workload| writes_to(workload, &place))
+    })
+}
+
+/// Why a workload does not start while a container of another application writes to its data.
+pub(crate) fn reason_to_wait_for_other(name: &WorkloadName, writer: &OtherWriter<'_>) -> Wait {
+    let OtherWriter { container, owner, is_managed, place } = writer;
+    if *is_managed {
+        Wait::data_handed_over(name, place, &container.name, owner)
+    } else {
+        Wait::data_in_use_by_forgotten(name, place, &container.name, owner)
+    }
+}
+
 /// Why a workload does not start while this container, which stays for now, writes to the place: what keeps the container.
 pub(crate) fn reason_to_wait(draft: &Draft<'_>, name: &WorkloadName, writer: &Instance, place: &str) -> Wait {
     if !draft.missing_images.is_empty() {
@@ -278,11 +347,28 @@ pub(crate) fn written_by(draft: &Draft<'_>, instance: &Instance) -> Vec<String> 
     parts.into_iter().chain([instance]).flat_map(|part| places(&part.config)).collect()
 }
 
+/// The place that a mount of a container of the host writes to.
+fn written_place(mount: &HostMount) -> Option<String> {
+    match &mount.source {
+        _ if mount.read_only => None,
+        HostSource::Volume(name) => Some(volume_place(name)),
+        HostSource::Path(path) => path_place(path),
+    }
+}
+
+fn volume_place(name: &str) -> String {
+    format!("the volume `{name}`")
+}
+
+fn path_place(path: &str) -> Option<String> {
+    (!is_system_path(path)).then(|| format!("`{path}` of the host"))
+}
+
 /// The places that keep what a container writes to them.
 pub(crate) fn places(container: &Container) -> Vec<String> {
     let place = |source: &MountSource| match source {
-        MountSource::Volume { name, no_copy: _ } => Some(format!("the volume `{name}`")),
-        MountSource::Bind { path, .. } => (!is_system_path(path)).then(|| format!("`{path}` of the host")),
+        MountSource::Volume { name, no_copy: _ } => Some(volume_place(name)),
+        MountSource::Bind { path, .. } => path_place(path),
         MountSource::AppFolder(path) => Some(format!("`{path}` of the application's folder")),
         MountSource::Anonymous
         | MountSource::Image(_)

@@ -2,38 +2,78 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{AgentId, AppName, ObservedNetwork, ObservedVolume, label};
+use driftless_model::{
+    AgentId, AppName, Format, Observed, ObservedNetwork, ObservedVolume, Record, SpecHash, label,
+};
 
-use crate::facts::Facts;
+use crate::{facts::Facts, target::Target};
 
 /// The labels of a network or volume that tell its owner.
 #[derive(Clone, Copy)]
 pub(crate) struct OwnerLabels<'a> {
     agent: Option<&'a AgentId>,
     app: Option<&'a AppName>,
+    /// The project in its labels is the application's.
+    is_of_project: bool,
 }
 
 impl<'a> From<&'a ObservedNetwork> for OwnerLabels<'a> {
     fn from(network: &'a ObservedNetwork) -> Self {
-        Self { agent: network.agent.as_ref(), app: network.app.as_ref() }
+        let is_of_project = network.compose.is_some();
+        Self { agent: network.agent.as_ref(), app: network.app.as_ref(), is_of_project }
     }
 }
 
 impl<'a> From<&'a ObservedVolume> for OwnerLabels<'a> {
     fn from(volume: &'a ObservedVolume) -> Self {
-        Self { agent: volume.agent.as_ref(), app: volume.app.as_ref() }
+        let is_of_project = volume.compose.is_some();
+        Self { agent: volume.agent.as_ref(), app: volume.app.as_ref(), is_of_project }
     }
 }
 
-/// The application that an object was created for, if it is another one.
+/// The application that an object was created for, if it is another one, and did not leave it to this one.
 pub(crate) fn other_owner<'a>(facts: &Facts<'_>, labels: impl Into<OwnerLabels<'a>>) -> Option<&'a AppName> {
-    labels.into().app.filter(|app| **app != facts.target.stack.app)
+    let labels = labels.into();
+    let is_other = |app: &AppName| *app != facts.target.stack.app;
+    labels.app.filter(|app| is_other(app) && former_owner(facts, labels).is_none())
+}
+
+/// The application that has left an object to this one: see [`find_former_owner`].
+pub(crate) fn former_owner<'a>(facts: &Facts<'_>, labels: impl Into<OwnerLabels<'a>>) -> Option<&'a AppName> {
+    find_former_owner(facts.target, facts.observed, facts.record, labels)
+}
+
+/// The application that has left an object to this one: the agent created it for an application with the same project, which it does not
+/// have any more and of which no container is left, as after the rename of a folder.
+///
+/// The record keeps the name, so that a later application of this name takes nothing back.
+pub(crate) fn find_former_owner<'a>(
+    target: &Target<'_>,
+    observed: &Observed,
+    record: &Record,
+    labels: impl Into<OwnerLabels<'a>>,
+) -> Option<&'a AppName> {
+    let labels = labels.into();
+    let app = labels.app.filter(|app| **app != target.stack.app)?;
+    let is_of_project = labels.is_of_project && target.stack.format == Format::Compose;
+    let is_of_agent = labels.agent == Some(target.agent);
+    // A Swarm may have services of it on other hosts.
+    let is_left = || record.former_owners.contains(app) || observed.claims.is_gone(app);
+    (is_of_project && is_of_agent && observed.swarm.is_none() && is_left()).then_some(app)
+}
+
+/// Whether this agent created an object for an application that it does not have any more.
+pub(crate) fn is_left_behind<'a>(facts: &Facts<'_>, labels: impl Into<OwnerLabels<'a>>) -> bool {
+    let labels = labels.into();
+    let is_gone = |app: &AppName| facts.observed.claims.is_gone(app);
+    labels.agent == Some(facts.target.agent) && labels.app.is_some_and(is_gone)
 }
 
 /// Whether this agent created an object, or adopted it, for this application.
 pub(crate) fn is_own<'a>(facts: &Facts<'_>, labels: impl Into<OwnerLabels<'a>>) -> bool {
     let labels = labels.into();
-    labels.agent == Some(facts.target.agent) && other_owner(facts, labels).is_none()
+    let is_of_app = labels.app.is_none_or(|app| *app == facts.target.stack.app);
+    labels.agent == Some(facts.target.agent) && is_of_app
 }
 
 /// Whether the labels of a manifest keep an object that Git does not contain any more.
@@ -44,9 +84,14 @@ pub(crate) fn is_prune_protected(labels: &BTreeMap<String, String>) -> bool {
 
 /// Whether a network exists and a workload may join it.
 pub(crate) fn is_usable_network(facts: &Facts<'_>, name: &str) -> bool {
-    let is_external = facts.target.stack.networks.get(name).is_some_and(|it| it.external);
+    let wanted = facts.target.stack.networks.get(name);
+    let is_external = wanted.is_some_and(|it| it.external);
+    // One that a former application left cannot be replaced.
+    let is_as_wanted = |found: &ObservedNetwork| {
+        former_owner(facts, found).is_none() || found.spec == wanted.map(SpecHash::of)
+    };
     let found = facts.observed.networks.get(name);
-    found.is_some_and(|found| is_external || other_owner(facts, found).is_none())
+    found.is_some_and(|found| is_external || (other_owner(facts, found).is_none() && is_as_wanted(found)))
 }
 
 /// Whether a volume exists and a workload may mount it.

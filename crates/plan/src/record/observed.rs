@@ -5,15 +5,16 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    Completion, Condition, ContainerId, Crash, Dependency, Format, Image, Instance, InstanceId, Observed,
-    PlatformImage, Progress, Readiness, Record, SpecHash, Stack, State, Subject, Timestamp, UnknownEnd,
-    Update, Workload, WorkloadName,
+    AppName, Completion, Condition, ContainerId, Crash, Dependency, Format, Image, Instance, InstanceId,
+    Observed, PlatformImage, Progress, Readiness, Record, SpecHash, Stack, State, Subject, Timestamp,
+    UnknownEnd, Update, Workload, WorkloadName,
 };
 
 use crate::{
     backoff::{CRASH_RESET, LONGEST_PAUSE, crash_delay},
     facts::{
-        self, canary::current_step, classify, heals::TRIES, objects, pods, standing, standing::STABLE_AFTER,
+        self, canary::current_step, classify, heals::TRIES, objects, ownership::find_former_owner, pods,
+        standing, standing::STABLE_AFTER,
     },
     record::{canary, executed::FIGHT, fs_changes, hooks, jobs},
     target::Target,
@@ -48,6 +49,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
         .networks
         .retain(|name, it| observed.networks.get(name).is_some_and(|found| found.id == it.id));
     record.adopted.volumes.retain(|name, _| observed.volumes.contains_key(name));
+    note_former_owners(record, target, observed);
     // On the way to another stack, what stands of it is no drift, not even when we turn back half way.
     record.settled = record.settled.take().filter(|it| *it == target.hashes.stack);
     record.reopened = record.reopened.take().filter(|it| it.stack == target.hashes.stack);
@@ -98,6 +100,18 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
         let members = instances.get(subject.name).map_or(&[][..], Vec::as_slice);
         measure(record, target, members, subject, awaiting_images.contains(subject.name), now);
     }
+}
+
+/// Notes the applications that have left volumes and networks to this one. A later application of such a name takes nothing back.
+fn note_former_owners(record: &mut Record, target: &Target<'_>, observed: &Observed) {
+    let wanted = |name: &String| target.stack.volumes.get(name).is_some_and(|volume| !volume.external);
+    let volumes = observed.volumes.iter().filter(|(name, _)| wanted(name));
+    let of_volumes = volumes.filter_map(|(_, found)| find_former_owner(target, observed, record, found));
+    let wanted = |name: &String| target.stack.networks.get(name).is_some_and(|network| !network.external);
+    let networks = observed.networks.iter().filter(|(name, _)| wanted(name));
+    let of_networks = networks.filter_map(|(_, found)| find_former_owner(target, observed, record, found));
+    let owners: Vec<AppName> = of_volumes.chain(of_networks).cloned().collect();
+    record.former_owners.extend(owners);
 }
 
 /// The workloads with an image that is not here or could not be pulled, built or verified, and those that depend on them. The

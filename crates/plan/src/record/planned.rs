@@ -33,6 +33,7 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
         excuse(progress, now);
     }
     record.volumes_to_inherit.extend(plan.left_volumes.clone());
+    record.spared_volumes.extend(plan.spared_volumes.iter().cloned());
     record.rollouts.extend(plan.rollouts.clone());
     record.rollouts.retain(|_, sizes| sizes.before > 0);
     record.begun.extend(plan.begun.clone());

@@ -46,6 +46,8 @@ mod prune;
 mod scenarios;
 // One application on an in-memory Docker.
 mod stage;
+// Data that applications share, hand over or leave behind.
+mod shared_data;
 // StatefulSets, round by round.
 mod stateful_sets;
 // Docker Swarm.

@@ -1,0 +1,98 @@
+//! Waits about data: volumes and folders of the host that workloads and applications share or hand over.
+
+use driftless_model::{AppName, WorkloadName};
+
+use crate::wait::{Wait, WaitObject, WaitReason};
+
+impl Wait {
+    /// The container `by`, which Git does not have any more and which stays for now, writes to `place`.
+    pub fn data_in_use(workload: &WorkloadName, place: &str, by: &str) -> Self {
+        let sentence = format!(
+            "needs {place}, and {by}, which is not in Git any more, still writes to it: it starts when {by} is removed"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
+    /// The container `by`, which Docker Compose runs and which is not adopted, writes to `place`.
+    pub fn data_in_use_by_compose(workload: &WorkloadName, place: &str, by: &str) -> Self {
+        let sentence = format!(
+            "needs {place}, and {by}, a container of Docker Compose that is not adopted, writes to it: it starts when {by} is stopped (`docker stop {by}`)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
+    /// The container `by`, which stays at its older version because a person or the manifest wants it, writes to `place`.
+    pub fn data_kept(workload: &WorkloadName, place: &str, by: &str) -> Self {
+        let sentence = format!(
+            "needs {place}, and {by}, which is kept at its older version, still writes to it: it starts when {by} is replaced"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
+    /// The container `by` of another application of this agent writes to `place`, and Git does not have it so any more. It is about to
+    /// be stopped.
+    pub fn data_handed_over(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+        let sentence = format!(
+            "waits for application `{owner}`: {by} still writes to {place}, which Git does not give to both; it starts when {by} has ended"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
+    /// The container `by` of an application that this agent does not manage any more writes to `place`.
+    pub fn data_in_use_by_forgotten(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+        let sentence = format!(
+            "needs {place}, and {by} of application `{owner}`, which this agent does not manage any more, writes to it: it starts when {by} is stopped (`docker stop {by}`)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
+    /// No container is created that uses it.
+    pub fn of_another_application(kind: &'static str, name: &str, owner: &AppName) -> Self {
+        let sentence = format!(
+            "belongs to application `{owner}`: give the {kind} or the project another `name`, or declare the {kind} `external: true` to share it"
+        );
+        Self::new(
+            WaitObject::Other { kind, name: name.to_owned() },
+            WaitReason::OfAnotherApplication,
+            sentence,
+        )
+    }
+
+    pub fn shared_volume(name: &str, owner: &AppName) -> Self {
+        let object = WaitObject::Other { kind: "volume", name: name.to_owned() };
+        let sentence = format!("is external and belongs to application `{owner}`, which shares it");
+        Self::new(object, WaitReason::SharedVolume, sentence)
+    }
+
+    /// The application that the network or volume was created for is gone, and this one cannot go on with it by itself.
+    pub fn of_former_application(kind: &'static str, name: &str, owner: &AppName) -> Self {
+        let way = if kind == "volume" {
+            "declare it `external: true` to go on with its data; under another `name` it begins empty"
+                .to_owned()
+        } else {
+            format!("remove it with `docker {kind} rm {name}`")
+        };
+        let sentence =
+            format!("was created for application `{owner}`, which this agent does not have any more: {way}");
+        let object = WaitObject::Other { kind, name: name.to_owned() };
+        Self::new(object, WaitReason::OfAnotherApplication, sentence)
+    }
+
+    /// The volume of an application that is removed with its volumes stays. `user` uses it.
+    pub fn volume_in_use(name: &str, user: &str) -> Self {
+        let sentence = format!(
+            "is used by {user}, so it stays; when nothing needs it any more, `docker volume rm {name}` removes it"
+        );
+        Self::new(
+            WaitObject::Other { kind: "volume", name: name.to_owned() },
+            WaitReason::VolumeInUse,
+            sentence,
+        )
+    }
+
+    /// The volumes of an application that is removed wait until it is known who else uses them.
+    pub fn volumes_unclear() -> Self {
+        let sentence = "waits with the removal of its volumes until all repositories were read: other applications may use them";
+        Self::application(WaitReason::Dependency, sentence)
+    }
+}

@@ -1,0 +1,289 @@
+//! Data that applications share, hand over or leave behind.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use driftless_model::{
+    AppName, ContainerId, HostMount, HostSource, ManagedApplications, Mount, MountSource, MountingContainer,
+    Removal, Stack, Volume, Workload,
+};
+use driftless_plan::{Action, Plan, WaitReason, hands_over};
+
+use crate::{
+    prune::settle,
+    stage::{Stage, stack, workload},
+};
+
+const DATA: &str = "shop_data";
+
+/// One that writes to the volume.
+fn writing(image: &str) -> Workload {
+    let mut writing = workload(image, 1);
+    let source = MountSource::Volume { name: DATA.to_owned(), no_copy: false };
+    writing.container.mounts.push(Mount { target: "/data".to_owned(), source, read_only: false });
+    writing
+}
+
+/// The shop, with the volume.
+fn shop(workloads: impl IntoIterator<Item = (&'static str, Workload)>) -> Stack {
+    let mut shop = stack(workloads);
+    shop.volumes.insert(DATA.into(), Volume { key: "data".into(), ..Volume::default() });
+    shop
+}
+
+/// The same stack of another application.
+fn of_app(app: &str, stack: Stack) -> Stack {
+    Stack { app: app.into(), project: app.to_owned(), ..stack }
+}
+
+/// A container of another application that writes to the volume.
+fn writer(app: &str, workload: &str) -> MountingContainer {
+    MountingContainer {
+        id: ContainerId(format!("{app}-{workload}")),
+        name: format!("{app}-{workload}-1"),
+        app: Some(app.into()),
+        agent: Some("ours".into()),
+        workload: workload.into(),
+        is_up: true,
+        mounts: vec![HostMount { source: HostSource::Volume(DATA.to_owned()), read_only: false }],
+    }
+}
+
+impl Stage {
+    /// The applications that the agent has besides those in Git, and the stacks in Git.
+    fn set_managed(&mut self, known: &[&str], stacks: &[&Stack]) {
+        let stacks = stacks.iter().map(|stack| (stack.app.clone(), Arc::new((*stack).clone())));
+        let mut managed = ManagedApplications { is_complete: true, ..ManagedApplications::default() };
+        managed.stacks = stacks.collect();
+        managed.names = managed.stacks.keys().cloned().collect();
+        managed.names.extend(known.iter().map(|name| AppName::from(*name)));
+        let claims = &mut self.world.observed.claims;
+        claims.applications = Some(Arc::new(managed));
+        claims.deployed_volumes = Some(Default::default());
+    }
+
+    fn set_writers(&mut self, writers: &[MountingContainer]) {
+        self.world.observed.claims.mounting = Arc::new(writers.to_vec());
+    }
+
+    fn running(&self) -> usize {
+        self.world.observed.instances.values().filter(|instance| instance.is_running()).count()
+    }
+}
+
+fn sentences(plan: &Plan) -> Vec<String> {
+    plan.waits.iter().map(ToString::to_string).collect()
+}
+
+fn removed_volumes(plans: &[Plan]) -> usize {
+    let steps = plans.iter().flat_map(|plan| &plan.steps);
+    steps.filter(|step| matches!(step.action, Action::RemoveVolume { .. })).count()
+}
+
+/// Some rounds. Returns the last plan.
+fn rounds(stage: &mut Stage) -> Plan {
+    for _ in 0..5 {
+        stage.round();
+        stage.tick(Duration::from_secs(5));
+    }
+    stage.round()
+}
+
+#[test]
+fn service_waits_for_the_application_that_gives_it_up() {
+    let first = shop([("db", writing("db:1"))]);
+    let mut stage = Stage::new(first.clone());
+    let left = of_app("two", stack([("web", workload("web:1", 1))]));
+    stage.set_managed(&[], &[&first, &left]);
+    stage.set_writers(&[writer("two", "db")]);
+    let plan = rounds(&mut stage);
+    assert_eq!(stage.running(), 0, "{plan}");
+    let expected = "db waits for application `two`: two-db-1 still writes to the volume `shop_data`, which Git does not give to both; it starts when two-db-1 has ended";
+    assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
+    assert!(plan.look_again.is_some(), "the end of the other one wakes nobody here");
+    stage.set_writers(&[MountingContainer { is_up: false, ..writer("two", "db") }]);
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+}
+
+#[test]
+fn commit_hands_over_what_another_application_takes() {
+    let (before, taker) = (shop([("db", writing("db:1"))]), of_app("two", shop([("db", writing("db:1"))])));
+    let after = stack([("web", workload("web:1", 1))]);
+    assert!(hands_over(&before, &after, &taker));
+    assert!(!hands_over(&before, &before, &taker), "both have them");
+    assert!(!hands_over(&before, &after, &of_app("two", after.clone())), "nobody takes them");
+}
+
+#[test]
+fn applications_that_share_data_in_git_run_together() {
+    let first = shop([("db", writing("db:1"))]);
+    let other = of_app("two", shop([("db", writing("db:1"))]));
+    let mut stage = Stage::new(first.clone());
+    stage.set_managed(&[], &[&first, &other]);
+    stage.set_writers(&[writer("two", "db")]);
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+    // Nobody takes the data from a workload that has them, also when it is made again.
+    let left = of_app("two", stack([]));
+    stage.set_managed(&[], &[&first, &left]);
+    stage.stack = shop([("db", writing("db:2"))]);
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+}
+
+#[test]
+fn older_revision_does_not_take_its_data_back() {
+    let now = shop([("web", workload("web:1", 1))]);
+    let owner = of_app("two", shop([("db", writing("db:1"))]));
+    // A rollback to a revision that had the database.
+    let mut stage = Stage::new(shop([("db", writing("db:1"))]));
+    stage.set_managed(&[], &[&now, &owner]);
+    stage.set_writers(&[writer("two", "db")]);
+    let plan = rounds(&mut stage);
+    assert_eq!(stage.running(), 0, "{plan}");
+}
+
+#[test]
+fn forgotten_container_keeps_its_data() {
+    let first = shop([("database", writing("db:1"))]);
+    let mut stage = Stage::new(first.clone());
+    stage.set_managed(&[], &[&first]);
+    stage.set_writers(&[writer("old", "db")]);
+    let plan = rounds(&mut stage);
+    assert_eq!(stage.running(), 0, "{plan}");
+    let wait = plan.waits.iter().find(|wait| wait.is(WaitReason::DataInUse)).unwrap();
+    assert_eq!(
+        wait.to_string(),
+        "database needs the volume `shop_data`, and old-db-1 of application `old`, which this agent does not manage any more, writes to it: it starts when old-db-1 is stopped (`docker stop old-db-1`)"
+    );
+    // Another agent does as it is asked, and so does a container that only reads.
+    let foreign = MountingContainer { agent: Some("theirs".into()), ..writer("old", "db") };
+    let mut reader = writer("old", "db");
+    reader.mounts[0].read_only = true;
+    stage.set_writers(&[foreign, reader]);
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+}
+
+/// A stage whose application is removed with its volumes.
+fn removed() -> Stage {
+    let mut stage = Stage::new(shop([("db", writing("db:1"))]));
+    settle(&mut stage);
+    stage.record.removal = Some(Removal::WithVolumes);
+    stage.stack = stack([]);
+    stage
+}
+
+#[test]
+fn volume_that_others_use_stays_for_good() {
+    let other = of_app("two", shop([("db", writing("db:1"))]));
+    let mounted = [MountingContainer { is_up: false, agent: None, app: None, ..writer("tool", "x") }];
+    for by_git in [true, false] {
+        let mut stage = removed();
+        if by_git {
+            stage.set_managed(&["shop"], &[&other]);
+        } else {
+            stage.set_managed(&["shop"], &[]);
+            stage.set_writers(&mounted);
+        }
+        let plans = settle(&mut stage);
+        assert_eq!(removed_volumes(&plans), 0, "{by_git}");
+        let wait = plans.last().unwrap().waits.iter().find(|wait| wait.is(WaitReason::VolumeInUse)).unwrap();
+        let user = if by_git { "application `two`" } else { "tool-x-1" };
+        let expected = format!(
+            "volume shop_data is used by {user}, so it stays; when nothing needs it any more, `docker volume rm shop_data` removes it"
+        );
+        assert_eq!(wait.to_string(), expected);
+        // Nobody uses it for a moment, as while a container is replaced.
+        stage.set_managed(&["shop"], &[]);
+        stage.set_writers(&[]);
+        assert_eq!(removed_volumes(&settle(&mut stage)), 0, "{by_git}");
+        assert!(stage.world.observed.volumes.contains_key(DATA));
+    }
+}
+
+#[test]
+fn volume_of_a_deployed_revision_stays() {
+    let mut stage = removed();
+    stage.set_managed(&["shop", "two"], &[]);
+    let deployed = [(DATA.to_owned(), AppName::from("two"))];
+    stage.world.observed.claims.deployed_volumes = Some(deployed.into());
+    assert_eq!(removed_volumes(&settle(&mut stage)), 0);
+}
+
+#[test]
+fn volumes_wait_until_all_repositories_were_read() {
+    let mut stage = removed();
+    stage.world.observed.claims.applications = Some(Arc::new(ManagedApplications::default()));
+    let plan = rounds(&mut stage);
+    assert!(!plan.is_settled() && plan.look_again.is_some(), "{plan}");
+    assert!(stage.world.observed.volumes.contains_key(DATA));
+    stage.set_managed(&["shop"], &[]);
+    assert_eq!(removed_volumes(&settle(&mut stage)), 1);
+}
+
+/// The shop under another name, after a rename of its folder: its volume carries the labels of the shop.
+fn renamed() -> Stage {
+    let mut stage = Stage::new(shop([("db", writing("db:1"))]));
+    settle(&mut stage);
+    stage.world.observed.instances.clear();
+    stage.world.observed.volumes.get_mut(DATA).unwrap().app = Some("shop".into());
+    let mut renamed = Stage::new(Stack { app: "store".into(), ..shop([("db", writing("db:1"))]) });
+    renamed.world = stage.world;
+    renamed
+}
+
+#[test]
+fn renamed_application_goes_on_with_its_volume() {
+    let mut stage = renamed();
+    let store = stage.stack.clone();
+    stage.set_managed(&[], &[&store]);
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+    assert_eq!(stage.record.former_owners, BTreeSet::from(["shop".into()]));
+    // A new application of the former name takes nothing back.
+    let other = Stack { project: "other".to_owned(), ..stack([("web", workload("web:1", 1))]) };
+    stage.set_managed(&[], &[&store, &other]);
+    stage.stack = Stack { app: "store".into(), ..shop([("db", writing("db:2"))]) };
+    let plan = settle(&mut stage).pop().unwrap();
+    assert_eq!((stage.running(), sentences(&plan)), (1, Vec::<String>::new()));
+}
+
+#[test]
+fn volume_of_a_living_application_is_not_mounted() {
+    let store = renamed().stack;
+    let of_agent = |agent: &str| {
+        let mut stage = renamed();
+        stage.world.observed.volumes.get_mut(DATA).unwrap().agent = Some(agent.into());
+        stage
+    };
+    // In the database, of another agent, with a container that is left, and before all repositories were read.
+    let (mut known, mut foreign, mut left, mut unread) =
+        (of_agent("ours"), of_agent("theirs"), of_agent("ours"), of_agent("ours"));
+    known.set_managed(&["shop"], &[&store]);
+    foreign.set_managed(&[], &[&store]);
+    left.set_managed(&[], &[&store]);
+    let holder = driftless_model::NameHolder { id: ContainerId("left".to_owned()), app: Some("shop".into()) };
+    left.world.observed.claims.hold_name("shop-db-1", holder);
+    unread.world.observed.claims.applications = Some(Arc::new(ManagedApplications::default()));
+    for mut stage in [known, foreign, left, unread] {
+        let plan = rounds(&mut stage);
+        assert_eq!(stage.running(), 0, "{plan}");
+        assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::OfAnotherApplication)), "{plan}");
+    }
+}
+
+#[test]
+fn volume_of_a_former_application_says_how_to_go_on() {
+    let mut stage = renamed();
+    // It was created for another project.
+    stage.world.observed.volumes.get_mut(DATA).unwrap().compose = None;
+    let store = stage.stack.clone();
+    stage.set_managed(&[], &[&store]);
+    let plan = rounds(&mut stage);
+    let expected = "volume shop_data was created for application `shop`, which this agent does not have any more: declare it `external: true` to go on with its data; under another `name` it begins empty";
+    assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
+    stage.stack.volumes.get_mut(DATA).unwrap().external = true;
+    let plan = settle(&mut stage).pop().unwrap();
+    assert_eq!((stage.running(), sentences(&plan)), (1, Vec::<String>::new()));
+}

@@ -91,7 +91,8 @@ pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed
     }
 }
 
-/// The Jobs that have not begun because their turn has not come. In a Swarm the time of a Job begins with its tasks.
+/// The Jobs that have not begun because their turn has not come, or nothing begins in a suspended application. In a Swarm the time of a
+/// Job begins with its tasks.
 fn waiting<'a>(
     record: &Record,
     target: &Target<'a>,
@@ -105,6 +106,9 @@ fn waiting<'a>(
     open.retain(|name, _| !has_begun(name));
     if open.is_empty() || observed.swarm.is_some() {
         return BTreeSet::new();
+    }
+    if target.policy.suspended {
+        return open.into_keys().collect();
     }
     let facts = Facts::new(target, observed, record, now);
     let waits =

@@ -137,6 +137,17 @@ fn failures_of_a_job_are_counted_together_and_back_off() {
 }
 
 #[test]
+fn job_has_all_its_time_after_a_suspension() {
+    let mut stage = stage(&manifest("good:1", "Never", "  activeDeadlineSeconds: 300"));
+    stage.policy.suspended = true;
+    assert_eq!(played(&mut stage, 10, 60), [""; 0]);
+    assert_ne!(judged(&mut stage).0, HealthStatus::Degraded);
+    stage.policy.suspended = false;
+    assert_eq!(played(&mut stage, 5, 5), ["600s +work >work"]);
+    assert_eq!(judged(&mut stage), (HealthStatus::Healthy, "Completed".to_owned()));
+}
+
+#[test]
 fn job_that_failed_at_once_is_run_again_on_request() {
     let mut stage = stage(&manifest("bad:1", "Never", "  backoffLimit: 0"));
     assert_eq!(played(&mut stage, 20, 1), ["0s +work >work"]);

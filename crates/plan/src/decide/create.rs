@@ -38,13 +38,34 @@ fn left_volumes(draft: &mut Draft<'_>, name: &WorkloadName, slot: u32) -> BTreeM
     volumes
 }
 
-/// Creates one instance. Without a cause nothing makes way for it; if the stack was reached before, its absence
-/// then is drift.
+/// Why an instance is created for which nothing makes way. If the stack was reached before, its absence is drift. `None`: it is not
+/// created now, and that is said.
+pub(crate) fn cause_of_missing(draft: &mut Draft<'_>, subject: Subject<'_>, slot: u32) -> Option<Cause> {
+    let name = subject.name;
+    let object = draft.facts.container_name(draft.facts.stack_of(subject), name, slot);
+    if draft.is_being_removed(&object) {
+        return None;
+    }
+    if !draft.facts.is_at_rest(name) {
+        return Some(Cause::Missing);
+    }
+    if draft.facts.heals() {
+        // An instance that is left away needs no name.
+        draft.claim_name(name, &object)?;
+    }
+    let cause = draft.heal(Difference::container(&object, "state", "running", "missing").of(name));
+    if cause.is_none() && draft.plan.leaves_container_down(name, &object) {
+        *draft.absent.entry(name.clone()).or_default() += 1;
+    }
+    cause
+}
+
+/// Creates one instance.
 pub(crate) fn create(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,
     slot: u32,
-    cause: Option<&Cause>,
+    cause: &Cause,
     mut after: Vec<usize>,
     inherit: BTreeMap<String, String>,
 ) {
@@ -56,15 +77,6 @@ pub(crate) fn create(
     let Some(steps) = draft.claim_name(name, &object) else { return };
     after.extend(steps);
     after.extend(draft.slot_freed(name, slot));
-    let cause = match cause {
-        Some(cause) => Some(cause.clone()),
-        None if !draft.facts.is_at_rest(name) => Some(Cause::Missing),
-        None => draft.heal(Difference::container(&object, "state", "running", "missing").of(name)),
-    };
     let inherit = if inherit.is_empty() { left_volumes(draft, name, slot) } else { inherit };
-    if let Some(cause) = cause {
-        draft.create(subject, slot, &cause, after, inherit);
-    } else if draft.plan.leaves_container_down(name, &object) {
-        *draft.absent.entry(name.clone()).or_default() += 1;
-    }
+    draft.create(subject, slot, cause, after, inherit);
 }

@@ -258,7 +258,7 @@ fn create(draft: &mut Draft<'_>, part: JobPart<'_>, cause: &Cause, cleared: Vec<
     after.extend(images::refresh(draft, subject.workload));
     after.extend(cleared);
     after.extend(former);
-    create::create(draft, subject, 1, Some(cause), after, BTreeMap::new());
+    create::create(draft, subject, 1, cause, after, BTreeMap::new());
 }
 
 /// The steps that remove the runs which a run takes the place of: those of its CronJob, or the hooks of a former attempt. They

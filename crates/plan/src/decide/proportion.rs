@@ -15,7 +15,7 @@ use crate::{
     action::Action,
     cause::Cause,
     decide::{
-        create::create,
+        create::{cause_of_missing, create},
         group::Instances,
         preconditions::{self, Preconditions},
     },
@@ -170,14 +170,20 @@ pub(super) fn grow_paused(
         create_before(draft, name, slots.next(), after.clone());
     }
     for _ in 0..missing_new.min(room - missing_old) {
-        create(draft, subject, slots.next(), None, after.clone(), BTreeMap::new());
+        create_missing(draft, subject, slots.next(), after.clone());
     }
 }
 
 /// Creates an instance of the version before of a workload.
 pub(super) fn create_before(draft: &mut Draft<'_>, name: &WorkloadName, slot: u32, after: Vec<usize>) {
     if let Some(workload) = former(draft.facts, name) {
-        create(draft, Subject { name, workload }, slot, None, after, BTreeMap::new());
+        create_missing(draft, Subject { name, workload }, slot, after);
+    }
+}
+
+fn create_missing(draft: &mut Draft<'_>, subject: Subject<'_>, slot: u32, after: Vec<usize>) {
+    if let Some(cause) = cause_of_missing(draft, subject, slot) {
+        create(draft, subject, slot, &cause, after, BTreeMap::new());
     }
 }
 

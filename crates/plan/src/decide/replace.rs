@@ -6,7 +6,11 @@ use driftless_model::{Instance, Subject, Workload};
 
 use crate::{
     cause::Cause,
-    decide::{create::create, group::Instances, images, proportion},
+    decide::{
+        create::{cause_of_missing, create},
+        group::Instances,
+        images, proportion,
+    },
     draft::{Draft, slots::Slots},
     facts::{limits::Limits, namespaces::is_needed, standing::is_spent, workers::has_taken_over},
 };
@@ -23,7 +27,8 @@ pub(crate) fn replace<'a>(
 ) -> Vec<&'a Instance> {
     let Subject { name, workload } = subject;
     let exchange = Exchange::of(draft, workload, limits, instances, missing);
-    if exchange.room + exchange.in_turn > 0 {
+    let makes_way = !(instances.lost.is_empty() && exchange.spent.is_empty() && exchange.victims.is_empty());
+    if makes_way && exchange.room + exchange.in_turn > 0 {
         before.extend(images::refresh(draft, workload));
     }
     let mut cleared = instances.cleared.clone();
@@ -54,7 +59,7 @@ pub(crate) fn replace<'a>(
         let successor_of = freed.iter().find(|(it, _)| it.instance.slot == slot);
         let inherit = successor_of.map(|(it, _)| it.anonymous_volumes.clone()).unwrap_or_default();
         let cause = successor_of.map(|(_, cause)| *cause).or_else(|| causes.next());
-        create(draft, subject, slot, cause, after.clone(), inherit);
+        create_refreshed(draft, subject, slot, cause, after.clone(), inherit);
     }
     let mut turns = replaced.iter().skip(if limits.recreate { 0 } else { exchange.excess });
     for _ in 0..exchange.in_turn {
@@ -67,12 +72,26 @@ pub(crate) fn replace<'a>(
             }
             None => (slots.next(), None),
         };
-        create(draft, subject, slot, cause, after, inherit);
+        create_refreshed(draft, subject, slot, cause, after, inherit);
     }
     for _ in 0..exchange.room_before {
         proportion::create_before(draft, name, slots.next(), cleared.clone());
     }
     exchange.staying
+}
+
+/// Creates one instance, after a pull or build of its image if that is to be refreshed. An instance that is missing and left needs none.
+fn create_refreshed(
+    draft: &mut Draft<'_>,
+    subject: Subject<'_>,
+    slot: u32,
+    cause: Option<&Cause>,
+    mut after: Vec<usize>,
+    inherit: BTreeMap<String, String>,
+) {
+    let Some(cause) = cause.cloned().or_else(|| cause_of_missing(draft, subject, slot)) else { return };
+    after.extend(images::refresh(draft, subject.workload));
+    create(draft, subject, slot, &cause, after, inherit);
 }
 
 /// Removes new instances of a rollout whose sizes are known, if there are more than the limits allow and no old one can go:

@@ -138,8 +138,7 @@ impl Draft<'_> {
     /// The pauses between heals of the same field grow. A heal without effect is not repeated for ever.
     fn heal_action(&mut self, difference: &Difference) -> DriftAction {
         let facts = self.facts;
-        let is_allowed = facts.target.policy.self_heal || facts.is_repair_requested();
-        if !is_allowed || facts.target.policy.suspended {
+        if !facts.heals() {
             return DriftAction::Report;
         }
         let Difference { kind: _, object, workload, field, want, found, at, path: _ } = difference;

@@ -102,6 +102,12 @@ impl<'a> Facts<'a> {
         self.record.heal_once.as_ref().is_some_and(|stack| stack == self.revision())
     }
 
+    /// Whether differences are undone. They are reported and left otherwise.
+    pub(crate) fn heals(&self) -> bool {
+        let policy = self.target.policy;
+        (policy.self_heal || self.is_repair_requested()) && !policy.suspended
+    }
+
     /// The hash of the desired stack.
     pub(crate) fn revision(&self) -> &StackHash {
         &self.target.hashes.stack

@@ -5,8 +5,10 @@ use std::{
     time::Duration,
 };
 
-use driftless_model::{Attachment, ContainerId, Network, NetworkMode, Peer, Replacement, State, Timestamp};
-use driftless_plan::Plan;
+use driftless_model::{
+    Attachment, ContainerId, Network, NetworkMode, Peer, PullPolicy, Replacement, State, Timestamp,
+};
+use driftless_plan::{Plan, WaitReason};
 
 use crate::stage::{Stage, stack, workload};
 
@@ -245,4 +247,28 @@ fn request_creates_nothing_that_was_removed_by_hand() {
     assert!(stage.record.settled.is_some() && stage.record.reopened.is_none());
     let slots = stage.record.slots.get(&"db".into()).cloned();
     assert_eq!(slots, Some(BTreeSet::from([1])), "it has its place when it comes back");
+}
+
+/// An image that is always pulled is asked for when an instance is made of it. Each pull is followed by another round.
+#[test]
+fn image_of_an_instance_that_is_left_is_not_pulled() {
+    let mut web = workload("web:1", 1);
+    web.pull = PullPolicy::Always;
+    let mut stage = Stage::new(stack([("web", web)]));
+    stage.policy.self_heal = false;
+    reach(&mut stage);
+    remove(&mut stage, "shop-web-1");
+    let plan = stage.round();
+    assert!(plan.steps.is_empty() && plan.is_reached(), "{plan}");
+    // Nor is it between two heals.
+    stage.policy.self_heal = true;
+    let plan = stage.round();
+    assert!(plan.to_string().contains("pull web:1"), "{plan}");
+    let is_paused = |plan: &Plan| plan.waits.iter().any(|wait| wait.is(WaitReason::HealBackOff));
+    let mut again = (0..5).map(|_| {
+        remove(&mut stage, "shop-web-1");
+        stage.round()
+    });
+    let plan = again.find(is_paused).unwrap();
+    assert!(plan.steps.is_empty(), "{plan}");
 }

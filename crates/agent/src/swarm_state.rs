@@ -214,9 +214,11 @@ fn take(context: &AppContext, shared: &SharedState, record: &mut StoredRecord) -
     }
     if record.get().scales != shared.scales {
         let record = record.get_mut();
-        // The changes that follow are no drift.
-        record.settled = None;
-        record.scales.clone_from(&shared.scales);
+        let before = std::mem::replace(&mut record.scales, shared.scales.clone());
+        let scaled = before.keys().chain(shared.scales.keys());
+        let scaled = scaled.filter(|name| before.get(*name) != shared.scales.get(*name));
+        // The changes of these that follow are no drift.
+        record.reopen(scaled.cloned());
         event("Scaled", "the agent on another manager of the Swarm was asked for other numbers of tasks");
     }
     if shared.images != own_images(record.get()) {

@@ -30,7 +30,7 @@ pub struct Plan {
     pub tolerated: BTreeSet<InstanceId>,
     /// Workloads that lack nothing but instances that somebody stopped or removed, and that are left so because self-heal is off.
     pub left_down: BTreeSet<WorkloadName>,
-    /// Workloads of which the steps remove an instance.
+    /// Workloads of which the steps remove an instance, or remove or stop the service.
     pub removed_from: BTreeSet<WorkloadName>,
     /// The anonymous volumes of instances that make way for another workload, for their successors.
     pub left_volumes: BTreeMap<String, BTreeMap<String, String>>,

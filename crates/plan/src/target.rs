@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{AgentId, Instance, Mask, Policy, SpecHash, Stack, StackHashes, Subject, Workload};
+use driftless_model::{
+    AgentId, Instance, Mask, Policy, Record, ReopenedStack, SpecHash, Stack, StackHashes, Subject, Workload,
+    WorkloadName,
+};
 
 /// The desired state of one application, and what the agent may do to reach it.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,16 @@ impl<'a> Target<'a> {
     pub(crate) fn is_desired(&self, Subject { name, workload }: Subject<'_>) -> bool {
         let desired = self.stack.workloads.get(name);
         desired.is_some_and(|it| std::ptr::eq(it, workload) || it.is_like(workload))
+    }
+
+    /// Whether what is missing or too many of a workload is drift: all was as wanted before. Without self-heal, a request about other
+    /// workloads makes no difference.
+    pub(crate) fn is_at_rest(&self, record: &Record, name: &WorkloadName) -> bool {
+        let stack = &self.hashes.stack;
+        let is_other =
+            |reopened: &ReopenedStack| reopened.stack == *stack && !reopened.workloads.contains(name);
+        record.settled.as_ref() == Some(stack)
+            || (!self.policy.self_heal && record.reopened.as_ref().is_some_and(is_other))
     }
 
     /// The spec hash of a workload. It is known for a desired one.

@@ -29,7 +29,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let mut record = self.record.get().clone();
         let kept = record.swarm.get_or_insert_default();
         kept.restarts.insert(name.clone(), service.forced_updates());
-        self.accept(record)?;
+        self.accept_for([name.clone()], record)?;
         let message = "the tasks of its service are to be replaced, as `update_config` allows";
         self.event("RestartRequested", name.as_str(), message);
         Ok(Answer::Accepted)

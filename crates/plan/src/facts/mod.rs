@@ -5,8 +5,8 @@
 use std::{cell::OnceCell, collections::BTreeSet, path::PathBuf};
 
 use driftless_model::{
-    FailedCommit, ImageRef, Observed, Record, ReopenedStack, SpecHash, Stack, StackHash, Subject, Timestamp,
-    Workload, WorkloadName, is_helper_image, label, signature_keys,
+    FailedCommit, ImageRef, Observed, Record, SpecHash, Stack, StackHash, Subject, Timestamp, Workload,
+    WorkloadName, is_helper_image, label, signature_keys,
 };
 
 use crate::{
@@ -87,14 +87,9 @@ impl<'a> Facts<'a> {
         self.record.settled.as_ref().is_some_and(|it| it == self.revision())
     }
 
-    /// Whether an instance of a workload that is missing, or one too many, is drift: all was as wanted before. Without self-heal, a
-    /// request about other workloads makes no difference.
+    /// Whether an instance of a workload that is missing, or one too many, is drift.
     pub(crate) fn is_at_rest(&self, name: &WorkloadName) -> bool {
-        let is_other = |reopened: &ReopenedStack| {
-            reopened.stack == *self.revision() && !reopened.workloads.contains(name)
-        };
-        self.is_settled()
-            || (!self.target.policy.self_heal && self.record.reopened.as_ref().is_some_and(is_other))
+        self.target.is_at_rest(self.record, name)
     }
 
     /// Whether a user asked to repair the live state once.

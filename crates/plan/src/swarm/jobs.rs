@@ -169,6 +169,7 @@ pub(super) fn end(
         return;
     }
     let service = found.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    draft.plan.removed_from.insert(name.clone());
     let action = SwarmAction::RemoveService { name: service, id: found.id.clone() };
     draft.push(Action::Swarm(Box::new(action)), cause.clone(), Vec::new());
 }

@@ -87,6 +87,7 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
     let steps = draft.plan.steps.len();
     if let Some(sentence) = leave_to_others(facts, swarm, steps).filter(|_| steps > 0) {
         draft.plan.steps.clear();
+        draft.plan.removed_from.clear();
         // The leader may be gone, and this agent has to act once its node leads.
         draft.look_again(waiting);
         draft.wait(Wait::swarm(WaitObject::Application, WaitReason::Standby, sentence));

@@ -162,7 +162,8 @@ fn provide_one(
     }
     let is_of_git = found.label(label::SPEC) == Some(wanted.hash.as_str());
     // A specification that the agent wrote, and somebody brought back to an older one, is drift.
-    let is_drift = is_of_git || (facts.is_settled() && written.is_some_and(|it| it.wanted == wanted.hash));
+    let is_drift =
+        is_of_git || (facts.is_at_rest(name) && written.is_some_and(|it| it.wanted == wanted.hash));
     if !is_drift {
         if let Some(failed) = facts.failed_commit() {
             draft.wait(Wait::commit_failed(name, failed));
@@ -206,7 +207,7 @@ fn create(
     after: Vec<usize>,
 ) {
     let mut cause = Cause::Missing;
-    if draft.facts.is_settled() {
+    if draft.facts.is_at_rest(subject.name) {
         let difference = Difference::service(&wanted.name, "exists", "present", "missing");
         match draft.heal(difference.of(subject.name)) {
             Some(healed) => cause = healed,
@@ -253,7 +254,9 @@ fn failed_update(
         return Some(words.clone());
     }
     let is_to_wanted = written.is_some_and(|it| it.wanted == wanted.hash);
-    tasks::failed_update(swarm, found, Some(subject.workload)).filter(|_| is_to_wanted && !facts.is_settled())
+    // `docker service rollback` is a change by hand.
+    let may_have_failed = is_to_wanted && !facts.is_at_rest(subject.name);
+    tasks::failed_update(swarm, found, Some(subject.workload)).filter(|_| may_have_failed)
 }
 
 /// Waits until the Swarm runs what the service says.

@@ -4,7 +4,7 @@
 use driftless_model::{AppName, ObservedService, label};
 use serde_json::{Map, Value, json};
 
-use super::{action::SwarmAction, spec::OWNER};
+use super::{action::SwarmAction, ownership::workload_of, spec::OWNER};
 use crate::{action::Action, cause::Cause, draft::Draft};
 
 /// A constraint that no node fulfils.
@@ -15,6 +15,7 @@ const NOWHERE: &str = "node.id==none";
 pub(super) fn stop(draft: &mut Draft<'_>, found: &ObservedService, cause: &Cause) -> bool {
     let Some(spec) = stopped(&found.spec, &draft.facts.target.stack.app) else { return false };
     let name = found.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    draft.plan.removed_from.insert(workload_of(&name, found));
     let action = SwarmAction::StopService { name, id: found.id.clone(), version: found.version, spec };
     draft.push(Action::Swarm(Box::new(action)), cause.clone(), Vec::new());
     true

@@ -162,7 +162,8 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     if let Some(state) = swarm.shared.as_ref().and_then(|shared| shared.state.as_ref()) {
         take_over_jobs(record, target.stack, &state.completed_jobs);
     }
-    let is_settled = record.settled.as_ref() == Some(&target.hashes.stack);
+    let names = target.stack.workloads.keys();
+    let at_rest: BTreeSet<&WorkloadName> = names.filter(|name| target.is_at_rest(record, name)).collect();
     let kept = record.swarm.get_or_insert_default();
     let is_pinned = |image: &String| target.images.values().any(|it| it == image);
     kept.images.retain(|image, _| is_pinned(image) || target.stack.images().any(|it| it == image));
@@ -191,7 +192,7 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
         if let (Some(written), Some(hash), None) = (kept.services.get_mut(full), hash, part)
             && written.wanted == hash
             && written.failed.is_none()
-            && !is_settled
+            && subject.is_none_or(|subject| !at_rest.contains(subject.name))
         {
             let workload = subject.map(|subject| subject.workload);
             written.failed = failed_update(&swarm, service, workload).map(|words| (hash, words));

@@ -159,3 +159,43 @@ fn deadline_of_an_update_begins_when_it_is_written() {
     let made = cluster.round();
     assert!(is_late(&made), "{made}");
 }
+
+/// Two services without a dependency that were reached, and on which differences are left.
+fn reached_without_self_heal() -> Cluster {
+    let mut cluster = Cluster::new([("db", workload("db:1", 1)), ("web", workload("web:1", 2))]);
+    cluster.policy.self_heal = false;
+    cluster.settle();
+    cluster
+}
+
+/// A request to restart a service, and the rounds until everything of it is done. Returns the steps and the last plan.
+fn restart(cluster: &mut Cluster, name: &str) -> (Vec<String>, Plan) {
+    let count = cluster.swarm.services[&format!("shop_{name}")].forced_updates();
+    cluster.record.swarm.get_or_insert_default().restarts.insert(name.into(), count);
+    cluster.record.reopen([name.into()]);
+    (cluster.steps(), cluster.round())
+}
+
+#[test]
+fn service_removed_by_hand_is_not_created_by_requests() {
+    let mut cluster = reached_without_self_heal();
+    cluster.swarm.services.remove("shop_db");
+    let (steps, last) = restart(&mut cluster, "web");
+    assert_eq!(steps, ["update service shop_web"]);
+    assert!(last.is_reached(), "{last}");
+    assert_eq!(last.drifts[0].object, "shop_db", "{last}");
+}
+
+#[test]
+fn service_rolled_back_by_hand_stays_so_after_requests() {
+    let mut cluster = reached_without_self_heal();
+    let before = cluster.swarm.services["shop_db"].spec.clone();
+    change(&mut cluster, "db", "db:2");
+    cluster.settle();
+    *cluster.spec("shop_db") = before.clone();
+    cluster.swarm.services.get_mut("shop_db").unwrap().update_state = "rollback_completed".to_owned();
+    let (steps, last) = restart(&mut cluster, "web");
+    assert_eq!(steps, ["update service shop_web"]);
+    assert!(last.is_reached(), "{last}");
+    assert_eq!(cluster.swarm.services["shop_db"].spec, before);
+}

@@ -259,7 +259,7 @@ fn is_unclear(incident: &Incident, facts: &IncidentFacts<'_>) -> bool {
             // A commit that failed since is a problem of its own, and nothing is healthy again.
             let is_unwell = matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing);
             (incident.kind == IncidentKind::Degraded && is_unwell)
-                || (incident.opened.is_some() && is_out_of_sight(incident, application))
+                || (incident.opened.is_some() && is_out_of_sight(incident.kind, application))
                 || status.observed_at.is_none()
                 || (status.sync == SyncStatus::Unknown && status.health == HealthStatus::Unknown)
         }

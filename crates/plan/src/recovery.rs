@@ -4,24 +4,33 @@
 //! nothing is well again either.
 
 use driftless_model::{
-    Application, ConditionStatus, DriftAction, HealthStatus, Incident, IncidentKind, OperationPhase,
+    Application, ConditionStatus, DriftAction, HealthStatus, IncidentKind, OperationPhase, WorkloadStatus,
 };
 
-/// Whether the problem of an incident, which the status does not show, may come back before anything has been well.
-pub(crate) fn is_out_of_sight(incident: &Incident, application: &Application) -> bool {
+/// Whether the problem of an incident of this kind, which the status does not show, may come back before anything has been well.
+pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> bool {
     let Application { spec, status, .. } = application;
     let is_false = |kind: &str| {
         let mut conditions = status.conditions.iter();
         conditions.any(|condition| condition.kind == kind && condition.status == ConditionStatus::False)
     };
-    match incident.kind {
+    match kind {
         // The newest commit is not applied yet, or waits for its turn.
         IncidentKind::SyncFailed => {
             let phase = status.operation.as_ref().map(|operation| operation.phase);
             matches!(phase, Some(OperationPhase::Running | OperationPhase::Waiting))
                 || is_false("SyncAllowed")
+                || (spec.policy.suspended && status.commit != spec.commit)
         }
-        IncidentKind::Degraded => !matches!(status.health, HealthStatus::Healthy | HealthStatus::Suspended),
+        // A suspension stops deadlines, and makes nothing well.
+        IncidentKind::Degraded => match status.health {
+            HealthStatus::Healthy => false,
+            HealthStatus::Suspended => spec.policy.suspended && status.workloads.values().any(is_unwell),
+            HealthStatus::Progressing
+            | HealthStatus::Missing
+            | HealthStatus::Degraded
+            | HealthStatus::Unknown => true,
+        },
         // In a suspended application, differences are no problem and stay.
         IncidentKind::DriftFound => !status.drift.is_empty(),
         IncidentKind::DriftNotHealed => {
@@ -36,5 +45,71 @@ pub(crate) fn is_out_of_sight(incident: &Incident, application: &Application) ->
         | IncidentKind::EngineUnreachable
         | IncidentKind::HostLost
         | IncidentKind::CredentialExpiring => false,
+    }
+}
+
+/// Whether a workload of a suspended application is not as it should be. A paused rollout and a suspended Job are.
+fn is_unwell(workload: &WorkloadStatus) -> bool {
+    let is_on_purpose = || matches!(workload.reason.as_str(), "Paused" | "JobSuspended");
+    match workload.health {
+        HealthStatus::Healthy => false,
+        HealthStatus::Suspended => !is_on_purpose(),
+        HealthStatus::Progressing
+        | HealthStatus::Missing
+        | HealthStatus::Degraded
+        | HealthStatus::Unknown => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use driftless_model::{ApplicationSpec, ApplicationStatus, CommitId, CommitInfo, Policy};
+
+    use super::*;
+
+    /// A suspended application at commit `a`.
+    fn suspended() -> Application {
+        let commit = Some(CommitInfo { id: CommitId::from_stored("a"), ..CommitInfo::default() });
+        Application {
+            name: "shop".into(),
+            spec: ApplicationSpec {
+                repository: "infra".to_owned(),
+                url: String::new(),
+                reference: String::new(),
+                path: String::new(),
+                format: None,
+                policy: Policy { suspended: true, ..Policy::default() },
+                commit: commit.clone(),
+            },
+            status: ApplicationStatus { health: HealthStatus::Suspended, commit, ..Default::default() },
+            generation: 1,
+        }
+    }
+
+    #[test]
+    fn suspension_is_no_recovery_of_what_is_not_ready() {
+        for (health, reason, is_hidden) in [
+            (HealthStatus::Suspended, "Readiness", true),
+            (HealthStatus::Suspended, "Paused", false),
+            (HealthStatus::Suspended, "JobSuspended", false),
+            (HealthStatus::Healthy, "", false),
+        ] {
+            let web = WorkloadStatus { health, reason: reason.to_owned(), ..WorkloadStatus::default() };
+            let mut shop = suspended();
+            shop.status.workloads = Arc::new(BTreeMap::from([("web".into(), web)]));
+            assert_eq!(is_out_of_sight(IncidentKind::Degraded, &shop), is_hidden, "{health:?} {reason}");
+        }
+    }
+
+    #[test]
+    fn suspension_is_no_success_of_the_newest_commit() {
+        let mut shop = suspended();
+        assert!(!is_out_of_sight(IncidentKind::SyncFailed, &shop));
+        shop.spec.commit = Some(CommitInfo { id: CommitId::from_stored("b"), ..CommitInfo::default() });
+        assert!(is_out_of_sight(IncidentKind::SyncFailed, &shop));
+        shop.spec.policy.suspended = false;
+        assert!(!is_out_of_sight(IncidentKind::SyncFailed, &shop));
     }
 }

@@ -62,8 +62,8 @@ impl Plan {
         self.steps.is_empty() && self.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted))
     }
 
-    /// The workloads that wait, or wait for one that waits, for what is no fault of their rollouts: that a person decides, or that the
-    /// images of others are here.
+    /// The workloads that wait, or wait for one that waits, for what is no fault of their rollouts: that a person decides, that the
+    /// images of others are here, or that somebody repairs an instance which the agent leaves.
     pub(crate) fn excused(&self) -> BTreeSet<&WorkloadName> {
         let mut waiting: BTreeMap<&WorkloadName, Vec<&WorkloadName>> = BTreeMap::new();
         for wait in &self.waits {
@@ -73,8 +73,8 @@ impl Plan {
         }
         let is_excuse =
             |wait: &&Wait| wait.severity() == WaitSeverity::Decision || wait.is(WaitReason::Images);
-        let mut next: Vec<&WorkloadName> =
-            self.waits.iter().filter(is_excuse).filter_map(Wait::workload_name).collect();
+        let excuses = self.waits.iter().filter(is_excuse).filter_map(Wait::workload_name);
+        let mut next: Vec<&WorkloadName> = excuses.chain(&self.left_down).collect();
         let mut excused = BTreeSet::new();
         while let Some(workload) = next.pop() {
             if excused.insert(workload) {

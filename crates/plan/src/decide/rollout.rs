@@ -120,7 +120,7 @@ fn exchange<'a>(
 ) -> Vec<&'a Instance> {
     let preconditions = if !may_create {
         Preconditions::Unmet
-    } else if missing + instances.missing_before > 0 {
+    } else if missing + instances.missing_before > 0 && !is_only_left(draft.facts, subject, instances) {
         preconditions::check(draft, subject)
     } else {
         Preconditions::Met(vec![])
@@ -130,6 +130,13 @@ fn exchange<'a>(
         Preconditions::MakeRoom(after) => replace::replace(draft, subject, limits, instances, 0, after),
         Preconditions::Met(after) => replace::replace(draft, subject, limits, instances, missing, after),
     }
+}
+
+/// Whether a workload lacks nothing but instances that somebody removed and that are left: they are reported, and nothing has to be
+/// ready for them.
+fn is_only_left(facts: &Facts<'_>, subject: Subject<'_>, instances: &Instances<'_>) -> bool {
+    let is_left = facts.is_at_rest(subject.name) && !facts.heals();
+    is_left && instances.outdated.is_empty() && instances.lost.is_empty() && instances.missing_before == 0
 }
 
 /// One round for a workload that has to wait, with instances of several versions: each one stays as it is, and only what is missing

@@ -8,14 +8,16 @@ use crate::facts::{
     update_failures,
 };
 
-/// A workload of a lower wave that is not applied and available yet. The lowest wave comes first.
+/// A workload of a lower wave that is not applied and available yet. The lowest wave comes first. One that was as wanted before, and
+/// of which something is missing since, holds up no other.
 pub(crate) fn unfinished_before<'a>(facts: &'a Facts<'_>, subject: Subject<'_>) -> Option<Subject<'a>> {
     let wave = subject.workload.wave;
     let stack = facts.target.stack;
     if wave <= facts.lowest_wave || facts.is_settled() {
         return None;
     }
-    let lower = stack.subjects().filter(|other| other.workload.wave < wave);
+    let is_under_way = |other: &Subject<'_>| other.workload.wave < wave && !facts.is_at_rest(other.name);
+    let lower = stack.subjects().filter(is_under_way);
     lower.filter(|other| !is_done(facts, *other)).min_by_key(|other| other.workload.wave)
 }
 

@@ -6,7 +6,8 @@ use std::{
 };
 
 use driftless_model::{
-    Attachment, ContainerId, Network, NetworkMode, Peer, PullPolicy, Replacement, State, Timestamp,
+    Attachment, Condition, ContainerId, Dependency, Network, NetworkMode, Peer, PullPolicy, Replacement,
+    State, Timestamp,
 };
 use driftless_plan::{Plan, WaitReason};
 
@@ -46,6 +47,25 @@ fn rounds(stage: &mut Stage) {
         stage.round();
     }
     stage.tick(SECOND);
+}
+
+/// A request to restart a workload.
+fn restart(stage: &mut Stage, name: &str) {
+    let all = stage.world.observed.instances.values();
+    let ids: Vec<ContainerId> =
+        all.filter(|it| it.instance.workload.as_str() == name).map(|it| it.id.clone()).collect();
+    assert!(!ids.is_empty(), "{name} has no container");
+    stage.record.replaced.extend(ids.into_iter().map(|id| (id, Replacement::Restart)));
+    stage.record.reopen([name.into()]);
+}
+
+/// The names of what differs, and is left or undone.
+fn differing(plan: &Plan) -> BTreeSet<&str> {
+    plan.drifts.iter().map(|drift| drift.object.as_str()).collect()
+}
+
+fn dependency(on: &str, condition: Condition) -> Dependency {
+    Dependency { workload: on.into(), condition, restart: false, required: true }
 }
 
 fn running(stage: &Stage) -> usize {
@@ -194,8 +214,7 @@ fn commit_is_reached_while_differences_are_left() {
     stop(&mut stage, "shop-cron-1");
     stage.stack.workloads.get_mut(&"web".into()).unwrap().container.image = "web:2".to_owned();
     let plan = reach(&mut stage);
-    let differ: BTreeSet<&str> = plan.drifts.iter().map(|drift| drift.object.as_str()).collect();
-    assert_eq!(differ, BTreeSet::from(["shop-cron-1", "shop-db-1"]), "{plan}");
+    assert_eq!(differing(&plan), BTreeSet::from(["shop-cron-1", "shop-db-1"]), "{plan}");
     assert!(!plan.is_settled());
     assert_eq!(running(&stage), 3);
     // From then on, what is removed is drift as well.
@@ -236,14 +255,11 @@ fn request_creates_nothing_that_was_removed_by_hand() {
     let ids =
         |stage: &Stage| -> BTreeSet<ContainerId> { stage.world.observed.instances.keys().cloned().collect() };
     let before = ids(&stage);
-    let web = stage.named("shop-web-1").id.clone();
-    stage.record.replaced.insert(web, Replacement::Restart);
-    stage.record.reopen(["web".into()]);
+    restart(&mut stage, "web");
     let plan = reach(&mut stage);
     assert_eq!(running(&stage), 2, "{plan}");
     assert!(ids(&stage).is_disjoint(&before), "the guest follows: {plan}");
-    let differ: Vec<&str> = plan.drifts.iter().map(|drift| drift.object.as_str()).collect();
-    assert_eq!(differ, ["shop-db-1"], "{plan}");
+    assert_eq!(differing(&plan), BTreeSet::from(["shop-db-1"]), "{plan}");
     assert!(stage.record.settled.is_some() && stage.record.reopened.is_none());
     let slots = stage.record.slots.get(&"db".into()).cloned();
     assert_eq!(slots, Some(BTreeSet::from([1])), "it has its place when it comes back");
@@ -271,4 +287,55 @@ fn image_of_an_instance_that_is_left_is_not_pulled() {
     });
     let plan = again.find(is_paused).unwrap();
     assert!(plan.steps.is_empty(), "{plan}");
+}
+
+/// A database is restored, and the workload that depends on it was taken down with it.
+#[test]
+fn dependant_that_was_removed_too_is_left_as_well() {
+    let mut web = workload("web:1", 1);
+    web.after = vec![dependency("db", Condition::Started)];
+    let workloads = [("api", workload("api:1", 1)), ("db", workload("db:1", 1)), ("web", web)];
+    let mut stage = Stage::new(stack(workloads));
+    stage.policy.self_heal = false;
+    reach(&mut stage);
+    remove(&mut stage, "shop-web-1");
+    remove(&mut stage, "shop-db-1");
+    restart(&mut stage, "api");
+    let plan = reach(&mut stage);
+    assert_eq!(running(&stage), 1, "{plan}");
+    assert_eq!(differing(&plan), BTreeSet::from(["shop-db-1", "shop-web-1"]), "{plan}");
+    assert!(stage.record.settled.is_some() && stage.record.reopened.is_none());
+}
+
+#[test]
+fn request_waits_for_no_lower_wave_that_is_left_down() {
+    let mut web = workload("web:1", 1);
+    web.wave = 1;
+    let mut stage = Stage::new(stack([("db", workload("db:1", 1)), ("web", web)]));
+    stage.policy.self_heal = false;
+    reach(&mut stage);
+    remove(&mut stage, "shop-db-1");
+    restart(&mut stage, "web");
+    let before = stage.named("shop-web-1").id.clone();
+    let plan = reach(&mut stage);
+    assert!(!stage.world.observed.instances.contains_key(&before), "{plan}");
+    assert_eq!(differing(&plan), BTreeSet::from(["shop-db-1"]), "{plan}");
+}
+
+/// It waits for a person, and has all of its time after that.
+#[test]
+fn dependant_of_a_stopped_workload_is_not_late() {
+    let mut web = workload("web:1", 1);
+    web.after = vec![dependency("db", Condition::Healthy)];
+    let mut stage = Stage::new(stack([("db", workload("db:1", 1)), ("web", web)]));
+    stage.policy.self_heal = false;
+    reach(&mut stage);
+    stop(&mut stage, "shop-db-1");
+    stage.stack.workloads.get_mut(&"web".into()).unwrap().container.image = "web:2".to_owned();
+    let is_late = |plan: &Plan| plan.waits.iter().any(|wait| wait.is(WaitReason::ProgressDeadlineExceeded));
+    for _ in 0..40 {
+        let plan = stage.round();
+        assert!(!is_late(&plan) && !plan.is_reached(), "{plan}");
+        stage.tick(Duration::from_mins(1));
+    }
 }

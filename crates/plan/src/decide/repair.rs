@@ -157,7 +157,8 @@ pub(crate) fn rename(draft: &mut Draft<'_>, name: &WorkloadName, wanted: String,
     }
     let difference = Difference::container(&wanted, "name", wanted.clone(), instance.name.clone());
     let difference = difference.of(name).ignorable("name");
-    let Some(cause) = apply_or_heal(draft, name, difference) else { return };
+    let is_drift = draft.facts.is_at_rest(name);
+    let Some(cause) = apply_or_heal(draft, is_drift, difference) else { return };
     let container = ContainerRef::from(instance);
     let renamed = match draft.free_name(&wanted) {
         Ok(after) => draft.push(Action::RenameInstance { container, to: wanted }, cause, after),
@@ -228,7 +229,11 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
             let path = format!("{field}.{part}");
             let difference = Difference::container(&instance.name, field, text_want, text_found);
             let difference = difference.of(name).ignorable(path);
-            let Some(cause) = apply_or_heal(draft, name, difference) else { continue };
+            // All members of a network that is made again come back.
+            let is_made_again =
+                want.is_some() && (draft.provided.contains_key(network) || found.is_some_and(is_stale));
+            let is_drift = draft.facts.is_settled() || (!is_made_again && draft.facts.is_at_rest(name));
+            let Some(cause) = apply_or_heal(draft, is_drift, difference) else { continue };
             cause
         };
         let mut after: Vec<usize> = draft.provided.get(network).copied().into_iter().collect();
@@ -250,13 +255,12 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
     connected
 }
 
-/// The cause to undo a difference, if it is undone. Without self-heal, one that is found while a newer commit is being applied is
-/// the work of that commit: another name, or a network that the agent has not made again yet.
-fn apply_or_heal(draft: &mut Draft<'_>, name: &WorkloadName, difference: Difference) -> Option<Cause> {
+/// The cause to undo a difference, if it is undone. Without self-heal, one that is found while a newer commit or a request is being
+/// applied is the work of that: another name, or a network that the agent has not made again yet.
+fn apply_or_heal(draft: &mut Draft<'_>, is_drift: bool, difference: Difference) -> Option<Cause> {
     let (facts, policy) = (draft.facts, &draft.facts.target.policy);
     let was_reached_before = !facts.record.slots.is_empty();
-    let is_applied_now =
-        !policy.self_heal && !policy.suspended && !facts.is_at_rest(name) && was_reached_before;
+    let is_applied_now = !policy.self_heal && !policy.suspended && !is_drift && was_reached_before;
     if is_applied_now { Some(Cause::SpecChanged) } else { draft.heal(difference) }
 }
 

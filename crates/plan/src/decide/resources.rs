@@ -198,7 +198,7 @@ fn create_network(draft: &mut Draft<'_>, name: &str, network: &Network) {
     if is_too_new(draft, name, network) {
         return;
     }
-    let cause = if draft.facts.is_settled() {
+    let cause = if draft.facts.is_network_at_rest(name) {
         draft.heal(Difference::missing_network(name))
     } else {
         Some(Cause::Missing)

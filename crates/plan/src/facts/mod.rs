@@ -92,6 +92,13 @@ impl<'a> Facts<'a> {
         self.target.is_at_rest(self.record, name)
     }
 
+    /// Whether a network that is missing is drift: all that use it are at rest.
+    pub(crate) fn is_network_at_rest(&self, network: &str) -> bool {
+        let uses = |subject: &Subject<'_>| subject.workload.container.networks().contains_key(network);
+        let mut users = self.target.stack.subjects().filter(uses).peekable();
+        self.is_settled() || (users.peek().is_some() && users.all(|user| self.is_at_rest(user.name)))
+    }
+
     /// Whether a user asked to repair the live state once.
     pub(crate) fn is_repair_requested(&self) -> bool {
         self.record.heal_once.as_ref().is_some_and(|stack| stack == self.revision())

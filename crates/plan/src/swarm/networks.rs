@@ -96,7 +96,7 @@ fn creation_cause(draft: &mut Draft<'_>, name: &str, network: &Network) -> Optio
     if network.external {
         draft.wait(Wait::external_missing("network", name));
         None
-    } else if draft.facts.is_settled() {
+    } else if draft.facts.is_network_at_rest(name) {
         draft.heal(Difference::missing_network(name))
     } else {
         Some(Cause::Missing)

@@ -339,3 +339,41 @@ fn dependant_of_a_stopped_workload_is_not_late() {
         stage.tick(Duration::from_mins(1));
     }
 }
+
+/// A removed network is left for requests about workloads that do not use it. For one that does, it is made again, with all members.
+#[test]
+fn removed_network_is_made_again_for_all_or_for_none() {
+    let on_default = |image: &str| {
+        let mut workload = workload(image, 1);
+        let networks = [("shop_default".to_owned(), Box::new(Attachment::default()))].into();
+        workload.container.network_mode = NetworkMode::Networks(networks);
+        workload
+    };
+    let workloads = [("api", workload("api:1", 1)), ("db", on_default("db:1")), ("web", on_default("web:1"))];
+    let mut wanted = stack(workloads);
+    wanted.networks.insert("shop_default".to_owned(), Network::default());
+    let mut stage = Stage::new(wanted);
+    stage.policy.self_heal = false;
+    reach(&mut stage);
+    let connected = |stage: &Stage| -> usize {
+        let all = stage.world.observed.instances.values();
+        all.filter(|it| it.networks.contains_key("shop_default")).count()
+    };
+    assert_eq!(connected(&stage), 2);
+    stage.world.observed.networks.remove("shop_default");
+    for name in ["shop-db-1", "shop-web-1"] {
+        stage.named(name).networks.clear();
+    }
+    restart(&mut stage, "api");
+    let plan = reach(&mut stage);
+    assert!(stage.world.observed.networks.is_empty() && differing(&plan).contains("shop_default"), "{plan}");
+    restart(&mut stage, "web");
+    let plan = reach(&mut stage);
+    assert_eq!((connected(&stage), plan.drifts.len()), (2, 0), "{plan}");
+    // A member that somebody takes off a network that is there stays off.
+    stage.named("shop-db-1").networks.clear();
+    restart(&mut stage, "web");
+    let plan = reach(&mut stage);
+    assert_eq!(connected(&stage), 1, "{plan}");
+    assert_eq!(differing(&plan), BTreeSet::from(["shop-db-1"]), "{plan}");
+}

@@ -69,7 +69,7 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
     // An application that is removed is forgotten once its services are gone.
     let is_leaving = facts.target.stack.workloads.is_empty();
     // The agent on another manager may keep the files of other revisions.
-    let is_done = draft.plan.is_settled() && swarm.is_leader();
+    let is_done = draft.plan.is_reached() && swarm.is_leader();
     if is_done || (is_leaving && draft.plan.waits.is_empty()) {
         files::remove_unused(&mut draft, swarm);
         networks::remove_unused(&mut draft, swarm);

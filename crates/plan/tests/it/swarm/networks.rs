@@ -142,3 +142,18 @@ fn service_waits_for_a_network_that_it_can_use() {
     cluster.settle();
     assert_eq!(cluster.swarm.services.len(), 1);
 }
+
+#[test]
+fn unused_network_is_removed_while_a_difference_is_left() {
+    let mut cluster = on_one_network(2);
+    cluster.policy.self_heal = false;
+    let network = cluster.stack.networks["shop_net"].clone();
+    cluster.stack.networks.insert("shop_old".to_owned(), network);
+    cluster.settle();
+    *cluster.spec("shop_web").pointer_mut("/Mode/Replicated/Replicas").unwrap() = json!(1);
+    cluster.run();
+    cluster.stack.networks.remove("shop_old");
+    assert_eq!(cluster.steps(), ["remove network shop_old"]);
+    let last = cluster.round();
+    assert!(last.is_reached() && !last.drifts.is_empty(), "{last}");
+}

@@ -76,7 +76,7 @@ mod tests {
     };
 
     fn view() -> RepositoryView {
-        RepositoryView { commit: Some(CommitInfo::default()), ..RepositoryView::default() }
+        RepositoryView::at(CommitInfo::default())
     }
 
     fn claimant(desired: &Desired) -> Claimant {

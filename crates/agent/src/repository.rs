@@ -64,6 +64,12 @@ pub(crate) struct RepositoryView {
 }
 
 impl RepositoryView {
+    /// An empty repository at a commit.
+    #[cfg(test)]
+    pub(crate) fn at(commit: CommitInfo) -> Self {
+        Self { commit: Some(commit), ..Self::default() }
+    }
+
     /// Whether an application, or the repository as a whole, could not be read as it is written.
     fn has_errors(&self) -> bool {
         let of_applications = self.applications.values().flat_map(|rendered| &rendered.findings);

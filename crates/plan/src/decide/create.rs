@@ -50,7 +50,7 @@ pub(crate) fn cause_of_missing(draft: &mut Draft<'_>, subject: Subject<'_>, slot
         return Some(Cause::Missing);
     }
     if draft.facts.heals() {
-        // An instance that is left away needs no name.
+        // An instance that is not created needs no name.
         draft.claim_name(name, &object)?;
     }
     let cause = draft.heal(Difference::container(&object, "state", "running", "missing").of(name));

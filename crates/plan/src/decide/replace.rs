@@ -27,6 +27,7 @@ pub(crate) fn replace<'a>(
 ) -> Vec<&'a Instance> {
     let Subject { name, workload } = subject;
     let exchange = Exchange::of(draft, workload, limits, instances, missing);
+    // Nothing makes way before the image is here.
     let makes_way = !(instances.lost.is_empty() && exchange.spent.is_empty() && exchange.victims.is_empty());
     if makes_way && exchange.room + exchange.in_turn > 0 {
         before.extend(images::refresh(draft, workload));
@@ -80,7 +81,7 @@ pub(crate) fn replace<'a>(
     exchange.staying
 }
 
-/// Creates one instance, after a pull or build of its image if that is to be refreshed. An instance that is missing and left needs none.
+/// Creates one instance, after a pull or build of its image if the policy asks for one. An instance that is missing and left needs none.
 fn create_refreshed(
     draft: &mut Draft<'_>,
     subject: Subject<'_>,

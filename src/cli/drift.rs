@@ -19,7 +19,6 @@ use super::{
         selection::Selection,
     },
 };
-use driftless_files::AppSpec;
 use driftless_report::Report;
 
 /// Report the differences between Git and the live state, for people and for CI.
@@ -132,9 +131,8 @@ async fn at_engine(
     let (name, folder) = (place.name(), place.folder(args.report.path.as_deref()));
     let checkout = deadline.limit(place.commit(revision, context)).await??;
     let commit = checkout.commit.clone();
-    let (wanted, kind) = (selection.clone(), args.direct.engine);
+    let kind = args.direct.engine;
     let rendering = tokio::task::spawn_blocking(move || {
-        let is_wanted = |spec: &AppSpec| wanted.names(spec.name.as_str());
         let host = this_host(kind).host.unwrap_or_default();
         let source = RenderedFolder {
             files: checkout.files.as_ref(),
@@ -144,16 +142,20 @@ async fn at_engine(
             engine: kind.map(Into::into),
             host_files: &[],
         };
-        render(&source, None, is_wanted, &Rendering::default())
+        render(&source, None, &Rendering::default())
     });
     let rendering = deadline.limit(rendering).await?.map_err(|error| Error::Broken(error.to_string()))?;
     selection.check(rendering.applications.iter().map(|app| app.spec.name.as_str()))?;
-    let rendered = |RenderedApp { spec, rendered, .. }: RenderedApp| {
-        let why = || mistakes(&rendered.findings).unwrap_or_else(|| "it cannot be rendered".to_owned());
-        let stack = rendered.stack.clone().ok_or_else(why);
-        Rendered { name: spec.name, path: spec.path, stack }
+    let rendered = |app: RenderedApp| {
+        let stack = match (mistakes(&app.findings()), &app.rendered.stack) {
+            (Some(mistakes), _) => Err(mistakes),
+            (None, Some(stack)) => Ok(stack.clone()),
+            (None, None) => Err("it cannot be rendered".to_owned()),
+        };
+        Rendered { name: app.spec.name, path: app.spec.path, stack }
     };
-    let applications = rendering.applications.into_iter().map(rendered).collect();
+    let wanted = rendering.applications.into_iter().filter(|app| selection.names(app.spec.name.as_str()));
+    let applications = wanted.map(rendered).collect();
     let engine = ObservedEngine {
         host: &docker_host(Some(docker), context),
         state_dir: &args.direct.state_dir,

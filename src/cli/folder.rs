@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    conflicts::conflicts,
     context::Context,
     error::{CommandError, Error as CliError},
     hosts::{HostArgs, OfHost, discover_for_host},
@@ -103,7 +104,8 @@ pub(super) fn render_files(
     let (mut applications, mut findings) = (Vec::<FolderApp>::new(), Vec::new());
     let mut undiscovered = Vec::new();
     for host in hosts {
-        let OfHost { host, discovery } = discover_for_host(&files, path, (name, &host), options.files);
+        let OfHost { host, discovery, settings } =
+            discover_for_host(&files, path, (name, &host), options.files);
         undiscovered.extend(discovery.findings.iter().filter(|finding| finding.is_error()).cloned());
         findings.extend(discovery.findings);
         let render = |mut app: AppSpec| {
@@ -127,9 +129,12 @@ pub(super) fn render_files(
                 .collect();
             findings.extend(manifest::admission::foreign_objects(&files, &stacks).into_values().flatten());
         }
+        let stacks = rendered.iter().map(|(spec, rendered)| (&spec.name, rendered.stack.as_ref()));
+        let mut in_conflict = settings.map(|settings| conflicts(&settings, stacks)).unwrap_or_default();
         for (spec, rendered) in rendered {
-            findings.extend(rendered.findings);
-            let stack = rendered.stack;
+            let errors = in_conflict.remove(&spec.name);
+            let stack = rendered.stack.filter(|_| errors.is_none());
+            findings.extend(rendered.findings.into_iter().chain(errors.into_iter().flatten()));
             let is_same = |app: &&mut FolderApp| app.spec.name == spec.name && app.stack == stack;
             if let Some(known) = applications.iter_mut().find(is_same) {
                 known.hosts.push(host.clone());

@@ -63,6 +63,8 @@ pub(super) struct OfHost {
     /// Empty if no host is known.
     pub(super) host: String,
     pub(super) discovery: Discovery,
+    /// The settings of the repository at the commit. `None`: they are not known, or none are read.
+    pub(super) settings: Option<Repository>,
 }
 
 fn parse_host_file(text: &str) -> Result<String, String> {
@@ -184,14 +186,19 @@ pub(super) fn discover_for_host(
         let configured = Configured { path: path.clone(), files: listed.to_vec(), ..Configured::default() };
         let host = HostIdentity { name: host.to_owned(), labels: BTreeMap::new() };
         let discovery = discover_for(&host, files, &path, name, &[configured]);
-        return OfHost { host: host.name, discovery };
+        return OfHost { host: host.name, discovery, settings: None };
     }
-    let failed = |findings| Discovery { findings, ..Discovery::default() };
-    let discovery = match repository(name, &folder.replace(PLACEHOLDER, host), host) {
-        Some(settings) => discover_at(&settings, files).map_or_else(failed, |(_, discovery)| discovery),
-        None => Discovery::default(),
+    let host = host.to_owned();
+    let Some(settings) = repository(name, &folder.replace(PLACEHOLDER, &host), &host) else {
+        return OfHost { host, discovery: Discovery::default(), settings: None };
     };
-    OfHost { host: host.to_owned(), discovery }
+    match discover_at(&settings, files) {
+        Ok((settings, discovery)) => OfHost { host, discovery, settings: Some(settings) },
+        Err(findings) => {
+            let discovery = Discovery { findings, ..Discovery::default() };
+            OfHost { host, discovery, settings: None }
+        }
+    }
 }
 
 /// A repository with default settings, as a host with this name follows it.

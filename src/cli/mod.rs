@@ -51,6 +51,7 @@ mod proxy;
 
 // Shared by several commands.
 mod client;
+mod conflicts;
 mod connection;
 mod end_processes;
 mod findings;

@@ -16,7 +16,7 @@ use super::{
 };
 use clap::Args;
 use driftless_agent as controller;
-use driftless_files::{AppSpec, Files};
+use driftless_files::Files;
 use driftless_git::Checkout;
 use driftless_model::{AdmissionPolicy, AppName, Finding, Mask};
 use driftless_report as report;
@@ -86,10 +86,9 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let mut report = Report::new(Kind::Preview);
     (report.base, report.head) = (Some(base.commit.clone()), Some(head.commit.clone()));
     let selection = args.report.selection();
-    let (selected, hosts, host_files) = (selection.clone(), args.hosts.clone(), args.hosts.host_files());
+    let (hosts, host_files) = (args.hosts.clone(), args.hosts.host_files());
     let labels = (format!("git@{}", base.commit.short()), format!("git@{}", head.commit.short()));
     let rendered = tokio::task::spawn_blocking(move || {
-        let wanted = |spec: &AppSpec| selected.names(spec.name.as_str());
         let of = |checkout: &Checkout, host: &str, before: &Rendering, policy: Option<&AdmissionPolicy>| {
             let source = RenderedFolder {
                 files: checkout.files.as_ref(),
@@ -99,7 +98,7 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
                 engine: hosts.engine.map(Into::into),
                 host_files: &host_files,
             };
-            render(&source, policy, wanted, before)
+            render(&source, policy, before)
         };
         let names = hosts.hosts([base.files.as_ref() as &dyn Files, head.files.as_ref()], &folder)?;
         let of_host = |host: String| {
@@ -121,7 +120,7 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     name_hosts(&mut report);
     let names: Vec<String> = report.apps.iter().map(|it| it.name.to_string()).collect();
     selection.check(names.iter().map(String::as_str))?;
-    report.apps.retain(|app| selection.includes(app.name.as_str(), &app.path) || args.report.path.is_some());
+    report.apps.retain(|app| selection.names(app.name.as_str()));
     Ok(report)
 }
 
@@ -175,37 +174,53 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
     let (before, after) = (by_name(before), by_name(after));
     // Masked values are numbered at the end, so the key of the mask does not matter.
     let mask = Mask::new(controller::random_key());
+    let context = report::Context { from: base, to: head };
     let names: std::collections::BTreeSet<&AppName> = before.keys().chain(after.keys()).collect();
     for name in names {
         let (from, to) = (before.get(name), after.get(name));
         let path = to.or(from).map(|it| it.spec.path.clone()).unwrap_or_default();
         let mut app = report::application(name, &path);
-        let [from_findings, to_findings] =
-            [from, to].map(|side| side.map_or(&[][..], |side| &side.rendered.findings));
-        match (mistakes(from_findings), mistakes(to_findings)) {
-            (before, Some(all)) => {
-                app.error = mistakes(new_errors(to_findings, from_findings));
-                app.known_error = before.filter(|_| app.error.is_none()).map(|_| all);
-            }
-            (Some(base), None) => {
-                let base = base.replace('\n', "; ");
-                app.note = Some(format!("the base cannot be rendered, so the changes are unknown: {base}"));
-                report::errors_mended(&mut app);
-            }
-            (None, None) if from.is_none() && is_base_unknown => {
+        match (from, to) {
+            (None, Some(to)) if is_base_unknown && mistakes(&to.findings()).is_none() => {
                 app.note = Some("the base cannot be rendered, so the changes are unknown".to_owned());
                 report::errors_mended(&mut app);
             }
-            // The head's rendering reused the one of the base.
-            (None, None)
-                if from.zip(to).is_some_and(|(from, to)| Arc::ptr_eq(&from.rendered, &to.rendered)) => {}
-            (None, None) => {
-                let [from, to] = [from, to].map(|it| it.and_then(|it| it.rendered.stack.as_ref()));
-                let context = report::Context { from: base, to: head };
-                let mask = mask.with_stacks(from.into_iter().chain(to));
-                report::of_stacks(&mut app, from, to, &mask, context);
-            }
+            (from, to) => compare_application(&mut app, from, to, &mask, context),
         }
         report.apps.push(app);
     }
+}
+
+/// Compares an application of the base with that of the head. Without one of them it is added or removed.
+fn compare_application(
+    app: &mut report::App,
+    from: Option<&RenderedApp>,
+    to: Option<&RenderedApp>,
+    mask: &Mask,
+    context: report::Context<'_>,
+) {
+    let [base_findings, head_findings] =
+        [from, to].map(|side| side.map(RenderedApp::findings).unwrap_or_default());
+    let base_errors = mistakes(&base_findings);
+    if let Some(all) = mistakes(&head_findings) {
+        app.error = mistakes(new_errors(&head_findings, &base_findings));
+        app.known_error = base_errors.filter(|_| app.error.is_none()).map(|_| all);
+        return;
+    }
+    let [base, head] = [from, to].map(|side| side.and_then(|side| side.rendered.stack.as_ref()));
+    if let Some(errors) = base_errors {
+        report::errors_mended(app);
+        // An application that its base only could not run next to another one can be compared.
+        if base.is_none() {
+            let errors = errors.replace('\n', "; ");
+            app.note = Some(format!("the base cannot be rendered, so the changes are unknown: {errors}"));
+            return;
+        }
+    }
+    // The head's rendering reused the one of the base.
+    if from.zip(to).is_some_and(|(from, to)| Arc::ptr_eq(&from.rendered, &to.rendered)) {
+        return;
+    }
+    let mask = mask.with_stacks(base.into_iter().chain(head));
+    report::of_stacks(app, base, head, &mask, context);
 }

@@ -647,3 +647,45 @@ fn folders_named_after_hosts_are_previewed_together() {
     let (code, _, error) = clone.run(&["validate", ".", "--path", "hosts/${host}"]);
     assert!(code == 0 && error.contains("2 applications, read from Git: 0 errors"), "{error}");
 }
+
+#[test]
+fn applications_that_want_one_port_are_errors() {
+    let clone = Clone::new();
+    let web = "services: {web: {image: 'a:1', ports: ['8080:80']}}\n";
+    clone.commit(&[("sites/blog/compose.yaml", Some(web))]);
+    clone.git(&["branch", "-f", "main"]);
+    clone.commit(&[("sites/blog2/compose.yaml", Some(web))]);
+    let taken = "the host port 8080/tcp is taken by application `blog` (sites/blog/compose.yaml:1:";
+    let (code, _, error) = clone.run(&["validate", ".", "--path", "sites"]);
+    assert!(code == 1 && error.contains(taken), "{code}: {error}");
+    let options: [&[&str]; 3] = [&[], &["--app", "blog2"], &["--host", "nas"]];
+    for more in options {
+        let (code, out, error) = clone.run(&with(&[&["--path", "sites"][..], more].concat()));
+        assert!(code == 2 && out.contains(taken) && out.contains("blog2: error"), "{more:?}: {out}{error}");
+    }
+    // The other application is not the one with the error.
+    assert_eq!(clone.run(&with(&["--path", "sites", "--app", "blog"])).0, 0);
+    // The base has the error too, although the place that it names has moved.
+    clone.git(&["branch", "-f", "main"]);
+    clone.commit(&[("sites/blog/compose.yaml", Some(&format!("# a comment\n{web}")))]);
+    let (code, out, _) = clone.run(&with(&["--path", "sites"]));
+    assert!(code == 0 && out.contains("blog2: error on the base too"), "{code}: {out}");
+    // The change to another port is shown.
+    clone.commit(&[("sites/blog2/compose.yaml", Some(&web.replace("8080:", "8081:")))]);
+    let (code, out, _) = clone.run(&with(&["--path", "sites"]));
+    assert!(code == 1 && out.contains("8081") && !out.contains("unknown"), "{code}: {out}");
+}
+
+#[test]
+fn applications_that_wait_for_each_other_are_errors() {
+    let clone = Clone::new();
+    let settings =
+        "applications:\n- {path: blog, dependsOn: [{app: shop}]}\n- {path: shop, dependsOn: [{app: blog}]}\n";
+    clone.commit(&[("sites/driftless.yaml", Some(settings))]);
+    for words in [&["validate", ".", "--path", "sites"][..], &with(&["--path", "sites"])] {
+        let (code, out, error) = clone.run(words);
+        let all = format!("{out}{error}");
+        assert!(code != 0 && all.contains("wait for each other: shop waits for blog"), "{words:?}: {all}");
+        assert!(all.contains("sites/driftless.yaml:2:"), "the place of the setting: {words:?}: {all}");
+    }
+}

@@ -6,7 +6,8 @@ use std::{
 };
 
 use driftless_model::{
-    AppName, Finding, ForeignObject, Held, Location, Stack, ViolatingObject, conflicts, foreign_objects,
+    AppName, Finding, ForeignObject, Held, Location, Policy, Stack, ViolatingObject, conflicts,
+    foreign_objects,
 };
 use driftless_store::{self as store, KnownApplication, Store};
 
@@ -123,7 +124,9 @@ impl Claims {
         for (app, finding) in used_objects_of_others(claimants) {
             found.entry(app).or_default().push(finding);
         }
-        for (app, finding) in dependency_cycles(&dependencies(claimants)) {
+        let policies = claimants.iter().map(|claimant| claimant.rendered.as_ref());
+        let policies = policies.map(|rendered| (&rendered.spec.name, &rendered.policy));
+        for (app, finding) in dependency_cycles(&dependencies(policies)) {
             found.entry(app).or_default().push(finding);
         }
         self.are_disputed = !found.is_empty();
@@ -131,16 +134,36 @@ impl Claims {
     }
 }
 
+/// An application of a repository, for the comparison with the other applications of its host.
+#[derive(Clone, Copy, Debug)]
+pub struct Contender<'a> {
+    pub name: &'a AppName,
+    /// `None`: its manifests have errors.
+    pub stack: Option<&'a Stack>,
+    pub policy: &'a Policy,
+}
+
+/// Errors of applications that one host cannot run together: two claim the same project name, container name or host port, or
+/// they wait for each other.
+///
+/// Nothing is known of the host, so of those that claim a thing the first by name has it.
+pub fn conflicts_on_a_host(applications: &[Contender<'_>]) -> Vec<(AppName, Finding)> {
+    let stacks: Vec<&Stack> = applications.iter().filter_map(|application| application.stack).collect();
+    let mut found = conflicts(&stacks, &Held { of: &|_| None, absent: &[] });
+    let policies = applications.iter().map(|application| (application.name, application.policy));
+    found.extend(dependency_cycles(&dependencies(policies)));
+    found
+}
+
 /// The applications that each one depends on.
-fn dependencies(claimants: &[Claimant]) -> BTreeMap<&AppName, BTreeSet<&AppName>> {
-    claimants
-        .iter()
-        .map(|claimant| {
-            let (name, policy) = (&claimant.rendered.spec.name, &claimant.rendered.policy);
-            let others = policy.depends_on.iter().map(|dependency| &dependency.app);
-            (name, others.filter(|other| *other != name).collect())
-        })
-        .collect()
+fn dependencies<'a>(
+    policies: impl Iterator<Item = (&'a AppName, &'a Policy)>,
+) -> BTreeMap<&'a AppName, BTreeSet<&'a AppName>> {
+    let others = |(name, policy): (&'a AppName, &'a Policy)| {
+        let others = policy.depends_on.iter().map(|dependency| &dependency.app);
+        (name, others.filter(|other| *other != name).collect())
+    };
+    policies.map(others).collect()
 }
 
 /// External networks and volumes of another application, of any repository, where the policy forbids that.

@@ -123,6 +123,7 @@ mod wakes;
 pub use agent::{Agent, Parts, Running, launch};
 pub use agent_replacer::replace_agent;
 pub use auditor::Auditor;
+pub use claims::{Contender, conflicts_on_a_host};
 pub use enrolments::{Enrolments, KeyError};
 pub use error::Error;
 pub use expiries::Expiries;

@@ -165,13 +165,8 @@ impl Repository {
     /// The settings of one of its applications with their places, sorted by key. Values of variables that may be secret are
     /// masked.
     pub fn effective_settings(&self, app: &AppName, mask: &Mask) -> Vec<EffectiveSetting> {
-        let application = self.of_application(app);
-        let origins = application.map_or_else(|| self.origins.clone(), |own| self.origins.with(&own.origins));
-        let mut values: BTreeMap<String, String> = BTreeMap::new();
-        for (key, value) in fields_of(self.policy_of(app)) {
-            values.insert(key, value);
-        }
-        if let Some(application) = application {
+        let mut values = fields_of(self.policy_of(app));
+        if let Some(application) = self.of_application(app) {
             let lists = [
                 ("profiles", &application.profiles),
                 ("files", &application.files),
@@ -185,6 +180,18 @@ impl Repository {
                 values.insert(format!("variables.{name}"), json(&mask.value(name, value)));
             }
         }
+        self.with_places(app, values)
+    }
+
+    /// The policy of one of its applications as settings with their places, sorted by key.
+    pub fn policy_settings(&self, app: &AppName) -> Vec<EffectiveSetting> {
+        self.with_places(app, fields_of(self.policy_of(app)))
+    }
+
+    /// Settings of an application, with the places that they are written at.
+    fn with_places(&self, app: &AppName, values: BTreeMap<String, String>) -> Vec<EffectiveSetting> {
+        let application = self.of_application(app);
+        let origins = application.map_or_else(|| self.origins.clone(), |own| self.origins.with(&own.origins));
         let place = |key: &str| origins.get(key).map(|place| (place.location.clone(), place.in_git)).unzip();
         let setting = |(key, value): (String, String)| {
             let (origin, in_git) = place(&key);
@@ -195,8 +202,8 @@ impl Repository {
 }
 
 /// The fields of a policy by their keys in a configuration, as JSON.
-fn fields_of(policy: &Policy) -> Vec<(String, String)> {
-    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(policy) else { return Vec::new() };
+fn fields_of(policy: &Policy) -> BTreeMap<String, String> {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(policy) else { return BTreeMap::new() };
     let mut fields: BTreeMap<String, serde_json::Value> = fields.into_iter().collect();
     // Left out of the JSON where they have no value.
     fields.entry("progressDeadlineSeconds".to_owned()).or_insert(serde_json::Value::Null);

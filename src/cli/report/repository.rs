@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::{error::Error, options::GitArgs};
-use crate::{cli::Context, cli::Error as CliError, cli::hosts::discover_for_host, cli::sops_keys::decrypted};
+use crate::{
+    cli::Context, cli::Error as CliError, cli::conflicts::conflicts, cli::hosts::OfHost,
+    cli::hosts::discover_for_host, cli::sops_keys::decrypted,
+};
 use driftless_config::{Reference, Secret, Settings};
 use driftless_files::{AppSpec, Entry, Files, HostFile, Reads, Recorder, Rendered};
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
@@ -160,23 +163,24 @@ pub(in crate::cli) struct Rendering {
 pub(in crate::cli) struct RenderedApp {
     pub(in crate::cli) spec: AppSpec,
     pub(in crate::cli) rendered: Arc<Rendered>,
+    /// Errors from the comparison with the other applications of the commit, which its own files do not decide.
+    among_others: Vec<Finding>,
     /// The files that rendering read.
     reads: Arc<Reads>,
 }
 
-/// Renders the selected applications. An empty folder is no error, because all applications may be new. An application
-/// whose files are the same as in the commit rendered `before` is reused.
+/// Renders the applications. An empty folder is no error, because all applications may be new. An application whose files are
+/// the same as in the commit rendered `before` is reused. All are rendered, because they are compared with each other.
 ///
 /// With a policy, what it does not allow is an error.
 pub(in crate::cli) fn render(
     source: &RenderedFolder<'_>,
     policy: Option<&AdmissionPolicy>,
-    is_selected: impl Fn(&AppSpec) -> bool,
     before: &Rendering,
 ) -> Rendering {
     let RenderedFolder { files, folder, name, host, engine, host_files } = *source;
-    let found = discover_for_host(files, folder, (name, host), &[]).discovery;
-    let Discovery { apps, findings, empty_folder } = found;
+    let OfHost { discovery, settings, .. } = discover_for_host(files, folder, (name, host), &[]);
+    let Discovery { apps, findings, empty_folder } = discovery;
     let is_empty = apps.is_empty() && empty_folder.is_some();
     let is_missing =
         is_empty && !folder.is_empty() && !matches!(files.entry(folder), Ok(Some(Entry::Folder)));
@@ -192,28 +196,27 @@ pub(in crate::cli) fn render(
         spec.host_files = host_files.to_vec();
         let known = before.get(&spec.name).filter(|it| it.spec == spec && it.reads.hold_in(files));
         match (known, policy) {
-            (Some(known), None) => (*known).clone(),
+            (Some(known), None) => RenderedApp { among_others: Vec::new(), ..(*known).clone() },
             (Some(_) | None, _) => RenderedApp::render(files, spec, policy),
         }
     };
-    let mut applications = manifest::on_all_cores(apps.into_iter().filter(is_selected).collect(), one);
+    let mut applications = manifest::on_all_cores(apps, one);
+    let mut found = BTreeMap::new();
     if let Some(policy) = policy {
-        forbid_foreign_objects(files, policy, &mut applications);
+        let stacks: Vec<_> =
+            applications.iter().filter_map(|it| Some((it.rendered.stack.as_ref()?, policy))).collect();
+        found = manifest::admission::foreign_objects(files, &stacks);
     }
-    Rendering { applications, errors, missing_folder }
-}
-
-/// Makes it an error that an application uses networks or volumes of another one, where the policy forbids that.
-fn forbid_foreign_objects(files: &dyn Files, policy: &AdmissionPolicy, applications: &mut [RenderedApp]) {
-    let stacks: Vec<_> =
-        applications.iter().filter_map(|it| Some((it.rendered.stack.as_ref()?, policy))).collect();
-    let mut found = manifest::admission::foreign_objects(files, &stacks);
-    for app in applications {
-        if let Some(own) = found.remove(&app.spec.name) {
-            let findings = app.rendered.findings.iter().cloned().chain(own).collect();
-            app.rendered = Arc::new(Rendered { findings, ..Rendered::clone(&app.rendered) });
+    if let Some(settings) = settings {
+        let stacks = applications.iter().map(|app| (&app.spec.name, app.rendered.stack.as_ref()));
+        for (app, own) in conflicts(&settings, stacks) {
+            found.entry(app).or_default().extend(own);
         }
     }
+    for app in &mut applications {
+        app.among_others = found.remove(&app.spec.name).unwrap_or_default();
+    }
+    Rendering { applications, errors, missing_folder }
 }
 
 impl RenderedApp {
@@ -224,7 +227,12 @@ impl RenderedApp {
             manifest::admission::enforce(&recorder, policy, &mut rendered);
         }
         let rendered = Arc::new(rendered);
-        Self { spec, rendered, reads: Arc::new(recorder.finish()) }
+        Self { spec, rendered, among_others: Vec::new(), reads: Arc::new(recorder.finish()) }
+    }
+
+    /// All findings: about its manifests, and about it among the other applications.
+    pub(in crate::cli) fn findings(&self) -> Vec<Finding> {
+        self.rendered.findings.iter().chain(&self.among_others).cloned().collect()
     }
 }
 
@@ -237,8 +245,38 @@ pub(in crate::cli) fn mistakes<'f>(findings: impl IntoIterator<Item = &'f Findin
 
 /// The errors of a commit, without those that its base has too. Lines may have moved between the two.
 pub(in crate::cli) fn new_errors<'f>(head: &'f [Finding], base: &[Finding]) -> Vec<&'f Finding> {
-    let key =
-        |finding: &Finding| (finding.location.file.clone(), finding.path.clone(), finding.message.clone());
+    let key = |finding: &Finding| {
+        (finding.location.file.clone(), finding.path.clone(), without_lines(&finding.message))
+    };
     let known: BTreeSet<_> = base.iter().filter(|finding| finding.is_error()).map(key).collect();
     head.iter().filter(|finding| finding.is_error() && !known.contains(&key(finding))).collect()
+}
+
+/// A message without the lines and columns of places in it, such as `(sites/shop/compose.yaml:3:5)`.
+fn without_lines(message: &str) -> String {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let without = |part: &str| {
+        let (rest, column) = part.rsplit_once(':')?;
+        let (rest, line) = rest.rsplit_once(':')?;
+        (is_number(line) && is_number(column)).then(|| rest.to_owned())
+    };
+    let parts = message.split(')').map(|part| without(part).unwrap_or_else(|| part.to_owned()));
+    parts.collect::<Vec<_>>().join(")")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moved_place_in_a_message_is_no_new_error() {
+        let taken = |line: u32| {
+            let message =
+                format!("the host port 80/tcp is taken by application `a` (a/compose.yaml:{line}:5)");
+            Finding::error(driftless_model::Location::new("b/compose.yaml", line, 5), "ports[0]", message)
+        };
+        assert_eq!(new_errors(&[taken(9)], &[taken(3)]), Vec::<&Finding>::new());
+        let other = Finding { message: taken(3).message.replace("80/tcp", "81/tcp"), ..taken(3) };
+        assert_eq!(new_errors(std::slice::from_ref(&other), &[taken(3)]), [&other]);
+    }
 }

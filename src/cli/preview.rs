@@ -207,6 +207,9 @@ fn compare_application(
         app.known_error = base_errors.filter(|_| app.error.is_none()).map(|_| all);
         return;
     }
+    if let Some((from, to)) = from.zip(to) {
+        report::of_settings(app, &from.settings, &to.settings, context);
+    }
     let [base, head] = [from, to].map(|side| side.and_then(|side| side.rendered.stack.as_ref()));
     if let Some(errors) = base_errors {
         report::errors_mended(app);

@@ -689,3 +689,28 @@ fn applications_that_wait_for_each_other_are_errors() {
         assert!(all.contains("sites/driftless.yaml:2:"), "the place of the setting: {words:?}: {all}");
     }
 }
+
+#[test]
+fn changed_settings_are_reported_with_their_place() {
+    let clone = Clone::new();
+    let before = "applications: [{path: blog, prune: true}, {path: shop}]\n";
+    clone.commit(&[("sites/driftless.yaml", Some(before))]);
+    clone.git(&["branch", "-f", "main"]);
+    let after = "selfHeal: false\napplications: [{path: blog}, {path: shop}]\n";
+    clone.commit(&[("sites/driftless.yaml", Some(after))]);
+    let (code, out, error) = clone.run(&with(&["--path", "sites"]));
+    assert_eq!(code, 1, "{out}{error}");
+    assert!(out.contains("settings.prune: true -> false"), "{out}");
+    assert_eq!(out.matches("settings.selfHeal: true -> false").count(), 2, "{out}");
+    let report = clone.json(&with(&["--path", "sites", "--app", "shop"]));
+    let items = report["apps"][0]["items"].as_array().unwrap();
+    assert_eq!(items.len(), 1, "{items:?}");
+    assert_eq!((items[0]["kind"].as_str(), items[0]["line"].as_u64()), (Some("application"), Some(1)));
+    assert_eq!(items[0]["file"], "sites/driftless.yaml");
+    let (_, diff, _) = clone.run(&with(&["--path", "sites", "-o", "diff"]));
+    assert!(diff.contains("\n-selfHeal: true\n+selfHeal: false\n"), "{diff}");
+    // A moved line is no change.
+    clone.git(&["branch", "-f", "main"]);
+    clone.commit(&[("sites/driftless.yaml", Some(&format!("# a comment\n{after}")))]);
+    assert_eq!(clone.run(&with(&["--path", "sites"])).0, 0);
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::report::{Action, App, Item, ObjectDiff, Report, Summary, Type};
-use driftless_model::{AppName, Drift, DriftAction, Mask, Stack};
+use driftless_model::{AppName, Drift, DriftAction, EffectiveSetting, Location, Mask, Stack};
 use driftless_plan::{Change, ObjectDifference, compare_live, compare_stacks, unified_diff};
 
 /// The labels of the two sides in the first two lines of a diff.
@@ -17,6 +17,9 @@ pub struct Context<'a> {
 
 /// Begin of a hidden value.
 const HIDDEN: &str = "••••";
+
+/// The kind of a change of an application as a whole.
+const APPLICATION: &str = "application";
 
 /// An application without differences yet.
 pub fn application(name: &AppName, path: &str) -> App {
@@ -83,22 +86,52 @@ pub fn of_stacks(app: &mut App, from: Option<&Stack>, to: Option<&Stack>, mask: 
 
 /// Adds the change that the head of a preview can be rendered and the base cannot.
 pub fn errors_mended(app: &mut App) {
-    let (kind, name) = ("application".to_owned(), app.name.to_string());
-    app.items.push(Item {
-        kind,
-        name,
+    let item = of_application(app, "manifests", "without errors", "with errors", &Location::default());
+    app.items.push(item);
+}
+
+/// Adds the settings of an application that are not the same in two commits, each with its place in the newer one.
+pub fn of_settings(app: &mut App, from: &[EffectiveSetting], to: &[EffectiveSetting], context: Context<'_>) {
+    let before: BTreeMap<&str, &EffectiveSetting> =
+        from.iter().map(|setting| (setting.key.as_str(), setting)).collect();
+    for setting in to {
+        let Some(old) = before.get(setting.key.as_str()).filter(|old| old.value != setting.value) else {
+            continue;
+        };
+        // A setting that the newer commit does not have any more has no line there.
+        let file_before = || old.origin.as_ref().map(|place| Location::file(place.file.as_str()));
+        let place = setting.origin.clone().or_else(file_before).unwrap_or_default();
+        let path = format!("settings.{}", setting.key);
+        let item = of_application(app, &path, &setting.value, &old.value, &place);
+        app.items.push(item);
+    }
+    let lines = |settings: &[EffectiveSetting]| -> String {
+        settings.iter().flat_map(|setting| [setting.key.as_str(), ": ", &setting.value, "\n"]).collect()
+    };
+    let label = |side: &str| format!("{side}/{}/application/{}", app.name, app.name);
+    let text = unified_diff(&label(context.from), &lines(from), &label(context.to), &lines(to));
+    if !text.is_empty() {
+        app.diffs.push(ObjectDiff { kind: APPLICATION.to_owned(), name: app.name.to_string(), text });
+    }
+}
+
+/// A change of an application as a whole.
+fn of_application(app: &App, path: &str, want: &str, got: &str, place: &Location) -> Item {
+    Item {
+        kind: APPLICATION.to_owned(),
+        name: app.name.to_string(),
         change: Type::Modified,
-        path: "manifests".to_owned(),
-        want: "without errors".to_owned(),
-        got: "with errors".to_owned(),
+        path: path.to_owned(),
+        want: want.to_owned(),
+        got: got.to_owned(),
         masked: false,
-        file: String::new(),
-        line: 0,
+        file: place.file.clone(),
+        line: place.line,
         action: None,
         first_seen: None,
         ignored: None,
         labels: BTreeMap::new(),
-    });
+    }
 }
 
 fn add(app: &mut App, difference: &ObjectDifference, [missing, extra]: [Type; 2], context: Context<'_>) {

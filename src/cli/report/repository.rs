@@ -16,7 +16,7 @@ use driftless_files::{AppSpec, Entry, Files, HostFile, Reads, Recorder, Rendered
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
 use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
-use driftless_model::{AdmissionPolicy, AppName, CommitId, EngineKind, Finding};
+use driftless_model::{AdmissionPolicy, AppName, CommitId, EffectiveSetting, EngineKind, Finding};
 
 /// A repository to read commits from.
 pub(in crate::cli) enum Place {
@@ -165,6 +165,8 @@ pub(in crate::cli) struct RenderedApp {
     pub(in crate::cli) rendered: Arc<Rendered>,
     /// Errors from the comparison with the other applications of the commit, which its own files do not decide.
     among_others: Vec<Finding>,
+    /// Its policy, with the places in driftless.yaml.
+    pub(in crate::cli) settings: Vec<EffectiveSetting>,
     /// The files that rendering read.
     reads: Arc<Reads>,
 }
@@ -196,7 +198,7 @@ pub(in crate::cli) fn render(
         spec.host_files = host_files.to_vec();
         let known = before.get(&spec.name).filter(|it| it.spec == spec && it.reads.hold_in(files));
         match (known, policy) {
-            (Some(known), None) => RenderedApp { among_others: Vec::new(), ..(*known).clone() },
+            (Some(known), None) => (*known).clone(),
             (Some(_) | None, _) => RenderedApp::render(files, spec, policy),
         }
     };
@@ -207,14 +209,16 @@ pub(in crate::cli) fn render(
             applications.iter().filter_map(|it| Some((it.rendered.stack.as_ref()?, policy))).collect();
         found = manifest::admission::foreign_objects(files, &stacks);
     }
-    if let Some(settings) = settings {
+    if let Some(settings) = &settings {
         let stacks = applications.iter().map(|app| (&app.spec.name, app.rendered.stack.as_ref()));
-        for (app, own) in conflicts(&settings, stacks) {
+        for (app, own) in conflicts(settings, stacks) {
             found.entry(app).or_default().extend(own);
         }
     }
     for app in &mut applications {
-        app.among_others = found.remove(&app.spec.name).unwrap_or_default();
+        let name = &app.spec.name;
+        app.settings = settings.as_ref().map(|settings| settings.policy_settings(name)).unwrap_or_default();
+        app.among_others = found.remove(name).unwrap_or_default();
     }
     Rendering { applications, errors, missing_folder }
 }
@@ -227,7 +231,8 @@ impl RenderedApp {
             manifest::admission::enforce(&recorder, policy, &mut rendered);
         }
         let rendered = Arc::new(rendered);
-        Self { spec, rendered, among_others: Vec::new(), reads: Arc::new(recorder.finish()) }
+        let reads = Arc::new(recorder.finish());
+        Self { spec, rendered, among_others: Vec::new(), settings: Vec::new(), reads }
     }
 
     /// All findings: about its manifests, and about it among the other applications.

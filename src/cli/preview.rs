@@ -168,6 +168,8 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
     }
     // An application that the base does not show may be there.
     let is_base_unknown = before.applications.is_empty() && !before.errors.is_empty();
+    // With these errors the agent removes nothing: an application that the head does not show may be there.
+    let is_head_unknown = !after.errors.is_empty();
     let by_name = |it: Rendering| -> BTreeMap<AppName, RenderedApp> {
         it.applications.into_iter().map(|it| (it.spec.name.clone(), it)).collect()
     };
@@ -184,6 +186,9 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
             (None, Some(to)) if is_base_unknown && mistakes(&to.findings()).is_none() => {
                 app.note = Some("the base cannot be rendered, so the changes are unknown".to_owned());
                 report::errors_mended(&mut app);
+            }
+            (Some(_), None) if is_head_unknown => {
+                app.note = Some("the head has errors, so its changes are unknown".to_owned());
             }
             (from, to) => compare_application(&mut app, from, to, &mask, context),
         }

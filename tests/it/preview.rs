@@ -714,3 +714,22 @@ fn changed_settings_are_reported_with_their_place() {
     clone.commit(&[("sites/driftless.yaml", Some(&format!("# a comment\n{after}")))]);
     assert_eq!(clone.run(&with(&["--path", "sites"])).0, 0);
 }
+
+#[test]
+fn mistake_in_the_settings_of_the_head_removes_nothing() {
+    let clone = Clone::new();
+    let settings = "applications: [{path: blog}, {path: shop}]\n";
+    clone.commit(&[("sites/driftless.yaml", Some(settings))]);
+    clone.git(&["branch", "-f", "main"]);
+    let wrong = settings.replace("path: blog", "path: blog, perHosts: []");
+    clone.commit(&[("sites/driftless.yaml", Some(&wrong))]);
+    let (code, out, _) = clone.run(&with(&["--path", "sites"]));
+    assert!(code == 2 && out.contains("unknown key `perHosts`"), "{code}: {out}");
+    assert!(out.contains("0 of 2 applications change; 1 error\n") && !out.contains("removed"), "{out}");
+    assert_eq!(out.matches("note: the head has errors, so its changes are unknown").count(), 2, "{out}");
+    // Two folders of one name leave unknown which of them is the application.
+    clone.git(&["checkout", "-q", "-B", "change", "main~1"]);
+    clone.commit(&[("other/shop/compose.yaml", Some(SHOP))]);
+    let (code, out, _) = clone.run(&["preview", "--base", "main~1"]);
+    assert!(code == 2 && !out.contains("removed"), "{code}: {out}");
+}

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Action, App, Item, Kind, Report, Summary, Type};
+use crate::report::{Action, App, Item, Kind, Report, Type};
 
 /// Applications with drift or errors in full, all others in one line.
 pub fn text(report: &Report) -> String {
@@ -68,8 +68,8 @@ pub fn headline(report: &Report) -> String {
     };
     let mut out = match (summary.apps_with_drift, summary.apps) {
         (0, 0) => "no applications".to_owned(),
-        (0, 1) if !has_unknown(summary) => format!("1 application, {}", nothing(report.kind)),
-        (0, all) if !has_unknown(summary) => format!("{all} applications, {}", nothing(report.kind)),
+        (0, 1) if !has_unknown(report) => format!("1 application, {}", nothing(report.kind)),
+        (0, all) if !has_unknown(report) => format!("{all} applications, {}", nothing(report.kind)),
         (some, all) => {
             let noun = if all == 1 { "application" } else { "applications" };
             let ending = if some == 1 { "s" } else { "" };
@@ -103,8 +103,8 @@ pub fn headline(report: &Report) -> String {
 }
 
 /// Whether it is unknown if an application has changed.
-fn has_unknown(summary: &Summary) -> bool {
-    summary.apps_with_errors + summary.apps_with_known_errors > 0
+fn has_unknown(report: &Report) -> bool {
+    report.has_errors() || report.has_known_errors()
 }
 
 /// Whether the application is listed: it drifts, is pinned, suspended, or has an error.

@@ -65,7 +65,8 @@ Options of all commands that ask an agent, before or after the command:
   --server-ca-file FILE
                         certificate authorities of the agent, for https
   --host NAME           all three, from ~/.config/driftless/hosts.yaml; for
-                        validate and preview the host to render for
+                        commands that ask none, such as validate and drift
+                        --docker, the host to render for
 
 Environment:
   DRIFTLESS_SERVER      address of the agent, like --server

@@ -1,13 +1,25 @@
 //! Options about the connection to an agent that stand before the command, and `--host NAME`, which stands for the address
 //! and token of an agent in the user's file of hosts.
 
-use std::{env, ffi::OsString, fs, io::Read as _, path::PathBuf};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs,
+    io::Read as _,
+    path::PathBuf,
+};
 
 use driftless_config::{ClientHost, client_hosts};
 use driftless_model::Finding;
 
-/// Commands for which `--host` is the host to render for.
-const RENDERING: [&str; 2] = ["validate", "preview"];
+/// Commands for which `--host` is the host to render for, and the option with which they ask no agent, if they need one for that.
+const RENDERING: [(&str, Option<&str>); 5] = [
+    ("validate", None),
+    ("preview", None),
+    ("plan", Some("--dir")),
+    ("diff", Some("--dir")),
+    ("drift", Some("--docker")),
+];
 
 /// The options that may stand before the command, each with a value.
 const VALUE_OPTIONS: [&str; 3] = ["--server", "--token-file", "--server-ca-file"];
@@ -57,7 +69,9 @@ pub(super) fn arrange(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> 
             }
         }
     }
-    let renders = rest.first().is_some_and(|command| RENDERING.iter().any(|name| command == name));
+    let words: Vec<OsString> = words.collect();
+    let renders = rest.first().is_some_and(|command| asks_no_agent(command, &words));
+    let mut words = words.into_iter();
     let mut is_option = true;
     while let Some(word) = words.next() {
         is_option &= word != "--";
@@ -78,6 +92,15 @@ pub(super) fn arrange(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> 
     rest.splice(end..end, options);
     arranged.extend(rest);
     Ok(arranged)
+}
+
+/// Whether a command renders manifests itself. `words` stand behind it.
+fn asks_no_agent(command: &OsStr, words: &[OsString]) -> bool {
+    let is_given = |option: &str| {
+        let options = words.iter().map_while(|word| word.to_str().filter(|text| *text != "--"));
+        options.map(|text| text.split_once('=').map_or(text, |(name, _)| name)).any(|name| name == option)
+    };
+    RENDERING.iter().any(|(name, option)| command == *name && option.is_none_or(is_given))
 }
 
 /// The options for the agent of a host.
@@ -132,6 +155,11 @@ mod tests {
             ("driftless --server a:1 logs x -- --host", "driftless logs x --server a:1 -- --host"),
             ("driftless --host nas validate .", "driftless validate . --host nas"),
             ("driftless preview --host nas --base main", "driftless preview --host nas --base main"),
+            ("driftless --host nas diff shop --dir .", "driftless diff shop --dir . --host nas"),
+            (
+                "driftless drift --host nas --docker=tcp://nas:1",
+                "driftless drift --host nas --docker=tcp://nas:1",
+            ),
             ("driftless --version", "driftless --version"),
             ("driftless", "driftless"),
         ] {

@@ -8,8 +8,8 @@ use super::{
     context::{Context, Verdict},
     error::Error as CliError,
     folder::docker_host,
-    hosts::{EngineArg, this_host},
-    options::ServerArgs,
+    hosts::{EngineArg, host_of_engine, parse_name},
+    options::{ServerArgs, parse_variable},
     report::{
         error::Error,
         live::{Deadline, ObservedEngine, Rendered, compare_by_agent, compare_with_engine},
@@ -19,13 +19,14 @@ use super::{
         selection::Selection,
     },
 };
+use driftless_model::AppName;
 use driftless_report::Report;
 
 /// Report the differences between Git and the live state, for people and for CI.
 ///
 /// Asks a running agent. With --docker, observes an engine directly and compares it with the repository given by
 /// --repo. Changes nothing. An application that cannot be rendered or observed is an error, never an application
-/// without drift.
+/// without drift, and so is a commit without one for the host.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -40,6 +41,7 @@ Examples:
   driftless drift shop -o diff
   driftless drift -o text -o markdown=drift.md -o sarif=drift.sarif
   driftless drift --docker unix:///var/run/docker.sock --repo . --path sites
+  driftless drift --docker tcp://nas:2376 --repo . --host nas
   driftless drift --server https://agent.example.com \\
     --fail-on missing,stopped --post")]
 pub(super) struct DriftArgs {
@@ -74,6 +76,12 @@ pub(super) struct DirectArgs {
     /// Repository to compare with: a folder in a clone, or a URL.
     #[arg(long, value_name = "DIR|URL", requires = "docker")]
     pub(super) repo: Option<String>,
+    /// The host of that engine: its applications, variables and files are compared [default: the name of this machine]
+    #[arg(long, value_name = "NAME", requires = "docker", value_parser = parse_name)]
+    pub(super) host: Option<String>,
+    /// Label of that host, as its agent's configuration has it. Can be repeated.
+    #[arg(long = "host-label", value_name = "NAME=VALUE", requires = "docker", value_parser = parse_variable)]
+    pub(super) host_labels: Vec<(String, String)>,
     /// The engine that runs the applications, if the agent's configuration has the key `engine` [default: as in
     /// driftless.yaml, else docker]
     #[arg(long, value_enum, value_name = "ENGINE", requires = "docker")]
@@ -131,14 +139,16 @@ async fn at_engine(
     let (name, folder) = (place.name(), place.folder(args.report.path.as_deref()));
     let checkout = deadline.limit(place.commit(revision, context)).await??;
     let commit = checkout.commit.clone();
-    let kind = args.direct.engine;
+    let DirectArgs { engine: kind, host, host_labels, .. } = &args.direct;
+    let kind = *kind;
+    let host = host_of_engine(host.as_deref(), host_labels, kind).one_host();
+    let (path, rendered_host) = (folder.clone(), host.clone());
     let rendering = tokio::task::spawn_blocking(move || {
-        let host = this_host(kind).host.unwrap_or_default();
         let source = RenderedFolder {
             files: checkout.files.as_ref(),
-            folder: &folder,
+            folder: &path,
             name: &name,
-            host: &host,
+            host: &rendered_host,
             engine: kind.map(Into::into),
             host_files: &[],
         };
@@ -146,6 +156,15 @@ async fn at_engine(
     });
     let rendering = deadline.limit(rendering).await?.map_err(|error| Error::Broken(error.to_string()))?;
     selection.check(rendering.applications.iter().map(|app| app.spec.name.as_str()))?;
+    let found = rendering.errors.iter().chain(&rendering.missing_folder).map(ToString::to_string);
+    let mut errors: Vec<String> = found.collect();
+    if rendering.applications.is_empty() && errors.is_empty() {
+        errors.push(nothing_to_compare(&rendering, &folder, &host.name));
+    } else if !rendering.elsewhere.is_empty() {
+        let names: Vec<&str> = rendering.elsewhere.iter().map(AppName::as_str).collect();
+        let (names, host) = (names.join(", "), &host.name);
+        context.screen.say(format!("note: compared for the host `{host}` (--host); not for it: {names}"));
+    }
     let rendered = |app: RenderedApp| {
         let stack = match (mistakes(&app.findings()), &app.rendered.stack) {
             (Some(mistakes), _) => Err(mistakes),
@@ -163,8 +182,33 @@ async fn at_engine(
     };
     let to = format!("git@{}", commit.short());
     let mut report = compare_with_engine(engine, applications, &to, deadline).await?;
-    let errors = rendering.errors.iter().chain(&rendering.missing_folder);
-    report.errors = errors.map(ToString::to_string).collect();
+    report.errors = errors;
     report.head = Some(commit);
     Ok(report)
+}
+
+/// Why a commit has nothing to compare. An engine with containers would else be one without drift.
+fn nothing_to_compare(rendering: &Rendering, folder: &str, host: &str) -> String {
+    if !rendering.elsewhere.is_empty() {
+        return format!(
+            "no application is for the host `{host}`: give the name of the engine's host to --host"
+        );
+    }
+    let place =
+        if folder.is_empty() { "the repository".to_owned() } else { format!("the folder `{folder}`") };
+    format!("{place} has no application: give the folder that the agent follows to --path")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commit_without_an_application_of_the_host_is_an_error() {
+        let others = Rendering { elsewhere: vec!["shop".into()], ..Rendering::default() };
+        let message = nothing_to_compare(&others, "sites", "runner-7");
+        assert!(message.contains("for the host `runner-7`") && message.contains("--host"), "{message}");
+        let message = nothing_to_compare(&Rendering::default(), "site", "nas");
+        assert!(message.contains("the folder `site` has no application"), "{message}");
+    }
 }

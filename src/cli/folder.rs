@@ -1,6 +1,7 @@
 //! Applications of a folder of this machine, found and rendered as the agent finds and renders them.
 
 use std::{
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -13,11 +14,11 @@ use super::{
     hosts::{HostArgs, OfHost, discover_for_host},
     sops_keys::decrypted,
 };
-use driftless_config::DockerHost;
+use driftless_config::{ApplicationSettings, DockerHost, SETTINGS_FILE};
 use driftless_files::{AppSpec, Files};
 use driftless_git::Directory;
 use driftless_manifest as manifest;
-use driftless_model::{AdmissionPolicy, Finding, Stack};
+use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Stack};
 
 /// Why a folder cannot be read, or why it does not hold exactly one application.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +64,8 @@ pub(super) struct Folder {
     pub(super) findings: Vec<Finding>,
     /// The errors among them because of which applications may be missing.
     pub(super) undiscovered: Vec<Finding>,
+    /// The applications that one of the hosts does not have, because driftless.yaml has them for others.
+    elsewhere: BTreeSet<AppName>,
 }
 
 /// Settings for rendering the applications of a folder.
@@ -78,8 +81,8 @@ pub(super) struct RenderOptions<'a> {
     pub(super) files: &'a [String],
 }
 
-/// Renders every application of a folder on this disk, for each of the hosts. In a work tree, files that Git ignores are
-/// not read.
+/// Renders every application of a folder on this disk, for each of the hosts, to compare them with an engine. In a work tree,
+/// files that Git ignores are not read. It is an error if there is nothing to compare.
 pub(super) fn render_folder(dir: &Path, hosts: &HostArgs, context: &Context<'_>) -> Result<Folder, CliError> {
     let folder = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
     let folder = Arc::new(folder);
@@ -87,6 +90,7 @@ pub(super) fn render_folder(dir: &Path, hosts: &HostArgs, context: &Context<'_>)
     let options = RenderOptions { policy: None, hosts, variables: &[], profiles: &[], files: &[] };
     let mut rendered = render_files(Arc::<Directory>::clone(&folder), &name, "", options, context)?;
     rendered.add(folder.ignored_findings());
+    rendered.report_other_hosts(hosts.host.as_deref().unwrap_or_default());
     Ok(rendered)
 }
 
@@ -103,9 +107,12 @@ pub(super) fn render_files(
     let hosts = options.hosts.hosts([&files as &dyn Files], path).map_err(CliError::Findings)?;
     let (mut applications, mut findings) = (Vec::<FolderApp>::new(), Vec::new());
     let mut undiscovered = Vec::new();
+    let mut elsewhere = BTreeSet::new();
     for host in hosts {
         let OfHost { host, discovery, settings } =
             discover_for_host(&files, path, (name, &host), options.files);
+        let of_others = settings.iter().flat_map(|settings| &settings.elsewhere);
+        elsewhere.extend(of_others.filter_map(ApplicationSettings::app_name));
         undiscovered.extend(discovery.findings.iter().filter(|finding| finding.is_error()).cloned());
         findings.extend(discovery.findings);
         let render = |mut app: AppSpec| {
@@ -146,7 +153,7 @@ pub(super) fn render_files(
     }
     applications.sort_by(|one, other| one.spec.name.cmp(&other.spec.name));
     undiscovered.dedup();
-    let mut folder = Folder { applications, findings, undiscovered };
+    let mut folder = Folder { applications, findings, undiscovered, elsewhere };
     folder.add(Vec::new());
     Ok(folder)
 }
@@ -158,6 +165,22 @@ impl Folder {
         // Two applications may read the same file.
         self.findings.sort_by(|a, b| (&a.location, &a.path).cmp(&(&b.location, &b.path)));
         self.findings.dedup();
+    }
+
+    /// Says which applications are left out because they are for other hosts than this one.
+    fn report_other_hosts(&mut self, host: &str) {
+        let place = Location::file(SETTINGS_FILE);
+        let help = "give the name of the engine's host to --host";
+        if self.applications.is_empty() && self.undiscovered.is_empty() {
+            let message = format!("there is nothing to compare: no application is for the host `{host}`");
+            let finding = Finding::error(place, "applications", message).help(help);
+            self.undiscovered.push(finding.clone());
+            self.add(vec![finding]);
+        } else if !self.elsewhere.is_empty() {
+            let names: Vec<&str> = self.elsewhere.iter().map(AppName::as_str).collect();
+            let message = format!("not for the host `{host}`, so left out: {}", names.join(", "));
+            self.add(vec![Finding::warning(place, "applications", message).help(help)]);
+        }
     }
 }
 

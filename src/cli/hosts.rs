@@ -1,14 +1,12 @@
 //! The hosts that a command renders a repository for, without an agent: those of `driftless.yaml`, or one.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use clap::Args;
 
+use super::options::parse_variable;
 use driftless_agent::discover_at;
-use driftless_config::{Reference, Repository};
+use driftless_config::{Reference, Repository, machine_labels};
 use driftless_files::{AppSpec, Files, HostFile, files::Entry};
 use driftless_manifest::{Configured, Discovery, discover_for};
 use driftless_model::{EngineKind, Finding, HostIdentity, Location, RepoUrl};
@@ -26,6 +24,10 @@ pub(super) struct HostArgs {
     /// has]
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub(super) host: Option<String>,
+    /// Label of that host, as its agent's configuration has it: `hosts` of an application in driftless.yaml may select by it.
+    /// Can be repeated. The labels `os=linux` and `engine=docker` are given.
+    #[arg(long = "host-label", value_name = "NAME=VALUE", requires = "host", value_parser = parse_variable)]
+    pub(super) host_labels: Vec<(String, String)>,
     /// Render for every host that driftless.yaml names, or that has a folder where --path has `${host}`; without any,
     /// this is an error.
     #[arg(long, conflicts_with = "host")]
@@ -58,6 +60,9 @@ impl From<EngineArg> for EngineKind {
     }
 }
 
+/// The labels of a host that nothing is known of, unless its configuration says otherwise. Its architecture is not known.
+const USUAL_LABELS: [(&str, &str); 2] = [("os", "linux"), ("engine", "docker")];
+
 /// The applications of one host at one commit.
 pub(super) struct OfHost {
     /// Empty if no host is known.
@@ -74,7 +79,7 @@ fn parse_host_file(text: &str) -> Result<String, String> {
         .ok_or_else(|| "must be the path of a file, from the root of the repository".to_owned())
 }
 
-fn parse_name(text: &str) -> Result<String, String> {
+pub(super) fn parse_name(text: &str) -> Result<String, String> {
     if HostIdentity::is_name(text) {
         Ok(text.to_owned())
     } else {
@@ -100,9 +105,9 @@ impl HostArgs {
         &self,
         commits: impl IntoIterator<Item = &'f dyn Files>,
         folder: &str,
-    ) -> Result<Vec<String>, Vec<Finding>> {
-        if let Some(host) = &self.host {
-            return Ok(vec![host.clone()]);
+    ) -> Result<Vec<HostIdentity>, Vec<Finding>> {
+        if self.host.is_some() {
+            return Ok(vec![self.one_host()]);
         }
         let mut names = BTreeSet::new();
         for files in commits {
@@ -119,7 +124,17 @@ impl HostArgs {
         if names.is_empty() {
             names.insert(String::new());
         }
-        Ok(names.into_iter().collect())
+        Ok(names.into_iter().map(|name| self.identity(name)).collect())
+    }
+
+    /// The host of the arguments. Without one it has no name.
+    pub(super) fn one_host(&self) -> HostIdentity {
+        self.identity(self.host.clone().unwrap_or_default())
+    }
+
+    fn identity(&self, name: String) -> HostIdentity {
+        let usual = USUAL_LABELS.map(|(label, value)| (label.to_owned(), value.to_owned()));
+        HostIdentity { name, labels: usual.into_iter().chain(self.host_labels.iter().cloned()).collect() }
     }
 }
 
@@ -164,7 +179,8 @@ pub(super) fn unlisted(
 fn hosts_of(files: &dyn Files, folder: &str) -> Vec<String> {
     let Some((parent, _)) = folder.split_once(PLACEHOLDER) else {
         // A file with mistakes names nobody; the mistakes are reported when its applications are searched.
-        let at_commit = repository("", folder, "").and_then(|repository| repository.at_commit(files).ok());
+        let repository = repository("", folder, &HostIdentity::default());
+        let at_commit = repository.and_then(|repository| repository.at_commit(files).ok());
         return at_commit.map(|it| it.hosts.into_iter().map(|host| host.name).collect()).unwrap_or_default();
     };
     let entries = files.list(parent.trim_end_matches('/')).unwrap_or_default();
@@ -178,40 +194,43 @@ fn hosts_of(files: &dyn Files, folder: &str) -> Vec<String> {
 pub(super) fn discover_for_host(
     files: &dyn Files,
     folder: &str,
-    (name, host): (&str, &str),
+    (name, host): (&str, &HostIdentity),
     listed: &[String],
 ) -> OfHost {
+    let folder = folder.replace(PLACEHOLDER, &host.name);
+    let of_host = |discovery, settings| OfHost { host: host.name.clone(), discovery, settings };
     if !listed.is_empty() {
-        let path = folder.replace(PLACEHOLDER, host);
-        let configured = Configured { path: path.clone(), files: listed.to_vec(), ..Configured::default() };
-        let host = HostIdentity { name: host.to_owned(), labels: BTreeMap::new() };
-        let discovery = discover_for(&host, files, &path, name, &[configured]);
-        return OfHost { host: host.name, discovery, settings: None };
+        let configured = Configured { path: folder.clone(), files: listed.to_vec(), ..Configured::default() };
+        return of_host(discover_for(host, files, &folder, name, &[configured]), None);
     }
-    let host = host.to_owned();
-    let Some(settings) = repository(name, &folder.replace(PLACEHOLDER, &host), &host) else {
-        return OfHost { host, discovery: Discovery::default(), settings: None };
+    let Some(settings) = repository(name, &folder, host) else {
+        return of_host(Discovery::default(), None);
     };
     match discover_at(&settings, files) {
-        Ok((settings, discovery)) => OfHost { host, discovery, settings: Some(settings) },
-        Err(findings) => {
-            let discovery = Discovery { findings, ..Discovery::default() };
-            OfHost { host, discovery, settings: None }
-        }
+        Ok((settings, discovery)) => of_host(discovery, Some(settings)),
+        Err(findings) => of_host(Discovery { findings, ..Discovery::default() }, None),
     }
 }
 
-/// A repository with default settings, as a host with this name follows it.
-fn repository(name: &str, folder: &str, host: &str) -> Option<Repository> {
+/// A repository with default settings, as a host follows it.
+fn repository(name: &str, folder: &str, host: &HostIdentity) -> Option<Repository> {
     let url = RepoUrl::parse("/").ok()?;
-    let host = HostIdentity { name: host.to_owned(), labels: BTreeMap::new() };
-    Some(Repository { name: name.to_owned(), host, ..Repository::new(url, folder, Reference::Head) })
+    let (name, host) = (name.to_owned(), host.clone());
+    Some(Repository { name, host, ..Repository::new(url, folder, Reference::Head) })
 }
 
-/// The name of this machine, for commands that compare a folder with its engine.
-pub(super) fn this_host(engine: Option<EngineArg>) -> HostArgs {
+/// The host of an engine, for commands that compare a folder with it: the one with this name and these labels, or this machine.
+pub(super) fn host_of_engine(
+    name: Option<&str>,
+    labels: &[(String, String)],
+    engine: Option<EngineArg>,
+) -> HostArgs {
+    let own = machine_labels().map(|(label, value)| (label.to_owned(), value.to_owned()));
+    let own = own.into_iter().filter(|_| name.is_none());
+    let host = name.map_or_else(super::run::hostname, str::to_owned);
     HostArgs {
-        host: Some(super::run::hostname()).filter(|name| HostIdentity::is_name(name)),
+        host: Some(host).filter(|name| HostIdentity::is_name(name)),
+        host_labels: own.chain(labels.iter().cloned()).collect(),
         all_hosts: false,
         engine,
         host_files: Vec::new(),

@@ -16,8 +16,8 @@ use super::{
     error::{CommandError, Error as CliError},
     findings::{counted, render_findings},
     folder::{Folder, FolderApp, docker_host, render_folder},
-    hosts::{EngineArg, this_host},
-    options::{ServerArgs, TextOrJson},
+    hosts::{EngineArg, host_of_engine, parse_name},
+    options::{ServerArgs, TextOrJson, parse_variable},
     output::{json, print},
     report::live::unread_repositories,
     screen::{Colours, Paint, plain},
@@ -40,6 +40,12 @@ pub(super) struct PlanArgs {
     /// Address of the Docker Engine, with --dir [default: `DOCKER_HOST`, or the local engine]
     #[arg(long, value_name = "URL", requires = "dir")]
     pub(super) docker_host: Option<String>,
+    /// The host of that engine, with --dir: its applications, variables and files are compared [default: the name of this machine]
+    #[arg(long, value_name = "NAME", requires = "dir", value_parser = parse_name)]
+    pub(super) host: Option<String>,
+    /// Label of that host, with --dir, as its agent's configuration has it. Can be repeated.
+    #[arg(long = "host-label", value_name = "NAME=VALUE", requires = "dir", value_parser = parse_variable)]
+    pub(super) host_labels: Vec<(String, String)>,
     /// The engine that runs the applications, with --dir, if the agent's configuration has the key `engine` [default: as
     /// in driftless.yaml, else docker]
     #[arg(long, value_enum, value_name = "ENGINE", requires = "dir")]
@@ -140,8 +146,8 @@ async fn plan_by_agent(args: &PlanArgs, context: &Context<'_>) -> Result<Plans, 
 
 /// Plans the applications of a folder as an agent without a record would.
 async fn plan_folder(dir: &Path, args: &PlanArgs, context: &Context<'_>) -> Result<Plans, CliError> {
-    let Folder { applications, findings, undiscovered } =
-        render_folder(dir, &this_host(args.engine), context)?;
+    let host = host_of_engine(args.host.as_deref(), &args.host_labels, args.engine);
+    let Folder { applications, findings, undiscovered, .. } = render_folder(dir, &host, context)?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());
     }

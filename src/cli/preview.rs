@@ -18,7 +18,7 @@ use clap::Args;
 use driftless_agent as controller;
 use driftless_files::Files;
 use driftless_git::Checkout;
-use driftless_model::{AdmissionPolicy, AppName, Finding, Mask};
+use driftless_model::{AdmissionPolicy, AppName, Finding, HostIdentity, Mask};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
@@ -89,7 +89,10 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let (hosts, host_files) = (args.hosts.clone(), args.hosts.host_files());
     let labels = (format!("git@{}", base.commit.short()), format!("git@{}", head.commit.short()));
     let rendered = tokio::task::spawn_blocking(move || {
-        let of = |checkout: &Checkout, host: &str, before: &Rendering, policy: Option<&AdmissionPolicy>| {
+        let of = |checkout: &Checkout,
+                  host: &HostIdentity,
+                  before: &Rendering,
+                  policy: Option<&AdmissionPolicy>| {
             let source = RenderedFolder {
                 files: checkout.files.as_ref(),
                 folder: &folder,
@@ -101,11 +104,11 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
             render(&source, policy, before)
         };
         let names = hosts.hosts([base.files.as_ref() as &dyn Files, head.files.as_ref()], &folder)?;
-        let of_host = |host: String| {
+        let of_host = |host: HostIdentity| {
             let before = of(&base, &host, &Rendering::default(), None);
             // The base is what runs today; the policy is for what is to come.
             let after = of(&head, &host, &before, policy.as_ref());
-            (host, before, after)
+            (host.name, before, after)
         };
         Ok(names.into_iter().map(of_host).collect::<Vec<_>>())
     });

@@ -733,3 +733,20 @@ fn mistake_in_the_settings_of_the_head_removes_nothing() {
     let (code, out, _) = clone.run(&["preview", "--base", "main~1"]);
     assert!(code == 2 && !out.contains("removed"), "{code}: {out}");
 }
+
+#[test]
+fn plan_of_a_folder_for_another_host_is_an_error() {
+    let clone = Clone::new();
+    let settings = "applications: [{path: sites/shop, hosts: {names: [nas]}}]\n";
+    clone.commit(&[("driftless.yaml", Some(settings))]);
+    for command in ["plan", "diff"] {
+        let engine = "unix:///nonexistent/docker.sock";
+        let (code, out, error) =
+            clone.run(&[command, "--dir", ".", "--docker-host", engine, "--host", "runner-7"]);
+        assert!(code != 0 && error.contains("no application is for the host `runner-7`"), "{out}{error}");
+        // The engine that is asked for the applications of this host does not exist.
+        let (code, out, error) =
+            clone.run(&[command, "--dir", ".", "--docker-host", engine, "--host", "nas"]);
+        assert!(code != 0 && !error.contains("no application"), "{out}{error}");
+    }
+}

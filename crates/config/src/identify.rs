@@ -15,8 +15,7 @@ impl Settings {
         if self.host.name.is_empty() {
             self.host.name = name_of(hostname);
         }
-        let given = [("arch", arch()), ("os", std::env::consts::OS), ("engine", "docker")];
-        for (label, value) in given {
+        for (label, value) in machine_labels() {
             self.host.labels.entry(label.to_owned()).or_insert_with(|| value.to_owned());
         }
         if !self.host.name.is_empty() {
@@ -34,6 +33,11 @@ impl Settings {
             }
         }
     }
+}
+
+/// The labels that this machine has as a host, unless its configuration says otherwise.
+pub fn machine_labels() -> [(&'static str, &'static str); 3] {
+    [("arch", arch()), ("os", std::env::consts::OS), ("engine", "docker")]
 }
 
 /// The architecture of this program, by the words of Docker.

@@ -62,6 +62,7 @@ pub use client_hosts::{ClientHost, client_hosts};
 pub use docker_host::{DockerHost, DockerTls};
 pub use fleet::{Enrolment, Fleet, FleetReports};
 pub use fleet_place::{FleetBucket, FleetFolder, FleetPlace, PlaceKind};
+pub use identify::machine_labels;
 pub use in_git::{AtCommit, SETTINGS_FILE};
 pub use listen_tls::ListenTls;
 pub use listeners::addresses_overlap;

@@ -11,12 +11,14 @@ use crate::{
     cli::Context, cli::Error as CliError, cli::conflicts::conflicts, cli::hosts::OfHost,
     cli::hosts::discover_for_host, cli::sops_keys::decrypted,
 };
-use driftless_config::{Reference, Secret, Settings};
+use driftless_config::{ApplicationSettings, Reference, Secret, Settings};
 use driftless_files::{AppSpec, Entry, Files, HostFile, Reads, Recorder, Rendered};
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
 use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
-use driftless_model::{AdmissionPolicy, AppName, CommitId, EffectiveSetting, EngineKind, Finding};
+use driftless_model::{
+    AdmissionPolicy, AppName, CommitId, EffectiveSetting, EngineKind, Finding, HostIdentity,
+};
 
 /// A repository to read commits from.
 pub(in crate::cli) enum Place {
@@ -140,8 +142,8 @@ pub(in crate::cli) struct RenderedFolder<'a> {
     pub(in crate::cli) folder: &'a str,
     /// The name of the repository.
     pub(in crate::cli) name: &'a str,
-    /// The host that it is rendered for. Empty: none.
-    pub(in crate::cli) host: &'a str,
+    /// The host that it is rendered for. Without a name: none.
+    pub(in crate::cli) host: &'a HostIdentity,
     /// The engine that runs its applications. `None`: that of driftless.yaml.
     pub(in crate::cli) engine: Option<EngineKind>,
     /// The files that only the host has.
@@ -156,6 +158,8 @@ pub(in crate::cli) struct Rendering {
     pub(in crate::cli) errors: Vec<Finding>,
     /// The folder of the applications, if it is not there. It may be new, or removed with the last application.
     pub(in crate::cli) missing_folder: Option<Finding>,
+    /// The applications that driftless.yaml has for other hosts.
+    pub(in crate::cli) elsewhere: Vec<AppName>,
 }
 
 /// One rendered application. Two commits share equal ones.
@@ -220,7 +224,9 @@ pub(in crate::cli) fn render(
         app.settings = settings.as_ref().map(|settings| settings.policy_settings(name)).unwrap_or_default();
         app.among_others = found.remove(name).unwrap_or_default();
     }
-    Rendering { applications, errors, missing_folder }
+    let elsewhere = settings.iter().flat_map(|settings| &settings.elsewhere);
+    let elsewhere = elsewhere.filter_map(ApplicationSettings::app_name).collect();
+    Rendering { applications, errors, missing_folder, elsewhere }
 }
 
 impl RenderedApp {

@@ -97,7 +97,7 @@ pub(super) fn arrange(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> 
 /// Whether a command renders manifests itself. `words` stand behind it.
 fn asks_no_agent(command: &OsStr, words: &[OsString]) -> bool {
     let is_given = |option: &str| {
-        let options = words.iter().map_while(|word| word.to_str().filter(|text| *text != "--"));
+        let options = words.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
         options.map(|text| text.split_once('=').map_or(text, |(name, _)| name)).any(|name| name == option)
     };
     RENDERING.iter().any(|(name, option)| command == *name && option.is_none_or(is_given))

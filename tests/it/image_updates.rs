@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driftless_agent::{RequestKind, Rollback, Ticket};
+use driftless_agent::{Against, Answer, RequestKind, Rollback, Ticket};
 use driftless_clock::Clock;
 use driftless_model::{
     Application, Cause, HealthStatus, ImageDigests, ImageUpdate, ImageUpdateStatus, OnFailure, Outcome,
@@ -120,6 +120,23 @@ async fn new_digest_is_a_revision_with_a_way_back() {
     it.ask(RequestKind::Resume).await;
     minutes(2).await;
     assert_eq!(it.images(), [newest.as_str()], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn resolved_image_is_no_drift_from_its_commit() {
+    let it = following("digest").await;
+    it.registry_has("web:1", 'b');
+    minutes(62).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), [format!("web:1@{}", digest('b'))], "{}", it.story());
+    let commit = it.store.current(&app()).unwrap().unwrap().commit.id;
+    for against in [Against::Pin, Against::Head, Against::Revision(commit.to_string())] {
+        let Ok(Answer::Drift(found)) = it.handle().request(app(), RequestKind::Drift(against.clone())).await
+        else {
+            panic!("no answer")
+        };
+        assert_eq!((found.app.error.as_deref(), found.app.items.as_slice()), (None, &[][..]), "{against:?}");
+    }
 }
 
 /// The image b of the tag has failed, and the application has gone back to a.

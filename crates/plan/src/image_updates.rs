@@ -408,17 +408,70 @@ pub fn with_resolved_images(stack: &Stack, resolved: &BTreeMap<&str, &str>) -> O
     }
     let mut stack = stack.clone();
     for workload in stack.workloads.values_mut().filter(|workload| is_resolved(workload)) {
-        let replace = |image: &mut String| {
-            if let Some(found) = resolved.get(image.as_str()) {
-                (*found).clone_into(image);
-            }
-        };
-        if workload.build.is_none() {
-            replace(&mut workload.container.image);
-        }
-        workload.parts.iter_mut().for_each(|part| replace(&mut part.container.image));
+        resolve_references(workload, resolved);
     }
     Some(stack)
+}
+
+fn resolve_references(workload: &mut Workload, resolved: &BTreeMap<&str, &str>) {
+    let replace = |image: &mut String| {
+        if let Some(found) = resolved.get(image.as_str()) {
+            (*found).clone_into(image);
+        }
+    };
+    if workload.build.is_none() {
+        replace(&mut workload.container.image);
+    }
+    workload.parts.iter_mut().for_each(|part| replace(&mut part.container.image));
+}
+
+/// The images that were resolved for references of a stack, as far as its containers show it. For a reader that has no record.
+///
+/// A container that was made from the reference itself shows none. Another one shows the same tag with a digest, or a version in a
+/// range: the image with which the workload is the one that the container was made from.
+pub fn images_in_use<'a>(stack: &'a Stack, observed: &'a Observed) -> BTreeMap<&'a str, &'a str> {
+    let mut all = BTreeMap::new();
+    for instance in observed.instances.values() {
+        let workload = stack.workloads.get(&instance.instance.workload);
+        let Some(workload) = workload.filter(|workload| workload.spec() != instance.spec) else { continue };
+        let found = digests_in_use(workload, instance, observed);
+        let has_its_tag = |(reference, image): (&&str, &&str)| tag_of(reference) == tag_of(image);
+        let is_made_of_them = || {
+            let mut resolved = workload.clone();
+            resolve_references(&mut resolved, &found);
+            resolved.spec() == instance.spec
+        };
+        if found.iter().all(has_its_tag) || is_made_of_them() {
+            all.extend(found);
+        }
+    }
+    all
+}
+
+/// The images with a digest that an instance runs, by the references of the same repositories in its workload.
+fn digests_in_use<'a>(
+    workload: &'a Workload,
+    instance: &'a Instance,
+    observed: &'a Observed,
+) -> BTreeMap<&'a str, &'a str> {
+    let mut images = vec![(&workload.container.image, instance)];
+    let parts = observed.parts_of(&instance.id);
+    for part in &workload.parts {
+        let is_it = |found: &&&Instance| found.part.as_ref().is_some_and(|of| of.name == part.name);
+        images.extend(parts.iter().find(is_it).map(|found| (&part.container.image, *found)));
+    }
+    let resolved = images.into_iter().filter_map(|(reference, found)| {
+        let image = found.config.image.as_str();
+        let (wanted, running) = (ImageRef::split(reference), ImageRef::split(image));
+        let is_resolved = wanted.digest.is_none() && running.digest.is_some() && wanted.name == running.name;
+        is_resolved.then_some((reference.as_str(), image))
+    });
+    resolved.collect()
+}
+
+/// The tag of a reference, which has one without writing it.
+fn tag_of(image: &str) -> &str {
+    ImageRef::split(image).tag.unwrap_or("latest")
 }
 
 /// Whether two stacks are the same but for the versions of images of registries.

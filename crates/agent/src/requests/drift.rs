@@ -116,7 +116,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 let policy = policy_now(self.context, &desired)?;
                 let rendered = desired.rendered();
                 Ok(rendered.stack.clone().map(|stack| Reference {
-                    stack,
+                    stack: self.with_resolved_images(stack),
                     commit: rendered.commit.clone(),
                     policy,
                     images: BTreeMap::new(),
@@ -165,7 +165,14 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             let errors: Vec<String> = errors.map(Finding::to_string).collect();
             return Err(RequestError::Refused(errors.join("\n")));
         };
-        Ok(Reference { stack: Arc::new(stack), commit, policy, images: BTreeMap::new() })
+        let stack = self.with_resolved_images(Arc::new(stack));
+        Ok(Reference { stack, commit, policy, images: BTreeMap::new() })
+    }
+
+    /// The stack of a commit with the images that were resolved for its references: containers are made from these.
+    fn with_resolved_images(&self, stack: Arc<Stack>) -> Arc<Stack> {
+        let resolved = plan::with_resolved_images(&stack, &plan::resolved_images(self.record.get()));
+        resolved.map_or(stack, Arc::new)
     }
 }
 
@@ -228,6 +235,21 @@ impl Inspector {
             // Services take no containers over.
             observed.candidates.clear();
         }
+        // Only the agent's record says which newer images were resolved, so it is read from the containers.
+        let in_use = || plan::with_resolved_images(stack, &plan::images_in_use(stack, &observed));
+        let resolved = if is_swarm { None } else { in_use() };
+        if let Some(resolved) = &resolved {
+            // The defaults of these images are needed, too.
+            let scope = observe_scope(resolved, &images, &Record::default());
+            observed = match self.engine.observe(&stack.app, &scope).await {
+                Ok(observed) => observed,
+                Err(error) => {
+                    app.error = Some(chain(&error));
+                    return Inspection { app, unmanaged: BTreeSet::new() };
+                }
+            };
+        }
+        let stack = resolved.as_ref().unwrap_or(stack);
         let (agent, mut record) = (owner(&observed), Record::default());
         let completed = swarm::completed_stack(stack, &observed, &mut record, self.clock.now());
         let stack = completed.as_deref().unwrap_or(stack);

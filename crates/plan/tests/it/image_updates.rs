@@ -1,11 +1,13 @@
 //! Answers of registries about newer images.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{FollowedImage, ImageUpdate, Observed, Record, Timestamp, UpdateMode};
-use driftless_plan::{RegistryAnswer, note_newest_image, resolve_images};
+use driftless_plan::{
+    RegistryAnswer, images_in_use, note_newest_image, resolve_images, with_resolved_images,
+};
 
-use crate::stage::{NOON, stack, workload};
+use crate::stage::{NOON, Stage, stack, workload};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -43,4 +45,28 @@ fn index_that_changes_for_others_keeps_the_age_of_an_image() {
     assert_eq!(resolve_images(&mut record, &followed, at(4)), []);
     let due = resolve_images(&mut record, &followed, at(5));
     assert_eq!(due, [("web:1".to_owned(), "web:1@sha256:c".to_owned())]);
+}
+
+#[test]
+fn containers_show_the_images_that_were_resolved() {
+    let of_git = stack([("web", workload("web:1", 1))]);
+    // The same tag, a version in a range, and two that say nothing about the reference.
+    for (image, is_shown) in
+        [("web:1@sha256:a", true), ("web:1.4@sha256:a", true), ("web:2", false), ("other:1@sha256:a", false)]
+    {
+        let resolved = [("web:1", image)].into();
+        let mut stage = Stage::new(with_resolved_images(&of_git, &resolved).unwrap());
+        for _ in 0..5 {
+            stage.round();
+            stage.tick(Duration::from_secs(10));
+        }
+        assert_eq!(stage.world.observed.instances.len(), 1);
+        let shown = images_in_use(&of_git, &stage.world.observed);
+        assert_eq!(shown, if is_shown { resolved } else { BTreeMap::new() }, "{image}");
+        // Another version of a manifest with other settings is a difference, and not a version in a range.
+        let mut changed = of_git.clone();
+        changed.workloads.values_mut().for_each(|web| web.container.user = Some("1".to_owned()));
+        let is_same_tag = image == "web:1@sha256:a";
+        assert_eq!(images_in_use(&changed, &stage.world.observed).len(), usize::from(is_same_tag), "{image}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use driftless_agent::{Contender, conflicts_on_a_host};
-use driftless_config::Repository;
+use driftless_config::{ApplicationSettings, Repository};
 use driftless_model::{AppName, Finding, Location, Stack};
 
 /// The advice where no host is known: all applications are then compared with each other.
@@ -16,7 +16,11 @@ pub(super) fn conflicts<'a>(
     applications: impl Iterator<Item = (&'a AppName, Option<&'a Stack>)>,
 ) -> BTreeMap<AppName, Vec<Finding>> {
     let contender = |(name, stack)| Contender { name, stack, policy: settings.policy_of(name) };
-    let contenders: Vec<Contender<'_>> = applications.map(contender).collect();
+    // Those for other hosts may be for different ones.
+    let elsewhere: Vec<AppName> =
+        settings.elsewhere.iter().filter_map(ApplicationSettings::app_name).collect();
+    let of_host = applications.filter(|(name, _)| !elsewhere.contains(name));
+    let contenders: Vec<Contender<'_>> = of_host.map(contender).collect();
     let mut found: BTreeMap<AppName, Vec<Finding>> = BTreeMap::new();
     for (app, mut finding) in conflicts_on_a_host(&contenders) {
         // The dependencies are settings, which have no place in a manifest.

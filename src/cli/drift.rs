@@ -15,7 +15,7 @@ use super::{
         live::{Deadline, ObservedEngine, Rendered, compare_by_agent, compare_with_engine},
         options::{GitArgs, ReportArgs},
         output::{check, finish},
-        repository::{Place, RenderedApp, RenderedFolder, Rendering, mistakes, render},
+        repository::{Place, RenderedApp, RenderedFolder, RenderedHosts, Rendering, mistakes, render},
         selection::Selection,
     },
 };
@@ -148,7 +148,7 @@ async fn at_engine(
             files: checkout.files.as_ref(),
             folder: &path,
             name: &name,
-            host: &rendered_host,
+            hosts: RenderedHosts::One(&rendered_host),
             engine: kind.map(Into::into),
             host_files: &[],
         };

@@ -11,14 +11,14 @@ use super::{
     conflicts::conflicts,
     context::Context,
     error::{CommandError, Error as CliError},
-    hosts::{HostArgs, OfHost, discover_for_host},
+    hosts::{HostArgs, OfHost, discover_for_host, discover_unlisted},
     sops_keys::decrypted,
 };
 use driftless_config::{ApplicationSettings, DockerHost, SETTINGS_FILE};
 use driftless_files::{AppSpec, Files};
 use driftless_git::Directory;
 use driftless_manifest as manifest;
-use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Stack};
+use driftless_model::{AdmissionPolicy, AppName, Finding, HostIdentity, Location, Stack};
 
 /// Why a folder cannot be read, or why it does not hold exactly one application.
 #[derive(Debug, thiserror::Error)]
@@ -108,9 +108,12 @@ pub(super) fn render_files(
     let (mut applications, mut findings) = (Vec::<FolderApp>::new(), Vec::new());
     let mut undiscovered = Vec::new();
     let mut elsewhere = BTreeSet::new();
-    for host in hosts {
-        let OfHost { host, discovery, settings } =
-            discover_for_host(&files, path, (name, &host), options.files);
+    let discover = |host: &HostIdentity| discover_for_host(&files, path, (name, host), options.files);
+    let mut found: Vec<OfHost> = hosts.iter().map(discover).collect();
+    if options.hosts.host.is_none() && options.files.is_empty() {
+        found.push(discover_unlisted(&files, path, name, &hosts));
+    }
+    for OfHost { host, discovery, settings } in found {
         let of_others = settings.iter().flat_map(|settings| &settings.elsewhere);
         elsewhere.extend(of_others.filter_map(ApplicationSettings::app_name));
         undiscovered.extend(discovery.findings.iter().filter(|finding| finding.is_error()).cloned());
@@ -143,12 +146,12 @@ pub(super) fn render_files(
             let stack = rendered.stack.filter(|_| errors.is_none());
             findings.extend(rendered.findings.into_iter().chain(errors.into_iter().flatten()));
             let is_same = |app: &&mut FolderApp| app.spec.name == spec.name && app.stack == stack;
+            let host = Some(host.clone()).filter(|host| !host.is_empty());
             if let Some(known) = applications.iter_mut().find(is_same) {
-                known.hosts.push(host.clone());
+                known.hosts.extend(host);
                 continue;
             }
-            let hosts = Some(host.clone()).filter(|host| !host.is_empty()).into_iter().collect();
-            applications.push(FolderApp { spec, stack, hosts });
+            applications.push(FolderApp { spec, stack, hosts: host.into_iter().collect() });
         }
     }
     applications.sort_by(|one, other| one.spec.name.cmp(&other.spec.name));

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use clap::Args;
 
 use super::options::parse_variable;
-use driftless_agent::discover_at;
-use driftless_config::{Reference, Repository, machine_labels};
+use driftless_agent::{discover_at, discover_elsewhere};
+use driftless_config::{ApplicationSettings, Reference, Repository, SETTINGS_FILE, machine_labels};
 use driftless_files::{AppSpec, Files, HostFile, files::Entry};
 use driftless_manifest::{Configured, Discovery, discover_for};
 use driftless_model::{EngineKind, Finding, HostIdentity, Location, RepoUrl};
@@ -115,7 +115,7 @@ impl HostArgs {
         }
         if names.is_empty() && self.all_hosts {
             let message = "names no host";
-            let file = [folder, driftless_config::SETTINGS_FILE].join("/");
+            let file = [folder, SETTINGS_FILE].join("/");
             let finding = Finding::error(Location::file(file.trim_start_matches('/')), "", message);
             return Err(vec![
                 finding.help("list the hosts in `hosts` of driftless.yaml, or use --host NAME"),
@@ -210,6 +210,43 @@ pub(super) fn discover_for_host(
         Ok((settings, discovery)) => of_host(discovery, Some(settings)),
         Err(findings) => of_host(Discovery { findings, ..Discovery::default() }, None),
     }
+}
+
+/// The applications of a commit that none of these hosts has, although driftless.yaml lists them: for hosts with labels or names that
+/// it does not list. They are found as a host without a name would find them, each with a warning.
+pub(super) fn discover_unlisted(
+    files: &dyn Files,
+    folder: &str,
+    name: &str,
+    hosts: &[HostIdentity],
+) -> OfHost {
+    let of_no_host = |discovery, settings| OfHost { host: String::new(), discovery, settings };
+    let at_commit = |host: &HostIdentity| Some(repository(name, folder, host)?.at_commit(files));
+    let mut settings = match at_commit(&HostIdentity::default()) {
+        Some(Ok(at_commit)) if !folder.contains(PLACEHOLDER) => at_commit.repository,
+        Some(Err(findings)) => return of_no_host(Discovery { findings, ..Discovery::default() }, None),
+        Some(Ok(_)) | None => return of_no_host(Discovery::default(), None),
+    };
+    let key = |application: &ApplicationSettings| (application.app_name(), application.path.clone());
+    let of_hosts = hosts.iter().filter_map(|host| at_commit(host)?.ok());
+    let listed = of_hosts.flat_map(|at_commit| at_commit.repository.applications);
+    let listed: BTreeSet<_> = listed.map(|application| key(&application)).collect();
+    // A folder of the host's name is not known without the host.
+    let is_unlisted = |application: &ApplicationSettings| {
+        !listed.contains(&key(application)) && !application.path.contains(PLACEHOLDER)
+    };
+    settings.elsewhere.retain(is_unlisted);
+    let mut discovery = discover_elsewhere(&settings, files);
+    let file = [folder, SETTINGS_FILE].join("/");
+    let warning = |application: &ApplicationSettings| {
+        let message = format!("no known host has `{}`, so it is checked without a host", application.path);
+        let place = Location::file(file.trim_start_matches('/'));
+        Finding::warning(place, "applications", message).help(
+            "list such a host in `hosts`, with the labels that select it, or use --host and --host-label",
+        )
+    };
+    discovery.findings.extend(settings.elsewhere.iter().map(warning));
+    of_no_host(discovery, Some(settings))
 }
 
 /// A repository with default settings, as a host follows it.

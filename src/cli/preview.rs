@@ -1,6 +1,9 @@
 //! `driftless preview`: renders two commits and compares the results.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     context::{Context, Verdict},
@@ -11,14 +14,16 @@ use super::{
         error::Error,
         options::{GitArgs, ReportArgs},
         output::{check, finish},
-        repository::{Place, RenderedApp, RenderedFolder, Rendering, mistakes, new_errors, render},
+        repository::{
+            Place, RenderedApp, RenderedFolder, RenderedHosts, Rendering, mistakes, new_errors, render,
+        },
     },
 };
 use clap::Args;
 use driftless_agent as controller;
 use driftless_files::Files;
 use driftless_git::Checkout;
-use driftless_model::{AdmissionPolicy, AppName, Finding, HostIdentity, Mask};
+use driftless_model::{AdmissionPolicy, AppName, Finding, Mask};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
@@ -90,36 +95,52 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let labels = (format!("git@{}", base.commit.short()), format!("git@{}", head.commit.short()));
     let rendered = tokio::task::spawn_blocking(move || {
         let of = |checkout: &Checkout,
-                  host: &HostIdentity,
+                  rendered_hosts: RenderedHosts<'_>,
                   before: &Rendering,
                   policy: Option<&AdmissionPolicy>| {
             let source = RenderedFolder {
                 files: checkout.files.as_ref(),
                 folder: &folder,
                 name: &name,
-                host,
+                hosts: rendered_hosts,
                 engine: hosts.engine.map(Into::into),
                 host_files: &host_files,
             };
             render(&source, policy, before)
         };
-        let names = hosts.hosts([base.files.as_ref() as &dyn Files, head.files.as_ref()], &folder)?;
-        let of_host = |host: HostIdentity| {
-            let before = of(&base, &host, &Rendering::default(), None);
+        let both = |rendered_hosts: RenderedHosts<'_>| {
+            let before = of(&base, rendered_hosts, &Rendering::default(), None);
             // The base is what runs today; the policy is for what is to come.
-            let after = of(&head, &host, &before, policy.as_ref());
-            (host.name, before, after)
+            let after = of(&head, rendered_hosts, &before, policy.as_ref());
+            (before, after)
         };
-        Ok(names.into_iter().map(of_host).collect::<Vec<_>>())
+        let all = hosts.hosts([base.files.as_ref() as &dyn Files, head.files.as_ref()], &folder)?;
+        let listed: Vec<_> =
+            all.iter().map(|host| (host.name.clone(), both(RenderedHosts::One(host)))).collect();
+        let mut unlisted = (Rendering::default(), Rendering::default());
+        if hosts.host.is_none() {
+            unlisted = both(RenderedHosts::Others(&all));
+            let (before, after) = &mut unlisted;
+            // A host that the head lists may have it.
+            let is_listed = |app: &RenderedApp| listed.iter().any(|(_, (_, head))| head.has(&app.spec.name));
+            before.applications.retain(|app| after.has_at(&app.spec) || !is_listed(app));
+        }
+        Ok((listed, unlisted))
     });
     let rendered = rendered.await.map_err(|error| Error::Broken(error.to_string()))?;
-    let rendered = rendered.map_err(CliError::Findings)?;
-    let is_one = rendered.len() == 1;
-    for (host, before, after) in rendered {
+    let (listed, unlisted) = rendered.map_err(CliError::Findings)?;
+    let is_one = listed.len() == 1;
+    for (host, (before, after)) in listed {
         let mut of_host = Report::new(Kind::Preview);
         compare(&mut of_host, before, after, (&labels.0, &labels.1));
         add_host(&mut report, of_host, Some(&host).filter(|_| !is_one));
     }
+    let mut of_others = Report::new(Kind::Preview);
+    compare(&mut of_others, unlisted.0, unlisted.1, (&labels.0, &labels.1));
+    for app in of_others.apps.iter_mut().filter(|app| is_shown(app)) {
+        add_note(app, "on hosts that driftless.yaml does not list");
+    }
+    add_host(&mut report, of_others, None);
     name_hosts(&mut report);
     let names: Vec<String> = report.apps.iter().map(|it| it.name.to_string()).collect();
     selection.check(names.iter().map(String::as_str))?;
@@ -151,12 +172,23 @@ fn add_host(report: &mut Report, of_host: Report, host: Option<&String>) {
 
 /// Says in words on which hosts an application changes.
 fn name_hosts(report: &mut Report) {
-    let is_shown = |app: &report::App| app.has_drift || app.error.is_some() || !app.items.is_empty();
     for app in report.apps.iter_mut().filter(|app| !app.hosts.is_empty() && is_shown(app)) {
         let hosts = format!("on {}", app.hosts.join(", "));
-        app.note = Some(app.note.take().map_or_else(|| hosts.clone(), |note| format!("{hosts}; {note}")));
+        add_note(app, &hosts);
     }
 }
+
+fn is_shown(app: &report::App) -> bool {
+    app.has_drift || app.error.is_some() || !app.items.is_empty()
+}
+
+/// Adds a note before the one that an application has.
+fn add_note(app: &mut report::App, first: &str) {
+    app.note = Some(app.note.take().map_or_else(|| first.to_owned(), |note| format!("{first}; {note}")));
+}
+
+/// The name of an application, and its folder where several have that name.
+type Key = (AppName, Option<String>);
 
 fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head): (&str, &str)) {
     let new = new_errors(&after.errors, &before.errors);
@@ -173,18 +205,22 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
     let is_base_unknown = before.applications.is_empty() && !before.errors.is_empty();
     // With these errors the agent removes nothing: an application that the head does not show may be there.
     let is_head_unknown = !after.errors.is_empty();
-    let by_name = |it: Rendering| -> BTreeMap<AppName, RenderedApp> {
-        it.applications.into_iter().map(|it| (it.spec.name.clone(), it)).collect()
+    let repeated: BTreeSet<AppName> = [&before, &after].into_iter().flat_map(repeated_names).collect();
+    let key = |app: RenderedApp| {
+        let folder = Some(app.spec.path.clone()).filter(|_| repeated.contains(&app.spec.name));
+        ((app.spec.name.clone(), folder), app)
     };
+    let by_name =
+        |side: Rendering| -> BTreeMap<Key, RenderedApp> { side.applications.into_iter().map(key).collect() };
     let (before, after) = (by_name(before), by_name(after));
     // Masked values are numbered at the end, so the key of the mask does not matter.
     let mask = Mask::new(controller::random_key());
     let context = report::Context { from: base, to: head };
-    let names: std::collections::BTreeSet<&AppName> = before.keys().chain(after.keys()).collect();
-    for name in names {
-        let (from, to) = (before.get(name), after.get(name));
+    let keys: BTreeSet<&Key> = before.keys().chain(after.keys()).collect();
+    for key in keys {
+        let (from, to) = (before.get(key), after.get(key));
         let path = to.or(from).map(|it| it.spec.path.clone()).unwrap_or_default();
-        let mut app = report::application(name, &path);
+        let mut app = report::application(&key.0, &path);
         match (from, to) {
             (None, Some(to)) if is_base_unknown && mistakes(&to.findings()).is_none() => {
                 app.note = Some("the base cannot be rendered, so the changes are unknown".to_owned());
@@ -197,6 +233,13 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
         }
         report.apps.push(app);
     }
+}
+
+/// The names that several applications have. On hosts that are not listed they can, and their folders tell them apart.
+fn repeated_names(rendering: &Rendering) -> BTreeSet<AppName> {
+    let mut seen = BTreeSet::new();
+    let names = rendering.applications.iter().map(|app| &app.spec.name);
+    names.filter(|name| !seen.insert(*name)).cloned().collect()
 }
 
 /// Compares an application of the base with that of the head. Without one of them it is added or removed.
@@ -221,7 +264,7 @@ fn compare_application(
     let [base, head] = [from, to].map(|side| side.and_then(|side| side.rendered.stack.as_ref()));
     if let Some(errors) = base_errors {
         report::errors_mended(app);
-        // An application that its base only could not run next to another one can be compared.
+        // Errors because of another application leave the base a stack.
         if base.is_none() {
             let errors = errors.replace('\n', "; ");
             app.note = Some(format!("the base cannot be rendered, so the changes are unknown: {errors}"));

@@ -750,3 +750,37 @@ fn plan_of_a_folder_for_another_host_is_an_error() {
         assert!(code != 0 && !error.contains("no application"), "{out}{error}");
     }
 }
+
+#[test]
+fn applications_of_hosts_that_are_not_listed_are_checked() {
+    let clone = Clone::new();
+    let settings = "hosts: [{name: nas}]\napplications:\n- {path: shop, hosts: {labels: {os: linux}}}\n- {path: sensor, \
+                    name: sensor, hosts: {labels: {arch: arm64}}}\n- {path: sensor-amd, name: sensor, hosts: {labels: \
+                    {arch: amd64}}}\n- {path: 'of/${host}', hosts: {names: ['pi-*']}}\n";
+    let sensor = "services: {sensor: {image: 'sensor:1', ports: ['9000:9000']}}\n";
+    clone.commit(&[
+        ("sites/driftless.yaml", Some(settings)),
+        ("sites/sensor/compose.yaml", Some(sensor)),
+        ("sites/sensor-amd/compose.yaml", Some(sensor)),
+    ]);
+    let validate = ["validate", ".", "--path", "sites"];
+    let (code, _, error) = clone.run(&validate);
+    assert!(code == 0 && error.contains("no known host has `sites/sensor`"), "{code}: {error}");
+    assert_eq!(error.matches("no known host has").count(), 2, "{error}");
+    clone.git(&["branch", "-f", "main"]);
+    // The second one of the name is previewed, too.
+    clone.commit(&[("sites/sensor-amd/compose.yaml", Some(&sensor.replace("sensor:1", "sensor:2")))]);
+    let (code, out, _) = clone.run(&with(&["--path", "sites"]));
+    assert!(code == 1 && out.contains("sensor:1 -> sensor:2"), "{code}: {out}");
+    assert!(out.contains("note: on hosts that driftless.yaml does not list\n"), "{out}");
+    let (code, out, _) = clone.run(&with(&["--path", "sites", "--host", "nas"]));
+    assert!(code == 0 && !out.contains("sensor"), "{code}: {out}");
+    // A host that is listed now has it: that is no removal.
+    let listed = settings.replace("{name: nas}", "{name: nas}, {name: pi, labels: {arch: arm64}}");
+    clone.commit(&[("sites/driftless.yaml", Some(&listed))]);
+    let (_, out, _) = clone.run(&with(&["--path", "sites"]));
+    assert!(out.contains("note: on pi\n") && !out.contains("removed"), "{out}");
+    clone.commit(&[("sites/sensor-amd/compose.yaml", Some("services: {sensor: {imag: a}}\n"))]);
+    let (code, _, error) = clone.run(&validate);
+    assert!(code == 1 && error.contains("sites/sensor-amd/compose.yaml"), "{code}: {error}");
+}

@@ -148,7 +148,7 @@ pub use problems::Problems;
 pub use proxy_counters::ProxyCounters;
 pub use random::random_key;
 pub use release::{PENDING_RELEASE, RELEASED};
-pub use render::discover_at;
+pub use render::{discover_at, discover_elsewhere};
 pub use report_error::ReportError;
 pub use request::{
     Against, Answer, DryRun, Inspection, InstanceName, Promotion, Request, RequestError, RequestKind,

@@ -133,6 +133,20 @@ pub fn discover_at(
     Ok((repository, discovery))
 }
 
+/// The applications that the settings of a repository at a commit have for other hosts. Each is searched by itself, because different
+/// hosts may have different ones of one name.
+pub fn discover_elsewhere(settings: &config::Repository, files: &dyn Files) -> Discovery {
+    let mut all = Discovery::default();
+    for application in &settings.elsewhere {
+        let config::Repository { host, path, name, .. } = settings;
+        let found = manifest::discover_for(host, files, path, name, &[configured(application)]);
+        let engine = application.policy.engine;
+        all.apps.extend(found.apps.into_iter().map(|app| AppSpec { engine, ..app }));
+        all.findings.extend(found.findings);
+    }
+    all
+}
+
 fn configured(settings: &config::ApplicationSettings) -> Configured {
     Configured {
         name: settings.app_name(),

@@ -9,7 +9,7 @@ use std::{
 use super::{error::Error, options::GitArgs};
 use crate::{
     cli::Context, cli::Error as CliError, cli::conflicts::conflicts, cli::hosts::OfHost,
-    cli::hosts::discover_for_host, cli::sops_keys::decrypted,
+    cli::hosts::discover_for_host, cli::hosts::discover_unlisted, cli::sops_keys::decrypted,
 };
 use driftless_config::{ApplicationSettings, Reference, Secret, Settings};
 use driftless_files::{AppSpec, Entry, Files, HostFile, Reads, Recorder, Rendered};
@@ -142,12 +142,20 @@ pub(in crate::cli) struct RenderedFolder<'a> {
     pub(in crate::cli) folder: &'a str,
     /// The name of the repository.
     pub(in crate::cli) name: &'a str,
-    /// The host that it is rendered for. Without a name: none.
-    pub(in crate::cli) host: &'a HostIdentity,
+    pub(in crate::cli) hosts: RenderedHosts<'a>,
     /// The engine that runs its applications. `None`: that of driftless.yaml.
     pub(in crate::cli) engine: Option<EngineKind>,
     /// The files that only the host has.
     pub(in crate::cli) host_files: &'a [HostFile],
+}
+
+/// The hosts whose applications are rendered.
+#[derive(Clone, Copy)]
+pub(in crate::cli) enum RenderedHosts<'a> {
+    /// This host. Without a name: none is known.
+    One(&'a HostIdentity),
+    /// Hosts that driftless.yaml does not list: those with an application that none of these has.
+    Others(&'a [HostIdentity]),
 }
 
 /// One rendered commit: the stack of each application, and errors.
@@ -184,8 +192,11 @@ pub(in crate::cli) fn render(
     policy: Option<&AdmissionPolicy>,
     before: &Rendering,
 ) -> Rendering {
-    let RenderedFolder { files, folder, name, host, engine, host_files } = *source;
-    let OfHost { discovery, settings, .. } = discover_for_host(files, folder, (name, host), &[]);
+    let RenderedFolder { files, folder, name, hosts, engine, host_files } = *source;
+    let OfHost { discovery, settings, .. } = match hosts {
+        RenderedHosts::One(host) => discover_for_host(files, folder, (name, host), &[]),
+        RenderedHosts::Others(hosts) => discover_unlisted(files, folder, name, hosts),
+    };
     let Discovery { apps, findings, empty_folder } = discovery;
     let is_empty = apps.is_empty() && empty_folder.is_some();
     let is_missing =
@@ -227,6 +238,18 @@ pub(in crate::cli) fn render(
     let elsewhere = settings.iter().flat_map(|settings| &settings.elsewhere);
     let elsewhere = elsewhere.filter_map(ApplicationSettings::app_name).collect();
     Rendering { applications, errors, missing_folder, elsewhere }
+}
+
+impl Rendering {
+    /// Whether it has an application of this name.
+    pub(in crate::cli) fn has(&self, name: &AppName) -> bool {
+        self.applications.iter().any(|app| app.spec.name == *name)
+    }
+
+    /// Whether it has an application of the same name and folder.
+    pub(in crate::cli) fn has_at(&self, spec: &AppSpec) -> bool {
+        self.applications.iter().any(|app| (&app.spec.name, &app.spec.path) == (&spec.name, &spec.path))
+    }
 }
 
 impl RenderedApp {

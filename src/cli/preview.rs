@@ -204,7 +204,7 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
     // An application that the base does not show may be there.
     let is_base_unknown = before.applications.is_empty() && !before.errors.is_empty();
     // With these errors the agent removes nothing: an application that the head does not show may be there.
-    let is_head_unknown = !after.errors.is_empty();
+    let (is_head_unknown, has_new_errors) = (!after.errors.is_empty(), !new.is_empty());
     let repeated: BTreeSet<AppName> = [&before, &after].into_iter().flat_map(repeated_names).collect();
     let key = |app: RenderedApp| {
         let folder = Some(app.spec.path.clone()).filter(|_| repeated.contains(&app.spec.name));
@@ -227,7 +227,9 @@ fn compare(report: &mut Report, before: Rendering, after: Rendering, (base, head
                 report::errors_mended(&mut app);
             }
             (Some(_), None) if is_head_unknown => {
-                app.note = Some("the head has errors, so its changes are unknown".to_owned());
+                let unknown = "the head has errors, so its changes are unknown".to_owned();
+                let errors = if has_new_errors { &mut app.error } else { &mut app.known_error };
+                *errors = Some(unknown);
             }
             (from, to) => compare_application(&mut app, from, to, &mask, context),
         }

@@ -725,8 +725,12 @@ fn mistake_in_the_settings_of_the_head_removes_nothing() {
     clone.commit(&[("sites/driftless.yaml", Some(&wrong))]);
     let (code, out, _) = clone.run(&with(&["--path", "sites"]));
     assert!(code == 2 && out.contains("unknown key `perHosts`"), "{code}: {out}");
-    assert!(out.contains("0 of 2 applications change; 1 error\n") && !out.contains("removed"), "{out}");
-    assert_eq!(out.matches("note: the head has errors, so its changes are unknown").count(), 2, "{out}");
+    assert!(out.contains("0 of 2 applications change; 3 errors\n") && !out.contains("removed"), "{out}");
+    assert_eq!(
+        out.matches(": error\n    the head has errors, so its changes are unknown").count(),
+        2,
+        "{out}"
+    );
     // Two folders of one name leave unknown which of them is the application.
     clone.git(&["checkout", "-q", "-B", "change", "main~1"]);
     clone.commit(&[("other/shop/compose.yaml", Some(SHOP))]);

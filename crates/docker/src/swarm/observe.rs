@@ -222,7 +222,6 @@ pub(crate) async fn observe(
     let mut swarm = ObservedSwarm { node: info.swarm.node_id, ..ObservedSwarm::default() };
     swarm.nodes = nodes.into_iter().map(observed_node).collect();
     let present: BTreeSet<String> = services.iter().map(|service| service.id.clone()).collect();
-    let mut specs = BTreeMap::new();
     for service in services {
         let name = service.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
         if !is_of(app, scope, &service.spec) && !scope.services.contains(&name) {
@@ -230,9 +229,6 @@ pub(crate) async fn observe(
             continue;
         }
         let update = service.update.unwrap_or_default();
-        if let Some(task) = service.spec.get("TaskTemplate") {
-            specs.insert(service.id.clone(), task.clone());
-        }
         let observed = ObservedService {
             id: service.id,
             version: service.version.index,
@@ -246,7 +242,7 @@ pub(crate) async fn observe(
         };
         swarm.services.insert(name, observed);
     }
-    swarm.tasks = observe_tasks(manager, &swarm, &specs).await?;
+    swarm.tasks = observe_tasks(manager, &swarm).await?;
     if !scope.namespace.is_empty() {
         swarm.tasks.extend(removed_tasks(manager, &scope.namespace, &present).await?);
     }
@@ -276,23 +272,27 @@ pub(crate) async fn observe(
     Ok(swarm)
 }
 
-/// The tasks of the services of an application, by id. `specs` is what the tasks of each of them have now.
+/// The tasks of the services of an application, by id.
+///
+/// The manager says itself which of them have the present specification, as it does to Docker's own client. It counts one in that
+/// would get another placement and whose node fits, since it never replaces that one, and it knows the ports of tasks.
 async fn observe_tasks(
     manager: &impl ManagerApi,
     swarm: &ObservedSwarm,
-    specs: &BTreeMap<String, Value>,
 ) -> Result<BTreeMap<String, SwarmTask>, CallError> {
     if swarm.services.is_empty() {
         return Ok(BTreeMap::new());
     }
     let ids: Vec<&String> = swarm.services.values().map(|service| &service.id).collect();
     let found = list_tasks(manager, &json!({"service": ids})).await?;
+    let current = list_tasks(manager, &json!({"service": ids, "_up-to-date": ["true"]})).await?;
+    let current: BTreeSet<String> = current.into_iter().map(|task| task.id).collect();
     let observed = found.into_iter().map(|task| {
         let service = swarm.services.values().find(|service| service.id == task.service);
         let is_current = match (service, &task.iteration) {
             // Each update of a Job is another run of it.
             (Some(service), Some(iteration)) => service.iteration == iteration.index,
-            _ => specs.get(&task.service).is_some_and(|spec| is_same_task(spec, &task.spec)),
+            _ => current.contains(&task.id),
         };
         (task.id.clone(), observed_task(task, is_current))
     });
@@ -406,14 +406,6 @@ async fn names(manager: &impl ManagerApi, kind: &str, app: &AppName) -> Result<V
     Ok(found.into_iter().filter_map(|object| object.name.or_else(|| Some(object.spec?.name))).collect())
 }
 
-/// Whether a task has the specification of its service. Swarm drops a runtime, and tells no ports of a task.
-fn is_same_task(service: &Value, task: &Value) -> bool {
-    ["ContainerSpec", "ForceUpdate", "Placement", "Resources", "RestartPolicy", "LogDriver"]
-        .iter()
-        .all(|part| meaning(service.get(part)) == meaning(task.get(part)))
-        && network_targets(service) == network_targets(task)
-}
-
 /// Notes a service of somebody else in the networks that it uses.
 fn note_user(networks: &mut BTreeMap<String, ObservedNetwork>, service: &str, spec: &Value) {
     let mut used = network_targets(spec);
@@ -429,34 +421,6 @@ fn note_user(networks: &mut BTreeMap<String, ObservedNetwork>, service: &str, sp
 fn network_targets(spec: &Value) -> BTreeSet<&str> {
     let all = spec.get("Networks").and_then(Value::as_array);
     all.into_iter().flatten().filter_map(|network| network.get("Target")?.as_str()).collect()
-}
-
-/// A part of a specification without what says nothing.
-fn meaning(value: Option<&Value>) -> Value {
-    let mut value = value.cloned().unwrap_or(Value::Null);
-    drop_empty(&mut value);
-    value
-}
-
-fn drop_empty(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            map.values_mut().for_each(drop_empty);
-            map.retain(|_, value| !value.is_null());
-            if map.is_empty() {
-                *value = Value::Null;
-            }
-        }
-        Value::Array(items) => {
-            items.iter_mut().for_each(drop_empty);
-            if items.is_empty() {
-                *value = Value::Null;
-            }
-        }
-        Value::Bool(false) => *value = Value::Null,
-        Value::Number(number) if number.as_f64() == Some(0.0) => *value = Value::Null,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
 }
 
 fn observed_task(task: Task, is_current: bool) -> SwarmTask {
@@ -502,26 +466,5 @@ mod tests {
         let seen = observed_task(task, true);
         assert_eq!(seen.writes, BTreeSet::from(["/srv".to_owned(), "data".to_owned()]));
         assert!(seen.error.contains("KEY") && !seen.error.contains("hunter2"), "{}", seen.error);
-    }
-
-    #[test]
-    fn task_with_another_network_or_restart_policy_is_older() {
-        let spec = |network: &str, attempts: u64| {
-            json!({
-                "ContainerSpec": {"Image": "web:1", "Init": false},
-                "RestartPolicy": {"Condition": "any", "MaxAttempts": attempts},
-                "Networks": [{"Target": "n1"}, {"Target": network}],
-                "ForceUpdate": 0,
-                "Runtime": "container",
-            })
-        };
-        let task = json!({
-            "ContainerSpec": {"Image": "web:1"},
-            "RestartPolicy": {"Condition": "any"},
-            "Networks": [{"Target": "n2", "Aliases": []}, {"Target": "n1"}],
-        });
-        assert!(is_same_task(&spec("n2", 0), &task));
-        assert!(!is_same_task(&spec("n3", 0), &task));
-        assert!(!is_same_task(&spec("n2", 3), &task));
     }
 }

@@ -136,10 +136,16 @@ impl Cluster {
                 let is_any = |wanted: &[String], value: &str| {
                     wanted.is_empty() || wanted.iter().any(|wanted| wanted == value)
                 };
+                let asks_for_current = !path.filter("_up-to-date").is_empty();
+                let is_current = |task: &ClusterTask| {
+                    let service = self.services.get(&task.service);
+                    service.is_some_and(|service| !self.is_outdated(service, task))
+                };
                 let all = self.tasks.values().filter(|task| {
                     is_any(&of, &task.service)
                         && is_any(&desired, task.desired.name())
                         && path.has_labels(&task.labels)
+                        && (!asks_for_current || is_current(task))
                 });
                 Ok(all.map(ClusterTask::to_json).collect())
             }

@@ -99,7 +99,7 @@ impl Cluster {
             other.service == service.id
                 && Place::of(other) == Place::of(task)
                 && other.run == task.run
-                && !service.is_outdated(other)
+                && !self.is_outdated(service, other)
         };
         let restarts = self.tasks.values().filter(same).count().saturating_sub(1) as u64;
         is_allowed && number("MaxAttempts").is_none_or(|most| most == 0 || restarts < most)
@@ -108,7 +108,7 @@ impl Cluster {
     fn orchestrate_replicas(&mut self, service: &ClusterService, replicas: u64) -> bool {
         let mut slots: BTreeMap<u64, bool> = BTreeMap::new();
         for task in self.tasks.values().filter(|task| task.service == service.id) {
-            let is_kept = task.is_last && !service.is_outdated(task);
+            let is_kept = task.is_last && !self.is_outdated(service, task);
             if let Some(slot) = task.slot.filter(|_| task.is_wanted() || is_kept) {
                 *slots.entry(slot).or_default() |= task.is_running();
             }
@@ -141,7 +141,7 @@ impl Cluster {
             let own =
                 |task: &&ClusterTask| task.service == service.id && task.node.as_ref() == Some(&node.id);
             let is_there =
-                |task: &ClusterTask| task.is_wanted() || (task.is_last && !service.is_outdated(task));
+                |task: &ClusterTask| task.is_wanted() || (task.is_last && !self.is_outdated(service, task));
             if fits && node.takes_tasks() && !self.tasks.values().filter(own).any(is_there) {
                 self.add_task(service, Place::Node(node.id.clone()), TaskState::Running);
                 changed = true;

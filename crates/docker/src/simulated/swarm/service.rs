@@ -119,11 +119,6 @@ impl ClusterService {
         task.run.is_none_or(|run| run == self.runs.iteration)
     }
 
-    /// Whether a task has another specification than it would get now.
-    pub(super) fn is_outdated(&self, task: &ClusterTask) -> bool {
-        task.template != self.template() || task.endpoint != self.endpoint()
-    }
-
     /// Whether it has a reference to a network, a config or a secret, by the id.
     pub(super) fn uses(&self, list: &str, key: &str, id: &str) -> bool {
         let all = self.spec.pointer(list).and_then(Value::as_array);

@@ -120,3 +120,36 @@ async fn service_that_is_adopted_is_stopped_in_the_version_seen() {
     let found = scene.swarm.user_call("GET", "/services/shop_db", &Value::Null).unwrap();
     assert_eq!(found["Spec"]["Mode"]["Replicated"]["Replicas"], 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn task_that_an_update_keeps_has_the_present_specification() {
+    let scene = Scene::new();
+    scene.create("shop");
+    let write = |change: fn(&mut Value)| {
+        let found = scene.swarm.user_call("GET", "/services/shop_db", &Value::Null).unwrap();
+        let mut spec = found["Spec"].clone();
+        change(&mut spec);
+        let version = &found["Version"]["Index"];
+        let path = format!("/services/shop_db/update?version={version}");
+        scene.swarm.user_call("POST", &path, &spec).unwrap();
+    };
+    write(|spec| spec["Labels"][label::APPLICATION] = json!("shop"));
+    sleep(Duration::from_secs(10)).await;
+    let first: Vec<String> = scene.tasks().await.into_keys().collect();
+    assert_eq!(first.len(), 1);
+    // Its node meets the constraint.
+    write(|spec| spec["TaskTemplate"]["Placement"] = json!({"Constraints": ["node.hostname == one"]}));
+    sleep(Duration::from_secs(10)).await;
+    let tasks = scene.tasks().await;
+    assert_eq!(tasks.keys().collect::<Vec<_>>(), first.iter().collect::<Vec<_>>());
+    assert!(tasks[&first[0]].is_current);
+    // A task tells no ports, but the manager knows them.
+    write(|spec| {
+        let port = json!({"PublishedPort": 80, "TargetPort": 80, "PublishMode": "ingress"});
+        spec["EndpointSpec"] = json!({"Ports": [port]});
+    });
+    assert!(!scene.tasks().await[&first[0]].is_current);
+    sleep(Duration::from_secs(10)).await;
+    let running = scene.tasks().await.into_values().find(|task| task.state == "running").unwrap();
+    assert!(running.is_current && running.id != first[0]);
+}

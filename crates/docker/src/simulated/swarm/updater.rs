@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use serde_json::Value;
+
 use super::{
     cluster::Cluster,
     rollout::{Rollout, Worker},
+    scheduler::meets_constraints,
     service::{ClusterService, RolloutStatus, UpdateState},
     task::{ClusterTask, Place, TaskState},
 };
@@ -89,8 +92,11 @@ impl Cluster {
     }
 
     fn begin(&mut self, service: &mut ClusterService, state: Option<UpdateState>) -> bool {
-        let dirty: BTreeSet<Place> =
-            self.wanted_tasks(service).filter(|task| service.is_outdated(task)).map(Place::of).collect();
+        let dirty: BTreeSet<Place> = self
+            .wanted_tasks(service)
+            .filter(|task| self.is_outdated(service, task))
+            .map(Place::of)
+            .collect();
         let is_open = matches!(state, Some(UpdateState::Updating | UpdateState::RollbackStarted));
         if dirty.is_empty() {
             if is_open {
@@ -111,6 +117,27 @@ impl Cluster {
             ..Rollout::default()
         });
         true
+    }
+
+    /// Whether an update replaces a task: it has another specification than it would get now. One that would only get another placement
+    /// stays if its node fits.
+    pub(super) fn is_outdated(&self, service: &ClusterService, task: &ClusterTask) -> bool {
+        let wanted = service.template();
+        let without_placement = |template: &Value| {
+            let mut template = template.clone();
+            if let Some(parts) = template.as_object_mut() {
+                parts.remove("Placement");
+            }
+            template
+        };
+        let is_moved = task.template.get("Placement") != wanted.get("Placement");
+        if is_moved && without_placement(&task.template) == without_placement(&wanted) {
+            let node = task.node.as_ref().and_then(|node| self.nodes.get(node));
+            if node.is_some_and(|node| meets_constraints(&wanted, node)) {
+                return false;
+            }
+        }
+        task.template != wanted || task.endpoint != service.endpoint()
     }
 
     fn wanted_tasks<'a>(&'a self, service: &'a ClusterService) -> impl Iterator<Item = &'a ClusterTask> {
@@ -153,7 +180,7 @@ impl Cluster {
         let (clean, old): (Vec<&ClusterTask>, Vec<&ClusterTask>) = self
             .wanted_tasks(service)
             .filter(|task| Place::of(task) == place)
-            .partition(|task| !service.is_outdated(task));
+            .partition(|task| !self.is_outdated(service, task));
         let old: Vec<String> = old.into_iter().map(|task| task.id.clone()).collect();
         let clean = clean.first().map(|task| task.id.clone());
         let new = match clean {

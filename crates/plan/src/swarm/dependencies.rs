@@ -45,7 +45,7 @@ fn lacks(draft: &Draft<'_>, swarm: &ObservedSwarm, dependency: &Dependency) -> O
     // One that has ended as it is meant to has been started.
     let available = (running + completed(swarm, service).len()) as u64;
     let workload = stack.workloads.get(on);
-    let wants_none = wants_none(service, workload, draft.facts.now);
+    let wants_none = wants_none(swarm, service, workload, draft.facts.now);
     let (is_met, why) = match dependency.condition {
         Condition::Started => (available > 0 || wants_none, "no task of it runs"),
         Condition::CompletedSuccessfully => (
@@ -53,7 +53,7 @@ fn lacks(draft: &Draft<'_>, swarm: &ObservedSwarm, dependency: &Dependency) -> O
             "no task of it has completed",
         ),
         Condition::Healthy => {
-            let has_all = available > 0 && available >= desired(service, workload);
+            let has_all = available > 0 && available >= desired(swarm, service, workload);
             (has_all || wants_none, "not all of its tasks run")
         }
     };

@@ -18,7 +18,7 @@ use super::{
     progress,
     spec::{WantedService, wanted},
     stopping::stop,
-    tasks::{self, TaskCount, digest, is_running, waits_for_lost_nodes},
+    tasks::{self, TaskCount, digest, is_counted, is_running, waits_for_lost_nodes},
     volumes,
     writers::Writers,
 };
@@ -267,7 +267,11 @@ fn await_tasks(
     found: &ObservedService,
 ) {
     let tasks: Vec<&SwarmTask> = swarm.tasks_of(&found.id).collect();
-    let count = TaskCount::of(swarm, Some(workload), found);
+    let mut count = TaskCount::of(swarm, Some(workload), found);
+    if tasks.is_empty() && !is_counted(found, draft.facts.now) {
+        // The Swarm creates the tasks of a new service a moment later.
+        count.wanted = count.wanted.max(1);
+    }
     let is_updating = matches!(found.update_state.as_str(), "updating" | "rollback_started")
         && !waits_for_lost_nodes(swarm, found);
     if count.is_reached() && !is_updating {

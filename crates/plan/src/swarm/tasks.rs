@@ -49,7 +49,7 @@ impl TaskCount {
             .filter(|task| is_running(task))
             .partition(|task| is_current(found, task));
         let available = current.len() + completed(swarm, found).len();
-        let wanted = desired(found, workload);
+        let wanted = desired(swarm, found, workload);
         Self { available: available as u64, wanted, has_older: !older.is_empty() }
     }
 
@@ -65,6 +65,14 @@ pub(super) fn completed<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedServi
     if service.is_job() || !matches!(condition, Some("none" | "on-failure")) {
         return Vec::new();
     }
+    let has_done_its_work = |task: &&SwarmTask| {
+        task.state == "complete" && task.desired_state != "remove" && is_current(service, task)
+    };
+    newest(swarm, service).filter(has_done_its_work).collect()
+}
+
+/// The newest task of each replica, or of each node of a global service.
+fn newest<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedService) -> impl Iterator<Item = &'a SwarmTask> {
     let mut newest: BTreeMap<_, &SwarmTask> = BTreeMap::new();
     for task in swarm.tasks_of(&service.id) {
         // The tasks of a global service have a node of their own.
@@ -74,10 +82,7 @@ pub(super) fn completed<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedServi
             *last = task;
         }
     }
-    let has_done_its_work = |task: &&SwarmTask| {
-        task.state == "complete" && task.desired_state != "remove" && is_current(service, task)
-    };
-    newest.into_values().filter(has_done_its_work).collect()
+    newest.into_values()
 }
 
 /// The state and words of an update that has failed, and why the task failed that they name by its id.
@@ -137,20 +142,52 @@ pub(super) fn waits_for_lost_nodes(swarm: &ObservedSwarm, service: &ObservedServ
 }
 
 /// The number of tasks that a service should have.
-pub(super) fn desired(service: &ObservedService, workload: Option<&Workload>) -> u64 {
+pub(super) fn desired(swarm: &ObservedSwarm, service: &ObservedService, workload: Option<&Workload>) -> u64 {
     match service.spec.pointer("/Mode/Replicated/Replicas").and_then(Value::as_u64) {
         Some(replicas) => workload.map_or(replicas, |workload| u64::from(workload.replicas)),
-        None => service.desired_tasks.unwrap_or(1),
+        None => service.desired_tasks.map_or(1, |wanted| wanted + uncounted_nodes(swarm, service)),
     }
+}
+
+/// The number of nodes whose task of a global service has ended. A Swarm counts only those whose task it wants to run now, so a
+/// service that fails on all nodes would have all that it wants.
+///
+/// A task that has failed for good counts only with the present specification, as another one may exclude its node.
+fn uncounted_nodes(swarm: &ObservedSwarm, service: &ObservedService) -> u64 {
+    if service.mode() != Some(SwarmMode::Global) {
+        return 0;
+    }
+    let is_in_use = |task: &SwarmTask| {
+        let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
+        node.is_some_and(|node| node.state == "ready" && node.availability == "active")
+    };
+    let is_uncounted = |task: &&SwarmTask| match (task.desired_state.as_str(), task.state.as_str()) {
+        // Another try, after a pause.
+        ("ready", _) => is_in_use(task),
+        ("shutdown", "failed" | "rejected") => is_in_use(task) && is_current(service, task),
+        _ => false,
+    };
+    let has_ended_well = completed(swarm, service).into_iter().filter(|it| it.desired_state == "shutdown");
+    (newest(swarm, service).filter(is_uncounted).count() + has_ended_well.count()) as u64
 }
 
 /// The time in which a Swarm counts the nodes that fit a new service.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// Whether a service should have no tasks: it has 0 replicas, or no node fits.
-pub(super) fn wants_none(service: &ObservedService, workload: Option<&Workload>, now: Timestamp) -> bool {
+/// Whether a Swarm has had the time to create the first tasks of a service that has one on each node.
+pub(super) fn is_counted(service: &ObservedService, now: Timestamp) -> bool {
     let is_by_node = matches!(service.mode(), Some(SwarmMode::Global | SwarmMode::GlobalJob));
-    desired(service, workload) == 0 && (!is_by_node || now.since(service.created) >= COUNTED)
+    !is_by_node || now.since(service.created) >= COUNTED
+}
+
+/// Whether a service should have no tasks: it has 0 replicas, or no node fits.
+pub(super) fn wants_none(
+    swarm: &ObservedSwarm,
+    service: &ObservedService,
+    workload: Option<&Workload>,
+    now: Timestamp,
+) -> bool {
+    desired(swarm, service, workload) == 0 && is_counted(service, now)
 }
 
 /// Adds the tasks of a Swarm to the instances, and notes updates that the Swarm has paused or rolled back.
@@ -336,7 +373,7 @@ pub fn with_global_tasks(stack: &Stack, observed: &Observed) -> Option<Stack> {
     let swarm = observed.swarm.as_deref()?;
     let number = |name: &WorkloadName| {
         let service = swarm.services.get(&swarm_service_name(&stack.project, name))?;
-        u32::try_from(desired(service, None)).ok()
+        u32::try_from(desired(swarm, service, None)).ok()
     };
     let is_global =
         |name: &WorkloadName| stack.swarm.get(name).is_some_and(|service| service.mode == SwarmMode::Global);

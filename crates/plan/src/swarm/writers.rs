@@ -194,7 +194,7 @@ impl<'a> Writers<'a> {
     fn is_restarting(&self, Subject { name, workload }: Subject<'_>) -> bool {
         let (swarm, now) = (self.swarm, self.facts.now);
         let service = swarm.services.get(&swarm_service_name(&self.facts.target.stack.project, name));
-        let Some(service) = service.filter(|service| !wants_none(service, Some(workload), now)) else {
+        let Some(service) = service.filter(|service| !wants_none(swarm, service, Some(workload), now)) else {
             return false;
         };
         let has_failed = |task: &&SwarmTask| {

@@ -151,10 +151,13 @@ impl Cluster {
         if with_status {
             let own =
                 self.tasks.values().filter(|task| task.service == service.id && service.is_of_run(task));
-            let unended = own.clone().filter(|task| task.is_wanted() && task.state != TaskState::Complete);
+            // Those that are to run now, without the ones that wait for a restart.
+            let counted = own.clone().filter(|task| {
+                task.desired == task.goal() && (task.run.is_none() || task.state != TaskState::Complete)
+            });
             let desired = match (service.replicas(), service.job()) {
                 (Some(number), _) | (None, Some(JobMode::Replicated { concurrent: number, .. })) => number,
-                (None, Some(JobMode::Global) | None) => unended.count() as u64,
+                (None, Some(JobMode::Global) | None) => counted.count() as u64,
             };
             json["ServiceStatus"] = json!({"RunningTasks": own.filter(|task| task.is_running()).count(), "DesiredTasks": desired});
         }

@@ -1,6 +1,7 @@
 //! Tasks: which dependencies they meet, and how the status shows them.
 
 use driftless_model::{Completion, HealthStatus, Healthcheck, RestartPolicy, SwarmRestart};
+use driftless_plan::with_global_tasks;
 
 use super::*;
 
@@ -135,4 +136,62 @@ fn update_that_pauses_for_a_task_that_ended_well_is_done() {
     cluster.swarm.tasks.get_mut(&id).unwrap().is_current = true;
     cluster.swarm.tasks.remove(&id.replace(".1", ".2"));
     assert!(cluster.waits().contains("was not updated by the Swarm: paused"), "{}", cluster.waits());
+}
+
+/// A global service with one task on a node that takes tasks. As an engine counts it, none is to run.
+fn global(change: impl FnOnce(&mut SwarmTask)) -> Cluster {
+    let mut cluster = Cluster::new([("logs", workload("logs:1", 1))]);
+    let restart = SwarmRestart { condition: "on-failure".to_owned(), ..SwarmRestart::default() };
+    let service = SwarmService { mode: SwarmMode::Global, restart: Some(restart), ..SwarmService::default() };
+    cluster.stack.swarm.insert("logs".into(), service);
+    let node = cluster.swarm.nodes.get_mut("n1").unwrap();
+    (node.state, node.availability) = ("ready".to_owned(), "active".to_owned());
+    cluster.round();
+    cluster.round();
+    cluster.swarm.services.get_mut("shop_logs").unwrap().desired_tasks = Some(0);
+    let task = cluster.swarm.tasks.values_mut().next().unwrap();
+    (task.slot, task.desired_state) = (None, "shutdown".to_owned());
+    change(task);
+    cluster
+}
+
+#[test]
+fn node_whose_task_of_a_global_service_fails_is_wanted() {
+    for (state, desired) in [("failed", "shutdown"), ("rejected", "shutdown"), ("pending", "ready")] {
+        let mut cluster = global(|task| {
+            (task.state, task.desired_state) = (state.to_owned(), desired.to_owned());
+        });
+        assert_eq!(with_global_tasks(&cluster.stack, &cluster.seen()), None, "{state}");
+        assert_eq!(cluster.assess().health, HealthStatus::Progressing, "{state}");
+        assert!(cluster.waits().contains("logs has 0 of 1 available"), "{state}");
+    }
+}
+
+#[test]
+fn node_that_a_global_service_does_not_need_is_not_awaited() {
+    let fail = |task: &mut SwarmTask| task.state = "failed".to_owned();
+    let mut done = global(|task| task.state = "complete".to_owned());
+    // It was of another specification, which may have had other constraints.
+    let mut older = global(|task| {
+        fail(task);
+        task.is_current = false;
+    });
+    let mut drained = global(fail);
+    drained.swarm.nodes.get_mut("n1").unwrap().availability = "drain".to_owned();
+    for cluster in [&mut done, &mut older, &mut drained] {
+        let made = cluster.round();
+        assert!(made.is_settled(), "{made}");
+    }
+}
+
+#[test]
+fn global_service_is_not_done_before_the_swarm_makes_its_tasks() {
+    let mut cluster = global(|_| {});
+    cluster.swarm.tasks.clear();
+    cluster.swarm.services.get_mut("shop_logs").unwrap().created = cluster.now;
+    assert!(cluster.waits().contains("logs has 0 of 1 available"));
+    // No node fits.
+    cluster.now = cluster.now.after(Duration::from_secs(10));
+    let made = cluster.round();
+    assert!(made.is_settled(), "{made}");
 }

@@ -18,7 +18,7 @@ use super::{
     progress,
     spec::{WantedService, wanted},
     stopping::stop,
-    tasks::{self, TaskCount, digest, is_counted, is_running, waits_for_lost_nodes},
+    tasks::{self, TaskCount, digest, is_counted, is_running, paused_nodes, waits_for_lost_nodes},
     volumes,
     writers::Writers,
 };
@@ -275,6 +275,12 @@ fn await_tasks(
     let is_updating = matches!(found.update_state.as_str(), "updating" | "rollback_started")
         && !waits_for_lost_nodes(swarm, found);
     if count.is_reached() && !is_updating {
+        for node in paused_nodes(swarm, found) {
+            let sentence = format!(
+                "keeps the older version on {node}, which is paused: it is updated there after `docker node update --availability active {node}`"
+            );
+            draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Held, sentence));
+        }
         return;
     }
     let waiting = tasks.iter().filter(|task| !is_running(task) && !task.error.is_empty());

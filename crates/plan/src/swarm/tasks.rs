@@ -47,7 +47,7 @@ impl TaskCount {
         let (current, older): (Vec<&SwarmTask>, Vec<&SwarmTask>) = swarm
             .tasks_of(&found.id)
             .filter(|task| is_running(task))
-            .partition(|task| is_current(found, task));
+            .partition(|task| is_current(found, task) || is_kept(swarm, found, task));
         let available = current.len() + completed(swarm, found).len();
         let wanted = desired(swarm, found, workload);
         Self { available: available as u64, wanted, has_older: !older.is_empty() }
@@ -127,6 +127,24 @@ pub(super) fn is_running(task: &SwarmTask) -> bool {
 pub(super) fn is_current(service: &ObservedService, task: &SwarmTask) -> bool {
     let is_before = || service.update_started.is_some_and(|started| task.created < started);
     task.is_current && (service.update_state != "paused" || !is_before())
+}
+
+/// Whether the Swarm leaves an older task of a global service as it is: it updates none on a node that is paused. It counts as updated
+/// once another node has the update.
+fn is_kept(swarm: &ObservedSwarm, service: &ObservedService, task: &SwarmTask) -> bool {
+    let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
+    let is_updated = |other: &SwarmTask| is_running(other) && is_current(service, other);
+    service.mode() == Some(SwarmMode::Global)
+        && node.is_some_and(|node| node.availability == "pause")
+        && is_running(task)
+        && !is_current(service, task)
+        && swarm.tasks_of(&service.id).any(is_updated)
+}
+
+/// The names of the paused nodes on which the Swarm keeps an older task of a global service.
+pub(super) fn paused_nodes<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedService) -> BTreeSet<&'a str> {
+    let kept = swarm.tasks_of(&service.id).filter(|task| is_kept(swarm, service, task));
+    kept.filter_map(|task| Some(swarm.node_name(task.node.as_deref()?))).collect()
 }
 
 /// Whether all that the update of a service still lacks are tasks of nodes that are down. A Swarm goes on with such an update when the
@@ -241,7 +259,11 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
         };
         for task in shown_tasks(&swarm, service) {
             let spec = match subject {
-                Some(subject) if is_of_git && is_current(service, task) => target.spec(subject),
+                Some(subject)
+                    if is_of_git && (is_current(service, task) || is_kept(&swarm, service, task)) =>
+                {
+                    target.spec(subject)
+                }
                 Some(_) | None => SpecHash(String::new()),
             };
             let node = swarm.node_name(task.node.as_deref().unwrap_or_default());

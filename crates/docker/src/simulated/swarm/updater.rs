@@ -94,7 +94,7 @@ impl Cluster {
     fn begin(&mut self, service: &mut ClusterService, state: Option<UpdateState>) -> bool {
         let dirty: BTreeSet<Place> = self
             .wanted_tasks(service)
-            .filter(|task| self.is_outdated(service, task))
+            .filter(|task| self.is_outdated(service, task) && !self.is_on_paused_node(task))
             .map(Place::of)
             .collect();
         let is_open = matches!(state, Some(UpdateState::Updating | UpdateState::RollbackStarted));
@@ -138,6 +138,12 @@ impl Cluster {
             }
         }
         task.template != wanted || task.endpoint != service.endpoint()
+    }
+
+    /// Whether no update replaces a task, because it is one of a global service on a node that is paused.
+    fn is_on_paused_node(&self, task: &ClusterTask) -> bool {
+        let node = task.node.as_ref().and_then(|node| self.nodes.get(node));
+        task.slot.is_none() && node.is_some_and(|node| node.availability == "pause")
     }
 
     fn wanted_tasks<'a>(&'a self, service: &'a ClusterService) -> impl Iterator<Item = &'a ClusterTask> {

@@ -195,3 +195,25 @@ fn global_service_is_not_done_before_the_swarm_makes_its_tasks() {
     let made = cluster.round();
     assert!(made.is_settled(), "{made}");
 }
+
+#[test]
+fn update_of_a_global_service_does_not_wait_for_a_paused_node() {
+    let mut cluster = global(|task| (task.state, task.desired_state) = ("running".into(), "running".into()));
+    let node = cluster.swarm.nodes["n1"].clone();
+    let paused =
+        SwarmNode { name: "two".to_owned(), availability: "pause".to_owned(), is_leader: false, ..node };
+    cluster.swarm.nodes.insert("n2".to_owned(), paused);
+    let task = cluster.swarm.tasks.values().next().unwrap().clone();
+    let older =
+        SwarmTask { id: "older".to_owned(), node: Some("n2".to_owned()), is_current: false, ..task.clone() };
+    cluster.swarm.tasks.insert(older.id.clone(), older);
+    cluster.swarm.services.get_mut("shop_logs").unwrap().desired_tasks = Some(2);
+    cluster.stack = with_global_tasks(&cluster.stack, &cluster.seen()).unwrap();
+    assert_eq!(cluster.settle(), [""; 0]);
+    let status = cluster.assess();
+    assert_eq!((status.sync, status.health), (SyncStatus::Synced, HealthStatus::Healthy));
+    assert!(status.waits[0].message.contains("older version on two, which is paused"), "{:?}", status.waits);
+    // No node has the update.
+    cluster.swarm.tasks.get_mut(&task.id).unwrap().is_current = false;
+    assert!(cluster.waits().contains("logs has 0 of 2 available"));
+}

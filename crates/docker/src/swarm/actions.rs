@@ -158,7 +158,15 @@ impl<M: ManagerApi> SwarmActions<M> {
             .send(Method::GET, &path, &headers, Vec::new())
             .await
             .and_then(|body| serde_json::from_slice(&body).map_err(|error| CallError::unreachable(&error)))
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| {
+                let advice = match error.code() {
+                    Some(401 | 403 | 404) => {
+                        "; services of a Swarm have the digest of their image: push it to a registry that all nodes reach"
+                    }
+                    _ => "",
+                };
+                failed(format!("{error}{advice}"))
+            })?;
         if found.descriptor.digest.is_empty() {
             return Err(failed("the registry has no digest of it".to_owned()));
         }

@@ -11,7 +11,10 @@ use driftless_model::{
     ResolvedImage, Stack, Subject, Timestamp, WorkloadName, label, swarm_service_name,
 };
 
-use super::{spec::IMAGE, tasks::digest};
+use super::{
+    spec::{IMAGE, OWNER},
+    tasks::digest,
+};
 use crate::{facts::Facts, target::Target};
 
 /// The image with its digest, as far as that is known.
@@ -41,11 +44,20 @@ pub(super) fn known_image(
     }
     // After a change of the leader another agent knows the digest by the service.
     let service = service.filter(|service| service.label(IMAGE) == Some(reference))?;
-    let image = service.image().filter(|image| image.contains('@'))?;
+    let is_own = service.label(label::AGENT) == Some(OWNER);
+    let image = service
+        .image()
+        .filter(|image| image.contains('@') || (is_own && is_without_digest(image, reference)))?;
     Some(ResolvedImage { image: image.to_owned(), platforms: platforms(service) })
 }
 
-/// The image from which a service can be created now. A rollback needs no registry: its digest is known.
+/// Whether the image of a service is the reference itself: `docker stack deploy` writes it so, with a tag, if no registry answers for it.
+fn is_without_digest(image: &str, reference: &str) -> bool {
+    !image.contains('@') && ImageRef::parse(image).familiar() == ImageRef::parse(reference).familiar()
+}
+
+/// The image from which a service can be created or updated now. A rollback needs no registry: its digest is known. Neither does the
+/// adoption of a service that runs an image without a digest, which the registry does not have.
 pub(super) fn usable_image(
     facts: &Facts<'_>,
     swarm: &ObservedSwarm,
@@ -56,7 +68,16 @@ pub(super) fn usable_image(
         let pinned = target.pinned_image(subject.workload)?;
         record.failures.contains_key(pinned).then(|| without_platforms(pinned))
     };
-    known_image(target, record, swarm, subject).or_else(of_rollback)
+    let as_it_runs = || {
+        let reference = &subject.workload.container.image;
+        let is_refused =
+            target.pinned_image(subject.workload).is_none() && record.failures.contains_key(reference);
+        let service = swarm.services.get(&swarm_service_name(&target.stack.project, subject.name));
+        let service = service.filter(|found| is_refused && found.label(IMAGE) == Some(reference))?;
+        let image = service.image().filter(|image| is_without_digest(image, reference))?;
+        Some(ResolvedImage { image: image.to_owned(), platforms: platforms(service) })
+    };
+    known_image(target, record, swarm, subject).or_else(of_rollback).or_else(as_it_runs)
 }
 
 /// An image of which it is not known where it runs: the Swarm puts its tasks on any node.

@@ -1,6 +1,6 @@
 //! Newer images of services, by the registry or by the agent on another manager, and logins.
 
-use driftless_model::{ContentId, UpdateMode};
+use driftless_model::{Attempt, ContentId, UpdateMode};
 use driftless_plan::{
     followed_images, image_check, note_running_images, service_digests, with_resolved_images,
 };
@@ -173,4 +173,29 @@ fn image_for_32_bit_arm_is_placed_on_any_architecture() {
         {"Architecture": "amd64", "OS": "windows"},
     ]);
     assert_eq!(cluster.swarm.services["shop_web"].spec["TaskTemplate"]["Placement"]["Platforms"], expected);
+}
+
+#[test]
+fn image_that_no_registry_has_is_adopted_as_it_runs() {
+    for (image, present) in [("web:1", "web:1"), ("web", "web:latest")] {
+        let mut cluster = shop();
+        change(&mut cluster, "web", image);
+        cluster.settle();
+        // As `docker stack deploy` makes it if no registry answers for the image.
+        let spec = cluster.spec("shop_web");
+        for name in ["driftless.agent", "driftless.application", "driftless.workload", "driftless.spec"] {
+            spec["Labels"].as_object_mut().unwrap().remove(name);
+        }
+        spec["TaskTemplate"]["ContainerSpec"]["Image"] = present.into();
+        cluster.record = Record::default();
+        cluster.policy.adopt = Adopt::Auto;
+        let next = cluster.now.after(Duration::from_hours(1));
+        let attempt = Attempt { count: 1, next, error: "access denied".to_owned() };
+        cluster.record.failures.insert(image.to_owned(), attempt);
+        assert_eq!(cluster.settle(), ["update service shop_web"]);
+        assert_eq!(cluster.swarm.services["shop_web"].image(), Some(present));
+        // The next leader asks nobody either.
+        cluster.record = Record::default();
+        assert_eq!(cluster.settle(), [""; 0]);
+    }
 }

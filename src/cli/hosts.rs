@@ -163,7 +163,7 @@ pub(super) fn unlisted(
         if unlisted.len() > MOST_FOLDERS {
             names.push(format!("and {} more", unlisted.len() - MOST_FOLDERS));
         }
-        let file = [folder.as_str(), driftless_config::SETTINGS_FILE].join("/");
+        let file = [folder.as_str(), SETTINGS_FILE].join("/");
         let message = format!(
             "does not name these folders with manifests, so they are not deployed: {}",
             names.join(", ")

@@ -7,7 +7,7 @@ use driftless_agent::{Against, Answer, RequestKind, Rollback, Scale};
 use driftless_clock::Clock;
 use driftless_docker::{Outage, SimulatedSwarm, SwarmWrite, UserAction};
 use driftless_model::{
-    AgentId, Application, EngineKind, HealthStatus, SHARED_LABEL, SyncStatus, Timestamp, Until,
+    AgentId, Application, EngineKind, HealthStatus, Removal, SHARED_LABEL, SyncStatus, Timestamp, Until,
 };
 use driftless_store::{Store, Visibility};
 use serde_json::{Value, json};
@@ -982,6 +982,30 @@ async fn removal_from_git_leaves_nothing_in_the_swarm() {
     assert_eq!(all.list("/networks"), [] as [Value; 0], "{}", all.story());
     assert_eq!(all.list("/tasks"), [] as [Value; 0]);
     assert_eq!(all.first().handle().applications().len(), 0);
+    all.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_is_removed_by_the_agent_on_the_leader() {
+    let mut all = Cluster::of(&shop(1, "pause"), 2);
+    for agent in &mut all.agents {
+        agent.crash();
+        agent.settings.policy.prune = false;
+        agent.begin();
+    }
+    all.synced().await;
+    let refused = all.agents[1].refusal(RequestKind::Heal).await;
+    assert!(refused.ends_with("ask the agent on one"), "{refused}");
+    all.first().git.push_files("Ada <a@b.c>", &[("other/README.md", "")]);
+    minutes(10).await;
+    let refused = all.agents[1].refusal(RequestKind::Remove(Removal::KeepVolumes)).await;
+    assert!(refused.ends_with("ask the agent on one"), "{refused}");
+    let refused = all.first().refusal(RequestKind::Remove(Removal::WithVolumes)).await;
+    assert!(refused.ends_with("`docker volume rm` on each node"), "{refused}");
+    assert_eq!(all.specs().len(), 3, "{}", all.story());
+    all.first().ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(10).await;
+    assert_eq!(all.specs(), BTreeMap::new(), "{}", all.story());
     all.check();
 }
 

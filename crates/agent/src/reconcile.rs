@@ -274,6 +274,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             Err(next) => return next,
         };
         let now = self.now();
+        swarm::drop_requests(&observed, self.record.get_mut());
         swarm::complete(&mut target, &mut observed, self.record.get_mut(), self.context.agent(), now);
         let share_again = match self.agree(&target, &observed).await {
             Ok(Agreed::Reached) => None,

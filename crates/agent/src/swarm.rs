@@ -6,7 +6,10 @@ use std::sync::Arc;
 use driftless_model::{AgentId, EngineKind, Mask, Observed, Policy, Record, Stack, Timestamp};
 use driftless_plan as plan;
 
-use crate::target_revision::{TargetRevision, stack_with_runs};
+use crate::{
+    hooks,
+    target_revision::{TargetRevision, stack_with_runs},
+};
 
 /// Completes what was observed of a Swarm, and the target with it. Without a Swarm nothing changes.
 pub(crate) fn complete(
@@ -33,6 +36,20 @@ pub(crate) fn complete(
     plan::with_tasks(&target.for_planner(None, agent, &mask), observed, record);
 }
 
+/// Drops what a user asked of this agent alone, if another one leads now and has not heard of it. Done when this node leads again, it
+/// would surprise.
+pub(crate) fn drop_requests(observed: &Observed, record: &mut Record) {
+    let is_led_elsewhere =
+        observed.swarm.as_ref().is_some_and(|swarm| swarm.leader().is_some() && !swarm.is_leader());
+    if !is_led_elsewhere {
+        return;
+    }
+    (record.prune, record.heal_once) = (None, None);
+    if record.removal.take().is_some() {
+        hooks::cancel_removal(record);
+    }
+}
+
 /// The policy for a stack that no agent's configuration comes with.
 pub(crate) fn default_policy(stack: &Stack) -> Policy {
     let engine = if stack.swarm.is_empty() { EngineKind::Docker } else { EngineKind::Swarm };
@@ -50,4 +67,30 @@ pub(crate) fn completed_stack(
     let has_runs = plan::follow_runs(record, stack, observed, now);
     let whole = if has_runs { stack_with_runs(stack, record) } else { None };
     plan::with_global_tasks(whole.as_deref().unwrap_or(stack), observed).map(Arc::new).or(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::{ObservedSwarm, Removal, SwarmNode};
+
+    use super::*;
+
+    #[test]
+    fn removal_asked_of_a_former_leader_is_dropped() {
+        for leader in ["n1", "n2"] {
+            let node = |id: &str| {
+                let node = SwarmNode { is_manager: true, is_leader: id == leader, ..SwarmNode::default() };
+                (id.to_owned(), node)
+            };
+            let swarm = ObservedSwarm {
+                node: "n1".to_owned(),
+                nodes: [node("n1"), node("n2")].into(),
+                ..ObservedSwarm::default()
+            };
+            let observed = Observed { swarm: Some(Box::new(swarm)), ..Observed::default() };
+            let mut record = Record { removal: Some(Removal::KeepVolumes), ..Record::default() };
+            drop_requests(&observed, &mut record);
+            assert_eq!(record.removal.is_some(), leader == "n1");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{HookPhase, HookRecord, JobRecord, Record, Removal, Stack};
+use driftless_model::{EngineKind, HookPhase, HookRecord, JobRecord, Record, Removal, Stack};
 use driftless_plan::has_hook;
 use driftless_store::Suspension;
 
@@ -22,7 +22,7 @@ pub(super) enum Hooks {
 impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Removes the containers and networks of an application that Git does not have any more, and on request its
     /// volumes. A pin and a suspension end.
-    pub(super) fn remove(&mut self, removal: Removal, hooks: Hooks) -> Result<Answer, RequestError> {
+    pub(super) async fn remove(&mut self, removal: Removal, hooks: Hooks) -> Result<Answer, RequestError> {
         let name = self.context.name();
         if self.revisions.lost().is_some() {
             return Err(RequestError::Refused(format!(
@@ -41,6 +41,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 "{name} is suspended in the agent's configuration: remove `suspend` there first"
             )));
         }
+        self.refuse_removal_in_swarm(removal).await?;
         let mut record = self.record.get().clone();
         record.removal = Some(removal);
         // A user who asks again means those as well that were used then.
@@ -82,6 +83,22 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let used =
             used.map(|(volume, app)| format!("; volume {volume} stays, because application `{app}` uses it"));
         used.collect()
+    }
+
+    /// On a Swarm, the agent on the leader removes an application, and nobody its volumes: they are on the nodes.
+    async fn refuse_removal_in_swarm(&mut self, removal: Removal) -> Result<(), RequestError> {
+        let target = self.revisions.target(self.context, self.desired, self.record.get())?;
+        let Some(target) = target.filter(|target| target.policy.engine == EngineKind::Swarm) else {
+            return Ok(());
+        };
+        if removal == Removal::WithVolumes {
+            let name = self.context.name();
+            return Err(RequestError::Refused(format!(
+                "the volumes of {name} are on the nodes of its Swarm, and no agent removes them: run `driftless remove {name}`, and then `docker volume rm` on each node"
+            )));
+        }
+        self.led_swarm(&target, "applications of a Swarm are removed").await?;
+        Ok(())
     }
 
     /// The stack of the newest revision.

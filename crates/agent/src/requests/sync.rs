@@ -50,8 +50,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     }
 
     /// Confirms the removal that waits for a confirmation, for this very target only.
-    pub(super) fn confirm_prune(&mut self) -> Result<Answer, RequestError> {
+    pub(super) async fn confirm_prune(&mut self) -> Result<Answer, RequestError> {
         let (target, message) = self.held_prune()?;
+        if target.policy.engine == EngineKind::Swarm {
+            self.led_swarm(&target, "services that left Git are removed").await?;
+        }
         let mut record = self.record.get().clone();
         record.prune = Some(target.hash);
         self.accept(record)?;
@@ -188,8 +191,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     }
 
     /// Syncs, and repairs the live state once, although self-heal is off. A later change by a user is reported again.
-    pub(super) fn heal(&mut self) -> Result<Answer, RequestError> {
-        let (_, record) = self.healing()?;
+    pub(super) async fn heal(&mut self) -> Result<Answer, RequestError> {
+        let (target, record) = self.healing()?;
+        if target.policy.engine == EngineKind::Swarm {
+            self.led_swarm(&target, "services are repaired").await?;
+        }
         self.record.replace(self.context, record)?;
         self.publisher.publish_request(self.context);
         let message = "the live state is repaired once";

@@ -205,7 +205,8 @@ fn conclude(
     let groups = tasks.groups();
     let has_completed = |of: &[&SwarmTask]| of.iter().any(|task| task.state == "complete");
     let is_complete = if tasks.service.mode() == Some(SwarmMode::GlobalJob) {
-        !groups.is_empty() && groups.values().all(|of| has_completed(of))
+        let mut awaited = groups.values().filter(|of| !is_given_up(tasks.swarm, of)).peekable();
+        awaited.peek().is_some() && awaited.all(|of| has_completed(of))
     } else {
         job.done.len() >= part.job.completions.unwrap_or(1) as usize
     };
@@ -224,6 +225,16 @@ fn conclude(
         return;
     };
     job.ended = Some(JobEnd { at: at.unwrap_or(now), outcome });
+}
+
+/// Whether a node of a global Job is not awaited any more, although no task has failed there: it is drained, down or removed, and the
+/// Swarm begins no other task on it.
+fn is_given_up(swarm: &ObservedSwarm, of: &[&SwarmTask]) -> bool {
+    let Some(newest) = of.iter().max_by_key(|task| task.created) else { return false };
+    let is_removed = newest.node.as_ref().is_some_and(|node| !swarm.nodes.contains_key(node));
+    let has_failed = matches!(newest.state.as_str(), "failed" | "rejected");
+    let is_complete = of.iter().any(|task| task.state == "complete");
+    !is_complete && !has_failed && (is_removed || !is_active(swarm, newest))
 }
 
 /// Whether the Swarm tries no more: all tries have failed.

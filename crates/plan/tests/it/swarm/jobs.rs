@@ -350,6 +350,31 @@ fn service_gets_another_mode_as_another_service() {
 }
 
 #[test]
+fn global_job_does_not_wait_for_a_drained_or_removed_node() {
+    let text = "services:
+  prepare: {image: 'prepare:1', deploy: {mode: global-job}}
+  web: {image: 'web:1', depends_on: {prepare: {condition: service_completed_successfully}}}
+";
+    for (state, desired, is_removed) in [("shutdown", "shutdown", false), ("orphaned", "complete", true)] {
+        let mut all = Jobs::new("compose.yaml", text);
+        all.rounds(6);
+        let swarm = &mut all.cluster.swarm;
+        let mut task = swarm.tasks.values().next().unwrap().clone();
+        task.id.push_str("-two");
+        task.node = Some("n2".to_owned());
+        (task.state, task.desired_state) = (state.to_owned(), desired.to_owned());
+        swarm.tasks.insert(task.id.clone(), task);
+        if !is_removed {
+            let availability = "drain".to_owned();
+            swarm.nodes.insert("n2".to_owned(), SwarmNode { availability, ..SwarmNode::default() });
+        }
+        assert_eq!(all.rounds(4), [""; 0], "{state}: the task on the other node runs");
+        all.end("shop_prepare", "complete", 0);
+        assert_eq!(all.rounds(6), ["create service shop_web from web:1"], "{state}");
+    }
+}
+
+#[test]
 fn job_of_a_stack_is_not_adopted() {
     let mut all = Jobs::kubernetes(&job("a:1", ""));
     all.end("shop_migrate", "complete", 0);

@@ -55,6 +55,9 @@ const COMMANDS: &[&str] = &[
     "/TaskTemplate/ContainerSpec/Healthcheck/Test",
 ];
 
+/// Lists of words, by the last part of their paths. An empty word is one as well.
+const WORDS: &[&str] = &["Args", "Command", "Test"];
+
 /// The differences, sorted by field. `ids` gives the names of networks by their ids.
 pub(crate) fn differences(
     want: &Value,
@@ -200,6 +203,10 @@ fn flatten(path: &str, value: &Value, ids: &BTreeMap<String, String>, all: &mut 
                     Value::String(text) if path.ends_with(".Env") => {
                         let (name, value) = text.split_once('=').unwrap_or((text, ""));
                         all.insert(format!("{path}.{name}"), value.to_owned());
+                        continue;
+                    }
+                    Value::String(text) if WORDS.contains(&variable(path)) => {
+                        all.insert(format!("{path}[{index}]"), text.clone());
                         continue;
                     }
                     Value::Object(map) if path.ends_with("EndpointSpec.Ports") => Some(port_of(map)),

@@ -140,6 +140,19 @@ fn paused_update_of_ports_is_finished_on_request() {
 }
 
 #[test]
+fn empty_word_of_a_command_is_written() {
+    let mut cluster = shop();
+    for words in [&["server", "--save"][..], &["server", "--save", ""], &["server", "--save"]] {
+        let container = &mut cluster.stack.workloads.get_mut(&"web".into()).unwrap().container;
+        container.command = Some(words.iter().map(|word| (*word).to_owned()).collect());
+        cluster.settle();
+        assert_eq!(cluster.spec("shop_web")["TaskTemplate"]["ContainerSpec"]["Args"], json!(words));
+    }
+    cluster.spec("shop_web")["TaskTemplate"]["ContainerSpec"]["Args"] = json!(["server", "--save", ""]);
+    assert_eq!(cluster.settle(), ["update service shop_web"]);
+}
+
+#[test]
 fn deadline_of_an_update_begins_when_it_is_written() {
     let mut cluster = shop();
     cluster.settle();

@@ -257,8 +257,6 @@ pub struct ObservedService {
     pub update_state: String,
     /// The words of the engine about the last update.
     pub update_message: String,
-    /// When the last update began.
-    pub update_started: Option<Timestamp>,
     /// The number of tasks that the scheduler wants, if the engine tells.
     pub desired_tasks: Option<u64>,
     /// The number of the run of a Job. Each update of the service is another run.

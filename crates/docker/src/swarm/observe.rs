@@ -72,7 +72,6 @@ struct Version {
 struct UpdateStatus {
     state: String,
     message: String,
-    started_at: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -235,7 +234,6 @@ pub(crate) async fn observe(
             created: Timestamp::parse(&service.created).unwrap_or_default(),
             update_state: update.state,
             update_message: update.message,
-            update_started: update.started_at.as_deref().and_then(Timestamp::parse),
             desired_tasks: service.status.and_then(|status| status.desired_tasks),
             iteration: service.job.unwrap_or_default().job_iteration.index,
             spec: service.spec,

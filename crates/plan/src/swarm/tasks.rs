@@ -47,7 +47,7 @@ impl TaskCount {
         let (current, older): (Vec<&SwarmTask>, Vec<&SwarmTask>) = swarm
             .tasks_of(&found.id)
             .filter(|task| is_running(task))
-            .partition(|task| is_current(found, task) || is_kept(swarm, found, task));
+            .partition(|task| task.is_current || is_kept(swarm, found, task));
         let available = current.len() + completed(swarm, found).len();
         let wanted = desired(swarm, found, workload);
         Self { available: available as u64, wanted, has_older: !older.is_empty() }
@@ -65,9 +65,8 @@ pub(super) fn completed<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedServi
     if service.is_job() || !matches!(condition, Some("none" | "on-failure")) {
         return Vec::new();
     }
-    let has_done_its_work = |task: &&SwarmTask| {
-        task.state == "complete" && task.desired_state != "remove" && is_current(service, task)
-    };
+    let has_done_its_work =
+        |task: &&SwarmTask| task.state == "complete" && task.desired_state != "remove" && task.is_current;
     newest(swarm, service).filter(has_done_its_work).collect()
 }
 
@@ -122,22 +121,15 @@ pub(super) fn is_running(task: &SwarmTask) -> bool {
     task.state == "running" && matches!(task.desired_state.as_str(), "running" | "complete")
 }
 
-/// Whether a task has the present specification of its service. A task does not tell all of it, such as the ports, so while an
-/// update is paused, one from before the update counts as older.
-pub(super) fn is_current(service: &ObservedService, task: &SwarmTask) -> bool {
-    let is_before = || service.update_started.is_some_and(|started| task.created < started);
-    task.is_current && (service.update_state != "paused" || !is_before())
-}
-
 /// Whether the Swarm leaves an older task of a global service as it is: it updates none on a node that is paused. It counts as updated
 /// once another node has the update.
 fn is_kept(swarm: &ObservedSwarm, service: &ObservedService, task: &SwarmTask) -> bool {
     let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
-    let is_updated = |other: &SwarmTask| is_running(other) && is_current(service, other);
+    let is_updated = |other: &SwarmTask| is_running(other) && other.is_current;
     service.mode() == Some(SwarmMode::Global)
         && node.is_some_and(|node| node.availability == "pause")
         && is_running(task)
-        && !is_current(service, task)
+        && !task.is_current
         && swarm.tasks_of(&service.id).any(is_updated)
 }
 
@@ -182,7 +174,7 @@ fn uncounted_nodes(swarm: &ObservedSwarm, service: &ObservedService) -> u64 {
     let is_uncounted = |task: &&SwarmTask| match (task.desired_state.as_str(), task.state.as_str()) {
         // Another try, after a pause.
         ("ready", _) => is_in_use(task),
-        ("shutdown", "failed" | "rejected") => is_in_use(task) && is_current(service, task),
+        ("shutdown", "failed" | "rejected") => is_in_use(task) && task.is_current,
         _ => false,
     };
     let has_ended_well = completed(swarm, service).into_iter().filter(|it| it.desired_state == "shutdown");
@@ -259,9 +251,7 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
         };
         for task in shown_tasks(&swarm, service) {
             let spec = match subject {
-                Some(subject)
-                    if is_of_git && (is_current(service, task) || is_kept(&swarm, service, task)) =>
-                {
+                Some(subject) if is_of_git && (task.is_current || is_kept(&swarm, service, task)) => {
                     target.spec(subject)
                 }
                 Some(_) | None => SpecHash(String::new()),

@@ -125,21 +125,6 @@ fn paused_update_is_left_alone_if_all_its_tasks_run() {
 }
 
 #[test]
-fn paused_update_of_ports_is_finished_on_request() {
-    let mut cluster = shop();
-    cluster.settle();
-    // Its tasks do not tell that they have the ports of before.
-    cluster.record = Record::default();
-    let service = cluster.swarm.services.get_mut("shop_web").unwrap();
-    (service.update_state, service.update_started) = ("paused".to_owned(), Some(NOON));
-    let (id, tasks) = (service.id.clone(), &mut cluster.swarm.tasks);
-    tasks.get_mut(&format!("{id}.1")).unwrap().created = NOON.after(Duration::from_secs(1));
-    let made = cluster.round();
-    assert_eq!(made.steps.len(), 1, "{made}");
-    assert_eq!(cluster.swarm.services["shop_web"].spec["TaskTemplate"]["ForceUpdate"], 1);
-}
-
-#[test]
 fn empty_word_of_a_command_is_written() {
     let mut cluster = shop();
     for words in [&["server", "--save"][..], &["server", "--save", ""], &["server", "--save"]] {

@@ -143,13 +143,16 @@ impl HostArgs {
 pub(super) fn unlisted(
     files: &dyn Files,
     folder: &str,
-    hosts: &[String],
+    hosts: &[HostIdentity],
     applications: &[&AppSpec],
 ) -> Vec<Finding> {
-    let folders: BTreeSet<String> = hosts.iter().map(|host| folder.replace(PLACEHOLDER, host)).collect();
+    let folders: BTreeSet<String> =
+        hosts.iter().map(|host| folder.replace(PLACEHOLDER, &host.name)).collect();
     let warning = |folder: &String| {
         let mut listed = BTreeSet::new();
-        for host in hosts.iter().cloned().chain(hosts_of(files, folder)) {
+        let named =
+            hosts_of(files, folder).into_iter().map(|name| HostIdentity { name, ..HostIdentity::default() });
+        for host in hosts.iter().cloned().chain(named) {
             let at_commit = repository("", folder, &host)?.at_commit(files).ok()?;
             if at_commit.discover {
                 return None;

@@ -1063,7 +1063,7 @@ async fn host_leaves_the_old_url_of_a_collector_alone() {
 }
 
 #[tokio::test]
-async fn host_leaves_a_collector_whose_old_url_it_never_left() {
+async fn host_leaves_a_collector_in_spite_of_its_old_url() {
     let (hub, one) = (folder(), folder());
     let collector = Collector::start(hub.path(), Enrolment::Required).await;
     let (new, old) = (collector.url.clone(), collector.url.replace("127.0.0.1", "localhost"));

@@ -252,7 +252,11 @@ impl Inventory {
         if started.is_some_and(|started| finished < started) {
             return Ok(None);
         }
-        self.remembered_stop(&instance.id, finished).await
+        match self.remembered_stop(&instance.id, finished).await {
+            // A filter in front of the engine may refuse its events.
+            Err(CallError::Status { .. }) => Ok(None),
+            remembered => remembered,
+        }
     }
 
     /// The last stop among the events that the engine remembers from around the exit.

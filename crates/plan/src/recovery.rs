@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn suspension_is_no_recovery_of_what_is_not_ready() {
+    fn suspension_is_no_recovery_of_unready_workloads() {
         for (health, reason, is_hidden) in [
             (HealthStatus::Suspended, "Readiness", true),
             (HealthStatus::Suspended, "Paused", false),

@@ -106,7 +106,7 @@ fn service_waits_for_the_application_that_gives_it_up() {
 }
 
 #[test]
-fn commit_hands_over_what_another_application_takes() {
+fn commit_hands_over_data_that_another_application_takes() {
     let (before, taker) = (shop([("db", writing("db:1"))]), of_app("two", shop([("db", writing("db:1"))])));
     let after = stack([("web", workload("web:1", 1))]);
     assert!(hands_over(&before, &after, &taker));

@@ -156,7 +156,7 @@ fn global(change: impl FnOnce(&mut SwarmTask)) -> Cluster {
 }
 
 #[test]
-fn node_whose_task_of_a_global_service_fails_is_wanted() {
+fn failing_task_of_a_global_service_is_wanted() {
     for (state, desired) in [("failed", "shutdown"), ("rejected", "shutdown"), ("pending", "ready")] {
         let mut cluster = global(|task| {
             (task.state, task.desired_state) = (state.to_owned(), desired.to_owned());

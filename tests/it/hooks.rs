@@ -87,6 +87,22 @@ async fn hooks_run_once_around_each_revision() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn post_sync_hooks_wait_for_the_end_of_a_pause() {
+    let it = prepared(&shop(1, "dump:1"), OnFailure::Rollback).begun();
+    it.synced_with_tip().await;
+    it.ask(RequestKind::Pause("web".into())).await;
+    it.push(&shop(2, "dump:1")).await;
+    minutes(30).await;
+    assert_eq!(web_images(&it), ["web:1", "web:1"], "{}", it.story());
+    assert_eq!((runs(&it, "dump:1"), runs(&it, "warm:1")), ((2, 2), (1, 1)), "{}", it.story());
+    it.ask(RequestKind::Unpause("web".into())).await;
+    it.synced_with_tip().await;
+    assert_eq!(web_images(&it), ["web:2", "web:2"], "{}", it.story());
+    assert_eq!((runs(&it, "dump:1"), runs(&it, "warm:1")), ((2, 2), (2, 2)), "{}", it.story());
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn failed_hook_stops_a_sync_and_its_retry_runs_again() {
     let it = prepared(&shop(1, "dump:1"), OnFailure::Pause).begun();
     it.synced_with_tip().await;

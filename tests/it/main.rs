@@ -96,6 +96,8 @@ mod report;
 mod sample;
 // Commits that fail.
 mod failed_commits;
+// Commits that meet a paused rollout.
+mod paused_rollouts;
 // Times at which commits are applied.
 mod sync_windows;
 mod tls;

@@ -62,8 +62,8 @@ impl Plan {
         self.steps.is_empty() && self.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted))
     }
 
-    /// The workloads that wait, or wait for one that waits, for what is no fault of their rollouts: that a person decides, that the
-    /// images of others are here, or that somebody repairs an instance which the agent leaves.
+    /// The workloads that wait, or wait for one that waits, for what is no fault of their rollouts: that a person decides or ends a
+    /// pause, that the images of others are here, or that somebody repairs an instance which the agent leaves.
     pub(crate) fn excused(&self) -> BTreeSet<&WorkloadName> {
         let mut waiting: BTreeMap<&WorkloadName, Vec<&WorkloadName>> = BTreeMap::new();
         for wait in &self.waits {
@@ -71,8 +71,10 @@ impl Plan {
                 waiting.entry(on).or_default().push(workload);
             }
         }
-        let is_excuse =
-            |wait: &&Wait| wait.severity() == WaitSeverity::Decision || wait.is(WaitReason::Images);
+        let is_excuse = |wait: &&Wait| {
+            let is_no_fault = matches!(wait.reason, WaitReason::Images | WaitReason::Paused);
+            wait.severity() == WaitSeverity::Decision || is_no_fault
+        };
         let excuses = self.waits.iter().filter(is_excuse).filter_map(Wait::workload_name);
         let mut next: Vec<&WorkloadName> = excuses.chain(&self.left_down).collect();
         let mut excused = BTreeSet::new();

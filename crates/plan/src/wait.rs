@@ -163,6 +163,8 @@ reasons! {
     Suspended: Progress, None;
     /// Drift is reported and left, because self-heal is off.
     SelfHealOff: Progress, None;
+    /// The workload is paused, and has instances that its definition would replace.
+    Paused: Progress, None;
     /// The kernel of the host cannot apply a limit of the manifest.
     LimitUnsupported: Note, None;
     /// The specification of a volume changed. Volumes are never replaced.
@@ -181,8 +183,6 @@ reasons! {
     ForgottenRun: Note, None;
     /// Containers on a host do the work of the services in the Swarm once more.
     RunsTwice: Note, None;
-    /// The workload is paused.
-    Paused: Note, None;
     /// The manifest says that the instance stays at its older version.
     Held: Note, None;
     /// Docker Compose created a network or volume that differs from Git.

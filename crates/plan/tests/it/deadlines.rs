@@ -84,6 +84,33 @@ fn no_deadline_runs_while_an_image_is_missing() {
 }
 
 #[test]
+fn no_deadline_runs_while_a_rollout_is_paused() {
+    let condition = Condition::Healthy;
+    let dependency = Dependency { workload: "db".into(), condition, restart: false, required: true };
+    let versions = |web: &str, db: &str| {
+        let mut web = workload(web, 1);
+        web.after = vec![dependency.clone()];
+        stack([("web", web), ("db", workload(db, 1))])
+    };
+    let mut stage = reached(Stage::new(versions("web:1", "db:1")));
+    stage.record.paused.insert("db".into());
+    stage.stack = versions("web:2", "db:2");
+    for _ in 0..40 {
+        let plan = stage.round();
+        assert!(!plan.is_reached() && !plan.is_applied() && !is_late(&plan), "{plan}");
+        stage.tick(Duration::from_mins(1));
+    }
+    // Its end is the beginning of the deadline.
+    stage.record.paused.clear();
+    stage.sick.insert("db:2".to_owned());
+    let late_after = (0..40).position(|_| {
+        stage.tick(Duration::from_mins(1));
+        is_late(&stage.round())
+    });
+    assert!(late_after.is_some_and(|minutes| minutes >= 9), "{late_after:?}");
+}
+
+#[test]
 fn no_deadline_runs_while_the_application_is_suspended() {
     let mut stage = reached(Stage::new(stack([("web", workload("web:1", 1))])));
     stage.policy.suspended = true;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use driftless_files::MemoryFiles;
 use driftless_manifest::{Configured, Discovery, discover, discover_for, render};
-use driftless_model::{AppName, Format, Held, HostIdentity, Stack, check, conflicts};
+use driftless_model::{AppName, Format, Held, HostIdentity, Location, Stack, check, conflicts};
 
 const COMPOSE: &str = "services: {web: {image: app}}\n";
 const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
@@ -244,13 +244,20 @@ fn configured_applications_keep_their_settings() {
             profiles: vec!["debug".to_owned()],
             ..Configured::default()
         },
-        Configured { path: "missing".to_owned(), ..Configured::default() },
+        Configured {
+            path: "missing".to_owned(),
+            place: Some(Location::file("driftless.yaml")),
+            ..Configured::default()
+        },
     ];
     let found = discover(&files, "", "repository", &configured);
     assert_eq!(apps(&found), [("first".to_owned(), "a/compose.yaml".to_owned(), Format::Compose)]);
     assert_eq!(found.apps[0].variables["TAG"], "1");
     assert_eq!(found.apps[0].profiles, ["debug"]);
-    assert!(findings(&found)[0].contains("`missing` does not exist"));
+    let all = findings(&found);
+    let missing = &all[0];
+    assert!(missing.contains("`missing` does not exist"), "{missing}");
+    assert!(missing.contains("remove its entry from `applications` at driftless.yaml"), "{missing}");
 }
 
 #[test]

@@ -211,6 +211,38 @@ async fn application_in_git_is_not_removed() {
     assert_eq!(it.containers(&app()), 1);
 }
 
+/// Its folder has left Git, and a list of applications has it still.
+#[tokio::test(start_paused = true)]
+async fn removal_of_a_listed_application_names_its_entry() {
+    let list = "applications:\n- {path: blog}\n- {path: shop}\n";
+    let blog_alone = [("driftless.yaml", list), ("blog/compose.yaml", BLOG)];
+    let all = [&blog_alone[..], &[("shop/compose.yaml", SHOP)]].concat();
+    let mut it = deployed(false, "", &all).await;
+    it.git.push_files("Ada", &blog_alone);
+    for life in [1, 2] {
+        minutes(3).await;
+        let advice = "remove its entry from `applications` at driftless.yaml:3:";
+        let message = it.listed(&app()).unwrap().status.message.clone();
+        assert!(message.contains(advice), "{life}: {message}");
+        for kind in [RequestKind::Remove(Removal::KeepVolumes), RequestKind::Forget] {
+            let why = it.refusal(kind).await;
+            assert!(why.starts_with("it is not known whether shop has left Git"), "{life}: {why}");
+            assert!(why.contains("`shop` does not exist") && why.contains(advice), "{life}: {why}");
+        }
+        assert_eq!(it.containers(&app()), 1);
+        it.crash();
+        it.begin();
+    }
+    it.git.push_files(
+        "Ada",
+        &[("driftless.yaml", "applications: [{path: blog}]\n"), ("blog/compose.yaml", BLOG)],
+    );
+    minutes(3).await;
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(1).await;
+    assert_eq!((it.containers(&app()), it.containers(&blog())), (0, 1), "{}", it.story());
+}
+
 #[tokio::test(start_paused = true)]
 async fn application_without_containers_leaves_the_status() {
     let mut it = kept_shop().await;

@@ -172,6 +172,14 @@ impl Desired {
         matches!(self.presence, Presence::Gone | Presence::Emptied(_))
     }
 
+    /// The error for which it is not known whether the newest commit has the application: it was not found there, and the
+    /// commit could not be read completely.
+    pub(crate) fn doubt(&self) -> Option<&Finding> {
+        // A stand-in has no files.
+        let was_found = self.unrendered.is_none() && !self.rendered.spec.files.is_empty();
+        self.objections.iter().find(|finding| !was_found && !self.may_be_removed() && finding.is_error())
+    }
+
     /// The newest accepted commit of the repository, also if it could not be rendered for this application.
     pub(crate) fn newest_commit(&self) -> &CommitInfo {
         self.unrendered.as_ref().unwrap_or(&self.rendered.commit)

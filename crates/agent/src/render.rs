@@ -155,6 +155,7 @@ fn configured(settings: &config::ApplicationSettings) -> Configured {
         profiles: settings.profiles.clone(),
         files: settings.files.clone(),
         env_files: settings.env_files.clone(),
+        place: settings.place().cloned(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use driftless_model::{
-    AdmissionPolicy, AppName, CleanupRules, CommitId, HookProvider, HostIdentity, Policy, RepoUrl,
+    AdmissionPolicy, AppName, CleanupRules, CommitId, HookProvider, HostIdentity, Location, Policy, RepoUrl,
     VersionRange,
 };
 
@@ -330,6 +330,11 @@ impl ApplicationSettings {
     pub fn app_name(&self) -> Option<AppName> {
         let folder = self.path.rsplit('/').find(|part| !matches!(*part, "" | "."));
         self.name.clone().or_else(|| AppName::normalise(folder?))
+    }
+
+    /// The place of its entry in `applications`: that of its folder. `None`: no file lists it.
+    pub fn place(&self) -> Option<&Location> {
+        self.origins.get("path").map(|place| &place.location)
     }
 }
 

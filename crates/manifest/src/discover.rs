@@ -63,6 +63,8 @@ pub struct Configured {
     pub files: Vec<String>,
     /// Files of variables, from the application's folder. They replace its `.env`.
     pub env_files: Vec<String>,
+    /// The place of its entry in `applications`. `None`: no file lists it.
+    pub place: Option<Location>,
 }
 
 /// The result of a search.
@@ -235,12 +237,24 @@ impl Search<'_> {
                 }
                 FolderContent::Nothing => match self.named_by_variables(&path, one) {
                     Some(spec) => self.found.push(spec),
-                    None => self.report(&path, NO_APPLICATION),
+                    None => self.report_entry(&path, NO_APPLICATION, one),
                 },
             },
-            Ok(None) => self.report(&path, NO_FOLDER),
+            Ok(None) => self.report_entry(&path, NO_FOLDER, one),
             Err(message) => self.report(&path, &message),
         }
+    }
+
+    /// Reports that the application of an entry is not in the repository, and where its entry is.
+    fn report_entry(&mut self, folder: &str, message: &str, entry: &Configured) {
+        let finding = error(folder, message);
+        self.findings.push(match &entry.place {
+            Some(place) => {
+                let advice = "restore it, or remove its entry from `applications`";
+                finding.help(format!("{advice} at {place}"))
+            }
+            None => finding,
+        });
     }
 
     /// The entries of a folder. `None`: it does not exist.

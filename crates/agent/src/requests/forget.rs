@@ -17,6 +17,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 "the state directory was lost, so it is not known what belongs to {name}: run `driftless recover` first"
             )));
         }
+        if let Some(error) = self.desired.doubt() {
+            return Err(RequestError::Refused(format!(
+                "it is not known whether {name} has left Git, so it would be managed again: {error}"
+            )));
+        }
         if !self.desired.may_be_removed() {
             let rendered = self.desired.rendered();
             return Err(RequestError::Refused(format!(

@@ -6,8 +6,9 @@ use axum::{Router, body::Body};
 use driftless_agent::{Logs, RequestKind, Rollback, Supposed};
 use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{
-    Actor, ApiToken, AppName, Application, ConditionStatus, Finding, HealthStatus, InstanceStatus, Outcome,
-    RepositoryStatus, Scope, Severity, StatusCondition, SyncStatus, Timestamp, Until, WaitStatus,
+    Actor, ApiToken, AppName, Application, ConditionStatus, Finding, HELPER_IMAGE, HealthStatus,
+    InstanceStatus, JobStatus, Outcome, PROXY_IMAGE, RepositoryStatus, Scope, Severity, StatusCondition,
+    SyncStatus, Timestamp, Until, WaitStatus, WorkloadName, WorkloadStatus,
 };
 use driftless_web::{Access, Token, router};
 use http::{Request, Response, StatusCode};
@@ -242,6 +243,38 @@ async fn suspended_application_offers_nothing_that_is_refused() {
         assert_shown(&asked, &["blog is suspended, so nothing is changed", ">Back</a>"]);
         assert!(!asked.contains("<form class=\"confirm\""), "{action}");
     }
+}
+
+#[tokio::test]
+async fn completed_instances_are_well_and_count_as_no_outage() {
+    let mut application = shop();
+    let workloads = Arc::make_mut(&mut application.status.workloads);
+    let mut migrate = workloads[&WorkloadName::from("web")].clone();
+    (migrate.ready_replicas, migrate.replicas, migrate.job) = (0, 1, Some(JobStatus::default()));
+    migrate.instances.truncate(1);
+    for instance in &mut migrate.instances {
+        (instance.ready, instance.state) = (false, "Completed".to_owned());
+    }
+    let once = WorkloadStatus { job: None, reason: "Completed".to_owned(), ..migrate.clone() };
+    workloads.insert("migrate".into(), migrate);
+    workloads.insert("once".into(), once);
+    let shown = page_of(application.clone(), "/applications/shop").await;
+    assert_eq!(shown.matches("<span class=\"badge good\">Completed</span>").count(), 3, "{shown}");
+    assert!(!shown.contains("badge bad"), "{shown}");
+    assert_shown(&page_of(application, "/").await, &["<td>2/2</td>"]);
+}
+
+#[tokio::test]
+async fn proxies_offer_no_actions() {
+    let mut application = shop();
+    let workloads = Arc::make_mut(&mut application.status.workloads);
+    let web = workloads[&WorkloadName::from("web")].clone();
+    for (name, image) in [("web_proxy", HELPER_IMAGE), ("web_proxy_worker", PROXY_IMAGE)] {
+        workloads.insert(name.into(), WorkloadStatus { image: image.to_owned(), ..web.clone() });
+    }
+    let shown = page_of(application, "/applications/shop").await;
+    assert_shown(&shown, &["shop/scale?workload=web\"", "shop/restart?workload=web\""]);
+    assert!(!shown.contains("workload=web_proxy"), "{shown}");
 }
 
 #[tokio::test]

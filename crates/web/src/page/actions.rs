@@ -9,7 +9,7 @@ use axum::{
 use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
 use driftless_model::{
     AppName, Application, ConditionStatus, HealthStatus, Kind, Outcome, Removal, Revision, StatusCondition,
-    Until, WorkloadName,
+    Until, WorkloadName, is_helper_image,
 };
 use driftless_store::Store;
 use http::{StatusCode, header};
@@ -335,8 +335,10 @@ pub(super) fn workload_actions(application: &Application, workload: &WorkloadNam
         _ => false,
     };
     let is_run = status.cron.is_some() || status.job.is_some();
+    // A proxy cannot be scaled, and its restart cuts connections.
+    let is_proxy = is_helper_image(&status.image);
     html! {
-        @for action in Action::ALL.iter().filter(|action| !is_run && is_offered(action)) {
+        @for action in Action::ALL.iter().filter(|action| !is_run && !is_proxy && is_offered(action)) {
             a.button href={ (Text(&application.name)) "/" (action.word()) "?workload=" (Text(workload)) } {
                 (action.label()) span.hidden { " " (Text(workload)) }
             }

@@ -16,7 +16,7 @@ pub(super) struct Listed {
     pub(super) health: HealthStatus,
     /// The number of differences from Git.
     pub(super) drift: usize,
-    /// Ready instances, and how many are wanted. `None`: reports do not count them.
+    /// Ready instances, and how many are wanted, of the workloads that serve. `None`: reports do not count them.
     pub(super) ready: Option<(u32, u32)>,
     /// The first digits of the commit. Empty if there is none.
     pub(super) commit: String,
@@ -55,7 +55,8 @@ impl Listed {
     pub(super) fn of(application: &Application) -> Self {
         let Application { name, spec, status, .. } = application;
         let replicas = |count: fn(&WorkloadStatus) -> u32| -> u32 {
-            status.workloads.values().map(count).fold(0, u32::saturating_add)
+            let serving = status.workloads.values().filter(|workload| !ends(workload));
+            serving.map(count).fold(0, u32::saturating_add)
         };
         let commit = status.revision_commit.as_ref().or(status.commit.as_ref());
         let running = status.operation.as_ref().filter(|it| it.phase == OperationPhase::Running);
@@ -147,6 +148,12 @@ impl ListedRepository {
         };
         report.map(listed).unwrap_or_default()
     }
+}
+
+/// Whether a workload is not ready when its work is done: a Job, hook or CronJob, and a service that has completed.
+fn ends(workload: &WorkloadStatus) -> bool {
+    let WorkloadStatus { cron, job, hook, reason, .. } = workload;
+    cron.is_some() || job.is_some() || hook.is_some() || reason == "Completed"
 }
 
 /// A page of the host that has sent the report.

@@ -130,7 +130,7 @@ fn instance_row(tree: &Tree<'_>, instance: &InstanceStatus) -> Markup {
         traffic,
         ..
     } = instance;
-    let class = if *ready {
+    let class = if *ready || state == "Completed" {
         "good"
     } else if state == "Running" {
         "busy"

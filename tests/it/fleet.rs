@@ -539,6 +539,21 @@ async fn removed_host_is_in_the_audit_and_gone() {
 }
 
 #[tokio::test]
+async fn removal_of_an_expected_host_names_the_place() {
+    let collector = Collector::start(&["nas"], Access::loopback()).await;
+    let repository = RepositoryStatus { hosts: vec!["web-1".to_owned()], ..followed() };
+    collector.inbox.repositories.send_replace(Arc::new(vec![repository]));
+    for (name, place) in
+        [("nas", "`fleet.expected` of the collector"), ("web-1", "`driftless.yaml` of the repository infra")]
+    {
+        let request = Request::delete(format!("/api/v1/fleet/hosts/{name}")).header("host", "localhost");
+        let (status, body) = collector.send(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(status, StatusCode::CONFLICT, "{body}");
+        assert!(body.contains(place) && body.contains("remove it there"), "{body}");
+    }
+}
+
+#[tokio::test]
 async fn page_and_metrics_show_fresh_and_lost_hosts() {
     let collector = Collector::start(&["new"], Access::loopback()).await;
     let now = Clock::System.now();

@@ -50,6 +50,17 @@ fn own_host(handle: &Handle, now: Timestamp) -> Option<HostView> {
     view(vec![last], &[], now).pop()
 }
 
+/// The place that names a host as one of the fleet, so that it is listed without a report. `None`: there is none.
+pub fn expected_by(handle: &Handle, host: &str) -> Option<String> {
+    let is_host = |name: &String| name == host;
+    if handle.fleet().expected.iter().any(is_host) {
+        return Some("`fleet.expected` of the collector".to_owned());
+    }
+    let repositories = handle.repositories();
+    let named = repositories.iter().find(|repository| repository.hosts.iter().any(is_host))?;
+    Some(format!("`driftless.yaml` of the repository {}", named.name))
+}
+
 /// The hosts that the configuration names, and those that `driftless.yaml` of a followed repository has.
 fn expected_hosts(handle: &Handle) -> Vec<String> {
     let mut expected = handle.fleet().expected.clone();

@@ -128,7 +128,7 @@ pub use enrolments::{Enrolments, KeyError};
 pub use error::Error;
 pub use expiries::Expiries;
 pub use fleet_collector::INSTANCE_HEADER;
-pub use fleet_hosts::fleet_hosts;
+pub use fleet_hosts::{expected_by, fleet_hosts};
 pub use fleet_join::{JoinError, Joined, join_fleet};
 pub use fleet_leave::{LeaveError, LeftCollector, leave_fleet};
 pub use fleet_reader::{FleetPicture, FleetReader};

@@ -23,7 +23,7 @@ use super::{
     parameters::Parameters,
     shared::{Shared, read},
 };
-use driftless_agent::{INSTANCE_HEADER, fleet_hosts, last_report};
+use driftless_agent::{INSTANCE_HEADER, expected_by, fleet_hosts, last_report};
 use driftless_config::Enrolment;
 use driftless_fleet::{
     FleetHistoryEntry, FleetStatus, Freshness, HostReport, HostSignature, SourceStatus, freshness, history_of,
@@ -270,7 +270,15 @@ pub(super) async fn remove(
 ) -> Result<Response, Error> {
     let wanted = name.clone();
     let is_removed = read(&shared.store, move |store| store.remove_fleet_host(&wanted)).await?;
-    if is_removed { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(Error::NoSuchHost(name)) }
+    if is_removed {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    Err(match expected_by(&shared.handle, &name) {
+        Some(place) => Error::Refused(format!(
+            "`{name}` has no report that could be forgotten: it is listed because {place} names it, so remove it there"
+        )),
+        None => Error::NoSuchHost(name),
+    })
 }
 
 /// Refuses a report without a signature if the host is enrolled, or must be.

@@ -367,6 +367,7 @@ fn fleet_administration() -> Vec<Operation> {
             .stores(),
         Operation::new("delete", "/api/v1/fleet/hosts/{name}", delete(fleet::remove), "Forget a host")
             .answers(204, Nothing, "It is forgotten until it reports again.")
+            .fails(409, "A configuration names the host, which has not reported.")
             .stores(),
         Operation::new(
             "get",

@@ -97,7 +97,7 @@ pub struct HostView {
     pub last_heard: Option<Timestamp>,
     /// Whether the configuration of the collector names it, or `driftless.yaml` in a repository that it follows.
     pub expected: bool,
-    /// Another machine that uses the same name, for as long as it tries.
+    /// Another machine that uses the same name, or this one without its key, for as long as it tries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<NameConflict>,
     /// The last report, also of a stale or lost host.
@@ -142,6 +142,13 @@ impl HostView {
     /// Whether the last report is recent enough to be believed.
     pub fn is_known(&self) -> bool {
         !matches!(self.state, HostState::Lost | HostState::Stale | HostState::NeverReported)
+    }
+
+    /// Whether the refused machine has the id of this host: it has lost its key, or one disk is a copy of the other.
+    pub fn is_refused_itself(&self) -> bool {
+        let reported = self.report.as_ref().map(|report| report.instance.as_str());
+        let refused = self.conflict.as_ref().map(|conflict| conflict.instance.as_str());
+        refused.is_some_and(|instance| !instance.is_empty()) && refused == reported
     }
 
     /// The application that the reason is about, if it is about one.
@@ -445,7 +452,11 @@ mod tests {
         let mut last = host("nas", SyncStatus::Synced, HealthStatus::Healthy, 1);
         let conflict = |at| NameConflict { instance: "b2".to_owned(), from: String::new(), at };
         last.conflict = Some(conflict(Timestamp(NOW.0 - 10_000)));
-        assert!(view(vec![last.clone()], &[], NOW)[0].conflict.is_some());
+        let seen = view(vec![last.clone()], &[], NOW);
+        assert!(seen[0].conflict.is_some() && !seen[0].is_refused_itself());
+        last.conflict = Some(NameConflict { instance: "a1".to_owned(), ..conflict(NOW) });
+        assert!(view(vec![last.clone()], &[], NOW)[0].is_refused_itself());
+        last.conflict = Some(conflict(Timestamp(NOW.0 - 10_000)));
         let later = NOW.after(Duration::from_mins(2));
         last.received = later;
         assert_eq!(view(vec![last], &[], later)[0].conflict, None);

@@ -98,7 +98,7 @@ fn text(status: &FleetStatus, width: Option<usize>, now: Timestamp, colours: Col
     text
 }
 
-/// A line if another machine uses the name of the host.
+/// A line if another machine uses the name of the host, or the host reports without its key.
 fn conflict_line(host: &HostView, colours: Colours) -> String {
     let Some(conflict) = &host.conflict else { return String::new() };
     // A bucket does not know where a report comes from.
@@ -106,9 +106,15 @@ fn conflict_line(host: &HostView, colours: Colours) -> String {
         "" => String::new(),
         from => format!(" from {}", plain(from)),
     };
-    let (host, instance) = (plain(&host.name), plain(&conflict.instance));
-    let sentence =
-        format!("{host}: another machine reports with this name{from} and is refused (instance {instance})");
+    let (name, instance) = (plain(&host.name), plain(&conflict.instance));
+    let sentence = if host.is_refused_itself() {
+        format!(
+            "{name}: it also reports{from} without its key, and that is refused: if its state was restored, `driftless fleet revoke \
+             {name}`, invite it and join again; else its disk was copied"
+        )
+    } else {
+        format!("{name}: another machine reports with this name{from} and is refused (instance {instance})")
+    };
     format!("{}\n", colours.paint(Paint::Warn, &sentence))
 }
 
@@ -358,6 +364,18 @@ mod tests {
                 "  another machine reports as `nas`"
             ]
         );
+    }
+
+    #[test]
+    fn host_without_its_key_is_no_other_machine() {
+        let now = Timestamp(1_000_000_000);
+        let report = HostReport { instance: "a1".to_owned(), ..HostReport::default() };
+        let mut host = HostView::unknown("nas", String::new(), Some(Arc::new(report)), Some(now));
+        host.conflict =
+            Some(NameConflict { instance: "a1".to_owned(), from: "10.0.0.9".to_owned(), at: now });
+        let line = conflict_line(&host, Colours::Off);
+        assert!(line.starts_with("nas: it also reports from 10.0.0.9 without its key"), "{line}");
+        assert!(line.contains("`driftless fleet revoke nas`"), "{line}");
     }
 
     #[test]

@@ -335,13 +335,18 @@ pub(super) fn commits(host: &HostView) -> Markup {
     }
 }
 
-/// A second machine with the name of the host.
+/// A second machine with the name of the host, or the host without its key.
 pub(super) fn conflict_note(host: &HostView, now: Timestamp) -> Markup {
     html! {
         @if let Some(conflict) = &host.conflict {
             p.note.warn {
-                "Another machine (" (Text(&conflict.instance)) ") reports with this name from "
+                @if host.is_refused_itself() { "This machine reports without its key from " }
+                @else { "Another machine (" (Text(&conflict.instance)) ") reports with this name from " }
                 (Text(&conflict.from)) ", last " (RelativeTime { at: conflict.at, now }) ", and is refused."
+                @if host.is_refused_itself() {
+                    " If its state was restored, run " code { "driftless fleet revoke " (Text(&host.name)) }
+                    ", invite it and join again; else its disk was copied."
+                }
             }
         }
     }

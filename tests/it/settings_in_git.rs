@@ -247,6 +247,8 @@ async fn host_that_loses_all_applications_keeps_them() {
     let found = at(&it.settings, "applications: [{path: shop, hosts: {names: [web]}}]\n").unwrap();
     let warning = found.findings[0].to_string();
     assert!(warning.contains("warning: applications: no application is for this host (`nas`)"), "{warning}");
+    // As docs/fleet.md advises for a collector.
+    assert_eq!(at(&it.settings, "applications: []\n").unwrap().findings, []);
 }
 
 #[tokio::test(start_paused = true)]

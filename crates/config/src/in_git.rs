@@ -138,7 +138,8 @@ impl Repository {
             }
         }
         let mut findings = Vec::new();
-        if chosen.is_empty() {
+        // A list without entries is for a repository that no host has applications of, such as that of a collector.
+        if chosen.is_empty() && !entries.is_empty() {
             let message = format!("no application is for this host (`{}`)", host.name);
             let finding = Finding::warning(Location::file(path), "applications", message);
             findings.push(finding.help("name the host, or labels that it has, in `hosts` of an application"));

@@ -657,7 +657,9 @@ async fn only_one_method_and_path_is_served() {
     let body = github_payload("refs/heads/main", AFTER).to_string();
     let headers = github(SECRET, "one", &body);
     for method in ["GET", "PUT", "DELETE"] {
-        assert_eq!(stand.request(method, &stand.path, &headers, b"").await.0, 405, "{method}");
+        let (status, _, body) = stand.request(method, &stand.path, &headers, b"").await;
+        assert_eq!(status, 405, "{method}");
+        assert!(body.to_string().contains("driftless webhook test"), "{method}: {body}");
     }
     for path in
         ["/hook/x", "/hook/%ff", "/hook/..%2f", &format!("{}0", stand.path), &stand.path.to_uppercase()]

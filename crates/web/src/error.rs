@@ -73,6 +73,9 @@ pub(super) enum Error {
     NoSuchRoute(String),
     #[error("this route does not accept {0}")]
     NoSuchMethod(Method),
+    /// As when somebody opens the address of a webhook in a browser.
+    #[error("this is the address of a webhook, which does not accept {0}")]
+    NoDelivery(Method),
     /// The request is well formed and not possible in the current state.
     #[error("{0}")]
     Refused(String),
@@ -133,7 +136,7 @@ impl Error {
             | Self::NoSuchToken(_) => StatusCode::NOT_FOUND,
             Self::ReportNeeded => StatusCode::PRECONDITION_REQUIRED,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NoSuchMethod(_) | Self::NoDelivery(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Refused(_) | Self::Replayed(_) => StatusCode::CONFLICT,
             Self::Starting(_) | Self::Stopping | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Engine(_) | Self::Provider(_) | Self::Collector(_) => StatusCode::BAD_GATEWAY,
@@ -167,7 +170,7 @@ impl Error {
             Self::Collector(_) => "collector",
             Self::FleetFull(_) => "fleetFull",
             Self::NoSuchRoute(_) => "noSuchRoute",
-            Self::NoSuchMethod(_) => "noSuchMethod",
+            Self::NoSuchMethod(_) | Self::NoDelivery(_) => "noSuchMethod",
             Self::Refused(_) | Self::Hook(..) => "refused",
             Self::Starting(_) => "starting",
             Self::Stopping => "stopping",
@@ -204,6 +207,9 @@ impl Error {
             Self::NoSuchRoute(_) => Some("docs/api.md lists the routes"),
             Self::NoSuchMethod(_) => {
                 Some("use GET to read, and POST for sync, rollback, resume, suspend and adopt")
+            }
+            Self::NoDelivery(_) => {
+                Some("forges post their deliveries here; `driftless webhook test REPOSITORY` posts a sample")
             }
             Self::Starting(_) => Some("try again in a moment"),
             Self::Stopping => Some("try again when the agent runs again"),
@@ -277,4 +283,8 @@ pub(super) async fn no_such_route(uri: Uri) -> Error {
 
 pub(super) async fn no_such_method(method: Method) -> Error {
     Error::NoSuchMethod(method)
+}
+
+pub(super) async fn no_delivery(method: Method) -> Error {
+    Error::NoDelivery(method)
 }

@@ -19,7 +19,7 @@ pub use receiver::Receiver;
 pub fn webhook_routes(receiver: &Receiver) -> Router {
     Router::new()
         .route("/hook/{id}", post(receive::receive))
-        .method_not_allowed_fallback(super::error::no_such_method)
+        .method_not_allowed_fallback(super::error::no_delivery)
         .layer(middleware::map_response(headers::harden))
         .with_state(receiver.clone())
 }

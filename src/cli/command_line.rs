@@ -45,6 +45,7 @@ use super::{
     sync::{SyncArgs, sync},
     token::{TokenCommand, token},
     ui::{UiArgs, ui},
+    unknown_command::advise,
     validate::{ValidateArgs, validate},
     wait::{WaitArgs, wait},
     webhook::{WebhookCommand, webhook},
@@ -208,7 +209,8 @@ impl Invocation {
             ExitCode::from(wrong)
         })?;
         let parsed = definition().try_get_matches_from(arguments);
-        parsed.and_then(|matches| Arguments::from_arg_matches(&matches)).map(Self).map_err(|error| {
+        parsed.and_then(|matches| Arguments::from_arg_matches(&matches)).map(Self).map_err(|mut error| {
+            advise(&mut error);
             // A closed output cannot receive an error.
             let _ = error.print();
             match error.exit_code() {

@@ -9,6 +9,7 @@ mod command_line;
 mod context;
 mod error;
 mod reference;
+mod unknown_command;
 
 // Commands, in the order of the help.
 mod adopt;

@@ -27,8 +27,11 @@ pub(super) struct ScaleArgs {
     #[arg(value_name = "APP/WORKLOAD", value_parser = workload)]
     what: (String, String),
     /// Number of instances.
-    #[arg(required_unless_present = "reset", conflicts_with = "reset")]
+    #[arg(required_unless_present_any = ["count", "reset"], conflicts_with = "reset")]
     replicas: Option<u32>,
+    /// Number of instances, as kubectl writes it.
+    #[arg(long = "replicas", value_name = "NUMBER", hide = true, conflicts_with_all = ["replicas", "reset"])]
+    count: Option<u32>,
     /// End: a duration such as 2h, or a time such as 2026-01-31T12:00Z.
     #[arg(long, value_name = "WHEN", required_unless_present = "reset", conflicts_with = "reset", value_parser = check_time)]
     until: Option<String>,
@@ -42,7 +45,7 @@ pub(super) struct ScaleArgs {
 pub(super) async fn scale(args: &ScaleArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let (app, workload) = &args.what;
-    let (Some(replicas), Some(until)) = (args.replicas, &args.until) else {
+    let (Some(replicas), Some(until)) = (args.replicas.or(args.count), &args.until) else {
         let route = application_path(app, &format!("/workloads/{workload}/reset-scale"))?;
         let _: Accepted = client.post(&route, None::<&()>).await?;
         print(&format!("{app}/{workload}: the number of instances in Git counts again\n"))?;

@@ -189,6 +189,31 @@ async fn impossible_overrides_are_refused_with_their_place() {
     assert!(refusal(&it, scale_until(60, "many", 3)).await.contains("is suspended"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn refusal_of_an_unknown_workload_names_near_ones() {
+    let deployment = |namespace: &str| {
+        format!(
+            "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web, namespace: {namespace}}}
+spec:
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec: {{containers: [{{name: web, image: \"web:1\"}}]}}
+"
+        )
+    };
+    let it = Simulation::prepared("services: {}\n", Clock::starting_at(NOON));
+    let manifests = format!("{}---\n{}", deployment("one"), deployment("two"));
+    it.git.push_files("Ada <a@b.c>", &[("shop/web.yaml", &manifests)]);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let expected = "shop has no workload `web`; did you mean `web.one` or `web.two`?";
+    assert_eq!(refusal(&it, scale_until(60, "web", 2)).await, expected);
+    assert_eq!(refusal(&it, RequestKind::Restart("web".into())).await, expected);
+}
+
 /// Somebody works on the data of the database, and the override is about the web server.
 #[tokio::test(start_paused = true)]
 async fn override_creates_nothing_that_was_removed_by_hand() {

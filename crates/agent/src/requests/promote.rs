@@ -3,7 +3,7 @@
 use driftless_model::{FailedCommit, FailureAction, OnFailure, Subject, WorkloadName};
 use driftless_plan::{promote, resolved_digests};
 
-use super::handler::RequestHandler;
+use super::{handler::RequestHandler, workload::no_workload};
 use crate::{
     commit_failure::{hash_as_target, last_healthy, report_failed_commit},
     request::{Answer, Promotion, RequestError},
@@ -87,9 +87,8 @@ impl<D, S> RequestHandler<'_, D, S> {
         target: &TargetRevision,
         wanted: Option<&WorkloadName>,
     ) -> Result<Vec<WorkloadName>, RequestError> {
-        let app = self.context.name();
         if let Some(name) = wanted.filter(|name| !target.stack.workloads.contains_key(*name)) {
-            return Err(RequestError::Refused(format!("{app} has no workload `{name}`")));
+            return Err(no_workload(&target.stack, name));
         }
         let is_at_step = |name: &&WorkloadName| {
             let steps = target.stack.workloads.get(*name).map_or(0, |workload| workload.canary.len());
@@ -100,6 +99,7 @@ impl<D, S> RequestHandler<'_, D, S> {
             None => self.record.get().canaries.keys().filter(is_at_step).cloned().collect(),
         };
         if found.is_empty() {
+            let app = self.context.name();
             let what = wanted.map_or_else(|| app.to_string(), |name| format!("{app}/{name}"));
             return Err(RequestError::Refused(format!(
                 "{what} has no canary at a step; `driftless status {app}` shows what it does, `driftless rollback {app}` goes back"

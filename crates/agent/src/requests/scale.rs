@@ -6,7 +6,7 @@ use driftless_model::{
     Kind, MOST_REPLICAS, ScaleOverride, Stack, SwarmMode, Workload, WorkloadName, check, is_helper_image,
 };
 
-use super::handler::RequestHandler;
+use super::{handler::RequestHandler, workload::no_workload};
 use crate::{
     request::{Answer, RequestError, Scale},
     target_revision::TargetRevision,
@@ -64,10 +64,10 @@ impl<D, S> RequestHandler<'_, D, S> {
         let app = self.context.name();
         let object = target.stack.inventory.workloads.get(name).map(|object| object.kind);
         let Some(workload) = target.stack.workloads.get(name) else {
-            return Err(RequestError::Refused(match part_of_another(&target.stack, name) {
-                Some(what) => format!("{app}/{name} cannot be scaled: {what}"),
-                None => format!("{app} has no workload `{name}`"),
-            }));
+            return Err(match part_of_another(&target.stack, name) {
+                Some(what) => RequestError::Refused(format!("{app}/{name} cannot be scaled: {what}")),
+                None => no_workload(&target.stack, name),
+            });
         };
         let is_global = target.stack.swarm.get(name).is_some_and(|service| service.mode == SwarmMode::Global);
         let reason = if let Some(reason) = obstacle(workload, object) {

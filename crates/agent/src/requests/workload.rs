@@ -15,6 +15,9 @@ use super::handler::RequestHandler;
 use crate::request::{Answer, InstanceName, RequestError};
 use crate::{observe::observe_scope, target_revision::TargetRevision};
 
+/// The most workloads that the refusal of an unknown one names.
+const MOST_MEANT: usize = 3;
+
 /// An instance of the agent that can be replaced.
 struct Replaceable {
     id: ContainerId,
@@ -36,7 +39,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Replaces all instances of a workload, as its update strategy allows.
     pub(super) async fn restart(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
         let target = self.active_target()?;
-        let found = self.find(&target, name)?;
+        let found = find(&target, name)?;
         if matches!(found.kind, Kind::Job | Kind::CronJob | Kind::Pod) {
             let plural = found.kind.qualified_plural();
             return Err(RequestError::Refused(format!("{plural} \"{name}\" restarting is not supported")));
@@ -99,7 +102,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 "there are several pods `{name}`, of {workload} and of {other}: name the namespace"
             )));
         }
-        if let Ok(found) = self.find(&target, workload) {
+        if let Ok(found) = find(&target, workload) {
             self.refuse_if_paused(&found, workload, "delete a pod of")?;
         }
         let mut record = self.record.get().clone();
@@ -113,7 +116,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Pauses the rollouts of a Deployment. Its instances are still healed.
     pub(super) fn pause(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
         let target = self.active_target()?;
-        let Found { kind, workload } = self.find(&target, name)?;
+        let Found { kind, workload } = find(&target, name)?;
         if kind != Kind::Deployment {
             let plural = kind.qualified_plural();
             return Err(RequestError::Refused(format!("{plural} \"{name}\" pausing is not supported")));
@@ -132,7 +135,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Continues the rollouts of a Deployment.
     pub(super) fn unpause(&mut self, name: &WorkloadName) -> Result<Answer, RequestError> {
         let target = self.active_target()?;
-        let Found { kind, workload } = self.find(&target, name)?;
+        let Found { kind, workload } = find(&target, name)?;
         let qualified = kind.qualified();
         if workload.paused {
             return Err(RequestError::Refused(format!(
@@ -147,15 +150,6 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let message = "rollouts continue";
         self.event("RolloutResumed", name.as_str(), message);
         Ok(Answer::Accepted)
-    }
-
-    fn find<'t>(&self, target: &'t TargetRevision, name: &WorkloadName) -> Result<Found<'t>, RequestError> {
-        let app = self.context.name();
-        let missing = || RequestError::Refused(format!("{app} has no workload `{name}`"));
-        let first = workloads_of(&target.stack, name).into_iter().next().ok_or_else(missing)?;
-        let workload = target.stack.workloads.get(&first).ok_or_else(missing)?;
-        let object = target.stack.inventory.workloads.get(&first);
-        Ok(Found { kind: object.map_or(Kind::Deployment, |object| object.kind), workload })
     }
 
     fn refuse_if_paused(
@@ -228,6 +222,26 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         });
         Ok(replaceable.collect())
     }
+}
+
+fn find<'t>(target: &'t TargetRevision, name: &WorkloadName) -> Result<Found<'t>, RequestError> {
+    let missing = || no_workload(&target.stack, name);
+    let first = workloads_of(&target.stack, name).into_iter().next().ok_or_else(missing)?;
+    let workload = target.stack.workloads.get(&first).ok_or_else(missing)?;
+    let object = target.stack.inventory.workloads.get(&first);
+    Ok(Found { kind: object.map_or(Kind::Deployment, |object| object.kind), workload })
+}
+
+/// The refusal of a request about a workload that a stack does not have. Objects of this name in a namespace may be meant.
+pub(super) fn no_workload(stack: &Stack, name: &WorkloadName) -> RequestError {
+    let objects = stack.inventory.workloads.iter();
+    let meant = objects.filter(|(_, object)| object.name == name.as_str()).take(MOST_MEANT);
+    let meant: Vec<String> = meant.map(|(workload, _)| format!("`{workload}`")).collect();
+    let advice = match meant.as_slice() {
+        [] => String::new(),
+        meant => format!("; did you mean {}?", meant.join(" or ")),
+    };
+    RequestError::Refused(format!("{} has no workload `{name}`{advice}", stack.app))
 }
 
 /// The workload of this name, or the workloads of the StatefulSet or Job of this name.

@@ -2,11 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{Observed, Record};
+use driftless_model::{Observed, Record, Strategy};
 
 use crate::{
-    action::Action, cause::Cause, explain::live::compare_live, fields::diff::FieldDifference, steps::Step,
-    swarm::changed_fields, target::Target,
+    action::{Action, ContainerRef},
+    cause::Cause,
+    explain::live::compare_live,
+    facts::limits::exclusive,
+    fields::diff::FieldDifference,
+    steps::Step,
+    swarm::changed_fields,
+    target::Target,
 };
 
 /// The largest number of fields that a step names.
@@ -43,12 +49,25 @@ pub fn describe_steps(
             (Cause::SpecChanged, action) => differences.get(action.object()).and_then(|it| summary(it)),
             _ => None,
         };
+        let first = stops_first(step, target, observed).unwrap_or_default();
         match changed {
-            Some(fields) => format!("{} ({}: {fields})", step.action, step.cause),
-            None => step.to_string(),
+            Some(fields) => format!("{} ({}: {fields}{first})", step.action, step.cause),
+            None => format!("{} ({}{first})", step.action, step.cause),
         }
     };
     steps.iter().map(describe).collect()
+}
+
+/// `; stops first, as its successor takes over /data`: the end of a cause, where the strategy of the workload starts the successor
+/// first. The volumes are anonymous, such as those that an image declares, so nothing in the manifest says it.
+fn stops_first(step: &Step, target: &Target<'_>, observed: &Observed) -> Option<String> {
+    let Action::StopInstance { container: ContainerRef::Id(id, _), .. } = &step.action else { return None };
+    let instance = observed.instances.get(id).filter(|_| step.cause == Cause::SpecChanged)?;
+    let workload = target.stack.workloads.get(&instance.instance.workload)?;
+    let Strategy::RollingUpdate { max_surge, .. } = workload.strategy else { return None };
+    let volumes: Vec<&str> = instance.anonymous_volumes.keys().map(String::as_str).collect();
+    let is_for_volumes = max_surge > 0 && !volumes.is_empty() && exclusive(workload).is_none();
+    is_for_volumes.then(|| format!("; stops first, as its successor takes over {}", volumes.join(", ")))
 }
 
 /// `image web:1 -> web:2, env.PORT, and 2 more`. `None` if only the hash differs.

@@ -366,6 +366,41 @@ fn changed_spec_names_the_fields_of_its_steps() {
 }
 
 #[test]
+fn step_that_stops_first_names_the_anonymous_volumes() {
+    use crate::stage::{Stage, stack, workload};
+    for (path, has_volume) in [("/image-data", true), ("", false)] {
+        let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+        while !stage.round().is_settled() {
+            stage.tick(Duration::from_secs(1));
+        }
+        if has_volume {
+            stage.named("shop-web-1").anonymous_volumes =
+                BTreeMap::from([(path.to_owned(), "a1".to_owned())]);
+        }
+        stage.stack = stack([("web", workload("web:2", 1))]);
+        let observed = stage.world.observed.clone();
+        let plan = stage.round();
+        let (images, mask) = (BTreeMap::new(), mask());
+        let target = Target {
+            stack: &stage.stack,
+            hashes: &StackHashes::of(&stage.stack),
+            fallback: None,
+            agent: &stage.agent,
+            policy: &stage.policy,
+            images: &images,
+            mask: &mask,
+        };
+        let text = describe_steps(&plan.steps, &target, &observed, &stage.record).join("\n");
+        let stop = text.lines().find(|line| line.contains("stop shop-web-1"));
+        assert_eq!(stop.is_some(), has_volume, "{text}");
+        if let Some(stop) = stop {
+            assert!(stop.ends_with("; stops first, as its successor takes over /image-data)"), "{text}");
+        }
+        assert_eq!(text.matches("stops first").count(), usize::from(has_volume), "{text}");
+    }
+}
+
+#[test]
 fn ignored_fields_are_marked_unless_the_spec_changed() {
     let (mut stack, agent) = (stack(), AgentId("us".to_owned()));
     let ignored = IgnoredDifferences {

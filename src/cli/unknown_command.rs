@@ -50,7 +50,7 @@ mod tests {
     use crate::cli::command_line::definition;
 
     #[test]
-    fn commands_of_kubectl_are_answered_with_an_advice() {
+    fn commands_of_kubectl_are_answered_with_advice() {
         for (word, advice) in INSTEAD {
             let mut error =
                 definition().try_get_matches_from(["driftless", *word, "-f", "web.yaml"]).unwrap_err();

@@ -158,6 +158,27 @@ async fn most_applications_are_not_pruned_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn prune_that_is_turned_on_later_confirms_nothing() {
+    let names = ["shop", "blog", "chat", "feed", "mail"];
+    let paths = names.map(|name| format!("{name}/compose.yaml"));
+    let files = paths.each_ref().map(|path| (path.as_str(), BLOG));
+    let it = deployed(false, "", &files).await;
+    minutes(3).await;
+    let running = |it: &Simulation| names.map(|name| it.containers(&name.into()));
+    it.git.push_files("Ada", &[files[4], ("driftless.yaml", "prune: false\n")]);
+    minutes(5).await;
+    assert_eq!(running(&it), [1; 5], "{}", it.story());
+    it.git.push_files("Ada", &[files[4], ("driftless.yaml", "prune: true\n")]);
+    minutes(5).await;
+    assert_eq!(running(&it), [1; 5], "{}", it.story());
+    let message = it.listed(&app()).unwrap().status.message.clone();
+    assert!(message.contains("4 applications of the repository left Git at once"), "{message}");
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(5).await;
+    assert_eq!(running(&it), [0, 1, 1, 1, 1], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn new_application_does_not_confirm_that_all_others_go() {
     let it = deployed(true, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
     it.git.push_files("Ada", &[("new/compose.yaml", BLOG)]);

@@ -268,9 +268,9 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 let commit = newest.clone().unwrap_or_default();
                 Arc::new(Rendered::nothing(&known.app, &known.repository, commit, policy.clone()))
             };
-            let kept = |state| match self.applications.get(&known.app) {
-                Some(task) => task.desired.borrow().kept(state, newest.clone()),
-                None => Desired::present(nothing(), state),
+            let kept = |state| match self.applications.get(&known.app).map(|task| task.desired.borrow()) {
+                Some(desired) if !desired.is_gone() => desired.kept(state, newest.clone()),
+                Some(_) | None => Desired::present(nothing(), state),
             };
             let absence = match view.map_or(Absence::Gone, |view| view.absence(known, all)) {
                 Absence::Emptied { count } => {
@@ -305,8 +305,8 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         }
     }
 
-    /// The deployed applications of each repository that would be removed now, and those that stay. One whose removal has begun
-    /// does not count any more.
+    /// The deployed applications of each repository that would be removed now, and those that stay. In one life of the agent, one
+    /// whose removal has begun does not count any more.
     fn departures<'k>(
         &self,
         views: &[RepositoryView],
@@ -333,9 +333,12 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         before.max(now).map_or(Absence::Gone, |count| Absence::Reduced { count })
     }
 
-    /// Whether its removal was decided before.
+    /// Whether its removal was decided before. While `prune` is off, nothing is decided about an application that leaves.
     fn has_left(&self, app: &AppName) -> bool {
-        self.applications.get(app).is_some_and(|task| task.desired.borrow().is_gone())
+        self.applications.get(app).is_some_and(|task| {
+            let desired = task.desired.borrow();
+            desired.is_gone() && desired.rendered().policy.prune
+        })
     }
 
     /// The repository that an application was deployed from, if it is still followed.

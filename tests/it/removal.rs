@@ -613,3 +613,22 @@ async fn renamed_folder_goes_on_with_the_data() {
     assert_eq!(status.sync, SyncStatus::Synced, "{status:#?}\n{}", it.story());
     assert_eq!((it.containers(&store()), it.containers(&app())), (1, 1), "{}", it.story());
 }
+
+/// The new application needs the project, which the old one has until it is removed.
+#[tokio::test(start_paused = true)]
+async fn several_renamed_applications_go_on_by_themselves() {
+    let (shop, blog) = (format!("name: shop\n{SHOP}"), format!("name: blog\n{BLOG}"));
+    let it = deployed(true, "", &[("shop/compose.yaml", &shop), ("blog/compose.yaml", &blog)]).await;
+    minutes(2).await;
+    it.git.push_files("Ada", &[("store/compose.yaml", &shop), ("diary/compose.yaml", &blog)]);
+    minutes(5).await;
+    check_single_writer(&it);
+    for name in [app(), self::blog()] {
+        assert!(it.listed(&name).is_none(), "{:#?}", it.listed(&name));
+    }
+    for name in [store(), "diary".into()] {
+        let status = it.listed(&name).unwrap().status.clone();
+        assert_eq!(status.sync, SyncStatus::Synced, "{status:#?}\n{}", it.story());
+        assert_eq!(it.containers(&name), 1, "{}", it.story());
+    }
+}

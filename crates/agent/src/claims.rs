@@ -91,6 +91,11 @@ impl Claims {
         self.are_disputed
     }
 
+    /// The project of an application that is in no repository now, as it was last deployed.
+    pub(crate) fn project_of_absent(&self, app: &AppName) -> Option<&str> {
+        self.absent.get(app)?.as_ref().map(|stack| stack.project.as_str())
+    }
+
     /// Findings about applications that claim the same name, container name or port, over all repositories.
     pub(crate) fn conflicts(
         &mut self,

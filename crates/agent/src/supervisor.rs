@@ -193,6 +193,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         };
         let (claimants, conflicts) = self.compare(&views, &known);
         self.publish_managed(&views, &claimants, &known);
+        let renamed = self.renamed(&claimants, &known);
         let mut seen = BTreeSet::new();
         for Claimant { repository, rendered } in claimants {
             let name = rendered.spec.name.clone();
@@ -206,7 +207,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 .with_status_error(self.status_error(repository));
             self.set_desired(name, desired);
         }
-        self.update_absent_applications(&views, &seen, &known);
+        self.update_absent_applications(&views, &seen, &renamed, &known);
     }
 
     fn compare(
@@ -246,15 +247,17 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     /// read completely, else kept as they are.
     ///
     /// If the newest commit has no application any more, the last one is gone. Of several, and of most of the deployed ones, each
-    /// waits for the user, if it would be removed.
+    /// waits for the user, if it would be removed. One that was renamed does not wait: its successor waits for its removal.
     fn update_absent_applications(
         &mut self,
         views: &[RepositoryView],
         seen: &BTreeSet<AppName>,
+        renamed: &BTreeSet<AppName>,
         all: &[KnownApplication],
     ) {
         let undeployed = self.undeployed(all);
-        let departures = self.departures(views, seen, all);
+        let is_staying = |app: &AppName| seen.contains(app) || renamed.contains(app);
+        let departures = self.departures(views, is_staying, all);
         for known in all.iter().chain(&undeployed).filter(|known| !seen.contains(&known.app)) {
             let index = self.repository_of(known);
             let view = index.and_then(|index| views.get(index));
@@ -276,7 +279,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 Absence::Emptied { count } => {
                     Absence::Emptied { count: self.emptied_count(&known.app).max(count) }
                 }
-                Absence::Gone if view.is_some() && policy.prune => {
+                Absence::Gone if view.is_some() && policy.prune && !renamed.contains(&known.app) => {
                     let departures = departures.get(known.repository.as_str()).copied();
                     self.absence_of_several(&known.app, departures.unwrap_or_default())
                 }
@@ -310,19 +313,33 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     fn departures<'k>(
         &self,
         views: &[RepositoryView],
-        seen: &BTreeSet<AppName>,
+        is_staying: impl Fn(&AppName) -> bool,
         all: &'k [KnownApplication],
     ) -> BTreeMap<&'k str, Departures> {
         let mut departures = BTreeMap::<&str, Departures>::new();
         for known in all {
             let of_repository = departures.entry(known.repository.as_str()).or_default();
-            if seen.contains(&known.app) {
+            if is_staying(&known.app) {
                 of_repository.add_staying();
             } else if !self.has_left(&known.app) && self.policy_of(known, views).prune {
                 of_repository.add_leaving();
             }
         }
         departures
+    }
+
+    /// The applications that go on under another name: Git gives their project to another application of the same repository.
+    fn renamed(&self, claimants: &[Claimant], all: &[KnownApplication]) -> BTreeSet<AppName> {
+        let claimed = claimants.iter().filter_map(|claimant| {
+            let stack = claimant.rendered.stack.as_ref()?;
+            Some((claimant.repository, stack.project.as_str()))
+        });
+        let claimed: BTreeSet<(usize, &str)> = claimed.collect();
+        let is_renamed = |known: &&KnownApplication| {
+            let project = self.claims.project_of_absent(&known.app);
+            self.repository_of(known).zip(project).is_some_and(|claim| claimed.contains(&claim))
+        };
+        all.iter().filter(is_renamed).map(|known| known.app.clone()).collect()
     }
 
     /// Whether an application that a completely read repository does not have is gone, or waits for the user because so many leave

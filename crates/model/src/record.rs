@@ -166,6 +166,9 @@ pub struct ReopenedStack {
     pub stack: StackHash,
     /// Those of the requests, and those that the agent has removed an instance of since.
     pub workloads: BTreeSet<WorkloadName>,
+    /// The networks that the agent has made again since, by name in Docker. It connects all of their members.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub networks: BTreeSet<String>,
 }
 
 /// The stack that Git asks for. Later commits that change nothing for the application have the same one.
@@ -233,7 +236,8 @@ impl Record {
     /// changed of the others still is.
     pub fn reopen(&mut self, workloads: impl IntoIterator<Item = WorkloadName>) {
         if let Some(stack) = self.settled.take() {
-            self.reopened = Some(ReopenedStack { stack, workloads: BTreeSet::new() });
+            let (workloads, networks) = (BTreeSet::new(), BTreeSet::new());
+            self.reopened = Some(ReopenedStack { stack, workloads, networks });
         }
         if let Some(reopened) = &mut self.reopened {
             reopened.workloads.extend(workloads);
@@ -490,8 +494,11 @@ mod tests {
         record.settled = Some(StackHash("stack".to_owned()));
         record.reopen(names(&["web"]));
         record.reopen(names(&["api"]));
-        let expected =
-            ReopenedStack { stack: StackHash("stack".to_owned()), workloads: names(&["api", "web"]) };
+        let expected = ReopenedStack {
+            stack: StackHash("stack".to_owned()),
+            workloads: names(&["api", "web"]),
+            networks: BTreeSet::new(),
+        };
         assert_eq!((record.settled, record.reopened), (None, Some(expected)));
     }
 

@@ -230,8 +230,10 @@ fn reconnect(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Instance) -
             let difference = Difference::container(&instance.name, field, text_want, text_found);
             let difference = difference.of(name).ignorable(path);
             // All members of a network that is made again come back.
-            let is_made_again =
-                want.is_some() && (draft.provided.contains_key(network) || found.is_some_and(is_stale));
+            let is_made_again = want.is_some()
+                && (draft.provided.contains_key(network)
+                    || draft.facts.is_made_for_request(network)
+                    || found.is_some_and(is_stale));
             let is_drift = draft.facts.is_settled() || (!is_made_again && draft.facts.is_at_rest(name));
             let Some(cause) = apply_or_heal(draft, is_drift, difference) else { continue };
             cause

@@ -99,6 +99,11 @@ impl<'a> Facts<'a> {
         self.is_settled() || (users.peek().is_some() && users.all(|user| self.is_at_rest(user.name)))
     }
 
+    /// Whether the agent has made a network again for a request that is not done yet.
+    pub(crate) fn is_made_for_request(&self, network: &str) -> bool {
+        self.record.reopened.as_ref().is_some_and(|reopened| reopened.networks.contains(network))
+    }
+
     /// Whether a user asked to repair the live state once.
     pub(crate) fn is_repair_requested(&self) -> bool {
         self.record.heal_once.as_ref().is_some_and(|stack| stack == self.revision())

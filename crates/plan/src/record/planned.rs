@@ -60,13 +60,18 @@ pub fn note_planned(record: &mut Record, plan: &Plan, now: Timestamp) {
             Action::RunHooks { instance, .. } => {
                 record.pending_post_start.insert(instance.to_string());
             }
+            // Its members may be connected in a later round only.
+            Action::CreateNetwork { name, .. } => {
+                if let Some(reopened) = &mut record.reopened {
+                    reopened.networks.insert(name.clone());
+                }
+            }
             Action::CreateInstance(_)
             | Action::StopInstance { .. }
             | Action::PullImage { .. }
             | Action::VerifyImage { .. }
             | Action::BuildImage { .. }
             | Action::ImportImage { .. }
-            | Action::CreateNetwork { .. }
             | Action::RemoveNetwork { .. }
             | Action::CreateVolume { .. }
             | Action::RemoveVolume { .. }

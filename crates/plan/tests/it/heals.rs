@@ -340,9 +340,8 @@ fn dependant_of_a_stopped_workload_is_not_late() {
     }
 }
 
-/// A removed network is left for requests about workloads that do not use it. For one that does, it is made again, with all members.
-#[test]
-fn removed_network_is_made_again_for_all_or_for_none() {
+/// Two workloads on a network and one that does not use it, without self-heal.
+fn with_network() -> Stage {
     let on_default = |image: &str| {
         let mut workload = workload(image, 1);
         let networks = [("shop_default".to_owned(), Box::new(Attachment::default()))].into();
@@ -355,15 +354,29 @@ fn removed_network_is_made_again_for_all_or_for_none() {
     let mut stage = Stage::new(wanted);
     stage.policy.self_heal = false;
     reach(&mut stage);
-    let connected = |stage: &Stage| -> usize {
-        let all = stage.world.observed.instances.values();
-        all.filter(|it| it.networks.contains_key("shop_default")).count()
-    };
     assert_eq!(connected(&stage), 2);
+    stage
+}
+
+/// The number of containers on the network of [`with_network`].
+fn connected(stage: &Stage) -> usize {
+    let all = stage.world.observed.instances.values();
+    all.filter(|it| it.networks.contains_key("shop_default")).count()
+}
+
+/// Takes all off the network and removes it, as `docker network disconnect` and `docker network rm` do.
+fn remove_network(stage: &mut Stage) {
     stage.world.observed.networks.remove("shop_default");
     for name in ["shop-db-1", "shop-web-1"] {
         stage.named(name).networks.clear();
     }
+}
+
+/// A removed network is left for requests about workloads that do not use it. For one that does, it is made again, with all members.
+#[test]
+fn removed_network_is_made_again_for_all_or_for_none() {
+    let mut stage = with_network();
+    remove_network(&mut stage);
     restart(&mut stage, "api");
     let plan = reach(&mut stage);
     assert!(stage.world.observed.networks.is_empty() && differing(&plan).contains("shop_default"), "{plan}");
@@ -376,4 +389,21 @@ fn removed_network_is_made_again_for_all_or_for_none() {
     let plan = reach(&mut stage);
     assert_eq!(connected(&stage), 1, "{plan}");
     assert_eq!(differing(&plan), BTreeSet::from(["shop-db-1"]), "{plan}");
+}
+
+/// As when the agent ends, or a step after that of the network fails.
+#[test]
+fn members_of_a_new_network_are_connected_in_a_later_round() {
+    let mut stage = with_network();
+    remove_network(&mut stage);
+    restart(&mut stage, "web");
+    for _ in 0..10 {
+        if stage.world.observed.networks.is_empty() {
+            stage.round_cut_short(1, |_| 0);
+        }
+    }
+    assert!(stage.world.observed.networks.contains_key("shop_default"));
+    assert_eq!(connected(&stage), 0);
+    let plan = reach(&mut stage);
+    assert_eq!((connected(&stage), plan.drifts.len()), (2, 0), "{plan}");
 }

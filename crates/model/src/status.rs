@@ -326,15 +326,21 @@ pub struct WorkloadStatus {
 }
 
 impl WorkloadStatus {
+    /// Whether no instance is missing: it is healthy, or it makes no progress and all of its instances are available, also those of
+    /// an older version. A suspended Job needs none.
+    pub fn is_serving(&self) -> bool {
+        let is_complete = || self.reason == JOB_SUSPENDED || self.available_replicas >= self.replicas;
+        self.health == HealthStatus::Healthy || (self.health == HealthStatus::Suspended && is_complete())
+    }
+
     fn is_well(&self) -> bool {
-        let is_stopped = match self.reason.as_str() {
-            "JobSuspended" => true,
-            "Paused" => self.available_replicas >= self.replicas,
-            _ => false,
-        };
-        self.health == HealthStatus::Healthy || self.health == HealthStatus::Suspended && is_stopped
+        let is_on_purpose = matches!(self.reason.as_str(), "Paused" | JOB_SUSPENDED);
+        self.is_serving() && (self.health == HealthStatus::Healthy || is_on_purpose)
     }
 }
+
+/// The reason of the health of a Job that is suspended.
+const JOB_SUSPENDED: &str = "JobSuspended";
 
 /// The specification of a workload in Kubernetes' words. A service of Compose is a Deployment in the namespace of
 /// its application.

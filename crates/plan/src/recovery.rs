@@ -22,10 +22,10 @@ pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> 
                 || is_false("SyncAllowed")
                 || (spec.policy.suspended && status.commit != spec.commit)
         }
-        // A suspension stops deadlines, and makes nothing well.
+        // A suspension or a pause stops deadlines, and makes nothing available.
         IncidentKind::Degraded => match status.health {
             HealthStatus::Healthy => false,
-            HealthStatus::Suspended => spec.policy.suspended && status.workloads.values().any(is_unwell),
+            HealthStatus::Suspended => !status.workloads.values().all(WorkloadStatus::is_serving),
             HealthStatus::Progressing
             | HealthStatus::Missing
             | HealthStatus::Degraded
@@ -45,19 +45,6 @@ pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> 
         | IncidentKind::EngineUnreachable
         | IncidentKind::HostLost
         | IncidentKind::CredentialExpiring => false,
-    }
-}
-
-/// Whether a workload of a suspended application is not as it should be. A paused rollout and a suspended Job are.
-fn is_unwell(workload: &WorkloadStatus) -> bool {
-    let is_on_purpose = || matches!(workload.reason.as_str(), "Paused" | "JobSuspended");
-    match workload.health {
-        HealthStatus::Healthy => false,
-        HealthStatus::Suspended => !is_on_purpose(),
-        HealthStatus::Progressing
-        | HealthStatus::Missing
-        | HealthStatus::Degraded
-        | HealthStatus::Unknown => true,
     }
 }
 
@@ -90,16 +77,28 @@ mod tests {
 
     #[test]
     fn suspension_is_no_recovery_of_unready_workloads() {
-        for (health, reason, is_hidden) in [
-            (HealthStatus::Suspended, "Readiness", true),
-            (HealthStatus::Suspended, "Paused", false),
-            (HealthStatus::Suspended, "JobSuspended", false),
-            (HealthStatus::Healthy, "", false),
+        for (health, reason, available_replicas, is_hidden) in [
+            (HealthStatus::Suspended, "Readiness", 0, true),
+            (HealthStatus::Suspended, "Readiness", 1, false),
+            (HealthStatus::Suspended, "Paused", 0, true),
+            (HealthStatus::Suspended, "Paused", 1, false),
+            (HealthStatus::Suspended, "JobSuspended", 0, false),
+            (HealthStatus::Healthy, "", 1, false),
         ] {
-            let web = WorkloadStatus { health, reason: reason.to_owned(), ..WorkloadStatus::default() };
+            let web = WorkloadStatus {
+                health,
+                reason: reason.to_owned(),
+                replicas: 1,
+                available_replicas,
+                ..WorkloadStatus::default()
+            };
             let mut shop = suspended();
             shop.status.workloads = Arc::new(BTreeMap::from([("web".into(), web)]));
-            assert_eq!(is_out_of_sight(IncidentKind::Degraded, &shop), is_hidden, "{health:?} {reason}");
+            for is_suspended in [true, false] {
+                shop.spec.policy.suspended = is_suspended;
+                let found = is_out_of_sight(IncidentKind::Degraded, &shop);
+                assert_eq!(found, is_hidden, "{health:?} {reason} {available_replicas}");
+            }
         }
     }
 

@@ -230,7 +230,8 @@ fn container_names(stack: &Stack) -> BTreeMap<String, InstanceId> {
 /// A hint that something changed on the engine. It says which application to wake; nothing is decided by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineEvent {
-    /// The engine answers or its event stream began, for the first time or again: anything may have changed in between.
+    /// The engine answers or its event stream began, for the first time or again: anything may have changed in between. While it
+    /// answers without an event stream, this comes every 30 seconds.
     Connected,
     /// The engine does not answer, or takes no new connection. The end of the event stream alone is not reported.
     Disconnected { error: String },

@@ -42,6 +42,8 @@ const DELIVERY: Duration = Duration::from_secs(2);
 const ENGINE_START: Duration = Duration::from_millis(300);
 /// Without another event for this time, a stream has delivered those that were on their way.
 const PENDING_EVENTS: Duration = Duration::from_millis(100);
+/// Without an event stream, everything is observed again at this interval: nothing else says that a container has ended.
+const LOOK_WITHOUT_EVENTS: Duration = Duration::from_secs(30);
 /// The number of events that are read while the engine is asked over a new connection.
 const MAX_MEANWHILE: usize = 4096;
 /// Bytes. An event has a few hundred; an engine that sends this much without a line end is broken.
@@ -120,7 +122,7 @@ enum StreamEnd {
     /// The open stream ended. The engine may answer all the same: a proxy in front of it ends silent connections.
     Ended(CallError),
     /// No stream was opened. The engine may answer all the same: a filter in front of it refuses the stream.
-    Refused(CallError),
+    Unopened(CallError),
     /// The engine answers and has events, which do not arrive: a half-open connection, for example.
     Mute,
 }
@@ -131,7 +133,9 @@ struct ReportedProblems {
     /// Why the engine does not answer.
     lost: Option<CallError>,
     /// Why there is no event stream although the engine answers.
-    refused: Option<CallError>,
+    unopened: Option<CallError>,
+    /// When everything was last observed again because there is no event stream.
+    last_look: Option<Instant>,
 }
 
 impl ReportedProblems {
@@ -139,6 +143,29 @@ impl ReportedProblems {
         if self.lost.take().is_some() {
             info!("the Docker Engine answers again");
         }
+    }
+
+    fn note_stream(&mut self) {
+        if self.unopened.take().is_some() {
+            info!("the event stream of the Docker Engine is open");
+        }
+        self.note_answer();
+    }
+
+    /// Reports why there is no event stream although the engine answers. Returns whether everything has to be observed again.
+    fn note_unopened(&mut self, error: CallError) -> bool {
+        if self.unopened.as_ref() != Some(&error) {
+            let problem = problem_of_unopened(&error);
+            let every = LOOK_WITHOUT_EVENTS.as_secs();
+            warn!(%error, "{problem}, so changes are noticed after up to {every} s; trying again");
+            self.unopened = Some(error);
+        }
+        let now = Instant::now();
+        let is_due = self.last_look.is_none_or(|last| now.duration_since(last) >= LOOK_WITHOUT_EVENTS);
+        if is_due {
+            self.last_look = Some(now);
+        }
+        is_due
     }
 }
 
@@ -153,8 +180,7 @@ impl EventWatcher {
             let end = match self.subscribe().await {
                 Ok(stream) => {
                     attempt = 0;
-                    reported.refused = None;
-                    reported.note_answer();
+                    reported.note_stream();
                     self.recall(stream.opened).await;
                     // Before the applications are woken, which then wait until the id is claimed again.
                     if was_deaf {
@@ -182,6 +208,7 @@ impl EventWatcher {
             // Another engine may answer next.
             self.connection.forget_version();
         }
+        let mut must_look = false;
         let lost = match end {
             StreamEnd::Mute => {
                 warn!("the event stream misses events of the Docker Engine; opening another one");
@@ -192,15 +219,9 @@ impl EventWatcher {
                 info!(%error, "the event stream of the Docker Engine ended; opening another one");
                 self.reach().await.err()
             }
-            StreamEnd::Refused(error) => {
+            StreamEnd::Unopened(error) => {
                 let lost = self.reach().await.err();
-                if lost.is_none() && reported.refused.as_ref() != Some(&error) {
-                    warn!(
-                        %error,
-                        "the Docker Engine answers and refuses its event stream (`GET /events`), so changes by others are noticed late; trying again"
-                    );
-                    reported.refused = Some(error);
-                }
+                must_look = lost.is_none() && reported.note_unopened(error);
                 lost
             }
         };
@@ -212,7 +233,7 @@ impl EventWatcher {
                 self.send(EngineEvent::Disconnected { error: error.to_string() });
                 reported.lost = Some(error);
             }
-            None if self.connection.is_answering() => {}
+            None if self.connection.is_answering() && !must_look => {}
             None => {
                 reported.note_answer();
                 self.report_answer();
@@ -249,7 +270,7 @@ impl EventWatcher {
     async fn subscribe(&self) -> Result<EventStream, StreamEnd> {
         self.reach().await.map_err(StreamEnd::Lost)?;
         let request = self.connection.transport().send(Method::GET, "/events", Vec::new());
-        let response = within(ANSWER, request).await.map_err(StreamEnd::Refused)?;
+        let response = within(ANSWER, request).await.map_err(StreamEnd::Unopened)?;
         // The header has whole seconds: events up to the next one may be older than the stream.
         let opened = response.headers().get(DATE).and_then(|it| Timestamp::parse_http(it.to_str().ok()?));
         let last_event = opened.map(|at| at.after(Duration::from_secs(1)).0.saturating_mul(1_000_000));
@@ -573,6 +594,17 @@ impl EventWatcher {
     }
 }
 
+/// The sentence about an engine that answers and gives no event stream. Only an answer is a refusal: a slow engine may open the
+/// stream at the next try.
+fn problem_of_unopened(error: &CallError) -> &'static str {
+    match error {
+        CallError::Status { .. } => "the Docker Engine answers and refuses its event stream (`GET /events`)",
+        CallError::Unreachable(_) | CallError::TimedOut(_) => {
+            "the Docker Engine answers, but its event stream did not open"
+        }
+    }
+}
+
 /// Doubles with each attempt and varies by a quarter, so that many agents do not reconnect at the same time.
 fn pause(attempt: u32, now: Timestamp) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(LONGEST_PAUSE);
@@ -583,6 +615,15 @@ fn pause(attempt: u32, now: Timestamp) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stream_that_does_not_open_in_time_is_not_refused() {
+        let refused = CallError::Status { code: 403, message: "forbidden".to_owned() };
+        assert!(problem_of_unopened(&refused).contains("refuses"));
+        for error in [CallError::TimedOut(ANSWER), CallError::Unreachable("broken pipe".to_owned())] {
+            assert!(!problem_of_unopened(&error).contains("refuses"), "{error}");
+        }
+    }
 
     #[test]
     fn reconnection_pauses_grow_and_vary() {

@@ -174,6 +174,11 @@ async fn engine_that_refuses_its_event_stream_is_reachable() {
     assert!(instance(&engine, &id).await.is_running());
     fake.end(&id, "exited", 1);
     assert!(!instance(&engine, &id).await.is_running(), "nothing is kept without events");
+    // The end of a container is noticed before the full pass, and not by asking all the time.
+    for _ in 0..3 {
+        assert!(timeout(Duration::from_secs(20), await_connected(&mut events)).await.is_err());
+        timeout(Duration::from_secs(20), await_connected(&mut events)).await.unwrap();
+    }
     // A receiver that comes later.
     await_connected(&mut engine.events()).await;
     fake.hold_back_connections(true);

@@ -15,7 +15,7 @@ use super::{
     screen::plain,
     status::headline,
 };
-use driftless_model::{Application, ConditionStatus, InvalidName, StatusCondition};
+use driftless_model::{Application, ConditionStatus, HealthStatus, InvalidName, StatusCondition};
 use driftless_web::Waited;
 
 /// A state to wait for.
@@ -140,9 +140,10 @@ pub(super) async fn wait_until(
             }
         };
         match answer {
-            Some(Waited { reached: true, .. }) => {
+            Some(Waited { reached: true, application, .. }) => {
                 spinner.end();
-                print(&format!("{app}: {goal} after {:.1} s\n", started.elapsed().as_secs_f32()))?;
+                let (seconds, but) = (started.elapsed().as_secs_f32(), exception(&application, goals));
+                print(&format!("{app}: {goal} after {seconds:.1} s{but}\n"))?;
                 return Ok(Verdict::Yes);
             }
             Some(Waited { obstacle: Some(obstacle), .. }) => {
@@ -165,6 +166,18 @@ pub(super) async fn wait_until(
             context.screen.say(format!("help: `driftless status {app}` says more"));
             return Ok(Verdict::No);
         }
+    }
+}
+
+/// The health of an application that counts as healthy because its Jobs or rollouts are stopped on purpose. Else empty.
+fn exception(application: &Application, goals: &[Goal]) -> String {
+    let health = application.status.health;
+    if !goals.contains(&Goal::Healthy) || health == HealthStatus::Healthy {
+        return String::new();
+    }
+    match application.status.message.as_str() {
+        "" => format!(" ({health:?})"),
+        message => format!(" ({health:?}: {})", plain(message).replace('\n', " ")),
     }
 }
 

@@ -447,11 +447,13 @@ async fn only_a_suspended_application_refuses_a_sync() {
     stopped.status.health = HealthStatus::Suspended;
     let job = Arc::make_mut(&mut stopped.status.workloads).get_mut(&"web".into()).unwrap();
     (job.health, job.reason) = (HealthStatus::Suspended, "JobSuspended".to_owned());
+    stopped.status.message = "web: it is suspended".to_owned();
     let mut suspended = stopped.clone();
     suspended.spec.policy.suspended = true;
     let (server, _) = served_with(stopped, Access::loopback()).await;
     let (code, out, error) = run(server, &["sync", "shop", "--wait"]).await;
     assert!(code == 0 && out.starts_with("shop: Synced and Healthy after"), "{code} {out}{error}");
+    assert!(out.ends_with(" s (Suspended: web: it is suspended)\n"), "{out}");
     let (server, _) = served_with(suspended, Access::loopback()).await;
     let (code, _, error) = run(server, &["sync", "shop", "--wait"]).await;
     assert!(code == 1 && error.contains("shop: it is suspended"), "{code} {error}");

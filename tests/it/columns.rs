@@ -146,6 +146,7 @@ pub(crate) fn host_report() -> HostReport {
         repository: "infra".to_owned(),
         sync: SyncStatus::OutOfSync,
         health: HealthStatus::Degraded,
+        suspended: None,
         revision: Some(4),
         revision_commit: Some(CommitId::from_stored("a".repeat(40))),
         commit: Some(CommitId::from_stored("a".repeat(40))),

@@ -53,6 +53,7 @@ fn on_canary(commit: &str, failed: Option<&str>, health: HealthStatus) -> Applic
         repository: "infra".to_owned(),
         sync: SyncStatus::Synced,
         health,
+        suspended: None,
         revision: Some(1),
         revision_commit: None,
         commit: Some(CommitId::from_stored(commit)),

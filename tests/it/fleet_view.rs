@@ -87,6 +87,7 @@ fn application(name: &str, health: HealthStatus) -> ApplicationReport {
         repository: "infra".to_owned(),
         sync: SyncStatus::Synced,
         health,
+        suspended: None,
         revision: Some(1),
         revision_commit: None,
         commit: None,
@@ -187,6 +188,20 @@ async fn filters_of_the_fleet_are_in_the_url() {
     // Counters count all hosts, also those that are not shown.
     assert!(page.contains("<b>61</b> hosts") && page.contains("<b>60</b> Healthy"), "{page}");
     assert!(page.contains("<b>1</b> Degraded") && page.contains("<b>0</b> Lost"), "{page}");
+}
+
+#[tokio::test]
+async fn suspended_job_is_no_suspended_application_of_a_host() {
+    let collector = Collector::new();
+    let mut report = host("nas", 0);
+    for (name, suspended) in [("whole", Some(true)), ("batch", Some(false)), ("older", None)] {
+        let application = application(name, HealthStatus::Suspended);
+        report.applications.push(ApplicationReport { suspended, ..application });
+    }
+    collector.report(&report).await;
+    let page = collector.page("/?host=nas&only=suspended").await;
+    let is_listed = |name: &str| page.contains(&format!("id=\"a-{name}\""));
+    assert!(is_listed("whole") && is_listed("older") && !is_listed("batch"), "{page}");
 }
 
 #[tokio::test]

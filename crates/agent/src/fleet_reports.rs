@@ -80,6 +80,7 @@ impl ReportSource {
             repository: application.spec.repository.clone(),
             sync: application.status.sync,
             health: application.status.health,
+            suspended: Some(application.spec.policy.suspended),
             revision: application.status.revision,
             revision_commit: application.status.revision_commit.as_ref().map(|commit| commit.id.clone()),
             commit: application.status.commit.as_ref().map(|commit| commit.id.clone()),

@@ -110,6 +110,7 @@ mod tests {
             repository: "infra".to_owned(),
             sync,
             health: HealthStatus::Healthy,
+            suspended: None,
             revision: None,
             revision_commit: None,
             commit: None,

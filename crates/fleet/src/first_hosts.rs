@@ -401,6 +401,7 @@ mod tests {
             repository: "infra".to_owned(),
             sync: state.0,
             health: state.1,
+            suspended: None,
             revision: Some(1),
             revision_commit: None,
             commit: Some(id(commit)),

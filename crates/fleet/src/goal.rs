@@ -115,6 +115,7 @@ mod tests {
             repository: "infra".to_owned(),
             sync: SyncStatus::Synced,
             health,
+            suspended: None,
             revision: Some(1),
             commit: id.clone(),
             failed: None,

@@ -90,6 +90,7 @@ mod tests {
             repository: "infra".to_owned(),
             sync: SyncStatus::Synced,
             health: HealthStatus::Healthy,
+            suspended: None,
             revision: Some(revision),
             revision_commit: None,
             commit: Some(CommitId::from_stored("a")),

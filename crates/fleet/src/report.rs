@@ -104,6 +104,9 @@ pub struct ApplicationReport {
     pub sync: SyncStatus,
     /// Whether it works.
     pub health: HealthStatus,
+    /// Whether Git or a user has suspended it, and not only a Job or a rollout of it. `None` in reports of older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<bool>,
     /// The number of the current revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,

@@ -58,7 +58,7 @@ pub enum HostState {
     OutOfSync,
     /// An application is on its way, or not observed yet.
     Progressing,
-    /// An application is suspended, and all others are well.
+    /// An application, or a Job or rollout of it, is suspended, and all others are well.
     Suspended,
     /// Everything is as Git says and works.
     Healthy,
@@ -311,6 +311,7 @@ mod tests {
             repository: "infra".to_owned(),
             sync,
             health,
+            suspended: None,
             revision: None,
             commit: None,
             failed: None,

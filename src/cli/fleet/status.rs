@@ -386,6 +386,7 @@ mod tests {
             repository: "infra".to_owned(),
             sync: SyncStatus::Synced,
             health,
+            suspended: None,
             revision: None,
             revision_commit: None,
             commit: Some(CommitId::from_stored("a".repeat(40))),

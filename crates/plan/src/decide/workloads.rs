@@ -1,6 +1,6 @@
 //! All workloads of an application: which definition of each one is rolled out, and what holds it back.
 
-use driftless_model::{Instance, State, Subject, Update, Workload, WorkloadName};
+use driftless_model::{Instance, SpecHash, State, Subject, Update, Workload, WorkloadName};
 
 use crate::{
     decide::{
@@ -10,7 +10,7 @@ use crate::{
         stateful_order, waves,
     },
     draft::Draft,
-    facts::namespaces::in_order,
+    facts::{Facts, namespaces::in_order},
     wait::Wait,
 };
 
@@ -53,7 +53,12 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
                 stay(draft, subject, reached, members);
                 wait_for_images(draft, name);
             }
-            Some(before) if draft.facts.is_rollout_paused(subject) && is_change && is_unbegun => {
+            Some(before)
+                if draft.facts.is_rollout_paused(subject)
+                    && is_change
+                    && is_unbegun
+                    && !has_new(draft.facts, name, &spec) =>
+            {
                 if let Some(kept) = kept_definition(draft, subject, Some(before), members) {
                     let scaled = Workload { replicas: wanted.replicas, ..kept.clone() };
                     keep_at(draft, Subject { name, workload: &scaled }, members);
@@ -63,6 +68,11 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
             Some(_) | None => roll_forward(draft, subject, before, members),
         }
     }
+}
+
+/// Whether a rollout had instances of this specification when it was paused. One that is lost is created again.
+fn has_new(facts: &Facts<'_>, name: &WorkloadName, spec: &SpecHash) -> bool {
+    facts.record.rollouts.get(name).is_some_and(|sizes| sizes.paused && sizes.spec == *spec && sizes.new > 0)
 }
 
 /// One round for a workload that nothing holds back: towards its desired definition, as far as its canary and its StatefulSet allow.

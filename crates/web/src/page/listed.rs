@@ -105,7 +105,7 @@ impl Listed {
                 ready: None,
                 commit: commit.map(|commit| start_of(commit.short())).unwrap_or_default(),
                 has_pin: false,
-                is_suspended: *health == HealthStatus::Suspended,
+                is_suspended: application.suspended.unwrap_or(*health == HealthStatus::Suspended),
                 message: message.clone(),
                 why,
                 operation: None,

@@ -495,6 +495,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         readiness,
         applications: BTreeMap::new(),
         claims: Claims::default(),
+        last_in_git: BTreeMap::new(),
         finder,
         tasks: tasks.clone(),
         stop: stop.clone(),

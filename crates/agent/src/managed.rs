@@ -8,9 +8,14 @@ use std::{
 };
 
 use driftless_model::{AppName, ManagedApplications, Stack};
-use driftless_store::KnownApplication;
+use driftless_store::{self as store, KnownApplication, Store};
 
-use crate::{claims::Claimant, desired::Desired, repository::RepositoryView};
+use crate::{
+    claims::Claimant,
+    desired::Desired,
+    error::chain,
+    repository::{Absence, RepositoryView},
+};
 
 /// The facts that [`ManagedApplications`] are made from.
 pub(crate) struct Managed<'a> {
@@ -24,8 +29,13 @@ pub(crate) struct Managed<'a> {
 }
 
 impl Managed<'_> {
-    /// The applications now. `tasks` are the desired states until now of those that have a task.
-    pub(crate) fn applications(&self, tasks: &BTreeMap<AppName, Arc<Desired>>) -> ManagedApplications {
+    /// The applications now. `tasks` are the desired states until now of those that have a task. `last_in_git` is asked for the stack of
+    /// an application that Git may have, and that was not rendered.
+    pub(crate) fn applications(
+        &self,
+        tasks: &BTreeMap<AppName, Arc<Desired>>,
+        mut last_in_git: impl FnMut(&AppName) -> Option<Arc<Stack>>,
+    ) -> ManagedApplications {
         let mut names: BTreeSet<AppName> = self.known.iter().map(|known| known.app.clone()).collect();
         let mut in_git: BTreeSet<&AppName> = BTreeSet::new();
         let mut stacks: BTreeMap<AppName, Arc<Stack>> = BTreeMap::new();
@@ -33,31 +43,57 @@ impl Managed<'_> {
             let name = &rendered.spec.name;
             // The first repository that has the name keeps it.
             if in_git.insert(name)
-                && let Some(stack) = &rendered.stack
+                && let Some(stack) = rendered.stack.clone().or_else(|| last_in_git(name))
             {
-                stacks.insert(name.clone(), Arc::clone(stack));
+                stacks.insert(name.clone(), stack);
             }
         }
-        for (name, desired) in
-            tasks.iter().filter(|(name, desired)| !in_git.contains(name) && !desired.is_gone())
-        {
-            names.insert(name.clone());
-            if let Some(stack) = desired.rendered().stack.as_ref().filter(|_| self.is_kept(desired)) {
-                stacks.insert(name.clone(), Arc::clone(stack));
+        let present = tasks.iter().filter(|(_, desired)| !desired.is_gone());
+        names.extend(present.map(|(name, _)| name.clone()));
+        for name in names.iter().filter(|name| !in_git.contains(name)) {
+            let desired = tasks.get(name).filter(|desired| !desired.is_gone());
+            if !self.is_unread(name, desired) {
+                continue;
             }
+            let rendered = desired.and_then(|desired| desired.rendered().stack.clone());
+            stacks.extend(rendered.or_else(|| last_in_git(name)).map(|stack| (name.clone(), stack)));
         }
         names.extend(in_git.into_iter().cloned());
         let is_read = |view: &RepositoryView| view.commit.is_some() && view.errors().next().is_none();
         ManagedApplications { is_complete: self.views.iter().all(is_read), names, stacks }
     }
 
-    /// Whether an application that is in no repository now stays as it is: its repository cannot be read, or its removal waits for a user.
-    fn is_kept(&self, desired: &Desired) -> bool {
-        let index = self.repositories.iter().position(|name| *name == desired.rendered().repository);
-        let view = index.and_then(|index| self.views.get(index));
-        desired.emptied_count().is_some()
-            || view.is_some_and(|view| !view.is_complete() && view.empty_folder.is_none())
+    /// Whether it is not known if Git still has an application that is in no repository now, as its own cannot be read.
+    fn is_unread(&self, app: &AppName, desired: Option<&Arc<Desired>>) -> bool {
+        let known = self.known.iter().find(|known| known.app == *app);
+        let of_task = || desired.map(|desired| desired.rendered().repository.as_str());
+        let repository = known.map(|known| known.repository.as_str()).or_else(of_task);
+        let index = self.repositories.iter().position(|name| repository == Some(*name));
+        let Some(view) = index.and_then(|index| self.views.get(index)) else { return false };
+        let is_kept = desired.is_some_and(|desired| desired.emptied_count().is_some());
+        is_kept
+            || match known {
+                Some(known) => view.absence(known, self.known) == Absence::Unclear,
+                None => !view.is_complete() && view.empty_folder.is_none(),
+            }
     }
+}
+
+/// The stack that Git asked for when it was last read, if a revision has it: none has that of a commit that was held back. What is
+/// applied may be older, and have data that Git has given to another application since.
+pub(crate) fn read_last_in_git(store: &Store, app: &AppName) -> Option<Arc<Stack>> {
+    let read = || {
+        let record = store.record(app)?;
+        let Some(newest) = record.newest.as_ref().filter(|_| record.emptied.is_none()) else {
+            return Ok(None);
+        };
+        let found = store.revisions(app)?.into_iter().find(|revision| revision.stack == newest.stack);
+        found.map_or(Ok(None), |revision| store.stack(app, revision.number))
+    };
+    let warn = |error: &store::Error| {
+        tracing::warn!(%app, error = chain(error), "could not read the last stack of an application");
+    };
+    read().inspect_err(warn).ok().flatten().map(Arc::new)
 }
 
 /// Whether an application may go on that waited for another one to be gone, or for all repositories to be read.
@@ -67,12 +103,16 @@ pub(crate) fn may_free_others(before: &ManagedApplications, now: &ManagedApplica
 
 #[cfg(test)]
 mod tests {
-    use driftless_model::{CommitInfo, Policy};
+    use driftless_model::{Cause, CommitInfo, NewestStack, Policy, Record, StackHash};
+    use driftless_store::NewRevision;
 
     use super::*;
-    use crate::desired::{
-        Rendered,
-        tests::{present, stack},
+    use crate::{
+        context::tests::context,
+        desired::{
+            Rendered,
+            tests::{present, stack},
+        },
     };
 
     fn view() -> RepositoryView {
@@ -89,7 +129,7 @@ mod tests {
         let views = [view()];
         let managed = |claimants: &[Claimant], views: &[RepositoryView]| {
             let facts = Managed { repositories: &["infra"], views, claimants, known: &[] };
-            facts.applications(&[(AppName::from("shop"), Arc::new(shop.clone()))].into())
+            facts.applications(&[(AppName::from("shop"), Arc::new(shop.clone()))].into(), |_| None)
         };
         let in_git = managed(&[claimant(&shop)], &views);
         assert!(in_git.is_complete && in_git.stacks.contains_key(&AppName::from("shop")));
@@ -111,11 +151,59 @@ mod tests {
         let views = [view()];
         let managed = |claimants: &[Claimant]| {
             Managed { repositories: &["infra"], views: &views, claimants, known: &[] }
-                .applications(&BTreeMap::new())
+                .applications(&BTreeMap::new(), |_| None)
         };
         let (invalid, removed) = (managed(&[broken]), managed(&[]));
         assert!(!invalid.is_gone(&"shop".into()) && invalid.stacks.is_empty());
         assert!(removed.is_gone(&"shop".into()));
         assert!(may_free_others(&invalid, &removed));
+    }
+
+    #[test]
+    fn unread_application_has_the_stack_of_git_before() {
+        let shop = present("a", &stack("shop"), Policy::default());
+        let nothing = Rendered { stack: None, ..shop.rendered().clone() };
+        let broken = Claimant { repository: 0, rendered: Arc::new(nothing) };
+        let known = [KnownApplication {
+            app: "shop".into(),
+            repository: "infra".to_owned(),
+            spec: serde_json::json!({ "path": "shop" }),
+        }];
+        let is_known = |claimants: &[Claimant], view: RepositoryView| {
+            let facts = Managed { repositories: &["infra"], views: &[view], claimants, known: &known };
+            let managed = facts.applications(&BTreeMap::new(), |_| Some(Arc::new(stack("shop"))));
+            managed.stacks.contains_key(&AppName::from("shop"))
+        };
+        assert!(is_known(&[broken], view()), "its manifest has an error");
+        assert!(is_known(&[], RepositoryView::default()), "the agent was restarted, and the forge is down");
+        assert!(!is_known(&[], view()), "Git does not have it any more");
+    }
+
+    #[test]
+    fn stack_that_git_last_asked_for_is_read() {
+        let (context, _folder) = context();
+        let (app, store) = (context.name(), context.store());
+        let new = NewRevision {
+            app: app.clone(),
+            commit: CommitInfo::default(),
+            reference: "main".to_owned(),
+            cause: Cause::Commit,
+            changes: Vec::new(),
+            rollback_of: None,
+            actor: None,
+        };
+        store.begin_revision(&new, &stack("one")).unwrap();
+        let read = |newest: Option<&str>, emptied: Option<usize>| {
+            let newest = newest.map(|project| NewestStack {
+                stack: StackHash::of(&stack(project)),
+                commit: CommitInfo::default().id,
+            });
+            store.save_record(app, &Record { newest, emptied, ..Record::default() }).unwrap();
+            read_last_in_git(store, app)
+        };
+        assert!(read(Some("one"), None).is_some());
+        assert!(read(Some("two"), None).is_none(), "a held commit has given something away");
+        assert!(read(None, None).is_none(), "Git was read without it");
+        assert!(read(Some("one"), Some(4)).is_none(), "its removal waits");
     }
 }

@@ -379,8 +379,12 @@ impl Revisions {
         }
     }
 
-    /// Notes the stack that Git asks for, and the commit that it came with.
+    /// Notes the stack that Git asks for, and the commit that it came with. After Git was read without the application, it asks for none.
     pub(crate) fn note_newest(&mut self, desired: &Desired, record: &mut Record) {
+        if desired.is_gone() {
+            record.newest = None;
+            return;
+        }
         let rendered = desired.rendered();
         let Some((stack, hashes)) = rendered.stack.as_ref().zip(rendered.hashes.as_ref()) else { return };
         let stack = self.resolved.of(stack, hashes, record).1.stack.clone();

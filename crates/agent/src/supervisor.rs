@@ -20,7 +20,7 @@ use tracing::Instrument;
 use driftless_config as config;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_git::CommitSource;
-use driftless_model::{AppName, Event, EventKind, Finding, Location, Policy, RepositoryStatus};
+use driftless_model::{AppName, Event, EventKind, Finding, Location, Policy, RepositoryStatus, Stack};
 use driftless_store::{KnownApplication, Store};
 
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
     engine_state::EngineState,
     error::chain,
     log_span,
-    managed::{Managed, may_free_others},
+    managed::{Managed, may_free_others, read_last_in_git},
     mounts::CONTENT_AGE,
     observe::contents_in_use,
     reconcile::{Reconciler, Shared},
@@ -112,6 +112,8 @@ pub(crate) struct Supervisor<D, S> {
     pub(crate) readiness: watch::Sender<Readiness>,
     pub(crate) applications: BTreeMap<AppName, AppTask>,
     pub(crate) claims: Claims,
+    /// The stacks that Git last asked for, of applications whose manifests have errors or are not read.
+    pub(crate) last_in_git: BTreeMap<AppName, Option<Arc<Stack>>>,
     pub(crate) finder: AgentFinder<D>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -230,13 +232,24 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     }
 
     /// Publishes the applications and what Git gives to them.
-    fn publish_managed(&self, views: &[RepositoryView], claimants: &[Claimant], known: &[KnownApplication]) {
+    fn publish_managed(
+        &mut self,
+        views: &[RepositoryView],
+        claimants: &[Claimant],
+        known: &[KnownApplication],
+    ) {
         let repositories: Vec<&str> =
             self.followed.iter().map(|followed| followed.settings.name.as_str()).collect();
         let tasks = self.applications.iter();
         let tasks = tasks.map(|(name, task)| (name.clone(), Arc::clone(&task.desired.borrow()))).collect();
         let facts = Managed { repositories: &repositories, views, claimants, known };
-        let managed = Arc::new(facts.applications(&tasks));
+        let (store, before) = (&self.services.store, std::mem::take(&mut self.last_in_git));
+        let last_in_git = |app: &AppName| {
+            let stack = before.get(app).cloned().unwrap_or_else(|| read_last_in_git(store, app));
+            self.last_in_git.insert(app.clone(), stack.clone());
+            stack
+        };
+        let managed = Arc::new(facts.applications(&tasks, last_in_git));
         let before = self.services.managed.send_replace(Arc::clone(&managed));
         if may_free_others(&before, &managed) {
             self.services.wakes.wake_all();

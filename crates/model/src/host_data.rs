@@ -55,7 +55,8 @@ pub struct ManagedApplications {
     pub is_complete: bool,
     /// Those in Git, and those that were deployed and are not removed yet.
     pub names: BTreeSet<AppName>,
-    /// The stacks of those in Git. An application whose manifests have errors has none.
+    /// The stacks of those in Git. An application whose manifests have errors, or whose repository cannot be read, has the one that Git
+    /// last asked for, if a revision has it.
     pub stacks: BTreeMap<AppName, Arc<Stack>>,
 }
 

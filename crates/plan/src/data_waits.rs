@@ -38,6 +38,14 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
+    /// The container `by` of an application that is not in Git any more, and was not removed yet, writes to `place`.
+    pub fn data_in_use_by_leaving(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+        let sentence = format!(
+            "needs {place}, and {by} of application `{owner}`, which is not in Git any more, still writes to it: it starts when {by} is removed (`driftless remove {owner}`, unless `prune` does it)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
     /// The container `by` of an application that this agent does not manage any more writes to `place`.
     pub fn data_in_use_by_forgotten(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(

@@ -12,7 +12,7 @@ use driftless_model::{
 
 use crate::{
     cause::Cause,
-    decide::{images, namespaces, platform, stateful_order, waves, writers},
+    decide::{images, namespaces, other_writers, platform, stateful_order, waves, writers},
     draft::Draft,
     facts::{
         ownership::{is_usable_network, is_usable_volume},
@@ -119,7 +119,7 @@ pub(crate) fn check(draft: &mut Draft<'_>, subject: Subject<'_>) -> Precondition
             Preconditions::Unmet
         }
         Contest::KeptElsewhere(wait) => {
-            draft.look_again(draft.facts.now.after(writers::LOOK_AT_OTHERS));
+            draft.look_again(draft.facts.now.after(other_writers::LOOK_AT_OTHERS));
             draft.wait(wait);
             Preconditions::Unmet
         }
@@ -496,8 +496,8 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
     if let Some((writer, place)) = writers::of_compose(draft, subject) {
         return Contest::Kept(Wait::data_in_use_by_compose(name, &place, &writer.name));
     }
-    if let Some(writer) = writers::of_other_application(draft, subject) {
-        return Contest::KeptElsewhere(writers::reason_to_wait_for_other(name, &writer));
+    if let Some(wait) = other_writers::reason_to_wait(draft, subject) {
+        return Contest::KeptElsewhere(wait);
     }
     for (writer, place) in writers::in_the_way(draft, subject) {
         match draft.removed.get(&writer.id) {

@@ -1,11 +1,11 @@
 //! Data that passes from one workload to another, as in a rename: nothing starts on what a container that Git does not have any
 //! more, or has otherwise, still writes to.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use driftless_model::{
-    AppName, Container, Dependency, HostMount, HostSource, Instance, MountSource, MountingContainer, Stack,
-    State, Subject, Update, Workload, WorkloadName, is_system_path,
+    Container, Dependency, HostMount, HostSource, Instance, MountSource, Stack, State, Subject, Update,
+    Workload, WorkloadName, is_system_path,
 };
 
 use crate::{
@@ -16,9 +16,6 @@ use crate::{
     },
     wait::{Wait, WaitSeverity},
 };
-
-/// The interval at which it is looked whether a container of another application still writes: its end wakes that application alone.
-pub(crate) const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
 
 /// The containers that Git does not have any more and that still write to what a workload is to write to, each with the place.
 ///
@@ -46,49 +43,8 @@ pub(crate) fn of_compose<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<
     })
 }
 
-/// A container of another application of this agent that writes to what a workload is to write to, although Git does not give it to both.
-pub(crate) struct OtherWriter<'a> {
-    pub(crate) container: &'a MountingContainer,
-    pub(crate) owner: &'a AppName,
-    /// The agent still has the application, which will stop the container.
-    pub(crate) is_managed: bool,
-    pub(crate) place: String,
-}
-
-/// The container of another application of this agent that writes to what a workload is to write to, unless both do so in Git: as when a
-/// service moves to another application, or when an application was forgotten.
-pub(crate) fn of_other_application<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<OtherWriter<'a>> {
-    let facts = draft.facts;
-    let claims = &facts.observed.claims;
-    let applications = claims.applications.as_deref()?;
-    if subject.workload.job_or_template().is_some() || writes_nothing(subject.workload) {
-        return None;
-    }
-    let in_git = |app: &AppName, name: &WorkloadName, place: &String| {
-        applications.stacks.get(app).is_some_and(|stack| writes(stack, name, place))
-    };
-    let wanted = new_places(draft, subject);
-    let is_meant = |container: &MountingContainer| {
-        container.is_up
-            && claims.is_of_agent(container, facts.target.agent)
-            && facts.observed.own.as_ref() != Some(&container.id)
-    };
-    claims.mounting().filter(|(container, _)| is_meant(container)).find_map(|(container, owner)| {
-        let owner = owner?;
-        let is_contested = |place: &String| {
-            let is_shared = || {
-                in_git(owner, &container.workload, place)
-                    && in_git(&facts.target.stack.app, subject.name, place)
-            };
-            wanted.contains(place) && !is_shared()
-        };
-        let place = container.mounts.iter().filter_map(written_place).find(is_contested)?;
-        Some(OtherWriter { container, owner, is_managed: !applications.is_gone(owner), place })
-    })
-}
-
 /// The places that a workload is to write to and did not write to before.
-fn new_places(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> BTreeSet<String> {
+pub(crate) fn new_places(draft: &Draft<'_>, Subject { name, workload }: Subject<'_>) -> BTreeSet<String> {
     let facts = draft.facts;
     let reached = facts.target.fallback.unwrap_or(facts.target.stack);
     let members = facts.instances.members_of(name);
@@ -183,7 +139,7 @@ pub(crate) fn kept_elsewhere(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
     })
 }
 
-fn writes_nothing(workload: &Workload) -> bool {
+pub(crate) fn writes_nothing(workload: &Workload) -> bool {
     workload.containers().all(|container| places(container).is_empty())
 }
 
@@ -192,7 +148,7 @@ fn writes(stack: &Stack, name: &WorkloadName, place: &String) -> bool {
     stack.workloads.get(name).is_some_and(|workload| writes_to(workload, place))
 }
 
-fn writes_to(workload: &Workload, place: &String) -> bool {
+pub(crate) fn writes_to(workload: &Workload, place: &String) -> bool {
     workload.containers().any(|container| places(container).contains(place))
 }
 
@@ -306,16 +262,6 @@ pub fn hands_over(before: &Stack, now: &Stack, other: &Stack) -> bool {
     })
 }
 
-/// Why a workload does not start while a container of another application writes to its data.
-pub(crate) fn reason_to_wait_for_other(name: &WorkloadName, writer: &OtherWriter<'_>) -> Wait {
-    let OtherWriter { container, owner, is_managed, place } = writer;
-    if *is_managed {
-        Wait::data_handed_over(name, place, &container.name, owner)
-    } else {
-        Wait::data_in_use_by_forgotten(name, place, &container.name, owner)
-    }
-}
-
 /// Why a workload does not start while this container, which stays for now, writes to the place: what keeps the container.
 pub(crate) fn reason_to_wait(draft: &Draft<'_>, name: &WorkloadName, writer: &Instance, place: &str) -> Wait {
     if !draft.missing_images.is_empty() {
@@ -348,7 +294,7 @@ pub(crate) fn written_by(draft: &Draft<'_>, instance: &Instance) -> Vec<String> 
 }
 
 /// The place that a mount of a container of the host writes to.
-fn written_place(mount: &HostMount) -> Option<String> {
+pub(crate) fn written_place(mount: &HostMount) -> Option<String> {
     match &mount.source {
         _ if mount.read_only => None,
         HostSource::Volume(name) => Some(volume_place(name)),

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AppName, ContainerId, HostMount, HostSource, ManagedApplications, Mount, MountSource, MountingContainer,
-    Removal, Stack, Volume, Workload,
+    AppName, ContainerId, HostMount, HostSource, Job, ManagedApplications, Mount, MountSource,
+    MountingContainer, Removal, Stack, Volume, Workload, WorkloadKind,
 };
 use driftless_plan::{Action, Plan, WaitReason, hands_over};
 
@@ -286,4 +286,75 @@ fn volume_of_a_former_application_says_how_to_go_on() {
     stage.stack.volumes.get_mut(DATA).unwrap().external = true;
     let plan = settle(&mut stage).pop().unwrap();
     assert_eq!((stage.running(), sentences(&plan)), (1, Vec::<String>::new()));
+}
+
+const MEDIA: &str = "/srv/media";
+
+/// One that writes to a folder of the host for films.
+fn with_media(image: &str) -> Workload {
+    let mut writing = workload(image, 1);
+    let source =
+        MountSource::Bind { path: MEDIA.to_owned(), create: false, propagation: None, selinux: None };
+    writing.container.mounts.push(Mount { target: "/media".to_owned(), source, read_only: false });
+    writing
+}
+
+/// A container of another application that writes to that folder.
+fn media_writer(app: &str, workload: &str) -> MountingContainer {
+    let mounts = vec![HostMount { source: HostSource::Path(MEDIA.to_owned()), read_only: false }];
+    MountingContainer { mounts, ..writer(app, workload) }
+}
+
+#[test]
+fn shared_folder_blocks_nobody_under_other_names() {
+    let own = stack([("app", with_media("web:2"))]);
+    let other = of_app("two", stack([("sonarr", with_media("sonarr:1"))]));
+    // A rollback to a revision in which the service had another name, and a container that was adopted by its name.
+    for (workload, found) in [("web", "sonarr"), ("app", ""), ("web", "")] {
+        let mut stage = Stage::new(stack([(workload, with_media("web:1"))]));
+        stage.set_managed(&[], &[&own, &other]);
+        stage.set_writers(&[media_writer("two", found)]);
+        settle(&mut stage);
+        assert_eq!(stage.running(), 1, "{workload} {found}");
+    }
+}
+
+#[test]
+fn run_of_a_job_shares_data_as_the_job_does() {
+    let job =
+        |image: &str| Workload { kind: WorkloadKind::Job(Job::once("backup".into())), ..writing(image) };
+    let first = shop([("db", writing("db:1"))]);
+    let other = of_app("two", shop([("backup", job("backup:1"))]));
+    let mut stage = Stage::new(first.clone());
+    stage.set_managed(&[], &[&first, &other]);
+    stage.set_writers(&[writer("two", "backup-29384756")]);
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+    // The database that moved away is no run of it.
+    let mut stage = Stage::new(first.clone());
+    stage.set_managed(&[], &[&first, &other]);
+    stage.set_writers(&[writer("two", "db")]);
+    let plan = rounds(&mut stage);
+    assert_eq!(stage.running(), 0, "{plan}");
+}
+
+#[test]
+fn common_folder_does_not_wait_for_applications_that_left() {
+    let own = stack([("web", with_media("web:1"))]);
+    let other = of_app("two", stack([("sonarr", with_media("sonarr:1"))]));
+    for known in [&["old"][..], &[]] {
+        let mut stage = Stage::new(own.clone());
+        stage.set_managed(known, &[&own, &other]);
+        stage.set_writers(&[media_writer("old", "radarr")]);
+        settle(&mut stage);
+        assert_eq!(stage.running(), 1, "{known:?}");
+    }
+    // The folder of one application may hold its database.
+    let mut stage = Stage::new(own.clone());
+    stage.set_managed(&["old"], &[&own]);
+    stage.set_writers(&[media_writer("old", "radarr")]);
+    let plan = rounds(&mut stage);
+    assert_eq!(stage.running(), 0, "{plan}");
+    let expected = "web needs `/srv/media` of the host, and old-radarr-1 of application `old`, which is not in Git any more, still writes to it: it starts when old-radarr-1 is removed (`driftless remove old`, unless `prune` does it)";
+    assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
 }

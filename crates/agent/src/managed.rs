@@ -70,12 +70,14 @@ impl Managed<'_> {
         let repository = known.map(|known| known.repository.as_str()).or_else(of_task);
         let index = self.repositories.iter().position(|name| repository == Some(*name));
         let Some(view) = index.and_then(|index| self.views.get(index)) else { return false };
-        let is_kept = desired.is_some_and(|desired| desired.emptied_count().is_some());
-        is_kept
-            || match known {
-                Some(known) => view.absence(known, self.known) == Absence::Unclear,
-                None => !view.is_complete() && view.empty_folder.is_none(),
-            }
+        // The newest commit that was read is known not to have one whose removal waits for a user.
+        if desired.is_some_and(|desired| desired.emptied_count().is_some()) {
+            return false;
+        }
+        match known {
+            Some(known) => view.absence(known, self.known) == Absence::Unclear,
+            None => !view.is_complete() && view.empty_folder.is_none(),
+        }
     }
 }
 
@@ -177,6 +179,17 @@ mod tests {
         assert!(is_known(&[broken], view()), "its manifest has an error");
         assert!(is_known(&[], RepositoryView::default()), "the agent was restarted, and the forge is down");
         assert!(!is_known(&[], view()), "Git does not have it any more");
+    }
+
+    #[test]
+    fn application_whose_removal_waits_shares_no_data() {
+        let waiting = present("a", &stack("shop"), Policy::default()).emptied(5);
+        let tasks = BTreeMap::from([(AppName::from("shop"), Arc::new(waiting))]);
+        for view in [view(), RepositoryView::default()] {
+            let facts = Managed { repositories: &["infra"], views: &[view], claimants: &[], known: &[] };
+            let managed = facts.applications(&tasks, |_| Some(Arc::new(stack("shop"))));
+            assert!(managed.stacks.is_empty() && managed.names.contains(&AppName::from("shop")));
+        }
     }
 
     #[test]

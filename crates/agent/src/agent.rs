@@ -496,6 +496,7 @@ pub fn launch<D: Docker, S: CommitSource>(
         applications: BTreeMap::new(),
         claims: Claims::default(),
         last_in_git: BTreeMap::new(),
+        adopters: None,
         finder,
         tasks: tasks.clone(),
         stop: stop.clone(),

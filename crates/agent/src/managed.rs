@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use driftless_model::{AppName, ManagedApplications, Stack};
+use driftless_model::{AppName, ContainerId, ManagedApplications, Stack};
 use driftless_store::{self as store, KnownApplication, Store};
 
 use crate::{
@@ -16,6 +16,9 @@ use crate::{
     error::chain,
     repository::{Absence, RepositoryView},
 };
+
+/// The applications that have adopted containers, by the container.
+pub(crate) type Adopters = BTreeMap<ContainerId, AppName>;
 
 /// The facts that [`ManagedApplications`] are made from.
 pub(crate) struct Managed<'a> {
@@ -26,6 +29,8 @@ pub(crate) struct Managed<'a> {
     pub(crate) claimants: &'a [Claimant],
     /// The applications that were deployed before.
     pub(crate) known: &'a [KnownApplication],
+    /// As the records had them when the agent started.
+    pub(crate) adopters: &'a Arc<Adopters>,
 }
 
 impl Managed<'_> {
@@ -60,7 +65,12 @@ impl Managed<'_> {
         }
         names.extend(in_git.into_iter().cloned());
         let is_read = |view: &RepositoryView| view.commit.is_some() && view.errors().next().is_none();
-        ManagedApplications { is_complete: self.views.iter().all(is_read), names, stacks }
+        ManagedApplications {
+            is_complete: self.views.iter().all(is_read),
+            names,
+            stacks,
+            adopters: Arc::clone(self.adopters),
+        }
     }
 
     /// Whether it is not known if Git still has an application that is in no repository now, as its own cannot be read.
@@ -98,6 +108,16 @@ pub(crate) fn read_last_in_git(store: &Store, app: &AppName) -> Option<Arc<Stack
     read().inspect_err(warn).ok().flatten().map(Arc::new)
 }
 
+/// The containers that all applications have adopted, by their records.
+pub(crate) fn read_adopters(store: &Store, known: &[KnownApplication]) -> Result<Adopters, store::Error> {
+    let mut adopters = Adopters::new();
+    for KnownApplication { app, .. } in known {
+        let containers = store.record(app)?.adopted.containers;
+        adopters.extend(containers.into_keys().map(|id| (id, app.clone())));
+    }
+    Ok(adopters)
+}
+
 /// Whether an application may go on that waited for another one to be gone, or for all repositories to be read.
 pub(crate) fn may_free_others(before: &ManagedApplications, now: &ManagedApplications) -> bool {
     (now.is_complete && !before.is_complete) || !before.names.is_subset(&now.names)
@@ -105,7 +125,9 @@ pub(crate) fn may_free_others(before: &ManagedApplications, now: &ManagedApplica
 
 #[cfg(test)]
 mod tests {
-    use driftless_model::{Cause, CommitInfo, NewestStack, Policy, Record, StackHash};
+    use driftless_model::{
+        AdoptedContainer, Cause, CommitInfo, InstanceId, NewestStack, Policy, Record, SpecHash, StackHash,
+    };
     use driftless_store::NewRevision;
 
     use super::*;
@@ -130,7 +152,8 @@ mod tests {
         let shop = present("a", &stack("shop"), Policy::default());
         let views = [view()];
         let managed = |claimants: &[Claimant], views: &[RepositoryView]| {
-            let facts = Managed { repositories: &["infra"], views, claimants, known: &[] };
+            let facts =
+                Managed { repositories: &["infra"], views, claimants, known: &[], adopters: &Arc::default() };
             facts.applications(&[(AppName::from("shop"), Arc::new(shop.clone()))].into(), |_| None)
         };
         let in_git = managed(&[claimant(&shop)], &views);
@@ -152,8 +175,14 @@ mod tests {
         };
         let views = [view()];
         let managed = |claimants: &[Claimant]| {
-            Managed { repositories: &["infra"], views: &views, claimants, known: &[] }
-                .applications(&BTreeMap::new(), |_| None)
+            Managed {
+                repositories: &["infra"],
+                views: &views,
+                claimants,
+                known: &[],
+                adopters: &Arc::default(),
+            }
+            .applications(&BTreeMap::new(), |_| None)
         };
         let (invalid, removed) = (managed(&[broken]), managed(&[]));
         assert!(!invalid.is_gone(&"shop".into()) && invalid.stacks.is_empty());
@@ -172,7 +201,13 @@ mod tests {
             spec: serde_json::json!({ "path": "shop" }),
         }];
         let is_known = |claimants: &[Claimant], view: RepositoryView| {
-            let facts = Managed { repositories: &["infra"], views: &[view], claimants, known: &known };
+            let facts = Managed {
+                repositories: &["infra"],
+                views: &[view],
+                claimants,
+                known: &known,
+                adopters: &Arc::default(),
+            };
             let managed = facts.applications(&BTreeMap::new(), |_| Some(Arc::new(stack("shop"))));
             managed.stacks.contains_key(&AppName::from("shop"))
         };
@@ -186,7 +221,13 @@ mod tests {
         let waiting = present("a", &stack("shop"), Policy::default()).emptied(5);
         let tasks = BTreeMap::from([(AppName::from("shop"), Arc::new(waiting))]);
         for view in [view(), RepositoryView::default()] {
-            let facts = Managed { repositories: &["infra"], views: &[view], claimants: &[], known: &[] };
+            let facts = Managed {
+                repositories: &["infra"],
+                views: &[view],
+                claimants: &[],
+                known: &[],
+                adopters: &Arc::default(),
+            };
             let managed = facts.applications(&tasks, |_| Some(Arc::new(stack("shop"))));
             assert!(managed.stacks.is_empty() && managed.names.contains(&AppName::from("shop")));
         }
@@ -218,5 +259,26 @@ mod tests {
         assert!(read(Some("two"), None).is_none(), "a held commit has given something away");
         assert!(read(None, None).is_none(), "Git was read without it");
         assert!(read(Some("one"), Some(4)).is_none(), "its removal waits");
+    }
+
+    #[test]
+    fn adopted_containers_are_known_before_they_are_observed() {
+        let (context, _folder) = context();
+        let instance = InstanceId { workload: "web".into(), slot: 1 };
+        let adopted = AdoptedContainer { instance, spec: SpecHash::default() };
+        let mut record = Record::default();
+        record.adopted.containers.insert(ContainerId("c1".to_owned()), adopted);
+        context.store().save_record(context.name(), &record).unwrap();
+        let known = KnownApplication {
+            app: context.name().clone(),
+            repository: "infra".to_owned(),
+            spec: serde_json::Value::Null,
+        };
+        let adopters = Arc::new(read_adopters(context.store(), &[known]).unwrap());
+        let facts =
+            Managed { repositories: &[], views: &[], claimants: &[], known: &[], adopters: &adopters };
+        let managed = facts.applications(&BTreeMap::new(), |_| None);
+        let expected = BTreeMap::from([(ContainerId("c1".to_owned()), AppName::from("shop"))]);
+        assert_eq!(*managed.adopters, expected);
     }
 }

@@ -201,7 +201,7 @@ fn with_older(mut scope: ObserveScope, before: Option<&Stack>, record: &Record) 
 }
 
 /// With the objects that carry no label of the agent, although they belong to it.
-fn with_adopted(mut scope: ObserveScope, record: &Record) -> ObserveScope {
+pub(crate) fn with_adopted(mut scope: ObserveScope, record: &Record) -> ObserveScope {
     let adopted = &record.adopted;
     scope.networks.extend(adopted.networks.keys().cloned());
     scope.volumes.extend(adopted.volumes.keys().cloned());

@@ -21,7 +21,7 @@ use driftless_config as config;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_git::CommitSource;
 use driftless_model::{AppName, Event, EventKind, Finding, Location, Policy, RepositoryStatus, Stack};
-use driftless_store::{KnownApplication, Store};
+use driftless_store::{self as store, KnownApplication, Store};
 
 use crate::{
     Readiness, Recovery, Repositories, Request, RequestError,
@@ -36,9 +36,9 @@ use crate::{
     engine_state::EngineState,
     error::chain,
     log_span,
-    managed::{Managed, may_free_others, read_last_in_git},
+    managed::{Adopters, Managed, may_free_others, read_adopters, read_last_in_git},
     mounts::CONTENT_AGE,
-    observe::contents_in_use,
+    observe::{contents_in_use, with_adopted},
     reconcile::{Reconciler, Shared},
     render::reference_text,
     repository::{Absence, RepositoryLinks, RepositoryView},
@@ -114,6 +114,8 @@ pub(crate) struct Supervisor<D, S> {
     pub(crate) claims: Claims,
     /// The stacks that Git last asked for, of applications whose manifests have errors or are not read.
     pub(crate) last_in_git: BTreeMap<AppName, Option<Arc<Stack>>>,
+    /// The containers that applications had adopted when the agent started. `None`: they were not read yet.
+    pub(crate) adopters: Option<Arc<Adopters>>,
     pub(crate) finder: AgentFinder<D>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -242,7 +244,15 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             self.followed.iter().map(|followed| followed.settings.name.as_str()).collect();
         let tasks = self.applications.iter();
         let tasks = tasks.map(|(name, task)| (name.clone(), Arc::clone(&task.desired.borrow()))).collect();
-        let facts = Managed { repositories: &repositories, views, claimants, known };
+        let adopters = self.adopters.clone().unwrap_or_else(|| {
+            let read = read_adopters(&self.services.store, known);
+            let warn = |error: &store::Error| {
+                tracing::warn!(error = chain(error), "could not read which containers were adopted");
+            };
+            self.adopters = read.inspect_err(warn).ok().map(Arc::new);
+            self.adopters.clone().unwrap_or_default()
+        });
+        let facts = Managed { repositories: &repositories, views, claimants, known, adopters: &adopters };
         let (store, before) = (&self.services.store, std::mem::take(&mut self.last_in_git));
         let last_in_git = |app: &AppName| {
             let stack = before.get(app).cloned().unwrap_or_else(|| read_last_in_git(store, app));
@@ -584,7 +594,10 @@ fn events_of_repository(repository: &str) -> AppName {
 async fn remove_unused_contents<D: Docker>(services: &Arc<Services>, docker: &D) -> Result<usize, String> {
     let mut in_use = services.store.contents_in_use().map_err(|error| chain(&error))?;
     for app in docker.applications().await.map_err(|error| chain(&error))? {
-        let observed = docker.observe(&app, &ObserveScope::default()).await.map_err(|error| chain(&error))?;
+        // Without its adopted containers, those of other applications would not know whose they are.
+        let record = services.store.record(&app).map_err(|error| chain(&error))?;
+        let scope = with_adopted(ObserveScope::default(), &record);
+        let observed = docker.observe(&app, &scope).await.map_err(|error| chain(&error))?;
         in_use.extend(contents_in_use(&observed));
     }
     let contents = services.contents.clone();

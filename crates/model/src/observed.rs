@@ -173,10 +173,8 @@ impl Claims {
 
     /// The containers of others that mount something, each with the application it belongs to.
     pub fn mounting(&self) -> impl Iterator<Item = (&MountingContainer, Option<&AppName>)> {
-        let all = self
-            .mounting
-            .iter()
-            .map(|found| (found, found.app.as_ref().or_else(|| self.adopters.get(&found.id))));
+        let all =
+            self.mounting.iter().map(|found| (found, found.app.as_ref().or_else(|| self.adopter(&found.id))));
         all.filter(|(found, owner)| {
             let is_own = self.app.is_some() && *owner == self.app.as_ref();
             !is_own && !self.adopted.contains(&found.id)
@@ -187,7 +185,13 @@ impl Claims {
     pub fn is_of_agent(&self, found: &MountingContainer, agent: &AgentId) -> bool {
         let labelled = found.agent.as_ref();
         labelled.is_some_and(|labelled| labelled == agent || self.former_agents.contains(labelled))
-            || self.adopters.contains_key(&found.id)
+            || self.adopter(&found.id).is_some()
+    }
+
+    /// The application that has adopted a container, by what was observed last, or before the agent started.
+    fn adopter(&self, id: &ContainerId) -> Option<&AppName> {
+        let at_start = || self.applications.as_ref().and_then(|all| all.adopters.get(id));
+        self.adopters.get(id).or_else(at_start)
     }
 
     /// Whether this agent certainly does not have an application any more, and the host has no container of it.

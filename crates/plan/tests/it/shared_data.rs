@@ -358,3 +358,20 @@ fn common_folder_does_not_wait_for_applications_that_left() {
     let expected = "web needs `/srv/media` of the host, and old-radarr-1 of application `old`, which is not in Git any more, still writes to it: it starts when old-radarr-1 is removed (`driftless remove old`, unless `prune` does it)";
     assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
 }
+
+#[test]
+fn adopted_container_is_known_before_it_is_observed() {
+    let first = shop([("db", writing("db:1"))]);
+    let mut stage = Stage::new(first.clone());
+    stage.set_managed(&[], &[&first, &of_app("two", stack([]))]);
+    stage.set_writers(&[MountingContainer { app: None, agent: None, ..writer("two", "db") }]);
+    let mut unknown = Stage::new(first.clone());
+    unknown.world = stage.world.clone();
+    let managed = stage.world.observed.claims.applications.as_mut().unwrap();
+    let adopter = (ContainerId("two-db".to_owned()), AppName::from("two"));
+    Arc::make_mut(managed).adopters = Arc::new([adopter].into());
+    let plan = rounds(&mut stage);
+    assert_eq!(stage.running(), 0, "{plan}");
+    settle(&mut unknown);
+    assert_eq!(unknown.running(), 1, "nobody knows whose it is");
+}

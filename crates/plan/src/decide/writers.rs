@@ -1,7 +1,10 @@
 //! Data that passes from one workload to another, as in a rename: nothing starts on what a container that Git does not have any
 //! more, or has otherwise, still writes to.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use driftless_model::{
     Container, Dependency, HostMount, HostSource, Instance, MountSource, Stack, State, Subject, Update,
@@ -306,8 +309,11 @@ fn volume_place(name: &str) -> String {
     format!("the volume `{name}`")
 }
 
+/// A path as the engine lists it, which a manifest may write with another `/`.
 fn path_place(path: &str) -> Option<String> {
-    (!is_system_path(path)).then(|| format!("`{path}` of the host"))
+    let clean: PathBuf = Path::new(path).components().collect();
+    let path = clean.to_string_lossy();
+    (!is_system_path(&path)).then(|| format!("`{path}` of the host"))
 }
 
 /// The places that keep what a container writes to them.

@@ -375,3 +375,25 @@ fn adopted_container_is_known_before_it_is_observed() {
     settle(&mut unknown);
     assert_eq!(unknown.running(), 1, "nobody knows whose it is");
 }
+
+#[test]
+fn folder_is_the_same_with_another_slash() {
+    let written = |path: &str| {
+        let mut written = with_media("web:1");
+        let source =
+            MountSource::Bind { path: path.to_owned(), create: false, propagation: None, selinux: None };
+        written.container.mounts[0].source = source;
+        written
+    };
+    for path in ["/srv/media/", "/srv//media", "/srv/./media"] {
+        let own = stack([("web", written(path))]);
+        let (shares, left) = (of_app("two", stack([("web", with_media("web:1"))])), of_app("two", stack([])));
+        for (other, running) in [(shares, 1), (left, 0)] {
+            let mut stage = Stage::new(own.clone());
+            stage.set_managed(&[], &[&own, &other]);
+            stage.set_writers(&[media_writer("two", "web")]);
+            let plan = rounds(&mut stage);
+            assert_eq!(stage.running(), running, "{path} {plan}");
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! Decides whether the newest commit of one application is held back: by a sync window, by another application, or by the first
 //! hosts.
 
+use std::collections::BTreeSet;
+
 use driftless_fleet::{AfterDecision, WaitingCommit, WaitingImages, decide_after};
 use driftless_model::{AfterRecord, AppName, EventKind, Record, StackHash, Timestamp};
 use driftless_plan::{closed_window, hands_over, new_digests, running_digests};
@@ -174,21 +176,34 @@ fn stack_of(desired: &Desired) -> Option<StackHash> {
 /// Why a new commit waits for another application, if it does.
 fn by_dependency(context: &AppContext, desired: &Desired, newest: &TargetRevision) -> Option<HeldCommit> {
     // Another application cannot come first if it waits for what this commit gives up.
-    let is_first = |other: &AppName| !hands_over_to(context, newest, other);
+    let is_first = |other: &AppName| !waits_for_data_of(context, newest, other);
     let what = unmet_dependency(context.name(), &newest.policy, desired, &context.applications(), is_first)?;
     Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Dependency(what) })
 }
 
-/// Whether the commit gives data of this application to another one, which starts when these containers have ended.
-fn hands_over_to(context: &AppContext, newest: &TargetRevision, other: &AppName) -> bool {
-    let managed = context.managed();
-    let Some(taker) = managed.stacks.get(other) else { return false };
-    let store = context.store();
+/// Whether the commit gives data of this application to another one, which starts when these containers have ended, or to one that the
+/// other one depends on, itself or through others.
+fn waits_for_data_of(context: &AppContext, newest: &TargetRevision, other: &AppName) -> bool {
+    let (managed, store) = (context.managed(), context.store());
     let before = store.current(context.name()).and_then(|revision| match revision {
         Some(revision) => store.stack(context.name(), revision.number),
         None => Ok(None),
     });
-    before.ok().flatten().is_some_and(|before| hands_over(&before, &newest.stack, taker))
+    let Some(before) = before.ok().flatten() else { return false };
+    let takes = |app: &AppName| {
+        managed.stacks.get(app).is_some_and(|taker| hands_over(&before, &newest.stack, taker))
+    };
+    let (mut seen, mut next) = (BTreeSet::from([context.name()]), vec![other]);
+    while let Some(app) = next.pop() {
+        if !seen.insert(app) {
+            continue;
+        }
+        if takes(app) {
+            return true;
+        }
+        next.extend(managed.depends_on.get(app).into_iter().flatten());
+    }
+    false
 }
 
 #[cfg(test)]
@@ -196,7 +211,9 @@ mod tests {
     use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
     use driftless_model::{
-        Actor, Cause, CommitId, CommitInfo, FailedCommit, Outcome, Policy, Revision, SyncWindow, WindowKind,
+        Actor, Cause, CommitId, CommitInfo, Completion, Container, FailedCommit, Location,
+        ManagedApplications, Mount, MountSource, Outcome, Policy, PullPolicy, Revision, Stack, Strategy,
+        SyncWindow, WindowKind,
     };
     use driftless_store::NewRevision;
     use tempfile::TempDir;
@@ -269,6 +286,59 @@ mod tests {
         let desired = present(newest, &stack(newest), closed());
         let target = revisions.target(context, &desired, record).unwrap().unwrap();
         (target, revisions.held().is_some())
+    }
+
+    /// An application with a service, which writes to a volume.
+    fn stack_of_app(app: &str, volume: Option<&str>) -> Stack {
+        let mount = |name: &str| Mount {
+            target: "/data".to_owned(),
+            source: MountSource::Volume { name: name.to_owned(), no_copy: false },
+            read_only: false,
+        };
+        let container = Container { mounts: volume.map(mount).into_iter().collect(), ..Container::default() };
+        let service = serde_json::json!({
+            "origin": Location::default(), "replicas": 1, "container": container,
+            "strategy": Strategy::Recreate, "progressDeadline": Duration::from_mins(10),
+            "pull": PullPolicy::IfNotPresent, "completion": Completion::Never,
+        });
+        let service = serde_json::from_value(service).unwrap();
+        Stack { app: app.into(), workloads: BTreeMap::from([("service".into(), service)]), ..stack(app) }
+    }
+
+    #[test]
+    fn data_go_first_through_a_third_application() {
+        let (context, _folder) = context();
+        let before = NewRevision {
+            app: context.name().clone(),
+            commit: CommitInfo::default(),
+            reference: "main".to_owned(),
+            cause: Cause::Commit,
+            changes: Vec::new(),
+            rollback_of: None,
+            actor: None,
+        };
+        context.store().begin_revision(&before, &stack_of_app("shop", Some("data"))).unwrap();
+        let newest = TargetRevision::new(
+            Arc::new(stack_of_app("shop", None)),
+            CommitInfo::default(),
+            Policy::default(),
+            Cause::Commit,
+        );
+        let names = ["db", "pooler", "mail"];
+        let stacks = names.map(|app| {
+            let volume = (app == "db").then_some("data");
+            (AppName::from(app), Arc::new(stack_of_app(app, volume)))
+        });
+        let depends_on = [("pooler", "db"), ("mail", "shop"), ("db", "pooler")];
+        let managed = ManagedApplications {
+            stacks: stacks.into(),
+            depends_on: depends_on.map(|(app, on)| (app.into(), BTreeSet::from([on.into()]))).into(),
+            ..ManagedApplications::default()
+        };
+        context.set_managed(managed);
+        let waits = |other: &str| waits_for_data_of(&context, &newest, &other.into());
+        assert!(waits("db") && waits("pooler"));
+        assert!(!waits("mail"));
     }
 
     #[test]

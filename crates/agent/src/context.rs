@@ -104,6 +104,11 @@ impl AppContext {
         Arc::clone(&self.services.managed.borrow())
     }
 
+    #[cfg(test)]
+    pub(crate) fn set_managed(&self, managed: ManagedApplications) {
+        self.services.managed.send_replace(Arc::new(managed));
+    }
+
     /// The hosts that commits may wait for, or why they are unknown.
     pub(crate) fn peers(&self) -> PeerHosts {
         self.services.peers.hosts(&self.name, self.now())

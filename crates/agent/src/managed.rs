@@ -69,8 +69,20 @@ impl Managed<'_> {
             is_complete: self.views.iter().all(is_read),
             names,
             stacks,
+            depends_on: self.dependencies(),
             adopters: Arc::clone(self.adopters),
         }
+    }
+
+    fn dependencies(&self) -> BTreeMap<AppName, BTreeSet<AppName>> {
+        let mut dependencies = BTreeMap::<AppName, BTreeSet<AppName>>::new();
+        for Claimant { rendered, .. } in self.claimants.iter().rev() {
+            let others = rendered.policy.depends_on.iter().map(|dependency| dependency.app.clone());
+            // The first repository that has the name keeps it.
+            dependencies.insert(rendered.spec.name.clone(), others.collect());
+        }
+        dependencies.retain(|_, others| !others.is_empty());
+        dependencies
     }
 
     /// Whether it is not known if Git still has an application that is in no repository now, as its own cannot be read.

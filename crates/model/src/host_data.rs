@@ -58,6 +58,8 @@ pub struct ManagedApplications {
     /// The stacks of those in Git. An application whose manifests have errors, or whose repository cannot be read, has the one that Git
     /// last asked for, if a revision has it.
     pub stacks: BTreeMap<AppName, Arc<Stack>>,
+    /// The applications that each one in Git depends on.
+    pub depends_on: BTreeMap<AppName, BTreeSet<AppName>>,
     /// The applications that had adopted containers when the agent started. Such a container carries no label, and each application learns
     /// of the others' only when these are observed.
     pub adopters: Arc<BTreeMap<ContainerId, AppName>>,

@@ -41,6 +41,16 @@ pub enum HostSource {
     Path(String),
 }
 
+/// A volume or path of the host that a service of this application and one of another wrote to at the same time, while all was as Git
+/// said.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SharedPlace {
+    pub source: HostSource,
+    /// The other application.
+    pub with: AppName,
+}
+
 impl MountingContainer {
     /// Whether it mounts a volume, also if it only reads it.
     pub fn mounts_volume(&self, name: &str) -> bool {

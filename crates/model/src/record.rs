@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     AfterRecord, AppName, CanaryRecord, CommitId, CompletedJobs, ContainerId, ContentId, FailedCommit,
     FollowedImage, HookRecord, Instance, InstanceId, JobEnd, JobRecord, KnownInside, Network, PlatformImage,
-    RolloutSizes, ScaleOverride, SpecHash, StackHash, SwarmRecord, SwarmService, Timestamp, UnknownEnd,
-    VerifiedImages, Workload, WorkloadName,
+    RolloutSizes, ScaleOverride, SharedPlace, SpecHash, StackHash, SwarmRecord, SwarmService, Timestamp,
+    UnknownEnd, VerifiedImages, Workload, WorkloadName,
 };
 
 /// Facts about one application that the engine cannot report.
@@ -126,6 +126,9 @@ pub struct Record {
     /// Applications that this agent does not have any more and whose volumes and networks this one goes on with.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub former_owners: BTreeSet<AppName>,
+    /// The volumes and folders that other applications write to as well: a rollback may go on to share them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub shared_places: BTreeSet<SharedPlace>,
     /// A commit has removed so many applications of the repository at once, and the removal of this one waits for a user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emptied: Option<usize>,
@@ -475,6 +478,10 @@ mod tests {
             paused: BTreeSet::from([WorkloadName("a.b".into())]),
             spared_volumes: BTreeSet::from(["data".into()]),
             former_owners: BTreeSet::from(["shop".into()]),
+            shared_places: BTreeSet::from([SharedPlace {
+                source: crate::HostSource::Volume("data".into()),
+                with: "shop".into(),
+            }]),
             since: BTreeMap::from([("Deployment shop/a.b".into(), Timestamp(1))]),
             ..Record::default()
         };

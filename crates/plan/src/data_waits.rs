@@ -38,6 +38,14 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
+    /// Git has given `place` to the application `owner`, whose container `by` writes to it, and an older version needs it.
+    pub fn data_given_away(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+        let sentence = format!(
+            "needs {place}, which Git has given to application `{owner}`, and {by} writes to it: it starts when {by} has ended"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
     /// The container `by` of an application that is not in Git any more, and was not removed yet, writes to `place`.
     pub fn data_in_use_by_leaving(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(

@@ -1,17 +1,18 @@
 //! Data that passes from one application of the agent to another: nothing starts on what a container of the other one still writes to.
 //!
 //! Git decides by application, not by workload: a place that both applications write to in Git is shared, under any names, and
-//! nobody waits. A wait is right only while the other application gives the place up in Git, or is not in Git any more.
+//! nobody waits. A wait is right only while one of the two has the place in Git and the other one has not, or is not in Git any more.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    AppName, HostMount, HostSource, MountingContainer, Stack, Subject, Workload, WorkloadName,
+    AppName, HostMount, HostSource, MountingContainer, SharedPlace, Subject, WorkloadName,
 };
 
 use crate::{
-    decide::writers::{new_places, writes_nothing, writes_to, written_place},
+    decide::writers::new_places,
     draft::Draft,
+    facts::places::{Stacks, is_given_to, is_given_to_services, places, writes_nothing, written_place},
     wait::Wait,
 };
 
@@ -28,10 +29,27 @@ struct OtherWriter<'a> {
 /// Why a workload does not start while a container of another application of this agent writes to its data, unless both do so in Git:
 /// as when a service moves to another application, or when an application was forgotten.
 pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
-    let OtherWriter { container, owner, place } = find_writer(draft, subject)?;
+    let Subject { name, workload } = subject;
+    if workload.job_or_template().is_some() || writes_nothing(workload) {
+        return None;
+    }
+    let held: BTreeSet<String> = workload.containers().flat_map(places).collect();
+    reason_to_wait_for_new_places(draft, subject).or_else(|| reason_not_to_take_back(draft, name, &held))
+}
+
+fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
     let applications = draft.facts.observed.claims.applications.as_deref()?;
+    let stacks = &applications.stacks;
+    let own = &draft.facts.target.stack.app;
+    let wanted = new_places(draft, subject);
+    let found = find_writer(draft, &wanted, |container, owner, mount, place| {
+        let may_share = || is_given_to_services(stacks, own, place) || has_shared(draft, owner, mount);
+        let is_shared = is_given_to(stacks, owner, &container.workload, place) && may_share();
+        !is_shared && !is_common(stacks, owner, mount, place)
+    });
+    let OtherWriter { container, owner, place } = found?;
     let (name, by) = (subject.name, &container.name);
-    let is_in_git = applications.stacks.contains_key(owner);
+    let is_in_git = stacks.contains_key(owner);
     Some(if applications.is_gone(owner) {
         Wait::data_in_use_by_forgotten(name, &place, by, owner)
     } else if applications.names.contains(owner) && !is_in_git {
@@ -41,15 +59,43 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
     })
 }
 
-fn find_writer<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<OtherWriter<'a>> {
+/// Why an older version of a service does not start on the places that it has always had: Git has given them to another application
+/// since, which writes to them by now.
+pub(crate) fn reason_not_to_take_back(
+    draft: &Draft<'_>,
+    name: &WorkloadName,
+    held: &BTreeSet<String>,
+) -> Option<Wait> {
     let facts = draft.facts;
-    let claims = &facts.observed.claims;
-    let stacks = &claims.applications.as_deref()?.stacks;
-    if subject.workload.job_or_template().is_some() || writes_nothing(subject.workload) {
+    let stacks = &facts.observed.claims.applications.as_deref()?.stacks;
+    let own = &facts.target.stack.app;
+    let workload = facts.target.stack.workloads.get(name);
+    if held.is_empty()
+        || !stacks.contains_key(own)
+        || workload.is_some_and(|workload| workload.job_or_template().is_some())
+    {
         return None;
     }
-    let own = &facts.target.stack.app;
-    let wanted = new_places(draft, subject);
+    let found = find_writer(draft, held, |_, owner, mount, place| {
+        is_given_to_services(stacks, owner, place)
+            && !is_given_to_services(stacks, own, place)
+            && !has_shared(draft, owner, mount)
+    });
+    let OtherWriter { container, owner, place } = found?;
+    Some(Wait::data_given_away(name, &place, &container.name, owner))
+}
+
+/// A running container of another application that writes to one of these places, for which a rule holds.
+fn find_writer<'a>(
+    draft: &Draft<'a>,
+    wanted: &BTreeSet<String>,
+    is_contested: impl Fn(&MountingContainer, &AppName, &HostMount, &String) -> bool,
+) -> Option<OtherWriter<'a>> {
+    if wanted.is_empty() {
+        return None;
+    }
+    let facts = draft.facts;
+    let claims = &facts.observed.claims;
     let is_meant = |container: &MountingContainer| {
         container.is_up
             && claims.is_of_agent(container, facts.target.agent)
@@ -59,38 +105,17 @@ fn find_writer<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Option<OtherWrite
         let owner = owner?;
         let contested = |mount: &HostMount| {
             let place = written_place(mount).filter(|place| wanted.contains(place))?;
-            let is_shared = is_given_to(stacks, owner, &container.workload, &place)
-                && is_given_to_services(stacks, own, &place);
-            (!is_shared && !is_common(stacks, owner, mount, &place)).then_some(place)
+            is_contested(container, owner, mount, &place).then_some(place)
         };
         let place = container.mounts.iter().find_map(contested)?;
         Some(OtherWriter { container, owner, place })
     })
 }
 
-type Stacks = BTreeMap<AppName, Arc<Stack>>;
-
-/// Whether Git gives a place to services of an application.
-fn is_given_to_services(stacks: &Stacks, app: &AppName, place: &String) -> bool {
-    let is_writer = |workload: &Workload| workload.job_or_template().is_none() && writes_to(workload, place);
-    stacks.get(app).is_some_and(|stack| stack.workloads.values().any(is_writer))
-}
-
-/// Whether Git gives a place to the application of a container. The run of a Job that writes there ends by itself, and may share data
-/// with a service; a service that Git does not have any more may not, only because a Job of its application works on them.
-fn is_given_to(stacks: &Stacks, app: &AppName, workload: &WorkloadName, place: &String) -> bool {
-    let is_of_job = |stack: &Stack| {
-        let mut jobs = stack.workloads.iter().filter(|(_, found)| found.job_or_template().is_some());
-        jobs.any(|(name, job)| is_run_of(stack, name, workload) && writes_to(job, place))
-    };
-    is_given_to_services(stacks, app, place) || stacks.get(app).is_some_and(|stack| is_of_job(stack))
-}
-
-/// Whether a workload is a Job, or has the name of a run of it.
-fn is_run_of(stack: &Stack, job: &WorkloadName, workload: &WorkloadName) -> bool {
-    let plain = stack.inventory.workloads.get(job).map_or(job.as_str(), |object| &object.name);
-    let rest = workload.as_str().strip_prefix(plain);
-    workload == job || rest.is_some_and(|rest| rest.starts_with('-'))
+/// Whether services of both applications have written to a place at the same time before.
+fn has_shared(draft: &Draft<'_>, owner: &AppName, mount: &HostMount) -> bool {
+    let shared = SharedPlace { source: mount.source.clone(), with: owner.clone() };
+    draft.facts.record.shared_places.contains(&shared)
 }
 
 /// Whether a folder of the host is for several applications, such as one of films: Git gives it to two of them, without the owner of a

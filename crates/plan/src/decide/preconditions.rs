@@ -16,6 +16,7 @@ use crate::{
     draft::Draft,
     facts::{
         ownership::{is_usable_network, is_usable_volume},
+        places::places,
         standing::{crash_of, has_run_hooks, is_up},
     },
     wait::{Wait, WaitObject},
@@ -255,13 +256,13 @@ enum Contest<'a> {
 
 /// A container of another agent for the same workload that may write to the same data: its name and the place.
 fn writer_of_another_agent(draft: &Draft<'_>, subject: Subject<'_>) -> Option<(String, String)> {
-    let own: BTreeSet<String> = subject.workload.containers().flat_map(writers::places).collect();
+    let own: BTreeSet<String> = subject.workload.containers().flat_map(places).collect();
     let facts = &draft.facts;
     let is_foreign = |instance: &&Instance| {
         instance.instance.workload == *subject.name && instance.agent != *facts.target.agent
     };
     facts.observed.instances.values().filter(is_foreign).find_map(|instance| {
-        let place = writers::places(&instance.config).into_iter().find(|place| own.contains(place))?;
+        let place = places(&instance.config).into_iter().find(|place| own.contains(place))?;
         Some((instance.name.clone(), place))
     })
 }
@@ -435,7 +436,7 @@ fn data_of_others(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
         let (by, place) = writers::kept_elsewhere(draft, subject)?;
         return Some(Wait::data_kept(name, &place, by.as_str()));
     }
-    let held: Vec<String> = workload.containers().flat_map(writers::places).collect();
+    let held: Vec<String> = workload.containers().flat_map(places).collect();
     let wanted = draft.facts.target.stack.workloads.get(name);
     let is_kept = wanted.is_some_and(|workload| writers::is_not_rolled(draft, Subject { name, workload }));
     // The older version is healed for as long as the new owner is not made either.

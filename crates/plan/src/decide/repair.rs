@@ -13,7 +13,7 @@ use crate::{
     action::{Action, ContainerRef},
     backoff,
     cause::Cause,
-    decide::{files, namespaces, preconditions, writers},
+    decide::{files, namespaces, other_writers, preconditions, writers},
     draft::{Draft, heal::Difference},
     facts::{
         Facts,
@@ -479,7 +479,7 @@ fn hold(draft: &mut Draft<'_>, instance: &Instance) {
 }
 
 /// Whether those it shares a namespace with are there to share it; the engine would not start it otherwise. An older instance does not
-/// run together with the workload that has its data or ports by now.
+/// run together with the workload that has its data or ports by now, of this application or another one.
 fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> bool {
     let target = draft.facts.target;
     if target.hashes.specs.get(name) != Some(&instance.spec) {
@@ -492,6 +492,12 @@ fn may_run(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance) -> b
             draft.wait(Wait::dependency(name, &by, &format!("Git has given {what} to it")));
             return false;
         }
+    }
+    let held = writers::written_by(draft, instance).into_iter().collect();
+    if let Some(wait) = other_writers::reason_not_to_take_back(draft, name, &held) {
+        draft.look_again(draft.facts.now.after(other_writers::LOOK_AT_OTHERS));
+        draft.wait(wait);
+        return false;
     }
     let Some(on) = namespaces::cannot_run(draft, instance) else { return true };
     draft.wait(Wait::dependency(name, &on, "it does not run"));

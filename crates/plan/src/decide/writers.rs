@@ -1,19 +1,14 @@
 //! Data that passes from one workload to another, as in a rename: nothing starts on what a container that Git does not have any
 //! more, or has otherwise, still writes to.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeSet;
 
-use driftless_model::{
-    Container, Dependency, HostMount, HostSource, Instance, MountSource, Stack, State, Subject, Update,
-    Workload, WorkloadName, is_system_path,
-};
+use driftless_model::{Dependency, Instance, Stack, State, Subject, Update, Workload, WorkloadName};
 
 use crate::{
     draft::Draft,
     facts::{
+        places::{places, writes_nothing, writes_to},
         standing::{is_spent, is_up},
         stateful::member_of,
     },
@@ -142,17 +137,9 @@ pub(crate) fn kept_elsewhere(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
     })
 }
 
-pub(crate) fn writes_nothing(workload: &Workload) -> bool {
-    workload.containers().all(|container| places(container).is_empty())
-}
-
 /// Whether a workload writes to a place, as a stack has it.
 fn writes(stack: &Stack, name: &WorkloadName, place: &String) -> bool {
     stack.workloads.get(name).is_some_and(|workload| writes_to(workload, place))
-}
-
-pub(crate) fn writes_to(workload: &Workload, place: &String) -> bool {
-    workload.containers().any(|container| places(container).contains(place))
 }
 
 /// Whether a container stays for as long as a person wants, although Git has another version: its rollout is paused, or the manifest
@@ -294,46 +281,4 @@ pub(crate) fn is_in_the_way(
 pub(crate) fn written_by(draft: &Draft<'_>, instance: &Instance) -> Vec<String> {
     let parts = draft.facts.observed.parts_of(&instance.id);
     parts.into_iter().chain([instance]).flat_map(|part| places(&part.config)).collect()
-}
-
-/// The place that a mount of a container of the host writes to.
-pub(crate) fn written_place(mount: &HostMount) -> Option<String> {
-    match &mount.source {
-        _ if mount.read_only => None,
-        HostSource::Volume(name) => Some(volume_place(name)),
-        HostSource::Path(path) => path_place(path),
-    }
-}
-
-fn volume_place(name: &str) -> String {
-    format!("the volume `{name}`")
-}
-
-/// A path as the engine lists it, which a manifest may write with another `/`.
-fn path_place(path: &str) -> Option<String> {
-    let clean: PathBuf = Path::new(path).components().collect();
-    let path = clean.to_string_lossy();
-    (!is_system_path(&path)).then(|| format!("`{path}` of the host"))
-}
-
-/// The places that keep what a container writes to them.
-pub(crate) fn places(container: &Container) -> Vec<String> {
-    let place = |source: &MountSource| match source {
-        MountSource::Volume { name, no_copy: _ } => Some(volume_place(name)),
-        MountSource::Bind { path, .. } => path_place(path),
-        MountSource::AppFolder(path) => Some(format!("`{path}` of the application's folder")),
-        MountSource::Anonymous
-        | MountSource::Image(_)
-        | MountSource::Empty
-        | MountSource::Tmpfs { .. }
-        | MountSource::Content(_)
-        | MountSource::Secret(_)
-        | MountSource::InPlace { .. } => None,
-    };
-    container
-        .mounts
-        .iter()
-        .filter(|mount| !mount.read_only)
-        .filter_map(|mount| place(&mount.source))
-        .collect()
 }

@@ -37,6 +37,7 @@ mod named_platforms;
 pub(crate) mod namespaces;
 pub(crate) mod objects;
 pub(crate) mod ownership;
+pub(crate) mod places;
 mod platforms;
 pub(crate) mod pods;
 pub(crate) mod scales;

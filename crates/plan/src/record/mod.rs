@@ -11,3 +11,4 @@ pub(crate) mod jobs;
 pub(crate) mod observed;
 pub(crate) mod outcome;
 pub(crate) mod planned;
+pub(crate) mod shared_places;

@@ -16,7 +16,7 @@ use crate::{
         self, canary::current_step, classify, heals::TRIES, objects, ownership::find_former_owner, pods,
         standing, standing::STABLE_AFTER,
     },
-    record::{canary, executed::FIGHT, fs_changes, hooks, jobs},
+    record::{canary, executed::FIGHT, fs_changes, hooks, jobs, shared_places},
     target::Target,
     text::DEAD,
 };
@@ -239,6 +239,7 @@ pub fn note_settled(record: &mut Record, target: &Target<'_>, observed: &Observe
         swarm.keep_files(files.map(|file| file.name.clone()).collect());
     }
     note_slots(record, target, observed);
+    shared_places::note(record, target, observed);
 }
 
 /// Remembers the slots in use. What somebody removed, and nobody creates again because self-heal is off, keeps its place.

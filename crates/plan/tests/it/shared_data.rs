@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use driftless_model::{
     AppName, ContainerId, HostMount, HostSource, Job, ManagedApplications, Mount, MountSource,
-    MountingContainer, Removal, Stack, Volume, Workload, WorkloadKind,
+    MountingContainer, Removal, Stack, State, Volume, Workload, WorkloadKind,
 };
 use driftless_plan::{Action, Plan, WaitReason, hands_over};
 
@@ -396,4 +396,57 @@ fn folder_is_the_same_with_another_slash() {
             assert_eq!(stage.running(), running, "{path} {plan}");
         }
     }
+}
+
+#[test]
+fn rollback_leaves_data_that_git_has_given_away() {
+    let before = shop([("db", writing("db:1"))]);
+    let now = stack([("web", workload("web:1", 1))]);
+    let owner = of_app("two", before.clone());
+    for is_removed in [true, false] {
+        let mut stage = Stage::new(before.clone());
+        settle(&mut stage);
+        assert_eq!(stage.running(), 1);
+        // A newer commit, which fails, gives the database to the other application. This one goes back.
+        stage.set_managed(&[], &[&now, &owner]);
+        stage.set_writers(&[writer("two", "db")]);
+        let finished = stage.now;
+        let instances = &mut stage.world.observed.instances;
+        for instance in instances.values_mut() {
+            instance.state = State::Exited { code: 1, finished, out_of_memory: false, error: String::new() };
+        }
+        if is_removed {
+            instances.clear();
+        }
+        let plan = rounds(&mut stage);
+        assert_eq!(stage.running(), 0, "{plan}");
+        let expected = "db needs the volume `shop_data`, which Git has given to application `two`, and two-db-1 writes to it: it starts when two-db-1 has ended";
+        assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
+        assert!(plan.look_again.is_some());
+        stage.set_writers(&[]);
+        settle(&mut stage);
+        assert_eq!(stage.running(), 1);
+    }
+}
+
+#[test]
+fn rollback_goes_on_to_share_a_folder() {
+    let before = stack([("web", with_media("web:1"))]);
+    let other = of_app("two", stack([("sonarr", with_media("sonarr:1"))]));
+    let mut stage = Stage::new(before.clone());
+    stage.set_managed(&[], &[&before, &other]);
+    stage.set_writers(&[media_writer("two", "sonarr")]);
+    settle(&mut stage);
+    assert_eq!(stage.record.shared_places.len(), 1);
+    let now = stack([("web", workload("web:2", 1))]);
+    stage.set_managed(&[], &[&now, &other]);
+    stage.world.observed.instances.clear();
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+    // As when the newer commit was reached in between.
+    stage.stack = now;
+    settle(&mut stage);
+    stage.stack = before;
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
 }

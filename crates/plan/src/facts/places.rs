@@ -1,0 +1,94 @@
+//! The places that containers write to and that outlive them: volumes, and folders of the host. Which applications Git gives them to.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use driftless_model::{
+    AppName, Container, HostMount, HostSource, MountSource, Stack, Workload, WorkloadName, is_system_path,
+};
+
+/// The place that a mount of a container of the host writes to.
+pub(crate) fn written_place(mount: &HostMount) -> Option<String> {
+    match &mount.source {
+        _ if mount.read_only => None,
+        HostSource::Volume(name) => Some(volume_place(name)),
+        HostSource::Path(path) => path_place(path),
+    }
+}
+
+fn volume_place(name: &str) -> String {
+    format!("the volume `{name}`")
+}
+
+/// A path as the engine lists it, which a manifest may write with another `/`.
+fn path_place(path: &str) -> Option<String> {
+    let clean: PathBuf = Path::new(path).components().collect();
+    let path = clean.to_string_lossy();
+    (!is_system_path(&path)).then(|| format!("`{path}` of the host"))
+}
+
+/// The places that keep what a container writes to them.
+pub(crate) fn places(container: &Container) -> Vec<String> {
+    let place = |source: &MountSource| match source {
+        MountSource::Volume { name, no_copy: _ } => Some(volume_place(name)),
+        MountSource::Bind { path, .. } => path_place(path),
+        MountSource::AppFolder(path) => Some(format!("`{path}` of the application's folder")),
+        MountSource::Anonymous
+        | MountSource::Image(_)
+        | MountSource::Empty
+        | MountSource::Tmpfs { .. }
+        | MountSource::Content(_)
+        | MountSource::Secret(_)
+        | MountSource::InPlace { .. } => None,
+    };
+    container
+        .mounts
+        .iter()
+        .filter(|mount| !mount.read_only)
+        .filter_map(|mount| place(&mount.source))
+        .collect()
+}
+
+pub(crate) fn writes_nothing(workload: &Workload) -> bool {
+    workload.containers().all(|container| places(container).is_empty())
+}
+
+pub(crate) fn writes_to(workload: &Workload, place: &String) -> bool {
+    workload.containers().any(|container| places(container).contains(place))
+}
+
+/// The stacks of several applications.
+pub(crate) type Stacks = BTreeMap<AppName, Arc<Stack>>;
+
+/// Whether Git gives a place to services of an application.
+pub(crate) fn is_given_to_services(stacks: &Stacks, app: &AppName, place: &String) -> bool {
+    let is_writer = |workload: &Workload| workload.job_or_template().is_none() && writes_to(workload, place);
+    stacks.get(app).is_some_and(|stack| stack.workloads.values().any(is_writer))
+}
+
+/// Whether Git gives a place to the application of a container. The run of a Job that writes there ends by itself, and may share data
+/// with a service; a service that Git does not have any more may not, only because a Job of its application works on them.
+pub(crate) fn is_given_to(stacks: &Stacks, app: &AppName, workload: &WorkloadName, place: &String) -> bool {
+    let is_of_job = |stack: &Arc<Stack>| jobs_of(stack, workload).any(|job| writes_to(job, place));
+    is_given_to_services(stacks, app, place) || stacks.get(app).is_some_and(is_of_job)
+}
+
+/// Whether a workload is a Job of a stack, or a run of one.
+pub(crate) fn is_job_of(stack: &Stack, workload: &WorkloadName) -> bool {
+    jobs_of(stack, workload).next().is_some()
+}
+
+fn jobs_of<'a>(stack: &'a Stack, run: &'a WorkloadName) -> impl Iterator<Item = &'a Workload> {
+    let jobs = stack.workloads.iter().filter(|(_, workload)| workload.job_or_template().is_some());
+    jobs.filter(move |(name, _)| is_run_of(stack, name, run)).map(|(_, job)| job)
+}
+
+/// Whether a workload is a Job, or has the name of a run of it.
+fn is_run_of(stack: &Stack, job: &WorkloadName, workload: &WorkloadName) -> bool {
+    let plain = stack.inventory.workloads.get(job).map_or(job.as_str(), |object| &object.name);
+    let rest = workload.as_str().strip_prefix(plain);
+    workload == job || rest.is_some_and(|rest| rest.starts_with('-'))
+}

@@ -10,7 +10,6 @@ use http::Method;
 use super::{downward, first_start, networks::Networks};
 use crate::{
     attribution::Attribution,
-    cache::ObjectKind,
     call_error::CallError,
     connection::Connection,
     deadline::{DEADLINE, within},
@@ -173,24 +172,21 @@ impl Creator {
 
     /// Refuses volumes that are gone since they were observed: the engine would make empty ones under their names.
     async fn check_volumes(&self, creation: &Creation) -> Result<(), Error> {
-        let mut named: Vec<&String> = Vec::new();
-        for mount in &creation.container.mounts {
-            if let MountSource::Volume { name, no_copy: _ } = &mount.source {
-                named.push(name);
-            }
-        }
-        if named.is_empty() {
-            return Ok(());
-        }
         let doing = format!("create {}", creation.name);
-        let existing = self.inventory.objects(ObjectKind::Volumes).await;
-        let existing = existing.map_err(|error| error.classify(&doing))?;
-        match named.into_iter().find(|name| !existing.contains_key(*name)) {
-            None => Ok(()),
-            Some(gone) => {
-                Err(Error::Refused { doing, message: format!("the volume {gone} does not exist any more") })
+        for mount in &creation.container.mounts {
+            let MountSource::Volume { name, no_copy: _ } = &mount.source else { continue };
+            // Not from the list: the event about a removal may be under way, and a plugin may list less than it has.
+            let inspect = self.connection.docker().inspect_volume(name);
+            match self.connection.call(DEADLINE, inspect).await {
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => {
+                    let message = format!("the volume {name} does not exist any more");
+                    return Err(Error::Refused { doing, message });
+                }
+                Err(error) => return Err(error.classify(&doing)),
             }
         }
+        Ok(())
     }
 
     /// Why the container cannot be created as specified, if it cannot.

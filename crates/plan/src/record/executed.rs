@@ -38,6 +38,12 @@ pub fn note_executed(
             let spec = replacement.creation.spec.clone();
             record.failed_own_update = Some(FailedOwnUpdate { spec, reason: error.clone(), at: now });
         }
+        // Others use it, although no list shows that, as with an old Podman. They may stop for a moment, as in an update.
+        if let (Action::RemoveVolume { name }, StepOutcome::Failed { error, .. }) = (&step.action, outcome)
+            && says_in_use(error)
+        {
+            record.spared_volumes.insert(name.clone());
+        }
         let Some(image) = step.action.image() else { continue };
         if let StepOutcome::Failed { error, retry_after } = outcome {
             let count = record.pulls.get(&image).map_or(0, |it| it.count).saturating_add(1);
@@ -82,6 +88,12 @@ pub fn note_executed(
             count_heal(record, drift, effect, &target.hashes.stack, now);
         }
     }
+}
+
+/// Whether the engine has refused the removal of a volume because a container uses it, in the words of Docker or Podman. The code is
+/// that of other refusals.
+fn says_in_use(error: &str) -> bool {
+    error.contains("is in use") || error.contains("being used")
 }
 
 /// Whether the next round has to see that a heal had an effect.
@@ -176,4 +188,20 @@ fn count_heal(record: &mut Record, drift: &Drift, effect: Effect, revision: &Sta
         }
     };
     record.heals.insert(key, heal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_removal_of_a_used_volume_is_known() {
+        assert!(says_in_use("remove volume data: remove data: volume is in use - [c1]"));
+        assert!(says_in_use(
+            "remove volume data: volume data is being used by the following container(s): c1"
+        ));
+        assert!(!says_in_use(
+            "remove volume data: it does not carry the labels of this agent and application"
+        ));
+    }
 }

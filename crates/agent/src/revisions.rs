@@ -854,5 +854,9 @@ mod tests {
             revisions.note_newest(&present(commit, &stack("two"), Policy::default()), &mut record);
             assert_eq!(record.newest.as_ref().unwrap().commit, "e");
         }
+        // Git was read without it.
+        let left = present("g", &stack("two"), Policy::default());
+        revisions.note_newest(&Desired::gone(Arc::new(left.rendered().clone()), Arc::default()), &mut record);
+        assert!(record.newest.is_none());
     }
 }

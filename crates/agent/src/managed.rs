@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn application_whose_removal_waits_shares_no_data() {
+    fn application_with_a_waiting_removal_shares_no_data() {
         let waiting = present("a", &stack("shop"), Policy::default()).emptied(5);
         let tasks = BTreeMap::from([(AppName::from("shop"), Arc::new(waiting))]);
         for view in [view(), RepositoryView::default()] {

@@ -1,4 +1,5 @@
-//! The places that containers write to and that outlive them: volumes, and folders of the host. Which applications Git gives them to.
+//! The places that containers write to and that outlive them: volumes, and folders of the host; and the applications that Git
+//! gives them to.
 
 use std::{
     collections::BTreeMap,

@@ -147,6 +147,7 @@ impl Host {
                 failed_images: None,
                 message: if is_well { String::new() } else { "web.1 is not ready: 503".to_owned() },
                 drift: 0,
+                suspended: Some(false),
             }
         };
         let (name, instance) = (format!("host-{number}"), format!("machine-{number}"));

@@ -150,9 +150,9 @@ pub(super) fn unlisted(
         hosts.iter().map(|host| folder.replace(PLACEHOLDER, &host.name)).collect();
     let warning = |folder: &String| {
         let mut listed = BTreeSet::new();
-        let named =
+        let others =
             hosts_of(files, folder).into_iter().map(|name| HostIdentity { name, ..HostIdentity::default() });
-        for host in hosts.iter().cloned().chain(named) {
+        for host in hosts.iter().cloned().chain(others) {
             let at_commit = repository("", folder, &host)?.at_commit(files).ok()?;
             if at_commit.discover {
                 return None;

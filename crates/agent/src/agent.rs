@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use tokio::{
-    sync::{Notify, Semaphore, watch},
+    sync::{Notify, Semaphore, mpsc, watch},
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -20,7 +20,7 @@ use driftless_config::Settings;
 use driftless_docker::{Docker, Engine, EngineOptions};
 use driftless_git as git;
 use driftless_git::{CommitSource, FetchPermits, Lookup, RepositoryOptions};
-use driftless_model::{AppName, Event, EventKind, Mask};
+use driftless_model::{AgentId, AppName, Event, EventKind, Mask};
 use driftless_sops::Keys;
 use driftless_store::{ContentDir, Opened, OtherAgent, StateDir, Store, Visibility};
 
@@ -343,7 +343,7 @@ pub struct Parts<D, S> {
     /// The time of day.
     pub clock: Clock,
     /// The agent's id.
-    pub agent: driftless_model::AgentId,
+    pub agent: AgentId,
     /// The id was generated at this start, so that no other agent can have it.
     pub has_new_id: bool,
     /// The longest time that the build of one image may take.
@@ -369,11 +369,17 @@ fn with_engine<D: Docker>(
 }
 
 /// The other agents that the store knows. An unreadable table counts as none.
-fn other_agents(store: &Store, kind: OtherAgent) -> BTreeSet<driftless_model::AgentId> {
+fn other_agents(store: &Store, kind: OtherAgent) -> BTreeSet<AgentId> {
     store.other_agents(kind).unwrap_or_else(|error| {
         tracing::warn!(error = chain(&error), "could not read what is known of other agents");
         BTreeSet::new()
     })
+}
+
+/// The objects that belong to the agent, by what is known of others: it goes on with those of its former selves.
+fn ownership(docker: &impl Docker, store: &Store) -> (Ownership, mpsc::UnboundedReceiver<AgentId>) {
+    docker.take_over(&other_agents(store, OtherAgent::Former));
+    Ownership::new(other_agents(store, OtherAgent::Living))
 }
 
 /// The applications that were deployed before this start. An unreadable table counts as none.
@@ -425,9 +431,7 @@ pub fn launch<D: Docker, S: CommitSource>(
     let proxies = Arc::<Proxies>::default();
     let handle = with_engine(handle, &docker, &store, clock, &proxies);
     let wakes: Wakes = Wakes::default();
-    let changed = wakes.waker();
-    docker.take_over(&other_agents(&store, OtherAgent::Former));
-    let (ownership, questions) = Ownership::new(other_agents(&store, OtherAgent::Living));
+    let (ownership, questions) = ownership(&*docker, &store);
     let services = Arc::new(Services {
         store: store.clone(),
         contents,
@@ -447,7 +451,7 @@ pub fn launch<D: Docker, S: CommitSource>(
     let (engine_tx, engine) = EngineState::new();
     let shared = Arc::new(Shared {
         engine: engine.clone(),
-        prober: Arc::new(Prober::new(clock, Arc::new(EngineExec(Arc::clone(&docker))), changed)),
+        prober: Arc::new(Prober::new(clock, Arc::new(EngineExec(Arc::clone(&docker))), wakes.waker())),
         docker: Arc::clone(&docker),
         applications,
         unpublished: known_before(&store, &handle),

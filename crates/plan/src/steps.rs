@@ -75,8 +75,8 @@ impl Plan {
             let is_no_fault = matches!(wait.reason, WaitReason::Images | WaitReason::Paused);
             wait.severity() == WaitSeverity::Decision || is_no_fault
         };
-        let excuses = self.waits.iter().filter(is_excuse).filter_map(Wait::workload_name);
-        let mut next: Vec<&WorkloadName> = excuses.chain(&self.left_down).collect();
+        let waiting_ones = self.waits.iter().filter(is_excuse).filter_map(Wait::workload_name);
+        let mut next: Vec<&WorkloadName> = waiting_ones.chain(&self.left_down).collect();
         let mut excused = BTreeSet::new();
         while let Some(workload) = next.pop() {
             if excused.insert(workload) {

@@ -11,3 +11,4 @@ mod networks;
 mod observe;
 mod output;
 mod start;
+mod volumes;

@@ -69,12 +69,11 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
             None => create_network(draft, name, network),
             Some(found) => match other_owner(facts, found) {
                 // Applications share external networks all the time.
-                Some(_) if network.external => {}
+                _ if network.external => {}
                 Some(owner) if is_left_behind(facts, found) => {
                     draft.wait(Wait::of_former_application("network", name, owner));
                 }
                 Some(owner) => draft.wait(Wait::of_another_application("network", name, owner)),
-                None if network.external => {}
                 None if !is_own(facts, found) => {
                     // It carries the labels of the other one, so it is used or left, and never replaced.
                     let former = former_owner(facts, found).filter(|_| !is_usable_network(facts, name));

@@ -95,9 +95,9 @@ impl<'a> Facts<'a> {
 
     /// Whether a network that is missing is drift: all that use it are at rest.
     pub(crate) fn is_network_at_rest(&self, network: &str) -> bool {
-        let uses = |subject: &Subject<'_>| subject.workload.container.networks().contains_key(network);
-        let mut users = self.target.stack.subjects().filter(uses).peekable();
-        self.is_settled() || (users.peek().is_some() && users.all(|user| self.is_at_rest(user.name)))
+        let is_member = |subject: &Subject<'_>| subject.workload.container.networks().contains_key(network);
+        let mut members = self.target.stack.subjects().filter(is_member).peekable();
+        self.is_settled() || (members.peek().is_some() && members.all(|member| self.is_at_rest(member.name)))
     }
 
     /// Whether the agent has made a network again for a request that is not done yet.

@@ -6,13 +6,16 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    AppName, HostMount, HostSource, MountingContainer, SharedPlace, Subject, WorkloadName,
+    AppName, HostMount, HostSource, MountingContainer, SharedPlace, Subject, Workload, WorkloadName,
 };
 
 use crate::{
     decide::writers::new_places,
     draft::Draft,
-    facts::places::{Stacks, is_given_to, is_given_to_services, places, writes_nothing, written_place},
+    facts::places::{
+        Stacks, is_given_to, is_given_to_services, is_job_of, places, writes_nothing, writes_to,
+        written_place,
+    },
     wait::Wait,
 };
 
@@ -44,7 +47,8 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
     let wanted = new_places(draft, subject);
     let found = find_writer(draft, &wanted, |container, owner, mount, place| {
         let may_share = || is_given_to_services(stacks, own, place) || has_shared(draft, owner, mount);
-        let is_shared = is_given_to(stacks, owner, &container.workload, place) && may_share();
+        let is_given = is_given_to(stacks, owner, &container.workload, place) && may_share();
+        let is_shared = is_given && (!is_left_service(stacks, container) || has_shared(draft, owner, mount));
         !is_shared && !is_common(stacks, owner, mount, place)
     });
     let OtherWriter { container, owner, place } = found?;
@@ -76,10 +80,16 @@ pub(crate) fn reason_not_to_take_back(
     {
         return None;
     }
+    // The service itself under this or a later name. A neighbour that both versions have does not go on with its data.
+    let goes_on = |place: &String| {
+        let is_it = |other: &WorkloadName| other == name || !facts.target.stack.workloads.contains_key(other);
+        let is_writer =
+            |workload: &Workload| workload.job_or_template().is_none() && writes_to(workload, place);
+        let mut workloads = stacks.get(own).into_iter().flat_map(|stack| &stack.workloads);
+        workloads.any(|(other, workload)| is_it(other) && is_writer(workload))
+    };
     let found = find_writer(draft, held, |_, owner, mount, place| {
-        is_given_to_services(stacks, owner, place)
-            && !is_given_to_services(stacks, own, place)
-            && !has_shared(draft, owner, mount)
+        is_given_to_services(stacks, owner, place) && !goes_on(place) && !has_shared(draft, owner, mount)
     });
     let OtherWriter { container, owner, place } = found?;
     Some(Wait::data_given_away(name, &place, &container.name, owner))
@@ -116,6 +126,14 @@ fn find_writer<'a>(
 fn has_shared(draft: &Draft<'_>, owner: &AppName, mount: &HostMount) -> bool {
     let shared = SharedPlace { source: mount.source.clone(), with: owner.clone() };
     draft.facts.record.shared_places.contains(&shared)
+}
+
+/// Whether a container is one of a service that Git does not have any more, although it still has its application. What other services
+/// of that application write to is no more its own.
+fn is_left_service(stacks: &Stacks, container: &MountingContainer) -> bool {
+    let (app, workload) = (container.app.as_ref(), &container.workload);
+    let stack = app.filter(|_| !workload.as_str().is_empty()).and_then(|app| stacks.get(app));
+    stack.is_some_and(|stack| !stack.workloads.contains_key(&workload.whole()) && !is_job_of(stack, workload))
 }
 
 /// Whether a folder of the host is for several applications, such as one of films: Git gives it to two of them, without the owner of a

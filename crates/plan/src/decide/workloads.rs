@@ -47,6 +47,7 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
         // Until everything that the commit needs is here, what runs is kept as it was.
         let is_affected = is_change || members.is_empty() || draft.missing_images.contains(name);
         let is_held = !draft.missing_images.is_empty() && is_affected;
+        let is_gone = members.is_empty() && wanted.replicas > 0;
         let is_unbegun = !members.iter().any(|it| it.spec == spec);
         match before {
             Some(_) | None if is_held && (is_change || (before.is_some() && is_unbegun)) => {
@@ -55,7 +56,7 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
             }
             Some(before)
                 if draft.facts.is_rollout_paused(subject)
-                    && is_change
+                    && (is_change || is_gone)
                     && is_unbegun
                     && !has_new(draft.facts, name, &spec) =>
             {
@@ -157,18 +158,21 @@ fn stay(draft: &mut Draft<'_>, subject: Subject<'_>, before: Option<&Workload>, 
 /// other definition is known. A container that was only created has changed no data, and may never start.
 fn kept_definition<'a: 'w, 'w>(
     draft: &Draft<'a>,
-    Subject { name, workload: wanted }: Subject<'w>,
+    subject: Subject<'w>,
     before: Option<&'w Workload>,
     members: &[&Instance],
 ) -> Option<&'w Workload> {
+    let Subject { name, workload: wanted } = subject;
     let begun = draft.facts.record.begun.get(name);
+    // An older agent took a paused rollout for the version that was reached.
+    let held = draft.facts.record.held.get(name).filter(|_| draft.facts.is_rollout_paused(subject));
     let runs = |definition: &&Workload| {
         let spec = draft.facts.spec(Subject { name, workload: definition });
         members.iter().any(|member| has_run(member) && member.spec == spec)
     };
-    let running = [before, begun, Some(wanted)].into_iter().flatten().find(runs);
+    let running = [held, before, begun, Some(wanted)].into_iter().flatten().find(runs);
     let is_lost = !members.iter().any(|member| has_run(member));
-    running.or_else(|| begun.filter(|_| is_lost)).or(before)
+    running.or_else(|| begun.filter(|_| is_lost)).or(held).or(before)
 }
 
 fn has_run(member: &Instance) -> bool {

@@ -247,9 +247,17 @@ pub fn hands_over(before: &Stack, now: &Stack, other: &Stack) -> bool {
     let workloads = before.workloads.iter().filter(|(_, workload)| workload.job_or_template().is_none());
     let mut held = workloads
         .flat_map(|(name, workload)| workload.containers().flat_map(places).map(move |place| (name, place)));
-    held.any(|(name, place)| {
-        !writes(now, name, &place) && other.workloads.values().any(|workload| writes_to(workload, &place))
-    })
+    let is_service = |workload: &Workload| workload.job_or_template().is_none();
+    // The service itself under this or another name. A Job takes nothing, as it ends by itself.
+    let goes_on = |name: &WorkloadName, place: &String| {
+        let is_it = |other: &WorkloadName| other == name || !before.workloads.contains_key(other);
+        let mut workloads = now.workloads.iter();
+        workloads.any(|(other, workload)| is_it(other) && is_service(workload) && writes_to(workload, place))
+    };
+    let takes = |place: &String| {
+        other.workloads.values().any(|workload| is_service(workload) && writes_to(workload, place))
+    };
+    held.any(|(name, place)| !goes_on(name, &place) && takes(&place))
 }
 
 /// Why a workload does not start while this container, which stays for now, writes to the place: what keeps the container.

@@ -114,6 +114,44 @@ fn commit_hands_over_data_that_another_application_takes() {
     assert!(!hands_over(&before, &after, &of_app("two", after.clone())), "nobody takes them");
 }
 
+/// Another service of the old application works on the same data, such as one that makes backups.
+#[test]
+fn neighbour_on_the_data_shares_them_for_no_service_that_moves() {
+    let first = shop([("db", writing("db:1"))]);
+    let other = of_app("two", shop([("backup", writing("backup:1"))]));
+    let mut stage = Stage::new(first.clone());
+    stage.set_managed(&[], &[&first, &other]);
+    stage.set_writers(&[writer("two", "db")]);
+    let plan = rounds(&mut stage);
+    assert_eq!(stage.running(), 0, "{plan}");
+    stage.set_writers(&[writer("two", "backup")]);
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+
+    // Nor does the old application take them back for it.
+    let (now, owner) = (shop([("backup", writing("backup:1"))]), of_app("two", first));
+    let mut stage = Stage::new(shop([("backup", writing("backup:1")), ("db", writing("db:1"))]));
+    settle(&mut stage);
+    stage.world.observed.instances.retain(|_, instance| instance.instance.workload != "db".into());
+    stage.set_managed(&[], &[&now, &owner]);
+    stage.set_writers(&[writer("two", "db")]);
+    let plan = rounds(&mut stage);
+    assert_eq!(stage.running(), 1, "{plan}");
+    assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::DataInUse)), "{plan}");
+}
+
+#[test]
+fn renamed_service_on_a_shared_folder_hands_nothing_over() {
+    let job = Workload { kind: WorkloadKind::Job(Job::once("migrate".into())), ..with_media("job:1") };
+    let before = stack([("sonarr", with_media("web:1"))]);
+    let after = stack([("series", with_media("web:1"))]);
+    let gone = stack([("web", workload("web:1", 1))]);
+    let (of_job, of_service) = (of_app("two", stack([("migrate", job)])), of_app("two", before.clone()));
+    assert!(!hands_over(&before, &after, &of_service));
+    assert!(!hands_over(&before, &gone, &of_job));
+    assert!(hands_over(&before, &gone, &of_service));
+}
+
 #[test]
 fn applications_that_share_data_in_git_run_together() {
     let first = shop([("db", writing("db:1"))]);

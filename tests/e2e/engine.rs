@@ -499,6 +499,7 @@ fn all_settings(corner: &Corner) -> Container {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_setting_of_the_host_comes_back_as_it_was_asked_for() {
     let corner = Corner::new().await;
+    corner.act(Action::CreateVolume { name: corner.name("v"), volume: Volume::default() }).await.unwrap();
     corner.network(&corner.name("a")).await;
     let wanted = all_settings(&corner);
     assert!(wanted.needs().is_none_or(|it| it.api <= (1, 43)), "{:?}", wanted.needs());
@@ -589,6 +590,7 @@ async fn a_container_with_every_field_comes_back_as_it_was_asked_for() {
     let subnet = format!("10.213.{}.0/24", std::process::id() % 250);
     let network = Network { key: "b".into(), ipam: vec![(Some(subnet), None, None)], ..Network::default() };
     corner.act(Action::CreateNetwork { name: corner.name("b"), network, addresses: None }).await.unwrap();
+    corner.act(Action::CreateVolume { name: corner.name("v"), volume: Volume::default() }).await.unwrap();
     let wanted = everything(&corner);
     let mut creation = corner.creation(1, wanted.clone());
     let id = corner.create(&creation).await;

@@ -1,8 +1,11 @@
 //! The handle: how the API and the CLI send requests to the agent and read what it publishes. It is cheap to clone.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+use tokio::{
+    sync::{Notify, broadcast, mpsc, oneshot, watch},
+    time::{Instant, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -410,6 +413,30 @@ impl Handle {
             Some(application) => Ok(Arc::clone(application)),
             None if is_unpublished => Err(RequestError::Starting(name.clone())),
             None => Err(RequestError::NoSuchApplication(name.clone())),
+        }
+    }
+
+    /// As [`Self::application`], after at most this time if the agent has just started and has not published the application yet.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such application, or if it was not published within this time.
+    pub async fn started_application(
+        &self,
+        name: &AppName,
+        patience: Duration,
+    ) -> Result<Arc<Application>, RequestError> {
+        let mut published = self.applications.clone();
+        let end = Instant::now() + patience;
+        loop {
+            let found = self.application(name);
+            if !matches!(found, Err(RequestError::Starting(_))) {
+                return found;
+            }
+            match timeout_at(end, published.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return found,
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::{
     access::{Caller, Identity, audit::AuditNote},
     error::Error,
-    limits::{ANSWER_WITHIN, BODY_LIMIT},
+    limits::{ANSWER_WITHIN, BODY_LIMIT, START_WITHIN},
     parameters::Parameters,
     peer::Peer,
     shared::{Shared, read},
@@ -462,7 +462,7 @@ pub(super) async fn request(
     kind: RequestKind,
 ) -> Result<(Answer, Ticket), Error> {
     // An unknown name is refused before it takes a slot in the agent's queue.
-    let application = shared.handle.application(&name)?;
+    let application = shared.handle.started_application(&name, START_WITHIN).await?;
     // The rewritten history is that of all applications of the repository.
     let repository = &application.spec.repository;
     if matches!(kind, RequestKind::AcceptRewrite(_)) && !caller.may_fetch(repository) {

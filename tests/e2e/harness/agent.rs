@@ -358,11 +358,13 @@ impl Agent {
         );
     }
 
-    /// Fetch and look now. Before the agent's first look there is no application to ask for, and no need.
+    /// Fetch and look now. Before the agent's first look there is no application to ask for, and no need; one that it knows from
+    /// before is waited for.
     pub async fn sync(&self) {
         let path = format!("/api/v1/applications/{}/sync", self.app);
         let (status, answer) = self.post(&path, &json!({})).await.expect("the agent answers");
-        assert!(status < 300 || status == 404, "sync was answered {status}: {answer}");
+        let is_starting = answer.pointer("/error/code").is_some_and(|code| code == "starting");
+        assert!(status < 300 || status == 404 || is_starting, "sync was answered {status}: {answer}");
     }
 
     pub async fn application(&self) -> Option<Application> {

@@ -1,5 +1,7 @@
 //! All workloads of an application: which definition of each one is rolled out, and what holds it back.
 
+use std::collections::BTreeSet;
+
 use driftless_model::{Instance, SpecHash, State, Subject, Update, Workload, WorkloadName};
 
 use crate::{
@@ -10,7 +12,11 @@ use crate::{
         stateful_order, waves,
     },
     draft::Draft,
-    facts::{Facts, namespaces::in_order},
+    facts::{
+        Facts,
+        namespaces::in_order,
+        places::{places, writes_to},
+    },
     wait::Wait,
 };
 
@@ -47,7 +53,7 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
         // Until everything that the commit needs is here, what runs is kept as it was.
         let is_affected = is_change || members.is_empty() || draft.missing_images.contains(name);
         let is_held = !draft.missing_images.is_empty() && is_affected;
-        let is_gone = members.is_empty() && wanted.replicas > 0;
+        let is_gone = members.is_empty() && wanted.replicas > 0 && may_come_back(draft, subject, before);
         let is_unbegun = !members.iter().any(|it| it.spec == spec);
         match before {
             Some(_) | None if is_held && (is_change || (before.is_some() && is_unbegun)) => {
@@ -69,6 +75,15 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
             Some(_) | None => roll_forward(draft, subject, before, members),
         }
     }
+}
+
+/// Whether a workload that has lost all of its instances may be made in its older version: nothing else of the commit has its data by now.
+fn may_come_back(draft: &Draft<'_>, subject: Subject<'_>, before: Option<&Workload>) -> bool {
+    let Some(kept) = kept_definition(draft, subject, before, &[]) else { return false };
+    let held: BTreeSet<String> = kept.containers().flat_map(places).collect();
+    let others = draft.facts.target.stack.workloads.iter().filter(|(other, _)| *other != subject.name);
+    let is_taken = |place: &String| others.clone().any(|(_, other)| writes_to(other, place));
+    !held.iter().any(is_taken)
 }
 
 /// Whether a rollout had instances of this specification when it was paused. One that is lost is created again.

@@ -5,6 +5,9 @@ SHELL := /bin/sh
 # How many end-to-end tests run side by side. Each has its own agent, repository and names.
 E2E_THREADS ?= 4
 
+# How many tests of a program run side by side. Many wait for a clock, a process or a disk.
+UNIT_THREADS ?= 4
+
 # The cases the property tests draw: the same in each run of `make unit`, so that red means that the code changed.
 # `make soak` draws new ones.
 PROPTEST_RNG_SEED ?= 20261121
@@ -54,7 +57,7 @@ test: ## Everything: format, lints, unit, integration and end-to-end tests on th
 
 # Every test program of every crate but `e2e`.
 unit: ## Tests that need no Docker Engine
-	PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) cargo test --locked --workspace --lib --bins --test '[!e]*'
+	PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED) RUST_TEST_THREADS=$(UNIT_THREADS) cargo test --locked --workspace --lib --bins --test '[!e]*'
 	cargo test --locked --workspace --doc
 
 # DRIFTLESS_SCREENSHOTS=FOLDER also writes a picture of each page.
@@ -105,8 +108,7 @@ differential-podman: ## Compare every manifest of tests/e2e/manifests with podma
 # The book is built where mdbook is: `make book` compiles it once. Without it, a test of `docs` follows the links.
 lint: ## Check format, lints, the documentation of the code and the links of the book; warnings are errors
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked --workspace --features driftless/otlp -- -D warnings
+	cargo clippy --locked --workspace --all-targets --features driftless/otlp -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps --document-private-items
 	@if PATH="$${CARGO_TARGET_DIR:-target}/test-tools/mdbook/bin:$$PATH" command -v mdbook >/dev/null; then scripts/book.sh; \
 		else echo "lint: mdbook is missing, so the book was not built: make book" >&2; fi

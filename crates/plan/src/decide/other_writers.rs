@@ -48,7 +48,9 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
     let found = find_writer(draft, &wanted, |container, owner, mount, place| {
         let may_share = || is_given_to_services(stacks, own, place) || has_shared(draft, owner, mount);
         let is_given = is_given_to(stacks, owner, &container.workload, place) && may_share();
-        let is_shared = is_given && (!is_left_service(stacks, container) || has_shared(draft, owner, mount));
+        let is_left =
+            || is_left_service(stacks, container) && !is_renamed(draft, stacks, owner, mount, place);
+        let is_shared = is_given && (!is_left() || has_shared(draft, owner, mount));
         !is_shared && !is_common(stacks, owner, mount, place)
     });
     let OtherWriter { container, owner, place } = found?;
@@ -134,6 +136,26 @@ fn is_left_service(stacks: &Stacks, container: &MountingContainer) -> bool {
     let (app, workload) = (container.app.as_ref(), &container.workload);
     let stack = app.filter(|_| !workload.as_str().is_empty()).and_then(|app| stacks.get(app));
     stack.is_some_and(|stack| !stack.workloads.contains_key(&workload.whole()) && !is_job_of(stack, workload))
+}
+
+/// Whether an application has a folder of the host in Git for a service of which there is no container yet. That may be the other name
+/// of a service that Git does not have any more: it comes when the container of that one has ended.
+fn is_renamed(
+    draft: &Draft<'_>,
+    stacks: &Stacks,
+    owner: &AppName,
+    mount: &HostMount,
+    place: &String,
+) -> bool {
+    let has_container = |name: &WorkloadName| {
+        let mut mounting = draft.facts.observed.claims.mounting();
+        mounting.any(|(container, of)| of == Some(owner) && container.workload.whole() == *name)
+    };
+    let is_new = |(name, workload): (&WorkloadName, &Workload)| {
+        workload.job_or_template().is_none() && writes_to(workload, place) && !has_container(name)
+    };
+    matches!(mount.source, HostSource::Path(_))
+        && stacks.get(owner).is_some_and(|stack| stack.workloads.iter().any(is_new))
 }
 
 /// Whether a folder of the host is for several applications, such as one of films: Git gives it to two of them, without the owner of a

@@ -1,8 +1,6 @@
 //! All workloads of an application: which definition of each one is rolled out, and what holds it back.
 
-use std::collections::BTreeSet;
-
-use driftless_model::{Instance, SpecHash, State, Subject, Update, Workload, WorkloadName};
+use driftless_model::{Instance, Port, SpecHash, State, Subject, Update, Workload, WorkloadName};
 
 use crate::{
     decide::{
@@ -10,13 +8,10 @@ use crate::{
         own_update,
         rollout::{allow_starts, complete, keep, roll, wait_paused},
         stateful_order, waves,
+        writers::taken_over,
     },
     draft::Draft,
-    facts::{
-        Facts,
-        namespaces::in_order,
-        places::{places, writes_to},
-    },
+    facts::{Facts, namespaces::in_order, places::places},
     wait::Wait,
 };
 
@@ -77,13 +72,18 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
     }
 }
 
-/// Whether a workload that has lost all of its instances may be made in its older version: nothing else of the commit has its data by now.
+/// Whether a workload that has lost all of its instances may be made in its older version: the commit gives neither its data nor its host
+/// ports to others.
 fn may_come_back(draft: &Draft<'_>, subject: Subject<'_>, before: Option<&Workload>) -> bool {
     let Some(kept) = kept_definition(draft, subject, before, &[]) else { return false };
-    let held: BTreeSet<String> = kept.containers().flat_map(places).collect();
+    let held: Vec<String> = kept.containers().flat_map(places).collect();
+    let has =
+        |workload: &Workload, port: &Port| workload.container.ports.iter().any(|other| other.collides(port));
     let others = draft.facts.target.stack.workloads.iter().filter(|(other, _)| *other != subject.name);
-    let is_taken = |place: &String| others.clone().any(|(_, other)| writes_to(other, place));
-    !held.iter().any(is_taken)
+    let gives_away =
+        |port: &Port| !has(subject.workload, port) && others.clone().any(|(_, other)| has(other, port));
+    // Others may be made in this round.
+    taken_over(draft, subject.name, &held, |_| true).is_none() && !kept.container.ports.iter().any(gives_away)
 }
 
 /// Whether a rollout had instances of this specification when it was paused. One that is lost is created again.

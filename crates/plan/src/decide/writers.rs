@@ -8,7 +8,7 @@ use driftless_model::{Dependency, Instance, Stack, State, Subject, Update, Workl
 use crate::{
     draft::Draft,
     facts::{
-        places::{places, writes_nothing, writes_to},
+        places::{is_volume, places, writes_nothing, writes_to},
         standing::{is_spent, is_up},
         stateful::member_of,
     },
@@ -248,9 +248,10 @@ pub fn hands_over(before: &Stack, now: &Stack, other: &Stack) -> bool {
     let mut held = workloads
         .flat_map(|(name, workload)| workload.containers().flat_map(places).map(move |place| (name, place)));
     let is_service = |workload: &Workload| workload.job_or_template().is_none();
-    // The service itself under this or another name. A Job takes nothing, as it ends by itself.
+    // The service itself, or on a folder of the host under another name. A Job takes nothing, as it ends by itself.
     let goes_on = |name: &WorkloadName, place: &String| {
-        let is_it = |other: &WorkloadName| other == name || !before.workloads.contains_key(other);
+        let is_new = |other: &WorkloadName| !is_volume(place) && !before.workloads.contains_key(other);
+        let is_it = |other: &WorkloadName| other == name || is_new(other);
         let mut workloads = now.workloads.iter();
         workloads.any(|(other, workload)| is_it(other) && is_service(workload) && writes_to(workload, place))
     };

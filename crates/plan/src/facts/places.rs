@@ -11,6 +11,9 @@ use driftless_model::{
     AppName, Container, HostMount, HostSource, MountSource, Stack, Workload, WorkloadName, is_system_path,
 };
 
+/// The words with which the places of volumes begin.
+const VOLUME: &str = "the volume ";
+
 /// The place that a mount of a container of the host writes to.
 pub(crate) fn written_place(mount: &HostMount) -> Option<String> {
     match &mount.source {
@@ -21,7 +24,12 @@ pub(crate) fn written_place(mount: &HostMount) -> Option<String> {
 }
 
 fn volume_place(name: &str) -> String {
-    format!("the volume `{name}`")
+    format!("{VOLUME}`{name}`")
+}
+
+/// Whether a place is a volume, and no folder of the host.
+pub(crate) fn is_volume(place: &str) -> bool {
+    place.starts_with(VOLUME)
 }
 
 /// A path as the engine lists it, which a manifest may write with another `/`.

@@ -141,6 +141,17 @@ fn neighbour_on_the_data_shares_them_for_no_service_that_moves() {
 }
 
 #[test]
+fn renamed_service_of_others_blocks_no_shared_folder() {
+    let own = stack([("indexer", with_media("web:1"))]);
+    let other = of_app("two", stack([("series", with_media("sonarr:1"))]));
+    let mut stage = Stage::new(own.clone());
+    stage.set_managed(&[], &[&own, &other]);
+    stage.set_writers(&[media_writer("two", "sonarr")]);
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+}
+
+#[test]
 fn renamed_service_on_a_shared_folder_hands_nothing_over() {
     let job = Workload { kind: WorkloadKind::Job(Job::once("migrate".into())), ..with_media("job:1") };
     let before = stack([("sonarr", with_media("web:1"))]);

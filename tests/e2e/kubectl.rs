@@ -201,7 +201,7 @@ stringData: {{word: correct-horse}}
     .await;
     assert!(previous.lines().all(|it| it == "a run"), "{previous}");
     assert!(agent.said(&format!("logs {pod}")).lines().count() <= 1, "only the present run's");
-    let (code, out, _) = agent.asks(&format!("rollout status deploy/web --app {app} --timeout 300ms"));
+    let (code, out, _) = agent.asks(&format!("rollout status deploy/web --app {app} --timeout 3s"));
     assert_eq!(code, 1, "{out}");
     assert!(out.starts_with("Waiting for deployment "), "{out}");
 }

@@ -33,7 +33,7 @@ impl Wait {
     /// be stopped.
     pub fn data_handed_over(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(
-            "waits for application `{owner}`: {by} still writes to {place}, which Git does not give to both; it starts when {by} has ended"
+            "waits for application `{owner}`: {by} still writes to {place}, which Git does not give to its service; it starts when {by} has ended"
         );
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }

@@ -97,7 +97,7 @@ fn service_waits_for_the_application_that_gives_it_up() {
     stage.set_writers(&[writer("two", "db")]);
     let plan = rounds(&mut stage);
     assert_eq!(stage.running(), 0, "{plan}");
-    let expected = "db waits for application `two`: two-db-1 still writes to the volume `shop_data`, which Git does not give to both; it starts when two-db-1 has ended";
+    let expected = "db waits for application `two`: two-db-1 still writes to the volume `shop_data`, which Git does not give to its service; it starts when two-db-1 has ended";
     assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
     assert!(plan.look_again.is_some(), "the end of the other one wakes nobody here");
     stage.set_writers(&[MountingContainer { is_up: false, ..writer("two", "db") }]);

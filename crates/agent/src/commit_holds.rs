@@ -10,6 +10,7 @@ use driftless_plan::{closed_window, hands_over, new_digests, running_digests};
 use crate::{
     context::AppContext,
     desired::Desired,
+    error::chain,
     held::{HeldCommit, Hold, unmet_dependency},
     target_revision::TargetRevision,
 };
@@ -189,7 +190,15 @@ fn waits_for_data_of(context: &AppContext, newest: &TargetRevision, other: &AppN
         Some(revision) => store.stack(context.name(), revision.number),
         None => Ok(None),
     });
-    let Some(before) = before.ok().flatten() else { return false };
+    let before = match before {
+        Ok(Some(before)) => before,
+        Ok(None) => return false,
+        Err(error) => {
+            let app = context.name();
+            tracing::warn!(%app, error = chain(&error), "could not read which data a commit gives up");
+            return false;
+        }
+    };
     let takes = |app: &AppName| {
         managed.stacks.get(app).is_some_and(|taker| hands_over(&before, &newest.stack, taker))
     };

@@ -13,7 +13,6 @@ use driftless_store::{self as store, KnownApplication, Store};
 use crate::{
     claims::Claimant,
     desired::Desired,
-    error::chain,
     repository::{Absence, RepositoryView},
 };
 
@@ -105,19 +104,14 @@ impl Managed<'_> {
 
 /// The stack that Git asked for when it was last read, if a revision has it: none has that of a commit that was held back. What is
 /// applied may be older, and have data that Git has given to another application since.
-pub(crate) fn read_last_in_git(store: &Store, app: &AppName) -> Option<Arc<Stack>> {
-    let read = || {
-        let record = store.record(app)?;
-        let Some(newest) = record.newest.as_ref().filter(|_| record.emptied.is_none()) else {
-            return Ok(None);
-        };
-        let found = store.revisions(app)?.into_iter().find(|revision| revision.stack == newest.stack);
-        found.map_or(Ok(None), |revision| store.stack(app, revision.number))
+pub(crate) fn read_last_in_git(store: &Store, app: &AppName) -> Result<Option<Arc<Stack>>, store::Error> {
+    let record = store.record(app)?;
+    let Some(newest) = record.newest.as_ref().filter(|_| record.emptied.is_none()) else {
+        return Ok(None);
     };
-    let warn = |error: &store::Error| {
-        tracing::warn!(%app, error = chain(error), "could not read the last stack of an application");
-    };
-    read().inspect_err(warn).ok().flatten().map(Arc::new)
+    let found = store.revisions(app)?.into_iter().find(|revision| revision.stack == newest.stack);
+    let stack = found.map_or(Ok(None), |revision| store.stack(app, revision.number))?;
+    Ok(stack.map(Arc::new))
 }
 
 /// The containers that all applications have adopted, by their records.
@@ -265,7 +259,7 @@ mod tests {
                 commit: CommitInfo::default().id,
             });
             store.save_record(app, &Record { newest, emptied, ..Record::default() }).unwrap();
-            read_last_in_git(store, app)
+            read_last_in_git(store, app).unwrap()
         };
         assert!(read(Some("one"), None).is_some());
         assert!(read(Some("two"), None).is_none(), "a held commit has given something away");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use driftless_model::{
     ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, FailedCommit, Finding, HealthStatus,
-    ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus, Record, Revision,
+    ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus, Record,
     StatusCondition, SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::{Plan, Wait, WaitReason, followed_images, image_update_status, running_digests};
@@ -12,6 +12,7 @@ use driftless_plan::{Plan, Wait, WaitReason, followed_images, image_update_statu
 use crate::{
     context::AppContext,
     desired::{Desired, FetchFailure},
+    error::chain,
     revisions::{Revisions, policy_now},
     state_loss::loss_advice,
     target_revision::TargetRevision,
@@ -286,13 +287,17 @@ impl StatusInputs<'_> {
             return Some(target.commit.clone());
         }
         let (store, name) = (self.context.store(), self.context.name());
-        // After a removal it is in sync with nothing.
-        let was_removal = |revision: &Revision| {
-            store.stack(name, revision.number).ok().flatten().is_some_and(|stack| stack.is_empty())
-        };
-        let last_succeeded = || store.last_succeeded(name).ok().flatten();
         before.or_else(|| {
-            last_succeeded().filter(|revision| !was_removal(revision)).map(|revision| revision.commit)
+            let last = store.last_succeeded(name).and_then(|revision| {
+                let Some(revision) = revision else { return Ok(None) };
+                // After a removal it is in sync with nothing.
+                let was_removal = store.stack(name, revision.number)?.is_some_and(|stack| stack.is_empty());
+                Ok((!was_removal).then_some(revision.commit))
+            });
+            last.unwrap_or_else(|error| {
+                tracing::warn!(app = %name, error = chain(&error), "could not read which commit was in sync last");
+                None
+            })
         })
     }
 

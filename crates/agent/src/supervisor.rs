@@ -255,7 +255,14 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         let facts = Managed { repositories: &repositories, views, claimants, known, adopters: &adopters };
         let (store, before) = (&self.services.store, std::mem::take(&mut self.last_in_git));
         let last_in_git = |app: &AppName| {
-            let stack = before.get(app).cloned().unwrap_or_else(|| read_last_in_git(store, app));
+            let stack = match before.get(app).cloned().map_or_else(|| read_last_in_git(store, app), Ok) {
+                Ok(stack) => stack,
+                // It is read again in the next round.
+                Err(error) => {
+                    tracing::warn!(%app, error = chain(&error), "could not read the last stack of an application");
+                    return None;
+                }
+            };
             self.last_in_git.insert(app.clone(), stack.clone());
             stack
         };

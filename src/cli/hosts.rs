@@ -115,8 +115,7 @@ impl HostArgs {
         }
         if names.is_empty() && self.all_hosts {
             let message = "names no host";
-            let file = [folder, SETTINGS_FILE].join("/");
-            let finding = Finding::error(Location::file(file.trim_start_matches('/')), "", message);
+            let finding = Finding::error(settings_place(folder), "", message);
             return Err(vec![
                 finding.help("list the hosts in `hosts` of driftless.yaml, or use --host NAME"),
             ]);
@@ -166,16 +165,20 @@ pub(super) fn unlisted(
         if unlisted.len() > MOST_FOLDERS {
             names.push(format!("and {} more", unlisted.len() - MOST_FOLDERS));
         }
-        let file = [folder.as_str(), SETTINGS_FILE].join("/");
         let message = format!(
             "does not name these folders with manifests, so they are not deployed: {}",
             names.join(", ")
         );
-        let finding = Finding::warning(Location::file(file.trim_start_matches('/')), "applications", message);
+        let finding = Finding::warning(settings_place(folder), "applications", message);
         let help = "add them to the list, or remove the list to have all of them deployed";
         (!unlisted.is_empty()).then(|| finding.help(help))
     };
     folders.iter().filter_map(warning).collect()
+}
+
+/// The place of the settings of a folder.
+fn settings_place(folder: &str) -> Location {
+    Location::file([folder, SETTINGS_FILE].join("/").trim_start_matches('/'))
 }
 
 /// The names of all hosts that a commit knows.
@@ -240,11 +243,9 @@ pub(super) fn discover_unlisted(
     };
     settings.elsewhere.retain(is_unlisted);
     let mut discovery = discover_elsewhere(&settings, files);
-    let file = [folder, SETTINGS_FILE].join("/");
     let warning = |application: &ApplicationSettings| {
         let message = format!("no known host has `{}`, so it is checked without a host", application.path);
-        let place = Location::file(file.trim_start_matches('/'));
-        Finding::warning(place, "applications", message).help(
+        Finding::warning(settings_place(folder), "applications", message).help(
             "list such a host in `hosts`, with the labels that select it, or use --host and --host-label",
         )
     };

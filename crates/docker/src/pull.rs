@@ -29,6 +29,8 @@ use crate::{
 const MAX_SILENCE: Duration = Duration::from_mins(1);
 /// A pull that does not get further for this time has failed, also one that waits. A large image on a slow line takes hours.
 const DEADLINE: Duration = Duration::from_mins(30);
+/// No pull takes longer.
+const LONGEST: Duration = Duration::from_hours(24);
 /// The steps that bring a layer further.
 const STEPS: &[&str] = &[
     "Pulling fs layer",
@@ -112,6 +114,7 @@ impl Puller {
         }
         let headers: Vec<_> =
             login.map(|login| ("x-registry-auth", login.header(image))).into_iter().collect();
+        let last = Instant::now() + LONGEST;
         let mut end = Instant::now() + DEADLINE;
         let no_body = futures_util::stream::empty();
         let transport = self.connection.transport();
@@ -126,6 +129,7 @@ impl Puller {
                 Ok(Some(Err(error))) => return Err(CallError::unreachable(&error)),
                 Ok(None) => return Ok(()),
                 Err(_) if silence < left => return Err(CallError::TimedOut(silence)),
+                Err(_) if end == last => return Err(CallError::TimedOut(LONGEST)),
                 Err(_) => return Err(layers.overdue()),
             };
             received.extend_from_slice(&frame.into_data().unwrap_or_default());
@@ -136,7 +140,7 @@ impl Puller {
                 }
                 let Ok(info) = serde_json::from_slice::<CreateImageInfo>(&line) else { continue };
                 if layers.advance(&info) {
-                    end = Instant::now() + DEADLINE;
+                    end = last.min(Instant::now() + DEADLINE);
                 }
                 let were_queued = layers.are_queued();
                 let percent = layers.note(info);
@@ -222,11 +226,11 @@ impl Layers {
     /// The error of a pull that did not get further until its deadline.
     fn overdue(&self) -> CallError {
         let message = if self.are_queued() {
-            "other downloads of the engine took all the time"
+            "other downloads of the engine took all the time".to_owned()
         } else {
-            "the pull did not get further for 30 minutes"
+            format!("the pull did not get further for {} minutes", DEADLINE.as_secs() / 60)
         };
-        CallError::Status { code: 500, message: message.to_owned() }
+        CallError::Status { code: 500, message }
     }
 
     /// Notes how far a layer has come. Returns whether that is further than before: it has come to another step, or one percent

@@ -135,7 +135,8 @@ impl Repository<'_> {
             }
         }
         match refusal {
-            Some(error) if signed.is_empty() => Err(error),
+            // A bundle that the registry does not show may be the one that is missing.
+            Some(error) if check(files, &signed, digest).is_err() => Err(error),
             Some(_) | None => Ok(signed),
         }
     }
@@ -558,8 +559,13 @@ mod tests {
             })
             .await;
             let files = [cosign::key_file(cosign::KEY)];
-            let signed = repository(base).signatures(cosign::IMAGE, &files).await.unwrap();
+            let mut repository = repository(base);
+            let signed = repository.signatures(cosign::IMAGE, &files).await.unwrap();
             assert!(check(&files, &signed, cosign::IMAGE).is_ok(), "{answer}");
+            // The signature by another key may be the one that the registry does not show.
+            let others = [cosign::key_file(cosign::OTHER)];
+            let error = repository.signatures(cosign::IMAGE, &others).await.unwrap_err();
+            assert_eq!(error.reason(), "Forbidden", "{answer}");
         }
     }
 

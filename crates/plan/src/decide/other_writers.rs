@@ -1,7 +1,8 @@
 //! Data that passes from one application of the agent to another: nothing starts on what a container of the other one still writes to.
 //!
-//! Git decides by application, not by workload: a place that both applications write to in Git is shared, under any names, and
-//! nobody waits. A wait is right only while one of the two has the place in Git and the other one has not, or is not in Git any more.
+//! Git decides by application: a place that both applications write to in Git is shared, under any names of their services, and nobody
+//! waits. A container of a service that Git does not have any more is the exception: what others of its application write to is not its
+//! own, except on a folder whose new service has no container yet, or where services of both have written together before.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -22,14 +23,14 @@ use crate::{
 /// The interval at which it is looked whether a container of another application still writes: its end wakes that application alone.
 pub(crate) const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
 
-/// A container of another application of this agent that writes to what a workload is to write to, although Git does not give it to both.
+/// A container of another application of this agent that writes to what a workload writes to, although Git does not give it to its service.
 struct OtherWriter<'a> {
     container: &'a MountingContainer,
     owner: &'a AppName,
     place: String,
 }
 
-/// Why a workload does not start while a container of another application of this agent writes to its data, unless both do so in Git:
+/// Why a workload does not start while a container of another application of this agent writes to its data, unless they share them:
 /// as when a service moves to another application, or when an application was forgotten.
 pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
     let Subject { name, workload } = subject;

@@ -95,9 +95,10 @@ fn jobs_of<'a>(stack: &'a Stack, run: &'a WorkloadName) -> impl Iterator<Item = 
     jobs.filter(move |(name, _)| is_run_of(stack, name, run)).map(|(_, job)| job)
 }
 
-/// Whether a workload is a Job, or has the name of a run of it.
+/// Whether a workload is a Job, or has the name of a run of it, which ends with a number.
 fn is_run_of(stack: &Stack, job: &WorkloadName, workload: &WorkloadName) -> bool {
     let plain = stack.inventory.workloads.get(job).map_or(job.as_str(), |object| &object.name);
-    let rest = workload.as_str().strip_prefix(plain);
-    workload == job || rest.is_some_and(|rest| rest.starts_with('-'))
+    let number = workload.as_str().strip_prefix(plain).and_then(|rest| rest.strip_prefix('-'));
+    let is_number = |number: &str| number.starts_with(|first: char| first.is_ascii_digit());
+    workload == job || number.is_some_and(is_number)
 }

@@ -224,6 +224,78 @@ fn a_missing_path_an_empty_one_and_a_broken_file_are_errors() {
     assert!(rendered.findings[0].to_string().starts_with("b/web.yaml:"), "{:?}", rendered.findings);
 }
 
+/// Files that are no manifests and cannot be read as one: too large, with a key twice, and a template.
+fn unreadable_files() -> [(&'static str, String); 3] {
+    [
+        ("pnpm-lock.yaml", format!("lockfileVersion: '9.0'\n# {}\n", "x".repeat(1 << 20))),
+        ("values.yaml", "a: 1\na: 2\n".to_owned()),
+        ("template.yaml", "{{ if .tls }}\nport: 443\n{{ end }}\n".to_owned()),
+    ]
+}
+
+#[test]
+fn unreadable_file_hides_no_application_below_its_folder() {
+    for (name, text) in unreadable_files() {
+        for (folder, called) in [("", "infra"), ("sites/", "sites")] {
+            let path = format!("{folder}{name}");
+            let file = (path.as_str(), text.as_str());
+            let below = [file, ("sites/shop/compose.yaml", COMPOSE), ("sites/blog/compose.yaml", COMPOSE)];
+            let found = discover(&MemoryFiles::new(below), "", "infra", &[]);
+            let names: Vec<&str> = found.apps.iter().map(|app| app.name.as_str()).collect();
+            assert_eq!(names, ["blog", "shop"], "{path}");
+            // A lock file was never a manifest. For the others it is not known, so nothing may be removed.
+            let errors: Vec<&str> = found.findings.iter().map(|it| it.location.file.as_str()).collect();
+            let expected = Some(path.as_str()).filter(|_| name != "pnpm-lock.yaml");
+            assert_eq!(errors, expected.into_iter().collect::<Vec<_>>(), "{path}: {:?}", found.findings);
+            assert!(found.findings.iter().all(driftless_model::Finding::is_error), "{:?}", found.findings);
+
+            let alone = MemoryFiles::new([file]);
+            let found = discover(&alone, "", "infra", &[]);
+            assert_eq!(apps(&found), [(called.to_owned(), path.clone(), Format::Kubernetes)]);
+            assert_eq!(findings(&found), Vec::<String>::new());
+            assert!(render(&alone, &found.apps[0]).stack.is_none());
+        }
+        // Next to a manifest it counts as one, and next to a Compose file it is not read.
+        let path = format!("shop/{name}");
+        let [file, below] = [(path.as_str(), text.as_str()), ("shop/dev/compose.yaml", COMPOSE)];
+        let found =
+            discover(&MemoryFiles::new([file, ("shop/web.yaml", DEPLOYMENT), below]), "", "infra", &[]);
+        assert_eq!(apps(&found), [("shop".into(), format!("{path} shop/web.yaml"), Format::Kubernetes)]);
+        assert_eq!(findings(&found), Vec::<String>::new());
+        let found =
+            discover(&MemoryFiles::new([file, ("shop/compose.yaml", COMPOSE), below]), "", "infra", &[]);
+        assert_eq!(apps(&found), [("shop".into(), "shop/compose.yaml".into(), Format::Compose)]);
+        assert_eq!(findings(&found), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn folder_with_a_broken_manifest_stays_that_application() {
+    for text in [
+        format!("{DEPLOYMENT}# {}\n", "x".repeat(1 << 20)),
+        format!("{DEPLOYMENT}kind: Deployment\n"),
+        DEPLOYMENT.replace("web", "{ {{ .name }}-web"),
+    ] {
+        let own = [("shop/web.yaml", text.as_str()), ("blog/compose.yaml", COMPOSE)];
+        for has_below in [false, true] {
+            let below = [("shop/dev/compose.yaml", COMPOSE)];
+            let files = MemoryFiles::new(own.into_iter().chain(below.into_iter().filter(|_| has_below)));
+            let found = discover(&files, "", "infra", &[]);
+            let expected = [
+                ("blog".to_owned(), "blog/compose.yaml".to_owned(), Format::Compose),
+                ("shop".to_owned(), "shop/web.yaml".to_owned(), Format::Kubernetes),
+            ];
+            assert_eq!(apps(&found), expected);
+            assert!(render(&files, &found.apps[1]).stack.is_none());
+            // Nothing is removed, because the folder below may have been an application.
+            let texts = findings(&found);
+            assert_eq!(texts.len(), usize::from(has_below), "{texts:?}");
+            let names_both = |it: &String| it.starts_with("shop/web.yaml") && it.contains("`shop/dev`");
+            assert!(texts.iter().all(names_both), "{texts:?}");
+        }
+    }
+}
+
 #[test]
 fn two_folders_of_one_name_is_an_error_naming_both() {
     let files = MemoryFiles::new([("a/web/compose.yaml", COMPOSE), ("b/Web/compose.yaml", COMPOSE)]);

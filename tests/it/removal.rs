@@ -85,6 +85,21 @@ async fn folder_that_was_never_searched_removes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn unreadable_file_above_an_application_removes_nothing() {
+    let lock = format!("lockfileVersion: '9.0'\n# {}\n", "x".repeat(1 << 20));
+    let manifest = "apiVersion: v1\nkind: Pod\nkind: Pod\n";
+    for (file, text) in [("pnpm-lock.yaml", &*lock), ("values.yaml", "a: 1\na: 2\n"), ("pod.yaml", manifest)]
+    {
+        let it = deployed(true, "", &[("shop/compose.yaml", SHOP)]).await;
+        it.git.push_files("Ada", &[("shop/compose.yaml", SHOP), (file, text)]);
+        minutes(5).await;
+        assert_eq!(it.containers(&app()), 1, "{file}: {}", it.story());
+        let message = it.listed(&app()).unwrap().status.message.clone();
+        assert!(!message.contains("driftless remove"), "{file}: {message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn several_applications_are_not_pruned_at_once() {
     let mut it = deployed(true, "", &[("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)]).await;
     let empty = it.git.push_files("Ada", &[("README.md", "empty")]);

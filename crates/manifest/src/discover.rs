@@ -50,6 +50,9 @@ const MOST_ENTRIES: usize = 200_000;
 /// The largest file that is read as a manifest, in bytes.
 pub(crate) const LARGEST_MANIFEST: u64 = 1 << 20;
 
+/// The largest file that is searched for the keys of a manifest, in bytes.
+const LARGEST_SEARCHED: u64 = 8 << 20;
+
 /// An application that the configuration names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configured {
@@ -183,7 +186,19 @@ enum FolderContent {
     Application(Format, Vec<String>, Vec<Finding>),
     /// A kustomization that is only a part of others.
     Component(Vec<String>),
+    /// Files that cannot be read as YAML, and no manifest.
+    Unreadable(Vec<String>),
     Nothing,
+}
+
+/// The probable content of a file that cannot be read as YAML.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum UnreadContent {
+    /// It has the keys of a Kubernetes manifest.
+    Manifest,
+    /// A larger file than a manifest may be, without these keys, such as a lock file of packages.
+    Other,
+    Unknown,
 }
 
 impl Search<'_> {
@@ -205,19 +220,104 @@ impl Search<'_> {
             FolderContent::Component(files) if depth == DEEPEST => {
                 self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
             }
-            FolderContent::Nothing => {
-                let before = self.found.len();
-                for (name, entry) in entries.iter().filter(|_| depth > 0) {
-                    if *entry == Entry::Folder && !name.starts_with('.') {
-                        self.below(&join(folder, name), depth - 1);
-                    }
-                }
-                // The applications below are what the file of variables names, or they come first.
-                if self.found.len() == before && entries.iter().any(|(name, _)| name.starts_with(".env")) {
-                    self.found.extend(self.named_by_variables(folder, &Configured::default()));
-                }
-            }
+            FolderContent::Unreadable(files) => self.unreadable_or_below(folder, entries, depth, files),
+            FolderContent::Nothing => self.folders_below(folder, entries, depth),
             FolderContent::Component(_) => {}
+        }
+    }
+
+    fn folders_below(&mut self, folder: &str, entries: &[(String, Entry)], depth: usize) {
+        let before = self.found.len();
+        for (name, entry) in entries.iter().filter(|_| depth > 0) {
+            if *entry == Entry::Folder && !name.starts_with('.') {
+                self.below(&join(folder, name), depth - 1);
+            }
+        }
+        // The applications below are what the file of variables names, or they come first.
+        if self.found.len() == before && entries.iter().any(|(name, _)| name.starts_with(".env")) {
+            self.found.extend(self.named_by_variables(folder, &Configured::default()));
+        }
+    }
+
+    /// Searches a folder that has files that cannot be read as YAML, and no manifest.
+    ///
+    /// Such a file can be the broken manifest of an application. It then stays that application, and no folder below becomes one,
+    /// because nobody has asked for that. The file can also be something else, such as a template, and may then not hide the
+    /// applications below. Each time there is an error about the repository, so that no application is removed.
+    fn unreadable_or_below(
+        &mut self,
+        folder: &str,
+        entries: &[(String, Entry)],
+        depth: usize,
+        files: Vec<String>,
+    ) {
+        let (found, findings) = (self.found.len(), self.findings.len());
+        self.folders_below(folder, entries, depth);
+        let first = |content: UnreadContent| files.iter().find(|path| self.unread_content(path) == content);
+        let error_of = |path: &String| self.read_error(path);
+        let is_alone = self.found.len() == found;
+        let manifest = first(UnreadContent::Manifest).map(error_of);
+        let unknown = first(UnreadContent::Unknown).map(error_of);
+        let below = self.found.iter().skip(found).filter(|app| app.path != folder);
+        let below: Vec<String> = below.map(|app| format!("`{}`", app.path)).collect();
+        if is_alone || manifest.is_some() {
+            self.found.truncate(found);
+            if !is_alone {
+                self.findings.truncate(findings);
+            }
+            self.add(folder, Format::Kubernetes, files, Vec::new(), &Configured::default());
+        }
+        if below.is_empty() {
+            return;
+        }
+        let finding = if let Some(error) = manifest {
+            let some = below.get(..MOST_DEEPER).unwrap_or(&below).join(", ");
+            let message = format!(
+                "{}, so the folder of this manifest is one application, and those below are not read: {some}",
+                error.message
+            );
+            let help =
+                "correct it, move it to a folder of its own, or name the applications in `applications`";
+            Finding { message, ..error }.help(help)
+        } else if let Some(error) = unknown {
+            let message = format!(
+                "{}, so it is not known whether its folder is an application; those below are read, and none is \
+                 removed",
+                error.message
+            );
+            let help = "correct it, set `path` to a folder below, or name the applications in `applications`";
+            Finding { message, ..error }.help(help)
+        } else {
+            return;
+        };
+        self.findings.push(finding);
+    }
+
+    /// The probable content of a file that cannot be read as YAML. It is unknown if the file may have lost the keys of a manifest.
+    fn unread_content(&self, path: &str) -> UnreadContent {
+        let Ok(bytes) = self.files.read(path, LARGEST_SEARCHED) else { return UnreadContent::Unknown };
+        let Ok(text) = std::str::from_utf8(&bytes) else { return UnreadContent::Unknown };
+        let is_before_key = |letter: char| "\u{feff} \t-{\"'".contains(letter);
+        let mut lines = text.lines();
+        let has_version = lines.any(|line| line.trim_start_matches(is_before_key).starts_with("apiVersion"));
+        if has_version && text.contains("kind") {
+            UnreadContent::Manifest
+        } else if bytes.len() as u64 > LARGEST_MANIFEST {
+            UnreadContent::Other
+        } else {
+            UnreadContent::Unknown
+        }
+    }
+
+    /// The reason why a file cannot be read as YAML.
+    fn read_error(&self, path: &str) -> Finding {
+        let unread = |message: String| Finding::error(Location::file(path), "", message);
+        match self.files.read(path, LARGEST_MANIFEST) {
+            Ok(bytes) => match yaml::parse(path, &bytes, &Limits::default()) {
+                Ok(_) => unread("could not be read at first".to_owned()),
+                Err(finding) => finding,
+            },
+            Err(error) => unread(error.to_string()),
         }
     }
 
@@ -232,7 +332,7 @@ impl Search<'_> {
                 FolderContent::Application(format, files, findings) => {
                     self.add(&path, format, files, findings, one);
                 }
-                FolderContent::Component(files) => {
+                FolderContent::Component(files) | FolderContent::Unreadable(files) => {
                     self.add(&path, Format::Kubernetes, files, Vec::new(), one);
                 }
                 FolderContent::Nothing => match self.named_by_variables(&path, one) {
@@ -281,7 +381,7 @@ impl Search<'_> {
             };
         }
         let mut kubernetes: Vec<String> = kustomization.into_iter().collect();
-        let mut json = Vec::new();
+        let (mut unreadable, mut json) = (Vec::new(), Vec::new());
         for (name, entry) in entries {
             let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
             let is_yaml = matches!(extension, "yaml" | "yml");
@@ -302,19 +402,21 @@ impl Search<'_> {
             let path = join(folder, name);
             match self.documents(&path) {
                 Some(documents) if kubernetes::is_kubernetes(&documents) => kubernetes.push(path),
-                // An unreadable file next to a Compose file may be a configuration or a template. Otherwise it counts
-                // as a
-                // manifest, so that the application stays and rendering reports the error.
-                None if compose.is_none() => kubernetes.push(path),
+                // An unreadable file next to a Compose file may be a configuration or a template. Next to a manifest it
+                // counts as one, so that rendering reports the error.
+                None if compose.is_none() => unreadable.push(path),
                 Some(_) | None => {}
             }
         }
         let Some(compose) = compose else {
             // As `kubectl apply -f FOLDER` reads them.
             kubernetes.extend(json.into_iter().filter(|path| self.is_manifest_in_json(path)));
-            if kubernetes.is_empty() {
-                return FolderContent::Nothing;
+            match (kubernetes.is_empty(), unreadable.is_empty()) {
+                (true, true) => return FolderContent::Nothing,
+                (true, false) => return FolderContent::Unreadable(unreadable),
+                (false, _) => {}
             }
+            kubernetes.extend(unreadable);
             kubernetes.sort();
             return FolderContent::Application(Format::Kubernetes, kubernetes, Vec::new());
         };

@@ -1,15 +1,20 @@
 //! Applications that leave Git: when they are removed, by which request, and what the status says until then.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use driftless_agent::{Answer, RequestError, RequestKind, Supposed};
 use driftless_clock::Clock;
+use driftless_config as config;
 use driftless_docker::UserAction;
-use driftless_model::{AppName, Application, MountSource, Removal, SyncStatus};
+use driftless_model::{AppName, Application, ContainerId, MountSource, Removal, RepoUrl, SyncStatus};
 use driftless_store::Store;
 
 use crate::sample::NOON;
-use crate::simulation::{Simulation, app, minutes};
+use crate::simulation::{Git, Simulation, app, minutes};
 
 const SHOP: &str = "services: {web: {image: 'web:1', volumes: ['data:/data']}}\nvolumes: {data: }\n";
 const BLOG: &str = "services: {web: {image: 'blog:1'}}";
@@ -81,6 +86,43 @@ async fn folder_that_was_never_searched_removes_nothing() {
         it.begin();
         minutes(5).await;
         assert_eq!(it.containers(&app()), 1, "{path}: {}", it.story());
+    }
+}
+
+/// As when small repositories are merged into one. Several applications move in one commit, too.
+#[tokio::test(start_paused = true)]
+async fn applications_move_out_of_a_repository_that_is_empty_then() {
+    let shop = ("shop/compose.yaml", SHOP);
+    let wiki = ("wiki/compose.yaml", BLOG);
+    for prune in [false, true] {
+        for moving in [&[shop][..], &[shop, wiki]] {
+            let mut it = Simulation::idle();
+            it.settings.policy.prune = prune;
+            let url = RepoUrl::parse("https://git.example/old.git").unwrap();
+            let mut settings = config::Repository::new(url, "", config::Reference::Head);
+            settings.policy.prune = prune;
+            let old = Git::default();
+            old.push_files("Ada", moving);
+            it.more_repositories.push((settings, old.clone()));
+            it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+            let it = it.begun();
+            minutes(3).await;
+            let containers = || -> Vec<ContainerId> {
+                let names = [app(), "wiki".into()];
+                let instances = names.iter().map(|name| it.docker.observed(name).instances);
+                instances.flat_map(BTreeMap::into_keys).collect()
+            };
+            let before = containers();
+            assert_eq!(before.len(), moving.len(), "{}", it.story());
+            it.git.push_files("Ada", &[&[("blog/compose.yaml", BLOG)][..], moving].concat());
+            minutes(3).await;
+            old.push_files("Ada", &[("README.md", "moved")]);
+            minutes(5).await;
+            assert_eq!(containers(), before, "{prune}: {}", it.story());
+            let moved = it.listed(&app()).unwrap();
+            assert_eq!(moved.spec.repository, "infra", "{moved:#?}");
+            assert_eq!(moved.status.sync, SyncStatus::Synced, "{moved:#?}");
+        }
     }
 }
 

@@ -157,6 +157,8 @@ pub(crate) struct Simulation {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) settings: config::Repository,
+    /// Further repositories, after that of `settings`.
+    pub(crate) more_repositories: Vec<(config::Repository, Git)>,
     pub(crate) environment: driftless_git::Lookup,
     agent: AgentId,
     pub(crate) has_new_id: bool,
@@ -216,6 +218,7 @@ impl Simulation {
                 "",
                 config::Reference::Head,
             ),
+            more_repositories: Vec::new(),
             environment: Arc::new(|_| None),
             agent,
             has_new_id: false,
@@ -236,9 +239,11 @@ impl Simulation {
     pub(crate) fn begin(&mut self) {
         self.docker = self.docker.connect();
         self.stop = CancellationToken::new();
+        let mut sources = vec![(self.settings.clone(), self.git.clone())];
+        sources.extend(self.more_repositories.iter().cloned());
         let parts = Parts {
             docker: self.docker.clone(),
-            sources: vec![(self.settings.clone(), self.git.clone())],
+            sources,
             store: self.store.clone(),
             contents: self.contents.clone(),
             clock: self.clock,

@@ -43,17 +43,23 @@ impl Inventory<'_> {
     /// The applications of all repositories. Of two repositories that have an application of one name, the one that
     /// the application was last deployed from comes first.
     pub(crate) fn claimants(&self) -> Vec<Claimant> {
-        let repository_of: BTreeMap<&AppName, &str> =
-            self.known.iter().map(|known| (&known.app, known.repository.as_str())).collect();
-        let keeper_of = |name: &AppName| self.position(repository_of.get(name)?);
+        let known_by_name: BTreeMap<&AppName, &KnownApplication> =
+            self.known.iter().map(|known| (&known.app, known)).collect();
+        let keeper_of = |name: &AppName| {
+            let known = *known_by_name.get(name)?;
+            Some((self.position(&known.repository)?, known))
+        };
+        // Until its own repository was read, nobody knows whether the application has moved.
+        let has_moved = |(view, known): (&RepositoryView, &KnownApplication)| {
+            view.absence(known, self.known) != Absence::Unclear
+        };
         let mut claimants = Vec::new();
         for (index, view) in self.views.iter().enumerate() {
             for (name, rendered) in &view.applications {
-                let keeper = keeper_of(name).filter(|keeper| *keeper != index);
-                let kept_in = keeper.and_then(|keeper| self.views.get(keeper));
-                // Until its own repository was read, nobody knows whether the application has moved here.
-                if kept_in.is_none_or(|view| view.applications.contains_key(name) || view.is_complete()) {
-                    let is_second = kept_in.is_some_and(|view| view.applications.contains_key(name));
+                let keeper = keeper_of(name).filter(|(keeper, _)| *keeper != index);
+                let kept_in = keeper.and_then(|(keeper, known)| Some((self.views.get(keeper)?, known)));
+                let is_second = kept_in.is_some_and(|(view, _)| view.applications.contains_key(name));
+                if is_second || kept_in.is_none_or(has_moved) {
                     let claimant = Claimant { repository: index, rendered: Arc::clone(rendered) };
                     claimants.push((is_second, claimant));
                 }

@@ -130,6 +130,38 @@ fn configuration_of_an_agent_in_git_is_ignored_with_a_warning() {
 }
 
 #[test]
+fn settings_that_are_not_read_are_named_in_a_warning() {
+    const HOSTS: &str = "hosts: [{name: nas}]\n";
+    let found = |files: &[(&str, &str)]| -> Vec<String> {
+        let found = host("").at_commit(&MemoryFiles::new(files.iter().copied())).unwrap();
+        found.findings.iter().map(ToString::to_string).collect()
+    };
+    for (file, text, help) in [
+        ("sites/driftless.yml", "prune: true\n", "rename it to `sites/driftless.yaml`"),
+        ("sites/driftless.yml", "{ broken", "rename it to `sites/driftless.yaml`"),
+        ("driftless.yaml", HOSTS, "move it to `sites/driftless.yaml`"),
+        ("driftless.yml", "applications: []\n", "move it to `sites/driftless.yaml`"),
+    ] {
+        let warnings = found(&[(file, text)]);
+        let [warning] = warnings.as_slice() else { panic!("{file}: {warnings:?}") };
+        let start = format!("{file}: warning: `{file}` is not read: the settings of this repository are in");
+        assert!(warning.starts_with(&start), "{warning}");
+        let at_commit = host("").at_commit(&MemoryFiles::new([(file, text)])).unwrap();
+        let advice = at_commit.findings[0].help.clone();
+        assert!(advice.is_some_and(|advice| advice.starts_with(help)), "{at_commit:?}");
+        assert!(at_commit.discover, "{file}");
+    }
+    let both = [("sites/driftless.yml", HOSTS), ("sites/driftless.yaml", HOSTS)];
+    assert_eq!(found(&both).len(), 1);
+    // The configuration of an agent, a file of something else, and one for those who follow the root.
+    let agent = "host: {name: nas}\nrepositories: [{url: /srv/a}]\napplications: []\n";
+    let none = Vec::<String>::new();
+    assert_eq!(found(&[("driftless.yaml", agent), ("sites/driftless.yml", agent)]), none);
+    assert_eq!(found(&[("driftless.yaml", "a: 1\n"), ("other/driftless.yml", HOSTS)]), none);
+    assert_eq!(found(&[("driftless.yaml", HOSTS), ("sites/driftless.yaml", "")]), none);
+}
+
+#[test]
 fn path_has_the_name_of_the_host() {
     let text = "host: {name: web-1}\nrepositories: [{url: /srv/a, path: 'hosts/${host}', applications: [{path: \
                 '${host}-app'}]}]\n";

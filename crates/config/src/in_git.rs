@@ -28,6 +28,9 @@ use crate::{
 /// The name of the file, in the folder that the agent follows.
 pub const SETTINGS_FILE: &str = "driftless.yaml";
 
+/// A name that the file may have by mistake, because Compose files may end like this.
+const OTHER_NAME: &str = "driftless.yml";
+
 /// The largest `driftless.yaml` in a repository, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
 
@@ -79,6 +82,12 @@ impl Repository {
     /// # Errors
     /// All mistakes of the file.
     pub fn at_commit(&self, files: &dyn Files) -> Result<AtCommit, Vec<Finding>> {
+        let mut at_commit = self.with_own_file(files)?;
+        at_commit.findings.extend(unread_files(files, &self.path));
+        Ok(at_commit)
+    }
+
+    fn with_own_file(&self, files: &dyn Files) -> Result<AtCommit, Vec<Finding>> {
         let path = join(&self.path, SETTINGS_FILE);
         let unreadable = |error: driftless_files::files::ReadError| {
             vec![Finding::error(Location::file(&*path), "", error.to_string())]
@@ -323,6 +332,48 @@ fn read(file: &str, bytes: &[u8], allow: &Allow) -> Result<Option<FileInGit>, Ve
         Some(found) if !report.has_errors() => Ok(Some(found)),
         Some(_) | None => Err(report.into_findings()),
     }
+}
+
+/// Warnings about files that look like settings of the repository and are not read: one with another name, and those in folders
+/// above the followed one. With a file in the followed folder, one above is meant for somebody who follows that folder.
+fn unread_files(files: &dyn Files, folder: &str) -> Vec<Finding> {
+    let is_file = |path: &str| matches!(files.entry(path), Ok(Some(Entry::File { .. })));
+    let root = |path: &str| {
+        let bytes = files.read(path, LARGEST_FILE).ok()?;
+        parse(path, &bytes, &Limits::default()).ok()?.into_iter().next()
+    };
+    let has_key = |path: &str, keys: &[&str]| {
+        root(path).is_some_and(|root| keys.iter().any(|key| root.get(key).is_some()))
+    };
+    // An agent's own configuration has these.
+    let is_of_agent = |path: &str| has_key(path, &["repositories"]);
+    let (own, renamed) = (join(folder, SETTINGS_FILE), join(folder, OTHER_NAME));
+    let has_own = is_file(&own);
+    let unread = |path: &str, help: String| {
+        let message = format!("`{path}` is not read: the settings of this repository are in `{own}`");
+        Finding::warning(Location::file(path), "", message).help(help)
+    };
+    let mut findings = Vec::new();
+    if is_file(&renamed) && !is_of_agent(&renamed) {
+        findings.push(unread(
+            &renamed,
+            if has_own { "remove it".to_owned() } else { format!("rename it to `{own}`") },
+        ));
+    }
+    let mut above = folder;
+    while !has_own && !above.is_empty() {
+        above = above.rsplit_once('/').map_or("", |(parent, _)| parent);
+        for path in [SETTINGS_FILE, OTHER_NAME].map(|name| join(above, name)) {
+            if is_file(&path) && has_key(&path, &["hosts", "applications"]) && !is_of_agent(&path) {
+                let help = format!(
+                    "move it to `{own}`, where paths start at that folder; if it is meant for another agent, an empty \
+                     `{own}` ends this warning"
+                );
+                findings.push(unread(&path, help));
+            }
+        }
+    }
+    findings
 }
 
 fn document(root: Value<'_>, allow: &Allow) -> Option<FileInGit> {

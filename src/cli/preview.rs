@@ -11,6 +11,7 @@ use super::{
     hosts::HostArgs,
     policy_file::PolicyArgs,
     report::{
+        damage::DamageRecorder,
         error::Error,
         options::{GitArgs, ReportArgs},
         output::{check, finish},
@@ -22,7 +23,6 @@ use super::{
 use clap::Args;
 use driftless_agent as controller;
 use driftless_files::Files;
-use driftless_git::Checkout;
 use driftless_model::{AdmissionPolicy, AppName, Finding, Mask};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
@@ -94,12 +94,14 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let (hosts, host_files) = (args.hosts.clone(), args.hosts.host_files());
     let labels = (format!("git@{}", base.commit.short()), format!("git@{}", head.commit.short()));
     let rendered = tokio::task::spawn_blocking(move || {
-        let of = |checkout: &Checkout,
+        let [base_files, head_files] =
+            [&base, &head].map(|checkout| DamageRecorder::new(checkout.files.as_ref()));
+        let of = |files: &DamageRecorder<'_>,
                   rendered_hosts: RenderedHosts<'_>,
                   before: &Rendering,
                   policy: Option<&AdmissionPolicy>| {
             let source = RenderedFolder {
-                files: checkout.files.as_ref(),
+                files,
                 folder: &folder,
                 name: &name,
                 hosts: rendered_hosts,
@@ -109,12 +111,12 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
             render(&source, policy, before)
         };
         let both = |rendered_hosts: RenderedHosts<'_>| {
-            let before = of(&base, rendered_hosts, &Rendering::default(), None);
+            let before = of(&base_files, rendered_hosts, &Rendering::default(), None);
             // The base is what runs today; the policy is for what is to come.
-            let after = of(&head, rendered_hosts, &before, policy.as_ref());
+            let after = of(&head_files, rendered_hosts, &before, policy.as_ref());
             (before, after)
         };
-        let all = hosts.hosts([base.files.as_ref() as &dyn Files, head.files.as_ref()], &folder)?;
+        let all = hosts.hosts([&base_files as &dyn Files, &head_files], &folder)?;
         let listed: Vec<_> =
             all.iter().map(|host| (host.name.clone(), both(RenderedHosts::One(host)))).collect();
         let mut unlisted = (Rendering::default(), Rendering::default());
@@ -125,10 +127,15 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
             let is_listed = |app: &RenderedApp| listed.iter().any(|(_, (_, head))| head.has(&app.spec.name));
             before.applications.retain(|app| after.has_at(&app.spec) || !is_listed(app));
         }
-        Ok((listed, unlisted))
+        let sides = [("base", &base_files), ("head", &head_files)];
+        let damage = sides.iter().find_map(|(side, files)| Some(format!("{side}: {}", files.damage()?)));
+        Ok((listed, unlisted, damage))
     });
     let rendered = rendered.await.map_err(|error| Error::Broken(error.to_string()))?;
-    let (listed, unlisted) = rendered.map_err(CliError::Findings)?;
+    let (listed, unlisted, damage) = rendered.map_err(CliError::Findings)?;
+    if let Some(message) = damage {
+        return Err(Error::Damaged { message, is_partial: place.is_partial_clone() }.into());
+    }
     let is_one = listed.len() == 1;
     for (host, (before, after)) in listed {
         let mut of_host = Report::new(Kind::Preview);

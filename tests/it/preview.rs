@@ -162,6 +162,31 @@ fn preview_is_deterministic_and_masks_secrets() {
     );
 }
 
+/// As actions/checkout makes one with `sparse-checkout`: without the old content of files.
+#[test]
+fn preview_in_a_partial_clone_is_an_error_with_the_remedy() {
+    let origin = Clone::new();
+    origin.git(&["config", "uploadpack.allowFilter", "true"]);
+    origin.commit(&[("sites/shop/compose.yaml", Some(&SHOP.replace("web:1", "web:2")))]);
+    let partial = Clone(tempfile::Builder::new().prefix("infra-").tempdir().unwrap());
+    let from = format!("file://{}", origin.path().display());
+    partial.git(&["clone", "-q", "--filter=blob:none", "--branch", "change", &from, "."]);
+    let (code, out, error) = partial.run(&with(&["--exit-zero"]));
+    assert_eq!((code, out.as_str()), (2, ""), "{error}");
+    let words: Vec<&str> = error.split_whitespace().collect();
+    let error = words.join(" ");
+    for text in [
+        "error: base: could not read `sites/shop",
+        "help: this is a partial clone",
+        "`git fetch --refetch --no-filter`",
+    ] {
+        assert!(error.contains(text), "{text}: {error}");
+    }
+    partial.git(&["fetch", "-q", "--refetch", "--no-filter"]);
+    let (code, out, error) = partial.run(PREVIEW);
+    assert_eq!((code, error.as_str()), (1, ""), "{out}");
+}
+
 #[test]
 fn preview_compares_everything_that_is_rendered() {
     let clone = Clone::new();

@@ -78,6 +78,14 @@ impl LocalRepository {
         Ok(Checkout { commit: info, files: Arc::new(files), rewritten: false, tag: None })
     }
 
+    /// Whether the clone was made without the content of all files, as with `--filter=blob:none`. Git fetches the others when it
+    /// needs them; a commit that is read here does not have them.
+    pub fn is_partial_clone(&self) -> bool {
+        let config = self.repo.config_snapshot();
+        let mut remotes = config.plumbing().sections_by_name("remote").into_iter().flatten();
+        remotes.any(|remote| remote.value("promisor").is_some())
+    }
+
     /// The root of the work tree; `None` in a bare repository.
     pub fn work_tree(&self) -> Option<&Path> {
         self.repo.workdir()

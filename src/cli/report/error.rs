@@ -31,6 +31,9 @@ pub(in crate::cli) enum Error {
     Ignore(#[from] InvalidRule),
     #[error(transparent)]
     Source(#[from] source::Error),
+    /// Objects of a repository are missing or damaged.
+    #[error("{message}")]
+    Damaged { message: String, is_partial: bool },
     #[error("could not observe the engine")]
     Observe(#[source] controller::Error),
     #[error("the report took longer than {0:?}")]
@@ -54,6 +57,11 @@ impl CommandError for Error {
                 Some("run the command without --app to see all applications".to_owned())
             }
             Self::Timeout(_) => Some("allow more time with --timeout".to_owned()),
+            Self::Damaged { is_partial: true, .. } => Some(
+                "this is a partial clone, which lacks files of older commits: run `git fetch --refetch --no-filter` \
+                 in it; with actions/checkout, leave `sparse-checkout` out, or set `filter: blob:limit=1g`"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }
@@ -61,6 +69,7 @@ impl CommandError for Error {
     fn topic(&self) -> Option<Topic> {
         match self {
             Self::Source(error) => Some(Topic::Git(error.cause)),
+            Self::Damaged { .. } => Some(Topic::Git(source::Cause::RepositoryDamaged)),
             Self::Observe(_) => Some(Topic::Engine),
             Self::Forge(_) | Self::Post(_) => Some(Topic::Forge),
             Self::NoSuchApplication(_)

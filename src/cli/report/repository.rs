@@ -83,6 +83,14 @@ impl Place {
         Ok(Checkout { files: Arc::new(files), ..checkout })
     }
 
+    /// Whether it is a clone that was made without the content of all files.
+    pub(in crate::cli) fn is_partial_clone(&self) -> bool {
+        match self {
+            Self::Local(local) => local.is_partial_clone(),
+            Self::Server(..) => false,
+        }
+    }
+
     pub(in crate::cli) fn merge_base(&self, base: &str, head: &str) -> Result<String, Error> {
         match self {
             Self::Local(local) => Ok(local.merge_base(base, head)?),

@@ -157,7 +157,11 @@ fn read(args: &ValidateArgs, context: &Context<'_>) -> Result<(FilesRead, Folder
         let path = [repository.prefix().as_str(), path].join("/");
         let path = path.trim_matches('/');
         let root = repository.work_tree().unwrap_or(&args.dir);
-        let index = if args.worktree { None } else { Some(repository.index().map_err(ReportError::from)?) };
+        let index = if args.worktree {
+            None
+        } else {
+            Some(repository.index(context.environment).map_err(ReportError::from)?)
+        };
         let source = if index.is_some() { FilesRead::Index } else { FilesRead::Worktree };
         let files = Arc::new(WorkTree::open(root, index).map_err(open)?);
         let mut folder =

@@ -966,6 +966,51 @@ async fn validate_reads_the_index_of_git() {
     assert!(error.contains("is not on disk any more, and is still in Git\n--> new/compose.yaml"), "{error}");
 }
 
+/// Git gives such a hook the index of the commit that it makes, which is not always that of the clone.
+#[test]
+fn validate_in_a_pre_commit_hook_reads_the_new_commit() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const FILE: &str = "sites/shop/compose.yaml";
+    let one = Clone::new();
+    let hook = one.path().join(".git/hooks/pre-commit");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    let program = env!("CARGO_BIN_EXE_driftless");
+    fs::write(&hook, format!("#!/bin/sh\nexec '{program}' validate . --path sites\n")).unwrap();
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    let commit = |words: &[&str]| {
+        let output = std::process::Command::new("git")
+            .args(["-c", "user.name=Ops", "-c", "user.email=ops@example.com", "-c", "commit.gpgsign=false"])
+            .args(["commit", "-q", "-m", "Change"])
+            .args(words)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .current_dir(one.path())
+            .output()
+            .unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let right = fs::read_to_string(one.path().join(FILE)).unwrap();
+    let wrong = right.replace("image:", "imag:");
+    let write = |text: &str| fs::write(one.path().join(FILE), text).unwrap();
+    for (number, words) in [&["--all"][..], &[FILE]].into_iter().enumerate() {
+        write(&wrong);
+        let (is_made, error) = commit(words);
+        assert!(!is_made && error.contains("--> sites/shop/compose.yaml:3:5"), "{words:?}: {error}");
+        // The mistake is in the index of the clone, and not in the commit.
+        one.git(&["add", FILE]);
+        write(&format!("{right}# change {number}\n"));
+        let (is_made, error) = commit(words);
+        assert!(is_made && error.contains("2 applications, read from Git: 0 errors"), "{words:?}: {error}");
+    }
+    // The index of another repository is not read.
+    let other = Clone::new();
+    fs::write(&hook, format!("#!/bin/sh\nexec '{program}' validate '{}'\n", other.path().display())).unwrap();
+    write(&wrong);
+    let (is_made, error) = commit(&["--all"]);
+    assert!(is_made && error.contains("2 applications, read from Git: 0 errors"), "{error}");
+}
+
 #[tokio::test]
 async fn validate_warns_about_the_effect_on_the_host() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));

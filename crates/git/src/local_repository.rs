@@ -3,16 +3,18 @@
 //! It writes nothing, follows no submodule, and knows no credentials.
 
 use std::{
+    env,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use driftless_files::Files;
-use gix::ObjectId;
+use gix::{ObjectId, index};
 
 use super::{
     commit_files::CommitFiles,
     commit_source::Checkout,
+    credentials::Lookup,
     error::{Cause, Error},
     history,
     index_tree::{self, Conflict},
@@ -92,13 +94,16 @@ impl LocalRepository {
     }
 
     /// The files of the next commit, as `git add` has put them together: the index. In a clone without an index they are
-    /// those of the checked-out commit.
-    pub fn index(&self) -> Result<Arc<dyn Files>, Error> {
-        let doing = || format!("read the index of {}", self.path.display());
-        let damaged = |damage: Damage| damage.cause.error(doing(), damage.message);
-        let index = self.repo.try_index();
-        let index = index.map_err(|error| damaged(Damage::new(remote_client::causes(&error))))?;
-        let Some(index) = index else {
+    /// those of the checked-out commit. In a hook of Git they are those of the commit that is being made.
+    pub fn index(&self, environment: &Lookup) -> Result<Arc<dyn Files>, Error> {
+        let unreadable = |error: gix::Error| self.index_damage(Damage::new(remote_client::causes(&error)));
+        if let Some(path) = self.index_of_hook(environment) {
+            let skip_hash = self.repo.config_snapshot().boolean("index.skipHash").unwrap_or_default();
+            let options = index::decode::Options::default();
+            let index = index::File::at(path, self.repo.object_hash(), skip_hash, options);
+            return self.files_of_index(&index.map_err(unreadable)?);
+        }
+        let Some(index) = self.repo.try_index().map_err(unreadable)? else {
             let no_commit = self.repo.head().is_ok_and(|head| head.is_unborn());
             if !no_commit {
                 return Ok(self.commit("HEAD")?.files);
@@ -107,13 +112,31 @@ impl LocalRepository {
             let empty = ObjectId::empty_tree(repo.object_hash());
             return Ok(Arc::new(CommitFiles::of_tree(repo, empty)));
         };
+        self.files_of_index(&index)
+    }
+
+    /// The index that Git gives to a hook: with `git commit --all` and `git commit FILE` it is another one than that of the
+    /// clone, which still has the content of before. It is that of the repository of the current directory.
+    fn index_of_hook(&self, environment: &Lookup) -> Option<PathBuf> {
+        let named = environment("GIT_INDEX_FILE").filter(|path| !path.is_empty())?;
+        let current = Self::open(&env::current_dir().ok()?).ok()?;
+        let git_dir = |repository: &Self| repository.repo.git_dir().canonicalize().ok();
+        let path = self.repo.workdir()?.join(named);
+        (git_dir(&current)? == git_dir(self)? && path.is_file()).then_some(path)
+    }
+
+    fn files_of_index(&self, index: &index::State) -> Result<Arc<dyn Files>, Error> {
         let repo = self.repo.clone().with_object_memory();
-        let root = index_tree::write_tree(&repo, &index).map_err(damaged)?;
+        let root = index_tree::write_tree(&repo, index).map_err(|damage| self.index_damage(damage))?;
         let root = root.map_err(|Conflict(path)| {
             let message = format!("`{path}` has a merge conflict; resolve it and run `git add`");
-            Cause::MergeConflict.error(doing(), message)
+            self.index_damage(Damage { cause: Cause::MergeConflict, message })
         })?;
         Ok(Arc::new(CommitFiles::of_tree(repo, root)))
+    }
+
+    fn index_damage(&self, damage: Damage) -> Error {
+        damage.cause.error(format!("read the index of {}", self.path.display()), damage.message)
     }
 
     /// The commit at which two lines of history parted.

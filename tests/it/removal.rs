@@ -50,6 +50,16 @@ impl Simulation {
     fn containers(&self, name: &AppName) -> usize {
         self.docker.observed(name).instances.len()
     }
+
+    /// The next life of the agent follows a second repository with these files.
+    fn follow_another(&mut self, files: &[(&str, &str)]) {
+        self.crash();
+        let git = Git::default();
+        git.push_files("Ada", files);
+        let url = RepoUrl::parse("https://git.example/notes.git").unwrap();
+        self.other_repositories.push((config::Repository::new(url, "", config::Reference::Head), git));
+        self.begin();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +113,7 @@ async fn applications_move_out_of_a_repository_that_is_empty_then() {
             settings.policy.prune = prune;
             let old = Git::default();
             old.push_files("Ada", moving);
-            it.more_repositories.push((settings, old.clone()));
+            it.other_repositories.push((settings, old.clone()));
             it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
             let it = it.begun();
             minutes(3).await;
@@ -278,6 +288,49 @@ async fn volumes_are_removed_only_on_request() {
     let observed = it.docker.observed(&app());
     assert!(!observed.volumes.contains_key("shop_data"), "{}", it.story());
     assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_of_the_last_application_are_removed() {
+    let mut it = deployed(false, "", &[("shop/compose.yaml", SHOP)]).await;
+    it.git.push_files("Ada", &[("README.md", "empty")]);
+    minutes(3).await;
+    assert_eq!(it.containers(&app()), 1, "{}", it.story());
+    it.ask(RequestKind::Remove(Removal::WithVolumes)).await;
+    minutes(1).await;
+    assert!(!it.docker.observed(&app()).volumes.contains_key("shop_data"), "{}", it.story());
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    // It is gone for the next life of the agent, too.
+    it.crash();
+    it.begin();
+    minutes(3).await;
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_repository_does_not_delay_a_removal() {
+    let mut it = kept_shop().await;
+    it.follow_another(&[("README.md", "empty")]);
+    minutes(3).await;
+    it.ask(RequestKind::Remove(Removal::WithVolumes)).await;
+    minutes(1).await;
+    assert!(!it.docker.observed(&app()).volumes.contains_key("shop_data"), "{}", it.story());
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    assert!(it.listed(&blog()).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_repository_does_not_delay_a_rename() {
+    let named = format!("name: shop\n{SHOP}");
+    let mut it = deployed(true, "", &[("shop/compose.yaml", &named), ("blog/compose.yaml", BLOG)]).await;
+    it.follow_another(&[("README.md", "empty")]);
+    minutes(3).await;
+    it.git.push_files("Ada", &[("store/compose.yaml", &named), ("blog/compose.yaml", BLOG)]);
+    minutes(5).await;
+    check_single_writer(&it);
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    let status = it.listed(&store()).unwrap().status.clone();
+    assert_eq!(status.sync, SyncStatus::Synced, "{status:#?}\n{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -158,7 +158,7 @@ pub(crate) struct Simulation {
     pub(crate) clock: Clock,
     pub(crate) settings: config::Repository,
     /// Further repositories, after that of `settings`.
-    pub(crate) more_repositories: Vec<(config::Repository, Git)>,
+    pub(crate) other_repositories: Vec<(config::Repository, Git)>,
     pub(crate) environment: driftless_git::Lookup,
     agent: AgentId,
     pub(crate) has_new_id: bool,
@@ -218,7 +218,7 @@ impl Simulation {
                 "",
                 config::Reference::Head,
             ),
-            more_repositories: Vec::new(),
+            other_repositories: Vec::new(),
             environment: Arc::new(|_| None),
             agent,
             has_new_id: false,
@@ -240,7 +240,7 @@ impl Simulation {
         self.docker = self.docker.connect();
         self.stop = CancellationToken::new();
         let mut sources = vec![(self.settings.clone(), self.git.clone())];
-        sources.extend(self.more_repositories.iter().cloned());
+        sources.extend(self.other_repositories.iter().cloned());
         let parts = Parts {
             docker: self.docker.clone(),
             sources,

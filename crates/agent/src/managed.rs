@@ -63,9 +63,8 @@ impl Managed<'_> {
             stacks.extend(rendered.or_else(|| last_in_git(name)).map(|stack| (name.clone(), stack)));
         }
         names.extend(in_git.into_iter().cloned());
-        let is_read = |view: &RepositoryView| view.commit.is_some() && view.errors().next().is_none();
         ManagedApplications {
-            is_complete: self.views.iter().all(is_read),
+            is_complete: self.views.iter().all(RepositoryView::is_read),
             names,
             stacks,
             depends_on: self.dependencies(),
@@ -97,7 +96,7 @@ impl Managed<'_> {
         }
         match known {
             Some(known) => view.absence(known, self.known) == Absence::Unclear,
-            None => !view.is_complete() && view.empty_folder.is_none(),
+            None => !view.is_read(),
         }
     }
 }
@@ -132,7 +131,8 @@ pub(crate) fn may_free_others(before: &ManagedApplications, now: &ManagedApplica
 #[cfg(test)]
 mod tests {
     use driftless_model::{
-        AdoptedContainer, Cause, CommitInfo, InstanceId, NewestStack, Policy, Record, SpecHash, StackHash,
+        AdoptedContainer, Cause, CommitInfo, Finding, InstanceId, Location, NewestStack, Policy, Record,
+        SpecHash, StackHash,
     };
     use driftless_store::NewRevision;
 
@@ -170,6 +170,27 @@ mod tests {
         let unread = managed(&[], &[RepositoryView::default()]);
         assert!(!unread.is_complete && unread.stacks.contains_key(&AppName::from("shop")));
         assert!(may_free_others(&unread, &left));
+    }
+
+    #[test]
+    fn repository_without_applications_was_read() {
+        let is_complete = |other: &RepositoryView| {
+            let views = [view(), other.clone()];
+            let facts = Managed {
+                repositories: &["infra", "notes"],
+                views: &views,
+                claimants: &[],
+                known: &[],
+                adopters: &Arc::default(),
+            };
+            facts.applications(&BTreeMap::new(), |_| None).is_complete
+        };
+        assert!(!is_complete(&RepositoryView::default()));
+        let mut other = view();
+        other.findings.push(Finding::error(Location::default(), "", "no application was found"));
+        assert!(!is_complete(&other), "the error may hide some");
+        other.empty_folder = Some(String::new());
+        assert!(is_complete(&other));
     }
 
     #[test]

@@ -82,6 +82,11 @@ impl RepositoryView {
         self.commit.is_some() && !is_empty && !self.findings.iter().any(Finding::is_error)
     }
 
+    /// Whether the whole repository was read, also if it has no application. That is an error, but hides none.
+    pub(crate) fn is_read(&self) -> bool {
+        self.is_complete() || (self.commit.is_some() && self.empty_folder.is_some())
+    }
+
     /// Whether an application that is not in the view has left Git.
     pub(crate) fn absence(&self, known: &KnownApplication, all: &[KnownApplication]) -> Absence {
         if self.is_complete() {

@@ -374,6 +374,61 @@ async fn removal_of_a_listed_application_names_its_entry() {
     assert_eq!((it.containers(&app()), it.containers(&blog())), (0, 1), "{}", it.story());
 }
 
+/// A commit with a mistake in the settings of the repository, so that its applications are not known.
+fn push_unreadable(it: &Simulation) {
+    it.git.push_files("Ada", &[("blog/compose.yaml", BLOG), ("driftless.yaml", "prunes: true\n")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unreadable_commit_brings_nothing_back_that_left_git() {
+    let mut it = kept_shop().await;
+    it.hand(&UserAction::Stop { name: "shop-web-1".into() });
+    minutes(3).await;
+    push_unreadable(&it);
+    for life in [1, 2] {
+        minutes(6).await;
+        assert_eq!(it.images(), [""; 0], "{life}: {}", it.story());
+        assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1), "{life}: {}", it.story());
+        let message = it.listed(&app()).unwrap().status.message.clone();
+        assert!(message.contains("is left alone until") && message.contains("prunes"), "{life}: {message}");
+        let why = it.refusal(RequestKind::Remove(Removal::KeepVolumes)).await;
+        assert!(why.starts_with("it is not known whether shop has left Git"), "{life}: {why}");
+        it.crash();
+        it.begin();
+    }
+    minutes(3).await;
+    it.hand(&UserAction::Remove { name: "shop-web-1".into() });
+    minutes(6).await;
+    assert_eq!((it.containers(&app()), it.containers(&blog())), (0, 1), "{}", it.story());
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    // In Git again, it is deployed.
+    it.git.push_files("Ada", &[("blog/compose.yaml", BLOG), ("shop/compose.yaml", SHOP)]);
+    it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn removal_goes_on_after_an_unreadable_commit() {
+    for lives in [1, 2] {
+        let mut it = kept_shop().await;
+        it.docker.faults(|faults| faults.stop = Duration::from_mins(3));
+        it.ask(RequestKind::Remove(Removal::WithVolumes)).await;
+        push_unreadable(&it);
+        minutes(2).await;
+        if lives == 2 {
+            it.crash();
+            it.begin();
+        }
+        minutes(10).await;
+        let observed = it.docker.observed(&app());
+        assert!(observed.instances.is_empty(), "{lives}: {}", it.story());
+        assert!(observed.volumes.contains_key("shop_data"), "the other applications are not known");
+        it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+        minutes(5).await;
+        assert!(!it.docker.observed(&app()).volumes.contains_key("shop_data"), "{lives}: {}", it.story());
+        assert!(it.listed(&app()).is_none(), "{lives}: {:#?}", it.listed(&app()));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn application_without_containers_leaves_the_status() {
     let mut it = kept_shop().await;

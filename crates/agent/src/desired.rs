@@ -98,6 +98,9 @@ pub(crate) enum Presence {
     Emptied(usize),
     /// Git or the configuration does not have the application any more.
     Gone,
+    /// That was so when the repository was last read completely, and now it cannot be. Nothing is removed unasked, and nothing is
+    /// managed again. A removal that a user has asked for goes on.
+    WasGone,
 }
 
 impl Desired {
@@ -129,11 +132,12 @@ impl Desired {
     }
 
     /// The same rendered application after another fetch of its repository, whose newest commit could not be rendered
-    /// for it.
+    /// for it. One that had left Git has not come back thereby.
     pub(crate) fn kept(&self, repository: Arc<RepositoryState>, newest: Option<CommitInfo>) -> Self {
         let presence = match self.presence {
             Presence::Emptied(count) => Presence::Emptied(count),
-            Presence::Present | Presence::Gone => Presence::Present,
+            Presence::Present => Presence::Present,
+            Presence::Gone | Presence::WasGone => Presence::WasGone,
         };
         Self { repository, presence, unrendered: newest, ..self.clone() }
     }
@@ -147,7 +151,7 @@ impl Desired {
     pub(crate) fn emptied_count(&self) -> Option<usize> {
         match self.presence {
             Presence::Emptied(count) => Some(count),
-            Presence::Present | Presence::Gone => None,
+            Presence::Present | Presence::Gone | Presence::WasGone => None,
         }
     }
 
@@ -163,21 +167,38 @@ impl Desired {
         &self.repository
     }
 
+    /// Whether Git does not have the application any more, as of the last commit that could be read.
     pub(crate) fn is_gone(&self) -> bool {
-        self.presence == Presence::Gone
+        matches!(self.presence, Presence::Gone | Presence::WasGone)
     }
 
-    /// Whether the newest commit does not have the application, so that a user may remove it.
-    pub(crate) fn may_be_removed(&self) -> bool {
-        matches!(self.presence, Presence::Gone | Presence::Emptied(_))
+    /// Whether Git did not have the application when it was last read, and now it cannot be read.
+    pub(crate) fn was_gone(&self) -> bool {
+        self.presence == Presence::WasGone
     }
 
-    /// The error for which it is not known whether the newest commit has the application: it was not found there, and the
-    /// commit could not be read completely.
-    pub(crate) fn doubt(&self) -> Option<&Finding> {
+    /// Whether the last commit that could be read has the application.
+    pub(crate) fn is_in_git(&self) -> bool {
         // A stand-in has no files.
-        let was_found = self.unrendered.is_none() && !self.rendered.spec.files.is_empty();
-        self.objections.iter().find(|finding| !was_found && !self.may_be_removed() && finding.is_error())
+        self.presence == Presence::Present && !self.rendered.spec.files.is_empty()
+    }
+
+    /// Whether that commit does not have the application, so that the removal that a user has asked for goes on.
+    pub(crate) fn may_be_removed(&self) -> bool {
+        self.is_gone() || self.emptied_count().is_some()
+    }
+
+    /// Why it is not known whether the newest commit has the application: it was not found there, and the commit could not be
+    /// read completely.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        let is_known = match self.presence {
+            Presence::Present => self.unrendered.is_none() && self.is_in_git(),
+            Presence::Emptied(_) | Presence::Gone => true,
+            Presence::WasGone => false,
+        };
+        let error = self.objections.iter().find(|finding| !is_known && finding.is_error());
+        let unread = || self.was_gone().then(|| "its repository was not read yet".to_owned());
+        error.map(ToString::to_string).or_else(unread)
     }
 
     /// The newest accepted commit of the repository, also if it could not be rendered for this application.
@@ -337,6 +358,21 @@ pub(crate) mod tests {
             CommitInfo { id: driftless_model::CommitId::from_stored(commit), ..CommitInfo::default() };
         let nothing = Rendered::nothing(&"shop".into(), "infra", commit, Policy::default());
         Desired::gone(Arc::new(nothing), Arc::default())
+    }
+
+    #[test]
+    fn unreadable_commit_brings_no_application_back() {
+        let error = Finding::error(driftless_model::Location::default(), "", "unknown key");
+        let left = gone("a");
+        assert!(left.is_gone() && !left.was_gone() && left.doubt().is_none());
+        let unread = left.kept(Arc::default(), None);
+        assert!(unread.doubt().is_some(), "the agent was restarted");
+        for unread in [&unread, &unread.kept(Arc::default(), Some(CommitInfo::default()))] {
+            let unread = unread.clone().with_objections(vec![error.clone()]);
+            assert!(unread.is_gone() && unread.was_gone() && unread.may_be_removed());
+            assert_eq!(unread.doubt(), Some(error.to_string()));
+            assert!(!unread.asks_for_the_same(&left));
+        }
     }
 
     #[test]

@@ -440,13 +440,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     fn begin_round(&mut self) {
         self.context.begin_round();
         self.end_scales();
-        let emptied = self.desired.emptied_count();
-        // As long as Git was not read, nothing is known against the count of an earlier life.
-        let is_known = emptied.is_some() || self.desired.rendered().stack.is_some();
-        if is_known && self.record.get().emptied != emptied {
-            self.record.get_mut().emptied = emptied;
-            self.record.save(&self.context);
-        }
+        self.record.note_presence(&self.context, &self.desired);
         self.forget_other_keys();
         if !self.desired.may_be_removed() {
             self.record.get_mut().removal = None;

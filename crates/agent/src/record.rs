@@ -3,7 +3,7 @@
 use driftless_model::Record;
 use driftless_store as store;
 
-use crate::{commit_failure::failed_before, context::AppContext, error::chain};
+use crate::{commit_failure::failed_before, context::AppContext, desired::Desired, error::chain};
 
 /// A record, and whether the disk has it.
 pub(crate) struct StoredRecord {
@@ -32,6 +32,21 @@ impl StoredRecord {
     /// The record, to be changed in memory. Call [`StoredRecord::save`] afterwards.
     pub(crate) fn get_mut(&mut self) -> &mut Record {
         &mut self.record
+    }
+
+    /// Notes whether Git has the application. As long as Git was not read, nothing is known against the notes of an earlier life.
+    pub(crate) fn note_presence(&mut self, context: &AppContext, desired: &Desired) {
+        let (emptied, has_left) = (desired.emptied_count(), desired.is_gone());
+        let before = (self.record.emptied, self.record.has_left);
+        if emptied.is_some() || desired.rendered().stack.is_some() {
+            self.record.emptied = emptied;
+        }
+        if has_left || emptied.is_some() || desired.is_in_git() {
+            self.record.has_left = has_left;
+        }
+        if (self.record.emptied, self.record.has_left) != before {
+            self.save(context);
+        }
     }
 
     /// Whether the last attempt to write the record succeeded.

@@ -209,7 +209,7 @@ impl Revisions {
             return self.target_after_loss(context, desired, policy, record);
         }
         if desired.is_gone() {
-            return self.target_when_gone(context, policy, record);
+            return self.target_when_gone(context, desired, policy, record);
         }
         let newest = desired.applicable_stack().zip(desired.rendered().hashes.as_ref());
         if let Some((stack, hashes)) = newest {
@@ -338,15 +338,17 @@ impl Revisions {
         self.current.is_some()
     }
 
-    /// With `prune`, the target of an application that has left Git is an empty stack. Without, the application is
-    /// observed and left alone, until its last container is removed.
+    /// With `prune`, the target of an application that has left Git is an empty stack. Without, or while Git cannot be read, the
+    /// application is observed and left alone, until its last container is removed.
     fn target_when_gone(
         &self,
         context: &AppContext,
+        desired: &Desired,
         mut policy: Policy,
         record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
-        if !policy.prune && !self.has_vanished {
+        let is_pruned = policy.prune && !desired.was_gone();
+        if !is_pruned && !self.has_vanished {
             policy.suspended = true;
             return self.last_target_stack(context, policy);
         }
@@ -822,11 +824,35 @@ pub(crate) fn forget(context: &AppContext) {
 
 #[cfg(test)]
 mod tests {
+    use driftless_model::Removal;
+
     use super::*;
     use crate::{
         context::tests::context,
         desired::tests::{present, stack},
     };
+
+    #[test]
+    fn application_is_left_alone_while_git_cannot_be_read() {
+        let (context, _folder) = context();
+        let mut revisions = Revisions::load(&context);
+        let policy = Policy { prune: true, ..Policy::default() };
+        let in_git = present("a", &stack("one"), policy);
+        let mut target = |desired: &Desired, record: &Record| {
+            let target = revisions.target(&context, desired, record).unwrap().unwrap();
+            revisions.begin(&context, desired, &target);
+            (target.policy.suspended, target.stack.project.clone())
+        };
+        let record = Record::default();
+        assert_eq!(target(&in_git, &record), (false, "one".to_owned()));
+        let left = Desired::gone(Arc::new(in_git.rendered().clone()), Arc::default());
+        let unread = left.kept(Arc::default(), None);
+        assert!(target(&unread, &record).0);
+        let removed = Record { removal: Some(Removal::KeepVolumes), ..Record::default() };
+        for (desired, record) in [(&left, &record), (&unread, &removed)] {
+            assert!(!target(desired, record).0, "it is removed");
+        }
+    }
 
     #[test]
     fn newest_stack_keeps_the_commit_that_it_came_with() {

@@ -154,7 +154,11 @@ impl StatusInputs<'_> {
 
     /// Whether Git has the application. Only if it does not.
     fn in_git(&self) -> Option<Statement> {
-        let message = "Git or the configuration does not have the application any more";
+        let message = if self.desired.was_gone() {
+            "Git or the configuration did not have the application when the repository was last read"
+        } else {
+            "Git or the configuration does not have the application any more"
+        };
         let is_gone = self.desired.is_gone();
         is_gone.then(|| Statement::new(ConditionStatus::False, "NotInGit", message))
     }
@@ -194,6 +198,11 @@ impl StatusInputs<'_> {
         let keeps = "the application is not in Git any more; it keeps running, because";
         if self.revisions.lost().is_some() {
             return format!("{keeps} state was lost; {}", self.loss_advice());
+        }
+        if let Some(doubt) = self.desired.doubt().filter(|_| !is_pinned) {
+            return format!(
+                "the application was not in Git when its repository was last read, and is left alone until that can be read again: {doubt}"
+            );
         }
         let why = if is_pinned {
             "it is pinned"

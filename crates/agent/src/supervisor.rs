@@ -20,7 +20,9 @@ use tracing::Instrument;
 use driftless_config as config;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_git::CommitSource;
-use driftless_model::{AppName, Event, EventKind, Finding, Location, Policy, RepositoryStatus, Stack};
+use driftless_model::{
+    AppName, CommitInfo, Event, EventKind, Finding, Location, Policy, RepositoryStatus, Stack,
+};
 use driftless_store::{self as store, KnownApplication, Store};
 
 use crate::{
@@ -274,7 +276,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     }
 
     /// Applications that were deployed before, or that have a task, and are in no repository now: gone if their repository was
-    /// read completely, else kept as they are.
+    /// read completely, else kept as they are, also those that had left it before.
     ///
     /// If the newest commit has no application any more, the last one is gone. Of several, and of most of the deployed ones, each
     /// waits for the user, if it would be removed. One that was renamed does not wait: its successor waits for its removal.
@@ -331,7 +333,11 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 Absence::Gone | Absence::Emptied { .. } | Absence::Reduced { .. } => {
                     Desired::gone(nothing(), state)
                 }
-                Absence::Unclear => kept(state).with_objections(errors()),
+                Absence::Unclear => {
+                    let gone = self.gone_before(known, &policy);
+                    let unread = gone.map(|gone| gone.kept(Arc::clone(&state), newest.clone()));
+                    unread.unwrap_or_else(|| kept(state)).with_objections(errors())
+                }
             };
             let status_error = index.and_then(|index| self.status_error(index));
             self.set_desired(known.app.clone(), desired.with_status_error(status_error));
@@ -385,6 +391,22 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         self.applications.get(app).is_some_and(|task| {
             let desired = task.desired.borrow();
             desired.is_gone() && desired.rendered().policy.prune
+        })
+    }
+
+    /// The desired state of an application that Git did not have when its repository was last read, in this life of the agent or in an
+    /// earlier one.
+    fn gone_before(&self, known: &KnownApplication, policy: &Policy) -> Option<Desired> {
+        if let Some(task) = self.applications.get(&known.app) {
+            let desired = task.desired.borrow();
+            return desired.is_gone().then(|| Desired::clone(&desired));
+        }
+        let has_left = self.services.store.record(&known.app).is_ok_and(|record| record.has_left);
+        has_left.then(|| {
+            // Nothing was decided in this life: see `has_left`.
+            let policy = Policy { prune: false, ..policy.clone() };
+            let nothing = Rendered::nothing(&known.app, &known.repository, CommitInfo::default(), policy);
+            Desired::gone(Arc::new(nothing), Arc::default())
         })
     }
 

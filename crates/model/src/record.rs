@@ -132,6 +132,9 @@ pub struct Record {
     /// A commit has removed so many applications of the repository at once, and the removal of this one waits for a user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emptied: Option<usize>,
+    /// Git or the configuration did not have the application when it was last read.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_left: bool,
     /// The stack to which a user asked to repair the live state once, although self-heal is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heal_once: Option<StackHash>,

@@ -57,7 +57,9 @@ impl Simulation {
         let git = Git::default();
         git.push_files("Ada", files);
         let url = RepoUrl::parse("https://git.example/notes.git").unwrap();
-        self.other_repositories.push((config::Repository::new(url, "", config::Reference::Head), git));
+        let mut settings = config::Repository::new(url, "", config::Reference::Head);
+        (settings.poll, settings.policy) = (self.settings.poll, self.settings.policy.clone());
+        self.other_repositories.push((settings, git));
         self.begin();
     }
 }
@@ -329,6 +331,27 @@ async fn empty_repository_does_not_delay_a_rename() {
     minutes(5).await;
     check_single_writer(&it);
     assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    let status = it.listed(&store()).unwrap().status.clone();
+    assert_eq!(status.sync, SyncStatus::Synced, "{status:#?}\n{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn removal_of_a_held_application_frees_its_data_at_once() {
+    let named = format!("name: shop\n{SHOP}");
+    let mut it = deployed(true, "", &[("shop/compose.yaml", &named), ("blog/compose.yaml", BLOG)]).await;
+    // Without a fetch, nothing but the removal has the applications of all repositories compared again.
+    it.settings.poll = Duration::from_hours(5);
+    it.follow_another(&[("store/compose.yaml", &named)]);
+    minutes(3).await;
+    it.git.push_files("Ada", &[("README.md", "empty")]);
+    it.ask(RequestKind::Sync).await;
+    minutes(3).await;
+    assert_eq!((it.containers(&app()), it.containers(&blog())), (1, 1), "{}", it.story());
+    assert_eq!(it.containers(&store()), 0, "the project is taken: {}", it.story());
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(3).await;
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    check_single_writer(&it);
     let status = it.listed(&store()).unwrap().status.clone();
     assert_eq!(status.sync, SyncStatus::Synced, "{status:#?}\n{}", it.story());
 }

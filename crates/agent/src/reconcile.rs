@@ -440,7 +440,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
     fn begin_round(&mut self) {
         self.context.begin_round();
         self.end_scales();
-        self.record.note_presence(&self.context, &self.desired);
         self.forget_other_keys();
         if !self.desired.may_be_removed() {
             self.record.get_mut().removal = None;
@@ -453,6 +452,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 record.jobs.clear();
                 record.newest = None;
             }
+        }
+        // The database has no record of an application that was removed.
+        if !self.revisions.is_forgotten() {
+            self.record.note_presence(&self.context, &self.desired);
         }
         hooks::begin_sync_fail(&self.context, &mut self.record, self.revisions.current());
     }

@@ -342,6 +342,13 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             let status_error = index.and_then(|index| self.status_error(index));
             self.set_desired(known.app.clone(), desired.with_status_error(status_error));
         }
+        // These are in no database, so no end of a removal wakes this task: another pass publishes that they are gone.
+        let is_gone = |known: &KnownApplication| {
+            self.applications.get(&known.app).is_some_and(|task| task.desired.borrow().is_gone())
+        };
+        if undeployed.iter().any(is_gone) {
+            self.services.changed.notify_one();
+        }
     }
 
     /// The deployed applications of each repository that would be removed now, and those that stay. In one life of the agent, one

@@ -92,7 +92,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Whether some application claims what another one has.
+    /// Whether some application claims what another one has, or that is not known, because one of them could not be read.
     pub(crate) fn are_disputed(&self) -> bool {
         self.are_disputed
     }
@@ -100,6 +100,20 @@ impl Claims {
     /// The project of an application that is in no repository now, as it was last deployed.
     pub(crate) fn project_of_absent(&self, app: &AppName) -> Option<&str> {
         self.absent.get(app)?.as_ref().map(|stack| stack.project.as_str())
+    }
+
+    /// The last stack of an application that is in no repository now. It is read once; after an error, the next pass reads it again.
+    fn stack_of_absent(
+        &mut self,
+        app: &AppName,
+        read: impl FnOnce() -> Result<Option<Arc<Stack>>, store::Error>,
+    ) -> Result<Option<Arc<Stack>>, store::Error> {
+        if let Some(stack) = self.absent.get(app) {
+            return Ok(stack.clone());
+        }
+        let stack = read()?;
+        self.absent.insert(app.clone(), stack.clone());
+        Ok(stack)
     }
 
     /// Findings about applications that claim the same name, container name or port, over all repositories.
@@ -117,18 +131,27 @@ impl Claims {
             self.are_disputed = false;
             return BTreeMap::new();
         }
-        let mut absent = Vec::new();
+        let (mut absent, mut are_unread) = (Vec::new(), false);
         for known in known.iter().filter(|known| !names.contains(&known.app)) {
             let view = inventory.position(&known.repository).and_then(|index| views.get(index));
             let is_gone = view.is_none_or(|view| view.absence(known, inventory.known) != Absence::Unclear);
             if is_gone && inventory.has_nothing_left(&known.app) {
                 continue;
             }
-            let stack = self.absent.entry(known.app.clone()).or_insert_with(|| last_stack(store, &known.app));
-            absent.extend(stack.clone());
+            match self.stack_of_absent(&known.app, || last_stack(store, &known.app)) {
+                Ok(stack) => absent.extend(stack),
+                Err(error) => {
+                    warn_of_unread_stack(&known.app, &error);
+                    are_unread = true;
+                }
+            }
         }
         let (mut found, stacks) = first_by_name(claimants);
-        let held = Held { of: &|app| last_stack(store, app), absent: &absent };
+        let last_of = |app: &AppName| {
+            let warn = |error: &store::Error| warn_of_unread_stack(app, error);
+            last_stack(store, app).inspect_err(warn).ok().flatten()
+        };
+        let held = Held { of: &last_of, absent: &absent };
         for (app, finding) in conflicts(&stacks, &held) {
             found.entry(app).or_default().push(finding);
         }
@@ -140,7 +163,7 @@ impl Claims {
         for (app, finding) in dependency_cycles(&dependencies(policies)) {
             found.entry(app).or_default().push(finding);
         }
-        self.are_disputed = !found.is_empty();
+        self.are_disputed = are_unread || !found.is_empty();
         found
     }
 }
@@ -199,15 +222,13 @@ fn used_objects_of_others(claimants: &[Claimant]) -> Vec<(AppName, Finding)> {
 }
 
 /// The stack of an application's newest revision.
-fn last_stack(store: &Store, app: &AppName) -> Option<Arc<Stack>> {
-    let stack = store.current(app).and_then(|revision| match revision {
-        Some(revision) => store.stack(app, revision.number),
-        None => Ok(None),
-    });
-    let warn = |error: &store::Error| {
-        tracing::warn!(%app, error = chain(error), "could not read the last stack of an application");
-    };
-    stack.inspect_err(warn).ok().flatten().map(Arc::new)
+fn last_stack(store: &Store, app: &AppName) -> Result<Option<Arc<Stack>>, store::Error> {
+    let Some(revision) = store.current(app)? else { return Ok(None) };
+    Ok(store.stack(app, revision.number)?.map(Arc::new))
+}
+
+fn warn_of_unread_stack(app: &AppName, error: &store::Error) {
+    tracing::warn!(%app, error = chain(error), "could not read the last stack of an application");
 }
 
 /// The stacks of the applications. One whose name is taken by an application before it is left out, with a finding.
@@ -234,4 +255,22 @@ fn first_by_name(claimants: &[Claimant]) -> (BTreeMap<AppName, Vec<Finding>>, Ve
         }
     }
     (found, stacks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desired::tests::stack;
+
+    #[test]
+    fn failed_read_of_a_stack_is_not_remembered() {
+        let (mut claims, app) = (Claims::default(), AppName::from("shop"));
+        let fail = || Err(store::Error::Read { what: "a stack", source: "disk I/O error".into() });
+        assert!(claims.stack_of_absent(&app, fail).is_err());
+        assert_eq!(claims.project_of_absent(&app), None);
+        let read = claims.stack_of_absent(&app, || Ok(Some(Arc::new(stack("shop")))));
+        assert!(read.unwrap().is_some());
+        assert!(claims.stack_of_absent(&app, fail).unwrap().is_some(), "it is read once");
+        assert_eq!(claims.project_of_absent(&app), Some("shop"));
+    }
 }

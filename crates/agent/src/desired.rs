@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless_config as config;
 use driftless_files::{AppSpec, Reads};
 use driftless_model::{
-    AdmissionPolicy, AppName, CommitInfo, Contents, EngineKind, Finding, Format, Missed, Policy, Stack,
-    StackHashes, Timestamp,
+    AdmissionPolicy, AppName, ApplicationSpec, CommitInfo, Contents, EngineKind, Finding, Format, Missed,
+    Policy, Stack, StackHashes, Timestamp,
 };
 
 use crate::{commit_status::StatusError, trust::RejectedCommit};
@@ -275,6 +275,19 @@ impl Desired {
 }
 
 impl Rendered {
+    /// The desired state as the status shows it as long as there is no target. The policy is that of now.
+    pub(crate) fn shown(&self, policy: Policy) -> ApplicationSpec {
+        ApplicationSpec {
+            repository: self.repository.clone(),
+            url: self.url.clone(),
+            reference: self.reference.clone(),
+            path: self.spec.path.clone(),
+            format: self.stack.as_ref().map(|stack| stack.format),
+            policy,
+            commit: Some(self.commit.clone()).filter(|commit| !commit.id.is_empty()),
+        }
+    }
+
     /// Stands in for an application that Git or the configuration does not have any more.
     pub(crate) fn nothing(app: &AppName, repository: &str, commit: CommitInfo, policy: Policy) -> Self {
         Self {

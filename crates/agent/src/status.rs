@@ -64,24 +64,18 @@ impl StatusInputs<'_> {
     /// The desired state as the status shows it.
     pub(crate) fn spec(&self, target: Option<&TargetRevision>) -> ApplicationSpec {
         let rendered = self.desired.rendered();
-        let newest = || Some(rendered.commit.clone()).filter(|commit| !commit.id.is_empty());
         let mut policy = match target {
             Some(target) => target.policy.clone(),
             None => policy_now(self.context, self.desired).unwrap_or_else(|_| rendered.policy.clone()),
         };
         // A target that was not compared with the live state does not say so.
         policy.suspended |= self.other_owner.is_some();
-        ApplicationSpec {
-            repository: rendered.repository.clone(),
-            url: rendered.url.clone(),
-            reference: rendered.reference.clone(),
-            path: rendered.spec.path.clone(),
-            format: target
-                .map(|target| target.stack.format)
-                .or(rendered.stack.as_ref().map(|stack| stack.format)),
-            policy,
-            commit: target.map(|target| target.commit.clone()).or_else(newest),
+        let mut spec = rendered.shown(policy);
+        if let Some(target) = target {
+            spec.format = Some(target.stack.format);
+            spec.commit = Some(target.commit.clone());
         }
+        spec
     }
 
     /// The images whose registries are asked for newer ones.

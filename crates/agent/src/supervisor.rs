@@ -32,7 +32,7 @@ use crate::{
     claims::{Claimant, Claims, Inventory},
     commit_status::{StatusError, StatusErrors},
     context::Services,
-    defect,
+    defect::{self, Publication},
     departures::Departures,
     desired::{Desired, Rendered, RepositoryState},
     engine_state::EngineState,
@@ -483,10 +483,14 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         let (requests, requests_rx) = mpsc::channel(MAX_QUEUED_REQUESTS);
         let task = App::new(reconciler, wake).run(desired_rx, requests_rx, self.stop.child_token());
         let ended = CancellationToken::new();
-        let (services, applications) = (Arc::clone(&self.services), self.shared.applications.clone());
+        let publication = Publication {
+            applications: self.shared.applications.clone(),
+            unpublished: self.shared.unpublished.clone(),
+            desired: desired.subscribe(),
+        };
+        let (services, stop) = (Arc::clone(&self.services), self.stop.clone());
         let task = task.instrument(span);
-        let survived =
-            defect::survive(task, name.clone(), services, applications, self.stop.clone(), ended.clone());
+        let survived = defect::survive(task, name.clone(), services, publication, stop, ended.clone());
         self.tasks.spawn(survived);
         self.applications.insert(name, AppTask { desired, requests, ended });
     }

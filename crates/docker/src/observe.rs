@@ -234,19 +234,20 @@ impl Observer {
             .iter()
             .filter(|(name, network)| network.app.as_ref() == Some(app) || scope.networks.contains(*name))
             .map(|(name, network)| {
+                let is_of_app = is_created_for(app, scope, network);
                 let NamedObject {
                     id,
                     app,
                     agent,
                     spec,
-                    project,
+                    project: _,
                     network,
                     addresses,
                     is_local,
                     volume: _,
                     created: _,
                 } = network.clone();
-                let compose = network.filter(|_| project == scope.project);
+                let compose = network.filter(|_| is_of_app);
                 let agent = agent.map(|agent| self.agents.owner(agent));
                 let foreign = Vec::new();
                 let is_unallocated = false;
@@ -292,19 +293,20 @@ impl Observer {
             .iter()
             .filter(|(name, volume)| volume.app.as_ref() == Some(app) || scope.volumes.contains(*name))
             .map(|(name, volume)| {
+                let is_of_app = is_created_for(app, scope, volume);
                 let NamedObject {
                     id: _,
                     app,
                     agent,
                     spec,
-                    project,
+                    project: _,
                     network: _,
                     volume,
                     addresses: _,
                     is_local: _,
                     created: _,
                 } = volume.clone();
-                let compose = volume.filter(|_| project == scope.project);
+                let compose = volume.filter(|_| is_of_app);
                 let agent = agent.map(|agent| self.agents.owner(agent));
                 (name.clone(), ObservedVolume { agent, app, spec, compose })
             });
@@ -339,4 +341,11 @@ impl Observer {
             found.into_iter().filter_map(|(reference, image)| Some((reference, image?.as_ref().clone())));
         Ok(existing.collect())
     }
+}
+
+/// Whether a network or volume was created for the application: by an agent, or for its Compose project by anybody. The project in
+/// the labels alone does not tell: Kubernetes has none.
+fn is_created_for(app: &AppName, scope: &ObserveScope, object: &NamedObject) -> bool {
+    let is_by_agent = object.agent.is_some() && object.app.as_ref() == Some(app);
+    is_by_agent || object.project == scope.project
 }

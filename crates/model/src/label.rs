@@ -29,6 +29,12 @@ pub const IGNORE_FILES: &str = "driftless.ignore-files";
 /// annotation of the pod, claim or claim template in Kubernetes.
 pub const PRUNE: &str = "driftless.prune";
 
+/// Whether the labels of an object keep it when Git does not contain it any more. `value` finds the value of a label.
+pub fn is_prune_protected<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
+    let annotation = format!("annotation.{PRUNE}");
+    [PRUNE, &annotation].into_iter().any(|name| value(name) == Some("false"))
+}
+
 /// On the container of a hook, and on its service in a Swarm: its phase, such as `PreSync`.
 pub const HOOK: &str = "driftless.hook";
 

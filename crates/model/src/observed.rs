@@ -353,7 +353,7 @@ pub struct ObservedNetwork {
     pub spec: Option<SpecHash>,
     /// Containers attached to it, and services of a Swarm that use it, that are not of this application, by name.
     pub foreign: Vec<String>,
-    /// Its configuration, if Docker Compose or an agent created it for this project.
+    /// Its configuration, if Docker Compose or an agent created it for this project, or an agent for this application.
     pub compose: Option<Network>,
     /// The addresses of its subnets of IPv4 for services and tasks: see [`crate::addresses_of_subnet`]. `None`: it has none yet.
     pub addresses: Option<u64>,
@@ -369,7 +369,7 @@ pub struct ObservedVolume {
     /// From our label: the application that it was created for.
     pub app: Option<AppName>,
     pub spec: Option<SpecHash>,
-    /// Its configuration, if Docker Compose created it for this project.
+    /// Its configuration, if Docker Compose or an agent created it for this project, or an agent for this application.
     pub compose: Option<Volume>,
 }
 

@@ -123,6 +123,9 @@ pub struct Record {
     /// The volumes that this removal leaves, because others used them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub spared_volumes: BTreeSet<String>,
+    /// The volumes that Git keeps when the application is removed. The engine may not know it: the labels of a volume never change.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub protected_volumes: BTreeSet<String>,
     /// Applications that this agent does not have any more and whose volumes and networks this one goes on with.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub former_owners: BTreeSet<AppName>,
@@ -480,6 +483,7 @@ mod tests {
             replaced: BTreeMap::from([(ContainerId("c".into()), Replacement::Restart)]),
             paused: BTreeSet::from([WorkloadName("a.b".into())]),
             spared_volumes: BTreeSet::from(["data".into()]),
+            protected_volumes: BTreeSet::from(["data".into()]),
             former_owners: BTreeSet::from(["shop".into()]),
             shared_places: BTreeSet::from([SharedPlace {
                 source: crate::HostSource::Volume("data".into()),

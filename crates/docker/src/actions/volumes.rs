@@ -61,6 +61,10 @@ impl Volumes {
             let message = "it does not carry the labels of this agent and application".to_owned();
             return Err(Error::Refused { doing, message });
         }
+        if label::is_prune_protected(label) {
+            let message = format!("its label `{}` is `false`", label::PRUNE);
+            return Err(Error::Refused { doing, message });
+        }
         let options = None::<query::RemoveVolumeOptions>;
         let removed =
             self.connection.call(DEADLINE, self.connection.docker().remove_volume(name, options)).await;

@@ -51,7 +51,8 @@ struct Shared {
 
 #[derive(Default)]
 struct Host {
-    volumes: BTreeSet<String>,
+    /// The labels of each volume.
+    volumes: BTreeMap<String, Value>,
     containers: BTreeMap<String, Value>,
     /// The log of each container, as one frame of its standard output.
     logs: BTreeMap<String, String>,
@@ -438,7 +439,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
 }
 
 async fn volumes(shared: &Shared, path: &str, request: Request) -> Response {
-    let volume = |name: &str| json!({"Name": name, "Driver": "local", "Mountpoint": "", "Labels": {}, "Scope": "local", "Options": {}});
+    let volume = |name: &str, labels: &Value| json!({"Name": name, "Driver": "local", "Mountpoint": "", "Labels": labels, "Scope": "local", "Options": {}});
     let host = || shared.state.lock().unwrap();
     let method = request.method().clone();
     host().calls.push(format!("{method} {path}?{}", request.uri().query().unwrap_or_default()));
@@ -447,16 +448,20 @@ async fn volumes(shared: &Shared, path: &str, request: Request) -> Response {
         (Method::POST, "create") => {
             let body: Value = serde_json::from_slice(&body).unwrap();
             let name = body["Name"].as_str().unwrap();
-            host().volumes.insert(name.to_owned());
+            let labels = body.get("Labels").filter(|labels| labels.is_object()).cloned();
+            let labels = labels.unwrap_or_else(|| json!({}));
+            // An existing volume is answered as it is.
+            let labels = host().volumes.entry(name.to_owned()).or_insert(labels).clone();
             shared.happen("volume", name, "create");
-            ok(&volume(name))
+            ok(&volume(name, &labels))
         }
         (Method::GET, "") => {
-            let found: Vec<Value> = host().volumes.iter().map(|name| volume(name)).collect();
+            let found: Vec<Value> =
+                host().volumes.iter().map(|(name, labels)| volume(name, labels)).collect();
             ok(&json!({"Volumes": found, "Warnings": []}))
         }
-        (Method::GET, name) if host().volumes.contains(name) => ok(&volume(name)),
-        (Method::DELETE, name) if host().volumes.remove(name) => {
+        (Method::GET, name) if host().volumes.contains_key(name) => ok(&volume(name, &host().volumes[name])),
+        (Method::DELETE, name) if host().volumes.remove(name).is_some() => {
             shared.happen("volume", name, "destroy");
             text(StatusCode::NO_CONTENT, "")
         }

@@ -1,8 +1,8 @@
-//! Volumes that are gone when a container is created.
+//! Volumes that are gone when a container is created, and those that are protected from removal.
 
 use std::collections::BTreeMap;
 
-use driftless_docker::{Docker, Error};
+use driftless_docker::{Docker, Error, ObserveScope};
 use driftless_model::{
     AppName, Container, Format, InstanceId, Mount, MountSource, SpecHash, Volume, WorkloadName,
 };
@@ -39,8 +39,7 @@ async fn no_container_is_created_on_a_volume_that_is_gone() {
     let engine = fake.connect();
     let app = AppName::from(APP);
     let created = Action::CreateVolume { name: "shop_data".to_owned(), volume: Volume::default() };
-    // The simulated engine keeps no labels, so this says that it is somebody else's, and it is there.
-    let _ = engine.perform(&app, &created, &|_| {}).await;
+    engine.perform(&app, &created, &|_| {}).await.unwrap();
     let error = engine.perform(&app, &creation("shop_gone"), &|_| {}).await.unwrap_err();
     assert!(
         matches!(&error, Error::Refused { message, .. } if message.contains("does not exist")),
@@ -51,4 +50,32 @@ async fn no_container_is_created_on_a_volume_that_is_gone() {
     let made = engine.perform(&app, &creation("shop_data"), &|_| {}).await;
     assert!(!fake.calls("GET /volumes/shop_data").is_empty());
     assert_eq!(fake.calls("/containers/create").len(), 1, "{made:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn protected_volume_is_known_and_never_removed() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    let app = AppName::from(APP);
+    // Of a claim in Kubernetes, and of a Compose file that gives the volume a name.
+    for (name, key, label) in
+        [("shop_db", "db", "annotation.driftless.prune"), ("pgdata", "pg", "driftless.prune")]
+    {
+        let labels = BTreeMap::from([(label.to_owned(), "false".to_owned())]);
+        let volume = Volume { key: key.to_owned(), labels: labels.clone(), ..Volume::default() };
+        let creation = Action::CreateVolume { name: name.to_owned(), volume };
+        engine.perform(&app, &creation, &|_| {}).await.unwrap();
+        for project in [None, Some("webshop".to_owned())] {
+            let scope = ObserveScope { project, ..ObserveScope::default() };
+            let observed = engine.observe(&app, &scope).await.unwrap();
+            let found = observed.volumes[name].compose.as_ref().map(|volume| &volume.labels);
+            assert_eq!(found, Some(&labels), "{name}");
+        }
+        let removal = Action::RemoveVolume { name: name.to_owned() };
+        let error = engine.perform(&app, &removal, &|_| {}).await.unwrap_err();
+        let is_refused =
+            matches!(&error, Error::Refused { message, .. } if message.contains("driftless.prune"));
+        assert!(is_refused, "{error}");
+    }
+    assert!(fake.calls("DELETE /volumes").is_empty());
 }

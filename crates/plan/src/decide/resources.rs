@@ -113,7 +113,8 @@ pub(crate) fn remove_unused_networks(draft: &mut Draft<'_>) {
     }
 }
 
-/// Plans the removal of the volumes of an application that a user removes with its volumes. Adopted volumes do not carry
+/// Plans the removal of the volumes of an application that a user removes with its volumes, except those that Git has protected,
+/// at their creation or later. Adopted volumes do not carry
 /// the application's labels, and stay. So does a volume that others use, for good: they may stop for a moment, as in an update.
 pub(crate) fn remove_volumes(draft: &mut Draft<'_>) {
     let facts = draft.facts;
@@ -134,7 +135,8 @@ pub(crate) fn remove_volumes(draft: &mut Draft<'_>) {
         return;
     }
     for (name, found) in labelled {
-        if found.compose.as_ref().is_some_and(|volume| is_prune_protected(&volume.labels)) {
+        let has_label = found.compose.as_ref().is_some_and(|volume| is_prune_protected(&volume.labels));
+        if has_label || facts.record.protected_volumes.contains(name) {
             draft.wait(Wait::prune_protected("volume", name));
             continue;
         }

@@ -78,8 +78,7 @@ pub(crate) fn is_own<'a>(facts: &Facts<'_>, labels: impl Into<OwnerLabels<'a>>) 
 
 /// Whether the labels of a manifest keep an object that Git does not contain any more.
 pub(crate) fn is_prune_protected(labels: &BTreeMap<String, String>) -> bool {
-    let annotation = format!("annotation.{}", label::PRUNE);
-    [label::PRUNE, &annotation].into_iter().any(|name| labels.get(name).is_some_and(|value| value == "false"))
+    label::is_prune_protected(|name| labels.get(name).map(String::as_str))
 }
 
 /// Whether a network exists and a workload may join it.

@@ -13,8 +13,14 @@ use driftless_model::{
 use crate::{
     backoff::{CRASH_RESET, LONGEST_PAUSE, crash_delay},
     facts::{
-        self, canary::current_step, classify, heals::TRIES, objects, ownership::find_former_owner, pods,
-        standing, standing::STABLE_AFTER,
+        self,
+        canary::current_step,
+        classify,
+        heals::TRIES,
+        objects,
+        ownership::{find_former_owner, is_prune_protected},
+        pods, standing,
+        standing::STABLE_AFTER,
     },
     record::{canary, executed::FIGHT, fs_changes, hooks, jobs, shared_places},
     target::Target,
@@ -50,6 +56,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
         .retain(|name, it| observed.networks.get(name).is_some_and(|found| found.id == it.id));
     record.adopted.volumes.retain(|name, _| observed.volumes.contains_key(name));
     note_former_owners(record, target, observed);
+    note_protected_volumes(record, target, observed);
     // On the way to another stack, what stands of it is no drift, not even when we turn back half way.
     record.settled = record.settled.take().filter(|it| *it == target.hashes.stack);
     record.reopened = record.reopened.take().filter(|it| it.stack == target.hashes.stack);
@@ -112,6 +119,17 @@ fn note_former_owners(record: &mut Record, target: &Target<'_>, observed: &Obser
     let of_networks = networks.filter_map(|(_, found)| find_former_owner(target, observed, record, found));
     let owners: Vec<AppName> = of_volumes.chain(of_networks).cloned().collect();
     record.former_owners.extend(owners);
+}
+
+/// Notes the volumes that Git protects from removal. They stay protected when Git does not contain them any more, as when the
+/// application is removed.
+fn note_protected_volumes(record: &mut Record, target: &Target<'_>, observed: &Observed) {
+    let volumes = &target.stack.volumes;
+    record
+        .protected_volumes
+        .retain(|name| observed.volumes.contains_key(name) && !volumes.contains_key(name));
+    let protected = volumes.iter().filter(|(_, volume)| is_prune_protected(&volume.labels));
+    record.protected_volumes.extend(protected.map(|(name, _)| name.clone()));
 }
 
 /// The workloads with an image that is not here or could not be pulled, built or verified, and those that depend on them. The

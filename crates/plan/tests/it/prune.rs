@@ -90,6 +90,28 @@ fn protected_objects_stay_when_the_application_is_removed() {
 }
 
 #[test]
+fn label_added_to_an_existing_volume_protects_it() {
+    let mut first = stack([("web", workload("web:1", 1))]);
+    first.volumes.insert("shop_kept".into(), Volume { key: "kept".into(), ..Volume::default() });
+    first.volumes.insert("shop_data".into(), Volume { key: "data".into(), ..Volume::default() });
+    let mut stage = settled(first);
+    // The engine keeps the labels with which a volume was created.
+    let kept = stage.stack.volumes.get_mut("shop_kept").unwrap();
+    kept.labels.insert("driftless.prune".to_owned(), "false".to_owned());
+    settle(&mut stage);
+    let labels = &stage.world.observed.volumes["shop_kept"].compose.as_ref().unwrap().labels;
+    assert!(labels.is_empty(), "{labels:?}");
+    stage.stack.volumes.clear();
+    settle(&mut stage);
+    stage.record.removal = Some(Removal::WithVolumes);
+    stage.stack = stack([]);
+    let plan = settle(&mut stage).pop().unwrap();
+    assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::PruneProtected)), "{plan}");
+    let left: Vec<&String> = stage.world.observed.volumes.keys().collect();
+    assert_eq!(left, ["shop_kept"]);
+}
+
+#[test]
 fn protected_network_is_kept_and_the_wait_says_why() {
     let network = |key: &str, value: &str| Network {
         key: key.to_owned(),

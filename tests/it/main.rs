@@ -22,7 +22,8 @@ mod docs;
 mod docs_evidence;
 // Either format as the other, and what of it is lost.
 mod convert;
-// Folders that are applications.
+// Folders that are applications, and the copies of tracked files in the folders of the agent.
+mod app_files;
 mod discover;
 // Files that SOPS encrypted.
 mod encrypted_files;

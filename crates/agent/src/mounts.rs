@@ -1,12 +1,12 @@
 //! The mounted files of a target: on the disk before a container starts that mounts them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use driftless_files::AppSpec;
 use driftless_git as git;
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
-use driftless_model::{CommitId, Contents, StackHash, Timestamp};
+use driftless_model::{CommitId, Contents, Observed, Stack, StackHash, Timestamp};
 
 use crate::{context::AppContext, desired::Desired, error::chain, target_revision::TargetRevision};
 
@@ -27,12 +27,14 @@ pub(crate) struct Mounts {
 struct PreparedMounts {
     stack: StackHash,
     at: Timestamp,
+    /// The paths whose files have stayed for containers of other versions.
+    kept: BTreeSet<String>,
 }
 
 impl PreparedMounts {
-    /// Whether the files of a stack need no check.
-    fn covers(&self, stack: &StackHash, now: Timestamp) -> bool {
-        self.stack == *stack && self.at.is_recent(CHECK_INTERVAL, now)
+    /// Whether the files of a stack need no check. They do when a container is gone that older files have stayed for.
+    fn covers(&self, stack: &StackHash, kept: &BTreeSet<String>, now: Timestamp) -> bool {
+        self.stack == *stack && self.kept == *kept && self.at.is_recent(CHECK_INTERVAL, now)
     }
 }
 
@@ -42,16 +44,20 @@ impl Mounts {
         self.prepared = None;
     }
 
-    /// Writes the mounted files of a target to the disk, once for each stack, and from time to time again. An error is in words.
+    /// Writes the mounted files of a target to the disk, once for each stack, and from time to time again. The copies that only
+    /// containers of other versions mount stay until these are gone. An error is in words.
     pub(crate) async fn prepare<S: CommitSource>(
         &mut self,
         context: &AppContext,
         source: Option<&S>,
         desired: &Desired,
         target: &TargetRevision,
+        observed: &Observed,
     ) -> Result<(), String> {
         let now = context.now();
-        let is_prepared = self.prepared.as_ref().is_some_and(|prepared| prepared.covers(&target.hash, now));
+        let kept = mounted_by_others(&target.stack, observed);
+        let is_prepared =
+            self.prepared.as_ref().is_some_and(|prepared| prepared.covers(&target.hash, &kept, now));
         // A suspended application is left alone, and so is its folder.
         if target.policy.suspended || is_prepared {
             return Ok(());
@@ -59,22 +65,35 @@ impl Mounts {
         // A failure may come after some of the files: then also those of the stack before have to be written again.
         self.prepared = None;
         let rendered = desired.rendered();
-        if let Err(error) = write(context, target, Arc::clone(&rendered.contents)).await {
+        if let Err(error) = write(context, target, Arc::clone(&rendered.contents), kept.clone()).await {
             // Secrets are kept in memory only, and those of an older commit are not among the newest commit's: render
             // the older commit once more.
             let Some(source) = source else { return Err(error) };
             let again = contents_of(source, &target.commit.id, rendered.spec.clone()).await;
             let again = again.map_err(|again| format!("{error}; {}", chain(&again)))?;
-            write(context, target, Arc::new(again)).await?;
+            write(context, target, Arc::new(again), kept.clone()).await?;
         }
-        self.prepared = Some(PreparedMounts { stack: target.hash.clone(), at: now });
+        self.prepared = Some(PreparedMounts { stack: target.hash.clone(), at: now, kept });
         Ok(())
     }
 }
 
-async fn write(context: &AppContext, target: &TargetRevision, contents: Arc<Contents>) -> Result<(), String> {
+/// The paths in the application's own folder that its containers mount and the target does not: those of the version before
+/// during a rollout, those whose removal waits, and runs that began with an older commit.
+fn mounted_by_others(target: &Stack, observed: &Observed) -> BTreeSet<String> {
+    let wanted = target.app_folders();
+    let mounted = observed.containers().flat_map(|instance| instance.config.app_folders());
+    mounted.filter(|path| !wanted.contains(path)).map(str::to_owned).collect()
+}
+
+async fn write(
+    context: &AppContext,
+    target: &TargetRevision,
+    contents: Arc<Contents>,
+    in_use: BTreeSet<String>,
+) -> Result<(), String> {
     let (directory, stack) = (context.contents().clone(), Arc::clone(&target.stack));
-    let written = tokio::task::spawn_blocking(move || directory.prepare(&stack, &contents)).await;
+    let written = tokio::task::spawn_blocking(move || directory.prepare(&stack, &contents, &in_use)).await;
     written.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
 }
 
@@ -97,14 +116,18 @@ mod tests {
     #[test]
     fn files_of_a_waiting_stack_are_asked_for_again() {
         let began = Timestamp(Duration::from_hours(1000).as_millis().try_into().unwrap());
-        let prepared = PreparedMounts { stack: StackHash("shop".to_owned()), at: began };
-        let covers =
-            |stack: &str, age: Duration| prepared.covers(&StackHash(stack.to_owned()), began.after(age));
+        let kept = BTreeSet::new();
+        let prepared = PreparedMounts { stack: StackHash("shop".to_owned()), at: began, kept: kept.clone() };
+        let covers = |stack: &str, age: Duration| {
+            prepared.covers(&StackHash(stack.to_owned()), &kept, began.after(age))
+        };
         assert!(covers("shop", Duration::from_mins(5)));
         assert!(!covers("blog", Duration::from_mins(5)), "another stack has other files");
         // The clean-up must not find a file that no check has touched for so long.
         assert!(!covers("shop", CONTENT_AGE / 2));
         let before = Timestamp(began.0 - 1);
-        assert!(!prepared.covers(&prepared.stack, before), "the clock was set back");
+        assert!(!prepared.covers(&prepared.stack, &kept, before), "the clock was set back");
+        let mounted = BTreeSet::from(["site".to_owned()]);
+        assert!(!prepared.covers(&prepared.stack, &mounted, began), "a container mounts older files");
     }
 }

@@ -288,7 +288,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         // Not before: containers of another agent, or of a version that is not known any more, may use the files.
         let source = self.source();
         if let Err(error) =
-            self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target).await
+            self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target, &observed).await
         {
             return self.fail(Some(&target), &error);
         }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AppName, ContentId, Inventory, Location, Network, Protocol, StackHash, Subject, SwarmService, Volume,
-    Workload, WorkloadName,
+    AppName, Container, ContentId, Inventory, Location, Network, Protocol, StackHash, Subject, SwarmService,
+    Volume, Workload, WorkloadName,
 };
 use crate::{defaults::is_default, hash::digest_of};
 
@@ -134,6 +134,12 @@ impl Stack {
     /// The names of all variables that hold secrets by the manifest's own word.
     pub fn secret_env(&self) -> impl Iterator<Item = &String> {
         self.workloads.values().flat_map(|it| &it.secret_env)
+    }
+
+    /// The paths in the application's own folder that its manifests mount. A run may have those of an older commit.
+    pub fn app_folders(&self) -> BTreeSet<&str> {
+        let of_manifests = self.workloads.values().filter(|workload| !workload.is_run());
+        of_manifests.flat_map(Workload::containers).flat_map(Container::app_folders).collect()
     }
 
     /// Every image that must be on the host: what is run, and what is mounted. Some may come twice.

@@ -2,7 +2,8 @@
 //! change in Git. Other files are never changed.
 //!
 //! A list outside of the folder, which containers cannot reach, says which files were copied. A file that has left Git
-//! is removed only if it is still the copied one. The list is also written before the first copy, so that copies which
+//! is removed only if it is still the copied one. One that only present containers mount, such as those of the version before,
+//! stays in the folder and in the list until they are gone. The list is also written before the first copy, so that copies which
 //! were interrupted are made again. The content of the folder is not trusted: see [`safe_path`].
 //!
 //! A file is replaced at once by a rename, but one that is itself mounted is overwritten: the engine mounts its inode, so a running
@@ -70,7 +71,8 @@ impl ContentDir {
 
     /// Copies the files that have changed in Git since the last copy, and those that are missing. A file that a container
     /// has changed stays as it is until it changes in Git. A file that has left Git is removed if it is still the copied
-    /// one. Other files are never changed. `mounted` has the paths that are themselves mounted.
+    /// one. Other files are never changed. `mounted` has the paths that the stack mounts, and `in_use` those that present
+    /// containers mount: a file there stays as long as the stack has no other use for its place.
     ///
     /// # Errors
     ///
@@ -80,6 +82,7 @@ impl ContentDir {
         app: &AppName,
         files: &BTreeMap<String, ContentId>,
         mounted: &BTreeSet<&str>,
+        in_use: &BTreeSet<String>,
         contents: &Contents,
     ) -> Result<(), Error> {
         let list = self.applications.join(format!("{app}{LIST}"));
@@ -97,19 +100,26 @@ impl ContentDir {
         if begun != before {
             write_list(&list, &begun)?;
         }
+        let is_kept = |path: &str| {
+            is_mounted(path, in_use) && !is_needed(path, mounted) && !is_in_the_way(path, &tracked)
+        };
+        let left = begun.iter().filter(|(path, _)| !tracked.contains_key(*path));
+        let (kept, left): (Vec<_>, Vec<_>) = left.partition(|(path, _)| is_kept(path));
         // First of all: a file may be in the way of a folder with the same name, and the other way round.
-        for (path, copied) in begun.iter().filter(|(path, _)| !tracked.contains_key(*path)) {
+        for (path, copied) in left {
             remove_unchanged(&folder, path, copied)
                 .and_then(|()| remove_empty_parents(&folder, path, &tracked))
                 .map_err(path_error(&folder.join(path)))?;
         }
         for (path, file) in &tracked {
             let is_known = begun.get(path).is_some_and(CopiedFile::is_whole);
-            let state = EntryState { is_known, is_mounted: mounted.contains(path.as_str()) };
+            let is_mounted = mounted.contains(path.as_str()) || in_use.contains(path);
+            let state = EntryState { is_known, is_mounted };
             sync_file(&folder, path, file, state).map_err(path_error(&folder.join(path)))?;
         }
-        let copied: Copied =
-            tracked.into_iter().map(|(path, file)| (path, CopiedFile::Whole(file.id))).collect();
+        let kept = kept.into_iter().map(|(path, copied)| (path.clone(), copied.clone()));
+        let whole = tracked.into_iter().map(|(path, file)| (path, CopiedFile::Whole(file.id)));
+        let copied: Copied = kept.chain(whole).collect();
         if copied == begun { Ok(()) } else { write_list(&list, &copied) }
     }
 
@@ -229,6 +239,30 @@ fn begun(before: &Copied, tracked: &BTreeMap<String, TrackedFile>) -> Copied {
         begun.insert(path.clone(), next);
     }
     begun
+}
+
+/// Whether a file is at one of the mounted paths, or in a folder there.
+fn is_mounted(file: &str, in_use: &BTreeSet<String>) -> bool {
+    in_use.iter().any(|path| is_within(file, path))
+}
+
+/// Whether the stack mounts the place of a file that it does not have, or a folder that the file would be in the way of.
+fn is_needed(file: &str, mounted: &BTreeSet<&str>) -> bool {
+    mounted.iter().any(|path| is_within(file, path) || is_within(path, file))
+}
+
+/// Whether a tracked file cannot be written as long as this one is there: one is where the other needs a folder.
+fn is_in_the_way(file: &str, tracked: &BTreeMap<String, TrackedFile>) -> bool {
+    let mut parents = file.match_indices('/').filter_map(|(end, _)| file.get(..end));
+    let mut below = tracked.range(format!("{file}/")..);
+    parents.any(|parent| tracked.contains_key(parent))
+        || below.next().is_some_and(|(path, _)| is_within(path, file))
+}
+
+/// Whether a path is another one, or below it.
+fn is_within(path: &str, folder: &str) -> bool {
+    let rest = path.strip_prefix(folder);
+    folder == "." || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The name of a file and the folders that it is in.

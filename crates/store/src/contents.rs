@@ -99,21 +99,21 @@ impl ContentDir {
 
     /// Writes everything that a stack mounts: public and secret contents, the files of the application's own folder, and the
     /// folders that it mounts. A content that is on the disk need not be in `contents`, so that a rollback works without
-    /// Git.
+    /// Git. `in_use` has the paths in the application's own folder that present containers mount.
     ///
     /// # Errors
     ///
     /// If a content is missing, or a file cannot be written.
-    pub fn prepare(&self, stack: &Stack, contents: &Contents) -> Result<(), Error> {
+    pub fn prepare(
+        &self,
+        stack: &Stack,
+        contents: &Contents,
+        in_use: &BTreeSet<String>,
+    ) -> Result<(), Error> {
         for id in stack.app_files.values() {
             self.provide(id, contents, Visibility::Public)?;
         }
-        let mounts = stack.workloads.values().flat_map(Workload::containers).flat_map(|it| &it.mounts);
-        let mounted = mounts.filter_map(|mount| match &mount.source {
-            MountSource::AppFolder(path) => Some(path.as_str()),
-            _ => None,
-        });
-        self.sync_app_files(&stack.app, &stack.app_files, &mounted.collect(), contents)?;
+        self.sync_app_files(&stack.app, &stack.app_files, &stack.app_folders(), in_use, contents)?;
         for workload in stack.workloads.values() {
             match self.prepare_one(stack, workload, contents) {
                 // A run that a CronJob began with an older commit may mount a content that is gone. Only this run cannot

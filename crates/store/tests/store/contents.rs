@@ -46,8 +46,18 @@ impl Files {
 
     /// Syncs tracked files, some of which are themselves mounted.
     fn sync_mounted(&self, files: &[(&str, &str)], mounted: &[&str]) -> Result<(), Error> {
+        self.sync_in_use(files, mounted, &[])
+    }
+
+    /// Syncs tracked files while containers mount these paths.
+    fn sync_in_use(&self, files: &[(&str, &str)], mounted: &[&str], in_use: &[&str]) -> Result<(), Error> {
         let (ids, contents) = tracked(files);
-        self.dir.sync_app_files(&shop(), &ids, &mounted.iter().copied().collect(), &contents)
+        let in_use = in_use.iter().map(|path| (*path).to_owned()).collect();
+        self.dir.sync_app_files(&shop(), &ids, &mounted.iter().copied().collect(), &in_use, &contents)
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.folder().join(path).exists()
     }
 
     fn text(&self, path: &str) -> String {
@@ -283,17 +293,17 @@ fn stack_is_prepared_from_memory_and_later_from_disk() {
         ],
     );
     wanted.app_files.insert("www/index.html".to_owned(), page);
-    let missing = files.dir.prepare(&wanted, &Contents::new()).unwrap_err();
+    let missing = files.dir.prepare(&wanted, &Contents::new(), &BTreeSet::new()).unwrap_err();
     assert!(matches!(missing, Error::NoSuchContent { .. }), "{missing}");
     let all: Contents = a.into_iter().chain(b).chain(c).collect();
-    files.dir.prepare(&wanted, &all).unwrap();
+    files.dir.prepare(&wanted, &all, &BTreeSet::new()).unwrap();
     assert_eq!(files.text("www/index.html"), "page");
     assert!(files.folder().join("data/cache").is_dir());
     assert!(!files.dir.path(&secret, Visibility::Public).exists());
     assert!(!files.dir.path(&public, Visibility::Secret).exists());
 
     fs::remove_file(files.folder().join("www/index.html")).unwrap();
-    files.dir.prepare(&wanted, &Contents::new()).unwrap();
+    files.dir.prepare(&wanted, &Contents::new(), &BTreeSet::new()).unwrap();
     assert_eq!(files.text("www/index.html"), "page");
 }
 
@@ -306,12 +316,12 @@ fn missing_secret_of_an_old_cron_run_blocks_nothing() {
     run.kind =
         WorkloadKind::Job(Job { cron: Some("report".into()), fresh: true, ..Job::once("report-1".into()) });
     wanted.workloads.insert("report-1".into(), run.clone());
-    files.dir.prepare(&wanted, &contents).unwrap();
+    files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap();
     assert!(files.dir.path(&now, Visibility::Secret).exists());
     // Files that Git asks for must exist.
     run.kind = WorkloadKind::Replicas;
     wanted.workloads.insert("report-1".into(), run);
-    assert!(files.dir.prepare(&wanted, &contents).is_err());
+    assert!(files.dir.prepare(&wanted, &contents, &BTreeSet::new()).is_err());
 }
 
 #[test]
@@ -444,10 +454,63 @@ fn untracked_file_in_the_way_is_named_and_stays() {
 }
 
 #[test]
+fn copies_that_only_older_containers_mount_stay() {
+    let files = Files::new();
+    let all = [("site/a", "1"), ("site/b/c", "1"), ("conf", "1"), ("sites/d", "1"), ("e", "1")];
+    files.sync(&all).unwrap();
+    // Of `conf`, the next version needs the place.
+    files.sync_in_use(&[("conf/x", "2")], &[], &["site", "conf"]).unwrap();
+    assert_eq!(files.text("conf/x"), "2");
+    let exist = |paths: &[&str]| paths.iter().map(|path| files.exists(path)).collect::<Vec<bool>>();
+    assert_eq!(exist(&["site/a", "site/b/c", "sites/d", "e"]), [true, true, false, false]);
+    // One that comes back is followed, and one that the next version mounts without having it in Git goes at once.
+    files.sync_in_use(&[("site/a", "2")], &["site/b"], &["site"]).unwrap();
+    assert_eq!((files.text("site/a"), files.exists("site/b/c")), ("2".to_owned(), false));
+    files.sync_in_use(&[], &[], &["site"]).unwrap();
+    assert!(files.exists("site/a"));
+    files.sync_in_use(&[], &[], &["."]).unwrap();
+    assert!(files.exists("site/a"));
+    files.sync(&[]).unwrap();
+    assert!(!files.exists("site/a"), "no container mounts it any more");
+}
+
+#[test]
+fn copies_stay_for_the_run_of_an_older_commit() {
+    let files = Files::new();
+    let (page, contents) = one(Content::file(*b"page"));
+    let before = {
+        let mut before = stack("report:1", vec![MountSource::AppFolder("site".to_owned())]);
+        before.app_files.insert("site/index.html".to_owned(), page);
+        before
+    };
+    files.dir.prepare(&before, &contents, &BTreeSet::new()).unwrap();
+    let mut run = before.workloads.into_values().next().unwrap();
+    run.kind =
+        WorkloadKind::Job(Job { cron: Some("report".into()), fresh: true, ..Job::once("report-1".into()) });
+    let mut wanted = stack("web:1", Vec::new());
+    wanted.workloads.insert("report-1".into(), run);
+    files.dir.prepare(&wanted, &contents, &["site".to_owned()].into()).unwrap();
+    assert!(files.exists("site/index.html"));
+    files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap();
+    assert!(!files.exists("site/index.html"), "its container is gone");
+}
+
+#[test]
+fn kept_copy_that_a_container_has_changed_is_not_removed() {
+    let files = Files::new();
+    files.sync(&[("site/a", "1")]).unwrap();
+    files.sync_in_use(&[], &[], &["site"]).unwrap();
+    fs::write(files.folder().join("site/a"), "changed").unwrap();
+    files.sync(&[]).unwrap();
+    assert_eq!(files.text("site/a"), "changed");
+}
+
+#[test]
 fn folder_of_tracked_files_is_copied_file_by_file() {
     let files = Files::new();
     let (id, contents) = one(folder_content(&[("x/y", "1", true), ("z", "2", false)]));
-    files.dir.sync_app_files(&shop(), &[("site".to_owned(), id)].into(), &[].into(), &contents).unwrap();
+    let site = [("site".to_owned(), id)].into();
+    files.dir.sync_app_files(&shop(), &site, &BTreeSet::new(), &BTreeSet::new(), &contents).unwrap();
     assert_eq!((files.text("site/x/y"), files.text("site/z")), ("1".to_owned(), "2".to_owned()));
     assert_eq!(
         (mode(&files.folder().join("site/x/y")), mode(&files.folder().join("site/z"))),

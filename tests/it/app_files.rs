@@ -1,0 +1,57 @@
+//! Copies of tracked files in the application's own folder: when those that left Git are removed.
+
+use std::time::Duration;
+
+use driftless_agent::RequestKind;
+use driftless_clock::Clock;
+
+use crate::{
+    sample::NOON,
+    simulation::{Simulation, app, minutes},
+};
+
+const WRITING: &str = "services:\n  web: {image: 'web:1', restart: always, volumes: ['./site:/site']}\n";
+const PAGE: (&str, &str) = ("shop/site/index.html", "hello");
+
+#[tokio::test(start_paused = true)]
+async fn copies_stay_until_no_container_mounts_them() {
+    let it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.git.push_files("Ada", &[("shop/compose.yaml", WRITING), PAGE, ("shop/site/old.html", "old")]);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let folder = it.contents.app_folder(&app()).join("site");
+    assert!(folder.join("index.html").exists() && folder.join("old.html").exists());
+    // The folder is still the application's, and Git does not have the file any more.
+    it.git.push_files("Ada", &[("shop/compose.yaml", WRITING), PAGE]);
+    it.ask(RequestKind::Sync).await;
+    it.synced_with_tip().await;
+    assert!(folder.join("index.html").exists() && !folder.join("old.html").exists());
+    // The next version mounts the files of the commit in place of the folder, and its image takes a while.
+    it.docker.faults(|faults| {
+        faults.pulls.insert("web:2".into(), Duration::from_mins(20));
+    });
+    let reading = WRITING.replace("web:1", "web:2").replace("/site']", "/site:ro']");
+    it.git.push_files("Ada", &[("shop/compose.yaml", &reading), PAGE]);
+    it.ask(RequestKind::Sync).await;
+    minutes(10).await;
+    assert_eq!(it.images(), ["web:1"]);
+    assert!(folder.join("index.html").exists(), "the running container serves it");
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"]);
+    assert!(!folder.join("index.html").exists(), "nothing mounts it any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn removed_application_leaves_no_copies() {
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings.policy.prune = true;
+    it.git.push_files("Ada", &[("shop/compose.yaml", WRITING), PAGE]);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let copy = it.contents.app_folder(&app()).join("site/index.html");
+    assert!(copy.exists());
+    it.git.push_files("Ada", &[("README.md", "empty")]);
+    minutes(5).await;
+    assert!(it.images().is_empty(), "{}", it.story());
+    assert!(!copy.exists());
+}

@@ -136,6 +136,11 @@ impl Pair {
         }
     }
 
+    fn network_creation(&self, network: Network) -> Action {
+        let (name, project) = (self.network.clone(), self.app.to_string());
+        Action::CreateNetwork { name, network, project, addresses: None }
+    }
+
     fn create(&self, slot: u32, container: Container) -> Action {
         Action::CreateInstance(Box::new(Creation {
             app: self.app.clone(),
@@ -251,12 +256,13 @@ async fn the_planners_docker_behaves_as_the_real_one() {
     // A creation whose network is missing is not compared: the strict one refuses it, and the real one waits with
     // its refusal for the start.
     let network = Network { key: "net".into(), ..Network::default() };
-    let create_network = Action::CreateNetwork { name: it.network.clone(), network, addresses: None };
+    let create_network = it.network_creation(network);
     it.both(create_network.clone(), BothDo).await;
     it.both(create_network, Already).await;
     let create_volume = Action::CreateVolume {
         name: it.volume.clone(),
         volume: Volume { key: "data".into(), ..Volume::default() },
+        project: it.app.to_string(),
     };
     it.both(create_volume, BothDo).await;
 
@@ -335,7 +341,7 @@ async fn part_of_a_pod_and_instance_are_distinguished() {
         ..it.container()
     };
     let network = Network { key: "net".into(), ..Network::default() };
-    it.both(Action::CreateNetwork { name: it.network.clone(), network, addresses: None }, BothDo).await;
+    it.both(it.network_creation(network), BothDo).await;
     let (pod, peer) = (it.name(1), Peer::Workload("web".into()));
     it.both(it.create(1, own), BothDo).await;
     let Action::CreateInstance(mut part) = it.create(2, Container::default()) else { unreachable!() };

@@ -82,6 +82,16 @@ impl Corner {
         }
     }
 
+    fn network_creation(&self, name: &str, network: Network) -> Action {
+        let (name, project) = (name.to_owned(), self.app.to_string());
+        Action::CreateNetwork { name, network, project, addresses: None }
+    }
+
+    /// Creates the volume `v`.
+    fn volume_creation(&self, volume: Volume) -> Action {
+        Action::CreateVolume { name: self.name("v"), volume, project: self.app.to_string() }
+    }
+
     async fn act(&self, action: Action) -> Result<Effect, Error> {
         self.engine.perform(&self.app, &action, &|_| {}).await
     }
@@ -103,7 +113,7 @@ impl Corner {
 
     async fn network(&self, name: &str) {
         let network = Network { key: "default".into(), ..Network::default() };
-        self.act(Action::CreateNetwork { name: name.to_owned(), network, addresses: None }).await.unwrap();
+        self.act(self.network_creation(name, network)).await.unwrap();
     }
 
     /// A container that sleeps, running, in a network of its own.
@@ -499,7 +509,7 @@ fn all_settings(corner: &Corner) -> Container {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_setting_of_the_host_comes_back_as_it_was_asked_for() {
     let corner = Corner::new().await;
-    corner.act(Action::CreateVolume { name: corner.name("v"), volume: Volume::default() }).await.unwrap();
+    corner.act(corner.volume_creation(Volume::default())).await.unwrap();
     corner.network(&corner.name("a")).await;
     let wanted = all_settings(&corner);
     assert!(wanted.needs().is_none_or(|it| it.api <= (1, 43)), "{:?}", wanted.needs());
@@ -523,7 +533,7 @@ async fn every_setting_of_the_host_comes_back_as_it_was_asked_for() {
     network.ipam = vec![(Some(subnet.clone()), None, None)];
     let kept = format!("10.215.{}.7", std::process::id() % 250);
     network.aux_addresses = [(subnet, map(&[("router", &kept)]))].into();
-    corner.act(Action::CreateNetwork { name: corner.name("n"), network, addresses: None }).await.unwrap();
+    corner.act(corner.network_creation(&corner.name("n"), network)).await.unwrap();
     let found = corner.raw.inspect_network(&corner.name("n"), None::<query::InspectNetworkOptions>).await;
     let ipam = found.unwrap().ipam.unwrap();
     assert_eq!(ipam.options.unwrap()["com.example.option"], "1");
@@ -533,7 +543,7 @@ async fn every_setting_of_the_host_comes_back_as_it_was_asked_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_run_and_a_failing_start_hook_stops_the_container() {
     let corner = Corner::new().await;
-    corner.act(Action::CreateVolume { name: corner.name("v"), volume: Volume::default() }).await.unwrap();
+    corner.act(corner.volume_creation(Volume::default())).await.unwrap();
     let hook = |text: &str| Hook {
         command: vec!["sh".into(), "-c".into(), format!("echo {text} $WHO >> /data/log")],
         env: map(&[("WHO", "me")]),
@@ -589,8 +599,8 @@ async fn a_container_with_every_field_comes_back_as_it_was_asked_for() {
     corner.network(&corner.name("a")).await;
     let subnet = format!("10.213.{}.0/24", std::process::id() % 250);
     let network = Network { key: "b".into(), ipam: vec![(Some(subnet), None, None)], ..Network::default() };
-    corner.act(Action::CreateNetwork { name: corner.name("b"), network, addresses: None }).await.unwrap();
-    corner.act(Action::CreateVolume { name: corner.name("v"), volume: Volume::default() }).await.unwrap();
+    corner.act(corner.network_creation(&corner.name("b"), network)).await.unwrap();
+    corner.act(corner.volume_creation(Volume::default())).await.unwrap();
     let wanted = everything(&corner);
     let mut creation = corner.creation(1, wanted.clone());
     let id = corner.create(&creation).await;
@@ -631,7 +641,7 @@ async fn repeated_call_succeeds_without_effect() {
     corner.network(&network).await;
     let volume = Volume { key: "v".into(), ..Volume::default() };
     for _ in 0..2 {
-        corner.act(Action::CreateVolume { name: corner.name("v"), volume: volume.clone() }).await.unwrap();
+        corner.act(corner.volume_creation(volume.clone())).await.unwrap();
         corner.act(Action::StartInstance { container: container.clone() }).await.unwrap();
         corner.act(Action::UnpauseInstance { container: container.clone() }).await.unwrap();
         let settings = LiveSettings {
@@ -694,10 +704,7 @@ async fn a_connection_that_failed_half_way_is_none() {
     let range = std::process::id() % 250;
     let ranges = vec![(Some(format!("10.214.{range}.0/24")), Some(format!("10.214.{range}.1")), None)];
     let pool = Network { key: "pool".into(), ipam: ranges, ..Network::default() };
-    corner
-        .act(Action::CreateNetwork { name: network.clone(), network: pool, addresses: None })
-        .await
-        .unwrap();
+    corner.act(corner.network_creation(&network, pool)).await.unwrap();
     let connect = |ipv4| {
         let attachment = Attachment { ipv4, ..Attachment::default() };
         corner.act(Action::Connect { container: container.clone(), network: network.clone(), attachment })
@@ -859,7 +866,7 @@ async fn health_is_passed_on() {
 async fn observing_an_unchanged_application_is_one_call() {
     let corner = Corner::new().await;
     let (_, id) = corner.running().await;
-    corner.act(Action::CreateVolume { name: corner.name("v"), volume: Volume::default() }).await.unwrap();
+    corner.act(corner.volume_creation(Volume::default())).await.unwrap();
     let proxied = connect(&host(), &corner.agent, corner.dir.path());
     // Other tests share the engine, and their networks and images make ours old: some pass is undisturbed.
     let passes = until("a pass costs one call", || async {

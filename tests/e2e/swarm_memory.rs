@@ -363,6 +363,7 @@ async fn swarm_in_memory_behaves_as_a_real_one() {
         both.both("done", |_| Action::CreateNetwork {
             name: "shop_net".into(),
             network: network(),
+            project: "shop".to_owned(),
             addresses: None,
         })
         .await;
@@ -401,6 +402,7 @@ async fn networks(both: &Pair) {
         both.both(expected, |_| Action::CreateNetwork {
             name: name.to_owned(),
             network: plain(),
+            project: "shop".to_owned(),
             addresses: Some(addresses),
         })
         .await;
@@ -409,6 +411,7 @@ async fn networks(both: &Pair) {
     let action = |_: &Observed| Action::CreateNetwork {
         name: "shop_overlapping".into(),
         network: overlapping(),
+        project: "shop".to_owned(),
         addresses: None,
     };
     both.both("refused: could not create network shop_overlapping: the Swarm gives it no addresses", action)

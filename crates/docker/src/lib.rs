@@ -36,8 +36,8 @@
 //!
 //! let engine = SimulatedEngine::new(AgentId::from("home"), Clock::System);
 //! let shop = AppName::from("shop");
-//! let create =
-//!     Action::CreateNetwork { name: "shop_default".to_owned(), network: Network::default(), addresses: None };
+//! let (name, project, network) = ("shop_default".to_owned(), "shop".to_owned(), Network::default());
+//! let create = Action::CreateNetwork { name, network, project, addresses: None };
 //! assert_eq!(engine.perform(&shop, &create, &|_| {}).await?, Effect::Done);
 //!
 //! let observed = engine.observe(&shop, &ObserveScope::default()).await?;

@@ -56,6 +56,9 @@ pub enum Action {
     CreateNetwork {
         name: String,
         network: Network,
+        /// The application's project, by which Docker Compose knows it.
+        #[serde(default)]
+        project: String,
         /// The number of addresses that services and tasks of a Swarm may need, if nobody chose a range for them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         addresses: Option<u64>,
@@ -67,6 +70,9 @@ pub enum Action {
     CreateVolume {
         name: String,
         volume: Volume,
+        /// The application's project, by which Docker Compose knows it.
+        #[serde(default)]
+        project: String,
     },
     /// Only for a user who asked to remove the application with its volumes.
     RemoveVolume {
@@ -283,7 +289,7 @@ impl fmt::Display for Action {
             Self::ImportImage { image } => write!(f, "import {image} from this agent's executable"),
             Self::CreateNetwork { name, .. } => write!(f, "create network {name}"),
             Self::RemoveNetwork { name, id: _ } => write!(f, "remove network {name}"),
-            Self::CreateVolume { name, volume: _ } => write!(f, "create volume {name}"),
+            Self::CreateVolume { name, .. } => write!(f, "create volume {name}"),
             Self::RemoveVolume { name } => write!(f, "remove volume {name}"),
             Self::CreateInstance(creation) => creation.fmt(f),
             Self::WriteFiles { container, instance: _, files } => {

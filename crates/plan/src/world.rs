@@ -82,7 +82,7 @@ impl World {
             }
             Action::BuildImage { image, build } => self.have_labelled(image, label::BUILD, &build.digest),
             Action::ImportImage { image } => self.have_labelled(image, label::HELPER, image),
-            Action::CreateNetwork { name, network, addresses: _ } => {
+            Action::CreateNetwork { name, network, project: _, addresses: _ } => {
                 if self.observed.networks.contains_key(name) {
                     return Err(Refusal::NameInUse(name.clone()));
                 }
@@ -93,7 +93,7 @@ impl World {
                 self.observed.networks.insert(name.clone(), network);
             }
             Action::RemoveNetwork { name, .. } => self.remove_network(agent, name)?,
-            Action::CreateVolume { name, volume } => {
+            Action::CreateVolume { name, volume, project: _ } => {
                 let spec = Some(SpecHash::of(volume));
                 let (agent, compose) = (Some(agent.clone()), Some(volume.clone()));
                 let volume = ObservedVolume { agent, app: None, spec, compose };

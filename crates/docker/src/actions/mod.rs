@@ -118,11 +118,13 @@ impl Actions {
                 self.cache.invalidate_images();
                 imported?;
             }
-            Action::CreateNetwork { name, network, addresses } => {
-                Box::pin(self.networks.create(app, name, network, *addresses)).await?;
+            Action::CreateNetwork { name, network, project, addresses } => {
+                Box::pin(self.networks.create((app, project), name, network, *addresses)).await?;
             }
             Action::RemoveNetwork { name, id } => self.networks.remove(app, name, id).await?,
-            Action::CreateVolume { name, volume } => self.volumes.create(app, name, volume).await?,
+            Action::CreateVolume { name, volume, project } => {
+                self.volumes.create((app, project), name, volume).await?;
+            }
             Action::RemoveVolume { name } => self.volumes.remove(app, name).await?,
             Action::CreateInstance(creation) => {
                 let created = Box::pin(self.creator.create(creation)).await;

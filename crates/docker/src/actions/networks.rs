@@ -78,7 +78,7 @@ impl Networks {
     /// `addresses`: what services and tasks of a Swarm may need.
     pub(super) async fn create(
         &self,
-        app: &AppName,
+        (app, project): (&AppName, &str),
         name: &str,
         network: &Network,
         addresses: Option<u64>,
@@ -91,7 +91,7 @@ impl Networks {
         if let Some(existing) = existing {
             return self.take_existing(app, &existing, network, doing);
         }
-        let mut body = to_engine::network_body(name, network, app, self.agents.own());
+        let mut body = to_engine::network_body(name, network, (app, project), self.agents.own());
         if let Some(addresses) = addresses {
             let range = ranges::choose(&*self.connection, addresses).await;
             body.ipam = range.map_err(|error| error.classify(&doing))?.or(body.ipam);

@@ -29,9 +29,14 @@ impl Volumes {
         Self { connection: Arc::clone(connection), cache: Arc::clone(cache), agents: Arc::clone(agents) }
     }
 
-    pub(super) async fn create(&self, app: &AppName, name: &str, volume: &Volume) -> Result<(), Error> {
+    pub(super) async fn create(
+        &self,
+        (app, project): (&AppName, &str),
+        name: &str,
+        volume: &Volume,
+    ) -> Result<(), Error> {
         let doing = format!("create volume {name}");
-        let body = to_engine::volume_body(name, volume, app, self.agents.own());
+        let body = to_engine::volume_body(name, volume, (app, project), self.agents.own());
         let created = self.connection.call(DEADLINE, self.connection.docker().create_volume(body)).await;
         self.cache.objects(ObjectKind::Volumes).note_change(name, Settled::Yes);
         // The engine answers with an existing volume of this name, even if its specification differs.

@@ -95,10 +95,10 @@ impl Manager {
             Action::Swarm(action) => {
                 SwarmActions::new(&Arc::new(self), RegistryLogins::default()).perform(app, action).await
             }
-            Action::CreateNetwork { name, network, addresses }
+            Action::CreateNetwork { name, network, project, addresses }
                 if network.driver.as_deref() == Some("overlay") =>
             {
-                let created = self.create_network(app, name, network, *addresses).await;
+                let created = self.create_network((app, project), name, network, *addresses).await;
                 created.map_err(|error| error.classify(&doing))
             }
             Action::RemoveNetwork { id, .. } if id.starts_with("network") => {
@@ -116,7 +116,7 @@ impl Manager {
 
     async fn create_network(
         &self,
-        app: &AppName,
+        (app, project): (&AppName, &str),
         name: &str,
         network: &driftless_model::Network,
         addresses: Option<u64>,
@@ -127,7 +127,7 @@ impl Manager {
         if self.networks().await?.iter().any(|found| found.name == name && same(found)) {
             return Ok(Effect::Done);
         }
-        let mut body = to_engine::network_body(name, network, app, self.client.host.agent());
+        let mut body = to_engine::network_body(name, network, (app, project), self.client.host.agent());
         if let Some(addresses) = addresses {
             body.ipam = ranges::choose(self, addresses).await?.or(body.ipam);
         }

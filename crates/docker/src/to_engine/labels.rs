@@ -71,12 +71,10 @@ pub(super) fn owner_labels(app: &AppName, agent: &AgentId, spec: &SpecHash) -> H
         .into()
 }
 
-/// The labels of Docker Compose for a network or volume. Its name is `<project>_<key>` unless the manifest gives one, so the
-/// project is the text before the key; an object with its own name belongs to the application's project.
-pub(super) fn compose_labels(name: &str, key: &str, app: &AppName, kind: &str) -> HashMap<String, String> {
-    let project = name.strip_suffix(key).and_then(|it| it.strip_suffix('_')).filter(|it| !it.is_empty());
+/// The labels of Docker Compose for a network or volume.
+pub(super) fn compose_labels(project: &str, key: &str, kind: &str) -> HashMap<String, String> {
     [
-        (label::compose::PROJECT, project.unwrap_or(app.as_str()).to_owned()),
+        (label::compose::PROJECT, project.to_owned()),
         (kind, key.to_owned()),
         (label::compose::VERSION, created_by()),
     ]

@@ -11,7 +11,7 @@ use super::{
 pub(crate) fn network_body(
     name: &str,
     network: &Network,
-    app: &AppName,
+    (app, project): (&AppName, &str),
     agent: &AgentId,
 ) -> api::NetworkCreateRequest {
     let Network {
@@ -30,7 +30,7 @@ pub(crate) fn network_body(
         labels,
     } = network;
     let mut all = owner_labels(app, agent, &SpecHash::of(network));
-    all.extend(compose_labels(name, key, app, label::compose::NETWORK));
+    all.extend(compose_labels(project, key, label::compose::NETWORK));
     all.extend(labels.clone());
     let reserved =
         |subnet: &Option<String>| subnet.as_ref().and_then(|it| aux_addresses.get(it)).map(hash_map);
@@ -65,12 +65,12 @@ pub(crate) fn network_body(
 pub(crate) fn volume_body(
     name: &str,
     volume: &Volume,
-    app: &AppName,
+    (app, project): (&AppName, &str),
     agent: &AgentId,
 ) -> api::VolumeCreateRequest {
     let Volume { key, external: _, driver, options, labels } = volume;
     let mut all = owner_labels(app, agent, &SpecHash::of(volume));
-    all.extend(compose_labels(name, key, app, label::compose::VOLUME));
+    all.extend(compose_labels(project, key, label::compose::VOLUME));
     all.extend(labels.clone());
     api::VolumeCreateRequest {
         name: Some(name.to_owned()),
@@ -89,10 +89,26 @@ mod tests {
     fn ipv6_is_left_to_the_engine_unless_git_decides() {
         let sent = |enable_ipv6| {
             let network = Network { enable_ipv6, ..Network::default() };
-            network_body("lan", &network, &"shop".into(), &AgentId::from("us")).enable_ipv6
+            network_body("lan", &network, (&"shop".into(), "shop"), &AgentId::from("us")).enable_ipv6
         };
         for decided in [None, Some(false), Some(true)] {
             assert_eq!(sent(decided), decided);
+        }
+    }
+
+    #[test]
+    fn objects_with_their_own_names_are_of_the_project() {
+        let (app, agent) = (AppName::from("shop"), AgentId::from("us"));
+        let owner = (&app, "webshop");
+        for name in ["webshop_data", "shop_data", "web"] {
+            let volume = Volume { key: "data".to_owned(), ..Volume::default() };
+            let network = Network { key: "data".to_owned(), ..Network::default() };
+            let of_volume = volume_body(name, &volume, owner, &agent).labels.unwrap();
+            let of_network = network_body(name, &network, owner, &agent).labels.unwrap();
+            for labels in [of_volume, of_network] {
+                assert_eq!(labels[label::compose::PROJECT], "webshop", "{name}");
+                assert_eq!(labels[label::APPLICATION], "shop");
+            }
         }
     }
 }

@@ -8,7 +8,8 @@ use futures_util::future::join_all;
 use crate::fake_engine::{APP, FakeEngine};
 
 fn creation(number: usize) -> Action {
-    Action::CreateNetwork { name: format!("shop_net{number}"), network: Network::default(), addresses: None }
+    let (name, project) = (format!("shop_net{number}"), APP.to_owned());
+    Action::CreateNetwork { name, network: Network::default(), project, addresses: None }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Volumes that are gone when a container is created, and those that are protected from removal.
+//! Volumes that are gone when a container is created, those that are protected from removal, and their projects.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,8 @@ async fn no_container_is_created_on_a_volume_that_is_gone() {
     let fake = FakeEngine::new();
     let engine = fake.connect();
     let app = AppName::from(APP);
-    let created = Action::CreateVolume { name: "shop_data".to_owned(), volume: Volume::default() };
+    let (name, project) = ("shop_data".to_owned(), APP.to_owned());
+    let created = Action::CreateVolume { name, volume: Volume::default(), project };
     engine.perform(&app, &created, &|_| {}).await.unwrap();
     let error = engine.perform(&app, &creation("shop_gone"), &|_| {}).await.unwrap_err();
     assert!(
@@ -63,7 +64,8 @@ async fn protected_volume_is_known_and_never_removed() {
     {
         let labels = BTreeMap::from([(label.to_owned(), "false".to_owned())]);
         let volume = Volume { key: key.to_owned(), labels: labels.clone(), ..Volume::default() };
-        let creation = Action::CreateVolume { name: name.to_owned(), volume };
+        let project = APP.to_owned();
+        let creation = Action::CreateVolume { name: name.to_owned(), volume, project };
         engine.perform(&app, &creation, &|_| {}).await.unwrap();
         for project in [None, Some("webshop".to_owned())] {
             let scope = ObserveScope { project, ..ObserveScope::default() };
@@ -78,4 +80,20 @@ async fn protected_volume_is_known_and_never_removed() {
         assert!(is_refused, "{error}");
     }
     assert!(fake.calls("DELETE /volumes").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_with_its_own_name_is_known_by_its_project() {
+    let fake = FakeEngine::new();
+    let engine = fake.connect();
+    let (name, project) = ("pgdata".to_owned(), "webshop".to_owned());
+    let creation = Action::CreateVolume { name, volume: Volume::default(), project };
+    engine.perform(&AppName::from(APP), &creation, &|_| {}).await.unwrap();
+    // After a rename of its folder, the application has another name.
+    for (project, is_known) in [("webshop", true), (APP, false)] {
+        let (project, volumes) = (Some(project.to_owned()), ["pgdata".to_owned()].into());
+        let scope = ObserveScope { project, volumes, ..ObserveScope::default() };
+        let observed = engine.observe(&AppName::from("store"), &scope).await.unwrap();
+        assert_eq!(observed.volumes["pgdata"].compose.is_some(), is_known);
+    }
 }

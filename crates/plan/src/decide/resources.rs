@@ -41,7 +41,8 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
         match facts.observed.volumes.get(name) {
             None if volume.external => draft.wait(Wait::external_missing("volume", name)),
             None => {
-                let action = Action::CreateVolume { name: name.clone(), volume: volume.clone() };
+                let project = facts.target.stack.project.clone();
+                let action = Action::CreateVolume { name: name.clone(), volume: volume.clone(), project };
                 let step = draft.push(action, Cause::Missing, vec![]);
                 draft.provided.insert(name.clone(), step);
             }
@@ -195,6 +196,12 @@ fn is_too_new(draft: &mut Draft<'_>, name: &str, network: &Network) -> bool {
     true
 }
 
+/// Creates a network of this host, whose addresses the engine chooses.
+fn network_creation(draft: &Draft<'_>, name: &str, network: &Network) -> Action {
+    let project = draft.facts.target.stack.project.clone();
+    Action::CreateNetwork { name: name.to_owned(), network: network.clone(), project, addresses: None }
+}
+
 fn create_network(draft: &mut Draft<'_>, name: &str, network: &Network) {
     if is_too_new(draft, name, network) {
         return;
@@ -205,9 +212,8 @@ fn create_network(draft: &mut Draft<'_>, name: &str, network: &Network) {
         Some(Cause::Missing)
     };
     if let Some(cause) = cause {
-        let action =
-            Action::CreateNetwork { name: name.to_owned(), network: network.clone(), addresses: None };
-        let step = draft.push(action, cause, vec![]);
+        let creation = network_creation(draft, name, network);
+        let step = draft.push(creation, cause, vec![]);
         draft.provided.insert(name.to_owned(), step);
     }
 }
@@ -243,7 +249,7 @@ fn replace_network(draft: &mut Draft<'_>, name: &str, network: &Network, found: 
     let removal = Action::RemoveNetwork { name: name.to_owned(), id: found.id.clone() };
     left.extend(pulls);
     let removed = draft.push(removal, Cause::SpecChanged, left);
-    let creation = Action::CreateNetwork { name: name.to_owned(), network: network.clone(), addresses: None };
+    let creation = network_creation(draft, name, network);
     let created = draft.push(creation, Cause::SpecChanged, vec![removed]);
     draft.provided.insert(name.to_owned(), created);
     for instance in attached {

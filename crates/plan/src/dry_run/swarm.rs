@@ -67,7 +67,7 @@ pub(crate) fn rehearse(
 /// Does what a step would do.
 fn apply(target: &Target<'_>, observed: &mut Observed, action: &Action, now: Timestamp) -> StepOutcome {
     match action {
-        Action::CreateNetwork { name, network, addresses: _ } => {
+        Action::CreateNetwork { name, network, project: _, addresses: _ } => {
             let made = ObservedNetwork {
                 id: name.clone(),
                 agent: Some(AgentId(SWARM_OWNER.to_owned())),

@@ -55,7 +55,8 @@ pub(super) fn provide(draft: &mut Draft<'_>, swarm: &ObservedSwarm) -> NetworkSt
     for (name, network) in &stack.networks {
         let create = || {
             let addresses = at_most.get(name.as_str()).copied();
-            Action::CreateNetwork { name: name.clone(), network: network.clone(), addresses }
+            let project = stack.project.clone();
+            Action::CreateNetwork { name: name.clone(), network: network.clone(), project, addresses }
         };
         let Some(found) = facts.observed.networks.get(name) else {
             match creation_cause(draft, name, network) {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use driftless_model::{
     AppName, ContainerId, HostMount, HostSource, Job, ManagedApplications, Mount, MountSource,
-    MountingContainer, Removal, Stack, State, Volume, Workload, WorkloadKind,
+    MountingContainer, Network, Removal, Stack, State, Volume, Workload, WorkloadKind,
 };
 use driftless_plan::{Action, Plan, WaitReason, hands_over};
 
@@ -296,6 +296,20 @@ fn renamed_application_goes_on_with_its_volume() {
     stage.stack = Stack { app: "store".into(), ..shop([("db", writing("db:2"))]) };
     let plan = settle(&mut stage).pop().unwrap();
     assert_eq!((stage.running(), sentences(&plan)), (1, Vec::<String>::new()));
+}
+
+/// By the project, another application knows later that they were created for the same one.
+#[test]
+fn volumes_and_networks_are_created_for_the_project() {
+    let mut wanted = Stack { project: "webshop".to_owned(), ..stack([("web", workload("web:1", 1))]) };
+    wanted.volumes.insert("pgdata".into(), Volume { key: "pg".into(), ..Volume::default() });
+    wanted.networks.insert("web".into(), Network { key: "default".into(), ..Network::default() });
+    let plan = Stage::new(wanted).round();
+    let projects = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::CreateVolume { project, .. } | Action::CreateNetwork { project, .. } => Some(project),
+        _ => None,
+    });
+    assert_eq!(projects.collect::<Vec<&String>>(), ["webshop", "webshop"], "{plan}");
 }
 
 #[test]

@@ -261,7 +261,7 @@ const SAME: &str = "same";
 fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) -> StepOutcome {
     let failed = |error: &str| StepOutcome::Failed { error: error.to_owned(), retry_after: None };
     match action {
-        Action::CreateNetwork { name, network, addresses } => {
+        Action::CreateNetwork { name, network, project: _, addresses } => {
             let made = ObservedNetwork {
                 id: format!("id-{name}"),
                 agent: Some(AgentId(SWARM_OWNER.to_owned())),

@@ -637,6 +637,45 @@ fn kinds_for_http_routes_name_the_alternative() {
 }
 
 #[test]
+fn kinds_of_extensions_name_the_alternative() {
+    for (version, kind, expected) in [
+        ("bitnami.com/v1alpha1", "SealedSecret", "encrypt its file with SOPS"),
+        ("external-secrets.io/v1", "ExternalSecret", "`valuesFrom`"),
+        ("cert-manager.io/v1", "Certificate", "obtain its certificates"),
+        ("traefik.io/v1alpha1", "IngressRoute", "reverse proxy"),
+        ("helm.cattle.io/v1", "HelmChart", "helm template"),
+        ("helm.toolkit.fluxcd.io/v2", "HelmRelease", "helm template"),
+        ("kustomize.toolkit.fluxcd.io/v1", "Kustomization", "names the repositories and folders"),
+        ("argoproj.io/v1alpha1", "Application", "names the repositories and folders"),
+        ("argoproj.io/v1alpha1", "Rollout", "use a Deployment"),
+        ("postgresql.cnpg.io/v1", "Cluster", "the workloads that the operator would create"),
+    ] {
+        let found = render(&format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n"));
+        let finding = &found.findings[0];
+        let helps = finding.help.as_deref().is_some_and(|help| help.contains(expected));
+        assert!(finding.is_error() && helps, "{finding}");
+    }
+    // A group that only ends in the same letters is another one.
+    let found = render("apiVersion: notargoproj.io/v1\nkind: Application\nmetadata: {name: a}\n");
+    assert!(found.findings[0].to_string().contains("operator"), "{}", found.findings[0]);
+    let rule = "---\napiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: a}\n";
+    told(&format!("{}{rule}", deployment("web", "", "")), &["the kind PrometheusRule has no effect"]);
+}
+
+#[test]
+fn gpus_of_other_forms_are_refused_with_help() {
+    let class = deployment("web", "runtimeClassName: nvidia", "");
+    told(&class, &["runtimeClassName: is not supported yet; for a GPU, remove it"]);
+    let device = deployment("web", "", "resources: {limits: {gpu.intel.com/i915: 1}}");
+    told(&device, &["the resource `gpu.intel.com/i915` is not supported yet"]);
+    assert!(
+        lines(&render(&device))[0].contains("`hostPath` of type `CharDevice`"),
+        "{:?}",
+        lines(&render(&device))
+    );
+}
+
+#[test]
 fn services_on_one_host_port_name_each_other() {
     let balancer = "{type: LoadBalancer, selector: {app: web}, ports: [{port: 80}]}";
     let text = format!(
@@ -761,6 +800,12 @@ fn one_name_is_one_object() {
     told(
         &format!("{}{service}{service}", deployment("web", "", "")),
         &["the Service `x` is already defined at"],
+    );
+    let job = "---\napiVersion: batch/v1\nkind: CronJob\nmetadata: {name: web}\nspec:\n  schedule: '0 2 * * *'\n  jobTemplate: \
+               {spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: nginx:1.27}]}}}}\n";
+    told(
+        &format!("{}{job}", deployment("web", "", "")),
+        &["the CronJob `web` has the name of the Deployment at a.yaml:"],
     );
 }
 

@@ -290,7 +290,10 @@ pub(super) const POD: Fields = &[
     ("resourceClaims", NOT_YET),
     ("resources", Refused("of the whole pod is not supported yet; set `resources` of the container")),
     ("restartPolicy", Used),
-    ("runtimeClassName", NOT_YET),
+    (
+        "runtimeClassName",
+        Refused("is not supported yet; for a GPU, remove it and set the container's limit `nvidia.com/gpu`"),
+    ),
     ("schedulerName", NO_PLACING),
     ("schedulingGates", NOT_YET),
     ("securityContext", Used),

@@ -60,10 +60,12 @@ const OWNED: &[(&str, &str, Owned)] = &[
 /// Kinds without a meaning on one host, with the reason.
 const NO_OPS: &[(&str, &str)] = &[
     ("APIService", NO_SERVER),
+    ("AlertmanagerConfig", NO_METRICS),
     ("CSIDriver", "every claim is a Docker volume"),
     ("ClusterRole", NO_API),
     ("ClusterRoleBinding", NO_API),
     ("CustomResourceDefinition", NO_SERVER),
+    ("GrafanaDashboard", NO_METRICS),
     ("HorizontalPodAutoscaler", "there is no autoscaling; `replicas` of the Deployment counts"),
     ("LimitRange", "only the limits of the containers count"),
     ("MutatingWebhookConfiguration", NO_SERVER),
@@ -77,12 +79,14 @@ const NO_OPS: &[(&str, &str)] = &[
     ("PodMonitoring", NO_METRICS),
     ("PodSecurityPolicy", "only the pod's own manifest limits it"),
     ("PriorityClass", "containers have no priorities"),
+    ("PrometheusRule", NO_METRICS),
     ("ResourceQuota", "only the limits of the containers count"),
     ("Role", NO_API),
     ("RoleBinding", NO_API),
     ("ServiceAccount", NO_API),
-    ("StorageClass", "every claim is a Docker volume"),
+    ("ScrapeConfig", NO_METRICS),
     ("ServiceMonitor", NO_METRICS),
+    ("StorageClass", "every claim is a Docker volume"),
     ("ValidatingAdmissionPolicy", NO_SERVER),
     ("ValidatingAdmissionPolicyBinding", NO_SERVER),
     ("ValidatingWebhookConfiguration", NO_SERVER),
@@ -106,7 +110,35 @@ const NOT_YET: &[(&str, &str)] = &[
 
 const NAME_INSTEAD: &str = "use a Service of `type: ExternalName`, or the address itself";
 const REVERSE_PROXY: &str = "run a reverse proxy such as Caddy, nginx or Traefik as a Deployment with a Service of `type: \
-                             LoadBalancer`, and write the routes into its configuration with the names of the Services";
+                             LoadBalancer`, and write the routes into its configuration: with the names of the Services of \
+                             its application, and for other applications with the host's address and the port of a \
+                             Service of `type: NodePort`";
+
+/// Kinds of well-known extensions of a cluster, each with what to do instead: the end of the API group, and the kind. An empty
+/// kind is any other one of that group.
+const EXTENSIONS: &[(&str, &str, &str)] = &[
+    ("argoproj.io", "Rollout", "use a Deployment"),
+    ("argoproj.io", "", FOLLOW),
+    ("bitnami.com", "SealedSecret", SECRETS),
+    ("cert-manager.io", "", "let the reverse proxy obtain its certificates, as Caddy and Traefik do"),
+    ("external-secrets.io", "", SECRETS),
+    ("gateway.networking.k8s.io", "", REVERSE_PROXY),
+    ("helm.cattle.io", "", CHART),
+    ("helm.toolkit.fluxcd.io", "", CHART),
+    ("isindir.github.com", "SopsSecret", SECRETS),
+    ("networking.istio.io", "", REVERSE_PROXY),
+    ("source.toolkit.fluxcd.io", "HelmChart", CHART),
+    ("source.toolkit.fluxcd.io", "HelmRepository", CHART),
+    ("toolkit.fluxcd.io", "", FOLLOW),
+    ("traefik.containo.us", "", REVERSE_PROXY),
+    ("traefik.io", "", REVERSE_PROXY),
+];
+
+const CHART: &str = "commit the output of `helm template`";
+const FOLLOW: &str =
+    "remove it: the agent's configuration names the repositories and folders that it follows";
+const SECRETS: &str = "use a Secret: encrypt its file with SOPS, or let the agent put values of the host into it with `valuesFrom`";
+const OPERATOR: &str = "an operator of a cluster reads this kind: remove it, or write the workloads that the operator would create";
 
 /// The API group of kustomizations. Flux has another kind with the same name.
 const KUSTOMIZE: &str = "kustomize.config.k8s.io/";
@@ -177,12 +209,31 @@ pub(super) fn judge(version: &str, kind: &str) -> Verdict {
         "Kustomization" if version.starts_with(KUSTOMIZE) => {
             Some("call the file `kustomization.yaml`, and give it a folder of its own".to_owned())
         }
-        _ => match not_yet {
-            Some((_, help)) => Some((*help).to_owned()),
-            None => closest(kind, known).map(|it| format!("did you mean `{it}`?")),
+        _ => match not_yet.map(|(_, help)| *help).or_else(|| instead_of_extension(version, kind)) {
+            Some(help) => Some(help.to_owned()),
+            None => closest(kind, known)
+                .map(|it| format!("did you mean `{it}`?"))
+                .or_else(|| is_extension(version).then(|| OPERATOR.to_owned())),
         },
     };
     Verdict::Refused { field: "kind", message, help }
+}
+
+/// The advice for a kind of a well-known extension of a cluster.
+fn instead_of_extension(version: &str, kind: &str) -> Option<&'static str> {
+    let (group, _) = version.split_once('/')?;
+    let is_of =
+        |end: &str| group.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    EXTENSIONS
+        .iter()
+        .find(|(end, name, _)| is_of(end) && (name.is_empty() || *name == kind))
+        .map(|(_, _, help)| *help)
+}
+
+/// Whether the API group is one of a cluster's extensions. Those of Kubernetes itself have no dot, or end in `k8s.io`.
+fn is_extension(version: &str) -> bool {
+    let group = version.split_once('/').map(|(group, _)| group).unwrap_or_default();
+    group.contains('.') && !group.ends_with(".k8s.io")
 }
 
 fn wrong_version(version: &str, kind: &str, right: &str) -> Verdict {

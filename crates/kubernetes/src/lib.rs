@@ -380,9 +380,16 @@ fn workloads(
         }
         for read in read {
             if let Some(first) = found.get(&read.name) {
-                let ReadWorkload { object, kind, .. } = first;
-                let (name, place) = (object.dotted(), &first.workload.origin);
-                let message = format!("the {kind} `{name}` is already defined at {place}");
+                let (name, place) = (first.object.dotted(), &first.workload.origin);
+                let (kind, other) = (read.kind, first.kind);
+                // Kubernetes tells them by their kinds. Here the name is that of the containers.
+                let message = if kind == other {
+                    format!("the {kind} `{name}` is already defined at {place}")
+                } else {
+                    format!(
+                        "the {kind} `{name}` has the name of the {other} at {place}, and their containers would have one name"
+                    )
+                };
                 let finding = Finding::error(read.workload.origin.clone(), "metadata.name", message);
                 report.say(finding.help("rename one of the two, or remove it"));
                 continue;

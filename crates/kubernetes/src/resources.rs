@@ -100,9 +100,14 @@ fn amounts<'a>(object: &Object<'a>, key: &str) -> Amounts<'a> {
                     None => value.error(message),
                 }
             }
-            _ => value.error(format!(
-                "the resource `{name}` is not supported yet, and ignoring it would change how the application works"
-            )),
+            _ => {
+                let message = format!(
+                    "the resource `{name}` is not supported yet, and ignoring it would change how the application works"
+                );
+                let device =
+                    "mount its device, such as `/dev/dri/renderD128`, as a `hostPath` of type `CharDevice`";
+                if name.contains('/') { value.error_help(message, device) } else { value.error(message) }
+            }
         }
     }
     found

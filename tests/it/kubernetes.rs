@@ -1024,6 +1024,28 @@ fn shared_settings_of_a_pod_are_in_its_first_container() {
 }
 
 #[test]
+fn paths_of_an_empty_dir_are_shared_one_by_one() {
+    let mounts = |log: &str| {
+        PAIR.replace("- {name: fast, mountPath: /fast}", "- {name: fast, mountPath: /fast, subPath: a/b}")
+            .replace("{name: fast, mountPath: /memory}", log)
+    };
+    let both = "{name: fast, mountPath: /memory, subPath: a//b/}, {name: fast, mountPath: /log, subPath: c}";
+    let web = only_workload(&mounts(both));
+    let held: Vec<_> = web.container.mounts.iter().map(|mount| mount.target.as_str()).collect();
+    assert_eq!(held, ["/volumes/fast/a/b", "/volumes/shared"]);
+    assert_eq!(web.container.host.mount_options["/volumes/fast/a/b"].tmpfs, ["mode=1777", "size=1048576"]);
+    let log = &web.parts[3];
+    assert_eq!(log.volumes, BTreeMap::from([("/memory".to_owned(), "/volumes/fast/a/b".to_owned())]));
+    let own: Vec<_> = log.container.mounts.iter().map(|it| (it.target.as_str(), it.source.clone())).collect();
+    assert_eq!(own, [("/log", MountSource::Empty), ("/memory", MountSource::Anonymous)]);
+
+    for around in ["{name: fast, mountPath: /memory}", "{name: fast, mountPath: /memory, subPath: a}"] {
+        let found = findings(&mounts(around));
+        assert!(found.iter().any(|line| line.contains("cannot be mounted alone")), "{around}: {found:?}");
+    }
+}
+
+#[test]
 fn wrong_container_of_several_is_reported_at_its_place() {
     let cases = [
         (

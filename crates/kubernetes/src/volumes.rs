@@ -18,7 +18,7 @@ use super::{
     pull,
     reader::{Object, Value, closest},
     resources::quantity,
-    shared_volumes,
+    shared_volumes::{self, SharedVolumes},
     storage::{Claim, NamedVolume, VolumeOwner},
     storage_source::{HostPath, host_path, nfs},
 };
@@ -60,7 +60,7 @@ pub(super) struct PodVolumes<'a> {
     /// Claims that the pod only reads.
     read_only: BTreeSet<&'a str>,
     /// Volumes that more than one container mounts.
-    shared: BTreeSet<&'a str>,
+    shared: SharedVolumes<'a>,
     /// The group (`fsGroup`) of the volumes that the pod owns.
     pub(super) group: Option<u32>,
 }
@@ -80,9 +80,9 @@ impl PodVolumes<'_> {
         pulls
     }
 
-    /// The medium and group of an `emptyDir`.
-    pub(super) fn empty(&self, name: &str) -> MountOptions {
-        match self.sources.get(name) {
+    /// The medium and group of an `emptyDir` that the pause container holds, or of which it holds a path.
+    pub(super) fn empty(&self, held: &str) -> MountOptions {
+        match self.sources.get(shared_volumes::volume_of(held)) {
             Some(Some(Source::Memory(size))) => shared_volumes::in_memory(*size, self.group),
             _ => MountOptions { group: self.group, ..MountOptions::default() },
         }
@@ -127,7 +127,7 @@ pub(super) fn read<'a>(
             }
         }
     }
-    PodVolumes { sources, read_only, shared: shared_volumes::names(pod), group }
+    PodVolumes { sources, read_only, shared: SharedVolumes::of(pod), group }
 }
 
 /// The group of the pod's volumes.
@@ -262,9 +262,9 @@ pub(super) fn mount(
             Some(Some(source)) => {
                 if let Some(inside) = sub_path(&item, variables, &catalogue.room) {
                     let is_empty = matches!(source, Source::Empty | Source::Memory(_));
-                    if is_empty && volumes.shared.contains(name_text) {
-                        shared_volumes::mount(&item, path.clone(), &inside, container);
-                        held.insert(path, name_text.to_owned());
+                    if is_empty && let Some(name) = volumes.shared.held(name_text, &inside) {
+                        shared_volumes::mount(&item, path.clone(), (&name, &inside), container);
+                        held.insert(path, name);
                         continue;
                     }
                     if is_empty {
@@ -293,8 +293,7 @@ pub(super) fn mount(
 
 /// An absolute path without doubled and trailing slashes; the kubelet reads a relative one from the root.
 fn absolute(path: &str) -> String {
-    let parts: Vec<&str> = path.split('/').filter(|it| !matches!(*it, "" | ".")).collect();
-    format!("/{}", parts.join("/"))
+    format!("/{}", shared_volumes::path_inside(path))
 }
 
 /// The path inside the volume; empty for the volume itself. `None`: it is invalid.
@@ -329,7 +328,7 @@ fn inner(value: &Value<'_>, text: &str) -> Option<String> {
         value.error("must be a relative path without `..`");
         return None;
     }
-    Some(absolute(text).trim_start_matches('/').to_owned())
+    Some(shared_volumes::path_inside(text))
 }
 
 /// The targets of a mount.

@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use driftless_docker as docker;
 use driftless_docker::{Docker, Effect, SignedImage};
 use driftless_model::{AppName, ContainerId, Mask};
-use driftless_plan::{Action, ContainerRef, Drain, Plan, RequiredSignature, StepOutcome};
+use driftless_plan::{
+    Action, AgentReplacement, ContainerRef, Creation, Drain, Plan, RequiredSignature, StepOutcome,
+};
 use driftless_store::ContentDir;
 
 use crate::{
@@ -181,18 +183,30 @@ fn image_outcome(
     }
 }
 
-/// A creation with the id of the image that an earlier step of the same plan has verified. Other actions stay as they are.
+/// An action that creates a container, with the id of the image that an earlier step of the same plan has verified. Other actions stay
+/// as they are.
 fn with_signature<'a>(action: &'a Action, signed: &BTreeMap<String, SignedImage>) -> Cow<'a, Action> {
-    let Action::CreateInstance(creation) = action else { return Cow::Borrowed(action) };
-    let image = creation.image.as_ref().unwrap_or(&creation.container.image);
-    match signed.get(image) {
-        Some(SignedImage { id, .. }) if !creation.signature.is_none() => {
-            let mut creation = creation.clone();
-            creation.signature = RequiredSignature::Verified { id: id.clone() };
-            Cow::Owned(Action::CreateInstance(creation))
+    let verified = match action {
+        Action::CreateInstance(creation) => {
+            verified(creation, signed).map(|creation| Action::CreateInstance(Box::new(creation)))
         }
-        Some(_) | None => Cow::Borrowed(action),
+        Action::ReplaceAgent(replacement) => verified(&replacement.creation, signed).map(|creation| {
+            let (old, deadline) = (replacement.old.clone(), replacement.deadline);
+            Action::ReplaceAgent(Box::new(AgentReplacement { old, creation, deadline }))
+        }),
+        _ => None,
+    };
+    verified.map_or(Cow::Borrowed(action), Cow::Owned)
+}
+
+/// A creation whose image must be signed, with the id of the image that was verified. None if it stays as it is.
+fn verified(creation: &Creation, signed: &BTreeMap<String, SignedImage>) -> Option<Creation> {
+    if creation.signature.is_none() {
+        return None;
     }
+    let image = creation.image.as_ref().unwrap_or(&creation.container.image);
+    let id = signed.get(image)?.id.clone();
+    Some(Creation { signature: RequiredSignature::Verified { id }, ..creation.clone() })
 }
 
 /// Performs one step. Mounted files are written here, everything else is a call to the engine.
@@ -211,4 +225,53 @@ async fn perform<D: Docker>(
         written.map_err(|error| failed(Box::new(error)))?.map_err(|error| failed(Box::new(error)))?;
     }
     docker.perform(app, action, &|_| {}).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use driftless_model::{Container, Format, InstanceId, SpecHash};
+
+    use super::*;
+
+    #[test]
+    fn image_verified_in_the_same_plan_is_passed_to_its_containers() {
+        let creation = Creation {
+            app: "tools".into(),
+            agent: "ours".into(),
+            format: Format::Compose,
+            project: "tools".to_owned(),
+            instance: InstanceId { workload: "agent".into(), slot: 1 },
+            name: "tools-agent-1".to_owned(),
+            container: Container { image: "agent:2".to_owned(), ..Container::default() },
+            image: None,
+            made_image: None,
+            signature: RequiredSignature::Unverified,
+            spec: SpecHash::default(),
+            inherit: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            part: None,
+            manifests: Vec::new(),
+            depends_on: Vec::new(),
+        };
+        let created: fn(Creation) -> Action = |creation| Action::CreateInstance(Box::new(creation));
+        let replaced: fn(Creation) -> Action = |creation| {
+            let old = ContainerRef::Name("tools-agent-1".to_owned());
+            Action::ReplaceAgent(Box::new(AgentReplacement { old, creation, deadline: Duration::ZERO }))
+        };
+        let image =
+            SignedImage { id: "sha256:1".to_owned(), digest: "sha256:2".to_owned(), keys: BTreeMap::new() };
+        let signed = BTreeMap::from([("agent:2".to_owned(), image)]);
+        let signature = RequiredSignature::Verified { id: "sha256:1".to_owned() };
+        let verified = Creation { signature, ..creation.clone() };
+        let exempt = Creation { signature: RequiredSignature::None, ..creation.clone() };
+        for action in [created, replaced] {
+            let (before, after) = (action(creation.clone()), action(verified.clone()));
+            assert_eq!(with_signature(&before, &signed).as_ref(), &after);
+            assert_eq!(with_signature(&before, &BTreeMap::new()).as_ref(), &before);
+            let unruled = action(exempt.clone());
+            assert_eq!(with_signature(&unruled, &signed).as_ref(), &unruled);
+        }
+    }
 }

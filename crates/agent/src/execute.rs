@@ -153,7 +153,7 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
                 if matches!(error, docker::Error::Refused { .. }) {
                     executed.refused.insert(index);
                 }
-                StepOutcome::Failed { error: mask.message(&chain(&error)), retry_after: None }
+                failure(&error, mask)
             }
         };
         executed.has_acted |= !matches!(outcome, StepOutcome::Failed { .. });
@@ -162,6 +162,12 @@ pub(crate) async fn execute<D: Docker>(plan: &Plan, executor: Executor<'_, D>) -
     }
     executed.outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or(StepOutcome::Skipped)).collect();
     executed
+}
+
+/// The outcome of a step that failed.
+fn failure(error: &docker::Error, mask: &Mask) -> StepOutcome {
+    let is_final = matches!(error, docker::Error::Rejected { .. });
+    StepOutcome::Failed { error: mask.message(&chain(error)), retry_after: None, is_final }
 }
 
 /// The outcome of a step about an image. A verified image is added to `signed`.
@@ -178,7 +184,7 @@ fn image_outcome(
         }
         ImageState::InProgress => StepOutcome::Skipped,
         ImageState::Failed { error, retry_after } => {
-            StepOutcome::Failed { error: mask.message(&error), retry_after }
+            StepOutcome::Failed { error: mask.message(&error), retry_after, is_final: false }
         }
     }
 }
@@ -234,6 +240,23 @@ mod tests {
     use driftless_model::{Container, Format, InstanceId, SpecHash};
 
     use super::*;
+
+    #[test]
+    fn only_a_rejected_step_has_failed_for_good() {
+        let (doing, message) = (|| "create web".to_owned(), || "no".to_owned());
+        let errors = [
+            (docker::Error::Rejected { doing: doing(), message: message() }, true),
+            (docker::Error::Refused { doing: doing(), message: message() }, false),
+            (docker::Error::Transient { doing: doing(), source: message().into() }, false),
+        ];
+        for (error, expected) in errors {
+            let outcome = failure(&error, &Mask::new([7; 32]));
+            assert!(
+                matches!(outcome, StepOutcome::Failed { is_final, .. } if is_final == expected),
+                "{error}"
+            );
+        }
+    }
 
     #[test]
     fn image_verified_in_the_same_plan_is_passed_to_its_containers() {

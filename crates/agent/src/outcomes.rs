@@ -47,7 +47,7 @@ pub(crate) fn count_failures(record: &mut Record, plan: &Plan, executed: &Execut
                 record.failures.remove(&object);
             }
             // It is remembered by the version that failed, and has no backoff.
-            StepOutcome::Failed { .. } if matches!(step.action, Action::ReplaceAgent(_)) => {}
+            StepOutcome::Failed { is_final: true, .. } if matches!(step.action, Action::ReplaceAgent(_)) => {}
             StepOutcome::Failed { error, .. } if !gets_image(&step.action) => {
                 let before = record.failures.get(&object).map_or(0, |attempt| attempt.count);
                 let count = before.saturating_add(1);

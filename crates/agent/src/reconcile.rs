@@ -757,13 +757,13 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.mounts.forget();
         }
         self.publisher.set_last_plan(steps, now);
-        // After a failed pull, build or update of the agent, the next round plans with that knowledge.
-        let failed = |(step, outcome): (&plan::Step, &StepOutcome)| {
-            let is_shown_next = gets_image(&step.action) || matches!(step.action, Action::ReplaceAgent(_));
-            is_shown_next && matches!(outcome, StepOutcome::Failed { .. })
+        // After a failed pull, build or version of the agent, the next round plans with that knowledge.
+        let is_shown_next = |(step, outcome): (&plan::Step, &StepOutcome)| {
+            let StepOutcome::Failed { is_final, .. } = outcome else { return false };
+            gets_image(&step.action) || (*is_final && matches!(step.action, Action::ReplaceAgent(_)))
         };
-        let has_missing_image = plan.steps.iter().zip(&executed.outcomes).any(failed);
-        if executed.has_acted || has_missing_image || (!executed.refused.is_empty() && !is_held) {
+        let is_one_shown_next = plan.steps.iter().zip(&executed.outcomes).any(is_shown_next);
+        if executed.has_acted || is_one_shown_next || (!executed.refused.is_empty() && !is_held) {
             return Next::Round;
         }
         let retry = record.failures.values().map(|attempt| attempt.next).filter(|next| *next > now).min();

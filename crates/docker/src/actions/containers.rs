@@ -304,7 +304,8 @@ impl Containers {
     }
 }
 
-fn classify_start_error(error: CallError, doing: &str) -> Error {
+/// The crate's error for a container that does not start.
+pub(super) fn classify_start_error(error: CallError, doing: &str) -> Error {
     if error.contains(PORT_IN_USE) {
         return match port_in_use(&error.to_string()) {
             Some(port) => Error::Refused {

@@ -11,7 +11,7 @@ use driftless_model::{AgentId, ContainerId, label};
 use driftless_plan::{AgentReplacement, Creation};
 use tokio::time::{Instant, sleep};
 
-use super::create::Creator;
+use super::{containers::classify_start_error, create::Creator};
 use crate::{
     agent_claims::OwnAgents,
     agent_update::{AgentUpdate, last_output},
@@ -122,7 +122,7 @@ impl AgentReplacer {
             for left in [&helper, &successor] {
                 self.discard(left).await.map_err(fail)?;
             }
-            return Err(reject(format!("the helper container does not start: {error}")));
+            return Err(classify_start_error(error, &format!("start the helper container {}", names.helper)));
         }
         Ok(Started { helper, successor })
     }

@@ -67,7 +67,9 @@ pub fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, now: T
                 Ok(Some(id)) => StepOutcome::Created(id),
                 Ok(None) => StepOutcome::Done,
                 // The host may hold names and ports that the agent does not see; the dry run then shows the plan as far as it goes.
-                Err(refusal) => StepOutcome::Failed { error: refusal.to_string(), retry_after: None },
+                Err(refusal) => {
+                    StepOutcome::Failed { error: refusal.to_string(), retry_after: None, is_final: false }
+                }
             };
             outcomes.push(outcome);
         }

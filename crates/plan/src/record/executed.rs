@@ -32,7 +32,8 @@ pub fn note_executed(
         if let StepOutcome::Created(id) = outcome {
             record.own_containers.insert(id.clone());
         }
-        if let (Action::ReplaceAgent(replacement), StepOutcome::Failed { error, .. }) =
+        // An error that passes, such as that of a full disk, says nothing about the new version.
+        if let (Action::ReplaceAgent(replacement), StepOutcome::Failed { error, is_final: true, .. }) =
             (&step.action, outcome)
         {
             let spec = replacement.creation.spec.clone();
@@ -45,7 +46,7 @@ pub fn note_executed(
             record.spared_volumes.insert(name.clone());
         }
         let Some(image) = step.action.image() else { continue };
-        if let StepOutcome::Failed { error, retry_after } = outcome {
+        if let StepOutcome::Failed { error, retry_after, .. } = outcome {
             let count = record.pulls.get(&image).map_or(0, |it| it.count).saturating_add(1);
             let delay = image_delay(&image.name, count, *retry_after);
             let attempt = Attempt { count, next: now.after(delay), error: error.clone() };

@@ -14,10 +14,13 @@ pub enum StepOutcome {
     Created(ContainerId),
     /// A manager of a Swarm has answered.
     Swarm(Box<SwarmResult>),
-    /// With the error for people, and how long the registry asked to wait.
     Failed {
+        /// The error for people.
         error: String,
+        /// The pause that the registry asked for, if it did.
         retry_after: Option<Duration>,
+        /// Whether the same step would fail again, as a request does that the engine never accepts.
+        is_final: bool,
     },
     /// Not performed, because a step before it failed or the round was interrupted.
     Skipped,

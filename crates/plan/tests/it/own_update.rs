@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{FailedOwnUpdate, Mask, OwnUpdate, StackHashes};
-use driftless_plan::{Action, Plan, StepOutcome, Target, WaitReason, note_executed, plan};
+use driftless_plan::{Action, Plan, Step, StepOutcome, Target, WaitReason, note_executed, plan};
 
 use crate::stage::{Stage, stack, workload};
 
@@ -52,6 +52,21 @@ fn replacement(plan: &Plan) -> Option<&Action> {
     plan.steps.iter().map(|step| &step.action).find(|action| matches!(action, Action::ReplaceAgent(_)))
 }
 
+/// The replacement of the agent fails, and no other step is done.
+fn fail_to_replace(stage: &mut Stage, error: &str, is_final: bool) {
+    let plan = planned(stage);
+    let failed = |step: &Step| match &step.action {
+        Action::ReplaceAgent(_) => {
+            StepOutcome::Failed { error: error.to_owned(), retry_after: None, is_final }
+        }
+        _ => StepOutcome::Skipped,
+    };
+    let outcomes: Vec<StepOutcome> = plan.steps.iter().map(failed).collect();
+    let mut record = stage.record.clone();
+    with_target(stage, |target| note_executed(&mut record, target, &plan, &outcomes, stage.now));
+    stage.record = record;
+}
+
 fn has(plan: &Plan, reason: WaitReason) -> bool {
     plan.waits.iter().any(|wait| wait.is(reason))
 }
@@ -89,22 +104,22 @@ fn running_helper_is_awaited_and_a_stopped_one_started_again() {
 #[test]
 fn failed_version_of_the_agent_waits_for_another_one_in_git() {
     let mut stage = outdated();
-    let plan = planned(&stage);
-    let failed = |step: &driftless_plan::Step| match &step.action {
-        Action::ReplaceAgent(_) => StepOutcome::Failed { error: "it exited".to_owned(), retry_after: None },
-        _ => StepOutcome::Skipped,
-    };
-    let outcomes: Vec<StepOutcome> = plan.steps.iter().map(failed).collect();
-    let mut record = stage.record.clone();
-    with_target(&stage, |target| note_executed(&mut record, target, &plan, &outcomes, stage.now));
+    fail_to_replace(&mut stage, "it exited", true);
     assert!(
-        matches!(&record.failed_own_update, Some(FailedOwnUpdate { reason, .. }) if reason == "it exited")
+        matches!(&stage.record.failed_own_update, Some(FailedOwnUpdate { reason, .. }) if reason == "it exited")
     );
-    stage.record = record;
     let plan = planned(&stage);
     assert!(replacement(&plan).is_none() && has(&plan, WaitReason::OwnUpdateFailed), "{plan}");
     let next = stage.stack.workloads.get_mut(&"agent".into()).unwrap();
     next.container.env.insert("NEW".into(), Some("1".into()));
+    let plan = planned(&stage);
+    assert!(replacement(&plan).is_some() && !has(&plan, WaitReason::OwnUpdateFailed), "{plan}");
+}
+
+#[test]
+fn passing_error_is_no_failure_of_the_new_version() {
+    let mut stage = outdated();
+    fail_to_replace(&mut stage, "no space left on device", false);
     let plan = planned(&stage);
     assert!(replacement(&plan).is_some() && !has(&plan, WaitReason::OwnUpdateFailed), "{plan}");
 }

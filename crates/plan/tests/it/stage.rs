@@ -200,7 +200,7 @@ impl Stage {
                 Err(refusal) => {
                     let brings = matches!(action, Action::PullImage { .. } | Action::BuildImage { .. });
                     assert!(brings, "{action}: {refusal}\n{made}");
-                    StepOutcome::Failed { error: refusal.to_string(), retry_after: None }
+                    StepOutcome::Failed { error: refusal.to_string(), retry_after: None, is_final: false }
                 }
             };
             self.now = self.now.after(self.step_time);

@@ -259,7 +259,8 @@ impl Cluster {
 const SAME: &str = "same";
 
 fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) -> StepOutcome {
-    let failed = |error: &str| StepOutcome::Failed { error: error.to_owned(), retry_after: None };
+    let failed =
+        |error: &str| StepOutcome::Failed { error: error.to_owned(), retry_after: None, is_final: false };
     match action {
         Action::CreateNetwork { name, network, project: _, addresses } => {
             let made = ObservedNetwork {

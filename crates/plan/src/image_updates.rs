@@ -10,8 +10,9 @@ use std::{
 };
 
 use driftless_model::{
-    AvailableImage, CheckFailure, FollowedImage, ImageRef, ImageUpdate, ImageUpdateStatus, Instance,
-    Observed, Policy, PullPolicy, Record, Stack, TagRule, Timestamp, UpdateMode, Workload, is_helper_image,
+    Attempt, AvailableImage, CheckFailure, FollowedImage, ImageRef, ImageUpdate, ImageUpdateStatus, Instance,
+    Observed, PlatformImage, Policy, PullPolicy, Record, Stack, TagRule, Timestamp, UpdateMode, Workload,
+    is_helper_image,
 };
 
 use crate::swarm::images;
@@ -228,6 +229,11 @@ fn is_created_from(
     })
 }
 
+/// Whether the pull of the image that was resolved from a reference has failed, on any platform.
+fn has_failed_pull(pulls: &BTreeMap<PlatformImage, Attempt>, known: &FollowedImage) -> bool {
+    known.resolved.as_ref().is_some_and(|resolved| pulls.keys().any(|failed| failed.name == *resolved))
+}
+
 /// Notes the registry's answer about a reference. Returns an image that is newer than what runs and was not known before.
 pub fn note_newest_image(
     record: &mut Record,
@@ -261,13 +267,20 @@ pub fn note_newest_image(
             && running.iter().any(|container| container.image_id != local.id && container.config.image == image)
             && known.running.is_empty()
     });
+    // The image that was resolved cannot be pulled, as one that its registry has deleted, and nothing runs that the answer is
+    // compared with.
+    let cannot_be_pulled = is_unused
+        && known.running.is_empty()
+        && current.digest() != Some(answer.digest)
+        // A sync forgets the failure, and not the image.
+        && (known.available.is_some() || has_failed_pull(&record.pulls, known));
     if answer.is_running {
         // The same image under another digest: no need to compare them again.
         known.running.values_mut().for_each(|digest| answer.digest.clone_into(digest));
     }
     // The question may be older than the settings.
     let is_followed = update.resolves(image, &newest) && !stays_at_resolved(known, (image, update));
-    let is_update = (is_other || is_left_behind)
+    let is_update = (is_other || is_left_behind || cannot_be_pulled)
         && is_followed
         && !is_same_tag
         && !is_older

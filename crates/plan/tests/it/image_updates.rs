@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use driftless_model::{FollowedImage, ImageUpdate, Observed, Record, Timestamp, UpdateMode};
+use driftless_model::{Attempt, FollowedImage, ImageUpdate, Observed, Record, Timestamp, UpdateMode};
 use driftless_plan::{
     RegistryAnswer, images_in_use, note_newest_image, resolve_images, with_resolved_images,
 };
@@ -45,6 +45,28 @@ fn index_that_changes_for_others_keeps_the_age_of_an_image() {
     assert_eq!(resolve_images(&mut record, &followed, at(4)), []);
     let due = resolve_images(&mut record, &followed, at(5));
     assert_eq!(due, [("web:1".to_owned(), "web:1@sha256:c".to_owned())]);
+}
+
+#[test]
+fn resolved_image_that_cannot_be_pulled_is_followed_by_the_tag() {
+    let update = ImageUpdate { mode: UpdateMode::Apply, ..ImageUpdate::default() };
+    let resolved = "web:1@sha256:deleted".to_owned();
+    let known = FollowedImage { resolved: Some(resolved.clone()), ..FollowedImage::default() };
+    let mut record = Record { followed_images: [("web:1".to_owned(), known)].into(), ..Record::default() };
+    let stack = stack([("web", workload("web:1", 1))]);
+    let ask = |record: &mut Record, digest: &str| {
+        // Nothing runs, so nothing is another image.
+        let answer = RegistryAnswer { tag: "1", digest, is_running: true, is_available: false };
+        note_newest_image(record, ("web:1", &update), answer, (&stack, &Observed::default()), NOON);
+        record.followed_images["web:1"].available.as_ref().map(|newer| newer.image.clone())
+    };
+    assert_eq!(ask(&mut record, "sha256:new"), None, "it was not tried to pull the resolved one");
+    let failed = Attempt { count: 1, next: NOON, error: "manifest unknown".to_owned() };
+    record.pulls.insert(resolved.into(), failed);
+    assert_eq!(ask(&mut record, "sha256:deleted"), None, "the tag names the same one");
+    assert_eq!(ask(&mut record, "sha256:new"), Some("web:1@sha256:new".to_owned()));
+    record.pulls.clear();
+    assert_eq!(ask(&mut record, "sha256:new"), Some("web:1@sha256:new".to_owned()), "after a sync");
 }
 
 #[test]

@@ -128,6 +128,7 @@ async fn image_that_is_brought_during_a_cleanup_is_remembered() {
         id: "sha256:new".to_owned(),
         names: BTreeSet::from(["wiki:1".to_owned()]),
         at: simulation.clock.now(),
+        is_pulled: true,
     };
     simulation.docker.faults(|faults| faults.latency = Duration::from_secs(10));
     // The images are listed after ten seconds, and each removal takes ten more.

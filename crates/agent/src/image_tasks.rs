@@ -111,7 +111,7 @@ impl ImageTasks {
         let signature = signature_question(&action);
         self.start_or_ask(image, None, format!("pulling {image}"), move |report| async move {
             {
-                let _bringing = Bringing::begin(&docker, store, clock, names).await;
+                let _bringing = Bringing::begin(&docker, store, clock, names).await.pulled();
                 docker.perform(&app, &action, &report).await?;
             }
             match signature {

@@ -2,7 +2,7 @@
 //! The rules are in `driftless_plan`; here are the questions that are under way, in tasks of their own.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -19,10 +19,11 @@ use driftless_model::{
 };
 use driftless_plan::{
     RegistryAnswer, followed_images, image_check, next_image_update, note_failed_check, note_image_check,
-    note_newest_image, note_returned_image, note_running_images, resolve_images,
+    note_newest_image, note_proven_images, note_returned_image, note_running_images, resolve_images,
+    unproven_digests,
 };
 
-use crate::{context::AppContext, image_calls::ImageCalls};
+use crate::{context::AppContext, error::chain, image_calls::ImageCalls};
 
 /// A sync asks again for an image that is only reported this long after the last question, else the next round after that does.
 /// Scripts sync often, and each question is a connection to a registry, which may limit them.
@@ -141,6 +142,7 @@ impl ImageUpdates {
             }
             if (is_due || is_called) && (is_requested || !self.questions.contains_key(image)) {
                 self.asked.insert(image.clone(), LastQuestion { at: now, call, is_repeated: false });
+                note_own_pulls(context, record, image);
                 self.ask(context.clock(), docker, record, (stack, observed), (image, update));
                 note_image_check(record, (image, update), now);
             }
@@ -186,8 +188,9 @@ impl ImageUpdates {
         let known = record.followed_images.get(image);
         let available = known.and_then(|known| known.available.as_ref());
         let available = available.and_then(|newer| ImageRef::parse(&newer.image).digest().map(str::to_owned));
+        let unproven = unproven_digests(record, image);
         let question =
-            ImageQuestion { image: image.to_owned(), tags, running, available, platforms, secrets };
+            ImageQuestion { image: image.to_owned(), tags, running, unproven, available, platforms, secrets };
         let (docker, wake, answer) = (Arc::clone(docker), Arc::clone(&self.wake), Arc::default());
         let given: Arc<Mutex<Option<Answer>>> = Arc::clone(&answer);
         let failed_before = known.and_then(|known| known.failure.clone());
@@ -211,6 +214,25 @@ impl ImageUpdates {
     }
 }
 
+/// Notes which running images of a reference the agent has pulled: a registry had their digests, also if it has deleted them since.
+fn note_own_pulls(context: &AppContext, record: &mut Record, image: &str) {
+    if unproven_digests(record, image).is_empty() {
+        return;
+    }
+    let brought = match context.store().brought_images() {
+        Ok(brought) => brought,
+        Err(error) => {
+            tracing::warn!(error = chain(&error), "could not read which images the agent has pulled");
+            return;
+        }
+    };
+    let wanted = ImageRef::parse(image);
+    let is_named = |name: &String| ImageRef::parse(name).is_same_repository(&wanted);
+    let pulled = brought.into_iter().filter(|image| image.is_pulled && image.names.iter().any(is_named));
+    let pulled: BTreeSet<String> = pulled.map(|image| image.id).collect();
+    note_proven_images(record, image, |id, _| pulled.contains(id));
+}
+
 /// Notes an answer. True: the image that runs takes the place of one that was resolved, so the target must be chosen again.
 fn note_answer(
     context: &AppContext,
@@ -222,7 +244,8 @@ fn note_answer(
     let now = *at;
     let mut has_returned = false;
     match answer {
-        Ok(NewestImage { tag, digest, is_running, is_available }) => {
+        Ok(NewestImage { tag, digest, is_running, proven, is_available }) => {
+            note_proven_images(record, image, |_, running| proven.contains(running));
             let (is_running, is_available) = (*is_running, *is_available);
             let answer = RegistryAnswer { tag, digest, is_running, is_available };
             let on_host = (followed.stack, followed.observed);

@@ -142,13 +142,20 @@ pub(crate) struct Bringing<D: Docker> {
     names: Vec<String>,
     /// The images that the engine had before. `None` if it did not say: then the image counts as foreign.
     before: Option<BTreeSet<String>>,
+    is_pull: bool,
 }
 
 impl<D: Docker> Bringing<D> {
     pub(crate) async fn begin(docker: &Arc<D>, store: Store, clock: Clock, names: Vec<String>) -> Self {
         let listed = docker.images().await.ok();
         let before = listed.map(|listed| listed.into_iter().map(|image| image.id).collect());
-        Self { docker: Arc::clone(docker), store, clock, names, before }
+        Self { docker: Arc::clone(docker), store, clock, names, before, is_pull: false }
+    }
+
+    /// The image comes from a registry.
+    pub(crate) fn pulled(mut self) -> Self {
+        self.is_pull = true;
+        self
     }
 }
 
@@ -157,9 +164,9 @@ impl<D: Docker> Drop for Bringing<D> {
         let Some(before) = self.before.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (docker, store, clock) = (Arc::clone(&self.docker), self.store.clone(), self.clock);
-        let names = std::mem::take(&mut self.names);
+        let (names, is_pull) = (std::mem::take(&mut self.names), self.is_pull);
         // It ends by itself after one call, which has a deadline.
-        runtime.spawn(async move { note_brought(&*docker, &store, clock, &names, &before).await });
+        runtime.spawn(async move { note_brought(&*docker, &store, clock, (&names, is_pull), &before).await });
     }
 }
 
@@ -168,7 +175,7 @@ async fn note_brought<D: Docker>(
     docker: &D,
     store: &Store,
     clock: Clock,
-    names: &[String],
+    (names, is_pulled): (&[String], bool),
     before: &BTreeSet<String>,
 ) {
     let Ok(listed) = docker.images().await else { return };
@@ -186,7 +193,7 @@ async fn note_brought<D: Docker>(
         let listed = ListedImage { names: BTreeSet::from([name.clone()]), ..ListedImage::default() };
         is_new || names.iter().any(|given| listed.is_named(given))
     });
-    let image = BroughtImage { id: found.id, names: own.collect(), at: clock.now() };
+    let image = BroughtImage { id: found.id, names: own.collect(), at: clock.now(), is_pulled };
     if let Err(error) = store.note_brought_image(&image) {
         tracing::warn!(
             error = chain(&error),

@@ -56,6 +56,9 @@ pub struct BroughtImage {
     pub names: BTreeSet<String>,
     /// When the agent pulled or built it, or found it there, for the last time.
     pub at: Timestamp,
+    /// Whether the agent has pulled it, so that a registry had it.
+    #[serde(default)]
+    pub is_pulled: bool,
 }
 
 /// The images that a kept revision needs.

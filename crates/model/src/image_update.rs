@@ -1,6 +1,9 @@
 //! Image updates: what happens when the registry has a newer image for a reference of the manifest.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use semver::Version;
 use serde::{Deserialize, Serialize};
@@ -216,6 +219,10 @@ pub struct FollowedImage {
     /// The digests that the images of its containers were pulled by, by the id of the image. A digest stays what it was when
     /// the container was first seen: a name that moves to another image may take it along.
     pub running: BTreeMap<String, String>,
+    /// The ids of those images of which only the engine says the digest. Its image store of containerd gives one also to an image that
+    /// was built or loaded on the host, so a registry may never have had it.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub unproven: BTreeSet<String>,
     /// The reference that containers are created from in place of that of the manifest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolved: Option<String>,

@@ -30,7 +30,7 @@ pub struct RegistryAnswer<'a> {
     pub tag: &'a str,
     /// Its digest.
     pub digest: &'a str,
-    /// Whether all digests that the agent asked about are the same image.
+    /// Whether all digests that were compared are the same image.
     pub is_running: bool,
     /// Whether the newer image that was known when the registry was asked is the same one.
     pub is_available: bool,
@@ -116,13 +116,22 @@ pub fn note_running_images(
         // It was found under other settings.
         known.available.take_if(|available| !update.resolves(image, &available.image));
         known.running.retain(|id, _| running.iter().any(|container| container.image_id == *id));
+        known.unproven.retain(|id| known.running.contains_key(id));
         for container in running {
-            if known.running.contains_key(&container.image_id) {
+            let (id, named) = (&container.image_id, named_digest(container, image));
+            if named.is_some() {
+                known.unproven.remove(id);
+            }
+            if known.running.contains_key(id) {
                 continue;
             }
-            if let Some(digest) = digest_of(container, observed, image) {
-                known.running.insert(container.image_id.clone(), digest);
+            // Every digest of the classic image store is that of a registry.
+            let is_proven = named.is_some() || observed.engine_traits.keeps_one_platform;
+            let Some(digest) = named.or_else(|| local_digest(container, observed, image)) else { continue };
+            if !is_proven {
+                known.unproven.insert(id.clone());
             }
+            known.running.insert(id.clone(), digest);
         }
     }
     has_found
@@ -153,14 +162,31 @@ fn resolved_before(container: &Instance, image: &str, update: &ImageUpdate) -> O
     update.resolves(image, found).then(|| found.clone())
 }
 
-/// The digest that a container's image was pulled by. `None`: nothing says it for certain.
-fn digest_of(container: &Instance, observed: &Observed, image: &str) -> Option<String> {
+/// The digest by which a container names its image.
+fn named_digest(container: &Instance, image: &str) -> Option<String> {
     let own = ImageRef::parse(&container.config.image);
-    if let Some(digest) = own.digest().filter(|_| own.is_same_repository(&ImageRef::parse(image))) {
-        return Some(digest.to_owned());
-    }
+    let digest = own.digest().filter(|_| own.is_same_repository(&ImageRef::parse(image)));
+    digest.map(str::to_owned)
+}
+
+/// The digest that the engine has for a container's image. `None`: nothing says it for certain.
+fn local_digest(container: &Instance, observed: &Observed, image: &str) -> Option<String> {
     let found = observed.images.get(image).filter(|found| found.id == container.image_id)?;
     ImageRef::parse(found.digest_of(image)?).digest().map(str::to_owned)
+}
+
+/// The digests of running images of a reference of which only the engine says that they are digests of a registry.
+pub fn unproven_digests(record: &Record, image: &str) -> BTreeSet<String> {
+    let Some(known) = record.followed_images.get(image) else { return BTreeSet::new() };
+    let unproven = known.running.iter().filter(|(id, _)| known.unproven.contains(*id));
+    unproven.map(|(_, digest)| digest.clone()).collect()
+}
+
+/// Notes the running images of a reference, by id and digest, that a registry has or had. They stay so: it may delete them.
+pub fn note_proven_images(record: &mut Record, image: &str, is_proven: impl Fn(&str, &str) -> bool) {
+    let Some(known) = record.followed_images.get_mut(image) else { return };
+    let running = &known.running;
+    known.unproven.retain(|id| running.get(id).is_some_and(|digest| !is_proven(id, digest)));
 }
 
 /// Whether a reference stays at an image that a range of versions resolved before it was removed from the settings. The tag in Git
@@ -191,7 +217,8 @@ pub fn note_returned_image(
     let is_taken_back = resolved.as_ref().and_then(ImageRef::digest).is_some_and(|digest| {
         digest != answer.digest && !known.running.values().any(|running| running == digest)
     });
-    if !is_taken_back || !answer.is_running || known.running.is_empty() || observed.swarm.is_some() {
+    let is_one_proven = known.running.keys().any(|id| !known.unproven.contains(id));
+    if !is_taken_back || !answer.is_running || !is_one_proven || observed.swarm.is_some() {
         return false;
     }
     let newest = answer.image(image);
@@ -276,7 +303,8 @@ pub fn note_newest_image(
         && (known.available.is_some() || has_failed_pull(&record.pulls, known));
     if answer.is_running {
         // The same image under another digest: no need to compare them again.
-        known.running.values_mut().for_each(|digest| answer.digest.clone_into(digest));
+        let proven = known.running.iter_mut().filter(|(id, _)| !known.unproven.contains(*id));
+        proven.for_each(|(_, digest)| answer.digest.clone_into(digest));
     }
     // The question may be older than the settings.
     let is_followed = update.resolves(image, &newest) && !stays_at_resolved(known, (image, update));

@@ -21,7 +21,10 @@ impl Store {
         self.write_twice(WHAT, Durability::Process, |transaction| {
             let mut image = image.clone();
             let known = select(transaction)?.into_iter().find(|known| known.id == image.id);
-            image.names.extend(known.into_iter().flat_map(|known| known.names));
+            if let Some(known) = known {
+                image.names.extend(known.names);
+                image.is_pulled |= known.is_pulled;
+            }
             transaction
                 .prepare_cached("INSERT OR REPLACE INTO images (id, image) VALUES (?1, ?2)")?
                 .execute(params![image.id, to_json(&image)?])?;

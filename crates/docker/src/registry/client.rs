@@ -1,7 +1,7 @@
 //! The client of registries. One question at a time goes to each registry, and after a 429 none until it is over.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -245,6 +245,7 @@ impl RegistryClient {
         let digest = repository.digest(&tag).await?;
         let others: Vec<&String> = question.running.iter().filter(|running| **running != digest).collect();
         let (mut is_running, mut is_available) = (true, question.available.as_ref() == Some(&digest));
+        let mut proven: BTreeSet<String> = question.unproven.get(&digest).cloned().into_iter().collect();
         if !others.is_empty() {
             let mut platforms: Vec<Platform> =
                 question.platforms.iter().map(|name| Platform::parse(name)).collect();
@@ -260,6 +261,12 @@ impl RegistryClient {
             let newest = repository.images(&digest, &platforms, manifests).await?.unwrap_or_default();
             for other in others {
                 let known = repository.images(other, &platforms, manifests).await?;
+                if question.unproven.contains(other) {
+                    if known.is_none() {
+                        continue;
+                    }
+                    proven.insert(other.clone());
+                }
                 let missing = known.as_ref().and_then(|known| missing_platform(&newest, known, other));
                 if let Some(platform) = missing {
                     return Err(RegistryError::NoPlatform {
@@ -274,7 +281,7 @@ impl RegistryClient {
                 is_available = known.is_some_and(|known| !known.is_empty() && known == newest);
             }
         }
-        Ok(NewestImage { tag, digest, is_running, is_available })
+        Ok(NewestImage { tag, digest, is_running, proven, is_available })
     }
 }
 

@@ -16,6 +16,9 @@ pub struct ImageQuestion {
     pub tags: Option<TagRule>,
     /// The digests by which the images of running containers were pulled.
     pub running: BTreeSet<String>,
+    /// Those of them that only the engine says. One that the registry does not have is taken for that of an image that was built or
+    /// loaded on the host, and is not compared.
+    pub unproven: BTreeSet<String>,
     /// The digest of the newer image that an earlier answer named.
     pub available: Option<String>,
     /// The platforms that count, as Docker writes them: the one that the containers ask for, or those of the nodes of a Swarm. Empty: that
@@ -54,8 +57,10 @@ pub struct NewestImage {
     pub tag: String,
     /// `sha256:…`: what the tag names, which is an index for an image of several platforms.
     pub digest: String,
-    /// Whether every image of [`ImageQuestion::running`] is the same one on these platforms, under this digest or another.
+    /// Whether every compared image of [`ImageQuestion::running`] is the same one on these platforms, under this digest or another.
     pub is_running: bool,
+    /// The digests of [`ImageQuestion::unproven`] that the registry has.
+    pub proven: BTreeSet<String>,
     /// Whether [`ImageQuestion::available`] is the same one on these platforms.
     pub is_available: bool,
 }

@@ -346,7 +346,9 @@ impl Docker for SimulatedEngine {
         let digest = digest.ok_or(RegistryError::NotFound(registry))?;
         let is_running = question.running.iter().all(|running| *running == digest);
         let is_available = question.available.as_ref() == Some(&digest);
-        Ok(NewestImage { tag, digest, is_running, is_available })
+        // It has had every digest that it named.
+        let proven = question.unproven.clone();
+        Ok(NewestImage { tag, digest, is_running, proven, is_available })
     }
 
     async fn remove_image(&self, image: &ListedImage) -> Result<(), Error> {

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{Attempt, FollowedImage, ImageUpdate, Observed, Record, Timestamp, UpdateMode};
 use driftless_plan::{
-    RegistryAnswer, images_in_use, note_newest_image, resolve_images, with_resolved_images,
+    RegistryAnswer, followed_images, images_in_use, note_newest_image, note_proven_images,
+    note_running_images, resolve_images, running_digests, unproven_digests, with_resolved_images,
 };
 
 use crate::stage::{NOON, Stage, stack, workload};
@@ -67,6 +68,52 @@ fn resolved_image_that_cannot_be_pulled_is_followed_by_the_tag() {
     assert_eq!(ask(&mut record, "sha256:new"), Some("web:1@sha256:new".to_owned()));
     record.pulls.clear();
     assert_eq!(ask(&mut record, "sha256:new"), Some("web:1@sha256:new".to_owned()), "after a sync");
+}
+
+#[test]
+fn digest_that_only_the_engine_says_is_compared_once_proven() {
+    for keeps_one_platform in [false, true] {
+        let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+        for _ in 0..5 {
+            stage.round();
+            stage.tick(Duration::from_secs(10));
+        }
+        stage.world.observed.engine_traits.keeps_one_platform = keeps_one_platform;
+        stage.world.observed.images.get_mut("web:1").unwrap().digests = vec!["web@sha256:local".to_owned()];
+        let followed = followed_images(&stage.stack, &stage.policy);
+        note_running_images(&mut stage.record, &stage.stack, &followed, &stage.world.observed, false);
+        let unproven = unproven_digests(&stage.record, "web:1");
+        assert_eq!(unproven.len(), usize::from(!keeps_one_platform), "{unproven:?}");
+        assert_eq!(running_digests(&stage.record, &stage.stack).len(), 1);
+        // The registry does not have the digest, so the client compares nothing.
+        let answered = |record: &mut Record, is_running: bool| {
+            let answer = RegistryAnswer { tag: "1", digest: "sha256:other", is_running, is_available: false };
+            let on_host = (&stage.stack, &stage.world.observed);
+            note_newest_image(record, ("web:1", &followed["web:1"]), answer, on_host, NOON).is_some()
+        };
+        assert!(!answered(&mut stage.record.clone(), true));
+        note_proven_images(&mut stage.record, "web:1", |_, digest| digest == "sha256:another");
+        assert_eq!(unproven_digests(&stage.record, "web:1"), unproven);
+        note_proven_images(&mut stage.record, "web:1", |_, digest| digest == "sha256:local");
+        assert!(unproven_digests(&stage.record, "web:1").is_empty());
+        // It stays proven, also for the next round.
+        note_running_images(&mut stage.record, &stage.stack, &followed, &stage.world.observed, false);
+        assert!(unproven_digests(&stage.record, "web:1").is_empty());
+        assert!(answered(&mut stage.record, false));
+    }
+}
+
+#[test]
+fn unproven_digest_is_kept_when_the_registry_names_another_one() {
+    let mut record = record();
+    let known = record.followed_images.get_mut("web:1").unwrap();
+    known.unproven.insert("sha256:id".to_owned());
+    let stack = stack([("web", workload("web:1", 1))]);
+    let on_host = (&stack, &Observed::default());
+    let answer = RegistryAnswer { tag: "1", digest: "sha256:other", is_running: true, is_available: false };
+    let update = ImageUpdate::default();
+    assert_eq!(note_newest_image(&mut record, ("web:1", &update), answer, on_host, NOON), None);
+    assert_eq!(record.followed_images["web:1"].running["sha256:id"], "sha256:running");
 }
 
 #[test]

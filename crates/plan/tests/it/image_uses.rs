@@ -16,7 +16,7 @@ fn listed(id: &str, names: &[&str], digests: &[&str]) -> ListedImage {
 /// Brought this many hours ago.
 fn brought(id: &str, names: &[&str], hours: u64) -> BroughtImage {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
-    BroughtImage { id: id.to_owned(), names, at: Timestamp(NOW.0 - hours * HOUR) }
+    BroughtImage { id: id.to_owned(), names, at: Timestamp(NOW.0 - hours * HOUR), is_pulled: true }
 }
 
 fn revision(number: u64, images: &[&str]) -> RevisionImages {

@@ -17,10 +17,16 @@ fn kept(store: &Store, revisions: usize, age: Duration) -> Vec<u64> {
 #[test]
 fn names_of_a_brought_image_are_collected() {
     let store = memory();
-    let image = |given: &[&str]| BroughtImage { id: "sha256:a".to_owned(), names: names(given), at: NOW };
+    let image = |given: &[&str]| BroughtImage {
+        id: "sha256:a".to_owned(),
+        names: names(given),
+        at: NOW,
+        is_pulled: given == ["web:1"],
+    };
     store.note_brought_image(&image(&["web:1"])).unwrap();
     store.note_brought_image(&image(&["web:latest"])).unwrap();
-    assert_eq!(store.brought_images().unwrap(), [image(&["web:1", "web:latest"])]);
+    let known = BroughtImage { is_pulled: true, ..image(&["web:1", "web:latest"]) };
+    assert_eq!(store.brought_images().unwrap(), [known]);
     store.forget_brought_images(&[]).unwrap();
     assert_eq!(store.brought_images().unwrap().len(), 1);
     store.forget_brought_images(&store.brought_images().unwrap()).unwrap();
@@ -30,7 +36,8 @@ fn names_of_a_brought_image_are_collected() {
 #[test]
 fn image_that_was_noted_again_is_not_forgotten() {
     let store = memory();
-    let image = |at| BroughtImage { id: "sha256:a".to_owned(), names: names(&["web:1"]), at };
+    let image =
+        |at| BroughtImage { id: "sha256:a".to_owned(), names: names(&["web:1"]), at, is_pulled: true };
     store.note_brought_image(&image(NOW)).unwrap();
     let gone = store.brought_images().unwrap();
     let again = image(NOW.after(Duration::from_secs(1)));

@@ -25,7 +25,8 @@ pub enum RegistryError {
     /// Its certificate is not trusted.
     #[error(
         "the certificate of {host} is not trusted: {problem}; put that of its authority into \
-         /etc/docker/certs.d/{host}/ca.crt, as for Docker"
+         /etc/docker/certs.d/{host}/ca.crt, as for Docker, and mount /etc/docker/certs.d into the agent's container \
+         if it runs in one"
     )]
     Certificate {
         /// The registry.
@@ -92,5 +93,21 @@ impl RegistryError {
             Self::TooManyRequests { retry_after, .. } => *retry_after,
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificate_advice_holds_for_an_agent_in_a_container() {
+        let error = RegistryError::Certificate {
+            host: "registry.lan".to_owned(),
+            problem: "unknown authority".to_owned(),
+        };
+        let message = error.to_string();
+        assert!(message.contains("/etc/docker/certs.d/registry.lan/ca.crt"), "{message}");
+        assert!(message.contains("mount /etc/docker/certs.d into the agent's container"), "{message}");
     }
 }

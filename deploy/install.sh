@@ -61,14 +61,17 @@ fi
 [ -n "$from" ] || fail "name the address of the releases: --from https://…/releases/download"
 [ "$(uname -s)" = Linux ] || fail "Driftless runs on Linux"
 case $(uname -m) in
-x86_64 | amd64) target=x86_64-unknown-linux-gnu ;;
-aarch64 | arm64) target=aarch64-unknown-linux-gnu ;;
+x86_64 | amd64) machine=x86_64 ;;
+aarch64 | arm64) machine=aarch64 ;;
 *) fail "there is no release for $(uname -m)" ;;
 esac
+# The unit and the program of this script would hide those of the package, which apt still upgrades and removes.
+if [ -e "$root/lib/systemd/system/driftless.service" ]; then
+    fail "the Debian package is installed: upgrade it with apt install ./driftless_${version}_….deb, or remove it first (apt remove driftless); nothing was installed"
+fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-name=driftless-$version-$target
 fetch() {
     url=$from/v$version/$1
     if command -v curl >/dev/null 2>&1; then
@@ -85,15 +88,32 @@ if [ -n "$key" ]; then
     cosign verify-blob --key "$key" --signature "$work/SHA256SUMS.sig" "$work/SHA256SUMS" >/dev/null ||
         fail "the signature of SHA256SUMS is not valid; nothing was installed"
 fi
-fetch "$name.tar.gz"
-expected=$(sed -n "s/^\([0-9a-f]\{64\}\) [ *]$name\.tar\.gz\$/\1/p" "$work/SHA256SUMS")
-[ -n "$expected" ] || fail "SHA256SUMS does not name $name.tar.gz; nothing was installed"
-found=$(sha256sum "$work/$name.tar.gz" | cut -d ' ' -f 1)
-[ "$found" = "$expected" ] || fail "the checksum of $name.tar.gz is $found instead of $expected; nothing was installed"
-tar -xzf "$work/$name.tar.gz" -C "$work" --no-same-owner
-tree=$work/$name
-# It also shows whether the program runs here, for example with this glibc.
-shown=$("$tree/driftless" --version) || fail "the program of version $version does not run on this host; nothing was installed"
+checksum() { sed -n "s/^\([0-9a-f]\{64\}\) [ *]driftless-$version-$1\.tar\.gz\$/\1/p" "$work/SHA256SUMS"; }
+# unpack TARGET: fetches, verifies and unpacks an archive, and sets tree.
+unpack() {
+    name=driftless-$version-$1
+    expected=$(checksum "$1")
+    [ -n "$expected" ] || fail "SHA256SUMS does not name $name.tar.gz; nothing was installed"
+    fetch "$name.tar.gz"
+    found=$(sha256sum "$work/$name.tar.gz" | cut -d ' ' -f 1)
+    [ "$found" = "$expected" ] || fail "the checksum of $name.tar.gz is $found instead of $expected; nothing was installed"
+    tar -xzf "$work/$name.tar.gz" -C "$work" --no-same-owner
+    tree=$work/$name
+    [ -x "$tree/driftless" ] ||
+        fail "no program can be run in $work, as on a file system that is mounted noexec: set TMPDIR to another folder; nothing was installed"
+}
+# runs: whether the program runs here, for example with this glibc. Sets shown.
+runs() { shown=$("$tree/driftless" --version 2>"$work/error") || { shown=; return 1; }; }
+unpack "$machine-unknown-linux-gnu"
+if ! runs && [ -n "$(checksum "$machine-unknown-linux-musl")" ]; then
+    # A static program, for hosts without glibc such as Alpine, or with an older one.
+    unpack "$machine-unknown-linux-musl"
+    runs || true
+fi
+if [ -z "$shown" ]; then
+    cat "$work/error" >&2
+    fail "the program of version $version does not run on this host; nothing was installed"
+fi
 
 before=
 if [ -x "$program" ]; then before=$("$program" --version 2>/dev/null || echo "an unknown version"); fi

@@ -29,7 +29,12 @@ impl Releases {
 
     /// Publishes a release with a program that prints its version.
     pub(crate) fn publish(&self, version: &str) {
-        let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        self.publish_program(version, "gnu", &format!("#!/bin/sh\necho driftless {version}\n"));
+    }
+
+    /// Adds the archive with this program for a C library to a release.
+    fn publish_program(&self, version: &str, library: &str, script: &str) {
+        let target = format!("{}-unknown-linux-{library}", std::env::consts::ARCH);
         let name = format!("driftless-{version}-{target}");
         let release = self.folder.path().join(format!("releases/v{version}"));
         let tree = release.join(&name);
@@ -38,7 +43,7 @@ impl Releases {
         fs::create_dir_all(tree.join("docs")).unwrap();
         fs::write(tree.join("docs/troubleshooting.md"), version).unwrap();
         let program = tree.join("driftless");
-        fs::write(&program, format!("#!/bin/sh\necho driftless {version}\n")).unwrap();
+        fs::write(&program, script).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::copy("deploy/driftless.service", tree.join("driftless.service")).unwrap();
         for file in
@@ -50,7 +55,7 @@ impl Releases {
             fs::write(tree.join(file), version).unwrap();
         }
         let shell =
-            format!("tar -czf {name}.tar.gz {name} && rm -r {name} && sha256sum {name}.tar.gz > SHA256SUMS");
+            format!("tar -czf {name}.tar.gz {name} && rm -r {name} && sha256sum {name}.tar.gz >> SHA256SUMS");
         let done = Command::new("sh").args(["-c", &shell]).current_dir(&release).status().unwrap();
         assert!(done.success());
     }
@@ -139,6 +144,45 @@ async fn script_installs_nothing_that_is_not_verified() {
     assert!(!releases.installed("usr/local/bin/driftless").exists());
     fs::write(&sums, named).unwrap();
     assert!(releases.run(&["--version", "1.0.0"]).await.0, "the release itself is in order");
+}
+
+#[tokio::test]
+async fn static_program_is_installed_where_glibc_is_missing() {
+    let releases = Releases::start().await;
+    releases.publish_program("1.0.0", "gnu", "#!/lib/no-such-loader\n");
+    let (done, said) = releases.run(&["--version", "1.0.0"]).await;
+    assert!(!done && said.contains("does not run on this host"), "{said}");
+    releases.publish_program("1.0.0", "musl", "#!/bin/sh\necho static driftless 1.0.0\n");
+    let (done, said) = releases.run(&["--version", "1.0.0"]).await;
+    assert!(done && said.contains("installed static driftless 1.0.0"), "{said}");
+}
+
+#[tokio::test]
+async fn script_and_package_do_not_hide_each_other() {
+    let releases = Releases::start().await;
+    releases.publish("1.0.0");
+    let unit = |folder: &str| releases.installed(folder).join("systemd/system/driftless.service");
+    let maintain = |script: &str, action: &str| {
+        let mut command = Command::new(format!("deploy/package/{script}"));
+        let output = command.arg(action).env("DPKG_ROOT", releases.installed("")).output().unwrap();
+        assert!(output.status.success(), "{script}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(maintain("postinst", "configure"), "");
+    assert!(releases.run(&["--version", "1.0.0"]).await.0);
+    let warned = maintain("postinst", "configure");
+    assert!(warned.contains("hides the unit of this package"), "{warned}");
+    let warned = maintain("prerm", "remove");
+    assert!(warned.contains("the service is not stopped"), "{warned}");
+    // A copy of the package's unit that somebody has changed.
+    let changed = text(&unit("etc")).replace("/usr/local/bin/", "/usr/bin/");
+    fs::write(unit("etc"), changed).unwrap();
+    assert_eq!(maintain("postinst", "configure") + &maintain("prerm", "remove"), "");
+
+    fs::create_dir_all(unit("lib").parent().unwrap()).unwrap();
+    fs::write(unit("lib"), "").unwrap();
+    let (done, said) = releases.run(&["--version", "1.0.0"]).await;
+    assert!(!done && said.contains("the Debian package is installed"), "{said}");
 }
 
 /// A program in the place of cosign: it checks a signature of the same form, base64 of ECDSA over SHA-256, with OpenSSL.

@@ -259,6 +259,17 @@ fn failed_update(
     tasks::failed_update(swarm, found, Some(subject.workload)).filter(|_| may_have_failed)
 }
 
+/// The advice for a task whose node has not got the image and could not pull it. A service keeps the login that it was written with,
+/// which may have been replaced or have expired since.
+fn pull_advice(task: &SwarmTask) -> &'static str {
+    if task.state == "rejected" && task.error.contains("No such image") {
+        "; its node could not pull it: if the login of the registry was replaced or has expired since the service was written, \
+         `driftless rollout restart` writes the new one"
+    } else {
+        ""
+    }
+}
+
 /// Waits until the Swarm runs what the service says.
 fn await_tasks(
     draft: &mut Draft<'_>,
@@ -284,7 +295,8 @@ fn await_tasks(
         return;
     }
     let waiting = tasks.iter().filter(|task| !is_running(task) && !task.error.is_empty());
-    let why = waiting.max_by_key(|task| task.since).map(|task| failure(task));
+    let newest = waiting.max_by_key(|task| task.since);
+    let why = newest.map(|task| format!("{}{}", failure(task), pull_advice(task)));
     let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     draft.wait(Wait::readiness(
         name,

@@ -84,6 +84,23 @@ fn failed_update_says_why_its_task_failed() {
 }
 
 #[test]
+fn node_that_cannot_pull_is_shown_with_advice_about_logins() {
+    let mut cluster = shop();
+    cluster.settle();
+    let id = format!("{}.1", cluster.swarm.services["shop_web"].id);
+    let mut says = |state: &str, error: &str| {
+        let task = cluster.swarm.tasks.get_mut(&id).unwrap();
+        (task.state, task.error) = (state.to_owned(), error.to_owned());
+        cluster.waits()
+    };
+    let waits = says("rejected", "No such image: web:1");
+    assert!(waits.contains("No such image: web:1; its node could not pull it"), "{waits}");
+    assert!(waits.contains("`driftless rollout restart` writes the new one"), "{waits}");
+    let waits = says("rejected", "invalid mount config");
+    assert!(waits.contains("invalid mount config") && !waits.contains("login"), "{waits}");
+}
+
+#[test]
 fn update_does_not_wait_for_nodes_that_are_down() {
     let mut cluster = shop();
     cluster.settle();

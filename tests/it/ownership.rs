@@ -1,6 +1,6 @@
 //! Ownership of names, volumes and containers: an application keeps what it has when another one asks for it.
 
-use std::{fs, sync::Arc};
+use std::{fs, sync::Arc, time::Duration};
 
 use driftless_agent::{Answer, RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
@@ -268,6 +268,60 @@ async fn second_agent_is_refused_while_the_first_one_lives() {
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["web:2"]);
     assert_eq!(it.docker.observed(&app()).instances.len(), 1, "{}", it.story());
+}
+
+/// A service that runs every five minutes, for two seconds each.
+fn scheduled() -> Simulation {
+    let backup = "  backup: {image: 'dump:1', x-driftless: {schedule: '*/5 * * * *'}}\nvolumes:";
+    let compose = shop("web:1").replace("volumes: {data", &format!("{backup} {{data"));
+    let it = Simulation::prepared(&compose, Clock::starting_at(NOON));
+    it.docker.faults(|faults| {
+        faults.exits.insert("dump:1".to_owned(), (Duration::from_secs(2), 0));
+    });
+    it.begun()
+}
+
+impl Simulation {
+    /// The containers of runs that there are, and the runs that an event says have begun.
+    fn begun_runs(&self) -> (usize, usize) {
+        let observed = self.docker.observed(&app());
+        let of_runs = observed.containers().filter(|container| container.config.image == "dump:1");
+        let events = self.store.events(0, 1000, None).unwrap();
+        (of_runs.count(), events.iter().filter(|event| event.reason == "SuccessfulCreate").count())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_do_not_pile_up_while_another_agent_lives() {
+    let mut it = scheduled();
+    it.synced_with_tip().await;
+    it.lose_state(true);
+    it.begin();
+    minutes(62).await;
+    assert_eq!(it.begun_runs(), (0, 0), "{}", it.story());
+    it.docker.give_to(&old(), false);
+    it.handle().recover().await.unwrap();
+    it.synced_with_tip().await;
+    minutes(1).await;
+    assert!(it.begun_runs().0 <= 1, "{}", it.story());
+    minutes(5).await;
+    let (containers, events) = it.begun_runs();
+    assert!((1..=2).contains(&containers) && containers == events, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_missed_run_starts_after_an_outage_of_the_engine() {
+    let it = scheduled();
+    it.synced_with_tip().await;
+    it.docker.disconnect();
+    minutes(62).await;
+    assert_eq!(it.begun_runs(), (0, 0), "{}", it.story());
+    it.docker.reconnect();
+    minutes(2).await;
+    assert_eq!(it.begun_runs(), (1, 1), "{}", it.story());
+    let events = it.store.events(0, 1000, None).unwrap();
+    let begun = events.iter().find(|event| event.reason == "SuccessfulCreate").unwrap();
+    assert!(begun.message.contains("T13:00:00"), "{}", begun.message);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,23 +1,26 @@
 //! The runs of CronJobs: begun when they are due, and part of the target as long as the record has them.
 
-use driftless_model::{EngineKind, Record};
-use driftless_plan::{CronEvent, schedule};
+use driftless_model::{Stack, Timestamp};
+use driftless_plan::{CronEvent, Plan, schedule};
 
-use crate::{context::AppContext, target_revision::TargetRevision};
+use crate::{context::AppContext, record::StoredRecord};
 
-/// Adds the runs that are due to the record and to the stack of the target, unless the application is suspended.
-pub(crate) fn begin_due(context: &AppContext, record: &mut Record, target: &mut TargetRevision) {
-    if target.policy.suspended {
-        return;
+/// Begins the runs that a plan finds due, and forgets old ones. They are in the database before their containers are created. True:
+/// the target must be chosen again.
+pub(crate) fn begin_due(
+    context: &AppContext,
+    record: &mut StoredRecord,
+    stack: &Stack,
+    plan: &Plan,
+    now: Timestamp,
+) -> bool {
+    if !plan.has_due_runs {
+        return false;
     }
-    // The agent on the leader of a Swarm begins them; the others take them up from there.
-    let leads = record.swarm.as_ref().is_some_and(|swarm| swarm.leads);
-    if target.policy.engine == EngineKind::Swarm && !leads {
-        target.add_runs(record);
-        return;
-    }
-    for CronEvent { kind, reason, object, message } in schedule(record, &target.stack, context.now()) {
+    let events = schedule(record.get_mut(), stack, now);
+    record.save(context);
+    for CronEvent { kind, reason, object, message } in events {
         context.event(kind, reason, &object, &message);
     }
-    target.add_runs(record);
+    true
 }

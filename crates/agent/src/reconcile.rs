@@ -265,7 +265,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if hooks::begin_pre_delete(&self.context, &mut self.record, &sync) {
             return Next::Round;
         }
-        cron_runs::begin_due(&self.context, self.record.get_mut(), &mut target);
         if self.revisions.note_target(&self.context, &self.desired, &target, self.record.get_mut()) {
             self.publisher.next_generation();
         }
@@ -299,6 +298,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let planned = target.for_planner(fallback.as_ref(), &agent, &mask);
         show_check_outputs(&mut observed, &mask);
         let (plan, now) = self.plan(&planned, &mut observed, &remembered);
+        if cron_runs::begin_due(&self.context, &mut self.record, &target.stack, &plan, now) {
+            return Next::Round;
+        }
         self.publisher.report_drift(&self.context, &plan);
         self.revisions.count_behind(source.as_deref(), &self.desired, &target).await;
         if self.settle_or_begin(&target, &planned, &observed, &plan) {

@@ -40,6 +40,9 @@ pub struct Plan {
     pub rollouts: BTreeMap<WorkloadName, RolloutSizes>,
     /// Desired definitions of which a container has run while the stack is not reached.
     pub begun: BTreeMap<WorkloadName, Workload>,
+    /// Runs of CronJobs are due, or may be forgotten. A plan that may change nothing begins none: they would pile up, and all start
+    /// at once when it may.
+    pub has_due_runs: bool,
 }
 
 /// One action and its cause.

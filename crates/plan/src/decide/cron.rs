@@ -1,4 +1,4 @@
-//! When the next run of a CronJob is due.
+//! Whether a run of a CronJob is due, and when the next one is.
 
 use crate::{
     draft::Draft,
@@ -6,7 +6,7 @@ use crate::{
     record::cron::schedule,
 };
 
-/// Looks again when the next run is due.
+/// Notes whether a run is due, and looks again when the next one is.
 pub(crate) fn look_ahead(draft: &mut Draft<'_>) {
     if draft.facts.target.policy.suspended || all(draft.facts.target.stack).next().is_none() {
         return;
@@ -16,6 +16,7 @@ pub(crate) fn look_ahead(draft: &mut Draft<'_>) {
     let mut then = draft.facts.record.clone();
     schedule(&mut then, draft.facts.target.stack, now);
     if then.crons != draft.facts.record.crons {
+        draft.plan.has_due_runs = true;
         draft.look_again(now);
     }
     let next = all(draft.facts.target.stack)

@@ -77,15 +77,16 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
     engine_change::remark(&mut draft);
     waves::remark(&mut draft);
     scaled::remark(&mut draft);
-    if swarm.is_leader() {
-        cron::look_ahead(&mut draft);
-    }
     let (settled, waiting) = (facts.now.after(progress::LOOK_AGAIN), facts.now.after(progress::PROGRESS));
     // A note, or a decision that a person takes with a request, changes nothing in the Swarm.
     let is_open = |wait: &Wait| matches!(wait.severity(), WaitSeverity::Progress | WaitSeverity::Failure);
     draft.look_again(if draft.plan.waits.iter().any(is_open) { waiting } else { settled });
     let steps = draft.plan.steps.len();
-    if let Some(sentence) = leave_to_others(facts, swarm, steps).filter(|_| steps > 0) {
+    let others = leave_to_others(facts, swarm, steps);
+    if others.is_none() {
+        cron::look_ahead(&mut draft);
+    }
+    if let Some(sentence) = others.filter(|_| steps > 0) {
         draft.plan.steps.clear();
         draft.plan.removed_from.clear();
         // The leader may be gone, and this agent has to act once its node leads.

@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use driftless_files::MemoryFiles;
+use driftless_manifest::{discover, render};
 use driftless_model::{
     Adopt, Attachment, Candidate, Completion, Container, ContainerId, Mask, Mount, MountSource, NameHolder,
     Network, NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record, RestartPolicy, SpecHash,
     StackHashes, State, Volume,
 };
-use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, survey};
+use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, schedule, survey};
 
 use crate::stage::{NOON, Stage, stack, workload};
 
@@ -76,6 +78,24 @@ fn nothing_is_adopted_without_a_request() {
     );
     stage.policy.adopt = Adopt::Never;
     assert!(planned(&stage).waits[0].to_string().contains("`adopt` is `never`"));
+}
+
+#[test]
+fn no_run_begins_before_the_adoption() {
+    let mut stage = by_compose(|_| {});
+    let files = MemoryFiles::new([(
+        "shop/compose.yaml",
+        "services: {backup: {image: 'dump:1', x-driftless: {schedule: '* * * * *'}}}",
+    )]);
+    let git = render(&files, &discover(&files, "", "apps", &[]).apps[0]).stack.unwrap();
+    stage.stack.workloads.extend(git.workloads);
+    stage.tick(std::time::Duration::from_hours(1));
+    assert!(!planned(&stage).has_due_runs);
+    take_over(&mut stage).unwrap();
+    assert!(planned(&stage).has_due_runs);
+    let now = stage.now;
+    schedule(&mut stage.record, &stage.stack, now);
+    assert!(!planned(&stage).has_due_runs, "a CronJob begins with the adoption, and nothing was missed");
 }
 
 #[test]

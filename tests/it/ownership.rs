@@ -5,7 +5,7 @@ use std::{fs, sync::Arc, time::Duration};
 use driftless_agent::{Answer, RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_model::{AgentId, AppName, Application, ConditionStatus, SyncStatus, Until};
+use driftless_model::{AgentId, AppName, Application, ConditionStatus, Observed, SyncStatus, Until};
 use driftless_store::Store;
 use tokio::time::Instant;
 
@@ -270,13 +270,16 @@ async fn second_agent_is_refused_while_the_first_one_lives() {
     assert_eq!(it.docker.observed(&app()).instances.len(), 1, "{}", it.story());
 }
 
-/// A service that runs every five minutes, for two seconds each.
+/// A service that runs every five minutes, and one before each sync, for two seconds each.
 fn scheduled() -> Simulation {
-    let backup = "  backup: {image: 'dump:1', x-driftless: {schedule: '*/5 * * * *'}}\nvolumes:";
-    let compose = shop("web:1").replace("volumes: {data", &format!("{backup} {{data"));
+    let backup = "  backup: {image: 'dump:1', x-driftless: {schedule: '*/5 * * * *'}}";
+    let hook = "  migrate: {image: 'migrate:1', x-driftless: {hook: PreSync}}";
+    let compose = shop("web:1").replace("volumes: {data", &format!("{backup}\n{hook}\nvolumes: {{data"));
     let it = Simulation::prepared(&compose, Clock::starting_at(NOON));
     it.docker.faults(|faults| {
-        faults.exits.insert("dump:1".to_owned(), (Duration::from_secs(2), 0));
+        for image in ["dump:1", "migrate:1"] {
+            faults.exits.insert(image.to_owned(), (Duration::from_secs(2), 0));
+        }
     });
     it.begun()
 }
@@ -307,6 +310,32 @@ async fn runs_do_not_pile_up_while_another_agent_lives() {
     minutes(5).await;
     let (containers, events) = it.begun_runs();
     assert!((1..=2).contains(&containers) && containers == events, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_of_schedules_and_hooks_are_taken_over() {
+    let mut it = scheduled();
+    it.synced_with_tip().await;
+    minutes(6).await;
+    assert_eq!(it.begun_runs(), (1, 1), "{}", it.story());
+    let web = |it: &Simulation| {
+        let instances = it.docker.observed(&app()).instances;
+        let mut of_web = instances.into_values().filter(|instance| instance.config.image == "web:1");
+        of_web.next().unwrap().id
+    };
+    let before = web(&it);
+    it.lose_state(false);
+    it.begin();
+    minutes(1).await;
+    assert_eq!(it.condition("OwnedByAnotherAgent"), None, "{}", it.story());
+    minutes(5).await;
+    assert_eq!((it.begun_runs().1, web(&it)), (1, before), "{}", it.story());
+    let migrations = |observed: &Observed| {
+        observed.containers().filter(|container| container.config.image == "migrate:1").count()
+    };
+    let transcript = it.docker.transcript();
+    let created = transcript.iter().filter(|entry| migrations(&entry.after) > migrations(&entry.before));
+    assert_eq!(created.count(), 1, "the hook has run: {}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

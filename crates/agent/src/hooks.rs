@@ -121,8 +121,13 @@ pub(crate) fn try_again(record: &mut Record) {
     }
 }
 
-/// The stack is applied without hooks.
-fn exempt(context: &AppContext, record: &mut StoredRecord, sync: &Sync<'_>, revision: &Revision) -> bool {
+/// The stack is applied without hooks. True: that is new.
+pub(crate) fn exempt(
+    context: &AppContext,
+    record: &mut StoredRecord,
+    sync: &Sync<'_>,
+    revision: &Revision,
+) -> bool {
     let hash = &sync.target.hash;
     let is_known = record.get().hooks.as_deref().is_some_and(|hooks| hooks.exempt.as_ref() == Some(hash));
     if is_known || !has_hooks(&sync.target.stack) {

@@ -402,7 +402,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
                 Ok(true) => return Some(Next::Round),
                 Err(error) => return Some(self.fail(Some(&*target), &chain(&error))),
             }
-            if self.revisions.confirm(&self.context, &self.desired, target, observed)
+            let (context, record) = (&self.context, &mut self.record);
+            if self.revisions.confirm(context, &self.desired, target, observed, record)
                 || self.revisions.note_vanished(&self.desired, &target.stack, observed)
             {
                 return Some(Next::Round);

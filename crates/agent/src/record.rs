@@ -1,6 +1,9 @@
 //! The record of one application in memory and on the disk.
 
-use driftless_model::Record;
+use std::collections::BTreeSet;
+
+use driftless_model::{EventKind, Observed, Record, Stack, WorkloadName};
+use driftless_plan::suppose_completed;
 use driftless_store as store;
 
 use crate::{commit_failure::failed_before, context::AppContext, desired::Desired, error::chain};
@@ -61,6 +64,26 @@ impl StoredRecord {
         if let Err(error) = stored {
             tracing::warn!(error = chain(&error), "could not store the record");
         }
+    }
+
+    /// Takes the Jobs of a stack that runs for complete, if no container of them is left: the record of an earlier agent is lost.
+    pub(crate) fn suppose_completed(&mut self, context: &AppContext, stack: &Stack, observed: &Observed) {
+        let jobs = suppose_completed(&mut self.record, stack, observed, context.now());
+        self.report_supposed(context, &jobs);
+    }
+
+    /// Stores and reports the Jobs that are taken for complete.
+    fn report_supposed(&mut self, context: &AppContext, jobs: &BTreeSet<WorkloadName>) {
+        if jobs.is_empty() {
+            return;
+        }
+        self.save(context);
+        let names: Vec<&str> = jobs.iter().map(WorkloadName::as_str).collect();
+        let message = format!(
+            "the record was lost, and no container of {} is left: taken as complete, and not run again",
+            names.join(", ")
+        );
+        context.event(EventKind::Warning, "JobsNotRunAgain", context.name().as_str(), &message);
     }
 
     /// Replaces the record if the new one can be written to the disk.

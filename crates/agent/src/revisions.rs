@@ -22,7 +22,7 @@ use crate::{
     desired::Desired,
     error::chain,
     held::HeldCommit,
-    log_span,
+    hooks, log_span,
     pins::{current_pin, end_unreadable_pin},
     record::StoredRecord,
     resolved_stack::ResolvedStack,
@@ -321,21 +321,27 @@ impl Revisions {
         self.loss.lost()
     }
 
-    /// Begins a revision of an unconfirmed commit if it is what runs. True: the target must be chosen again.
+    /// Begins a revision of an unconfirmed commit if it is what runs. Its hooks and Jobs have run. True: the target must be chosen
+    /// again.
     pub(crate) fn confirm(
         &mut self,
         context: &AppContext,
         desired: &Desired,
         target: &mut TargetRevision,
         observed: &Observed,
+        record: &mut StoredRecord,
     ) -> bool {
         let Some(policy) = target.unconfirmed.take() else { return false };
         if policy.suspended || !is_in_force(&target.stack, observed, context.agent()) {
             return false;
         }
         target.policy = policy;
+        record.suppose_completed(context, &target.stack, observed);
         self.begin(context, desired, target);
-        self.current.is_some()
+        let Some(current) = &self.current else { return false };
+        let sync = hooks::Sync { current: Some(current), target };
+        hooks::exempt(context, record, &sync, current);
+        true
     }
 
     /// With `prune`, the target of an application that has left Git is an empty stack. Without, or while Git cannot be read, the

@@ -113,6 +113,7 @@ pub use record::{
     executed::note_executed,
     files::suppose_delivered,
     hooks::{begin_attempt, begin_removal, has_post_synced, may_be_deleted},
+    jobs::suppose_completed,
     observed::{note_observed, note_settled},
     outcome::StepOutcome,
     planned::note_planned,

@@ -139,6 +139,39 @@ fn remember(record: &mut Record, of: &WorkloadName, job: &JobRecord, parts: &[Jo
     }
 }
 
+/// Takes the Jobs of a stack that was applied before the record was lost for complete, because their work would be done twice.
+/// A Job of which a container is left is not among them: the container says how it has ended. Returns those that are new.
+pub fn suppose_completed(
+    record: &mut Record,
+    stack: &Stack,
+    observed: &Observed,
+    at: Timestamp,
+) -> BTreeSet<WorkloadName> {
+    let mut supposed = BTreeSet::new();
+    // The managers of a Swarm share which Jobs have completed.
+    if observed.swarm.is_some() {
+        return supposed;
+    }
+    for (of, parts) in all(stack) {
+        let mut instances = observed.instances.values();
+        let is_left = instances
+            .any(|instance| parts.iter().any(|part| *part.subject.name == instance.instance.workload));
+        let is_idle = parts.iter().any(|part| part.job.is_run() || part.job.suspended);
+        let is_known = record.jobs.get(of).is_some_and(|job| job.begun || job.ended.is_some())
+            || completed_at(&record.completed_jobs, of, &parts).is_some();
+        if is_left || is_idle || is_known {
+            continue;
+        }
+        record.jobs.remove(of);
+        let (spec, manifest) = (spec_of(&parts), manifest_of(&parts));
+        for hash in [&spec].into_iter().chain(&manifest) {
+            record.completed_jobs.insert(of, hash, at);
+        }
+        supposed.insert(of.clone());
+    }
+    supposed
+}
+
 /// Whether an instance has run. The first container of a pod of several does no work itself.
 fn has_run(observed: &Observed, workload: &Workload, instance: &Instance) -> bool {
     let has_started = |container: &Instance| container.started.is_some() || standing::is_up(container);

@@ -8,10 +8,12 @@ use std::{
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{
-    Attempt, Format, HealthStatus, Instance, JobOutcome, Mask, Replacement, Severity, Stack, StackHashes,
-    State, Timestamp,
+    Attempt, Format, HealthStatus, Instance, JobOutcome, Mask, Record, Replacement, Severity, Stack,
+    StackHashes, State, Timestamp,
 };
-use driftless_plan::{Action, Plan, Target, compare_live, with_resolved_images};
+use driftless_plan::{
+    Action, Plan, Target, compare_live, is_in_force, suppose_completed, with_resolved_images,
+};
 
 use crate::{
     stage::{Stage, manifests},
@@ -645,6 +647,29 @@ fn running_job_is_left_alone_with_other_networks() {
         assert!(specs.contains(&&wanted), "{policy}");
         assert!(stage.record.jobs[&"work".into()].kept.is_empty(), "{policy}");
     }
+}
+
+#[test]
+fn expired_job_is_not_run_again_after_the_record_is_lost() {
+    let web = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: 'long:1'}]}\n";
+    let mut stage = stage(&(manifest("good:1", "Never", "  ttlSecondsAfterFinished: 60") + web));
+    let in_force = |stage: &Stage| is_in_force(&stage.stack, &stage.world.observed, &stage.agent);
+    assert!(!in_force(&stage));
+    let lost = |stage: &mut Stage| {
+        stage.record = Record::default();
+        suppose_completed(&mut stage.record, &stage.stack, &stage.world.observed, stage.now)
+    };
+    played(&mut stage, 4, 5);
+    assert_eq!(lost(&mut stage), BTreeSet::new(), "its container says how it has ended");
+    assert!(played(&mut stage, 30, 5).iter().all(|it| !it.contains("+work")));
+    let is_of_job = |it: &Instance| it.instance.workload.as_str() == "work";
+    assert!(!stage.world.observed.instances.values().any(is_of_job));
+    assert!(in_force(&stage));
+    assert_eq!(lost(&mut stage), BTreeSet::from(["work".into()]));
+    assert_eq!(played(&mut stage, 10, 5), [""; 0]);
+    // Nothing says that it was ever applied.
+    stage.world.observed.instances.clear();
+    assert!(!in_force(&stage));
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! The key of the database is lost: what runs stays as it is, and a rolled back application does not roll forward.
+//! The key of the database or the database itself is lost: what runs stays as it is, a rolled back application does not roll
+//! forward, and no Job runs again.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use driftless_agent::{RequestKind, Rollback};
 use driftless_clock::Clock;
-use driftless_model::Until;
+use driftless_model::{Observed, Until};
 use driftless_store::{StateDir, Store};
 
 use crate::sample::NOON;
@@ -80,4 +81,58 @@ async fn rolled_back_application_stays_until_recover_without_its_key() {
     simulation.handle().recover().await.unwrap();
     simulation.until("the newest commit is applied", |_| simulation.images() == ["bad:2"]).await;
     assert_eq!(simulation.store.pin(&app()).unwrap(), None, "a pin without effect is not shown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_job_is_not_run_again_without_the_database() {
+    let manifests = "apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate}
+spec:
+  ttlSecondsAfterFinished: 60
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: migrate, image: 'migrate:1'}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec: {containers: [{name: web, image: 'web:1'}]}
+";
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let mut simulation = Simulation::idle_at(Clock::starting_at(NOON));
+    simulation.store = Store::open(&state, simulation.clock).unwrap().store;
+    simulation.docker.faults(|faults| {
+        faults.exits.insert("migrate:1".to_owned(), (Duration::from_secs(2), 0));
+    });
+    simulation.git.push_files("Ada", &[("shop/app.yaml", manifests)]);
+    let mut simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+    minutes(5).await;
+    let migrations = |observed: &Observed| {
+        observed.containers().filter(|container| container.config.image == "migrate:1").count()
+    };
+    let created = |simulation: &Simulation| {
+        let transcript = simulation.docker.transcript();
+        transcript.iter().filter(|entry| migrations(&entry.after) > migrations(&entry.before)).count()
+    };
+    assert_eq!((created(&simulation), migrations(&simulation.docker.observed(&app()))), (1, 0));
+
+    simulation.crash();
+    simulation.store = Store::in_memory(simulation.clock).unwrap();
+    for file in ["driftless.db", "driftless.db-wal", "driftless.db-shm"] {
+        let _ = fs::remove_file(directory.path().join(file));
+    }
+    let opened = Store::open(&state, simulation.clock).unwrap();
+    assert!(opened.recovered.is_some());
+    simulation.store = opened.store;
+    simulation.begin();
+    simulation.synced_with_tip().await;
+    minutes(5).await;
+    assert_eq!(created(&simulation), 1, "{}", simulation.story());
+    assert_eq!(simulation.images(), ["web:1"]);
+    let events = simulation.store.events(0, 1000, None).unwrap();
+    assert_eq!(events.iter().filter(|event| event.reason == "JobsNotRunAgain").count(), 1);
 }

@@ -2,16 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{EventKind, Observed, Record, Stack, WorkloadName};
+use driftless_model::{EventKind, Observed, Outcome, Record, Stack, WorkloadName};
 use driftless_plan::suppose_completed;
 use driftless_store as store;
 
-use crate::{commit_failure::failed_before, context::AppContext, desired::Desired, error::chain};
+use crate::{
+    commit_failure::failed_before, context::AppContext, desired::Desired, error::chain,
+    target_revision::TargetRevision,
+};
 
 /// A record, and whether the disk has it.
 pub(crate) struct StoredRecord {
     record: Record,
     is_stored: bool,
+    /// The database had none, because the application is new or the record was lost, and nothing was concluded from that yet.
+    was_missing: bool,
 }
 
 impl StoredRecord {
@@ -22,10 +27,11 @@ impl StoredRecord {
             tracing::warn!(error = chain(&error), "could not read the record; its counters begin at zero");
             Record::default()
         });
-        if record == Record::default() {
+        let was_missing = record == Record::default();
+        if was_missing {
             record.failed = failed_before(context);
         }
-        Self { record, is_stored: true }
+        Self { record, is_stored: true, was_missing }
     }
 
     pub(crate) fn get(&self) -> &Record {
@@ -64,6 +70,39 @@ impl StoredRecord {
         if let Err(error) = stored {
             tracing::warn!(error = chain(&error), "could not store the record");
         }
+    }
+
+    /// If the record was lost: takes the Jobs of the revisions that were reached for complete, if no container of them is left.
+    pub(crate) fn complete_lost_jobs(
+        &mut self,
+        context: &AppContext,
+        target: &TargetRevision,
+        observed: &Observed,
+    ) {
+        if !std::mem::take(&mut self.was_missing) {
+            return;
+        }
+        let (store, name) = (context.store(), context.name());
+        let mut jobs = BTreeSet::new();
+        for revision in store.revisions(name).unwrap_or_default() {
+            let stored;
+            let stack = if revision.stack == target.hash {
+                &*target.stack
+            } else {
+                stored = store.stack(name, revision.number).ok().flatten();
+                // It may have removed the application, and the Jobs before it run again when that returns.
+                let Some(stack) = &stored else { break };
+                stack
+            };
+            if stack.is_empty() {
+                break;
+            }
+            if revision.outcome == Outcome::Succeeded {
+                let at = revision.finished.unwrap_or(revision.started);
+                jobs.append(&mut suppose_completed(&mut self.record, stack, observed, at));
+            }
+        }
+        self.report_supposed(context, &jobs);
     }
 
     /// Takes the Jobs of a stack that runs for complete, if no container of them is left: the record of an earlier agent is lost.

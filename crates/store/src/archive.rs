@@ -21,6 +21,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::{
     app_files::{O_NONBLOCK, is_list_of_files},
+    database::schema_version,
     error::Error,
     file_entry::{BLOCK, FileEntry},
     folder_mounts::mounted_in,
@@ -387,17 +388,27 @@ fn has_end(rest: impl Read) -> io::Result<bool> {
     Ok(length >= BLOCK)
 }
 
+/// Checks the unpacked database of a backup: the agent would refuse one that is damaged, or of a newer release.
 fn check_database(path: &Path, file: &Path) -> Result<(), Error> {
-    let damaged =
-        |why: String| failed("read the backup", file)(io::Error::new(io::ErrorKind::InvalidData, why));
+    let damaged = |why: String| {
+        let why = format!("its database is damaged: {why}");
+        failed("read the backup", file)(io::Error::new(io::ErrorKind::InvalidData, why))
+    };
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let check = Connection::open_with_flags(path, flags)
-        .and_then(|connection| connection.pragma_query_value(None, "quick_check", |row| row.get(0)));
-    match check {
-        Ok(answer) if answer == "ok" => Ok(()),
-        Ok::<String, _>(answer) => Err(damaged(format!("its database is damaged: {answer}"))),
-        Err(error) => Err(damaged(format!("its database is damaged: {error}"))),
+    let check = Connection::open_with_flags(path, flags).and_then(|connection| {
+        let answer: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0))?;
+        let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        Ok((answer, found))
+    });
+    let (answer, found) = check.map_err(|error| damaged(error.to_string()))?;
+    if answer != "ok" {
+        return Err(damaged(answer));
     }
+    let known = schema_version();
+    if found > known {
+        return Err(Error::Newer { path: file.to_owned(), found, known });
+    }
+    Ok(())
 }
 
 pub(crate) fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {

@@ -336,7 +336,8 @@ fn sort(error: rusqlite::Error) -> Broken {
     }
 }
 
-fn schema_version() -> i64 {
+/// The schema of this release.
+pub(super) fn schema_version() -> i64 {
     i64::try_from(MIGRATIONS.len()).expect("there are few migrations")
 }
 

@@ -41,7 +41,7 @@ pub enum Error {
     },
     /// A newer release has written the database.
     #[error(
-        "the database {path} has schema {found}, and this release knows {known}: install the newer release again, or restore a backup that this release wrote"
+        "the database in {path} has schema {found}, and this release knows {known}: install the newer release again, or restore a backup that this release wrote"
     )]
     Newer { path: PathBuf, found: i64, known: i64 },
     /// The application has no revision of this number.

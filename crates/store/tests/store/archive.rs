@@ -87,6 +87,26 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
     assert!(!new.join("driftless.db-wal").exists());
 }
 
+/// The agent of this release would refuse it, when the former database is already set aside.
+#[test]
+fn backup_of_a_newer_release_is_refused_before_a_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new, file) =
+        (folder.path().join("old"), folder.path().join("new"), folder.path().join("backup.tar"));
+    for state in [&old, &new] {
+        Store::open(&StateDir::lock(state).unwrap(), Clock::System).unwrap().store.agent_id().unwrap();
+    }
+    let newer = rusqlite::Connection::open(old.join("driftless.db")).unwrap();
+    newer.pragma_update(None, "user_version", 99).unwrap();
+    drop(newer);
+    back_up(&old, &file).unwrap();
+    let before = fs::read(new.join("driftless.db")).unwrap();
+    let refused = restore(&file, &new, REPLACE).unwrap_err();
+    assert!(matches!(refused, Error::Newer { found: 99, .. }), "{refused}");
+    assert_eq!(fs::read(new.join("driftless.db")).unwrap(), before);
+    assert!(!new.join("before-restore").exists() && !new.join("restore.new").exists());
+}
+
 /// The agent may copy a newer file, and write its list, while the folders are being saved.
 #[test]
 fn lists_of_copied_files_are_saved_before_the_files() {

@@ -117,7 +117,9 @@ fn of_code(code: &str) -> Option<Topic> {
 fn of_store(error: &driftless_store::Error) -> Topic {
     use driftless_store::Error as Store;
     match error {
-        Store::NotInMemory { .. } | Store::RuntimeInUse { .. } => Topic::RuntimeDirectory,
+        Store::NotInMemory { .. } | Store::RuntimeInUse { .. } | Store::NoSuchSecret { .. } => {
+            Topic::RuntimeDirectory
+        }
         Store::InUse { .. }
         | Store::NotOurs { .. }
         | Store::Directory { .. }

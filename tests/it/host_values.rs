@@ -5,6 +5,7 @@ use std::{fs, path::Path, process::Command, sync::Arc, time::Duration};
 use driftless_agent::{Against, RequestKind, Rollback, Supposed};
 use driftless_clock::Clock;
 use driftless_config::Settings;
+use driftless_docker::UserAction;
 use driftless_model::{Application, Mask, SyncStatus, Until};
 use driftless_store::{ContentDir, StateDir};
 
@@ -151,6 +152,58 @@ async fn files_of_the_host_stand_for_files_of_the_repository() {
     let stack = simulation.store.stack(&app(), 2).unwrap().unwrap();
     let mask = Mask::new([1; 32]).with_stacks([&stack]);
     assert_eq!(mask.text("it is second-value"), format!("it is {}", mask.hide("second-value")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn application_without_an_older_secret_is_healed_after_a_reboot() {
+    let folder = tempfile::tempdir().unwrap();
+    let password = folder.path().join("db.txt");
+    fs::write(&password, "first-value").unwrap();
+    let compose = "services:
+  web: {image: 'web:1', secrets: [db]}
+  api: {image: 'api:1'}
+secrets: {db: {file: ./db.txt}}
+";
+    let mut simulation = Simulation::prepared(compose, Clock::starting_at(NOON));
+    let text = format!(
+        "repositories:\n- url: https://git.example/infra.git\n  valuesFrom: [{{file: {}, path: shop/db.txt}}]\n",
+        password.display()
+    );
+    simulation.settings = Settings::parse("driftless.yaml", &text).unwrap().repositories.remove(0);
+    let state = StateDir::lock(&folder.path().join("state")).unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    simulation.contents = ContentDir::open(&state, memory.path(), simulation.clock).unwrap();
+    let mut simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+    fs::write(&password, "second-value").unwrap();
+    let revisions = |simulation: &Simulation| simulation.store.revisions(&app()).unwrap().len();
+    simulation.until("the new value is deployed", |_| revisions(&simulation) == 2).await;
+    simulation.synced_with_tip().await;
+    let rollback = Rollback { to: None, reason: "2 is bad".to_owned(), until: Until::Manual };
+    simulation.ask(RequestKind::Rollback(rollback)).await;
+    minutes(5).await;
+    assert_eq!(simulation.images(), ["api:1", "web:1"], "{}", simulation.story());
+
+    // The memory of the host is empty, and nothing runs.
+    simulation.crash();
+    let names: Vec<String> =
+        simulation.docker.observed(&app()).instances.into_values().map(|instance| instance.name).collect();
+    for name in names {
+        simulation.hand(&UserAction::Stop { name });
+    }
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    simulation.contents = ContentDir::open(&state, memory.path(), simulation.clock).unwrap();
+    simulation.begin();
+    minutes(5).await;
+    assert_eq!(simulation.images(), ["api:1"], "{}", simulation.story());
+    let application = simulation.until("it is said what to do", |application| {
+        application.status.waits.iter().any(|wait| wait.message.contains("driftless resume shop"))
+    });
+    let status = application.await.status.clone();
+    assert!(!format!("{status:?}").contains("-value"), "{status:#?}");
+    fs::write(&password, "first-value").unwrap();
+    let comes_back = |_: &Application| simulation.images() == ["api:1", "web:1"];
+    simulation.until("the secret is there again", comes_back).await;
 }
 
 #[tokio::test]

@@ -1,12 +1,19 @@
 //! The mounted files of a target: on the disk before a container starts that mounts them.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use driftless_files::AppSpec;
 use driftless_git as git;
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
-use driftless_model::{CommitId, Contents, Observed, Stack, StackHash, Timestamp};
+use driftless_model::{
+    CommitId, ContentId, Contents, EngineKind, Observed, Stack, StackHash, Timestamp, WorkloadName,
+};
+use driftless_store as store;
 
 use crate::{context::AppContext, desired::Desired, error::chain, target_revision::TargetRevision};
 
@@ -16,6 +23,12 @@ pub(crate) const CONTENT_AGE: Duration = Duration::from_hours(24);
 
 /// The time after which the files of a stack are asked for again, far below [`CONTENT_AGE`].
 const CHECK_INTERVAL: Duration = Duration::from_hours(6);
+
+/// The time after which a stack is prepared again that lacks a secret: its source may have the value again.
+const LACKING_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The workloads that lack a secret, each with the first one.
+type Lacking = BTreeMap<WorkloadName, ContentId>;
 
 /// The stack whose mounted files are on the disk.
 #[derive(Default)]
@@ -29,12 +42,14 @@ struct PreparedMounts {
     at: Timestamp,
     /// The paths whose files have stayed for containers of other versions.
     kept: BTreeSet<String>,
+    lacking: Lacking,
 }
 
 impl PreparedMounts {
     /// Whether the files of a stack need no check. They do when a container is gone that older files have stayed for.
     fn covers(&self, stack: &StackHash, kept: &BTreeSet<String>, now: Timestamp) -> bool {
-        self.stack == *stack && self.kept == *kept && self.at.is_recent(CHECK_INTERVAL, now)
+        let interval = if self.lacking.is_empty() { CHECK_INTERVAL } else { LACKING_INTERVAL };
+        self.stack == *stack && self.kept == *kept && self.at.is_recent(interval, now)
     }
 }
 
@@ -45,7 +60,8 @@ impl Mounts {
     }
 
     /// Writes the mounted files of a target to the disk, once for each stack, and from time to time again. The copies that only
-    /// containers of other versions mount stay until these are gone. An error is in words.
+    /// containers of other versions mount stay until these are gone. Returns the workloads that lack a secret. An error is in
+    /// words.
     pub(crate) async fn prepare<S: CommitSource>(
         &mut self,
         context: &AppContext,
@@ -53,28 +69,43 @@ impl Mounts {
         desired: &Desired,
         target: &TargetRevision,
         observed: &Observed,
-    ) -> Result<(), String> {
+    ) -> Result<Lacking, String> {
         let now = context.now();
-        let kept = mounted_by_others(&target.stack, observed);
-        let is_prepared =
-            self.prepared.as_ref().is_some_and(|prepared| prepared.covers(&target.hash, &kept, now));
         // A suspended application is left alone, and so is its folder.
-        if target.policy.suspended || is_prepared {
-            return Ok(());
+        if target.policy.suspended {
+            return Ok(Lacking::new());
+        }
+        let kept = mounted_by_others(&target.stack, observed);
+        let prepared = self.prepared.as_ref().filter(|prepared| prepared.covers(&target.hash, &kept, now));
+        if let Some(prepared) = prepared {
+            return Ok(prepared.lacking.clone());
         }
         // A failure may come after some of the files: then also those of the stack before have to be written again.
         self.prepared = None;
         let rendered = desired.rendered();
-        if let Err(error) = write(context, target, Arc::clone(&rendered.contents), kept.clone()).await {
+        let mut written = write(context, target, Arc::clone(&rendered.contents), kept.clone()).await;
+        if !written.as_ref().is_ok_and(Lacking::is_empty)
+            && let Some(source) = source
+        {
             // Secrets are kept in memory only, and those of an older commit are not among the newest commit's: render
             // the older commit once more.
-            let Some(source) = source else { return Err(error) };
             let again = contents_of(source, &target.commit.id, rendered.spec.clone()).await;
-            let again = again.map_err(|again| format!("{error}; {}", chain(&again)))?;
-            write(context, target, Arc::new(again), kept.clone()).await?;
+            written = match (again, written) {
+                (Ok(again), _) => write(context, target, Arc::new(again), kept.clone()).await,
+                (Err(again), Err(error)) => Err(format!("{error}; {}", chain(&again))),
+                (Err(_), Ok(lacking)) => Ok(lacking),
+            };
         }
-        self.prepared = Some(PreparedMounts { stack: target.hash.clone(), at: now, kept });
-        Ok(())
+        let lacking = written?;
+        // A Swarm creates its secrets from the files of all its services.
+        if target.policy.engine == EngineKind::Swarm
+            && let Some(id) = lacking.values().next()
+        {
+            return Err(chain(&store::Error::NoSuchSecret { id: id.clone() }));
+        }
+        self.prepared =
+            Some(PreparedMounts { stack: target.hash.clone(), at: now, kept, lacking: lacking.clone() });
+        Ok(lacking)
     }
 }
 
@@ -91,7 +122,7 @@ async fn write(
     target: &TargetRevision,
     contents: Arc<Contents>,
     in_use: BTreeSet<String>,
-) -> Result<(), String> {
+) -> Result<Lacking, String> {
     let (directory, stack) = (context.contents().clone(), Arc::clone(&target.stack));
     let written = tokio::task::spawn_blocking(move || directory.prepare(&stack, &contents, &in_use)).await;
     written.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
@@ -117,7 +148,8 @@ mod tests {
     fn files_of_a_waiting_stack_are_asked_for_again() {
         let began = Timestamp(Duration::from_hours(1000).as_millis().try_into().unwrap());
         let kept = BTreeSet::new();
-        let prepared = PreparedMounts { stack: StackHash("shop".to_owned()), at: began, kept: kept.clone() };
+        let stack = StackHash("shop".to_owned());
+        let mut prepared = PreparedMounts { stack, at: began, kept: kept.clone(), lacking: Lacking::new() };
         let covers = |stack: &str, age: Duration| {
             prepared.covers(&StackHash(stack.to_owned()), &kept, began.after(age))
         };
@@ -129,5 +161,7 @@ mod tests {
         assert!(!prepared.covers(&prepared.stack, &kept, before), "the clock was set back");
         let mounted = BTreeSet::from(["site".to_owned()]);
         assert!(!prepared.covers(&prepared.stack, &mounted, began), "a container mounts older files");
+        prepared.lacking.insert("web".into(), ContentId("db".to_owned()));
+        assert!(!prepared.covers(&prepared.stack, &kept, began.after(Duration::from_mins(1))));
     }
 }

@@ -286,10 +286,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         // Not before: containers of another agent, or of a version that is not known any more, may use the files.
         let source = self.source();
-        if let Err(error) =
-            self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target, &observed).await
-        {
-            return self.fail(Some(&target), &error);
+        let prepared = self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target, &observed);
+        match prepared.await {
+            Ok(lacking) => observed.lacking_secrets = lacking,
+            Err(error) => return self.fail(Some(&target), &error),
         }
         let fallback = fallback(&self.context, &target, self.record.get());
         let masked = self.hide_secrets(&target, &observed, fallback.is_some());

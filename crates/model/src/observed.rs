@@ -57,6 +57,9 @@ pub struct Observed {
     pub swarm: Option<Box<ObservedSwarm>>,
     /// The objects that an application with `engine: docker` still has in a Swarm.
     pub left_in_swarm: LeftInSwarm,
+    /// The workloads of the target that need a secret which the host does not have any more, each with that secret. They are kept in
+    /// memory only, and no source has the value of an older revision.
+    pub lacking_secrets: BTreeMap<WorkloadName, ContentId>,
 }
 
 /// The objects of one application in a Swarm, by name.

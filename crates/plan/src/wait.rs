@@ -115,6 +115,8 @@ reasons! {
     HealIneffective: Failure, None;
     /// An external network, volume or container does not exist.
     ExternalMissing: Failure, None;
+    /// The host does not have the value of a secret any more that the revision mounts.
+    SecretMissing: Failure, Some("CreateContainerConfigError");
     /// A network or volume was created for another application.
     OfAnotherApplication: Failure, None;
     /// The engine does not know a field of the manifest.
@@ -363,6 +365,16 @@ impl Wait {
     pub fn external_missing(kind: &'static str, name: &str) -> Self {
         let object = WaitObject::Other { kind, name: name.to_owned() };
         Self::new(object, WaitReason::ExternalMissing, "is external and does not exist: create it")
+    }
+
+    /// `secret` says which one it is.
+    pub fn secret_missing(workload: &WorkloadName, secret: &str, app: &AppName) -> Self {
+        let sentence = format!(
+            "cannot start: the host does not have {secret} any more with the value of this revision, because mounted secrets are kept in \
+             memory only; put that value back at its source, or go on to the newest commit with `driftless resume {app}` or `driftless \
+             sync {app} --retry`"
+        );
+        Self::workload(workload, WaitReason::SecretMissing, sentence)
     }
 
     /// A worker of a Swarm cannot ask whether the Swarm has the network, so it may be one of the host.

@@ -2,7 +2,7 @@
 //! another content, and a rollback finds the old one. Folders that containers write to are in [`super::app_files`].
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown, fchown},
@@ -21,7 +21,7 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    Access, Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload,
+    Access, Content, ContentId, ContentTree, Contents, InPlace, MountSource, Stack, Workload, WorkloadName,
 };
 
 /// The prefix of files that are being written. The next start removes them.
@@ -62,6 +62,14 @@ impl Visibility {
     pub(super) fn of(file: &InPlace) -> Self {
         if file.secret { Self::Secret } else { Self::Public }
     }
+
+    /// The error about a content that is missing.
+    pub(super) fn missing(self, id: &ContentId) -> Error {
+        match self {
+            Self::Public => Error::NoSuchContent { id: id.clone() },
+            Self::Secret => Error::NoSuchSecret { id: id.clone() },
+        }
+    }
 }
 
 impl ContentDir {
@@ -99,30 +107,33 @@ impl ContentDir {
 
     /// Writes everything that a stack mounts: public and secret contents, the files of the application's own folder, and the
     /// folders that it mounts. A content that is on the disk need not be in `contents`, so that a rollback works without
-    /// Git. `in_use` has the paths in the application's own folder that present containers mount.
+    /// Git. `in_use` has the paths in the application's own folder that present containers mount. Returns the workloads that
+    /// lack a secret, each with the first one: the others can start.
     ///
     /// # Errors
     ///
-    /// If a content is missing, or a file cannot be written.
+    /// If another content is missing, or a file cannot be written.
     pub fn prepare(
         &self,
         stack: &Stack,
         contents: &Contents,
         in_use: &BTreeSet<String>,
-    ) -> Result<(), Error> {
+    ) -> Result<BTreeMap<WorkloadName, ContentId>, Error> {
         for id in stack.app_files.values() {
             self.provide(id, contents, Visibility::Public)?;
         }
         self.sync_app_files(&stack.app, &stack.app_files, &stack.app_folders(), in_use, contents)?;
-        for workload in stack.workloads.values() {
+        let mut lacking = BTreeMap::new();
+        for (name, workload) in &stack.workloads {
             match self.prepare_one(stack, workload, contents) {
                 // A run that a CronJob began with an older commit may mount a content that is gone. Only this run cannot
                 // start.
-                Err(Error::NoSuchContent { .. }) if is_run(workload) => {}
+                Err(Error::NoSuchContent { .. } | Error::NoSuchSecret { .. }) if is_run(workload) => {}
+                Err(Error::NoSuchSecret { id }) => drop(lacking.insert(name.clone(), id)),
                 prepared => prepared?,
             }
         }
-        Ok(())
+        Ok(lacking)
     }
 
     fn prepare_one(&self, stack: &Stack, workload: &Workload, contents: &Contents) -> Result<(), Error> {
@@ -199,7 +210,7 @@ impl ContentDir {
             let _ = touch(&path, self.now());
             return open_again(&path).map_err(fail("open to all users", &path));
         }
-        let content = contents.get(id).ok_or_else(|| Error::NoSuchContent { id: id.clone() })?;
+        let content = contents.get(id).ok_or_else(|| visibility.missing(id))?;
         let folder = self.folder(visibility);
         let number = self.shared.writes.fetch_add(1, Ordering::Relaxed);
         let temporary = folder.join(format!("{UNFINISHED}{number}-{}", id.0));

@@ -50,6 +50,12 @@ pub enum Error {
     /// A mounted file is neither in the rendered contents nor on the disk.
     #[error("the mounted file {} is missing in the state directory; it will be rendered from Git again", id.short())]
     NoSuchContent { id: ContentId },
+    /// A mounted secret is neither in the rendered contents nor in memory.
+    #[error(
+        "the mounted secret {} is not in memory any more, and its source has another value by now: put the former value back",
+        id.short()
+    )]
+    NoSuchSecret { id: ContentId },
     /// The runtime directory is on a disk, and secrets are never written to a disk.
     #[error(
         "secrets are kept in memory only, and {path} is on a file system of type {kind}: set `runtimeDir` to a directory on a tmpfs, such as /run/driftless or /dev/shm/driftless"

@@ -40,7 +40,7 @@ impl ContentDir {
             }
             let source = self.path(&file.content, visibility);
             let found = fs::symlink_metadata(&source);
-            let found = found.map_err(|_| Error::NoSuchContent { id: file.content.clone() })?;
+            let found = found.map_err(|_| visibility.missing(&file.content))?;
             let path = self.folder(visibility).join(in_place_path(app, instance, target, found.is_dir()));
             if let Some(parent) = path.parent() {
                 create_closed(parent)?;

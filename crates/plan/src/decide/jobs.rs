@@ -15,7 +15,7 @@ use crate::{
     decide::{
         create, images, job_retry, pod_parts,
         preconditions::{self, Preconditions},
-        repair, waves,
+        repair, secrets, waves,
     },
     draft::Draft,
     facts::{
@@ -46,6 +46,14 @@ fn run(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) {
     // A preview knows nothing yet of what it looks ahead to.
     let unknown = JobRecord::default();
     let known = record_of(record, parts).unwrap_or(&unknown);
+    let is_at_work = |part: &JobPart<'_>| {
+        draft.facts.instances.members_of(part.subject.name).iter().any(|member| is_up(member))
+    };
+    let lacking = parts.iter().find_map(|part| secrets::reason_to_wait(draft.facts, part.subject));
+    if let Some(wait) = lacking.filter(|_| known.ended.is_none() && !parts.iter().any(is_at_work)) {
+        secrets::wait_for_secret(draft, wait);
+        return;
+    }
     let Some(cleared) = clear(draft, parts) else { return };
     let job = first.job;
     let current: Vec<(JobPart<'_>, Option<&Instance>)> =

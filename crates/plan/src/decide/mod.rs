@@ -34,6 +34,7 @@ mod replace;
 mod resources;
 mod rollout;
 pub(crate) mod scaled;
+mod secrets;
 mod stateful_order;
 mod teardown;
 mod unknown_ends;

@@ -7,7 +7,7 @@ use crate::{
         canary::roll_canary,
         own_update,
         rollout::{allow_starts, complete, keep, roll, wait_paused},
-        stateful_order, waves,
+        secrets, stateful_order, waves,
         writers::taken_over,
     },
     draft::Draft,
@@ -204,13 +204,16 @@ fn keep_at(draft: &mut Draft<'_>, kept: Subject<'_>, members: &[&Instance]) {
     }
 }
 
-/// Whether a workload is not to be touched at all: Docker Compose runs it, or it is what this agent runs in.
+/// Whether a workload is not to be touched at all: Docker Compose runs it, it lacks a secret, or it is what this agent runs in.
 fn is_held_back(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
     let Subject { name, workload: wanted } = subject;
     let members = draft.facts.instances.members_of(name);
     if draft.not_adopted.contains(name) {
         allow_starts(draft, subject, members);
         keep(draft, members);
+        return true;
+    }
+    if secrets::hold(draft, subject, members) {
         return true;
     }
     let Some(own) = members.iter().find(|it| draft.facts.observed.own.as_ref() == Some(&it.id)) else {

@@ -1,8 +1,8 @@
 //! Containers that the engine cannot start any more.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use driftless_model::{Attempt, Network, NetworkMode, Platform, State};
+use driftless_model::{Attempt, ContentId, Mount, MountSource, Network, NetworkMode, Platform, State};
 use driftless_plan::WaitReason;
 
 use crate::stage::{NOON, Stage, stack, workload};
@@ -96,6 +96,46 @@ fn network_that_a_user_disconnected_is_drift() {
     let plan = stage.round();
     assert_eq!(plan.drifts.len(), 1, "{plan}");
     assert!(!stage.named("shop-web-1").networks.contains_key("shop_net"));
+}
+
+#[test]
+fn workload_without_its_secret_waits_and_others_are_healed() {
+    let secret = ContentId("0".repeat(64));
+    let mut web = workload("web:1", 1);
+    let source = MountSource::Secret(secret.clone());
+    web.container.mounts = vec![Mount { target: "/run/secrets/db".to_owned(), source, read_only: true }];
+    let mut stage = Stage::new(stack([("api", workload("api:1", 1)), ("web", web)]));
+    let rounds = |stage: &mut Stage| {
+        for _ in 0..8 {
+            stage.round();
+            stage.tick(Duration::from_mins(1));
+        }
+    };
+    rounds(&mut stage);
+    let web = stage.named("shop-web-1").id.clone();
+    for name in ["shop-api-1", "shop-web-1"] {
+        let finished = stage.now;
+        stage.named(name).state =
+            State::Exited { code: 255, finished, out_of_memory: false, error: String::new() };
+    }
+    stage.world.observed.lacking_secrets = BTreeMap::from([("web".into(), secret)]);
+    rounds(&mut stage);
+    assert!(stage.named("shop-api-1").is_running());
+    assert!(!stage.named("shop-web-1").is_running() && stage.named("shop-web-1").id == web);
+    let plan = stage.round();
+    assert!(plan.steps.is_empty() && plan.look_again.is_some(), "{plan}");
+    let wait = plan.waits.iter().find(|wait| wait.is(WaitReason::SecretMissing)).unwrap().to_string();
+    assert!(
+        wait.contains("the secret at /run/secrets/db") && wait.contains("driftless resume shop"),
+        "{wait}"
+    );
+    stage.world.observed.lacking_secrets.clear();
+    rounds(&mut stage);
+    assert!(stage.named("shop-web-1").is_running());
+    // What runs goes on.
+    stage.world.observed.lacking_secrets = BTreeMap::from([("web".into(), ContentId("0".repeat(64)))]);
+    let plan = stage.round();
+    assert!(plan.is_settled(), "{plan}");
 }
 
 #[test]

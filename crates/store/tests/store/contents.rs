@@ -312,16 +312,20 @@ fn missing_secret_of_an_old_cron_run_blocks_nothing() {
     let files = Files::new();
     let [(now, contents), (before, _)] = [one(Content::file(*b"new")), one(Content::file(*b"old"))];
     let mut wanted = stack("web:1", vec![MountSource::Secret(now.clone())]);
-    let mut run = stack("report:1", vec![MountSource::Secret(before)]).workloads.pop_first().unwrap().1;
+    let of_run = vec![MountSource::Secret(before.clone())];
+    let mut run = stack("report:1", of_run).workloads.pop_first().unwrap().1;
     run.kind =
         WorkloadKind::Job(Job { cron: Some("report".into()), fresh: true, ..Job::once("report-1".into()) });
     wanted.workloads.insert("report-1".into(), run.clone());
-    files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap();
+    assert!(files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap().is_empty());
     assert!(files.dir.path(&now, Visibility::Secret).exists());
-    // Files that Git asks for must exist.
+    // Another workload of an older revision waits, and the rest does not.
     run.kind = WorkloadKind::Replicas;
-    wanted.workloads.insert("report-1".into(), run);
-    assert!(files.dir.prepare(&wanted, &contents, &BTreeSet::new()).is_err());
+    wanted.workloads.insert("a-report".into(), run);
+    fs::remove_dir_all(files.dir.folder(Visibility::Secret)).unwrap();
+    let lacking = files.dir.prepare(&wanted, &contents, &BTreeSet::new()).unwrap();
+    assert_eq!(lacking, BTreeMap::from([("a-report".into(), before)]));
+    assert!(files.dir.path(&now, Visibility::Secret).exists());
 }
 
 #[test]

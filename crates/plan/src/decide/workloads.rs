@@ -48,7 +48,7 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
         // Until everything that the commit needs is here, what runs is kept as it was.
         let is_affected = is_change || members.is_empty() || draft.missing_images.contains(name);
         let is_held = !draft.missing_images.is_empty() && is_affected;
-        let is_gone = members.is_empty() && wanted.replicas > 0 && may_come_back(draft, subject, before);
+        let is_absent = members.is_empty() && wanted.replicas > 0 && stays_older(draft, subject, before);
         let is_unbegun = !members.iter().any(|it| it.spec == spec);
         match before {
             Some(_) | None if is_held && (is_change || (before.is_some() && is_unbegun)) => {
@@ -57,12 +57,14 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
             }
             Some(before)
                 if draft.facts.is_rollout_paused(subject)
-                    && (is_change || is_gone)
+                    && (is_change || is_absent)
                     && is_unbegun
                     && !has_new(draft.facts, name, &spec) =>
             {
                 if let Some(kept) = kept_definition(draft, subject, Some(before), members) {
-                    let scaled = Workload { replicas: wanted.replicas, ..kept.clone() };
+                    // The number of the commit is for what runs already.
+                    let replicas = if is_absent && kept.replicas == 0 { 0 } else { wanted.replicas };
+                    let scaled = Workload { replicas, ..kept.clone() };
                     keep_at(draft, Subject { name, workload: &scaled }, members);
                 }
                 wait_paused(draft, subject);
@@ -72,10 +74,13 @@ pub(crate) fn roll_all(draft: &mut Draft<'_>) {
     }
 }
 
-/// Whether a workload that has lost all of its instances may be made in its older version: the commit gives neither its data nor its host
-/// ports to others.
-fn may_come_back(draft: &Draft<'_>, subject: Subject<'_>, before: Option<&Workload>) -> bool {
+/// Whether a workload without instances is kept at its older version. One that has lost all of them may be made in it, unless the commit
+/// gives its data or its host ports to others. One that was to have none has lost nothing, and stays without.
+fn stays_older(draft: &Draft<'_>, subject: Subject<'_>, before: Option<&Workload>) -> bool {
     let Some(kept) = kept_definition(draft, subject, before, &[]) else { return false };
+    if kept.replicas == 0 {
+        return true;
+    }
     let held: Vec<String> = kept.containers().flat_map(places).collect();
     let has =
         |workload: &Workload, port: &Port| workload.container.ports.iter().any(|other| other.collides(port));

@@ -46,6 +46,32 @@ fn live_differences(stage: &Stage, stack: &Stack) -> Vec<String> {
     lines.collect()
 }
 
+/// Neither the version before nor the one that is held back asks for an instance of the older one.
+#[test]
+fn paused_rollout_starts_nothing_that_had_no_instances() {
+    let parked = |image: &str, replicas: u32| {
+        stack([("api", workload("api:1", 1)), ("worker", workload(image, replicas))])
+    };
+    let mut stage = reached(parked("worker:1", 0));
+    stage.record.paused.insert("worker".into());
+    stage.stack = parked("worker:2", 1);
+    for _ in 0..5 {
+        stage.round();
+        stage.tick(Duration::from_secs(10));
+    }
+    let images = |stage: &Stage| -> Vec<String> {
+        let instances = stage.world.observed.instances.values();
+        instances.map(|instance| instance.config.image.clone()).collect()
+    };
+    assert_eq!(images(&stage), ["api:1"]);
+    stage.record.paused.clear();
+    while !stage.round().is_settled() {
+        stage.tick(Duration::from_secs(10));
+    }
+    assert_eq!(images(&stage).len(), 2);
+    assert!(images(&stage).contains(&"worker:2".to_owned()));
+}
+
 #[test]
 fn changed_volume_differs_in_its_fields() {
     let with = |key: &str, device: &str| {

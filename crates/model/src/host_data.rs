@@ -49,6 +49,17 @@ pub struct SharedPlace {
     pub source: HostSource,
     /// The other application.
     pub with: AppName,
+    /// The two services. Older agents did not record them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<SharingServices>,
+}
+
+/// A service of this application and one of another that write to the same place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SharingServices {
+    pub own: WorkloadName,
+    pub other: WorkloadName,
 }
 
 impl MountingContainer {

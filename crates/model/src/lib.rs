@@ -158,7 +158,9 @@ pub use helper::{
 pub use hook::{HookOrigin, HookPhase};
 pub use hook_record::{HookRecord, HookRun};
 pub use host_config::{BlockIo, DeviceRequest, Hook, HostSettings, HttpHook, MountOptions};
-pub use host_data::{HostMount, HostSource, ManagedApplications, MountingContainer, SharedPlace};
+pub use host_data::{
+    HostMount, HostSource, ManagedApplications, MountingContainer, SharedPlace, SharingServices,
+};
 pub use host_identity::{HostIdentity, HostSelector};
 pub use host_request::{HostRequest, HostRequestKind, HostRequestOutcome, HostRequestResult};
 pub use ignored_field::{IgnoredDifferences, IgnoredField, InvalidField};

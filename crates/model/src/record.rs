@@ -488,6 +488,7 @@ mod tests {
             shared_places: BTreeSet::from([SharedPlace {
                 source: crate::HostSource::Volume("data".into()),
                 with: "shop".into(),
+                services: Some(crate::SharingServices { own: "db".into(), other: "backup".into() }),
             }]),
             since: BTreeMap::from([("Deployment shop/a.b".into(), Timestamp(1))]),
             ..Record::default()
@@ -495,6 +496,15 @@ mod tests {
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record, "{text}");
         assert_eq!(serde_json::from_str::<Record>("{}").unwrap(), Record::default());
+    }
+
+    #[test]
+    fn shared_place_of_an_older_agent_names_no_services() {
+        let stored = r#"{"sharedPlaces":[{"source":{"volume":"data"},"with":"shop"}]}"#;
+        let record: Record = serde_json::from_str(stored).unwrap();
+        let source = crate::HostSource::Volume("data".into());
+        let expected = SharedPlace { source, with: "shop".into(), services: None };
+        assert_eq!(record.shared_places, BTreeSet::from([expected]));
     }
 
     #[test]

@@ -2,20 +2,23 @@
 //!
 //! Git decides by application: a place that both applications write to in Git is shared, under any names of their services, and nobody
 //! waits. A container of a service that Git does not have any more is the exception: what others of its application write to is not its
-//! own, except on a folder whose new service has no container yet, or where services of both have written together before.
+//! own, except on a folder whose new service has no container yet, or where these two services have written together before. That others
+//! have, such as one that makes backups, says nothing about a database.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use driftless_model::{
-    AppName, HostMount, HostSource, MountingContainer, SharedPlace, Subject, Workload, WorkloadName,
-};
+use driftless_model::{AppName, HostMount, HostSource, MountingContainer, Subject, Workload, WorkloadName};
 
 use crate::{
     decide::writers::new_places,
     draft::Draft,
-    facts::places::{
-        Stacks, is_given_to, is_given_to_services, is_job_of, places, writes_nothing, writes_to,
-        written_place,
+    facts::{
+        Facts,
+        places::{
+            Stacks, is_given_to, is_given_to_services, is_job_of, places, writes_nothing, writes_to,
+            written_place,
+        },
+        sharing::Sharing,
     },
     wait::Wait,
 };
@@ -45,17 +48,19 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
     let applications = draft.facts.observed.claims.applications.as_deref()?;
     let stacks = &applications.stacks;
     let own = &draft.facts.target.stack.app;
+    let name = subject.name;
     let wanted = new_places(draft, subject);
     let found = find_writer(draft, &wanted, |container, owner, mount, place| {
-        let may_share = || is_given_to_services(stacks, own, place) || has_shared(draft, owner, mount);
+        let is_usual = || has_shared(draft, name, owner, container, place);
+        let may_share = || is_given_to_services(stacks, own, place) || is_usual();
         let is_given = is_given_to(stacks, owner, &container.workload, place) && may_share();
         let is_left =
             || is_left_service(stacks, container) && !is_renamed(draft, stacks, owner, mount, place);
-        let is_shared = is_given && (!is_left() || has_shared(draft, owner, mount));
+        let is_shared = is_given && (!is_left() || is_usual());
         !is_shared && !is_common(stacks, owner, mount, place)
     });
     let OtherWriter { container, owner, place } = found?;
-    let (name, by) = (subject.name, &container.name);
+    let by = &container.name;
     let is_in_git = stacks.contains_key(owner);
     Some(if applications.is_gone(owner) {
         Wait::data_in_use_by_forgotten(name, &place, by, owner)
@@ -91,8 +96,10 @@ pub(crate) fn reason_not_to_take_back(
         let mut workloads = stacks.get(own).into_iter().flat_map(|stack| &stack.workloads);
         workloads.any(|(other, workload)| is_it(other) && is_writer(workload))
     };
-    let found = find_writer(draft, held, |_, owner, mount, place| {
-        is_given_to_services(stacks, owner, place) && !goes_on(place) && !has_shared(draft, owner, mount)
+    let found = find_writer(draft, held, |container, owner, _, place| {
+        is_given_to_services(stacks, owner, place)
+            && !goes_on(place)
+            && !has_shared(draft, name, owner, container, place)
     });
     let OtherWriter { container, owner, place } = found?;
     Some(Wait::data_given_away(name, &place, &container.name, owner))
@@ -125,10 +132,23 @@ fn find_writer<'a>(
     })
 }
 
-/// Whether services of both applications have written to a place at the same time before.
-fn has_shared(draft: &Draft<'_>, owner: &AppName, mount: &HostMount) -> bool {
-    let shared = SharedPlace { source: mount.source.clone(), with: owner.clone() };
-    draft.facts.record.shared_places.contains(&shared)
+/// Whether a workload and the service of a container of another application have written to a place at the same time before.
+fn has_shared(
+    draft: &Draft<'_>,
+    name: &WorkloadName,
+    owner: &AppName,
+    container: &MountingContainer,
+    place: &str,
+) -> bool {
+    let Facts { target, observed, record, .. } = *draft.facts;
+    if record.shared_places.is_empty() {
+        return false;
+    }
+    let (own, other) = (name.whole(), container.workload.whole());
+    let sharing = Sharing { known: &record.shared_places, place, own: &own, with: owner, other: &other };
+    let applications = observed.claims.applications.as_deref();
+    let stack = applications.and_then(|applications| applications.stacks.get(owner));
+    sharing.is_usual(target.stack, stack.map(Arc::as_ref))
 }
 
 /// Whether a container is one of a service that Git does not have any more, although it still has its application. What other services

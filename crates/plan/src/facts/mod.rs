@@ -41,6 +41,7 @@ pub(crate) mod places;
 mod platforms;
 pub(crate) mod pods;
 pub(crate) mod scales;
+pub(crate) mod sharing;
 pub(crate) mod standing;
 pub(crate) mod stateful;
 pub(crate) mod update_failures;

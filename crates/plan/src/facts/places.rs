@@ -16,8 +16,12 @@ const VOLUME: &str = "the volume ";
 
 /// The place that a mount of a container of the host writes to.
 pub(crate) fn written_place(mount: &HostMount) -> Option<String> {
-    match &mount.source {
-        _ if mount.read_only => None,
+    if mount.read_only { None } else { place_of(&mount.source) }
+}
+
+/// The place that a container of the host writes to with a writable mount of this.
+pub(crate) fn place_of(source: &HostSource) -> Option<String> {
+    match source {
         HostSource::Volume(name) => Some(volume_place(name)),
         HostSource::Path(path) => path_place(path),
     }

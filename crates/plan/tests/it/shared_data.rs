@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use driftless_model::{
     AppName, ContainerId, HostMount, HostSource, Job, ManagedApplications, Mount, MountSource,
-    MountingContainer, Network, Removal, Stack, State, Volume, Workload, WorkloadKind,
+    MountingContainer, Network, Removal, SharedPlace, Stack, State, Volume, Workload, WorkloadKind,
 };
 use driftless_plan::{Action, Plan, WaitReason, hands_over};
 
@@ -512,4 +512,109 @@ fn rollback_goes_on_to_share_a_folder() {
     stage.stack = before;
     settle(&mut stage);
     assert_eq!(stage.running(), 1);
+}
+
+/// A service and a container of another application that write to the volume, or to the folder.
+type Data = (fn(&str) -> Workload, fn(&str, &str) -> MountingContainer);
+
+const VOLUME_AND_FOLDER: [Data; 2] = [(writing, writer), (with_media, media_writer)];
+
+impl Stage {
+    /// Whether a workload runs after some rounds, and waits for data otherwise.
+    fn has_started(&mut self, name: &str) -> bool {
+        let plan = rounds(self);
+        let mut instances = self.world.observed.instances.values();
+        let runs =
+            instances.any(|instance| instance.is_running() && instance.instance.workload == name.into());
+        let waits = plan.waits.iter().any(|wait| wait.is(WaitReason::DataInUse));
+        assert_ne!(runs, waits, "{name}: {plan}");
+        runs
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.world.observed.instances.retain(|_, instance| instance.instance.workload != name.into());
+    }
+}
+
+/// The other application makes backups of the database, which moves there, and back.
+#[test]
+fn backup_lets_no_second_database_start() {
+    for (data, writer) in VOLUME_AND_FOLDER {
+        let first = shop([("db", data("db:1")), ("web", workload("web:1", 1))]);
+        let second = of_app("two", shop([("backup", data("backup:1"))]));
+        let mut stage = Stage::new(first.clone());
+        stage.set_managed(&[], &[&first, &second]);
+        stage.set_writers(&[writer("two", "backup")]);
+        settle(&mut stage);
+        assert_eq!(stage.record.shared_places.len(), 1);
+        // The commit that moves the database fails, and the application goes back.
+        let now = shop([("web", workload("web:1", 1))]);
+        let owner = of_app("two", shop([("backup", data("backup:1")), ("db", data("db:1"))]));
+        stage.set_managed(&[], &[&now, &owner]);
+        stage.set_writers(&[writer("two", "backup"), writer("two", "db")]);
+        stage.remove("db");
+        assert!(!stage.has_started("db"), "an automatic rollback");
+        stage.stack = now;
+        settle(&mut stage);
+        stage.stack = first.clone();
+        assert!(!stage.has_started("db"), "a rollback by hand");
+        // Git gives it back, and the other application still stops it.
+        stage.set_managed(&[], &[&first, &second]);
+        assert!(!stage.has_started("db"), "a revert");
+        stage.set_writers(&[writer("two", "backup")]);
+        assert!(stage.has_started("db"));
+    }
+}
+
+#[test]
+fn backups_on_both_sides_let_no_second_database_start() {
+    for (data, writer) in VOLUME_AND_FOLDER {
+        let first = shop([("backup", data("backup:1"))]);
+        let second = of_app("two", shop([("db", data("db:1")), ("copy", data("copy:1"))]));
+        let mut stage = Stage::new(first.clone());
+        stage.set_managed(&[], &[&first, &second]);
+        stage.set_writers(&[writer("two", "copy"), writer("two", "db")]);
+        settle(&mut stage);
+        assert_eq!(stage.record.shared_places.len(), 2);
+        let now = shop([("backup", data("backup:1")), ("db", data("db:1"))]);
+        let left = of_app("two", shop([("copy", data("copy:1"))]));
+        stage.set_managed(&[], &[&now, &left]);
+        stage.stack = now;
+        assert!(!stage.has_started("db"));
+        stage.set_writers(&[writer("two", "copy")]);
+        assert!(stage.has_started("db"));
+    }
+}
+
+#[test]
+fn folder_stays_shared_when_services_get_other_names() {
+    let before = stack([("web", with_media("web:1"))]);
+    let mut stage = Stage::new(before.clone());
+    stage.set_managed(&[], &[&before, &of_app("two", stack([("sonarr", with_media("sonarr:1"))]))]);
+    stage.set_writers(&[media_writer("two", "sonarr")]);
+    settle(&mut stage);
+    let now = stack([("web", workload("web:2", 1))]);
+    stage.set_managed(&[], &[&now, &of_app("two", stack([("series", with_media("sonarr:2"))]))]);
+    stage.set_writers(&[media_writer("two", "series")]);
+    stage.remove("web");
+    assert!(stage.has_started("web"), "the application goes back");
+}
+
+/// Older agents recorded the application alone.
+#[test]
+fn record_of_an_older_agent_counts_for_folders_only() {
+    for ((data, writer), is_folder) in VOLUME_AND_FOLDER.into_iter().zip([false, true]) {
+        let before = shop([("web", data("web:1"))]);
+        let other = of_app("two", shop([("sonarr", data("sonarr:1"))]));
+        let mut stage = Stage::new(before.clone());
+        stage.set_managed(&[], &[&before, &other]);
+        stage.set_writers(&[writer("two", "sonarr")]);
+        settle(&mut stage);
+        let known = std::mem::take(&mut stage.record.shared_places);
+        let old = known.into_iter().map(|shared| SharedPlace { services: None, ..shared });
+        stage.record.shared_places = old.collect();
+        stage.set_managed(&[], &[&shop([("web", workload("web:2", 1))]), &other]);
+        stage.remove("web");
+        assert_eq!(stage.has_started("web"), is_folder);
+    }
 }

@@ -43,14 +43,18 @@ impl Managed<'_> {
         let mut names: BTreeSet<AppName> = self.known.iter().map(|known| known.app.clone()).collect();
         let mut in_git: BTreeSet<&AppName> = BTreeSet::new();
         let mut stacks: BTreeMap<AppName, Arc<Stack>> = BTreeMap::new();
+        let mut unread: BTreeSet<AppName> = BTreeSet::new();
         for Claimant { rendered, .. } in self.claimants {
             let name = &rendered.spec.name;
             // The first repository that has the name keeps it.
-            if in_git.insert(name)
-                && let Some(stack) = rendered.stack.clone().or_else(|| last_in_git(name))
-            {
-                stacks.insert(name.clone(), stack);
+            if !in_git.insert(name) {
+                continue;
             }
+            if rendered.stack.is_none() || rendered.rejected.is_some() {
+                unread.insert(name.clone());
+            }
+            let stack = rendered.stack.clone().or_else(|| last_in_git(name));
+            stacks.extend(stack.map(|stack| (name.clone(), stack)));
         }
         let present = tasks.iter().filter(|(_, desired)| !desired.is_gone());
         names.extend(present.map(|(name, _)| name.clone()));
@@ -59,6 +63,7 @@ impl Managed<'_> {
             if !self.is_unread(name, desired) {
                 continue;
             }
+            unread.insert(name.clone());
             let rendered = desired.and_then(|desired| desired.rendered().stack.clone());
             stacks.extend(rendered.or_else(|| last_in_git(name)).map(|stack| (name.clone(), stack)));
         }
@@ -67,6 +72,7 @@ impl Managed<'_> {
             is_complete: self.views.iter().all(RepositoryView::is_read),
             names,
             stacks,
+            unread,
             depends_on: self.dependencies(),
             adopters: Arc::clone(self.adopters),
         }
@@ -143,6 +149,7 @@ mod tests {
             Rendered,
             tests::{present, stack},
         },
+        trust::RejectedCommit,
     };
 
     fn view() -> RepositoryView {
@@ -236,11 +243,35 @@ mod tests {
                 adopters: &Arc::default(),
             };
             let managed = facts.applications(&BTreeMap::new(), |_| Some(Arc::new(stack("shop"))));
-            managed.stacks.contains_key(&AppName::from("shop"))
+            let has_stack = managed.stacks.contains_key(&AppName::from("shop"));
+            assert_eq!(managed.unread.contains(&AppName::from("shop")), has_stack);
+            has_stack
         };
         assert!(is_known(&[broken], view()), "its manifest has an error");
         assert!(is_known(&[], RepositoryView::default()), "the agent was restarted, and the forge is down");
         assert!(!is_known(&[], view()), "Git does not have it any more");
+    }
+
+    #[test]
+    fn application_that_rejects_its_newest_commit_is_unread() {
+        let shop = present("a", &stack("shop"), Policy::default());
+        let rejected = RejectedCommit::unsigned(&CommitInfo::default(), "no signature".to_owned());
+        let kept = Rendered { rejected: Some(Arc::new(rejected)), ..shop.rendered().clone() };
+        let of = |rendered: Rendered| {
+            let claimants = [Claimant { repository: 0, rendered: Arc::new(rendered) }];
+            let facts = Managed {
+                repositories: &["infra"],
+                views: &[view()],
+                claimants: &claimants,
+                known: &[],
+                adopters: &Arc::default(),
+            };
+            facts.applications(&BTreeMap::new(), |_| None)
+        };
+        let (accepted, rejected) = (of(shop.rendered().clone()), of(kept));
+        assert!(accepted.unread.is_empty());
+        assert!(rejected.unread.contains(&AppName::from("shop")));
+        assert_eq!(rejected.stacks, accepted.stacks);
     }
 
     #[test]

@@ -79,6 +79,9 @@ pub struct ManagedApplications {
     /// The stacks of those in Git. An application whose manifests have errors, or whose repository cannot be read, has the one that Git
     /// last asked for, if a revision has it.
     pub stacks: BTreeMap<AppName, Arc<Stack>>,
+    /// Those that Git has or may have, and whose newest manifests are not known: they have errors, the application rejects their commit, or
+    /// its repository cannot be read.
+    pub unread: BTreeSet<AppName>,
     /// The applications that each one in Git depends on.
     pub depends_on: BTreeMap<AppName, BTreeSet<AppName>>,
     /// The applications that had adopted containers when the agent started. Such a container carries no label, and each application learns

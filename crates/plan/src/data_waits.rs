@@ -46,6 +46,14 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
+    /// The container `by` writes to `place`, and it is not known whether the newest manifests of its application still do so.
+    pub fn data_in_use_by_unread(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+        let sentence = format!(
+            "needs {place}, and {by} of application `{owner}`, whose newest manifests cannot be read, writes to it: it starts when they can be read and share it, or when {by} has ended (`driftless status {owner}` shows the error)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
     /// The container `by` of an application that is not in Git any more, and was not removed yet, writes to `place`.
     pub fn data_in_use_by_leaving(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(

@@ -3,7 +3,8 @@
 //! Git decides by application: a place that both applications write to in Git is shared, under any names of their services, and nobody
 //! waits. A container of a service that Git does not have any more is the exception: what others of its application write to is not its
 //! own, except on a folder whose new service has no container yet, or where these two services have written together before. That others
-//! have, such as one that makes backups, says nothing about a database.
+//! have, such as one that makes backups, says nothing about a database. Nor is a volume shared by surprise while the newest manifests of the
+//! other application are not known: a service that is new there waits, as they may give the volume up.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -15,8 +16,8 @@ use crate::{
     facts::{
         Facts,
         places::{
-            Stacks, is_given_to, is_given_to_services, is_job_of, places, writes_nothing, writes_to,
-            written_place,
+            Stacks, is_given_to, is_given_to_services, is_job_of, is_volume, places, writes_nothing,
+            writes_to, written_place,
         },
         sharing::Sharing,
     },
@@ -48,6 +49,7 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
     let applications = draft.facts.observed.claims.applications.as_deref()?;
     let stacks = &applications.stacks;
     let own = &draft.facts.target.stack.app;
+    let is_unread = |app: &AppName| applications.unread.contains(app);
     let name = subject.name;
     let wanted = new_places(draft, subject);
     let found = find_writer(draft, &wanted, |container, owner, mount, place| {
@@ -57,13 +59,18 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
         let is_left =
             || is_left_service(stacks, container) && !is_renamed(draft, stacks, owner, mount, place);
         let is_shared = is_given && (!is_left() || is_usual());
-        !is_shared && !is_common(stacks, owner, mount, place)
+        // The commit that gives the volume to this workload may take it from the other one, whose application has not read that yet.
+        let is_unclear =
+            || is_unread(owner) && is_volume(place) && !is_job(stacks, owner, container) && !is_usual();
+        (!is_shared || is_unclear()) && !is_common(stacks, owner, mount, place)
     });
     let OtherWriter { container, owner, place } = found?;
     let by = &container.name;
     let is_in_git = stacks.contains_key(owner);
     Some(if applications.is_gone(owner) {
         Wait::data_in_use_by_forgotten(name, &place, by, owner)
+    } else if is_unread(owner) && (is_volume(&place) || !is_in_git) {
+        Wait::data_in_use_by_unread(name, &place, by, owner)
     } else if applications.names.contains(owner) && !is_in_git {
         Wait::data_in_use_by_leaving(name, &place, by, owner)
     } else {
@@ -149,6 +156,11 @@ fn has_shared(
     let applications = observed.claims.applications.as_deref();
     let stack = applications.and_then(|applications| applications.stacks.get(owner));
     sharing.is_usual(target.stack, stack.map(Arc::as_ref))
+}
+
+/// Whether a container is a run of a Job of its application, which ends by itself.
+fn is_job(stacks: &Stacks, owner: &AppName, container: &MountingContainer) -> bool {
+    stacks.get(owner).is_some_and(|stack| is_job_of(stack, &container.workload))
 }
 
 /// Whether a container is one of a service that Git does not have any more, although it still has its application. What other services

@@ -61,6 +61,14 @@ impl Stage {
         claims.deployed_volumes = Some(Default::default());
     }
 
+    /// The newest manifests of this application have an error.
+    fn set_unread(&mut self, app: &str) {
+        let managed = self.world.observed.claims.applications.as_mut().unwrap();
+        let managed = Arc::make_mut(managed);
+        managed.unread.insert(app.into());
+        managed.names.insert(app.into());
+    }
+
     fn set_writers(&mut self, writers: &[MountingContainer]) {
         self.world.observed.claims.mounting = Arc::new(writers.to_vec());
     }
@@ -616,5 +624,53 @@ fn record_of_an_older_agent_counts_for_folders_only() {
         stage.set_managed(&[], &[&shop([("web", workload("web:2", 1))]), &other]);
         stage.remove("web");
         assert_eq!(stage.has_started("web"), is_folder);
+    }
+}
+
+/// The commit that moves the database makes the manifest of the other application invalid, so Git last had it there.
+#[test]
+fn volume_waits_for_an_application_with_an_error() {
+    for ((data, writer), is_folder) in VOLUME_AND_FOLDER.into_iter().zip([false, true]) {
+        let first = shop([("db", data("db:1"))]);
+        let other = of_app("two", shop([("db", data("db:1"))]));
+        let mut stage = Stage::new(first.clone());
+        stage.set_managed(&[], &[&first, &other]);
+        stage.set_unread("two");
+        stage.set_writers(&[writer("two", "db")]);
+        assert_eq!(stage.has_started("db"), is_folder);
+        if is_folder {
+            continue;
+        }
+        let plan = stage.round();
+        let expected = "db needs the volume `shop_data`, and two-db-1 of application `two`, whose newest manifests cannot be read, writes to it: it starts when they can be read and share it, or when two-db-1 has ended (`driftless status two` shows the error)";
+        assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
+        // The error is corrected.
+        stage.set_managed(&[], &[&first, &of_app("two", stack([("web", workload("web:1", 1))]))]);
+        assert!(!stage.has_started("db"), "its container still runs");
+        stage.set_writers(&[]);
+        assert!(stage.has_started("db"));
+        // Others that have run with it go on.
+        stage.set_managed(&[], &[&first, &other]);
+        stage.set_writers(&[writer("two", "db")]);
+        settle(&mut stage);
+        stage.set_unread("two");
+        stage.stack = shop([("db", data("db:2"))]);
+        settle(&mut stage);
+    }
+}
+
+/// No revision has the last stack that could be read, as its commit was held back.
+#[test]
+fn application_with_an_error_is_not_said_to_have_left() {
+    for (data, writer) in VOLUME_AND_FOLDER {
+        let first = shop([("db", data("db:1"))]);
+        let mut stage = Stage::new(first.clone());
+        stage.set_managed(&[], &[&first]);
+        stage.set_unread("two");
+        stage.set_writers(&[writer("two", "db")]);
+        assert!(!stage.has_started("db"));
+        let said = sentences(&stage.round()).join("\n");
+        assert!(said.contains("whose newest manifests cannot be read"), "{said}");
+        assert!(!said.contains("driftless remove"), "{said}");
     }
 }

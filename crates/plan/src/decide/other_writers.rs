@@ -62,7 +62,7 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
         // The commit that gives the volume to this workload may take it from the other one, whose application has not read that yet.
         let is_unclear =
             || is_unread(owner) && is_volume(place) && !is_job(stacks, owner, container) && !is_usual();
-        (!is_shared || is_unclear()) && !is_common(stacks, owner, mount, place)
+        (!is_shared || is_unclear()) && !is_common(stacks, [own, owner], mount, place)
     });
     let OtherWriter { container, owner, place } = found?;
     let by = &container.name;
@@ -191,10 +191,11 @@ fn is_renamed(
         && stacks.get(owner).is_some_and(|stack| stack.workloads.iter().any(is_new))
 }
 
-/// Whether a folder of the host is for several applications, such as one of films: Git gives it to two of them, without the owner of a
-/// container that nobody ends, as its application has left Git or was forgotten.
-fn is_common(stacks: &Stacks, owner: &AppName, mount: &HostMount, place: &String) -> bool {
+/// Whether a folder of the host is for several applications, such as one of films: Git gives it to two besides the one that needs it and the
+/// owner of a container that nobody ends, as its application has left Git or was forgotten. One may make backups of a database, which has
+/// got another application.
+fn is_common(stacks: &Stacks, [own, owner]: [&AppName; 2], mount: &HostMount, place: &String) -> bool {
     let is_folder = matches!(mount.source, HostSource::Path(_));
-    let has_it = |app: &&AppName| is_given_to_services(stacks, app, place);
+    let has_it = |app: &&AppName| *app != own && is_given_to_services(stacks, app, place);
     is_folder && !stacks.contains_key(owner) && stacks.keys().filter(has_it).count() >= 2
 }

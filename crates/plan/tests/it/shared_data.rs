@@ -413,9 +413,10 @@ fn run_of_a_job_shares_data_as_the_job_does() {
 fn common_folder_does_not_wait_for_applications_that_left() {
     let own = stack([("web", with_media("web:1"))]);
     let other = of_app("two", stack([("sonarr", with_media("sonarr:1"))]));
+    let third = of_app("three", stack([("jellyfin", with_media("jellyfin:1"))]));
     for known in [&["old"][..], &[]] {
         let mut stage = Stage::new(own.clone());
-        stage.set_managed(known, &[&own, &other]);
+        stage.set_managed(known, &[&own, &other, &third]);
         stage.set_writers(&[media_writer("old", "radarr")]);
         settle(&mut stage);
         assert_eq!(stage.running(), 1, "{known:?}");
@@ -428,6 +429,24 @@ fn common_folder_does_not_wait_for_applications_that_left() {
     assert_eq!(stage.running(), 0, "{plan}");
     let expected = "web needs `/srv/media` of the host, and old-radarr-1 of application `old`, which is not in Git any more, still writes to it: it starts when old-radarr-1 is removed (`driftless remove old`, unless `prune` does it)";
     assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
+}
+
+/// A commit renames the application of the database, and another one makes backups of its folder.
+#[test]
+fn backup_makes_the_folder_of_a_database_no_common_one() {
+    let store = Stack { app: "store".into(), ..stack([("db", with_media("db:1"))]) };
+    let backup = of_app("backup", stack([("backup", with_media("backup:1"))]));
+    for (known, command) in [(&["shop"][..], "`driftless remove shop`"), (&[][..], "`docker stop shop-db-1`")]
+    {
+        let mut stage = Stage::new(store.clone());
+        stage.set_managed(known, &[&store, &backup]);
+        stage.set_writers(&[media_writer("backup", "backup"), media_writer("shop", "db")]);
+        assert!(!stage.has_started("db"));
+        let said = sentences(&stage.round()).join("\n");
+        assert!(said.contains(command), "{said}");
+        stage.set_writers(&[media_writer("backup", "backup")]);
+        assert!(stage.has_started("db"));
+    }
 }
 
 #[test]

@@ -33,15 +33,22 @@ impl Wait {
     /// be stopped.
     pub fn data_handed_over(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(
-            "waits for application `{owner}`: {by} still writes to {place}, which Git does not give to its service; it starts when {by} has ended"
+            "waits for application `{owner}`: {by} still writes to {place}, which Git does not give to its service; it starts when {by} has ended (`driftless status {owner}` shows what keeps it)"
         );
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
-    /// Git has given `place` to the application `owner`, whose container `by` writes to it, and an older version needs it.
-    pub fn data_given_away(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
+    /// Git has given `place` to the application `owner`, whose container `by` writes to it, and an older version of the application `app`
+    /// needs it.
+    pub fn data_given_away(
+        workload: &WorkloadName,
+        place: &str,
+        by: &str,
+        owner: &AppName,
+        app: &AppName,
+    ) -> Self {
         let sentence = format!(
-            "needs {place}, which Git has given to application `{owner}`, and {by} writes to it: it starts when {by} has ended"
+            "needs {place}, which Git has given to application `{owner}`, and {by} writes to it: this older version starts when {by} has ended; a newer commit, or `driftless resume {app}` after a rollback by hand, ends the wait"
         );
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }

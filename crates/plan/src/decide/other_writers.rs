@@ -42,7 +42,8 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
         return None;
     }
     let held: BTreeSet<String> = workload.containers().flat_map(places).collect();
-    reason_to_wait_for_new_places(draft, subject).or_else(|| reason_not_to_take_back(draft, name, &held))
+    // Nobody is about to stop what Git has given away.
+    reason_not_to_take_back(draft, name, &held).or_else(|| reason_to_wait_for_new_places(draft, subject))
 }
 
 fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {
@@ -109,7 +110,7 @@ pub(crate) fn reason_not_to_take_back(
             && !has_shared(draft, name, owner, container, place)
     });
     let OtherWriter { container, owner, place } = found?;
-    Some(Wait::data_given_away(name, &place, &container.name, owner))
+    Some(Wait::data_given_away(name, &place, &container.name, owner, own))
 }
 
 /// A running container of another application that writes to one of these places, for which a rule holds.

@@ -105,7 +105,7 @@ fn service_waits_for_the_application_that_gives_it_up() {
     stage.set_writers(&[writer("two", "db")]);
     let plan = rounds(&mut stage);
     assert_eq!(stage.running(), 0, "{plan}");
-    let expected = "db waits for application `two`: two-db-1 still writes to the volume `shop_data`, which Git does not give to its service; it starts when two-db-1 has ended";
+    let expected = "db waits for application `two`: two-db-1 still writes to the volume `shop_data`, which Git does not give to its service; it starts when two-db-1 has ended (`driftless status two` shows what keeps it)";
     assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
     assert!(plan.look_again.is_some(), "the end of the other one wakes nobody here");
     stage.set_writers(&[MountingContainer { is_up: false, ..writer("two", "db") }]);
@@ -188,6 +188,8 @@ fn applications_that_share_data_in_git_run_together() {
     assert_eq!(stage.running(), 1);
 }
 
+const GIVEN_AWAY: &str = "db needs the volume `shop_data`, which Git has given to application `two`, and two-db-1 writes to it: this older version starts when two-db-1 has ended; a newer commit, or `driftless resume shop` after a rollback by hand, ends the wait";
+
 #[test]
 fn older_revision_does_not_take_its_data_back() {
     let now = shop([("web", workload("web:1", 1))]);
@@ -198,6 +200,7 @@ fn older_revision_does_not_take_its_data_back() {
     stage.set_writers(&[writer("two", "db")]);
     let plan = rounds(&mut stage);
     assert_eq!(stage.running(), 0, "{plan}");
+    assert!(sentences(&plan).iter().any(|sentence| sentence == GIVEN_AWAY), "{plan}");
 }
 
 #[test]
@@ -510,8 +513,7 @@ fn rollback_leaves_data_that_git_has_given_away() {
         }
         let plan = rounds(&mut stage);
         assert_eq!(stage.running(), 0, "{plan}");
-        let expected = "db needs the volume `shop_data`, which Git has given to application `two`, and two-db-1 writes to it: it starts when two-db-1 has ended";
-        assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
+        assert!(sentences(&plan).iter().any(|sentence| sentence == GIVEN_AWAY), "{plan}");
         assert!(plan.look_again.is_some());
         stage.set_writers(&[]);
         settle(&mut stage);

@@ -105,7 +105,7 @@ impl CommitHolds {
         let by_hosts = self.by_first_hosts(context, desired, newest, record, is_new);
         self.held = self.by_window(context, desired, newest, is_new);
         if self.held.is_none() && is_new {
-            self.held = by_dependency(context, desired, newest).or(by_hosts);
+            self.held = by_dependency(context, desired, newest, record).or(by_hosts);
         }
         self.held.is_some()
     }
@@ -175,16 +175,26 @@ fn stack_of(desired: &Desired) -> Option<StackHash> {
 }
 
 /// Why a new commit waits for another application, if it does.
-fn by_dependency(context: &AppContext, desired: &Desired, newest: &TargetRevision) -> Option<HeldCommit> {
+fn by_dependency(
+    context: &AppContext,
+    desired: &Desired,
+    newest: &TargetRevision,
+    record: &Record,
+) -> Option<HeldCommit> {
     // Another application cannot come first if it waits for what this commit gives up.
-    let is_first = |other: &AppName| !waits_for_data_of(context, newest, other);
+    let is_first = |other: &AppName| !waits_for_data_of(context, newest, record, other);
     let what = unmet_dependency(context.name(), &newest.policy, desired, &context.applications(), is_first)?;
     Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Dependency(what) })
 }
 
 /// Whether the commit gives data of this application to another one, which starts when these containers have ended, or to one that the
 /// other one depends on, itself or through others.
-fn waits_for_data_of(context: &AppContext, newest: &TargetRevision, other: &AppName) -> bool {
+fn waits_for_data_of(
+    context: &AppContext,
+    newest: &TargetRevision,
+    record: &Record,
+    other: &AppName,
+) -> bool {
     let (managed, store) = (context.managed(), context.store());
     let before = store.current(context.name()).and_then(|revision| match revision {
         Some(revision) => store.stack(context.name(), revision.number),
@@ -200,7 +210,8 @@ fn waits_for_data_of(context: &AppContext, newest: &TargetRevision, other: &AppN
         }
     };
     let takes = |app: &AppName| {
-        managed.stacks.get(app).is_some_and(|taker| hands_over(&before, &newest.stack, taker))
+        let shared = &record.shared_places;
+        managed.stacks.get(app).is_some_and(|taker| hands_over(&before, &newest.stack, taker, shared))
     };
     let (mut seen, mut next) = (BTreeSet::from([context.name()]), vec![other]);
     while let Some(app) = next.pop() {
@@ -220,9 +231,9 @@ mod tests {
     use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
     use driftless_model::{
-        Actor, Cause, CommitId, CommitInfo, Completion, Container, FailedCommit, Location,
-        ManagedApplications, Mount, MountSource, Outcome, Policy, PullPolicy, Revision, Stack, Strategy,
-        SyncWindow, WindowKind,
+        Actor, Cause, CommitId, CommitInfo, Completion, Container, FailedCommit, HostSource, Location,
+        ManagedApplications, Mount, MountSource, Outcome, Policy, PullPolicy, Revision, SharedPlace,
+        SharingServices, Stack, Strategy, SyncWindow, WindowKind,
     };
     use driftless_store::NewRevision;
     use tempfile::TempDir;
@@ -345,9 +356,18 @@ mod tests {
             ..ManagedApplications::default()
         };
         context.set_managed(managed);
-        let waits = |other: &str| waits_for_data_of(&context, &newest, &other.into());
-        assert!(waits("db") && waits("pooler"));
-        assert!(!waits("mail"));
+        let waits =
+            |record: &Record, other: &str| waits_for_data_of(&context, &newest, record, &other.into());
+        let mut record = Record::default();
+        assert!(waits(&record, "db") && waits(&record, "pooler"));
+        assert!(!waits(&record, "mail"));
+        // It has written there all the time.
+        record.shared_places.insert(SharedPlace {
+            source: HostSource::Volume("data".to_owned()),
+            with: "db".into(),
+            services: Some(SharingServices { own: "service".into(), other: "service".into() }),
+        });
+        assert!(!waits(&record, "db") && !waits(&record, "pooler"));
     }
 
     #[test]

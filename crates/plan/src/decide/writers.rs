@@ -3,12 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{Dependency, Instance, Stack, State, Subject, Update, Workload, WorkloadName};
+use driftless_model::{
+    Dependency, Instance, SharedPlace, Stack, State, Subject, Update, Workload, WorkloadName,
+};
 
 use crate::{
     draft::Draft,
     facts::{
         places::{is_volume, places, writes_nothing, writes_to},
+        sharing::Sharing,
         standing::{is_spent, is_up},
         stateful::member_of,
     },
@@ -242,8 +245,9 @@ fn contested<'a>(
 }
 
 /// Whether a workload of the stack before gives up data that a workload of another application is to write to: that one starts when the
-/// container that gives them up has ended.
-pub fn hands_over(before: &Stack, now: &Stack, other: &Stack) -> bool {
+/// container that gives them up has ended. One that has written there together with it, by `shared`, has the data already and waits for
+/// nobody.
+pub fn hands_over(before: &Stack, now: &Stack, other: &Stack, shared: &BTreeSet<SharedPlace>) -> bool {
     let workloads = before.workloads.iter().filter(|(_, workload)| workload.job_or_template().is_none());
     let mut held = workloads
         .flat_map(|(name, workload)| workload.containers().flat_map(places).map(move |place| (name, place)));
@@ -255,10 +259,16 @@ pub fn hands_over(before: &Stack, now: &Stack, other: &Stack) -> bool {
         let mut workloads = now.workloads.iter();
         workloads.any(|(other, workload)| is_it(other) && is_service(workload) && writes_to(workload, place))
     };
-    let takes = |place: &String| {
-        other.workloads.values().any(|workload| is_service(workload) && writes_to(workload, place))
+    let has = |name: &WorkloadName, place: &String, taker: &WorkloadName| {
+        Sharing { known: shared, place, own: name, with: &other.app, other: taker }.is_known()
     };
-    held.any(|(name, place)| !goes_on(name, &place) && takes(&place))
+    let takes = |name: &WorkloadName, place: &String| {
+        let mut takers = other.workloads.iter();
+        takers.any(|(taker, workload)| {
+            is_service(workload) && writes_to(workload, place) && !has(name, place, taker)
+        })
+    };
+    held.any(|(name, place)| !goes_on(name, &place) && takes(name, &place))
 }
 
 /// Why a workload does not start while this container, which stays for now, writes to the place: what keeps the container.

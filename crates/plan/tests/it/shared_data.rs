@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use driftless_model::{
     AppName, ContainerId, HostMount, HostSource, Job, ManagedApplications, Mount, MountSource,
-    MountingContainer, Network, Removal, SharedPlace, Stack, State, Volume, Workload, WorkloadKind,
+    MountingContainer, Network, Removal, SharedPlace, SharingServices, Stack, State, Volume, Workload,
+    WorkloadKind,
 };
 use driftless_plan::{Action, Plan, WaitReason, hands_over};
 
@@ -117,9 +118,17 @@ fn service_waits_for_the_application_that_gives_it_up() {
 fn commit_hands_over_data_that_another_application_takes() {
     let (before, taker) = (shop([("db", writing("db:1"))]), of_app("two", shop([("db", writing("db:1"))])));
     let after = stack([("web", workload("web:1", 1))]);
-    assert!(hands_over(&before, &after, &taker));
-    assert!(!hands_over(&before, &before, &taker), "both have them");
-    assert!(!hands_over(&before, &after, &of_app("two", after.clone())), "nobody takes them");
+    let none = BTreeSet::new();
+    assert!(hands_over(&before, &after, &taker, &none));
+    assert!(!hands_over(&before, &before, &taker, &none), "both have them");
+    assert!(!hands_over(&before, &after, &of_app("two", after.clone()), &none), "nobody takes them");
+    let shared = |other: &str| {
+        let services = Some(SharingServices { own: "db".into(), other: other.into() });
+        let source = HostSource::Volume(DATA.to_owned());
+        BTreeSet::from([SharedPlace { source, with: "two".into(), services }])
+    };
+    assert!(hands_over(&before, &after, &taker, &shared("backup")));
+    assert!(!hands_over(&before, &after, &taker, &shared("db")), "it has had them all the time");
 }
 
 /// Another service of the old application works on the same data, such as one that makes backups.
@@ -165,10 +174,11 @@ fn renamed_service_on_a_shared_folder_hands_nothing_over() {
     let before = stack([("sonarr", with_media("web:1"))]);
     let after = stack([("series", with_media("web:1"))]);
     let gone = stack([("web", workload("web:1", 1))]);
+    let none = BTreeSet::new();
     let (of_job, of_service) = (of_app("two", stack([("migrate", job)])), of_app("two", before.clone()));
-    assert!(!hands_over(&before, &after, &of_service));
-    assert!(!hands_over(&before, &gone, &of_job));
-    assert!(hands_over(&before, &gone, &of_service));
+    assert!(!hands_over(&before, &after, &of_service, &none));
+    assert!(!hands_over(&before, &gone, &of_job, &none));
+    assert!(hands_over(&before, &gone, &of_service, &none));
 }
 
 #[test]

@@ -763,9 +763,8 @@ fn check_single_writer(it: &Simulation) {
     assert_eq!(writing, BTreeSet::from([store()]), "{}", it.story());
 }
 
-#[tokio::test(start_paused = true)]
-async fn data_move_to_another_application_in_one_commit() {
-    let front = "services: {front: {image: 'front:1'}}\n";
+/// A shop with data and a front, and with `prune`.
+async fn shop_with_front() -> Simulation {
     let both = "services: {front: {image: 'front:1'}, web: {image: 'web:1', volumes: ['data:/data']}}\nvolumes: {data: }\n";
     let mut it = Simulation::idle();
     (it.settings.policy.prune, it.settings.policy.max_prune_percent) = (true, 100);
@@ -773,12 +772,34 @@ async fn data_move_to_another_application_in_one_commit() {
     it.git.push_files("Ada", &[("shop/compose.yaml", both), ("blog/compose.yaml", BLOG)]);
     let it = it.begun();
     it.synced_with_tip().await;
-    let text = store_with_data("web:1");
+    it
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_move_to_another_application_in_one_commit() {
+    let it = shop_with_front().await;
+    let (front, text) = ("services: {front: {image: 'front:1'}}\n", store_with_data("web:1"));
     let files = [("shop/compose.yaml", front), ("blog/compose.yaml", BLOG), ("store/compose.yaml", &*text)];
     it.git.push_files("Ada", &files);
     minutes(5).await;
     check_single_writer(&it);
     assert_eq!(it.listed(&store()).unwrap().status.sync, SyncStatus::Synced, "{}", it.story());
+}
+
+/// The service that stays still depends on the one that moves.
+#[tokio::test(start_paused = true)]
+async fn data_do_not_move_from_an_invalid_manifest() {
+    let it = shop_with_front().await;
+    let text = store_with_data("web:1");
+    for (more, containers) in [(", depends_on: [web]", (0, 2)), ("", (1, 1))] {
+        let front = format!("services: {{front: {{image: 'front:1'{more}}}}}\n");
+        let files =
+            [("shop/compose.yaml", &*front), ("blog/compose.yaml", BLOG), ("store/compose.yaml", &*text)];
+        it.git.push_files("Ada", &files);
+        minutes(5).await;
+        assert_eq!((it.containers(&store()), it.containers(&app())), containers, "{}", it.story());
+    }
+    check_single_writer(&it);
 }
 
 #[tokio::test(start_paused = true)]

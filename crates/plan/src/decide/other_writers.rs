@@ -96,9 +96,12 @@ pub(crate) fn reason_not_to_take_back(
     {
         return None;
     }
-    // The service itself under this or a later name. A neighbour that both versions have does not go on with its data.
+    // The service itself, or on a folder of the host under a later name. A neighbour that both versions have does not go on with its data,
+    // nor does a new one on its volume, such as one that makes backups.
     let goes_on = |place: &String| {
-        let is_it = |other: &WorkloadName| other == name || !facts.target.stack.workloads.contains_key(other);
+        let is_later =
+            |other: &WorkloadName| !is_volume(place) && !facts.target.stack.workloads.contains_key(other);
+        let is_it = |other: &WorkloadName| other == name || is_later(other);
         let is_writer =
             |workload: &Workload| workload.job_or_template().is_none() && writes_to(workload, place);
         let mut workloads = stacks.get(own).into_iter().flat_map(|stack| &stack.workloads);

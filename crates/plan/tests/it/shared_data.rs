@@ -626,6 +626,32 @@ fn backups_on_both_sides_let_no_second_database_start() {
 }
 
 #[test]
+fn new_backup_takes_no_database_back() {
+    let before = shop([("db", writing("db:1"))]);
+    let mut stage = Stage::new(before.clone());
+    settle(&mut stage);
+    let now = shop([("backup", writing("backup:1"))]);
+    stage.set_managed(&[], &[&now, &of_app("two", before)]);
+    stage.set_writers(&[writer("two", "db")]);
+    stage.remove("db");
+    assert!(!stage.has_started("db"));
+}
+
+/// A service of the other application has always had the volume.
+#[test]
+fn renamed_service_goes_back_to_a_shared_volume() {
+    let before = shop([("db", writing("db:1"))]);
+    let other = of_app("two", shop([("backup", writing("backup:1"))]));
+    let mut stage = Stage::new(before.clone());
+    stage.set_managed(&[], &[&before, &other]);
+    stage.set_writers(&[writer("two", "backup")]);
+    settle(&mut stage);
+    stage.set_managed(&[], &[&shop([("database", writing("db:1"))]), &other]);
+    stage.remove("db");
+    assert!(stage.has_started("db"));
+}
+
+#[test]
 fn folder_stays_shared_when_services_get_other_names() {
     let before = stack([("web", with_media("web:1"))]);
     let mut stage = Stage::new(before.clone());

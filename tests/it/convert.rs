@@ -404,6 +404,10 @@ fn pod_of_several_containers_becomes_a_service_for_each() {
         assert_eq!(services[other]["network_mode"], "service:shop");
     }
     assert_eq!(services["shop"]["ports"][0]["published"], "8080", "{document:#}");
+    // Kubernetes ignores the health check of an image, and Compose does not.
+    for service in services.values() {
+        assert_eq!(service["healthcheck"], json!({ "disable": true }), "{document:#}");
+    }
     let waits = |name: &str| services[name]["depends_on"].clone();
     assert_eq!(waits("shop")["shop_fetch"]["condition"], "service_completed_successfully");
     assert_eq!(waits("shop")["shop_migrate"]["condition"], "service_completed_successfully");

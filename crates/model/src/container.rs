@@ -332,6 +332,20 @@ pub struct Healthcheck {
     pub start_interval: Option<Duration>,
 }
 
+impl Healthcheck {
+    /// No check, and not that of the image either.
+    pub fn disabled() -> Self {
+        Self {
+            test: vec!["NONE".to_owned()],
+            interval: None,
+            timeout: None,
+            retries: None,
+            start_period: None,
+            start_interval: None,
+        }
+    }
+}
+
 /// The engine's restart policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -8,8 +8,9 @@ use std::{
 };
 
 use driftless_model::{
-    AgentId, AppName, Attachment, Build, Container, ContainerId, ContentId, Format, InPlace, Instance,
-    InstanceId, LiveSettings, Network, PartOf, Peer, Platform, PlatformImage, Resources, SpecHash, Volume,
+    AgentId, AppName, Attachment, Build, Container, ContainerId, ContentId, Format, Healthcheck, InPlace,
+    Instance, InstanceId, LiveSettings, Network, PartOf, Peer, Platform, PlatformImage, Resources, SpecHash,
+    Volume,
 };
 use serde::{Deserialize, Serialize};
 
@@ -186,6 +187,15 @@ pub struct Creation {
     /// For Compose's labels: paths of the manifests, and `service:condition:restart` per dependency.
     pub manifests: Vec<String>,
     pub depends_on: Vec<String>,
+}
+
+impl Creation {
+    /// The health check that the engine is asked for. The kubelet ignores that of an image, so in a pod it is switched off. That is
+    /// no part of the specification, and replaces no container that has it.
+    pub fn healthcheck(&self) -> Option<Healthcheck> {
+        let own = self.container.healthcheck.clone();
+        own.or_else(|| (self.format == Format::Kubernetes).then(Healthcheck::disabled))
+    }
 }
 
 /// Whether an image must be signed before a container is created from it.

@@ -280,6 +280,7 @@ impl World {
         let empty = container.mounts.iter().filter(|it| it.source == MountSource::Empty);
         let empty_volumes =
             empty.map(|it| (it.target.clone(), format!("{}-{}", id.short(), it.target))).collect();
+        let asked = Container { healthcheck: creation.healthcheck(), ..container.clone() };
         let made = Instance {
             id: id.clone(),
             name: name.clone(),
@@ -292,7 +293,7 @@ impl World {
             restarts: 0,
             networks,
             live,
-            config: Arc::new(container.effective(&found.defaults)),
+            config: Arc::new(asked.effective(&found.defaults)),
             image_id: found.id,
             anonymous_volumes: inherit.clone(),
             empty_volumes,

@@ -34,7 +34,11 @@ pub(crate) fn instance(
     let config = container(found, paths, defaults);
     let created = found.created.as_deref().and_then(Timestamp::parse).unwrap_or_default();
     let retries = config.healthcheck.as_ref().and_then(|it| it.retries).unwrap_or(3);
-    let state = found.state.as_ref().map_or(State::Created, |it| state(it, created, retries));
+    let has_label = |name: &str| labels.is_some_and(|it| it.contains_key(name));
+    // The kubelet ignores the health check of an image. In a container of an older agent the engine goes on to run it.
+    let is_of_kubernetes = has_label(label::AGENT) && !has_label(label::compose::PROJECT);
+    let health = found.state.as_ref().and_then(|it| it.health.as_ref()).filter(|_| !is_of_kubernetes);
+    let state = found.state.as_ref().map_or(State::Created, |it| state(it, health, created, retries));
     let name = found.name.as_deref().unwrap_or_default().trim_start_matches('/').to_owned();
     let part =
         Role::parse(&label(label::ROLE)).filter(|_| !label(label::POD).is_empty()).map(|role| PartOf {
@@ -43,7 +47,6 @@ pub(crate) fn instance(
             role,
             downward: asked(labels).downward.values,
         });
-    let health = found.state.as_ref().and_then(|state| state.health.as_ref());
     let is_unhealthy = matches!(state, State::Running { health: Health::Unhealthy, .. });
     let workload = WorkloadName(either(label::WORKLOAD, label::compose::SERVICE));
     Instance {
@@ -111,7 +114,12 @@ fn endpoints(found: &api::ContainerInspectResponse) -> BTreeMap<String, Endpoint
         .collect()
 }
 
-fn state(found: &api::ContainerState, created: Timestamp, retries: u32) -> State {
+fn state(
+    found: &api::ContainerState,
+    checked: Option<&api::Health>,
+    created: Timestamp,
+    retries: u32,
+) -> State {
     use api::ContainerStateStatusEnum as Status;
     let time = |text: &Option<String>| text.as_deref().and_then(Timestamp::parse);
     let started = time(&found.started_at).unwrap_or(created);
@@ -119,7 +127,7 @@ fn state(found: &api::ContainerState, created: Timestamp, retries: u32) -> State
     let code = found.exit_code.unwrap_or_default();
     let error = found.error.clone().unwrap_or_default();
     let running = || {
-        let (health, since) = health(found.health.as_ref(), started, retries);
+        let (health, since) = health(checked, started, retries);
         State::Running { since, health }
     };
     let exited = || State::Exited {

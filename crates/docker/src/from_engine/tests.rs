@@ -1,7 +1,7 @@
 //! Containers that the engine or a tool has changed are read as Git has them.
 
 use bollard::models as api;
-use driftless_model::{LimitKind, MountSource};
+use driftless_model::{ContainerId, Health, LimitKind, MountSource, Readiness, State, label};
 
 use super::{Defaults, container::container};
 use crate::mount_paths::MountPaths;
@@ -42,4 +42,32 @@ fn swap_is_not_read_where_the_kernel_cannot_limit_it() {
     assert_eq!(read(json.clone(), &Defaults::default()).resources.memory_swap, Some(-1));
     let defaults = Defaults { unsupported_limits: [LimitKind::MemorySwap].into(), ..Defaults::default() };
     assert_eq!(read(json, &defaults).resources.memory_swap, None);
+}
+
+#[test]
+fn health_check_of_an_image_does_not_count_in_kubernetes() {
+    let paths = MountPaths { content: "/c".into(), secret: "/s".into(), app: "/a".into() };
+    let observed = |labels: serde_json::Value| {
+        let json = serde_json::json!({
+            "Config": { "Labels": labels, "Healthcheck": { "Test": ["CMD", "/check"] } },
+            "State": {
+                "Status": "running", "Running": true, "StartedAt": "2026-01-01T00:00:00Z",
+                "Health": { "Status": "unhealthy" },
+            },
+        });
+        let found: api::ContainerInspectResponse = serde_json::from_value(json).unwrap();
+        let instance = super::instance(&ContainerId::from("a"), &found, &paths, &Defaults::default());
+        // Its commands are those of the engine, and not of a user.
+        assert_eq!(instance.config.healthcheck.as_ref().map(|check| check.test.len()), Some(2));
+        (instance.state, instance.readiness)
+    };
+    let (state, readiness) = observed(serde_json::json!({ (label::AGENT): "ours" }));
+    assert!(matches!(state, State::Running { health: Health::Healthy, .. }), "{state:?}");
+    assert!(matches!(readiness, Readiness::Ready { .. }), "{readiness:?}");
+    let of_compose = serde_json::json!({ (label::AGENT): "ours", (label::compose::PROJECT): "shop" });
+    for labels in [of_compose, serde_json::json!({})] {
+        let (state, readiness) = observed(labels);
+        assert!(matches!(state, State::Running { health: Health::Unhealthy, .. }), "{state:?}");
+        assert!(matches!(readiness, Readiness::NotReady { .. }), "{readiness:?}");
+    }
 }

@@ -90,7 +90,8 @@ fn plain_create_call(
         expose,
         mounts,
         network_mode,
-        healthcheck,
+        // With the format: see `Creation::healthcheck`.
+        healthcheck: _,
         restart,
         resources,
         privileged,
@@ -170,7 +171,7 @@ fn plain_create_call(
         stop_timeout: stop_grace_period.map(whole_seconds),
         labels: Some(container_labels(creation)),
         exposed_ports: non_empty(exposed(ports, expose)),
-        healthcheck: healthcheck.as_ref().map(|it| health(it, version)),
+        healthcheck: creation.healthcheck().map(|it| health(&it, version)),
         host_config: Some(host),
         networking_config: config,
         ..api::ContainerCreateBody::default()
@@ -401,6 +402,18 @@ mod tests {
             manifests: Vec::new(),
             depends_on: Vec::new(),
         }
+    }
+
+    #[test]
+    fn health_check_of_the_image_is_switched_off_in_pods() {
+        let paths = MountPaths::default();
+        let asked = |format: Format| {
+            let creation = Creation { format, ..creation(Container::default(), BTreeMap::new()) };
+            let call = create_call(&creation, DownwardValues::new(), &paths, MANY_NETWORKS).unwrap();
+            call.body.healthcheck.and_then(|check| check.test)
+        };
+        assert_eq!(asked(Format::Kubernetes), Some(vec!["NONE".to_owned()]));
+        assert_eq!(asked(Format::Compose), None, "Compose keeps that of the image");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) fn check(probes: &Probes, container: &Value<'_>) -> Healthcheck {
         ..
     }) = liveness
     else {
-        return Healthcheck { test: vec!["NONE".to_owned()], ..NO_CHECK };
+        return Healthcheck::disabled();
     };
     let started = startup.as_ref().map_or(Duration::ZERO, time_to_start);
     let ready = readiness.as_ref().map_or(Duration::ZERO, |probe| probe.initial_delay);
@@ -42,15 +42,6 @@ pub(super) fn check(probes: &Probes, container: &Value<'_>) -> Healthcheck {
         start_interval: None,
     }
 }
-
-const NO_CHECK: Healthcheck = Healthcheck {
-    test: Vec::new(),
-    interval: None,
-    timeout: None,
-    retries: None,
-    start_period: None,
-    start_interval: None,
-};
 
 /// The longest time that a startup probe gives a container.
 fn time_to_start(probe: &Probe) -> Duration {

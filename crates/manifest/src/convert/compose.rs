@@ -11,8 +11,8 @@ use super::{
     pods,
 };
 use driftless_model::{
-    Attachment, Contents, Healthcheck, Hook, HostSettings, NetworkMode, Probe, ProbeAction, PullPolicy,
-    RestartPolicy, Stack, Strategy, Subject, Update, Workload, downward, is_helper_image,
+    Attachment, Contents, Format, Healthcheck, Hook, HostSettings, NetworkMode, Probe, ProbeAction,
+    PullPolicy, RestartPolicy, Stack, Strategy, Subject, Update, Workload, downward, is_helper_image,
 };
 
 /// The parts of one Compose file while it is written.
@@ -240,8 +240,18 @@ impl ComposeWriter<'_> {
         (None, Value::Object(all))
     }
 
-    /// The health check, or a readiness probe that the engine can run.
+    /// The health check of a service. That of its image counts in Compose, and in Kubernetes it does not.
     fn healthcheck(&mut self, at: Subject<'_>) -> Value {
+        let own = self.own_healthcheck(at);
+        if own.is_null() && self.stack.format == Format::Kubernetes {
+            json!({ "disable": true })
+        } else {
+            own
+        }
+    }
+
+    /// The health check of the manifest, or a readiness probe that the engine can run.
+    fn own_healthcheck(&mut self, at: Subject<'_>) -> Value {
         let probes = &at.workload.probes;
         for (field, probe, why) in [
             ("startup", &probes.startup, "Compose has one check, which decides when a container is ready"),

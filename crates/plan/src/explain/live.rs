@@ -123,7 +123,9 @@ impl Live<'_> {
     /// As it would be made on the image that is here.
     fn effective(&self) -> Container {
         let image = self.observed.images.get(&self.workload.container.image);
-        self.workload.container.effective(image.map_or(&Container::default(), |it| &it.defaults))
+        let nothing = Container::default();
+        let defaults = image.map_or(&nothing, |it| &it.defaults);
+        diff::effective(&self.workload.container, self.target.stack.format, defaults)
     }
 
     /// A container that stands for a wanted one, if anything about it is not as wanted.
@@ -135,8 +137,10 @@ impl Live<'_> {
     fn difference(&self, instance: &Instance, name: &str, is_of_spec: bool) -> Option<ObjectDifference> {
         let Self { target, observed, workload, .. } = self;
         let (defaults, nothing) = (image_defaults(workload, instance, observed), Container::default());
-        let effective = workload.container.effective(defaults.unwrap_or(&nothing));
-        let mut found = fields(&diff::instance_config(instance, &effective, &observed.engine_traits));
+        let format = target.stack.format;
+        let effective = diff::effective(&workload.container, format, defaults.unwrap_or(&nothing));
+        let mut found =
+            fields(&diff::instance_config(instance, (&effective, format), &observed.engine_traits));
         let mut want = fields(&effective);
         if defaults.is_none() {
             diff::without_inherited(&mut found, &want, &workload.container);

@@ -134,7 +134,7 @@ fn container_claim(target: &Target<'_>, observed: &Observed, candidate: &Candida
     let InstanceId { workload: name, slot } = &instance.instance;
     let workload = target.stack.workloads.get(name)?;
     let mut differences = diff::instance_differences(
-        &workload.container,
+        (&workload.container, target.stack.format),
         defaults,
         instance,
         &observed.engine_traits,

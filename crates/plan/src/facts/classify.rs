@@ -116,7 +116,8 @@ pub(crate) fn difference(
     // Fields that can change on a live container say nothing about its origin.
     let is_live = |field: &str| ["networks", "resources", "restart"].iter().any(|it| field.starts_with(it));
     let traits = &observed.engine_traits;
-    diff::instance_differences(&workload.container, &defaults, instance, traits, target.mask)
+    let desired = (&workload.container, target.stack.format);
+    diff::instance_differences(desired, &defaults, instance, traits, target.mask)
         .into_iter()
         .filter(|it| !is_live(&it.field))
         // A rollback creates containers from the digest in place of the manifest's reference.

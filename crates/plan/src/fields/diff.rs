@@ -48,21 +48,39 @@ pub fn differences(
 
 /// The same for a container of an engine with these traits.
 pub(crate) fn instance_differences(
-    desired: &Container,
+    (desired, format): (&Container, Format),
     defaults: &Container,
     instance: &Instance,
     traits: &EngineTraits,
     mask: &Mask,
 ) -> Vec<FieldDifference> {
-    let want = desired.effective(defaults);
-    let found = fields(&instance_config(instance, &want, traits));
+    let want = effective(desired, format, defaults);
+    let found = fields(&instance_config(instance, (&want, format), traits));
     between(&fields(&want), &found, mask)
+}
+
+/// The configuration that a container of this format gets on an image with these defaults. The health check of an image does
+/// not count in Kubernetes.
+pub(crate) fn effective(desired: &Container, format: Format, defaults: &Container) -> Container {
+    let mut all = desired.effective(defaults);
+    if format == Format::Kubernetes {
+        all.healthcheck.clone_from(&desired.healthcheck);
+    }
+    all
 }
 
 /// The configuration of a container without what the engine filled in. The engine resolves the name of a container on all
 /// its networks, so it does not tell whether the name is also an alias that was asked for.
-pub(crate) fn instance_config(instance: &Instance, want: &Container, traits: &EngineTraits) -> Container {
+pub(crate) fn instance_config(
+    instance: &Instance,
+    (want, format): (&Container, Format),
+    traits: &EngineTraits,
+) -> Container {
     let mut found = without_engine_defaults(&instance.config, want, traits);
+    // A container of an older agent has the health check of its image, which does not count.
+    if format == Format::Kubernetes && want.healthcheck.is_none() {
+        found.healthcheck = None;
+    }
     let NetworkMode::Networks(networks) = &mut found.network_mode else { return found };
     for (network, attachment) in networks {
         let wanted = want.networks().get(network).is_some_and(|it| it.aliases.contains(&instance.name));

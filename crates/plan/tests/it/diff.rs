@@ -312,6 +312,34 @@ fn health_check_overrides_the_image_field_by_field() {
 }
 
 #[test]
+fn health_check_of_the_image_is_no_difference_in_a_pod() {
+    let (agent, policy, images, mask) =
+        (AgentId("us".to_owned()), Policy::default(), BTreeMap::new(), mask());
+    let compared = |format: Format, check: Option<Healthcheck>| -> Vec<String> {
+        let stack = Stack { format, ..stack() };
+        let target = Target {
+            stack: &stack,
+            hashes: &StackHashes::of(&stack),
+            fallback: None,
+            agent: &agent,
+            policy: &policy,
+            images: &images,
+            mask: &mask,
+        };
+        let found = Container { healthcheck: check, ..read_back() };
+        let all = compare_live(&target, &observed(found), &Record::default());
+        let fields = all.into_iter().flat_map(|it| it.fields).map(|it| it.field);
+        fields.filter(|field| field.starts_with("healthcheck")).collect()
+    };
+    // As an older agent has created it, and as this one does.
+    for check in [image().healthcheck, Some(Healthcheck::disabled())] {
+        assert_eq!(compared(Format::Kubernetes, check), [""; 0]);
+    }
+    assert_eq!(compared(Format::Compose, image().healthcheck), [""; 0]);
+    assert_eq!(compared(Format::Compose, Some(Healthcheck::disabled())), ["healthcheck.test"]);
+}
+
+#[test]
 fn secrets_are_compared_but_never_printed() {
     let mut want = desired();
     want.env.insert("DB_PASSWORD".to_owned(), Some("hunter2x".to_owned()));

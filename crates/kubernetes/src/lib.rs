@@ -61,6 +61,7 @@ mod env;
 mod expand;
 mod fields;
 mod file_volumes;
+mod helm_hooks;
 mod inventory;
 mod job;
 mod kinds;
@@ -322,6 +323,9 @@ fn collect<'a>(value: &Value<'a>, found: &mut Vec<(Owned, Value<'a>)>) {
         return;
     }
     let Some((version, kind)) = kinds::identify(value) else { return };
+    if sync_order::is_left_out(value, kind) {
+        return;
+    }
     match kinds::judge(version, kind) {
         Verdict::Owned(kind) => found.push((kind, value.clone())),
         Verdict::List => {

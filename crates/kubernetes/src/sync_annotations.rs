@@ -9,6 +9,12 @@ pub(super) const DELETE_POLICY: &str = "argocd.argoproj.io/hook-delete-policy";
 /// The only delete policy that is supported: containers are kept until the next attempt.
 pub(super) const BEFORE_CREATION: &str = "BeforeHookCreation";
 
+/// The same settings in the output of a Helm chart. They count as for Argo CD.
+pub(super) const HELM_HOOK: &str = "helm.sh/hook";
+pub(super) const HELM_WEIGHT: &str = "helm.sh/hook-weight";
+pub(super) const HELM_DELETE_POLICY: &str = "helm.sh/hook-delete-policy";
+pub(super) const HELM_BEFORE_CREATION: &str = "before-hook-creation";
+
 /// Image updates: one word or a range of versions, and the settings that go with a range.
 pub(super) const UPDATE: &str = "driftless.update";
 pub(super) const UPDATE_TAGS: &str = "driftless.update-tags";
@@ -17,7 +23,8 @@ pub(super) const UPDATE_EVERY: &str = "driftless.update-every";
 
 /// Whether an annotation says when an object is applied.
 pub(super) fn is_order(annotation: &str) -> bool {
-    HOOKS.contains(&annotation) || WAVES.contains(&annotation) || annotation == DELETE_POLICY
+    let others = [DELETE_POLICY, HELM_HOOK, HELM_WEIGHT, HELM_DELETE_POLICY];
+    HOOKS.contains(&annotation) || WAVES.contains(&annotation) || others.contains(&annotation)
 }
 
 /// Whether an annotation says how newer images are followed.

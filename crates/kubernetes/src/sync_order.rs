@@ -1,12 +1,14 @@
-//! Annotations that order a sync: hooks and waves, by the names of Argo CD or by those of Driftless; ignored differences, and canaries.
+//! Annotations that order a sync: hooks and waves, by the names of Argo CD, Driftless or Helm; ignored differences, and canaries.
 
 use std::collections::BTreeSet;
 
 use super::{
+    helm_hooks,
     reader::Value,
     sync_annotations::{
-        BEFORE_CREATION, CANARY, DELETE_POLICY, HOOKS, IGNORE_DIFFERENCES, UPDATE, UPDATE_EVERY,
-        UPDATE_MIN_AGE, UPDATE_TAGS, WAVES, is_known,
+        BEFORE_CREATION, CANARY, DELETE_POLICY, HELM_BEFORE_CREATION, HELM_DELETE_POLICY, HELM_HOOK,
+        HELM_WEIGHT, HOOKS, IGNORE_DIFFERENCES, UPDATE, UPDATE_EVERY, UPDATE_MIN_AGE, UPDATE_TAGS, WAVES,
+        is_known,
     },
     workload::ReadWorkload,
 };
@@ -19,7 +21,7 @@ use driftless_yaml::{Entry, join};
 /// Gives the workloads of an object their wave, and makes a Job the template of a hook.
 pub(super) fn apply(value: &Value<'_>, mut read: Vec<ReadWorkload>) -> Vec<ReadWorkload> {
     let order = Order { value };
-    if let Some(wave) = order.wave() {
+    if let Some(wave) = order.wave().or_else(|| order.helm_weight()) {
         for found in &mut read {
             found.workload.wave = wave;
         }
@@ -35,10 +37,25 @@ pub(super) fn apply(value: &Value<'_>, mut read: Vec<ReadWorkload>) -> Vec<ReadW
     }
     order.set_canary(&mut read);
     order.check_delete_policy();
-    if let Some(phase) = order.hook() {
-        order.make_hook(&mut read, phase);
+    // A Secret for such a Job often has its annotation, too.
+    if !read.is_empty()
+        && let Some((entry, phase)) = order.hook()
+    {
+        order.make_hook(&mut read, entry, phase);
     }
     read
+}
+
+/// Whether an object is a hook of Helm for nothing that happens here, such as `helm test`. It is reported, and not read.
+pub(super) fn is_left_out(value: &Value<'_>, kind: &str) -> bool {
+    let order = Order { value };
+    let Some((entry, events)) = order.helm_hook() else { return false };
+    let is_left_out = helm_hooks::phases(events).is_some_and(|phases| phases.is_empty());
+    if is_left_out {
+        let message = format!("the {kind} is left out: the hook `{events}` of Helm never runs here");
+        value.report().say(entry.value.warning(path(entry), message));
+    }
+    is_left_out
 }
 
 /// Reports annotations of an object that is no workload.
@@ -159,20 +176,49 @@ impl<'a> Order<'_, 'a> {
         }
     }
 
-    fn hook(&self) -> Option<HookPhase> {
-        let (entry, text) = self.find(&HOOKS)?;
+    /// The annotation of a hook of Helm. As for Argo CD, it does not count if the object has another one.
+    fn helm_hook(&self) -> Option<(&'a Entry, &'a str)> {
+        if self.find(&HOOKS).is_some() { None } else { self.find(&[HELM_HOOK]) }
+    }
+
+    /// The order among the hooks of a chart, which the waves of a phase stand for.
+    fn helm_weight(&self) -> Option<i32> {
+        let (_, events) = self.helm_hook()?;
+        helm_hooks::phases(events)?;
+        let (_, weight) = self.find(&[HELM_WEIGHT])?;
+        weight.parse().ok()
+    }
+
+    /// The phase of a hook, and the annotation that gives it.
+    fn hook(&self) -> Option<(&'a Entry, HookPhase)> {
+        let Some((entry, text)) = self.find(&HOOKS) else { return self.hook_of_chart() };
         let phase = HookPhase::parse(text);
         if phase.is_none() {
             let help = "use `PreSync`, `PostSync`, `SyncFail` or `PreDelete`, one for each Job; a Job without this annotation is \
                         run once for each of its contents";
             self.error(entry, format!("the hook `{text}` is not supported"), help);
         }
-        phase
+        phase.map(|phase| (entry, phase))
+    }
+
+    fn hook_of_chart(&self) -> Option<(&'a Entry, HookPhase)> {
+        let (entry, events) = self.helm_hook()?;
+        let mut phases = helm_hooks::phases(events)?.into_iter();
+        let phase = phases.next()?;
+        if let Some(other) = phases.next() {
+            let message = format!("the hook `{events}` of Helm is a {phase} and a {other} hook");
+            let help =
+                format!("choose one with the annotation `driftless.hook: {other}`, or make it two Jobs");
+            self.error(entry, message, &help);
+            return None;
+        }
+        Some((entry, phase))
     }
 
     fn check_delete_policy(&self) {
-        let Some((entry, text)) = self.find(&[DELETE_POLICY]) else { return };
-        if text != BEFORE_CREATION {
+        let Some((entry, text)) = self.find(&[DELETE_POLICY, HELM_DELETE_POLICY]) else { return };
+        let is_supported = |policy: &str| [BEFORE_CREATION, HELM_BEFORE_CREATION].contains(&policy.trim());
+        if !text.split(',').all(is_supported) {
             let message = format!(
                 "has no effect: the containers of a hook are kept until its next attempt (`{BEFORE_CREATION}`), for their logs"
             );
@@ -180,17 +226,10 @@ impl<'a> Order<'_, 'a> {
         }
     }
 
-    fn make_hook(&self, read: &mut [ReadWorkload], phase: HookPhase) {
-        let Some((entry, _)) = self.find(&HOOKS) else { return };
+    fn make_hook(&self, read: &mut [ReadWorkload], entry: &Entry, phase: HookPhase) {
         let [found] = read else {
-            if !read.is_empty() {
-                self.error(
-                    entry,
-                    "a hook is a Job with one completion",
-                    "set `completions` and `parallelism` to 1",
-                );
-            }
-            return;
+            let help = "set `completions` and `parallelism` to 1";
+            return self.error(entry, "a hook is a Job with one completion", help);
         };
         let kind = found.kind;
         match found.workload.job().cloned() {

@@ -2,7 +2,7 @@
 
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_kubernetes::render;
-use driftless_model::{Finding, Stack};
+use driftless_model::{Finding, HookPhase, Stack};
 
 fn rendered(text: &str) -> Rendered {
     render(&MemoryFiles::new([("a.yaml", text)]), &AppSpec::kubernetes("shop", &["a.yaml"]))
@@ -133,4 +133,52 @@ fn missing_request_is_the_limit() {
     assert_eq!(size(&with("{limits: {memory: 1Gi}}")), "1073741824");
     assert_eq!(size(&with("{limits: {memory: 2Gi}, requests: {memory: 1Gi}}")), "1073741824");
     assert!(texts(&with("{limits: {cpu: 1}}"), true).concat().contains("sets no requests.memory"));
+}
+
+/// A Job with these annotations, in flow style.
+fn job(name: &str, annotations: &str) -> String {
+    format!(
+        "---\napiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}, annotations: {{{annotations}}}}}\nspec:\n  template:\n    spec: \
+         {{restartPolicy: Never, containers: [{{name: main, image: 'web:1'}}]}}\n"
+    )
+}
+
+#[test]
+fn hooks_of_helm_run_as_with_argo_cd() {
+    let web = deployment("web", "", "");
+    let hook = |annotations: &str| {
+        let found = stack(&format!("{web}{}", job("migrate", annotations)));
+        let workload = &found.workloads[&"migrate".into()];
+        (workload.hook(), workload.wave)
+    };
+    let before = "helm.sh/hook: 'pre-install,pre-upgrade', helm.sh/hook-weight: '-5', helm.sh/hook-delete-policy: before-hook-creation";
+    assert_eq!(hook(before), (Some(HookPhase::PreSync), -5));
+    assert_eq!(texts(&format!("{web}{}", job("migrate", before)), false), [""; 0]);
+    assert_eq!(hook("helm.sh/hook: post-upgrade"), (Some(HookPhase::PostSync), 0));
+    assert_eq!(hook("helm.sh/hook: pre-delete"), (Some(HookPhase::PreDelete), 0));
+    let both = "helm.sh/hook: 'post-install,pre-upgrade', driftless.hook: PostSync, driftless.wave: '2', helm.sh/hook-weight: '1'";
+    assert_eq!(hook(both), (Some(HookPhase::PostSync), 2), "the other annotations count");
+    let errors = texts(&format!("{web}{}", job("migrate", "helm.sh/hook: 'post-install,pre-upgrade'")), true);
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    assert!(errors[0].contains("is a PreSync and a PostSync hook"), "{errors:#?}");
+    let secret = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: db, annotations: {helm.sh/hook: 'post-install,pre-upgrade'}}\n";
+    assert_eq!(texts(&format!("{web}{secret}"), true), [""; 0], "it is there before the first hook");
+}
+
+#[test]
+fn hooks_of_helm_that_never_run_here_are_left_out() {
+    let test = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: web-test, annotations: {helm.sh/hook: test}}\nspec: {restartPolicy: \
+                Never, containers: [{name: wget, image: 'busybox:1'}]}\n";
+    let text = deployment("web", "", "")
+        + test
+        + &job("undo", "helm.sh/hook: 'pre-rollback,post-rollback'")
+        + &job("drop", "helm.sh/hook: post-delete");
+    let found = stack(&text);
+    assert_eq!(found.workloads.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["web"]);
+    let warnings = texts(&text, false);
+    assert_eq!(warnings.len(), 3, "{warnings:#?}");
+    assert!(
+        warnings[0].contains("the Pod is left out: the hook `test` of Helm never runs here"),
+        "{warnings:#?}"
+    );
 }

@@ -423,7 +423,8 @@ fn refuse_tags(node: &Node, path: &str, report: &Report) {
 fn port_places(workloads: &[ReadWorkload]) -> BTreeMap<(WorkloadName, u16, Protocol), PortPlace> {
     let mut places = BTreeMap::new();
     for ReadWorkload { name, published, .. } in workloads {
-        for HostPort { location, path, host, protocol, .. } in published {
+        let on_networks = published.iter().filter(|port| port.taken_by != Taker::HostNetwork);
+        for HostPort { location, path, host, protocol, .. } in on_networks {
             let place = PortPlace { location: location.clone(), path: path.clone() };
             places.insert((name.clone(), *host, *protocol), place);
         }
@@ -435,11 +436,14 @@ fn port_places(workloads: &[ReadWorkload]) -> BTreeMap<(WorkloadName, u16, Proto
 fn check_host_ports(workloads: &[ReadWorkload], engine: EngineKind, report: &Report) {
     let mut taken: BTreeMap<(u16, Protocol), Vec<(&HostPort, &WorkloadName)>> = BTreeMap::new();
     for ReadWorkload { name, workload, published, .. } in workloads {
-        for port in published {
+        // A Job has its port for a while only, and nothing says when.
+        let lasts = workload.replicas > 0 && workload.job_or_template().is_none();
+        for port in published.iter().filter(|port| lasts || port.taken_by != Taker::HostNetwork) {
             let error = |message| Finding::error(port.location.clone(), &*port.path, message);
             let host = port.host;
             // The tasks of a Swarm run on several nodes, or share a port of all nodes.
-            if workload.replicas > 1 && engine == EngineKind::Docker {
+            let is_published = port.taken_by != Taker::HostNetwork;
+            if workload.replicas > 1 && engine == EngineKind::Docker && is_published {
                 let wanted = workload.replicas;
                 let message = format!(
                     "one instance can hold port {host} of the host, but `{name}` wants {wanted} replicas"
@@ -447,12 +451,10 @@ fn check_host_ports(workloads: &[ReadWorkload], engine: EngineKind, report: &Rep
                 report.say(error(message).help("remove `hostPort`, or set `replicas` to 1"));
             }
             let others = taken.entry((host, port.protocol)).or_default();
-            if let Some((first, owner)) =
-                others.iter().find(|(it, _)| addresses_overlap(it.host_ip, port.host_ip))
-            {
+            if let Some((first, owner)) = others.iter().find(|other| collide(**other, (port, name))) {
                 let place = &first.location;
                 let owner = match first.taken_by {
-                    Taker::Container => format!("`{owner}`"),
+                    Taker::Container | Taker::HostNetwork => format!("`{owner}`"),
                     Taker::Service => {
                         format!("the Service of `{}`", owner.as_str().trim_end_matches("_proxy"))
                     }
@@ -460,6 +462,7 @@ fn check_host_ports(workloads: &[ReadWorkload], engine: EngineKind, report: &Rep
                 let message = format!("port {host} of the host is already taken by {owner} at {place}");
                 let help = match port.taken_by {
                     Taker::Container => "choose another `hostPort`",
+                    Taker::HostNetwork => "let one of them listen on another port, or remove `hostNetwork`",
                     Taker::Service => {
                         "give one of them another `port` (LoadBalancer) or `nodePort` (NodePort), or set `type: ClusterIP`"
                     }
@@ -469,4 +472,13 @@ fn check_host_ports(workloads: &[ReadWorkload], engine: EngineKind, report: &Rep
             others.push((port, name));
         }
     }
+}
+
+/// Whether two containers cannot both have these ports of the host. A program on the host's network may listen on one of its addresses
+/// only, so its port collides with one of the same addresses. The pods of one template share the place of the port.
+fn collide((one, owner): (&HostPort, &WorkloadName), (other, name): (&HostPort, &WorkloadName)) -> bool {
+    if [one, other].iter().all(|port| port.taken_by != Taker::HostNetwork) {
+        return addresses_overlap(one.host_ip, other.host_ip);
+    }
+    owner != name && one.location != other.location && one.host_ip == other.host_ip
 }

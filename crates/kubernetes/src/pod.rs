@@ -10,7 +10,7 @@ use super::{
     env::{self, About},
     fields, node,
     object::Key,
-    ports::{HostPort, NamedPorts},
+    ports::{HostPort, NamedPorts, Taker},
     pull,
     reader::{Object, Value},
     security, shared_volumes, volumes,
@@ -242,7 +242,9 @@ impl Frame<'_> {
         for (name, port) in read.named {
             named.entry(name).or_insert(port);
         }
-        parts.published.extend(read.published);
+        // An init container has ended when the others begin.
+        let lasts = |port: &HostPort| role != Role::Init || port.taken_by != Taker::HostNetwork;
+        parts.published.extend(read.published.into_iter().filter(lasts));
         parts.secret_env.extend(read.secret_env);
     }
 }

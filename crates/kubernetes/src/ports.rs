@@ -25,8 +25,10 @@ pub(super) struct HostPort {
 /// The object whose manifest asks for a host port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taker {
-    /// A container, with `hostPort` or on the host's network.
+    /// A container, with `hostPort`.
     Container,
+    /// A pod on the host's network: each port of its containers is one of the host.
+    HostNetwork,
     Service,
 }
 
@@ -75,7 +77,19 @@ pub(super) fn read(object: &Object<'_>, container: &mut Container) -> (NamedPort
                     host: Some(PortRange::one(host)),
                 });
             }
-            None => container.expose.push((number, protocol)),
+            None => {
+                if is_on_host && let Some(value) = port.get("containerPort") {
+                    published.push(HostPort {
+                        location: value.place().location(),
+                        path: value.path,
+                        host: number,
+                        protocol,
+                        host_ip,
+                        taken_by: Taker::HostNetwork,
+                    });
+                }
+                container.expose.push((number, protocol));
+            }
         }
     }
     container.ports.sort();

@@ -104,6 +104,15 @@ pub(super) fn before(
     networks.name(&mut found, &service.key);
     for port in &service.ports {
         for published in &port.published {
+            // The proxy would take the port of the program, and forward to itself.
+            let is_its_own = |it: &ReadWorkload| is_on_host(it) && port.target_in(it) == Some(published.1);
+            if let Some(pod) = selected.iter().find(|it| is_its_own(it)) {
+                let (host, name) = (published.1, &pod.name);
+                port.value.warning(format!(
+                    "port {host} of the host is that of `{name}` itself, which uses the network of the host: nothing forwards to it"
+                ));
+                continue;
+            }
             service::publish(port, port.port, *published, &mut found);
         }
     }

@@ -182,3 +182,56 @@ fn hooks_of_helm_that_never_run_here_are_left_out() {
         "{warnings:#?}"
     );
 }
+
+/// A LoadBalancer for all pods, or with another type.
+fn service(name: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{selector: {{app: shop}}, {spec}}}\n"
+    )
+}
+
+#[test]
+fn proxy_does_not_take_the_port_of_a_pod_on_the_host() {
+    let web = deployment("web", "hostNetwork: true", "ports: [{containerPort: 8123}]");
+    let published = |spec: &str| {
+        let text = web.clone() + &service("front", spec);
+        let found = stack(&text);
+        let proxy = &found.workloads[&"front_proxy".into()].container;
+        let ports: Vec<u16> = proxy.ports.iter().filter_map(|port| Some(port.host.as_ref()?.first)).collect();
+        let warnings = texts(&text, false).concat();
+        (ports, warnings.contains("port 8123 of the host is that of `web` itself"))
+    };
+    assert_eq!(published("type: LoadBalancer, ports: [{port: 8123}]"), (vec![], true));
+    let both = "type: LoadBalancer, ports: [{name: a, port: 8123}, {name: b, port: 80, targetPort: 8123}]";
+    assert_eq!(published(both), (vec![80], true));
+    assert_eq!(published("type: NodePort, ports: [{port: 8123, nodePort: 30123}]"), (vec![30123], false));
+    assert_eq!(
+        published("type: LoadBalancer, ports: [{port: 8123, protocol: UDP, targetPort: 9}]").0,
+        [8123]
+    );
+}
+
+#[test]
+fn port_on_the_network_of_the_host_is_one_of_the_host() {
+    let pod = |name: &str, port: &str| deployment(name, "hostNetwork: true", &format!("ports: [{{{port}}}]"));
+    let errors = |text: String| texts(&text, true);
+    let two = errors(pod("one", "containerPort: 80") + &pod("two", "containerPort: 80"));
+    assert_eq!(two.len(), 1, "{two:#?}");
+    assert!(two[0].contains("port 80 of the host is already taken by `one`"), "{two:#?}");
+    let published = deployment("two", "", "ports: [{containerPort: 8080, hostPort: 80}]");
+    assert_eq!(errors(pod("one", "containerPort: 80") + &published).len(), 1);
+
+    // Other addresses, another protocol, one that does not run, and one that ends.
+    let other = "containerPort: 80, hostIP: 192.0.2.7";
+    assert_eq!(errors(pod("one", "containerPort: 80") + &pod("two", other)), [""; 0]);
+    let udp = "containerPort: 80, protocol: UDP";
+    assert_eq!(errors(pod("one", "containerPort: 80") + &pod("two", udp)), [""; 0]);
+    let stopped =
+        pod("two", "containerPort: 80").replace("spec:\n  selector", "spec:\n  replicas: 0\n  selector");
+    assert_eq!(errors(pod("one", "containerPort: 80") + &stopped), [""; 0]);
+    let ports = "image: 'web:1', ports: [{containerPort: 80}]";
+    let job = job("two", "").replace("restartPolicy", "hostNetwork: true, restartPolicy");
+    assert_eq!(errors(pod("one", "containerPort: 80") + &job.replace("image: 'web:1'", ports)), [""; 0]);
+    let init = format!("hostNetwork: true\n      initContainers: [{{name: first, {ports}}}]");
+    assert_eq!(errors(pod("one", "containerPort: 80") + &deployment("two", &init, "")), [""; 0]);
+}

@@ -16,6 +16,7 @@ use super::{
     fields, names,
     object::{Identity, Key, identify, report_duplicate},
     reader::{Object, Report, Value},
+    service_account::AccountLogin,
     storage::{Claim, Mounted, NamedVolume, Storage},
 };
 use driftless_files::{Budget, Exceeded};
@@ -52,6 +53,8 @@ pub(super) struct Catalogue {
     app: String,
     config_maps: BTreeMap<Key, Data>,
     secrets: BTreeMap<Key, Data>,
+    /// By `ServiceAccount`.
+    logins: BTreeMap<Key, Vec<AccountLogin>>,
     storage: Storage,
     contents: RefCell<Contents>,
     volumes: RefCell<BTreeMap<String, Volume>>,
@@ -67,6 +70,7 @@ impl Catalogue {
             app: app.to_owned(),
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            logins: BTreeMap::new(),
             storage: Storage::default(),
             contents: RefCell::default(),
             volumes: RefCell::default(),
@@ -155,6 +159,15 @@ impl Catalogue {
             return;
         }
         known.insert(key, Data { origin, entries });
+    }
+
+    pub(super) fn add_logins(&mut self, account: Key, logins: Vec<AccountLogin>) {
+        self.logins.insert(account, logins);
+    }
+
+    /// The logins that a `ServiceAccount` gives its pods.
+    pub(super) fn logins_of(&self, account: &Key) -> &[AccountLogin] {
+        self.logins.get(account).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn read_claim(&mut self, value: Value<'_>) {

@@ -83,8 +83,11 @@ const NO_OPS: &[(&str, &str)] = &[
     ("ResourceQuota", "only the limits of the containers count"),
     ("Role", NO_API),
     ("RoleBinding", NO_API),
-    ("ServiceAccount", NO_API),
     ("ScrapeConfig", NO_METRICS),
+    (
+        "ServiceAccount",
+        "containers have no Kubernetes API to talk to; only `imagePullSecrets` of an account count",
+    ),
     ("ServiceMonitor", NO_METRICS),
     ("StorageClass", "every claim is a Docker volume"),
     ("ValidatingAdmissionPolicy", NO_SERVER),

@@ -85,6 +85,7 @@ mod reader;
 mod resources;
 mod security;
 mod service;
+mod service_account;
 mod service_links;
 mod service_routes;
 mod shared_volumes;
@@ -121,8 +122,11 @@ pub fn render(files: &dyn Files, spec: &AppSpec) -> Rendered {
     let report = Report::default();
     let Manifests { sources, parsed } = manifests(files, spec, &report);
     check_encrypted(files, &parsed, &report);
-    let objects = objects(&parsed, &report);
+    let ReadObjects { objects, accounts } = objects(&parsed, &report);
     let mut catalogue = Catalogue::new(spec.name.as_str());
+    for (account, logins) in accounts.into_iter().filter_map(|it| service_account::read(&it)) {
+        catalogue.add_logins(account, logins);
+    }
     for (kind, value) in &objects {
         match kind {
             Owned::ConfigMap => catalogue.read_data(value.clone(), DataKind::ConfigMap),
@@ -297,9 +301,17 @@ fn manifests(files: &dyn Files, spec: &AppSpec, report: &Report) -> Manifests {
     found
 }
 
-/// All objects of kinds that are read, also those in Lists. Other kinds are reported.
-fn objects<'a>(parsed: &'a [(String, Vec<Node>)], report: &'a Report) -> Vec<(Owned, Value<'a>)> {
-    let mut found = Vec::new();
+/// The objects that are read.
+#[derive(Default)]
+struct ReadObjects<'a> {
+    objects: Vec<(Owned, Value<'a>)>,
+    /// `ServiceAccount`s with logins.
+    accounts: Vec<Value<'a>>,
+}
+
+/// All objects that are read, also those in Lists. Others are reported.
+fn objects<'a>(parsed: &'a [(String, Vec<Node>)], report: &'a Report) -> ReadObjects<'a> {
+    let mut found = ReadObjects::default();
     for (file, documents) in parsed {
         let is_object = |it: &Node| it.get("apiVersion").is_some() || it.get("kind").is_some();
         if !documents.iter().any(is_object) {
@@ -317,7 +329,7 @@ fn objects<'a>(parsed: &'a [(String, Vec<Node>)], report: &'a Report) -> Vec<(Ow
     found
 }
 
-fn collect<'a>(value: &Value<'a>, found: &mut Vec<(Owned, Value<'a>)>) {
+fn collect<'a>(value: &Value<'a>, found: &mut ReadObjects<'a>) {
     if !matches!(value.node.kind, Kind::Mapping(_)) {
         value.error(format!("must be a Kubernetes object, but it is a {}", value.node.kind_name()));
         return;
@@ -327,12 +339,15 @@ fn collect<'a>(value: &Value<'a>, found: &mut Vec<(Owned, Value<'a>)>) {
         return;
     }
     match kinds::judge(version, kind) {
-        Verdict::Owned(kind) => found.push((kind, value.clone())),
+        Verdict::Owned(kind) => found.objects.push((kind, value.clone())),
         Verdict::List => {
             let Some(list) = value.clone().object(fields::LIST) else { return };
             for item in list.items("items") {
                 collect(&item, found);
             }
+        }
+        Verdict::NoEffect(_) if service_account::has_logins(kind, value) => {
+            found.accounts.push(value.clone());
         }
         Verdict::NoEffect(message) => {
             let node = value.node.get("kind").unwrap_or(value.node);

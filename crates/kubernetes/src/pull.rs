@@ -6,20 +6,26 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    catalogue::DataKind,
+    catalogue::{Catalogue, DataKind},
     env::{About, data_key},
     fields,
+    object::Key,
     reader::Object,
+    service_account::AccountLogin,
 };
-use driftless_model::{Content, ContentId, ImageRef, PullPolicy};
+use driftless_model::{Content, ContentId, Finding, ImageRef, PullPolicy};
 
 /// The keys of a login Secret, in the current and the legacy form.
 const KEYS: [&str; 2] = [".dockerconfigjson", ".dockercfg"];
 
-/// Reads `imagePullSecrets` of a pod.
+/// Reads `imagePullSecrets` of a pod. As in a cluster, a pod without any has those of its `ServiceAccount`.
 pub(super) fn secrets(spec: &Object<'_>, about: &About<'_>) -> BTreeSet<ContentId> {
+    let own = spec.items("imagePullSecrets");
+    if own.is_empty() {
+        return secrets_of_account(spec, about);
+    }
     let mut found = BTreeSet::new();
-    for item in spec.items("imagePullSecrets") {
+    for item in own {
         let Some(reference) = item.object(fields::LOCAL_REF) else { continue };
         let Some(key) = data_key(&reference, about.namespace) else { continue };
         let Some(data) = about.catalogue.data(DataKind::Secret, &key) else {
@@ -45,6 +51,31 @@ pub(super) fn secrets(spec: &Object<'_>, about: &About<'_>) -> BTreeSet<ContentI
         found.extend(about.catalogue.keep(Content::file(Arc::clone(bytes)), &reference.value));
     }
     found
+}
+
+fn secrets_of_account(spec: &Object<'_>, about: &About<'_>) -> BTreeSet<ContentId> {
+    let account = if about.service_account.is_empty() { "default" } else { about.service_account };
+    let mut found = BTreeSet::new();
+    for AccountLogin { secret, location } in about.catalogue.logins_of(&Key::new(about.namespace, account)) {
+        let Some(bytes) = login(about.catalogue, secret) else {
+            let name = secret.dotted();
+            let message = format!(
+                "has no effect: this application has no Secret `{name}` with a login, so the agent's own logins count"
+            );
+            spec.value.report().say(Finding::warning(location.clone(), "imagePullSecrets", message));
+            continue;
+        };
+        found.extend(about.catalogue.keep(Content::file(Arc::clone(bytes)), &spec.value));
+    }
+    found
+}
+
+/// The login in a Secret, if it has one that can be read.
+fn login<'c>(catalogue: &'c Catalogue, secret: &Key) -> Option<&'c Arc<[u8]>> {
+    let data = catalogue.data(DataKind::Secret, secret)?;
+    let bytes = KEYS.iter().find_map(|it| data.entries.get(*it))?;
+    let is_login = serde_json::from_slice::<serde_json::Value>(bytes).is_ok_and(|it| it.is_object());
+    is_login.then_some(bytes)
 }
 
 /// The policy under a key, or the default for the image's tag.

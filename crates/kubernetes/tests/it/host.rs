@@ -235,3 +235,40 @@ fn port_on_the_network_of_the_host_is_one_of_the_host() {
     let init = format!("hostNetwork: true\n      initContainers: [{{name: first, {ports}}}]");
     assert_eq!(errors(pod("one", "containerPort: 80") + &deployment("two", &init, "")), [""; 0]);
 }
+
+#[test]
+fn pod_without_logins_has_those_of_its_service_account() {
+    let file = r#"{"auths": {"registry.example.com": {"auth": "YTpi"}}}"#;
+    let secret = |name: &str| {
+        // Another content, so that the two are two logins.
+        let file = format!("{file}{}", " ".repeat(name.len()));
+        format!(
+            "---\napiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\nstringData: {{.dockerconfigjson: '{file}'}}\n"
+        )
+    };
+    let account = |name: &str, secret: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: {name}}}\nimagePullSecrets: [{{name: {secret}}}]\n"
+        )
+    };
+    let secrets = secret("a") + &secret("own");
+    let logins = |pod: &str, account: &str| {
+        let text = deployment("web", pod, "") + &secrets + account;
+        assert_eq!(texts(&text, false), [""; 0], "{text}");
+        stack(&text).workloads[&"web".into()].pull_secrets.clone()
+    };
+    let of_account = logins("serviceAccountName: web", &account("web", "a"));
+    assert_eq!(of_account.len(), 1);
+    assert_eq!(logins("serviceAccountName: ''", &account("default", "a")), of_account);
+    assert!(logins("restartPolicy: Always", &account("web", "a")).is_empty(), "another account");
+    let own = "serviceAccountName: web\n      imagePullSecrets: [{name: own}]";
+    let of_pod = logins(own, &account("web", "a"));
+    assert!(of_pod.len() == 1 && of_pod != of_account, "{of_pod:?}");
+
+    let missing = deployment("web", "serviceAccountName: web", "") + &account("web", "regcred");
+    let warnings = texts(&missing, false);
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert!(warnings[0].contains("no Secret `regcred` with a login"), "{warnings:#?}");
+    let bare = account("web", "a").replace("[{name: a}]", "[]");
+    assert!(texts(&(deployment("web", "", "") + &bare), false).concat().contains("has no effect"));
+}

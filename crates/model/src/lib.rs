@@ -200,7 +200,7 @@ pub use printable::{is_unprintable, printable};
 pub use quiet_hours::QuietHours;
 pub use record::{
     Adopted, AdoptedContainer, AdoptedNetwork, Attempt, Crash, CronRecord, FailedOwnUpdate, FailedRun, Heal,
-    KnownReady, NewestStack, Progress, Record, Removal, ReopenedStack, Replacement,
+    KnownReady, NewestStack, Preparation, Progress, Record, Removal, ReopenedStack, Replacement,
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{Cause, CommitInfo, Outcome, Pin, REVISION_ELSEWHERE, Revision, Until};

@@ -46,6 +46,9 @@ pub struct Record {
     pub unknown_ends: BTreeMap<InstanceId, UnknownEnd>,
     /// Containers that were seen to end well by themselves, and so have done their work.
     pub completed: BTreeSet<ContainerId>,
+    /// The last end of each init container that has succeeded, and the namespaces that it was for.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub prepared: BTreeMap<ContainerId, Preparation>,
     /// Containers that we stopped to start them again: their end is none of their own.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub stopped: BTreeSet<ContainerId>,
@@ -187,6 +190,15 @@ pub struct NewestStack {
     pub stack: StackHash,
     /// The commit that it came with: the first one that has it.
     pub commit: CommitId,
+}
+
+/// A success of an init container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preparation {
+    pub ended: Timestamp,
+    /// The start of the first container of its pod at that time. With each start its namespaces are new.
+    pub pod_started: Timestamp,
 }
 
 /// A container that its probes have found ready.

@@ -14,7 +14,7 @@ use crate::{
     draft::{Draft, heal::Difference},
     facts::{
         Facts, classify,
-        pods::{has_started, name_of, parts_of, was_told_otherwise},
+        pods::{self, has_started, name_of, parts_of, was_told_otherwise},
         standing,
     },
     fields::diff::FieldDifference,
@@ -37,28 +37,69 @@ pub(crate) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance) 
     let room = std::mem::replace(&mut draft.starts_left, usize::MAX);
     let is_app = |it: &&Part| it.role == Role::App;
     let has_begun = workload.parts.iter().filter(is_app).any(|it| parts.contains_key(it.name.as_str()));
-    let mut is_its_turn = true;
-    for part in &workload.parts {
+    let facts = draft.facts;
+    // What has ended in a Job is not run again.
+    let is_unprepared = |found: &Instance| {
+        let is_replaced = has_begun && pods::has_not_succeeded(facts.record, found);
+        workload.completion == Completion::Never
+            && (is_replaced || pods::is_unprepared(facts.record, pod, found))
+    };
+    let mut initial = workload.parts.iter().filter(|it| it.role == Role::Init);
+    let is_renewed = initial.any(|it| parts.get(it.name.as_str()).is_some_and(|found| is_unprepared(found)));
+    let (mut is_its_turn, mut is_prepared) = (true, true);
+    for (index, part) in workload.parts.iter().enumerate() {
         let found = parts.get(part.name.as_str()).copied();
         match (part.role, found) {
+            (Role::Init, Some(found)) if is_unprepared(found) => {
+                let mut later = workload.parts.iter().skip(index + 1);
+                if !is_its_turn {
+                    halt(draft, pod, found);
+                } else if !later.any(|it| parts.get(it.name.as_str()).is_some_and(|it| has_process(it))) {
+                    prepare_again(draft, subject, pod, part, found);
+                }
+                (is_its_turn, is_prepared) = (false, false);
+            }
+            // It waits for an init container that has to run again.
+            (_, Some(found)) if !is_prepared => halt(draft, pod, found),
             (Role::Init, _) if has_begun => {}
             (Role::Init, Some(found)) if is_done(draft.facts, workload, part, found) => {}
             (role, Some(found)) => {
                 look_after(draft, subject, pod, part, found);
                 is_its_turn &= match role {
                     Role::Init => false,
-                    Role::Sidecar => has_begun || has_started(part, found),
+                    Role::Sidecar => (has_begun && !is_renewed) || has_started(part, found),
                     Role::App => true,
                 };
             }
             (role, None) if is_its_turn => {
                 make(draft, subject, pod, part, Occasion::of(has_begun));
-                is_its_turn = role == Role::App || has_begun;
+                is_its_turn = role == Role::App || (has_begun && !is_renewed);
             }
             (_, None) => {}
         }
     }
     draft.starts_left = room;
+}
+
+/// Stops a part whose pod has new namespaces, for which an init container has not run yet.
+fn halt(draft: &mut Draft<'_>, pod: &Instance, found: &Instance) {
+    if has_process(found) {
+        draft.stop(found, &Cause::DependencyRestarted { on: pod.name.clone() }, vec![]);
+    }
+}
+
+fn has_process(found: &Instance) -> bool {
+    matches!(found.state, State::Running { .. } | State::Restarting { .. })
+}
+
+/// Runs an init container for the new namespaces of its pod.
+fn prepare_again(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance, part: &Part, found: &Instance) {
+    look_after(draft, subject, pod, part, found);
+    let is_completed = draft.facts.is_completed(&subject.workload.of_part(part), found);
+    if is_completed && !draft.removed.contains_key(&found.id) {
+        let cause = Cause::DependencyRestarted { on: pod.name.clone() };
+        repair::run_again(draft, subject.name, found, cause);
+    }
 }
 
 /// The parts by name, one for each. What else claims to be a part of this pod is removed.

@@ -94,6 +94,13 @@ pub(crate) fn revive(draft: &mut Draft<'_>, subject: Subject<'_>, instance: &Ins
     }
 }
 
+/// Runs an instance that has done its work once more.
+pub(crate) fn run_again(draft: &mut Draft<'_>, name: &WorkloadName, instance: &Instance, cause: Cause) {
+    if may_run(draft, name, instance) {
+        draft.start(instance, cause, vec![]);
+    }
+}
+
 /// Why an instance cannot be repaired: its network was deleted and created again while it did not run, the engine cannot
 /// start it again, or it has a limit that the engine cannot take away from a live container.
 pub(crate) fn beyond_repair(

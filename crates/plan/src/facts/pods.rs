@@ -1,13 +1,13 @@
 //! Pods of several containers: the state of an instance as its parts make it, and which containers are its parts.
 //!
 //! Other modules see a pod as one container: the first one, which holds the network, starts before all parts and ends
-//! after them. A completed init container stays until its pod is removed.
+//! after them. A completed init container stays until its pod is removed, and runs again when the first one is started again.
 
 use std::borrow::Cow;
 
 use driftless_model::{
-    Completion, ContainerId, Downward, Instance, Observed, Part, Readiness, Role, Stack, State, Timestamp,
-    Workload,
+    Completion, ContainerId, Downward, Instance, Observed, Part, Readiness, Record, Role, Stack, State,
+    Timestamp, Workload,
 };
 
 use crate::{facts::classify, target::Target};
@@ -190,4 +190,17 @@ pub(crate) fn was_told_otherwise(pod: &Instance, found: &Instance) -> bool {
         };
         now.is_some_and(|it| it != then)
     })
+}
+
+/// Whether an init container has succeeded for namespaces that its pod does not have any more: the pod's first container was started
+/// since then, such as by a reboot. All that it did to the kernel, the network and volumes in memory is gone, so it has to run again.
+pub(crate) fn is_unprepared(record: &Record, pod: &Instance, found: &Instance) -> bool {
+    let prepared = record.prepared.get(&found.id);
+    prepared.is_some_and(|it| pod.started.is_some_and(|started| started != it.pod_started))
+}
+
+/// Whether an init container has not succeeded yet, such as one that was created in place of another.
+pub(crate) fn has_not_succeeded(record: &Record, found: &Instance) -> bool {
+    let has_ended_well = matches!(found.state, State::Exited { code: 0, .. });
+    !record.prepared.contains_key(&found.id) && (!has_ended_well || record.is_stopped_by_agent(&found.id))
 }

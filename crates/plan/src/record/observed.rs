@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use driftless_model::{
     AppName, Completion, Condition, ContainerId, Crash, Dependency, Format, Image, Instance, InstanceId,
-    Observed, PlatformImage, Progress, Readiness, Record, SpecHash, Stack, State, Subject, Timestamp,
-    UnknownEnd, Update, Workload, WorkloadName,
+    Observed, PlatformImage, Preparation, Progress, Readiness, Record, Role, SpecHash, Stack, State, Subject,
+    Timestamp, UnknownEnd, Update, Workload, WorkloadName,
 };
 
 use crate::{
@@ -86,6 +86,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
         }
     }
     note_parts(record, target, observed, now);
+    note_prepared(record, target, observed);
     fs_changes::learn(record, target, observed);
     jobs::note(record, target, observed, now);
     hooks::note(record);
@@ -213,6 +214,22 @@ fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now
             note_unknown_end(record, observed, &workload, part, now);
             // A part that ends with its pod has not ended by itself.
             count_crash(record, target.stack.format, observed, part, now);
+        }
+    }
+}
+
+/// Notes for which namespaces of its pod each init container has succeeded. The times are not compared with each other, because the clock
+/// may have been set since: an end that is new belongs to the present namespaces.
+fn note_prepared(record: &mut Record, target: &Target<'_>, observed: &Observed) {
+    record.prepared.retain(|it, _| observed.parts.contains_key(it));
+    for part in observed.parts.values().filter(|it| it.agent == *target.agent) {
+        let Some(of) = part.part.as_ref().filter(|of| of.role == Role::Init) else { continue };
+        let State::Exited { code: 0, finished: ended, .. } = part.state else { continue };
+        let pod = observed.instances.get(&of.pod).filter(|it| it.is_running());
+        let Some(pod_started) = pod.and_then(|it| it.started) else { continue };
+        let is_known = record.prepared.get(&part.id).is_some_and(|it| it.ended == ended);
+        if !is_known && !record.is_stopped_by_agent(&part.id) {
+            record.prepared.insert(part.id.clone(), Preparation { ended, pod_started });
         }
     }
 }

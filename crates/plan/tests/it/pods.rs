@@ -6,10 +6,11 @@ use std::{
 };
 
 use driftless_model::{
-    Completion, Container, ContainerId, Downward, DownwardValues, Endpoint, HELPER_IMAGE, NetworkMode, Part,
-    Peer, Probe, ProbeAction, Probes, PullPolicy, Readiness, RestartPolicy, Role, State, Strategy, Workload,
+    Completion, Container, ContainerId, Downward, DownwardValues, Endpoint, HELPER_IMAGE, Health,
+    NetworkMode, Part, Peer, Probe, ProbeAction, Probes, PullPolicy, Readiness, RestartPolicy, Role, State,
+    Strategy, Timestamp, Workload,
 };
-use driftless_plan::{Plan, WaitReason, whole};
+use driftless_plan::{Action, Plan, WaitReason, whole};
 
 use crate::stage::{Stage, stack, workload};
 
@@ -118,6 +119,103 @@ fn missing_part_returns_to_its_pod_without_new_init_run() {
     let last = ids(&stage);
     assert_eq!(last.len(), 6);
     assert!(last.values().all(|it| !after.values().any(|old| old == it)), "{last:?}");
+}
+
+/// The host is restarted: the engine starts what ran, the pod's first container before its parts.
+fn reboot(stage: &mut Stage) {
+    stage.tick(Duration::from_secs(60));
+    let now = stage.now;
+    let observed = &mut stage.world.observed;
+    for container in observed.instances.values_mut().chain(observed.parts.values_mut()) {
+        if container.is_running() {
+            container.state = State::Running { since: now, health: Health::Starting };
+            container.readiness = Readiness::Starting { reason: "not probed yet".into() };
+            container.started = Some(now);
+        }
+    }
+}
+
+/// The containers that are stopped (`-`) and started (`+`) in the next rounds, and those created (`*`).
+fn acted(stage: &mut Stage, rounds: u32) -> Vec<String> {
+    let mut all = Vec::new();
+    for _ in 0..rounds {
+        for step in stage.round().steps {
+            match step.action {
+                Action::StopInstance { container, .. } => all.push(format!("-{container}")),
+                Action::StartInstance { container } => all.push(format!("+{container}")),
+                Action::CreateInstance(creation) => all.push(format!("*{}", creation.name)),
+                _ => {}
+            }
+        }
+        stage.tick(Duration::from_secs(1));
+    }
+    all.iter().map(|it| it.replace("shop-web-1-", "")).collect()
+}
+
+#[test]
+fn init_containers_run_again_in_new_namespaces() {
+    let mut stage = stage(pod("1", 1));
+    settle(&mut stage);
+    let before = ids(&stage);
+    let expected = ["-beside", "-serve", "-log", "+first", "+beside", "+second", "+serve", "+log"];
+    for _ in 0..2 {
+        reboot(&mut stage);
+        assert_eq!(acted(&mut stage, 12), expected);
+        assert!(stage.round().is_settled());
+        assert_eq!((stage.available(&"web".into()), ids(&stage)), (1, before.clone()));
+    }
+    // One of an older agent, which noted nothing, goes on.
+    reboot(&mut stage);
+    stage.record.prepared.clear();
+    assert_eq!(acted(&mut stage, 12), [""; 0]);
+    // The clock is set back between the start of the pod and the end of its init containers.
+    reboot(&mut stage);
+    stage.now = Timestamp(stage.now.0 - 3_600_000);
+    let acted = acted(&mut stage, 5);
+    for init in ["+first", "+second"] {
+        assert_eq!(acted.iter().filter(|it| *it == init).count(), 1, "{acted:?}");
+    }
+}
+
+#[test]
+fn app_waits_for_an_init_container_that_fails_when_run_again() {
+    let mut stage = stage(pod("1", 1));
+    settle(&mut stage);
+    reboot(&mut stage);
+    stage.finishing.clear();
+    stage.crashing.insert("init:1".to_owned());
+    let failing = acted(&mut stage, 12);
+    assert_eq!(failing[..4], ["-beside", "-serve", "-log", "+first"]);
+    assert!(failing.len() > 4 && failing[4..].iter().all(|it| it == "+first"), "{failing:?}");
+    stage.crashing.clear();
+    stage.finishing.insert("init:1".to_owned());
+    stage.tick(Duration::from_secs(300));
+    settle(&mut stage);
+    assert_eq!(stage.available(&"web".into()), 1);
+}
+
+#[test]
+fn init_container_with_the_address_of_its_pod_is_replaced_first() {
+    let mut stage = stage(pod("1", 1));
+    settle(&mut stage);
+    let told: DownwardValues = [(Downward::PodIp, "10.0.0.2".to_owned())].into();
+    stage.named("shop-web-1-first").part.as_mut().unwrap().downward = told;
+    reboot(&mut stage);
+    let pod = stage.world.observed.instances.values_mut().next().unwrap();
+    let endpoint = Endpoint { ip: Some("10.0.0.3".to_owned()), ..Endpoint::default() };
+    pod.networks.insert("shop_default".to_owned(), endpoint);
+    let expected = ["-beside", "-serve", "-log", "*first", "+first", "+beside", "+second", "+serve", "+log"];
+    assert_eq!(acted(&mut stage, 12), expected);
+}
+
+#[test]
+fn init_containers_of_a_job_do_not_run_again() {
+    for restart in [RestartPolicy::No, RestartPolicy::OnFailure { max_retries: Some(2) }] {
+        let mut stage = stage(job(restart));
+        acted(&mut stage, 12);
+        reboot(&mut stage);
+        assert_eq!(acted(&mut stage, 12), [""; 0], "{restart:?}");
+    }
 }
 
 #[test]

@@ -28,7 +28,6 @@ use driftless_model::Timestamp;
 /// One App on one installation.
 pub(super) struct AppTokens {
     app: GithubApp,
-    client: Client,
     clock: Clock,
     current: Mutex<Option<Token>>,
 }
@@ -63,18 +62,18 @@ const LARGEST_ANSWER: usize = 64 * 1024;
 const DOING: &str = "get a token for the GitHub App";
 
 impl AppTokens {
-    pub(super) fn new(app: GithubApp, client: Client, clock: Clock) -> Self {
-        Self { app, client, clock, current: Mutex::default() }
+    pub(super) fn new(app: GithubApp, clock: Clock) -> Self {
+        Self { app, clock, current: Mutex::default() }
     }
 
     /// A token that will do for one fetch.
-    pub(super) fn token(&self, limits: &Limits) -> Result<String, Error> {
+    pub(super) fn token(&self, client: &Client, limits: &Limits) -> Result<String, Error> {
         let now = self.clock.now();
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(token) = current.as_ref().filter(|it| now.after(MARGIN) < it.expires) {
             return Ok(token.text.clone());
         }
-        let token = self.request(limits, now)?;
+        let token = self.request(client, limits, now)?;
         let text = token.text.clone();
         *current = Some(token);
         Ok(text)
@@ -85,12 +84,11 @@ impl AppTokens {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn request(&self, limits: &Limits, now: Timestamp) -> Result<Token, Error> {
+    fn request(&self, client: &Client, limits: &Limits, now: Timestamp) -> Result<Token, Error> {
         let failed = |cause: Cause, message: &str| cause.error(DOING, message);
         let jwt = self.jwt(now).map_err(|message| failed(Cause::CredentialsUnreadable, &message))?;
         let url = format!("{}/app/installations/{}/access_tokens", self.app.api, self.app.installation);
-        let request = self
-            .client
+        let request = client
             .post(url)
             .bearer_auth(jwt)
             .header(header::ACCEPT, "application/vnd.github+json")

@@ -5,7 +5,6 @@
 use std::{
     any::Any,
     io::{self, BufRead, Read, Write},
-    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -28,7 +27,7 @@ use super::{
 use driftless_clock::Clock;
 use driftless_config::Proxy;
 use driftless_model::{Timestamp, chain_of_causes};
-use driftless_trust::{CertificateFault, Trust, read_certificates};
+use driftless_trust::{CertificateDer, CertificateFault, Trust};
 
 /// One connection's view of the client.
 pub(super) struct Http {
@@ -72,16 +71,14 @@ pub(super) fn plain_client(proxy: &Proxy, environment: &Lookup) -> Result<Client
     build(proxy::apply(bounded().tls_certs_only([]), proxy, environment).map_err(invalid)?)
 }
 
-/// A client for `https://`, which trusts the authorities of the system and further ones.
+/// A client for `https://`, which trusts the authorities of the system and these certificates.
 pub(super) fn secure_client(
-    ca_file: Option<&Path>,
+    certificates: Vec<CertificateDer<'static>>,
     proxy: &Proxy,
     environment: &Lookup,
 ) -> Result<Client, Problem> {
     let mut builder = proxy::apply(bounded(), proxy, environment).map_err(invalid)?;
-    if let Some(path) = ca_file {
-        let certificates =
-            read_certificates(path).map_err(|error| unreadable(format!("`caFile`: {error}")))?;
+    if !certificates.is_empty() {
         let trust = Trust::WithSystem.client_config(certificates).map_err(unreadable)?;
         builder = builder.tls_backend_preconfigured(trust);
     }

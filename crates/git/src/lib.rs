@@ -11,7 +11,7 @@
 //! | `credentials`, `followed_ref` | the secrets, the reference to follow |
 //! | `limits` | deadline, silence, bytes, cancellation |
 //! | `remote_client`, `conversation`, `server_messages` | listing references and receiving commits; errors of servers |
-//! | `http`, `process` | the transports |
+//! | `http`, `http_client`, `process` | the transports |
 //! | `github_app`, `proxy`, `host_key` | tokens of a GitHub App; proxies; keys of SSH servers |
 //! | `mirror`, `history`, `repack` | the mirror on disk, its commits, its packs |
 //! | `signature` | signatures of commits and tags |
@@ -46,6 +46,7 @@ mod github_app;
 mod history;
 mod host_key;
 mod http;
+mod http_client;
 mod ignored;
 mod index_tree;
 mod lfs;

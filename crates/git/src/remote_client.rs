@@ -28,7 +28,8 @@ use super::{
     error::{Cause, Error, Problem, all_causes, disk_cause, invalid, unreadable},
     github_app::AppTokens,
     host_key,
-    http::{self, Http},
+    http::Http,
+    http_client::HttpClient,
     limits::{Limits, NetworkFailure},
     process::{self, OpenTransport, Process, SshTarget},
     server_messages::ServerMessages,
@@ -41,7 +42,8 @@ pub(super) struct RemoteClient {
     remote: RepoUrl,
     credentials: Credentials,
     clock: Clock,
-    client: Option<Client>,
+    /// Of an HTTP remote.
+    client: Option<HttpClient>,
     app: Option<AppTokens>,
     /// The helper script of ssh lies next to it.
     mirror: PathBuf,
@@ -157,12 +159,11 @@ impl RemoteClient {
             return Err(invalid(format!("a CA file cannot be used over {kind}")));
         }
         let client = match &remote {
-            RepoUrl::Http(_) if kind == "http" => Some(http::plain_client(proxy, credentials.environment())?),
-            RepoUrl::Http(_) => Some(http::secure_client(ca_file, proxy, credentials.environment())?),
+            RepoUrl::Http(_) => Some(HttpClient::new(&remote, ca_file, proxy, credentials.environment())?),
             RepoUrl::Ssh { .. } | RepoUrl::Local(_) => None,
         };
-        let app = credentials.github_app().cloned().zip(client.clone());
-        let app = app.map(|(app, client)| AppTokens::new(app, client, clock));
+        let app = credentials.github_app().filter(|_| client.is_some()).cloned();
+        let app = app.map(|app| AppTokens::new(app, clock));
         Ok(Self { remote, credentials, clock, client, app, mirror: mirror.to_owned() })
     }
 
@@ -212,8 +213,9 @@ impl RemoteClient {
         let failed = |problem: Problem| problem.during(doing);
         let (transport, process) = match &self.remote {
             RepoUrl::Http(url) => {
-                let account = self.account(limits, doing)?;
-                (self.http(url.as_str(), account, limits).map_err(failed)?, None)
+                let client = self.http_client().map_err(failed)?;
+                let account = self.account(&client, limits, doing)?;
+                (self.http(client, url.as_str(), account, limits).map_err(failed)?, None)
             }
             RepoUrl::Ssh { user, host, port, path } => {
                 let user =
@@ -231,9 +233,13 @@ impl RemoteClient {
         Ok(OpenConnection { transport, process })
     }
 
-    fn account(&self, limits: &Limits, doing: &str) -> Result<Option<Account>, Error> {
+    fn http_client(&self) -> Result<Client, Problem> {
+        self.client.as_ref().expect("an HTTP remote was given a client when it was made").current()
+    }
+
+    fn account(&self, client: &Client, limits: &Limits, doing: &str) -> Result<Option<Account>, Error> {
         if let Some(app) = &self.app {
-            let password = app.token(limits).map_err(|error| match limits.failure() {
+            let password = app.token(client, limits).map_err(|error| match limits.failure() {
                 Some(failure) => {
                     self.explain_failure("get a token for the GitHub App".to_owned(), &failure, "")
                 }
@@ -244,8 +250,13 @@ impl RemoteClient {
         self.credentials.account().map_err(|message| unreadable(message).during(doing))
     }
 
-    fn http(&self, url: &str, account: Option<Account>, limits: &Limits) -> Result<OpenTransport, Problem> {
-        let client = self.client.clone().expect("an HTTP remote was given a client when it was made");
+    fn http(
+        &self,
+        client: Client,
+        url: &str,
+        account: Option<Account>,
+        limits: &Limits,
+    ) -> Result<OpenTransport, Problem> {
         let url = gix::url::parse(BStr::new(url))
             .map_err(|error| invalid(format!("the URL is malformed: {error}")))?;
         let http = Http::new(client, limits.clone(), self.clock);
@@ -353,7 +364,12 @@ impl RemoteClient {
             }
             NetworkFailure::TooLarge(_) => Cause::TooLarge,
             NetworkFailure::Redirect(_) => Cause::Redirected,
-            NetworkFailure::Certificate(_) => Cause::CertificateRefused,
+            NetworkFailure::Certificate(_) => {
+                if let Some(client) = &self.client {
+                    client.forget();
+                }
+                Cause::CertificateRefused
+            }
             NetworkFailure::NotGit => Cause::NotAGitServer,
             NetworkFailure::Cancelled => Cause::Interrupted,
             NetworkFailure::Deadline(_) | NetworkFailure::Silence(_) => Cause::TimedOut,

@@ -200,6 +200,35 @@ async fn invalid_certificate_is_explained_in_plain_words() {
     assert!(is_other || error.cause == Cause::UnknownHost, "{error}");
 }
 
+#[tokio::test]
+async fn replaced_ca_file_is_used_without_a_restart() {
+    let origin = Origin::new();
+    let server = Server::start_secure(&origin, "Basic Z2l0Omh1bnRlcjI=").await;
+    let (ca, token) = (origin.dir.path().join("ca.pem"), origin.dir.path().join("token"));
+    fs::write(&token, "hunter2").unwrap();
+    let replace = |name: &str| fs::copy(ca_file().with_file_name(name), &ca).unwrap();
+    replace("expired-ca.pem");
+    let auth = Auth { password: Some(Secret::File(token)), ..Auth::default() };
+    let repository = open(RepositoryOptions {
+        credentials: with_auth(auth),
+        ca_file: Some(ca.clone()),
+        ..options(&origin, &server.url())
+    });
+    let refused = repository.fetch(None).await.unwrap_err();
+    assert_eq!(refused.cause, Cause::CertificateRefused, "{refused}");
+    replace("ca.pem");
+    repository.fetch(None).await.unwrap();
+    // Nothing was refused in between, and there is an idle connection.
+    replace("expired-ca.pem");
+    let refused = repository.fetch(None).await.unwrap_err();
+    assert_eq!(refused.cause, Cause::CertificateRefused, "{refused}");
+    fs::remove_file(&ca).unwrap();
+    let missing = repository.fetch(None).await.unwrap_err();
+    assert_eq!(missing.cause, Cause::CredentialsUnreadable, "{missing}");
+    replace("ca.pem");
+    repository.fetch(None).await.unwrap();
+}
+
 fn created(token: &str, expires: &str) -> String {
     let body = format!(r#"{{"token": "{token}", "expires_at": "{expires}"}}"#);
     format!("HTTP/1.1 201 Created\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())

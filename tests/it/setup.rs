@@ -390,6 +390,39 @@ fn doctor_finds_a_folder_without_applications() {
 }
 
 #[test]
+fn doctor_finds_applications_in_submodules() {
+    let folder = tempfile::tempdir().unwrap();
+    let (infra, shop) = (repository(folder.path()), folder.path().join("shop"));
+    let git = |place: &Path, arguments: &[&str]| {
+        let mut command = Command::new("git");
+        let settings = ["user.name=Ada", "user.email=ada@example.com", "protocol.file.allow=always"];
+        command.arg("-C").arg(place).args(settings.iter().flat_map(|setting| ["-c", *setting]));
+        let done = command.args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    git(folder.path(), &["init", "--quiet", "--initial-branch", "main", "shop"]);
+    fs::write(shop.join("compose.yaml"), "services: {web: {image: nginx}}\n").unwrap();
+    git(&shop, &["add", "--all"]);
+    git(&shop, &["commit", "--quiet", "--message", "Shop"]);
+    let work = folder.path().join("work");
+    git(&work, &["submodule", "--quiet", "add", shop.to_str().unwrap(), "vendor/shop"]);
+    git(&work, &["commit", "--quiet", "--message", "Pin the shop"]);
+    git(&work, &["push", "--quiet", &infra, "main"]);
+    let file = folder.path().join("driftless.yaml");
+    let (state, allowed) = (folder.path().join("state"), folder.path());
+    let text = format!(
+        "stateDir: {}\nrepositories:\n- url: {infra}\n  submodules: true\n  submodulePaths: ['{}']\n  \
+         applications: [{{path: vendor/shop}}]\n",
+        state.display(),
+        allowed.display()
+    );
+    fs::write(&file, text).unwrap();
+    let (_, checks) = doctor(&["--config", file.to_str().unwrap()]);
+    let found = &checks["applications of infra"];
+    assert!(found["result"] == "ok" && found["message"] == "1 in the newest commit: shop", "{found}");
+}
+
+#[test]
 fn doctor_fits_a_narrow_terminal() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_driftless"));
     command.args(["doctor", "https://git.invalid/infra.git", "--docker-host", "unix:///no/such/docker.sock"]);

@@ -82,9 +82,14 @@ impl Repository {
     /// Locks the mirror, without the network. Blocks for some milliseconds. Fails for contradictory options and for a mirror
     /// that another process uses.
     pub fn open(options: RepositoryOptions) -> Result<Self, Error> {
+        Self::open_for(options, History::Whole)
+    }
+
+    /// The same for one kind of fetch: `history` is that of the submodules.
+    fn open_for(options: RepositoryOptions, history: History) -> Result<Self, Error> {
         let client = Self::prepare(&options)?;
         let remote = client.remote().clone();
-        let modules = options.submodules.then(|| Submodules::new(remote, options.clone()));
+        let modules = options.submodules.then(|| Submodules::new(remote, options.clone(), history));
         let (mirror, lock) = Mirror::open(options.mirror.clone()).map_err(set_up)?;
         let work = MirrorWorker {
             options,
@@ -127,7 +132,7 @@ impl Repository {
         })
     }
 
-    /// Fetches the newest commit without its history and its submodules. `options.mirror` is a new path, such as one in a
+    /// Fetches the newest commit and its submodules, without their history. `options.mirror` is a new path, such as one in a
     /// temporary folder.
     ///
     /// # Errors
@@ -137,12 +142,11 @@ impl Repository {
         let limits = Limits::start(options.timeout, options.idle_timeout, options.most_bytes);
         let _stop = limits.stop_on_drop();
         let limits = limits.clone();
-        let options = RepositoryOptions { submodules: false, ..options };
         let fetch = move || {
-            let work = Self::open(options)?.work;
+            let work = Self::open_for(options, History::Newest)?.work;
             let asked = work.ask(&limits)?;
             let commit = work.clone_replacement(&limits, asked, History::Newest)?;
-            work.checkout(commit, None, None)
+            work.checkout(commit, None, Some(&limits))
         };
         let done = tokio::task::spawn_blocking(fetch).await;
         done.map_err(|error| Cause::Interrupted.error("read the newest commit", error.to_string()))?

@@ -21,7 +21,7 @@ use super::{
     limits::Limits,
     mirror::{Damage, Lock, Mirror},
     options::RepositoryOptions,
-    remote_client::{ConnectOptions, RemoteClient, Wanted},
+    remote_client::{ConnectOptions, History, RemoteClient, Wanted},
     repack,
 };
 use driftless_files::{Entry, Files, ReadError};
@@ -31,6 +31,7 @@ use driftless_model::{RepoUrl, digest_hex};
 pub(super) struct Submodules {
     remote: RepoUrl,
     options: RepositoryOptions,
+    history: History,
     folder: PathBuf,
     open: Mutex<BTreeMap<String, Arc<Submodule>>>,
 }
@@ -38,6 +39,7 @@ pub(super) struct Submodules {
 /// A repository that is used as a submodule.
 struct Submodule {
     client: RemoteClient,
+    history: History,
     mirror: Arc<Mirror>,
     /// Commits that were verified since the start.
     verified: Mutex<BTreeSet<ObjectId>>,
@@ -77,10 +79,10 @@ struct Traversal<'a> {
 }
 
 impl Submodules {
-    pub(super) fn new(remote: RepoUrl, options: RepositoryOptions) -> Self {
+    pub(super) fn new(remote: RepoUrl, options: RepositoryOptions, history: History) -> Self {
         let mut folder = options.mirror.as_os_str().to_owned();
         folder.push(".modules");
-        Self { remote, options, folder: folder.into(), open: Mutex::default() }
+        Self { remote, options, history, folder: folder.into(), open: Mutex::default() }
     }
 
     /// Adds the files of all submodules. With `bound` what is missing is fetched.
@@ -194,8 +196,13 @@ impl Submodules {
         let reach = ConnectOptions { ca_file: ca_file.as_deref(), proxy, mirror: &path };
         let client = RemoteClient::new(remote.clone(), credentials.clone(), reach, *clock)?;
         let (mirror, lock) = Mirror::open(path.clone())?;
-        let module =
-            Arc::new(Submodule { client, mirror: Arc::new(mirror), verified: Mutex::default(), _lock: lock });
+        let module = Arc::new(Submodule {
+            client,
+            history: self.history,
+            mirror: Arc::new(mirror),
+            verified: Mutex::default(),
+            _lock: lock,
+        });
         open.insert(address, Arc::clone(&module));
         Ok(module)
     }
@@ -229,7 +236,7 @@ impl Submodule {
         };
         let spec = spec(commit);
         if let Some(repo) = &present {
-            match self.client.receive(limits, repo, Wanted::whole(&spec), None) {
+            match self.client.receive(limits, repo, self.wanted(&spec), None) {
                 Ok(()) => {}
                 Err(error) if limits.failure().is_some() || history::verify_all(repo).is_ok() => {
                     return Err(about(place, &error));
@@ -262,18 +269,22 @@ impl Submodule {
         };
         let new = self.mirror.create_replacement(commit.kind()).map_err(|it| damaged(place, &it))?;
         self.client
-            .receive(limits, &new, Wanted::whole(&spec(commit)), None)
+            .receive(limits, &new, self.wanted(&spec(commit)), None)
             .map_err(|error| about(place, &error))?;
         let read = self.mirror.replacement().and_then(|repo| history::verify(&repo, commit, None));
         read.map_err(|it| damaged(place, &it))?;
         for old in kept.into_iter().filter(|it| *it != commit && it.kind() == commit.kind()) {
-            if self.client.receive(limits, &new, Wanted::whole(&spec(old)), None).is_err() {
+            if self.client.receive(limits, &new, self.wanted(&spec(old)), None).is_err() {
                 tracing::warn!(submodule = place, commit = %old, "an old commit of a submodule was lost");
             }
         }
         self.mirror.swap().map_err(|it| damaged(place, &Damage::of_disk("put it in place", &it)))?;
         self.verified().insert(commit);
         Ok(())
+    }
+
+    fn wanted<'a>(&self, spec: &'a str) -> Wanted<'a> {
+        Wanted { spec, history: self.history }
     }
 
     fn verified(&self) -> std::sync::MutexGuard<'_, BTreeSet<ObjectId>> {

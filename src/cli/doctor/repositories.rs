@@ -58,13 +58,17 @@ async fn applications(repository: &Repository, options: RepositoryOptions) -> Ve
         Ok(checkout) => checkout,
         Err(error) => {
             let remedy = help(&error, repository);
+            let topic = Topic::Git(error.cause);
+            if error.cause == Cause::SubmoduleRefused {
+                return vec![Check::fail(name, error_chain(&error), remedy).explained(topic)];
+            }
             // The agent does not use the folder that is full.
             let help = if error.cause == Cause::DiskFull {
                 remedy
             } else {
                 format!("the agent reads all of it: {remedy}")
             };
-            return vec![Check::warn(name, error_chain(&error), help).explained(Topic::Git(error.cause))];
+            return vec![Check::warn(name, error_chain(&error), help).explained(topic)];
         }
     };
     let help = "correct `path` or `applications` of the repository, or the files in Git";

@@ -136,6 +136,24 @@ async fn submodules_are_read_at_their_pinned_commits() {
 }
 
 #[tokio::test]
+async fn newest_commit_is_read_with_its_submodules() {
+    let origin = Origin::new();
+    let lib = Other::new(&origin, "lib");
+    lib.commit("a.yaml", "one");
+    let two = lib.commit("a.yaml", "two");
+    pin_in(&origin, "vendor/lib", "../lib.git", &two);
+    let server = Server::start(&origin).await;
+    let options = RepositoryOptions { submodules: true, ..options(&origin, &server.url()) };
+    let newest = Repository::peek(options).await.unwrap();
+    assert_eq!(text(&newest, "vendor/lib/a.yaml"), "two");
+    let modules = origin.mirror().with_file_name("infra.modules");
+    let mirrors = fs::read_dir(modules).unwrap().map(|entry| entry.unwrap().path());
+    let mirrors: Vec<PathBuf> = mirrors.filter(|path| path.is_dir()).collect();
+    assert_eq!(mirrors.len(), 1, "{mirrors:?}");
+    assert_eq!(git(&mirrors[0], &["rev-list", "--all"]), two, "it has no history");
+}
+
+#[tokio::test]
 async fn invalid_submodules_are_rejected_and_old_commit_stays() {
     let origin = Origin::new();
     let lib = Other::new(&origin, "lib");

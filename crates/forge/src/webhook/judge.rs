@@ -64,7 +64,12 @@ pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
             let why = format!("`{}` was deleted; nothing is removed because of that", moved.reference);
             Verdict::Ignore { moved: Some(moved.clone()), why }
         }
-        Some(moved) => Verdict::Ring { moved: Some(moved.clone()), remark },
+        Some(moved) => {
+            // The payload does not name the default branch: if another one moved, no fetch finds its commit.
+            let is_sure = !matches!(followed(&repository.reference, notice), Followed::AnyBranch);
+            let commit = moved.commit.clone().filter(|_| is_sure);
+            Verdict::Ring { moved: Some(Moved { commit, ..moved.clone() }), remark }
+        }
         None => {
             let moved = notice.moved.first().cloned();
             let named = moved.as_ref().map(|it| it.reference.clone()).unwrap_or_default();
@@ -173,6 +178,25 @@ mod tests {
         assert!(!rings(&other, Reference::Head));
         assert!(rings(&push("refs/heads/any", false), Reference::Head));
         assert!(!rings(&push("refs/tags/any", false), Reference::Head));
+    }
+
+    #[test]
+    fn commit_is_awaited_only_of_the_followed_branch() {
+        let tip = CommitId::from_stored("a".repeat(40));
+        let pushed = |default_branch: Option<&str>| {
+            let mut notice = push("refs/heads/main", false);
+            notice.moved[0].commit = Some(tip.clone());
+            Notice { default_branch: default_branch.map(str::to_owned), ..notice }
+        };
+        for (notice, reference, awaited) in [
+            (pushed(Some("main")), Reference::Head, Some(&tip)),
+            (pushed(None), Reference::Branch("main".into()), Some(&tip)),
+            (pushed(None), Reference::Head, None),
+        ] {
+            let verdict = judge(&notice, &repository("https://git.example.com/me/infra.git", reference));
+            let Verdict::Ring { moved: Some(moved), .. } = verdict else { panic!("{verdict:?}") };
+            assert_eq!((moved.reference.as_str(), moved.commit.as_ref()), ("refs/heads/main", awaited));
+        }
     }
 
     #[test]

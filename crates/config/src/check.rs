@@ -511,6 +511,7 @@ impl Check<'_> {
 
     fn unique_repositories(&mut self, settings: &Settings) {
         let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+        let names: BTreeSet<&str> = settings.repositories.iter().map(|it| it.name.as_str()).collect();
         for (index, repository) in settings.repositories.iter().enumerate() {
             let path = format!("repositories[{index}].name");
             if !is_repository_name(&repository.name) {
@@ -522,6 +523,10 @@ impl Check<'_> {
             } else if let Some(other) = first.get(repository.name.as_str()) {
                 let message = format!("repositories[{other}] is named `{}` already", repository.name);
                 self.error(path, message).help = Some("give each a `name` of its own".to_owned());
+            } else if let Some(other) = mirror_owners(&repository.name).find(|other| names.contains(other)) {
+                let message =
+                    format!("the mirror of the repository `{other}` uses `{}` itself", repository.name);
+                self.error(path, message).help = Some("set another `name`".to_owned());
             } else {
                 first.insert(&repository.name, index);
             }
@@ -613,6 +618,12 @@ fn application(raw: ApplicationEntry, folder: &str, inherited: &Inherited<'_>) -
         env_files,
         origins,
     }
+}
+
+/// The names of repositories whose mirrors have a file or folder of this name next to them (`crates/git/src/mirror.rs`).
+fn mirror_owners(name: &str) -> impl Iterator<Item = &str> {
+    const ENDS: &[&str] = &[".lock", ".new", ".old", ".modules", ".ssh-helper", ".ssh-helper.new"];
+    ENDS.iter().filter_map(move |end| name.strip_suffix(*end))
 }
 
 /// The name is part of folder names and of URLs of the API.

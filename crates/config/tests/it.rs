@@ -242,6 +242,27 @@ fn all_inconsistent_values_are_reported_at_once() {
 }
 
 #[test]
+fn repository_is_not_named_after_files_of_a_mirror() {
+    let of = |one: &str, other: &str| {
+        let text =
+            format!("repositories:\n- {{url: /srv/a, name: {one}}}\n- {{url: /srv/b, name: {other}}}\n");
+        Settings::parse("x", &text)
+    };
+    for end in ["lock", "new", "old", "modules", "ssh-helper", "ssh-helper.new"] {
+        let name = format!("infra.{end}");
+        for found in [of("infra", &name), of(&name, "infra")] {
+            let found = format!("{:?}", found.unwrap_err());
+            assert!(
+                found.contains(&format!("the mirror of the repository `infra` uses `{name}`")),
+                "{found}"
+            );
+        }
+        assert!(of("shop", &name).is_ok(), "{name}");
+    }
+    assert!(of("infra", "infra.git").is_ok());
+}
+
+#[test]
 fn password_is_refused_for_a_url_in_clear() {
     let with = |url: &str| format!("repositories:\n- url: {url}\n  auth: {{tokenEnv: T}}\n");
     let found = mistakes(&with("http://example.com/a.git"));

@@ -327,6 +327,7 @@ pub async fn child(task: &str) {
         mirror: PathBuf::from(variable("BENCH_MIRROR")),
         most_bytes: 1 << 30,
         clone_pause: Duration::from_mins(5),
+        download_pause: Duration::ZERO,
         permits: FetchPermits::default(),
         clock: Clock::System,
     };

@@ -805,7 +805,7 @@ fn one_name_is_one_object() {
                {spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: nginx:1.27}]}}}}\n";
     told(
         &format!("{}{job}", deployment("web", "", "")),
-        &["the CronJob `web` has the name of the Deployment at a.yaml:"],
+        &["the CronJob `web` would have containers of the same name as the Deployment `web` at a.yaml:"],
     );
 }
 

@@ -120,6 +120,8 @@ impl CommitSource for Git {
         self.checkout(None)
     }
 
+    fn end_download_pause(&self) {}
+
     async fn local(&self, commit: &CommitId) -> Result<Checkout, Error> {
         self.checkout(Some(commit))
     }

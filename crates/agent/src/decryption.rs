@@ -31,6 +31,10 @@ impl<S: CommitSource> CommitSource for DecryptedSource<S> {
         self.source.fetch(known).await.map(|checkout| self.decrypted(checkout))
     }
 
+    fn end_download_pause(&self) {
+        self.source.end_download_pause();
+    }
+
     async fn local(&self, commit: &CommitId) -> Result<Checkout, Error> {
         self.source.local(commit).await.map(|checkout| self.decrypted(checkout))
     }

@@ -39,6 +39,12 @@ impl CommitSource for ReopenedSource {
         self.open().await?.fetch(known).await
     }
 
+    fn end_download_pause(&self) {
+        if let Some(repository) = self.opened.get() {
+            repository.end_download_pause();
+        }
+    }
+
     async fn local(&self, commit: &CommitId) -> Result<Checkout, Error> {
         self.open().await?.local(commit).await
     }

@@ -268,7 +268,10 @@ impl<S: CommitSource> RepositoryTask<S> {
             self.publish_missed(&deliveries);
             tokio::select! {
                 () = stop.cancelled() => return,
-                is_sync = self.sleep(began, pause, &mut deliveries) => is_requested |= is_sync,
+                is_sync = self.sleep(began, pause, &mut deliveries) => if is_sync {
+                    is_requested = true;
+                    self.link.source.end_download_pause();
+                },
             }
         }
     }
@@ -604,7 +607,10 @@ impl<S: CommitSource> RepositoryTask<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    };
 
     use driftless_config::{Settings, Verify};
     use driftless_files::MemoryFiles;
@@ -616,6 +622,8 @@ mod tests {
     /// A repository whose newest commit is `tip`. `None`: the server does not answer.
     struct SourceOfOne {
         tip: Mutex<Option<&'static str>>,
+        /// Number of ended pauses.
+        ended: AtomicU32,
     }
 
     fn commit(id: &str) -> CommitInfo {
@@ -636,6 +644,10 @@ mod tests {
                 retry_after: None,
             };
             self.tip.lock().unwrap().map(|id| checkout(commit(id))).ok_or_else(failure)
+        }
+
+        fn end_download_pause(&self) {
+            self.ended.fetch_add(1, Ordering::Relaxed);
         }
 
         async fn local(&self, id: &CommitId) -> Result<Checkout, git::Error> {
@@ -685,7 +697,8 @@ mod tests {
         let value = Arc::new(Mutex::new("first"));
         let read = Arc::clone(&value);
         let fetch_now = Arc::new(Notify::new());
-        let link = RepositoryLink::new(SourceOfOne { tip: Mutex::new(Some("a")) }, Arc::clone(&fetch_now));
+        let source = SourceOfOne { tip: Mutex::new(Some("a")), ended: AtomicU32::new(0) };
+        let link = RepositoryLink::new(source, Arc::clone(&fetch_now));
         let (view_tx, mut view) = watch::channel(RepositoryView::default());
         let clock = Clock::starting_at(Timestamp(1_800_000_000_000));
         let stop = CancellationToken::new();
@@ -713,9 +726,12 @@ mod tests {
         assert_eq!(published.commit, Some(commit("a")));
         assert_eq!(published.signer.as_deref(), Some("eve"));
         *value.lock().unwrap() = "third";
+        let ended = || link.source.ended.load(Ordering::Relaxed);
+        assert_eq!(ended(), 0, "a poll ends no pause");
         fetch_now.notify_one();
         until(&mut view, |view| password(view).as_deref() == Some("third")).await;
         assert!(view.borrow().state.rejected.is_some());
+        assert_eq!(ended(), 1);
 
         // The server does not answer.
         *link.source.tip.lock().unwrap() = None;

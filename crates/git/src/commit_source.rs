@@ -14,6 +14,9 @@ pub trait CommitSource: Send + Sync + 'static {
     /// and returns the same commit.
     fn fetch(&self, known: Option<&CommitId>) -> impl Future<Output = Result<Checkout, Error>> + Send;
 
+    /// A user asks for a fetch: the next one downloads a commit again even if that has just failed.
+    fn end_download_pause(&self);
+
     /// A commit from the mirror, without the network: the pinned one, or the last good one after a restart.
     fn local(&self, commit: &CommitId) -> impl Future<Output = Result<Checkout, Error>> + Send;
 

@@ -3,7 +3,7 @@
 use std::{error::Error as StdError, fmt, io, time::Duration};
 
 /// Why an operation on Git failed. No message contains a credential.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("could not {doing}: {message}")]
 pub struct Error {
     /// The class of the error, which decides what the agent does next.

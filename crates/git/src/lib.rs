@@ -9,7 +9,7 @@
 //! | `commit_source`, `error` | the interface of a followed repository; its errors and their causes |
 //! | `options`, `repository` | a fetch from the request to the checkout |
 //! | `credentials`, `followed_ref` | the secrets, the reference to follow |
-//! | `limits` | deadline, silence, bytes, cancellation |
+//! | `limits`, `download_pause` | deadline, silence, bytes, cancellation; the pause after a failed download |
 //! | `remote_client`, `conversation`, `server_messages` | listing references and receiving commits; errors of servers |
 //! | `http`, `http_client`, `process` | the transports |
 //! | `github_app`, `proxy`, `host_key` | tokens of a GitHub App; proxies; keys of SSH servers |
@@ -40,6 +40,7 @@ mod commit_source;
 mod conversation;
 mod credentials;
 mod directory;
+mod download_pause;
 mod error;
 mod followed_ref;
 mod github_app;

@@ -150,6 +150,11 @@ impl Limits {
         Ok(())
     }
 
+    /// The bytes from the server so far.
+    pub(super) fn received(&self) -> u64 {
+        self.inner.received.load(Ordering::Relaxed)
+    }
+
     /// Stores the first failure and turns it into an error. Never of the kind `Interrupted`: readers would try again.
     pub(super) fn fail(&self, failure: NetworkFailure) -> io::Error {
         let error = io::Error::other(failure.to_string());

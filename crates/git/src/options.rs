@@ -35,9 +35,12 @@ pub struct RepositoryOptions {
     pub most_bytes: u64,
     /// The pause after a damaged mirror was cloned again before it is cloned another time. Default: 5 min.
     pub clone_pause: Duration,
+    /// The pause after a download failed that is costly to repeat, before the same commit is downloaded again. It doubles with
+    /// each failure, up to six hours. Zero: none, for a command that fetches once. Default: 15 min.
+    pub download_pause: Duration,
     /// Shared by all repositories of an agent.
     pub permits: FetchPermits,
-    /// For servers that give a date for the next try.
+    /// For servers that give a date for the next try, and for the pause after a failed download.
     pub clock: Clock,
 }
 
@@ -48,6 +51,7 @@ pub struct FetchPermits(Arc<Semaphore>);
 
 const MOST_BYTES: u64 = 4 << 30;
 const CLONE_PAUSE: Duration = Duration::from_mins(5);
+const DOWNLOAD_PAUSE: Duration = Duration::from_mins(15);
 const PARALLEL_FETCHES: usize = 4;
 
 impl RepositoryOptions {
@@ -77,6 +81,7 @@ impl RepositoryOptions {
             mirror,
             most_bytes: MOST_BYTES,
             clone_pause: CLONE_PAUSE,
+            download_pause: DOWNLOAD_PAUSE,
             permits,
             clock: Clock::System,
         }

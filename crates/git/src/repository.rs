@@ -17,6 +17,7 @@ use super::{
     commit_files::CommitFiles,
     commit_source::{Checkout, CommitSource},
     conversation::Conversation,
+    download_pause::DownloadPause,
     error::{Cause, Error, Problem, invalid},
     followed_ref::{self, FollowedRef},
     history::{self, Tip},
@@ -50,6 +51,7 @@ struct MirrorWorker {
     tag: Mutex<Option<String>>,
     /// The last commit whose history was counted, with the length of that.
     counted: Mutex<Option<(ObjectId, u64)>>,
+    pause: DownloadPause,
     /// Dropped with the repository: checkouts may live longer and must not lock the mirror.
     _lock: Lock,
 }
@@ -67,6 +69,16 @@ enum MirrorState {
     Outdated(Asked),
     /// There is no usable mirror, and why.
     Unusable(Asked, Option<Damage>),
+}
+
+impl MirrorState {
+    /// The followed commit.
+    fn commit(&self) -> ObjectId {
+        match self {
+            Self::Current(commit) => *commit,
+            Self::Outdated(asked) | Self::Unusable(asked, _) => asked.target.commit,
+        }
+    }
 }
 
 /// The answer of the server.
@@ -91,6 +103,7 @@ impl Repository {
         let remote = client.remote().clone();
         let modules = options.submodules.then(|| Submodules::new(remote, options.clone(), history));
         let (mirror, lock) = Mirror::open(options.mirror.clone()).map_err(set_up)?;
+        let pause = DownloadPause::new(options.download_pause);
         let work = MirrorWorker {
             options,
             client,
@@ -98,6 +111,7 @@ impl Repository {
             modules,
             tag: Mutex::default(),
             counted: Mutex::default(),
+            pause,
             _lock: lock,
         };
         Ok(Self { work: Arc::new(work), state: Arc::new(tokio::sync::Mutex::new(State::default())) })
@@ -201,6 +215,10 @@ impl CommitSource for Repository {
         self.blocking(move |work| work.fetch(&mut held, &limits, known)).await?
     }
 
+    fn end_download_pause(&self) {
+        self.work.pause.end();
+    }
+
     async fn local(&self, commit: &CommitId) -> Result<Checkout, Error> {
         let commit = commit.to_owned();
         self.blocking(move |work| work.local(&commit)).await?
@@ -261,6 +279,25 @@ impl MirrorWorker {
     /// to end one blocks.
     fn fetch(&self, state: &mut State, limits: &Limits, known: Option<ObjectId>) -> Result<Checkout, Error> {
         let look = self.compare(state, limits)?;
+        let commit = look.commit();
+        if let Err(error) = self.pause.check(commit, self.options.clock.now()) {
+            // The damage is not mended yet.
+            if let MirrorState::Unusable(_, Some(damage)) = &look {
+                self.mirror.suspect(damage.to_string());
+            }
+            return Err(error);
+        }
+        let result = self.download(state, limits, look, known);
+        self.pause.note(commit, result, limits, self.options.clock.now())
+    }
+
+    fn download(
+        &self,
+        state: &mut State,
+        limits: &Limits,
+        look: MirrorState,
+        known: Option<ObjectId>,
+    ) -> Result<Checkout, Error> {
         let permit = match &look {
             MirrorState::Current(_) => None,
             MirrorState::Outdated(_) | MirrorState::Unusable(..) => {

@@ -405,8 +405,9 @@ fn workloads(
                 let message = if kind == other {
                     format!("the {kind} `{name}` is already defined at {place}")
                 } else {
+                    let own = read.object.dotted();
                     format!(
-                        "the {kind} `{name}` has the name of the {other} at {place}, and their containers would have one name"
+                        "the {kind} `{own}` would have containers of the same name as the {other} `{name}` at {place}"
                     )
                 };
                 let finding = Finding::error(read.workload.origin.clone(), "metadata.name", message);

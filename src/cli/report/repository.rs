@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use super::{error::Error, options::GitArgs};
@@ -128,8 +129,9 @@ async fn fetch(
             revision.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '-' }).collect();
         let mirror = mirrors.join(format!("{safe}-{number}"));
         let asked = driftless_config::Repository { reference, ..repository.clone() };
-        let options =
-            RepositoryOptions::new(&asked, mirror, context.environment.clone(), FetchPermits::default());
+        let environment = context.environment.clone();
+        let mut options = RepositoryOptions::new(&asked, mirror, environment, FetchPermits::default());
+        options.download_pause = Duration::ZERO;
         let opened = tokio::task::spawn_blocking(move || Repository::open(options)).await;
         let repository = opened.map_err(|it| Error::Broken(it.to_string()))??;
         match repository.fetch(None).await {

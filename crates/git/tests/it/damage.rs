@@ -227,6 +227,7 @@ async fn clones_until_killed() {
             mirror: mirror.clone(),
             most_bytes: u64::MAX,
             clone_pause: PATIENCE,
+            download_pause: Duration::ZERO,
             permits: FetchPermits::default(),
             clock: Clock::System,
         };

@@ -4,7 +4,7 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use driftless_files::{Entry, ReadError};
 use driftless_git::{
     Cause, Checkout, CommitSource, Credentials, Error, FetchPermits, Repository, RepositoryOptions, Retry,
 };
-use driftless_model::{CommitId, RepoUrl};
+use driftless_model::{CommitId, RepoUrl, Timestamp};
 use tokio::time::Instant;
 
 use crate::origin::{Mode, Origin, Server, Sshd, ca_file, known};
@@ -39,6 +39,7 @@ pub(crate) fn options(origin: &Origin, url: &str) -> RepositoryOptions {
         mirror: origin.mirror(),
         most_bytes: 1 << 30,
         clone_pause: PATIENCE,
+        download_pause: Duration::ZERO,
         permits: FetchPermits::default(),
         clock: Clock::System,
     }
@@ -448,6 +449,41 @@ async fn a_server_that_sends_too_much_is_refused() {
     let error = rejection(repository.fetch(None).await);
     assert!(error.contains("more than the limit of 20000 bytes"), "{error}");
     assert_eq!(fs::read_dir(origin.mirror().parent().unwrap()).unwrap().count(), 1, "only the lock is left");
+}
+
+#[tokio::test]
+async fn commit_that_is_too_large_is_downloaded_after_a_pause() {
+    let origin = Origin::new();
+    let noise: String = (0..80_000_u32).map(|it| format!("{:x}", it.wrapping_mul(2_654_435_761))).collect();
+    origin.commit("noise", &noise);
+    let server = Server::start(&origin).await;
+    let clock = Clock::jumping(Timestamp::parse("2026-06-01T12:00:00Z").unwrap());
+    let Clock::Jumping { epoch, .. } = clock else { panic!() };
+    let repository = open(RepositoryOptions {
+        most_bytes: 100_000,
+        download_pause: Duration::from_mins(15),
+        clock,
+        ..options(&origin, &server.url())
+    });
+    let downloads = || server.requests().iter().filter(|request| *request == "fetch").count();
+    let first = rejection(repository.fetch(None).await);
+    assert!(first.contains("keep large files out of Git"), "{first}");
+    assert!(first.contains("not downloaded again before 2026-06-01 12:15:"), "{first}");
+    assert_eq!(downloads(), 1);
+    assert_eq!(rejection(repository.fetch(None).await), first);
+    assert_eq!(downloads(), 0);
+
+    epoch.fetch_add(15 * 60 * 1000, Ordering::SeqCst);
+    let second = rejection(repository.fetch(None).await);
+    assert!(second.contains("not downloaded again before 2026-06-01 12:45:"), "{second}");
+    assert_eq!(downloads(), 1);
+    repository.end_download_pause();
+    assert!(rejection(repository.fetch(None).await).contains("before 2026-06-01 12:30:"));
+    assert_eq!(downloads(), 1);
+
+    origin.work(&["reset", "-q", "--hard", "HEAD^"]);
+    let id = origin.commit_all("without it");
+    assert_eq!(repository.fetch(None).await.unwrap().commit.id, id);
 }
 
 #[tokio::test]

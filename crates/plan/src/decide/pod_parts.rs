@@ -38,7 +38,7 @@ pub(crate) fn tend(draft: &mut Draft<'_>, subject: Subject<'_>, pod: &Instance) 
     let is_app = |it: &&Part| it.role == Role::App;
     let has_begun = workload.parts.iter().filter(is_app).any(|it| parts.contains_key(it.name.as_str()));
     let facts = draft.facts;
-    // What has ended in a Job is not run again.
+    // A part that has ended in a Job is not run again.
     let is_unprepared = |found: &Instance| {
         let is_replaced = has_begun && pods::has_not_succeeded(facts.record, found);
         workload.completion == Completion::Never

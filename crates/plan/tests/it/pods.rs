@@ -59,7 +59,7 @@ fn stage(workload: Workload) -> Stage {
 /// Containers that a plan creates, by the ends of their names.
 fn made(plan: &Plan) -> Vec<String> {
     let created = plan.steps.iter().filter_map(|it| match &it.action {
-        driftless_plan::Action::CreateInstance(creation) => Some(creation.instance.to_string()),
+        Action::CreateInstance(creation) => Some(creation.instance.to_string()),
         _ => None,
     });
     created.collect()

@@ -297,7 +297,8 @@ fn unsupported_set_fields_are_reported_at_their_place() {
     assert_eq!(told(&broken, Severity::Error).len(), 1);
     let other = manifest("db:1", 1, "")
         + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: db-0}\nspec: {containers: [{name: a, image: \"a:1\"}]}\n";
-    assert!(told(&other, Severity::Error)[0].contains("the StatefulSet `db` is already defined"));
+    let taken = "the Pod `db-0` would have containers of the same name as the StatefulSet `db`";
+    assert!(told(&other, Severity::Error)[0].contains(taken));
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn workload_without_its_secret_waits_and_others_are_healed() {
     stage.world.observed.lacking_secrets.clear();
     rounds(&mut stage);
     assert!(stage.named("shop-web-1").is_running());
-    // What runs goes on.
+    // A running container goes on.
     stage.world.observed.lacking_secrets = BTreeMap::from([("web".into(), ContentId("0".repeat(64)))]);
     let plan = stage.round();
     assert!(plan.is_settled(), "{plan}");

@@ -38,6 +38,7 @@ fn relative_folders(stack: &Stack) -> Vec<Finding> {
     for (name, workload) in &stack.workloads {
         let mounts = workload.containers().flat_map(|container| &container.mounts);
         let folders: BTreeSet<&str> = mounts
+            .filter(|mount| !mount.read_only)
             .filter_map(|mount| match &mount.source {
                 MountSource::AppFolder(path) => Some(path.as_str()),
                 MountSource::Volume { .. }

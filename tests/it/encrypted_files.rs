@@ -4,7 +4,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::render;
-use driftless_model::{Mask, MountSource};
+use driftless_model::{Finding, Mask, MountSource};
 use driftless_sops::{DecryptedFiles, Keys};
 
 const FIXTURES: &str = "crates/sops/tests/files";
@@ -122,6 +122,18 @@ fn writable_mount_of_an_encrypted_file_is_refused() {
     assert!(rendered.stack.is_none());
     let finding = rendered.findings.iter().find(|finding| finding.is_error()).unwrap();
     assert!(finding.message.contains("`app/token.bin` is encrypted"), "{finding}");
+}
+
+#[test]
+fn encrypted_file_in_a_shared_folder_stays_in_memory() {
+    let text = "services: {web: {image: nginx, volumes: ['.:/app:ro']}, db: {image: db, volumes: ['./data:/data']}}\n";
+    let rendered = compose(text, &["pgp-key.asc", "age-key.txt"]);
+    let stack = rendered.stack.unwrap_or_else(|| panic!("{:?}", rendered.findings));
+    let mounts = &stack.workloads[&"web".into()].container.mounts;
+    assert!(matches!(mounts[0].source, MountSource::Secret(_)), "{mounts:?}");
+    assert!(stack.app_files.is_empty());
+    let is_warning = |finding: &Finding| finding.message.contains("without what `db` writes there");
+    assert!(rendered.findings.iter().any(is_warning), "{:?}", rendered.findings);
 }
 
 #[test]

@@ -69,6 +69,7 @@ pub(crate) fn lower(
         secret_values: loaded.secret_values.clone(),
         findings,
     };
+    lowering.files_to_mount.written = lowering.written_paths();
     let mut workloads = BTreeMap::new();
     for (key, service) in &project.services {
         if lowering.is_active(service) {

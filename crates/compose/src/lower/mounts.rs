@@ -1,8 +1,8 @@
 //! The source of each mount: Docker, the host, or files of the repository.
 //!
 //! A tracked path mounted read-only is mounted by its content, so it never changes under a running container. A path
-//! mounted read-write, or not tracked, is in the application's own folder. Nothing is written here; the files are only
-//! collected.
+//! mounted read-write, or not tracked, is in the application's own folder, and so is a read-only one that some service writes to:
+//! both are one folder on the host, as with Docker Compose. Nothing is written here; the files are only collected.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,6 +42,36 @@ struct AstrayLink {
     target: String,
 }
 
+/// A mount of a path in the repository.
+struct RelativePath<'a> {
+    path: &'a str,
+    /// Nothing need be there.
+    create: bool,
+    mount: &'a VolumeMount,
+    /// All targets of its service.
+    targets: &'a BTreeSet<String>,
+}
+
+impl RelativePath<'_> {
+    /// Whether the service has another mount where this one would have a path below its own.
+    fn is_covered(&self, resolved: &str, below: &str) -> bool {
+        let own = paths::clean(&self.mount.target);
+        let rest = below.strip_prefix(resolved).unwrap_or(below).trim_start_matches('/');
+        let place = format!("{own}/{rest}");
+        let is_between = |target: &String| {
+            *target != own && paths::is_within(target, &own) && paths::is_within(&place, target)
+        };
+        self.targets.iter().any(is_between)
+    }
+}
+
+/// A service that writes to what another mount reads.
+struct Writer {
+    service: String,
+    /// Both mounts can be of one folder: neither leads out of the application's folder to the other one.
+    is_in_one_folder: bool,
+}
+
 /// The mounted files of one application.
 pub(crate) struct MountedFiles<'a> {
     files: &'a dyn Files,
@@ -53,6 +83,8 @@ pub(crate) struct MountedFiles<'a> {
     /// Contents by path in the repository, because nothing is read twice.
     known: BTreeMap<String, ContentId>,
     listed: BTreeSet<String>,
+    /// The paths in the repository that services mount read-write, with the first such service.
+    pub(crate) written: BTreeMap<String, String>,
     /// Contents with a secret: with a file that is encrypted in the repository, or with a secret variable. They are kept in
     /// memory, as secrets are.
     encrypted: BTreeSet<ContentId>,
@@ -75,6 +107,7 @@ impl<'a> MountedFiles<'a> {
             app_files: BTreeMap::new(),
             known: BTreeMap::new(),
             listed: BTreeSet::new(),
+            written: BTreeMap::new(),
             encrypted: BTreeSet::new(),
             met_encrypted: false,
             astray: Vec::new(),
@@ -83,12 +116,14 @@ impl<'a> MountedFiles<'a> {
         }
     }
 
-    /// A mount of `volumes` or `tmpfs`. `volume` is the name in Docker of a named one, if it is defined.
+    /// A mount of `volumes` or `tmpfs`. `volume` is the name in Docker of a named one, if it is defined. `targets` has all targets of
+    /// its service.
     #[expect(clippy::result_large_err, reason = "findings are rare")]
     pub(crate) fn volume(
         &mut self,
         mount: &Placed<VolumeMount>,
         volume: Option<String>,
+        targets: &BTreeSet<String>,
     ) -> Result<Mount, Finding> {
         let VolumeMount { target, read_only, source, options, on_change: _ } = &mount.value;
         let source = match source {
@@ -123,9 +158,8 @@ impl<'a> MountedFiles<'a> {
                     let message = format!("{WITHOUT_EFFECT} `propagation` and `recursive`");
                     self.warnings.push(mount.warning(message).help("write an absolute path of the host"));
                 }
-                let source = self
-                    .relative(path, *read_only, *create, &mut warnings)
-                    .map_err(|message| mount.error(message))?;
+                let found = RelativePath { path, create: *create, mount: &mount.value, targets };
+                let source = self.relative(&found, &mut warnings).map_err(|message| mount.error(message))?;
                 warnings.extend(self.links_left_out());
                 self.warnings.extend(warnings.into_iter().map(|it| mount.warning(it)));
                 source
@@ -231,49 +265,92 @@ impl<'a> MountedFiles<'a> {
     /// A bind mount of a relative path: tracked in the repository or not.
     fn relative(
         &mut self,
-        path: &str,
-        read_only: bool,
-        create: bool,
+        found: &RelativePath<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<MountSource, String> {
+        let RelativePath { path, create, mount, targets: _ } = found;
         let resolved = self.resolve(path)?;
-        let entry = self.files.entry(&resolved).map_err(|error| error.to_string())?;
-        let is_tracked = entry.is_some();
-        if is_tracked && read_only {
-            if let Some(id) = self.known.get(&resolved) {
-                return Ok(self.source_of(id.clone()));
+        let inside = paths::inside(&self.spec.path, &resolved);
+        let is_tracked = self.files.entry(&resolved).map_err(|error| error.to_string())?.is_some();
+        let writer = self.writer(found, &resolved, &inside);
+        let is_shared = writer.as_ref().is_some_and(|writer| writer.is_in_one_folder);
+        if is_tracked {
+            // `on-change` is for the files of Git, of which each container has a copy.
+            let is_of_git = mount.read_only && (!is_shared || mount.on_change.is_some());
+            if let Some(source) = self.by_content(&resolved, &inside, mount.read_only, is_of_git)? {
+                warnings.extend(writer.map(|writer| only_files_of_git(&resolved, &writer)));
+                return Ok(source);
             }
-            let content = self.content(&resolved)?;
-            let id = self.keep(content);
-            self.known.insert(resolved, id.clone());
-            return Ok(self.source_of(id));
         }
         if !is_tracked && !create {
             return Err(format!("`{resolved}` does not exist in the repository"));
         }
-        let inside = paths::inside(&self.spec.path, &resolved);
         if inside.starts_with(paths::PARENT) {
             warnings.push(format!(
                 "`{path}` is outside of the application's folder: this application has its own copy, `{inside}`"
             ));
         }
-        if !is_tracked && read_only {
+        if !is_tracked && mount.read_only && !is_shared {
             warnings.push(format!("`{resolved}` is not in the repository, so an empty folder is mounted"));
-        }
-        if is_tracked && self.listed.insert(resolved.clone()) {
-            self.writable(&resolved, &inside)?;
         }
         Ok(MountSource::AppFolder(inside))
     }
 
-    /// Lists what is tracked at or below a path that is mounted read-write.
-    fn writable(&mut self, resolved: &str, inside: &str) -> Result<(), String> {
+    /// The service that writes to a path that is mounted read-only, to something in it or to a folder that it is in. If there are
+    /// several, one whose mount is in the same folder of the application.
+    fn writer(&self, found: &RelativePath<'_>, resolved: &str, inside: &str) -> Option<Writer> {
+        if !found.mount.read_only {
+            return None;
+        }
+        let writers = self.written.iter().filter_map(|(written, service)| {
+            let place = paths::inside(&self.spec.path, written);
+            let is_in_one_folder = if paths::is_within(resolved, written) {
+                paths::is_within(inside, &place)
+            } else if paths::is_within(written, resolved) && !found.is_covered(resolved, written) {
+                paths::is_within(&place, inside)
+            } else {
+                return None;
+            };
+            Some(Writer { service: service.clone(), is_in_one_folder })
+        });
+        writers.max_by_key(|writer| writer.is_in_one_folder)
+    }
+
+    /// The mount of a tracked path by its content, if it is of Git alone, or if a secret in it may not be on the disk in clear.
+    /// `None`: it is in the application's own folder, and what is tracked at or below it is listed.
+    fn by_content(
+        &mut self,
+        resolved: &str,
+        inside: &str,
+        read_only: bool,
+        is_of_git: bool,
+    ) -> Result<Option<MountSource>, String> {
+        if let Some(id) = self.known.get(resolved)
+            && (is_of_git || (read_only && self.encrypted.contains(id)))
+        {
+            return Ok(Some(self.source_of(id.clone())));
+        }
+        if !is_of_git && self.listed.contains(resolved) {
+            return Ok(None);
+        }
         let content = self.content(resolved)?;
+        if is_of_git || (read_only && self.met_encrypted) {
+            let id = self.keep(content);
+            self.known.insert(resolved.to_owned(), id.clone());
+            return Ok(Some(self.source_of(id)));
+        }
         if std::mem::take(&mut self.met_encrypted) {
             return Err(format!(
                 "`{resolved}` is encrypted, and a writable copy would be on the disk in clear; add `:ro` or use `secrets`"
             ));
         }
+        self.listed.insert(resolved.to_owned());
+        self.list(content, inside);
+        Ok(None)
+    }
+
+    /// Lists the files of a path in the application's own folder.
+    fn list(&mut self, content: Content, inside: &str) {
         match content {
             file @ (Content::File { .. } | Content::Owned { .. }) => {
                 let id = self.keep(file);
@@ -287,7 +364,6 @@ impl<'a> MountedFiles<'a> {
                 }
             }
         }
-        Ok(())
     }
 
     /// The file or folder of the repository that a config or secret names.
@@ -301,7 +377,8 @@ impl<'a> MountedFiles<'a> {
         self.resolve(path).is_ok_and(|path| matches!(self.files.entry(&path), Ok(None)))
     }
 
-    fn resolve(&self, path: &str) -> Result<String, String> {
+    /// A path of a Compose file, from the repository's root.
+    pub(crate) fn resolve(&self, path: &str) -> Result<String, String> {
         if path.starts_with('~') {
             return Err("`~` is not supported: the agent has no home folder; write the whole path".to_owned());
         }
@@ -407,6 +484,15 @@ fn refused_label(mount: &Placed<VolumeMount>, path: &str, letter: &str) -> Findi
     );
     let help = format!("remove `selinux` and label the folder once: `chcon -Rt container_file_t {path}`");
     mount.error(message).help(help)
+}
+
+/// The warning about a read-only mount that is another folder than that of the service which writes there.
+fn only_files_of_git(path: &str, writer: &Writer) -> String {
+    let Writer { service, is_in_one_folder: _ } = writer;
+    format!(
+        "`{path}` has only the files of Git here, without what `{service}` writes there; if it needs them, write an absolute \
+         path of the host in both"
+    )
 }
 
 /// The message about a file with which the limit is exceeded.

@@ -12,7 +12,7 @@ use crate::{
         mounts::{FileKind, target_of},
     },
     read::types::{FileMount, Service, VolumeMount, VolumeSource},
-    spec::value::Placed,
+    spec::{paths, value::Placed},
 };
 
 impl Lowering<'_> {
@@ -25,8 +25,10 @@ impl Lowering<'_> {
         let mut mounts: Vec<Mount> = Vec::new();
         let mut in_place = BTreeMap::new();
         let default = service.on_change.as_ref();
+        let targets = service.volumes.iter().chain(&service.tmpfs);
+        let targets: BTreeSet<String> = targets.map(|mount| paths::clean(&mount.value.target)).collect();
         for volume in &service.volumes {
-            let Some(mut mount) = self.volume(volume) else { continue };
+            let Some(mut mount) = self.volume(volume, &targets) else { continue };
             in_place.remove(&mount.target);
             self.rewrite(&mut mount, volume.value.on_change.as_ref(), default, &mut in_place);
             options.insert(mount.target.clone(), volume.value.options.clone());
@@ -42,7 +44,7 @@ impl Lowering<'_> {
         }
         let by_volumes: BTreeSet<String> = mounts.iter().map(|mount| mount.target.clone()).collect();
         for tmpfs in &service.tmpfs {
-            let Some(mount) = self.volume(tmpfs) else { continue };
+            let Some(mount) = self.volume(tmpfs, &targets) else { continue };
             options.insert(mount.target.clone(), tmpfs.value.options.clone());
             mounts.push(mount);
         }
@@ -80,7 +82,7 @@ impl Lowering<'_> {
         (mounts, in_place)
     }
 
-    fn volume(&mut self, mount: &Placed<VolumeMount>) -> Option<Mount> {
+    fn volume(&mut self, mount: &Placed<VolumeMount>, targets: &BTreeSet<String>) -> Option<Mount> {
         let name = match &mount.value.source {
             VolumeSource::Named { key, no_copy: _ } => self
                 .project
@@ -92,13 +94,35 @@ impl Lowering<'_> {
             | VolumeSource::Path { .. }
             | VolumeSource::Tmpfs { .. } => None,
         };
-        match self.files_to_mount.volume(mount, name) {
+        match self.files_to_mount.volume(mount, name, targets) {
             Ok(mount) => Some(mount),
             Err(finding) => {
                 self.findings.push(finding);
                 None
             }
         }
+    }
+
+    /// The paths in the repository that active services mount read-write, each with the first such service. Jobs are among them.
+    pub(crate) fn written_paths(&self) -> BTreeMap<String, String> {
+        let mut written = BTreeMap::new();
+        // A Swarm has no folder that services share.
+        if self.engine == EngineKind::Swarm {
+            return written;
+        }
+        for (key, service) in self.project.services.iter().filter(|(_, service)| self.is_active(service)) {
+            for mount in service.volumes.iter().filter(|mount| !mount.value.read_only) {
+                let VolumeSource::Path { path, .. } = &mount.value.source else { continue };
+                if path.starts_with('/') {
+                    continue;
+                }
+                // One that is not supported is reported with its service.
+                if let Ok(path) = self.files_to_mount.resolve(path) {
+                    written.entry(path).or_insert_with(|| key.clone());
+                }
+            }
+        }
+        written
     }
 
     /// The named volumes that workloads mount, by name in Docker.

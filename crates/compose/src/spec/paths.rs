@@ -36,6 +36,12 @@ pub(crate) fn inside(folder: &str, path: &str) -> String {
     if parts.is_empty() { ".".to_owned() } else { parts.join("/") }
 }
 
+/// Whether a path is another one, or below it. Both are from the same place, which the folder may be: empty or `.`.
+pub(crate) fn is_within(path: &str, folder: &str) -> bool {
+    let rest = path.strip_prefix(folder);
+    matches!(folder, "" | ".") || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Whether a build context is something else than a folder, such as a URL.
 pub(crate) fn is_elsewhere(context: &str) -> bool {
     const PREFIXES: &[&str] = &["service:", "github.com/", "git@"];
@@ -79,5 +85,7 @@ mod tests {
         assert_eq!(inside("", "a/b"), "a/b");
         assert_eq!(relative("sites/shop", "sites/common/x"), "../common/x");
         assert_eq!(relative("sites", "sites"), "");
+        assert!(is_within("a/b", "a") && is_within("a", "a") && is_within("a", "") && is_within("a", "."));
+        assert!(!is_within("ab", "a") && !is_within("a", "a/b") && !is_within("", "a"));
     }
 }

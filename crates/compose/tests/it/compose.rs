@@ -1,11 +1,11 @@
 //! Rendering: each folder under `tests/it/compose` is one application, and its snapshot has its stack, findings and
 //! contents.
 
-use std::{fmt::Write, path::Path};
+use std::{collections::BTreeMap, fmt::Write, path::Path};
 
 use driftless_files::{AppSpec, MemoryFiles, Rendered};
 use driftless_manifest::{discover, render};
-use driftless_model::{Content, Finding, Severity, is_proxy_image};
+use driftless_model::{Content, Finding, MountSource, Severity, Workload, is_proxy_image};
 
 use crate::files::folder;
 
@@ -139,6 +139,87 @@ fn mount_of_a_missing_file_is_an_error_or_a_warning() {
     let warned = render_text("services: {web: {image: a, volumes: ['./conf:/c:ro']}}\n");
     assert!(warned.stack.is_some());
     assert!(warned.findings[0].message.contains("an empty folder is mounted"), "{:?}", warned.findings);
+}
+
+/// The sources of the mounts of services, which are written as `NAME: [MOUNT, …]`, and the warnings.
+fn sources(services: &str) -> (BTreeMap<String, Vec<MountSource>>, Vec<String>) {
+    let services = services.replace(": [", ": {image: a, volumes: [").replace(']', "]}");
+    let text = format!("services: {{{services}}}\n");
+    let files = MemoryFiles::new([
+        ("sites/shop/compose.yaml", text.as_str()),
+        ("sites/shop/data/.gitkeep", ""),
+        ("sites/shop/data/conf/app.conf", "1"),
+        ("sites/shop/src/index.php", "2"),
+        ("sites/shop/src/uploads/.gitkeep", ""),
+    ]);
+    let rendered = render(&files, &app(&files, "sites/shop"));
+    let findings = rendered.findings.iter().map(ToString::to_string).collect();
+    let stack = rendered.stack.unwrap_or_else(|| panic!("{findings:?}"));
+    let of = |workload: &Workload| workload.container.mounts.iter().map(|it| it.source.clone()).collect();
+    (stack.workloads.iter().map(|(name, workload)| (name.to_string(), of(workload))).collect(), findings)
+}
+
+#[test]
+fn folder_that_a_service_writes_to_is_one_for_its_readers() {
+    let own = |path: &str| vec![MountSource::AppFolder(path.to_owned())];
+    for (reader, expected) in [
+        ("./data:/d:ro", "data"),
+        ("./data/conf:/d:ro", "data/conf"),
+        ("./data/conf/app.conf:/d:ro", "data/conf/app.conf"),
+        // Nothing of it is in Git, but it is no empty folder.
+        ("./data/new:/d:ro", "data/new"),
+        (".:/d:ro", "."),
+    ] {
+        let (found, warnings) = sources(&format!("app: ['./data:/data'], backup: ['{reader}']"));
+        assert_eq!((&found["app"], &found["backup"]), (&own("data"), &own(expected)));
+        assert_eq!(warnings, [""; 0], "{reader}");
+    }
+    // Its own mount at that place hides what others write there.
+    let (found, _) = sources(
+        "php: ['./src:/src:ro', './src/uploads:/src/uploads'], web: ['./src:/src:ro'], cli: ['./data:/d:ro']",
+    );
+    assert!(matches!(found["php"][0], MountSource::Content(_)), "{found:?}");
+    assert_eq!(found["web"], own("src"));
+    assert!(matches!(found["cli"][0], MountSource::Content(_)), "nobody writes there: {found:?}");
+}
+
+#[test]
+fn files_of_readers_are_copied_into_the_shared_folder() {
+    let files = MemoryFiles::new([
+        (
+            "compose.yaml",
+            "services: {app: {image: a, volumes: ['./data/new:/d']}, web: {image: b, volumes: ['./data:/d:ro']}}",
+        ),
+        ("data/a", "1"),
+        ("data/b/c", "2"),
+    ]);
+    let stack = render(&files, &app(&files, "")).stack.unwrap();
+    assert_eq!(stack.app_files.keys().collect::<Vec<_>>(), ["data/a", "data/b/c"]);
+}
+
+#[test]
+fn reader_that_cannot_share_the_folder_is_warned_about() {
+    let is_warned = |warnings: &[String]| {
+        warnings
+            .iter()
+            .any(|it| it.contains("has only the files of Git here, without what `app` writes there"))
+    };
+    // The folder of all applications is not one of this application.
+    let (found, warnings) = sources("app: ['./data:/data'], web: ['..:/sites:ro']");
+    assert!(matches!(found["web"][0], MountSource::Content(_)) && is_warned(&warnings), "{warnings:?}");
+    let files = MemoryFiles::new([
+        (
+            "compose.yaml",
+            "services: {app: {image: a, volumes: ['./data:/d']}, web: {image: b, volumes: [{type: bind, source: ./data, \
+             target: /d, read_only: true, x-driftless: {on-change: signal HUP}}]}}",
+        ),
+        ("data/a", "1"),
+    ]);
+    let rendered = render(&files, &app(&files, ""));
+    let warnings: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
+    let stack = rendered.stack.unwrap();
+    let source = &stack.workloads[&"web".into()].container.mounts[0].source;
+    assert!(matches!(source, MountSource::InPlace { .. }) && is_warned(&warnings), "{warnings:?}");
 }
 
 #[test]

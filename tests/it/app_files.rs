@@ -1,9 +1,10 @@
-//! Copies of tracked files in the application's own folder: when those that left Git are removed.
+//! The application's own folder: when copies of tracked files that left Git are removed, and who goes on with it after a rename.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use driftless_agent::RequestKind;
 use driftless_clock::Clock;
+use driftless_model::AppName;
 
 use crate::{
     sample::NOON,
@@ -54,4 +55,33 @@ async fn removed_application_leaves_no_copies() {
     minutes(5).await;
     assert!(it.images().is_empty(), "{}", it.story());
     assert!(!copy.exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn renamed_application_goes_on_with_its_folder() {
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings.policy.prune = true;
+    let compose = format!("name: shop\n{WRITING}");
+    it.git.push_files("Ada", &[("shop/compose.yaml", &compose), PAGE]);
+    let mut it = it.begun();
+    it.synced_with_tip().await;
+    let folder = it.contents.app_folder(&app()).join("site");
+    fs::write(folder.join("rows.db"), "precious").unwrap();
+    fs::write(folder.join("index.html"), "changed").unwrap();
+    it.git.push_files("Ada", &[("store/compose.yaml", &compose), ("store/site/index.html", "hello")]);
+    minutes(10).await;
+    let store = AppName::from("store");
+    assert_eq!(it.docker.observed(&store).instances.len(), 1, "{}", it.story());
+    let new = it.contents.app_folder(&store).join("site");
+    let text = |name: &str| fs::read_to_string(new.join(name)).unwrap();
+    assert_eq!((text("rows.db"), text("index.html")), ("precious".to_owned(), "changed".to_owned()));
+    assert!(!it.contents.has_app_folder(&app()));
+    // The rename is taken back, in the next life of the agent.
+    it.crash();
+    it.begin();
+    it.git.push_files("Ada", &[("shop/compose.yaml", &compose), PAGE]);
+    minutes(10).await;
+    assert_eq!(it.docker.observed(&app()).instances.len(), 1, "{}", it.story());
+    assert_eq!(fs::read_to_string(folder.join("rows.db")).unwrap(), "precious");
+    assert!(!it.contents.has_app_folder(&store));
 }

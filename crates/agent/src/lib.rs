@@ -58,6 +58,7 @@ mod fleet_reader;
 mod fleet_reports;
 mod fleet_source;
 mod fleet_targets;
+mod former_folder;
 mod fs_scan;
 mod handle;
 mod held;

@@ -11,11 +11,13 @@ use driftless_git as git;
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{
-    CommitId, ContentId, Contents, EngineKind, Observed, Stack, StackHash, Timestamp, WorkloadName,
+    AppName, CommitId, ContentId, Contents, EngineKind, Observed, Stack, StackHash, Timestamp, WorkloadName,
 };
 use driftless_store as store;
 
-use crate::{context::AppContext, desired::Desired, error::chain, target_revision::TargetRevision};
+use crate::{
+    context::AppContext, desired::Desired, error::chain, former_folder, target_revision::TargetRevision,
+};
 
 /// Mounted files that no revision and no container uses are removed if they were not asked for within this time. The files of
 /// a stack that waits, for its adoption for example, are used by neither.
@@ -29,6 +31,14 @@ const LACKING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The workloads that lack a secret, each with the first one.
 type Lacking = BTreeMap<WorkloadName, ContentId>;
+
+/// The mounted files of a target after [`Mounts::prepare`].
+pub(crate) enum MountedFiles {
+    /// They are on the disk, but for the secrets that these workloads lack.
+    Written(Lacking),
+    /// Nothing was written: the application goes on with the folder of this one, which is not gone yet.
+    Awaited(AppName),
+}
 
 /// The stack whose mounted files are on the disk.
 #[derive(Default)]
@@ -60,8 +70,7 @@ impl Mounts {
     }
 
     /// Writes the mounted files of a target to the disk, once for each stack, and from time to time again. The copies that only
-    /// containers of other versions mount stay until these are gone. Returns the workloads that lack a secret. An error is in
-    /// words.
+    /// containers of other versions mount stay until these are gone. An error is in words.
     pub(crate) async fn prepare<S: CommitSource>(
         &mut self,
         context: &AppContext,
@@ -69,16 +78,20 @@ impl Mounts {
         desired: &Desired,
         target: &TargetRevision,
         observed: &Observed,
-    ) -> Result<Lacking, String> {
+    ) -> Result<MountedFiles, String> {
         let now = context.now();
         // A suspended application is left alone, and so is its folder.
         if target.policy.suspended {
-            return Ok(Lacking::new());
+            return Ok(MountedFiles::Written(Lacking::new()));
         }
         let kept = mounted_by_others(&target.stack, observed);
         let prepared = self.prepared.as_ref().filter(|prepared| prepared.covers(&target.hash, &kept, now));
         if let Some(prepared) = prepared {
-            return Ok(prepared.lacking.clone());
+            return Ok(MountedFiles::Written(prepared.lacking.clone()));
+        }
+        let awaited = former_folder::take_over(context, &target.stack, observed);
+        if let Some(awaited) = awaited.map_err(|error| chain(&error))? {
+            return Ok(MountedFiles::Awaited(awaited));
         }
         // A failure may come after some of the files: then also those of the stack before have to be written again.
         self.prepared = None;
@@ -105,7 +118,7 @@ impl Mounts {
         }
         self.prepared =
             Some(PreparedMounts { stack: target.hash.clone(), at: now, kept, lacking: lacking.clone() });
-        Ok(lacking)
+        Ok(MountedFiles::Written(lacking))
     }
 }
 

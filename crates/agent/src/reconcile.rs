@@ -43,7 +43,7 @@ use crate::{
     last_observation::LastObservation,
     log_span,
     masked_target::MaskedTarget,
-    mounts::Mounts,
+    mounts::{MountedFiles, Mounts},
     observe::Observer,
     other_owner::OtherOwner,
     outcomes::{count_failures, gets_image, held_objects, log_step, report_images, report_step},
@@ -288,7 +288,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let source = self.source();
         let prepared = self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target, &observed);
         match prepared.await {
-            Ok(lacking) => observed.lacking_secrets = lacking,
+            Ok(MountedFiles::Written(lacking)) => observed.lacking_secrets = lacking,
+            Ok(MountedFiles::Awaited(owner)) => observed.claims.awaited_folder = Some(owner),
             Err(error) => return self.fail(Some(&target), &error),
         }
         let fallback = fallback(&self.context, &target, self.record.get());

@@ -122,6 +122,8 @@ pub struct Claims {
     pub former_agents: BTreeSet<AgentId>,
     /// The applications of this agent. `None`: nothing is known of them.
     pub applications: Option<Arc<ManagedApplications>>,
+    /// The application whose folder this one goes on with, and which is not gone yet.
+    pub awaited_folder: Option<AppName>,
     /// The volumes in the last revisions of other applications, each with one of these. Only asked for an application that is removed
     /// with its volumes. `None`: they are not known.
     pub deployed_volumes: Option<BTreeMap<String, AppName>>,

@@ -69,6 +69,14 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
+    /// The workload goes on with the folder of the application `owner`, which is not in Git any more, and is not gone yet.
+    pub fn folder_of_leaving(workload: &WorkloadName, owner: &AppName) -> Self {
+        let sentence = format!(
+            "goes on with the folder of application `{owner}`, which had the same project: it starts when no container of that one is left and the agent does not have it any more (`driftless remove {owner}`, unless `prune` does it)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
     /// The container `by` of an application that this agent does not manage any more writes to `place`.
     pub fn data_in_use_by_forgotten(workload: &WorkloadName, place: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(

@@ -69,10 +69,60 @@ impl ContentDir {
         self.applications.join(app.as_str())
     }
 
+    /// Whether an application has a folder of its own.
+    pub fn has_app_folder(&self, app: &AppName) -> bool {
+        fs::symlink_metadata(self.app_folder(app)).is_ok()
+    }
+
+    /// The applications that have a folder of their own, also those that are gone.
+    ///
+    /// # Errors
+    ///
+    /// If the folders cannot be listed.
+    pub fn owners_of_app_folders(&self) -> Result<Vec<AppName>, Error> {
+        let list = || -> io::Result<Vec<AppName>> {
+            let mut owners = Vec::new();
+            for entry in fs::read_dir(&self.applications)? {
+                let entry = entry?;
+                // A link to a folder on another disk is one, too.
+                let name = entry.file_name().into_string().ok().filter(|_| entry.path().is_dir());
+                owners.extend(name.map(AppName));
+            }
+            owners.sort_unstable();
+            Ok(owners)
+        };
+        list().map_err(fail("list the folders of the applications in", &self.applications))
+    }
+
+    /// Renames the folder of an application that is gone, for one without a folder that goes on with it. The list of its copies comes
+    /// along, so that files which containers have changed stay as they are.
+    ///
+    /// The folder is the last to be renamed: after a crash in between it is still there, and the call can be repeated.
+    ///
+    /// # Errors
+    ///
+    /// If the folder or the list cannot be renamed.
+    pub fn rename_app_folder(&self, from: &AppName, to: &AppName) -> Result<(), Error> {
+        let list = |app: &AppName| self.applications.join(format!("{app}{LIST}"));
+        let rename = || -> io::Result<()> {
+            match fs::rename(list(from), list(to)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                renamed => renamed?,
+            }
+            File::open(&self.applications)?.sync_all()?;
+            fs::rename(self.app_folder(from), self.app_folder(to))?;
+            File::open(&self.applications)?.sync_all()
+        };
+        rename().map_err(fail("rename the application's folder", &self.app_folder(from)))
+    }
+
     /// Copies the files that have changed in Git since the last copy, and those that are missing. A file that a container
     /// has changed stays as it is until it changes in Git. A file that has left Git is removed if it is still the copied
     /// one. Other files are never changed. `mounted` has the paths that the stack mounts, and `in_use` those that present
     /// containers mount: a file there stays as long as the stack has no other use for its place.
+    ///
+    /// Of an application that is removed, the list keeps the copies that containers have changed. If it comes back, or another one goes
+    /// on with its folder, they are not replaced by what Git had then as well.
     ///
     /// # Errors
     ///
@@ -105,11 +155,15 @@ impl ContentDir {
         };
         let left = begun.iter().filter(|(path, _)| !tracked.contains_key(*path));
         let (kept, left): (Vec<_>, Vec<_>) = left.partition(|(path, _)| is_kept(path));
+        let mounts_nothing = files.is_empty() && mounted.is_empty();
+        let mut changed = Copied::new();
         // First of all: a file may be in the way of a folder with the same name, and the other way round.
         for (path, copied) in left {
-            remove_unchanged(&folder, path, copied)
-                .and_then(|()| remove_empty_parents(&folder, path, &tracked))
-                .map_err(path_error(&folder.join(path)))?;
+            let removal = remove_unchanged(&folder, path, copied).map_err(path_error(&folder.join(path)))?;
+            if mounts_nothing && removal == CopyRemoval::Changed {
+                changed.insert(path.clone(), copied.clone());
+            }
+            remove_empty_parents(&folder, path, &tracked).map_err(path_error(&folder.join(path)))?;
         }
         for (path, file) in &tracked {
             let is_known = begun.get(path).is_some_and(CopiedFile::is_whole);
@@ -119,7 +173,7 @@ impl ContentDir {
         }
         let kept = kept.into_iter().map(|(path, copied)| (path.clone(), copied.clone()));
         let whole = tracked.into_iter().map(|(path, file)| (path, CopiedFile::Whole(file.id)));
-        let copied: Copied = kept.chain(whole).collect();
+        let copied: Copied = kept.chain(changed).chain(whole).collect();
         if copied == begun { Ok(()) } else { write_list(&list, &copied) }
     }
 
@@ -335,19 +389,30 @@ fn overwrite(file: &File, tracked: &TrackedFile) -> io::Result<()> {
     file.sync_all()
 }
 
-fn remove_unchanged(folder: &Path, path: &str, copied: &CopiedFile) -> Result<(), PathError> {
+/// The end of a copy whose file has left Git.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CopyRemoval {
+    /// It is gone, or something else is at its place.
+    Gone,
+    /// A container has changed it, and it stays.
+    Changed,
+}
+
+fn remove_unchanged(folder: &Path, path: &str, copied: &CopiedFile) -> Result<CopyRemoval, PathError> {
     let parts = safe_path::parts(path)?;
-    let Some((name, parents)) = parts.split_last() else { return Ok(()) };
+    let Some((name, parents)) = parts.split_last() else { return Ok(CopyRemoval::Gone) };
     // If its folder was replaced by something else, the file is not the copied one.
-    let Ok(Some(parent)) = Folder::open(folder)?.find(parents) else { return Ok(()) };
+    let Ok(Some(parent)) = Folder::open(folder)?.find(parents) else { return Ok(CopyRemoval::Gone) };
     let entry = parent.entry(name);
-    if !fs::symlink_metadata(&entry).is_ok_and(|found| found.is_file())
-        || !read_id(&entry).is_some_and(|id| copied.may_be(&id))
-    {
-        return Ok(());
+    if !fs::symlink_metadata(&entry).is_ok_and(|found| found.is_file()) {
+        return Ok(CopyRemoval::Gone);
+    }
+    if !read_id(&entry).is_some_and(|id| copied.may_be(&id)) {
+        return Ok(CopyRemoval::Changed);
     }
     fs::remove_file(&entry)
-        .map_err(|source| PathError::Io { doing: "remove the file that left Git,", source })
+        .map_err(|source| PathError::Io { doing: "remove the file that left Git,", source })?;
+    Ok(CopyRemoval::Gone)
 }
 
 /// Removes the folders of a file that has left Git which are in the way of a tracked file. One with other files in it stays,

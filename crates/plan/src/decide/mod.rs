@@ -58,6 +58,9 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     if adopt::hold_unadopted(&mut draft) {
         return draft.finish();
     }
+    if other_writers::hold_for_folder(&mut draft) {
+        return draft.finish();
+    }
     images::pull_missing(&mut draft);
     resources::provide(&mut draft);
     orphans::remove_orphans(&mut draft);

@@ -334,6 +334,19 @@ fn volumes_and_networks_are_created_for_the_project() {
 }
 
 #[test]
+fn folder_of_a_leaving_application_is_waited_for() {
+    let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+    stage.world.observed.claims.awaited_folder = Some("old".into());
+    let plan = stage.round();
+    assert!(plan.steps.is_empty() && !plan.is_settled() && plan.look_again.is_some(), "{plan}");
+    let expected = "web goes on with the folder of application `old`, which had the same project: it starts when no container of that one is left and the agent does not have it any more (`driftless remove old`, unless `prune` does it)";
+    assert_eq!(sentences(&plan), [expected]);
+    stage.world.observed.claims.awaited_folder = None;
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
+}
+
+#[test]
 fn volume_of_a_living_application_is_not_mounted() {
     let store = renamed().stack;
     let of_agent = |agent: &str| {

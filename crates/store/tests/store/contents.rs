@@ -510,6 +510,32 @@ fn kept_copy_that_a_container_has_changed_is_not_removed() {
 }
 
 #[test]
+fn folder_of_an_application_is_renamed_with_its_list() {
+    let files = Files::new();
+    files.sync(&[("site/a", "1"), ("site/b", "1"), ("site/c", "1")]).unwrap();
+    fs::write(files.folder().join("site/a"), "changed").unwrap();
+    fs::write(files.folder().join("site/b"), "changed").unwrap();
+    fs::write(files.folder().join("site/upload"), "precious").unwrap();
+    // It is removed, and another one goes on with its folder.
+    files.sync(&[]).unwrap();
+    assert!(!files.exists("site/c"));
+    let store = AppName::from("store");
+    assert_eq!(files.dir.owners_of_app_folders().unwrap(), [shop()]);
+    let list = files.folder().with_file_name("shop.files.json");
+    // The agent ended after the first rename.
+    fs::rename(&list, list.with_file_name("store.files.json")).unwrap();
+    files.dir.rename_app_folder(&shop(), &store).unwrap();
+    assert_eq!(files.dir.owners_of_app_folders().unwrap(), [store.clone()]);
+    assert!(files.dir.has_app_folder(&store) && !files.dir.has_app_folder(&shop()) && !list.exists());
+    let (ids, contents) = tracked(&[("site/a", "1"), ("site/b", "2"), ("site/c", "1")]);
+    let (mounted, none) = (BTreeSet::from(["site"]), BTreeSet::new());
+    files.dir.sync_app_files(&store, &ids, &mounted, &none, &contents).unwrap();
+    let text = |name: &str| fs::read_to_string(files.dir.app_folder(&store).join("site").join(name)).unwrap();
+    let found = ["a", "b", "c", "upload"].map(text);
+    assert_eq!(found, ["changed", "2", "1", "precious"], "only what has changed in Git is replaced");
+}
+
+#[test]
 fn folder_of_tracked_files_is_copied_file_by_file() {
     let files = Files::new();
     let (id, contents) = one(folder_content(&[("x/y", "1", true), ("z", "2", false)]));

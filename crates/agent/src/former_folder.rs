@@ -1,0 +1,136 @@
+//! The folder of an application that goes on under another name, as after the rename of its folder in Git.
+//!
+//! The paths of its relative mounts begin with the name of the application. Volumes are found by the project, and so is the folder:
+//! a new application with the project of one that is gone would else begin without the files that its containers have written.
+
+use driftless_model::{AppName, EventKind, Format, Observed, Stack, Timestamp};
+use driftless_store as store;
+
+use crate::context::AppContext;
+
+/// Gives an application without a folder that of the last application with the same project, if that one is gone. Returns the
+/// application if it is not gone yet: nothing may be written before that is known.
+pub(crate) fn take_over(
+    context: &AppContext,
+    stack: &Stack,
+    observed: &Observed,
+) -> Result<Option<AppName>, store::Error> {
+    let (own, contents) = (context.name(), context.contents());
+    let is_mounted = || observed.containers().any(|found| found.config.app_folders().next().is_some());
+    if stack.format != Format::Compose
+        || observed.swarm.is_some()
+        || stack.app_folders().is_empty()
+        || contents.has_app_folder(own)
+        || is_mounted()
+    {
+        return Ok(None);
+    }
+    let Some(managed) = observed.claims.applications.as_deref() else { return Ok(None) };
+    let mut former: Option<(Timestamp, AppName)> = None;
+    let owners = contents.owners_of_app_folders()?;
+    for app in owners.into_iter().filter(|app| app != own && !managed.stacks.contains_key(app)) {
+        let Some(revision) = context.store().current(&app)? else { continue };
+        let last = context.store().stack(&app, revision.number)?;
+        if last.is_some_and(|last| last.format == stack.format && last.project == stack.project) {
+            former = former.max(Some((revision.started, app)));
+        }
+    }
+    let Some((_, app)) = former else { return Ok(None) };
+    if !observed.claims.is_gone(&app) {
+        return Ok(Some(app));
+    }
+    contents.rename_app_folder(&app, own)?;
+    let message = format!(
+        "goes on with the folder of {app}, which had the project `{}` and is gone: applications/{app} is applications/{own} now",
+        stack.project
+    );
+    context.event(EventKind::Normal, "FolderTakenOver", own.as_str(), &message);
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
+
+    use driftless_model::{
+        Cause, CommitInfo, Completion, Container, ContainerId, Location, ManagedApplications, Mount,
+        MountSource, NameHolder, PullPolicy, Strategy,
+    };
+    use driftless_store::NewRevision;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{context::tests::context, desired::tests::stack};
+
+    /// A stack of the project `one` that mounts a folder.
+    fn mounting() -> Stack {
+        let source = MountSource::AppFolder("data".to_owned());
+        let mount = Mount { target: "/data".to_owned(), source, read_only: false };
+        let workload = json!({
+            "origin": Location::default(), "replicas": 1,
+            "container": Container { mounts: vec![mount], ..Container::default() },
+            "strategy": Strategy::Recreate, "progressDeadline": Duration::from_mins(10),
+            "pull": PullPolicy::IfNotPresent, "completion": Completion::OnSuccess,
+        });
+        let mut stack = stack("one");
+        stack.workloads.insert("web".into(), serde_json::from_value(workload).unwrap());
+        stack
+    }
+
+    /// A host whose agent has these applications apart from those in Git.
+    fn observed(known: &[&str]) -> Observed {
+        let names: BTreeSet<AppName> = known.iter().map(|name| AppName::from(*name)).collect();
+        let applications = ManagedApplications { is_complete: true, names, ..ManagedApplications::default() };
+        let mut observed = Observed::default();
+        observed.claims.applications = Some(Arc::new(applications));
+        observed
+    }
+
+    #[test]
+    fn folder_of_a_gone_application_is_taken_over() {
+        let (context, _folder) = context();
+        let contents = context.contents();
+        let deploy = |name: &str, stack: &Stack| {
+            let app = AppName::from(name);
+            let new = NewRevision {
+                app: app.clone(),
+                commit: CommitInfo::default(),
+                reference: "main".to_owned(),
+                cause: Cause::Commit,
+                changes: Vec::new(),
+                rollback_of: None,
+                actor: None,
+            };
+            context.store().begin_revision(&new, stack).unwrap();
+            contents.ensure_app_folder(&app, "data").unwrap();
+            fs::write(contents.app_folder(&app).join("data/rows"), name).unwrap();
+        };
+        let wanted = mounting();
+        let take = |observed: &Observed| take_over(&context, &wanted, observed).unwrap();
+        deploy("other", &stack("two"));
+        contents.ensure_app_folder(&"unknown".into(), "data").unwrap();
+        assert_eq!(take(&observed(&[])), None);
+        assert!(!contents.has_app_folder(context.name()), "none of them had the project");
+        // The last stack of an application that was removed is empty.
+        deploy("former", &stack("one").emptied());
+        let mut left = observed(&[]);
+        let holder = NameHolder { id: ContainerId("left".to_owned()), app: Some("former".into()) };
+        left.claims.hold_name("former-web-1", holder);
+        for waiting in [observed(&["former"]), left] {
+            assert_eq!(take(&waiting), Some("former".into()));
+            assert!(!contents.has_app_folder(context.name()));
+        }
+        let rows = || fs::read_to_string(contents.app_folder(context.name()).join("data/rows")).unwrap();
+        assert_eq!((take(&observed(&[])), rows()), (None, "former".to_owned()));
+        deploy("later", &stack("one"));
+        assert_eq!((take(&observed(&["later"])), rows()), (None, "former".to_owned()), "it has a folder");
+    }
+
+    #[test]
+    fn application_without_relative_mounts_takes_no_folder() {
+        let (context, _folder) = context();
+        context.contents().ensure_app_folder(&"former".into(), "data").unwrap();
+        assert_eq!(take_over(&context, &stack("one"), &observed(&["former"])).unwrap(), None);
+        assert!(context.contents().has_app_folder(&"former".into()));
+    }
+}

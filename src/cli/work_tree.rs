@@ -14,6 +14,9 @@ use driftless_model::{Finding, Location};
 /// The largest file of variables that is read for its names, in bytes.
 const LARGEST: u64 = 1 << 20;
 
+/// Folders inside folders whose ignored files are searched. A deeper one may be a link that leads back.
+const DEEPEST: usize = 8;
+
 /// The files of the index or of the work tree.
 pub(super) struct WorkTree {
     /// `None`: the files on disk.
@@ -97,6 +100,22 @@ impl WorkTree {
         self.seen().differences.insert(path.to_owned(), difference);
     }
 
+    /// The files that Git ignores in a folder, and in those below that have no file in Git.
+    fn ignored_in(&self, folder: &str, depth: usize) -> Result<Vec<String>, ReadError> {
+        let mut found = self.disk.ignored(folder)?;
+        let Some(index) = self.index.as_ref().filter(|_| depth > 0) else { return Ok(found) };
+        let listed = index.list(folder)?;
+        let is_new = |name: &String| listed.iter().all(|(listed, _)| listed != name);
+        for (name, entry) in self.disk.list(folder)? {
+            if entry == Entry::Folder && is_new(&name) {
+                let below = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+                let inside = self.ignored_in(&below, depth - 1)?;
+                found.extend(inside.into_iter().map(|inside| format!("{name}/{inside}")));
+            }
+        }
+        Ok(found)
+    }
+
     /// The files that are read.
     fn files(&self) -> &dyn Files {
         self.index.as_deref().unwrap_or(&self.disk)
@@ -164,6 +183,10 @@ impl Files for WorkTree {
 
     fn links(&self, folder: &str) -> Result<BTreeMap<String, String>, ReadError> {
         self.files().links(folder)
+    }
+
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        self.ignored_in(folder, DEEPEST)
     }
 
     fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {

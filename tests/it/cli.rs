@@ -858,6 +858,33 @@ async fn links_that_lead_out_of_a_mounted_folder_are_warned_about() {
 }
 
 #[tokio::test]
+async fn ignored_files_of_a_mounted_folder_are_warned_about() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let text = |mode: &str| {
+        format!("services:\n  web:\n    image: web:1\n    volumes: ['./certs:/etc/nginx/certs{mode}']\n")
+    };
+    let one = Clone::new();
+    let read_only = text(":ro");
+    let ignored = ("proxy/certs/.gitignore", Some("*\n!*/\n!.gitignore\n"));
+    one.commit(&[("proxy/compose.yaml", Some(read_only.as_str())), ignored]);
+    let path = one.path().to_str().unwrap();
+    let (code, _, error) = run(nobody, &["validate", path, "--path", "proxy"]).await;
+    assert!(code == 0 && error.contains("0 errors, 0 warnings"), "{error}");
+    fs::create_dir_all(one.path().join("proxy/certs/live/shop")).unwrap();
+    fs::write(one.path().join("proxy/certs/key.pem"), "key").unwrap();
+    fs::write(one.path().join("proxy/certs/live/shop/key.pem"), "key").unwrap();
+    for more in [&[][..], &["--worktree"]] {
+        let (code, _, error) = run(nobody, &[&["validate", path, "--path", "proxy"], more].concat()).await;
+        assert!(code == 0 && error.contains("proxy/compose.yaml:4:15"), "{error}");
+        let message = "`proxy/certs/key.pem` is ignored by Git, so the mounted folder does not have it, and so is another one";
+        assert!(error.contains(message) && error.contains("absolute path"), "{error}");
+    }
+    one.commit(&[("proxy/compose.yaml", Some(text("").as_str()))]);
+    let (code, _, error) = run(nobody, &["validate", path, "--path", "proxy"]).await;
+    assert!(code == 0 && !error.contains("is ignored by Git"), "{error}");
+}
+
+#[tokio::test]
 async fn validate_checks_the_files_that_it_is_given() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let base = "services:\n  web:\n    image: web:1\n";

@@ -55,6 +55,10 @@ impl Files for Bounded<'_> {
         Ok(links)
     }
 
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        self.files.ignored(folder)
+    }
+
     fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {
         self.files.read(path, limit)
     }

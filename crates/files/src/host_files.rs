@@ -65,6 +65,10 @@ impl Files for WithHostFiles<'_> {
         self.files.links(folder)
     }
 
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        self.files.ignored(folder)
+    }
+
     fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {
         let Some(HostFile { content, .. }) = self.of_host(path)? else {
             return self.files.read(path, limit);

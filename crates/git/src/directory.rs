@@ -77,6 +77,29 @@ impl Directory {
         Ok(is_ignored(&written)? || written != inside && is_ignored(inside)?)
     }
 
+    /// The entries directly inside a folder that are wanted, by whether Git ignores them.
+    fn entries(
+        &self,
+        folder: &str,
+        is_wanted: impl Fn(bool) -> bool,
+    ) -> Result<Vec<(String, Entry)>, ReadError> {
+        let Some((place, _)) = self.find(folder)?.filter(|(_, metadata)| metadata.is_dir()) else {
+            return Ok(Vec::new());
+        };
+        let mut entries = Vec::new();
+        for file in fs::read_dir(place).map_err(|error| damaged(folder, &error))? {
+            let file = file.map_err(|error| damaged(folder, &error))?;
+            let Ok(name) = file.file_name().into_string() else { continue };
+            let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+            let Some((place, metadata)) = self.find_on_disk(&path)? else { continue };
+            if is_wanted(self.is_ignored(&path, &place, &metadata)?) {
+                entries.push((name, entry(&metadata)));
+            }
+        }
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(entries)
+    }
+
     /// The place on disk, with all links followed; `None` if there is nothing, or if it is out of bounds.
     fn find_on_disk(&self, path: &str) -> Result<Option<(PathBuf, fs::Metadata)>, ReadError> {
         let is_plain = |it: Component<'_>| matches!(it, Component::Normal(_) | Component::CurDir);
@@ -107,21 +130,7 @@ impl Files for Directory {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<(String, Entry)>, ReadError> {
-        let Some((place, _)) = self.find(folder)?.filter(|(_, metadata)| metadata.is_dir()) else {
-            return Ok(Vec::new());
-        };
-        let mut entries = Vec::new();
-        for file in fs::read_dir(place).map_err(|error| damaged(folder, &error))? {
-            let file = file.map_err(|error| damaged(folder, &error))?;
-            let Ok(name) = file.file_name().into_string() else { continue };
-            let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-            let Some((place, metadata)) = self.find_on_disk(&path)? else { continue };
-            if !self.is_ignored(&path, &place, &metadata)? {
-                entries.push((name, entry(&metadata)));
-            }
-        }
-        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Ok(entries)
+        self.entries(folder, |is_ignored| !is_ignored)
     }
 
     fn links(&self, folder: &str) -> Result<BTreeMap<String, String>, ReadError> {
@@ -138,6 +147,15 @@ impl Files for Directory {
             }
         }
         Ok(links)
+    }
+
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        let found = self.entries(folder, |is_ignored| is_ignored)?;
+        let names = found.into_iter().map(|(name, entry)| match entry {
+            Entry::Folder => format!("{name}/"),
+            Entry::File { .. } | Entry::Submodule => name,
+        });
+        Ok(names.collect())
     }
 
     fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {
@@ -274,6 +292,7 @@ mod tests {
             let list = files.list(prefix.trim_end_matches('/')).unwrap();
             let names: Vec<&str> = list.iter().map(|(name, _)| name.as_str()).collect();
             assert_eq!(names, [".gitignore", "below", "compose.yaml", "forced", "new.yaml"]);
+            assert_eq!(files.ignored(prefix.trim_end_matches('/')).unwrap(), [".env", "data/"]);
             let reported: Vec<String> =
                 files.ignored_findings().into_iter().map(|it| it.location.file).collect();
             let all = [".env", "./below/.env", "data", "data/kept.env"].map(|path| format!("{prefix}{path}"));

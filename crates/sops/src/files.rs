@@ -38,6 +38,10 @@ impl Files for DecryptedFiles {
         self.files.links(folder)
     }
 
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        self.files.ignored(folder)
+    }
+
     fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {
         let bytes = self.files.read(path, limit)?;
         let plain = decrypt(path, &bytes, &self.keys)

@@ -3,9 +3,12 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{Actor, Adopt, EngineKind, EventKind, Observed, Record};
+use driftless_model::{
+    Actor, Adopt, Candidate, Container, EngineKind, EventKind, Mount, MountSource, Observed, Record, Workload,
+};
 use driftless_plan as plan;
 use driftless_plan::{Claim, Claimed, Target};
+use driftless_store::{ContentDir, Visibility};
 
 use super::handler::RequestHandler;
 use crate::request::{Answer, RequestError};
@@ -53,13 +56,21 @@ pub(crate) fn adopt_by_policy(
     if target.policy.adopt != Adopt::Auto || target.policy.suspended || is_swarm {
         return;
     }
-    // A container that only has the right name may be meant for something else: a user decides.
-    let without_names = observed.candidates.values().any(|candidate| candidate.by_name).then(|| {
+    // A container that only has the right name may be meant for something else, and a folder of the host may have files that Git
+    // ignores, such as keys: a user decides.
+    let is_for_user = |candidate: &Candidate| {
+        let Candidate { instance, by_name, defaults: _ } = candidate;
+        let workload = target.stack.workloads.get(&instance.instance.workload);
+        let has_folder =
+            |workload: &Workload| has_folder_of_host(context.contents(), workload, &instance.config);
+        *by_name || workload.is_some_and(has_folder)
+    };
+    let without_these = observed.candidates.values().any(is_for_user).then(|| {
         let mut observed = observed.clone();
-        observed.candidates.retain(|_, candidate| !candidate.by_name);
+        observed.candidates.retain(|_, candidate| !is_for_user(candidate));
         observed
     });
-    let observed = without_names.as_ref().unwrap_or(observed);
+    let observed = without_these.as_ref().unwrap_or(observed);
     if let Ok(claims) = plan::adopt(record.get_mut(), target, observed)
         && !claims.is_empty()
     {
@@ -67,6 +78,23 @@ pub(crate) fn adopt_by_policy(
         record.save(context);
         report_adoption(context, &Actor::agent(), &claims);
     }
+}
+
+/// Whether a container mounts a path of the host where Git has a folder, of which it has the tracked files only.
+fn has_folder_of_host(contents: &ContentDir, workload: &Workload, found: &Container) -> bool {
+    let is_folder = |mount: &Mount| match &mount.source {
+        MountSource::Content(id) => contents.path(id, Visibility::Public).is_dir(),
+        MountSource::Secret(id) => contents.path(id, Visibility::Secret).is_dir(),
+        MountSource::InPlace { secret: _, folder } => *folder,
+        MountSource::Volume { .. }
+        | MountSource::Anonymous
+        | MountSource::Empty
+        | MountSource::Bind { .. }
+        | MountSource::Tmpfs { .. }
+        | MountSource::Image(_)
+        | MountSource::AppFolder(_) => false,
+    };
+    plan::mounts_in_place_of_binds(workload, found).any(|(mount, _)| is_folder(mount))
 }
 
 fn report_adoption(context: &AppContext, actor: &Actor, claims: &[Claim]) {
@@ -112,4 +140,50 @@ pub(crate) fn adopt_in_dry_run(
         },
     };
     (sentences, obstacles)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use driftless_model::{
+        Access, Completion, Content, ContentTree, Contents, Location, PullPolicy, Strategy,
+    };
+    use serde_json::json;
+
+    use super::*;
+    use crate::context::tests::context;
+
+    fn mounting(source: MountSource) -> Container {
+        let mount = Mount { target: "/etc/nginx/certs".to_owned(), source, read_only: true };
+        Container { mounts: vec![mount], ..Container::default() }
+    }
+
+    fn workload(source: MountSource) -> Workload {
+        let workload = json!({
+            "origin": Location::default(), "replicas": 1, "container": mounting(source),
+            "strategy": Strategy::Recreate, "progressDeadline": Duration::from_mins(10),
+            "pull": PullPolicy::IfNotPresent, "completion": Completion::OnSuccess,
+        });
+        serde_json::from_value(workload).unwrap()
+    }
+
+    #[test]
+    fn folder_of_the_host_is_left_to_a_user() {
+        let (context, _folder) = context();
+        let tree: ContentTree =
+            BTreeMap::from([("README".to_owned(), (b"keys".as_slice().into(), Access::of(false)))]);
+        let (folder, file) = (Content::Folder(tree), Content::file(*b"worker_processes 1;"));
+        let ids = [folder.id(), file.id()];
+        let contents: Contents = [folder, file].into_iter().map(|content| (content.id(), content)).collect();
+        context.contents().write(&contents, Visibility::Public).unwrap();
+        let [folder, file] = ids.map(|id| workload(MountSource::Content(id)));
+        let path = "/opt/proxy/certs".to_owned();
+        let bind = mounting(MountSource::Bind { path, create: true, propagation: None, selinux: None });
+        let is_left =
+            |workload: &Workload, found: &Container| has_folder_of_host(context.contents(), workload, found);
+        assert!(is_left(&folder, &bind));
+        assert!(!is_left(&file, &bind), "Git has all of it");
+        assert!(!is_left(&folder, &folder.container), "it is of Git already");
+    }
 }

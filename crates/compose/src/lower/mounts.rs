@@ -30,6 +30,9 @@ const WITHOUT_EFFECT: &str =
 const SELINUX_HELP: &str =
     "with SELinux, label the state directory once: docs/migrate.md#what-needs-attention-in-every-move";
 
+const IGNORED_HELP: &str =
+    "mount the folder by its absolute path on the host, or store the file encrypted in Git (docs/secrets.md)";
+
 /// Folders inside folders. A deeper one is a link that leads back into its own folder.
 const DEEPEST: usize = 64;
 
@@ -92,6 +95,8 @@ pub(crate) struct MountedFiles<'a> {
     met_encrypted: bool,
     /// Symbolic links in mounted folders that lead to nothing in the repository, until they are warned about.
     astray: Vec<AstrayLink>,
+    /// Files that Git ignores in folders that were read, until they are warned about.
+    ignored: Vec<String>,
     bytes: Budget,
     /// Warnings about mounts that may not be intended.
     pub(crate) warnings: Vec<Finding>,
@@ -111,6 +116,7 @@ impl<'a> MountedFiles<'a> {
             encrypted: BTreeSet::new(),
             met_encrypted: false,
             astray: Vec::new(),
+            ignored: Vec::new(),
             bytes: Budget::new(LARGEST_SUM),
             warnings: Vec::new(),
         }
@@ -162,6 +168,10 @@ impl<'a> MountedFiles<'a> {
                 let source = self.relative(&found, &mut warnings).map_err(|message| mount.error(message))?;
                 warnings.extend(self.links_left_out());
                 self.warnings.extend(warnings.into_iter().map(|it| mount.warning(it)));
+                // Those of a folder that containers write to are expected to be on the host alone.
+                let ignored =
+                    self.ignored_left_out().filter(|_| !matches!(source, MountSource::AppFolder(_)));
+                self.warnings.extend(ignored.map(|message| mount.warning(message).help(IGNORED_HELP)));
                 source
             }
         };
@@ -237,6 +247,9 @@ impl<'a> MountedFiles<'a> {
         };
         if let Some(message) = self.links_left_out() {
             self.warnings.push(source.origin.warning(message));
+        }
+        if let Some(message) = self.ignored_left_out() {
+            self.warnings.push(source.origin.warning(message).help(IGNORED_HELP));
         }
         let id = self.keep(content);
         let source = match kind {
@@ -430,6 +443,9 @@ impl<'a> MountedFiles<'a> {
             ));
         }
         let mut links = self.files.links(path).map_err(|error| error.to_string())?;
+        let whole = |name: String| if path.is_empty() { name } else { format!("{path}/{name}") };
+        let ignored = self.files.ignored(path).map_err(|error| error.to_string())?;
+        self.ignored.extend(ignored.into_iter().map(whole));
         for (name, entry) in self.files.list(path).map_err(|error| error.to_string())? {
             links.remove(&name);
             let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
@@ -444,7 +460,6 @@ impl<'a> MountedFiles<'a> {
                 }
             }
         }
-        let whole = |name| if path.is_empty() { name } else { format!("{path}/{name}") };
         self.astray.extend(links.into_iter().map(|(name, target)| AstrayLink { path: whole(name), target }));
         Ok(())
     }
@@ -454,14 +469,18 @@ impl<'a> MountedFiles<'a> {
         let links = std::mem::take(&mut self.astray);
         let AstrayLink { path, target } = links.first()?;
         let target: String = target.chars().take(LONGEST_SHOWN_TARGET).collect();
-        let others = match links.len() - 1 {
-            0 => String::new(),
-            1 => ", and so is another one".to_owned(),
-            others => format!(", and so are {others} others"),
-        };
+        let others = others(links.len() - 1);
         Some(format!(
             "`{path}` is a symbolic link to `{target}`, which is not in the repository: it is left out of the mounted folder{others}"
         ))
+    }
+
+    /// The warning about the files in mounted folders that Git ignores, and that were met since the last one.
+    fn ignored_left_out(&mut self) -> Option<String> {
+        let ignored = std::mem::take(&mut self.ignored);
+        let path = ignored.first()?;
+        let others = others(ignored.len() - 1);
+        Some(format!("`{path}` is ignored by Git, so the mounted folder does not have it{others}"))
     }
 
     fn read(&mut self, path: &str) -> Result<Arc<[u8]>, String> {
@@ -493,6 +512,15 @@ fn only_files_of_git(path: &str, writer: &Writer) -> String {
         "`{path}` has only the files of Git here, without what `{service}` writes there; if it needs them, write an absolute \
          path of the host in both"
     )
+}
+
+/// The end of a warning about the first one of several files.
+fn others(number: usize) -> String {
+    match number {
+        0 => String::new(),
+        1 => ", and so is another one".to_owned(),
+        others => format!(", and so are {others} others"),
+    }
 }
 
 /// The message about a file with which the limit is exceeded.

@@ -8,8 +8,8 @@
 use std::fmt;
 
 use driftless_model::{
-    Adopt, Candidate, Container, ContainerId, Format, Instance, InstanceId, MountSource, Observed, Record,
-    SpecHash, State, Workload,
+    Adopt, Candidate, Container, ContainerId, Format, Instance, InstanceId, Mount, MountSource, Observed,
+    Record, SpecHash, State, Workload,
 };
 
 use crate::{
@@ -32,6 +32,8 @@ pub struct Claim {
     pub differences: Vec<FieldDifference>,
     /// Why it must not be taken over as it is.
     pub obstacle: Option<String>,
+    /// The files that its successor will not have, one sentence each.
+    pub losses: Vec<String>,
     /// The spec hash that the record gets.
     pub(crate) spec: SpecHash,
     /// It need not be created again.
@@ -114,7 +116,7 @@ pub fn survey(target: &Target<'_>, observed: &Observed) -> Vec<Claim> {
             let spec = SpecHash::of(if stays { wanted } else { made });
             let what = Claimed::Network { id: found.id.clone() };
             let name = name.clone();
-            claims.push(Claim { name, what, differences, obstacle: None, spec, stays });
+            claims.push(Claim { name, what, differences, obstacle: None, losses: Vec::new(), spec, stays });
         }
     }
     for (name, wanted) in target.stack.volumes.iter().filter(|(_, it)| !it.external) {
@@ -123,7 +125,15 @@ pub fn survey(target: &Target<'_>, observed: &Observed) -> Vec<Claim> {
             let differences = volume_differences(wanted, made, target.mask);
             let spec = SpecHash::of(if differences.is_empty() { wanted } else { made });
             let (what, name) = (Claimed::Volume, name.clone());
-            claims.push(Claim { name, what, differences, obstacle: None, spec, stays: true });
+            claims.push(Claim {
+                name,
+                what,
+                differences,
+                obstacle: None,
+                losses: Vec::new(),
+                spec,
+                stays: true,
+            });
         }
     }
     claims
@@ -159,6 +169,7 @@ fn container_claim(target: &Target<'_>, observed: &Observed, candidate: &Candida
         },
         differences,
         obstacle: data_elsewhere(workload, &instance.config),
+        losses: losses(workload, &instance.config),
         spec: if stays { workload.spec() } else { instance.config.spec() },
         stays,
     })
@@ -176,15 +187,13 @@ fn is_live(difference: &FieldDifference) -> bool {
 /// is a folder of the application's own here, and is empty. To replace such a container would look like the loss of all its
 /// data.
 fn data_elsewhere(workload: &Workload, found: &Container) -> Option<String> {
-    let clean = |it: &str| it.trim_end_matches('/').to_owned();
     // `/var/run` is a link on every host.
     let on_host = |path: &str| match path.strip_prefix("/var/run/") {
-        Some(rest) => clean(&format!("/run/{rest}")),
-        None => clean(path),
+        Some(rest) => slashless(&format!("/run/{rest}")).to_owned(),
+        None => slashless(path).to_owned(),
     };
     workload.container.mounts.iter().find_map(|wanted| {
-        let there = found.mounts.iter().find(|it| clean(&it.target) == clean(&wanted.target))?;
-        let MountSource::Bind { path, .. } = &there.source else { return None };
+        let (there, path) = bind_at(found, &wanted.target)?;
         let named = match &wanted.source {
             MountSource::AppFolder(folder) => {
                 format!("`./{folder}` in Git is a folder of the agent's own")
@@ -203,7 +212,49 @@ fn data_elsewhere(workload: &Workload, found: &Container) -> Option<String> {
     })
 }
 
-/// One line of what becomes of it, and one for each field that differs.
+/// The mount of a path of the host at a target.
+fn bind_at<'a>(container: &'a Container, target: &str) -> Option<(&'a Mount, &'a String)> {
+    let found = container.mounts.iter().find(|mount| slashless(&mount.target) == slashless(target))?;
+    match &found.source {
+        MountSource::Bind { path, .. } => Some((found, path)),
+        MountSource::Volume { .. }
+        | MountSource::Anonymous
+        | MountSource::Empty
+        | MountSource::Tmpfs { .. }
+        | MountSource::Image(_)
+        | MountSource::Content(_)
+        | MountSource::Secret(_)
+        | MountSource::InPlace { .. }
+        | MountSource::AppFolder(_) => None,
+    }
+}
+
+/// The mounts with files of Git where a container has a path of the host, each with that path. A file that is on the host alone, because
+/// Git ignores it, is not in a new container.
+pub fn mounts_in_place_of_binds<'a>(
+    workload: &'a Workload,
+    found: &'a Container,
+) -> impl Iterator<Item = (&'a Mount, &'a String)> {
+    let is_of_git = |mount: &&Mount| {
+        matches!(mount.source, MountSource::Content(_) | MountSource::Secret(_) | MountSource::InPlace { .. })
+    };
+    let mounts = workload.container.mounts.iter().filter(is_of_git);
+    mounts.filter_map(move |mount| bind_at(found, &mount.target).map(|(_, path)| (mount, path)))
+}
+
+fn losses(workload: &Workload, found: &Container) -> Vec<String> {
+    let sentence = |(mount, path): (&Mount, &String)| {
+        let target = &mount.target;
+        format!("{target} will have the files of Git only, and nothing else that is in {path} on the host")
+    };
+    mounts_in_place_of_binds(workload, found).map(sentence).collect()
+}
+
+fn slashless(path: &str) -> &str {
+    path.trim_end_matches('/')
+}
+
+/// One line of what becomes of it, one for each field that differs, and one for each loss.
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, fate) = match (&self.what, self.differences.is_empty(), self.stays) {
@@ -233,6 +284,9 @@ impl fmt::Display for Claim {
             } else {
                 write!(f, "\n  {}", difference.sentence())?;
             }
+        }
+        for loss in &self.losses {
+            write!(f, "\n  {loss}")?;
         }
         match &self.obstacle {
             Some(obstacle) => write!(f, "\n  cannot be taken over: {obstacle}"),

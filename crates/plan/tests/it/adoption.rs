@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless_files::MemoryFiles;
 use driftless_manifest::{discover, render};
 use driftless_model::{
-    Adopt, Attachment, Candidate, Completion, Container, ContainerId, Mask, Mount, MountSource, NameHolder,
-    Network, NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record, RestartPolicy, SpecHash,
-    StackHashes, State, Volume,
+    Adopt, Attachment, Candidate, Completion, Container, ContainerId, ContentId, Mask, Mount, MountSource,
+    NameHolder, Network, NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record, RestartPolicy,
+    SpecHash, StackHashes, State, Volume,
 };
 use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, schedule, survey};
 
@@ -295,6 +295,25 @@ fn bind_mount_of_another_folder_prevents_adoption() {
     let socket = |path: &str| obstacles(&bind("/var/run/docker.sock", false), &bind(path, false));
     assert_eq!(socket("/run/docker.sock"), [] as [&str; 0]);
     assert_eq!(socket("/run/other.sock").len(), 1);
+}
+
+#[test]
+fn adoption_names_paths_of_which_git_has_a_part() {
+    let mut stage = by_compose(|container| {
+        if container.image == "db:1" {
+            let path = "/opt/shop/certs".to_owned();
+            let source = MountSource::Bind { path, create: true, propagation: None, selinux: None };
+            container.mounts = vec![Mount { target: "/certs".into(), source, read_only: true }];
+        }
+    });
+    let source = MountSource::Content(ContentId("a".repeat(64)));
+    let wanted = Mount { target: "/certs".into(), source, read_only: true };
+    stage.stack.workloads.get_mut(&"db".into()).unwrap().container.mounts = vec![wanted];
+    let adopted = take_over(&mut stage).unwrap();
+    let sentence =
+        "\n  /certs will have the files of Git only, and nothing else that is in /opt/shop/certs on the host";
+    let is_named = |line: &String| line.starts_with("container shop-db-1: ") && line.ends_with(sentence);
+    assert!(adopted.iter().any(is_named), "{adopted:?}");
 }
 
 #[test]

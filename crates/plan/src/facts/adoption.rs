@@ -72,11 +72,13 @@ pub enum Activity {
 impl Activity {
     fn of(target: &Target<'_>, observed: &Observed, workload: &Workload, instance: &Instance) -> Self {
         let nothing = Record::default();
+        let has_succeeded = || {
+            standing::is_completed(&nothing, observed, workload, instance)
+                || standing::counts_as_success(&nothing, target.stack, workload, instance)
+        };
         match &instance.state {
             State::Running { .. } | State::Restarting { .. } => Self::Running,
-            State::Exited { .. } if standing::is_completed(&nothing, observed, workload, instance) => {
-                Self::Completed
-            }
+            State::Exited { .. } if has_succeeded() => Self::Completed,
             State::Exited { .. } if standing::failure(&nothing, observed, workload, instance).is_some() => {
                 Self::Failed
             }

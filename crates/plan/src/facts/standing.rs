@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Completion, Crash, Endpoint, Instance, InstanceId, Observed, Record, Replacement, RestartPolicy,
-    SpecHash, State, Timestamp, Workload,
+    Completion, Condition, Crash, Dependency, Endpoint, Format, Instance, InstanceId, Observed, Record,
+    Replacement, RestartPolicy, SpecHash, Stack, State, Timestamp, Workload,
 };
 
 use crate::facts::{Facts, namespaces};
@@ -123,6 +123,27 @@ pub(crate) fn ending(record: &Record, observed: &Observed, instance: &Instance) 
         _ if !error.is_empty() => Ending::Interrupted,
         code => Ending::Failed { code, finished },
     })
+}
+
+/// Whether an exit with code 0 counts as success although the engine went down after it. A service that ends well with
+/// the engine looks the same, so this holds only for work whose end the manifest asks for: containers that Kubernetes does
+/// not restart, and Compose services whose completion another one waits for. A second run could do a migration twice.
+pub(crate) fn counts_as_success(
+    record: &Record,
+    stack: &Stack,
+    workload: &Workload,
+    instance: &Instance,
+) -> bool {
+    let has_ended_well = matches!(instance.state, State::Exited { code: 0, .. })
+        && workload.completion == Completion::OnSuccess
+        && instance.touched_by_hand.is_none()
+        && !record.is_stopped_by_agent(&instance.id);
+    let waits_for_it = |dependency: &Dependency| {
+        dependency.workload == instance.instance.workload
+            && dependency.condition == Condition::CompletedSuccessfully
+    };
+    let is_awaited = || stack.workloads.values().any(|other| other.after.iter().any(waits_for_it));
+    has_ended_well && (stack.format == Format::Kubernetes || is_awaited())
 }
 
 /// The exit codes for a command that cannot be executed, and for one that is not found.

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    AppName, Completion, Condition, ContainerId, Crash, Dependency, Format, Image, Instance, InstanceId,
-    Observed, PlatformImage, Preparation, Progress, Readiness, Record, Role, SpecHash, Stack, State, Subject,
-    Timestamp, UnknownEnd, Update, Workload, WorkloadName,
+    AppName, ContainerId, Crash, Format, Image, Instance, InstanceId, Observed, PlatformImage, Preparation,
+    Progress, Readiness, Record, Role, SpecHash, Stack, State, Subject, Timestamp, UnknownEnd, Update,
+    Workload, WorkloadName,
 };
 
 use crate::{
@@ -76,7 +76,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
             continue;
         }
         if standing::is_completed(record, observed, workload, instance)
-            || counts_as_success(record, target.stack, workload, instance)
+            || standing::counts_as_success(record, target.stack, workload, instance)
         {
             record.completed.insert(instance.id.clone());
             record.crashes.remove(&instance.instance);
@@ -178,23 +178,7 @@ fn awaiting_images<'a>(
     }
 }
 
-/// Whether an exit with code 0 counts as success although the engine went down after it. A service that ends well with
-/// the engine looks the same, so this holds only for work whose end the manifest asks for: containers that Kubernetes does
-/// not restart, and Compose services whose completion another one waits for. A second run could do a migration twice.
-fn counts_as_success(record: &Record, stack: &Stack, workload: &Workload, instance: &Instance) -> bool {
-    let has_ended_well = matches!(instance.state, State::Exited { code: 0, .. })
-        && workload.completion == Completion::OnSuccess
-        && instance.touched_by_hand.is_none()
-        && !record.is_stopped_by_agent(&instance.id);
-    let waits_for_it = |dependency: &Dependency| {
-        dependency.workload == instance.instance.workload
-            && dependency.condition == Condition::CompletedSuccessfully
-    };
-    let is_awaited = || stack.workloads.values().any(|other| other.after.iter().any(waits_for_it));
-    has_ended_well && (stack.format == Format::Kubernetes || is_awaited())
-}
-
-/// The same for the parts of pods.
+/// Notes which parts of pods are genuine, completed or crashed.
 fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
     for part in observed.parts.values().filter(|it| it.agent == *target.agent) {
         if !record.own_containers.contains(&part.id) && pods::genuine(target, observed, part) {
@@ -206,7 +190,7 @@ fn note_parts(record: &mut Record, target: &Target<'_>, observed: &Observed, now
         }
         let pod = part.part.as_ref().and_then(|it| observed.instances.get(&it.pod));
         if standing::is_completed(record, observed, &workload, part)
-            || counts_as_success(record, target.stack, &workload, part)
+            || standing::counts_as_success(record, target.stack, &workload, part)
         {
             record.completed.insert(part.id.clone());
             record.crashes.remove(&part.instance);

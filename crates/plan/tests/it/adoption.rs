@@ -1,13 +1,13 @@
 //! Adoption: containers that Docker Compose started are left alone or taken over, and no others.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_files::MemoryFiles;
 use driftless_manifest::{discover, render};
 use driftless_model::{
-    Adopt, Attachment, Candidate, Completion, Container, ContainerId, ContentId, Mask, Mount, MountSource,
-    NameHolder, Network, NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record, RestartPolicy,
-    SpecHash, StackHashes, State, Volume,
+    Adopt, Attachment, Candidate, Completion, Condition, Container, ContainerId, ContentId, Dependency, Mask,
+    Mount, MountSource, NameHolder, Network, NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record,
+    RestartPolicy, SpecHash, StackHashes, State, Volume,
 };
 use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, schedule, survey};
 
@@ -19,7 +19,7 @@ fn by_compose(change: impl Fn(&mut Container)) -> Stage {
     web.container.env.insert("PORT".into(), Some("80".into()));
     let mut stage = Stage::new(stack([("web", web), ("db", workload("db:1", 1))]));
     while !stage.round().is_settled() {
-        stage.tick(std::time::Duration::from_secs(60));
+        stage.tick(Duration::from_secs(60));
     }
     stage.record = Record::default();
     stage.reached = None;
@@ -151,6 +151,41 @@ fn stopped_containers_are_announced_before_they_start() {
         candidate.instance.state = exited(3);
     }
     assert_eq!(web(&stage), "container shop-web-1: as in Git, has failed and is not run again");
+}
+
+/// A migration that ended before the host was started again: whether the engine ended it cannot be seen.
+#[test]
+fn awaited_one_shot_is_not_run_again_after_a_restart() {
+    let announced = |is_awaited: bool| {
+        let mut stage = by_compose(|container| {
+            if container.image == "db:1" {
+                container.restart = RestartPolicy::No;
+            }
+        });
+        let db = stage.stack.workloads.get_mut(&"db".into()).unwrap();
+        db.completion = Completion::OnSuccess;
+        db.container.restart = RestartPolicy::No;
+        if is_awaited {
+            let condition = Condition::CompletedSuccessfully;
+            let after = Dependency { workload: "db".into(), condition, required: true, restart: false };
+            stage.stack.workloads.get_mut(&"web".into()).unwrap().after.push(after);
+        }
+        stage.world.observed.engine_started = Some(NOON.after(Duration::from_secs(1)));
+        for candidate in stage.world.observed.candidates.values_mut() {
+            if candidate.instance.name == "shop-db-1" {
+                candidate.instance.state =
+                    State::Exited { code: 0, finished: NOON, out_of_memory: false, error: String::new() };
+            }
+        }
+        let lines = take_over(&mut stage).unwrap();
+        let line = lines.into_iter().find(|line| line.contains("shop-db-1")).unwrap();
+        let plan = planned(&stage);
+        let is_started = plan.steps.iter().any(|step| step.action.object() == "shop-db-1");
+        assert!(!(is_awaited && is_started), "{plan}");
+        line
+    };
+    assert_eq!(announced(true), "container shop-db-1: as in Git, has completed");
+    assert_eq!(announced(false), "container shop-db-1: as in Git, is stopped and will be started");
 }
 
 #[test]

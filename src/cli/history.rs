@@ -146,5 +146,6 @@ fn cause_word(revision: &Revision) -> String {
         (Cause::Start, _) => "start".to_owned(),
         (Cause::Image, _) => "image".to_owned(),
         (Cause::Configuration, _) => "configuration".to_owned(),
+        (Cause::Removal, _) => "removal".to_owned(),
     }
 }

@@ -215,12 +215,14 @@ fn history_lists_the_newest_revision_first() {
     };
     let failed = Outcome::Failed { reason: "web: not ready within 10 min".to_owned() };
     let revisions = [
+        revision(4, Outcome::Succeeded, Cause::Removal, None),
         revision(3, Outcome::Succeeded, Cause::Rollback, Some(1)),
         revision(2, failed, Cause::Commit, None),
         revision(1, Outcome::Succeeded, Cause::Start, None),
     ];
     assert_snapshot!(render_history(&revisions, None, NOW, Colours::Off), @r"
     REVISION  COMMIT        AGE  CAUSE                       RESULT                                TOOK  AUTHOR  SUBJECT
+    #4        aaaaaaaaaaaa  6h   removal                     succeeded                             12s   Ada     Serve the spring catalogue
     #3        aaaaaaaaaaaa  7h   rollback to #1 by token ci  succeeded                             12s   Ada     Serve the spring catalogue
     #2        bbbbbbbbbbbb  8h   commit                      failed: web: not ready within 10 min  12s   Ada     Serve the spring catalogue
     #1        aaaaaaaaaaaa  9h   start                       succeeded                             12s   Ada     Serve the spring catalogue

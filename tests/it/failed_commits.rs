@@ -100,6 +100,24 @@ async fn failed_commit_goes_back_once_and_is_skipped() {
     it.check(&BTreeMap::from([("web", 2)]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn failed_commit_does_not_go_back_to_a_removal() {
+    let mut it = prepared(&web("web:1"), OnFailure::Rollback);
+    it.settings.policy.prune = true;
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let first = it.tip();
+    it.git.push_files("Ada", &[("README.md", "empty")]);
+    minutes(5).await;
+    assert_eq!(it.images(), [""; 0], "{}", it.story());
+    make_unhealthy(&it, &["web:2"]);
+    it.git.push(&web("web:2"));
+    it.until("it is back", |found| is_back(found, &first)).await;
+    assert_eq!(it.images(), ["db:1", "web:1", "web:1"], "{}", it.story());
+    let history = it.store.revisions(&app()).unwrap();
+    assert_eq!((history[0].cause.clone(), history[0].rollback_of), (Cause::AutomaticRollback, Some(1)));
+}
+
 /// Without self-heal, differences by hand are left. Commits succeed all the same, and the last of them is the one to go back to.
 #[tokio::test(start_paused = true)]
 async fn commit_succeeds_while_differences_are_left() {

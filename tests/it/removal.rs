@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
-use driftless_agent::{Answer, RequestError, RequestKind, Supposed};
+use driftless_agent::{Answer, RequestError, RequestKind, Rollback, Supposed};
 use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_docker::UserAction;
-use driftless_model::{AppName, Application, ContainerId, MountSource, Removal, RepoUrl, SyncStatus};
+use driftless_model::{
+    AppName, Application, Cause, ContainerId, HealthStatus, MountSource, Removal, RepoUrl, SyncStatus, Until,
+};
 use driftless_store::Store;
 
 use crate::sample::NOON;
@@ -625,6 +627,61 @@ async fn application_that_returns_was_in_sync_with_no_commit() {
         minutes(5).await;
         let status = it.listed(&app()).unwrap().status.clone();
         assert!(status.commit.is_none() && status.revision_commit.is_some(), "{lives}: {status:#?}");
+    }
+}
+
+fn rollback(to: Option<&str>) -> RequestKind {
+    let to = to.map(str::to_owned);
+    RequestKind::Rollback(Rollback { to, reason: String::new(), until: Until::Manual })
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_does_not_go_back_to_a_removal() {
+    // The removal has the same commit as the first revision.
+    for by_commit in [false, true] {
+        let files = [("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)];
+        let it = deployed(true, "", &files).await;
+        let first = it.tip();
+        it.git.push_files("Ada", &files[1..]);
+        minutes(5).await;
+        assert_eq!(it.containers(&app()), 0, "{}", it.story());
+        let shop = SHOP.replace("web:1", "web:2");
+        it.git.push_files("Ada", &[("shop/compose.yaml", &*shop), files[1]]);
+        it.synced_with_tip().await;
+        let revisions = it.store.revisions(&app()).unwrap().into_iter();
+        let causes: Vec<Cause> = revisions.map(|revision| revision.cause).collect();
+        assert_eq!(causes[1..], [Cause::Removal, Cause::Start]);
+        let why = it.refusal(rollback(Some("2"))).await;
+        assert!(why.contains("revision 2 of shop removed the application"), "{why}");
+        it.ask(rollback(by_commit.then_some(&first[..12]))).await;
+        minutes(5).await;
+        let pin = it.listed(&app()).unwrap().status.pin.clone();
+        assert_eq!(pin.unwrap().revision, 1);
+        assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_application_that_returns_is_missing() {
+    for lives in [1, 2] {
+        let files = [("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)];
+        let mut it = deployed(true, "", &files).await;
+        it.git.push_files("Ada", &files[1..]);
+        minutes(5).await;
+        if lives == 2 {
+            it.crash();
+            it.begin();
+        }
+        let invalid = SHOP.replace("web:1", "web:1', depends_on: ['none'], hostname: 'web");
+        it.git.push_files("Ada", &[("shop/compose.yaml", &*invalid), files[1]]);
+        minutes(5).await;
+        let status = it.listed(&app()).unwrap().status.clone();
+        let expected = (SyncStatus::Unknown, HealthStatus::Missing);
+        assert_eq!((status.sync, status.health), expected, "{lives}: {status:#?}");
+        assert!(status.message.contains("none"), "{lives}: {status:#?}");
+        it.git.push_files("Ada", &files);
+        it.synced_with_tip().await;
+        assert_eq!(it.images(), ["web:1"], "{lives}: {}", it.story());
     }
 }
 

@@ -57,7 +57,7 @@ fn without_attempts(text: &str) -> String {
     found.next().unwrap_or_else(|| text.to_owned())
 }
 
-/// The newest revision before this one that succeeded with another stack, can be read, and keeps to the policy of today.
+/// The newest revision before this one that succeeded with another stack, is no removal, can be read, and keeps to the policy of today.
 pub(crate) fn last_healthy(
     context: &AppContext,
     failing: &StackHash,
@@ -68,7 +68,7 @@ pub(crate) fn last_healthy(
     let is_admitted = |stack: &Stack| admission.violations(stack).is_empty();
     let is_healthy = |revision: &Revision| {
         revision.number < number
-            && revision.outcome == Outcome::Succeeded
+            && revision.is_way_back()
             && revision.stack != *failing
             && matches!(store.stack(context.name(), revision.number), Ok(Some(stack)) if is_admitted(&stack))
     };

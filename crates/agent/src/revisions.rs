@@ -9,9 +9,7 @@ use driftless_model::{
     Observed, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack,
     StackHash, Timestamp,
 };
-use driftless_plan::{
-    Round, differ_in_images_only, is_in_force, is_of_application, may_be_deleted, with_scales, without_runs,
-};
+use driftless_plan::{Round, differ_in_images_only, is_in_force, may_be_deleted, with_scales, without_runs};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
@@ -28,6 +26,7 @@ use crate::{
     resolved_stack::ResolvedStack,
     revision_changes,
     state_loss::StateLoss,
+    swarm::has_services,
     swarm_state::forget_failed_updates,
     target_revision::{TargetRevision, image_digests},
 };
@@ -224,7 +223,15 @@ impl Revisions {
                 return Ok(Some(older.unwrap_or(newest)));
             }
         }
+        if self.follows_removal(desired) {
+            return Ok(None);
+        }
         self.last_target_stack(context, policy)
+    }
+
+    /// Whether Git has the application again after a removal, which is nothing to keep to.
+    fn follows_removal(&self, desired: &Desired) -> bool {
+        desired.is_in_git() && self.current.as_ref().is_some_and(Revision::is_removal)
     }
 
     /// Whether neither this agent nor one on another manager of the Swarm has applied it.
@@ -271,7 +278,7 @@ impl Revisions {
         mut policy: Policy,
         record: &Record,
     ) -> Result<Option<TargetRevision>, store::Error> {
-        if self.current.is_some() {
+        if self.current.is_some() && !self.follows_removal(desired) {
             policy.suspended |= desired.is_gone();
             // `None`: the stack was encrypted with a key that is lost.
             if let Some(last) = self.last_target_stack(context, policy.clone())? {
@@ -373,7 +380,7 @@ impl Revisions {
             return Ok(Some(TargetRevision { is_leaving: true, ..last }));
         }
         let stack = Arc::new(last.stack.emptied());
-        Ok(Some(TargetRevision::new(stack, last.commit, last.policy, last.cause)))
+        Ok(Some(TargetRevision::new(stack, last.commit, last.policy, Cause::Removal)))
     }
 
     fn cause_of_next(&self, desired: &Desired) -> Cause {
@@ -521,7 +528,8 @@ impl Revisions {
                 | Cause::AutomaticRollback
                 | Cause::Start
                 | Cause::Configuration
-                | Cause::Image,
+                | Cause::Image
+                | Cause::Removal,
             ) => None,
         }
     }
@@ -808,12 +816,6 @@ pub(crate) fn policy_now(context: &AppContext, desired: &Desired) -> Result<Poli
     let mut policy = desired.rendered().policy.clone();
     policy.suspended |= context.store().suspended(context.name())?;
     Ok(policy)
-}
-
-/// Whether a Swarm has services of the application, also those without tasks.
-fn has_services(stack: &Stack, observed: &Observed) -> bool {
-    let mut services = observed.swarm.iter().flat_map(|swarm| swarm.services.values());
-    services.any(|service| is_of_application(stack, service))
 }
 
 /// Removes an application of which nothing is left from the database.

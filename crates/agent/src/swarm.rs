@@ -50,6 +50,12 @@ pub(crate) fn drop_requests(observed: &Observed, record: &mut Record) {
     }
 }
 
+/// Whether a Swarm has services of the application, also those without tasks.
+pub(crate) fn has_services(stack: &Stack, observed: &Observed) -> bool {
+    let mut services = observed.swarm.iter().flat_map(|swarm| swarm.services.values());
+    services.any(|service| plan::is_of_application(stack, service))
+}
+
 /// The policy for a stack that no agent's configuration comes with.
 pub(crate) fn default_policy(stack: &Stack) -> Policy {
     let engine = if stack.swarm.is_empty() { EngineKind::Docker } else { EngineKind::Swarm };

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use driftless_model::{
-    AppName, AppliedRevision, AvailableImage, EventKind, Observed, ObservedSwarm, Outcome, Pin,
-    REVISION_ELSEWHERE, Record, ScaleOverride, SharedState, SwarmRecord, WorkloadName, digest_hex,
+    AppName, AppliedRevision, AvailableImage, EventKind, Observed, ObservedSwarm, Pin, REVISION_ELSEWHERE,
+    Record, ScaleOverride, SharedState, SwarmRecord, WorkloadName, digest_hex,
 };
 use driftless_plan::{SwarmAction, left_on_host};
 use driftless_store as store;
@@ -248,9 +248,9 @@ fn take(context: &AppContext, shared: &SharedState, record: &mut StoredRecord) -
 /// The number of this agent's own revision of the commit of a pin. The newest that succeeded goes first.
 fn revision_of(context: &AppContext, pin: &Pin) -> Result<u64, store::Error> {
     let history = context.store().revisions(context.name())?;
-    let of_commit = || history.iter().filter(|revision| revision.commit.id == pin.commit);
-    let found =
-        of_commit().find(|revision| revision.outcome == Outcome::Succeeded).or_else(|| of_commit().next());
+    let is_of_commit = |revision: &&Revision| revision.commit.id == pin.commit && !revision.is_removal();
+    let of_commit = || history.iter().filter(is_of_commit);
+    let found = of_commit().find(|revision| revision.is_way_back()).or_else(|| of_commit().next());
     Ok(found.map_or(REVISION_ELSEWHERE, |revision| revision.number))
 }
 

@@ -55,6 +55,18 @@ pub struct Revision {
     pub actor: Option<Actor>,
 }
 
+impl Revision {
+    /// Whether it removed the application. Nothing goes back to it.
+    pub fn is_removal(&self) -> bool {
+        self.cause == Cause::Removal
+    }
+
+    /// Whether a rollback may choose it: it has succeeded, and is no removal.
+    pub fn is_way_back(&self) -> bool {
+        self.outcome == Outcome::Succeeded && !self.is_removal()
+    }
+}
+
 /// Why a revision exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -75,6 +87,8 @@ pub enum Cause {
     Configuration,
     /// The registry had a newer image.
     Image,
+    /// The application has left Git, and is removed. It has the commit that was applied before.
+    Removal,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use crate::{
     store::{NewRevision, Store, from_json, from_sql, readable, to_json, to_sql},
 };
 use driftless_model::{
-    AppName, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Timestamp, Workload,
+    AppName, Cause, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Timestamp, Workload,
 };
 
 /// The number of revisions with success that are kept for each application, and of those without.
@@ -83,6 +83,34 @@ impl Store {
         self.read("a revision", |connection| select_one(connection, app, number))
     }
 
+    /// Gives the removals of applications that an older release stored their cause, so that no rollback goes back to one.
+    pub(crate) fn name_removals(&self) -> Result<(), Error> {
+        let removals = self.read("the revisions", |connection| {
+            let mut statement = connection.prepare("SELECT revision FROM revisions")?;
+            let mut rows = statement.query([])?;
+            let mut removals = Vec::new();
+            while let Some(row) = rows.next()? {
+                let text: String = row.get(0)?;
+                // An unreadable one is reported when it is used.
+                let Ok(revision) = serde_json::from_str::<Revision>(&text) else { continue };
+                if !may_be_removal(&revision) {
+                    continue;
+                }
+                let stack = stack_text(connection, &self.seal, &revision.app, to_sql(revision.number))?;
+                if stack.is_some_and(|text| from_json::<Stack>(&text).is_ok_and(|stack| stack.is_empty())) {
+                    removals.push(Revision { cause: Cause::Removal, ..revision });
+                }
+            }
+            Ok(removals)
+        })?;
+        if removals.is_empty() {
+            return Ok(());
+        }
+        self.write_twice("the causes of removals", Durability::Power, |transaction| {
+            removals.iter().try_for_each(|removal| put(transaction, removal))
+        })
+    }
+
     /// The stack of a revision as it was rendered. `None`: there is none, or it was encrypted with a key that is lost.
     pub fn stack(&self, app: &AppName, number: u64) -> Result<Option<Stack>, Error> {
         self.read("a stack", |connection| {
@@ -130,6 +158,13 @@ impl Store {
             Ok(ids.map(|id| id.map(ContentId)).collect::<Result<_, _>>()?)
         })
     }
+}
+
+/// Whether a revision that an older release stored may have removed the application. Few others are read for it: all of these
+/// dropped a workload and have no image.
+fn may_be_removal(revision: &Revision) -> bool {
+    let drops = |change: &String| change.ends_with(": removed");
+    !revision.is_removal() && revision.images.is_empty() && revision.changes.iter().any(drops)
 }
 
 fn finish(revision: &mut Revision, outcome: &Outcome, images: &BTreeMap<String, String>, now: Timestamp) {

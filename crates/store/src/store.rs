@@ -148,6 +148,13 @@ impl Store {
             store.note_loss(&loss)?;
         }
         let other_key = store.use_key(key_file)?;
+        // On a full disk they stay as they are until the next start.
+        if let Err(error) = store.name_removals().map_err(BoxError::from) {
+            tracing::warn!(
+                error,
+                "could not name the removals that an older release stored; the next start tries again"
+            );
+        }
         let recovered = match (recovered, other_key) {
             (Some(recovered), Some(other_key)) => Some(format!("{recovered}; {other_key}")),
             (recovered, other_key) => recovered.or(other_key),

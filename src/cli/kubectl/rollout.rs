@@ -296,8 +296,7 @@ async fn history(args: &RolloutHistoryArgs, context: &Context<'_>) -> Result<Ver
     let Some(number) = args.revision else {
         let mut table = Table::new(0, &["REVISION", "CHANGE-CAUSE"]);
         for it in &revisions {
-            let cause = format!("{} {}", it.commit.short(), it.commit.subject);
-            table.row([it.number.to_string().into(), cause.into()]);
+            table.row([it.number.to_string().into(), change_cause(it, it.commit.short()).into()]);
         }
         print(&format!("{}\n{}", target.qualified(), table.render(context.colours)))?;
         return Ok(Verdict::Yes);
@@ -310,6 +309,12 @@ async fn history(args: &RolloutHistoryArgs, context: &Context<'_>) -> Result<Ver
     Ok(Verdict::Yes)
 }
 
+/// The commit of a revision, by its id or the beginning of it. A removal has the one before.
+fn change_cause(revision: &Revision, id: &str) -> String {
+    let after = if revision.is_removal() { "removal after " } else { "" };
+    format!("{after}{id} {}", revision.commit.subject)
+}
+
 fn details(it: &Revision) -> String {
     let result = match &it.outcome {
         Outcome::InProgress => "in progress".to_owned(),
@@ -320,7 +325,7 @@ fn details(it: &Revision) -> String {
     let mut out = String::new();
     for (name, value) in [
         ("Application", it.app.to_string()),
-        ("Commit", format!("{} {}", it.commit.id, it.commit.subject)),
+        ("Commit", change_cause(it, it.commit.id.as_str())),
         ("Author", it.commit.author.clone()),
         ("Started", it.started.to_string()),
         ("Result", result),

@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{Outcome, Pin, Revision};
+use driftless_model::{Pin, Revision};
 
 use super::handler::{RequestHandler, suspended_by_settings};
 use crate::request::{Answer, RequestError, Rollback};
@@ -65,6 +65,12 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 None => format!("{name} has no older revision that succeeded"),
             }));
         };
+        if revision.is_removal() {
+            return Err(RequestError::Refused(format!(
+                "revision {} of {name} removed the application, so nothing goes back to it; `driftless history {name}` lists the others",
+                revision.number
+            )));
+        }
         let is_pinned = self.context.store().pin(name)?.is_some();
         if Some(&revision.stack) == current.as_ref() && !is_pinned {
             let number = revision.number;
@@ -104,21 +110,20 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     }
 }
 
-/// The last revision that succeeded with another stack than the newest one. `history` has the newest revision first.
+/// The last revision that succeeded with another stack than the newest one, and is no removal. `history` has the newest revision first.
 pub(crate) fn older_success(history: &[Revision]) -> Option<&Revision> {
     let current = history.first()?;
-    let is_older =
-        |revision: &&Revision| revision.outcome == Outcome::Succeeded && revision.stack != current.stack;
-    history.iter().find(is_older)
+    history.iter().find(|revision| revision.is_way_back() && revision.stack != current.stack)
 }
 
 /// Finds a revision by its number or by the beginning of its commit's id. Of several revisions of one commit, the
-/// newest that succeeded is found first.
+/// newest that succeeded is found first, and a removal last.
 fn find_revision<'a>(history: &'a [Revision], text: &str) -> Option<&'a Revision> {
     if text.len() < SHORTEST_COMMIT {
         let number = text.parse::<u64>().ok()?;
         return history.iter().find(|revision| revision.number == number);
     }
     let of_commit = || history.iter().filter(|revision| revision.commit.id.as_str().starts_with(text));
-    of_commit().find(|revision| revision.outcome == Outcome::Succeeded).or_else(|| of_commit().next())
+    let kept = || of_commit().find(|revision| !revision.is_removal());
+    of_commit().find(|revision| revision.is_way_back()).or_else(kept).or_else(|| of_commit().next())
 }

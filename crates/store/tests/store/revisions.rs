@@ -3,9 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{AppName, Content, Event, EventKind, MountSource, Outcome, StackHash};
-use driftless_store::{Error, NewRevision};
+use driftless_store::{Error, NewRevision, StateDir};
 
 use super::*;
+
+#[test]
+fn removals_of_older_releases_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let (removal, images) =
+        (stack("web:1", vec![]).emptied(), BTreeMap::from([("web:1".into(), "d".into())]));
+    let without = NewRevision { changes: vec!["api: removed".to_owned()], ..new_revision() };
+    let store = Store::open(&state, clock()).unwrap().store;
+    for (stack, images) in [
+        (&stack("web:1", vec![]), &images),
+        (&removal, &BTreeMap::new()),
+        (&stack("web:2", vec![]), &BTreeMap::new()),
+    ] {
+        let number = store.begin_revision(&without, stack).unwrap().number;
+        store.finish_revision(&shop(), number, &Outcome::Succeeded, images).unwrap();
+    }
+    drop(store);
+    for _ in 0..2 {
+        let store = Store::open(&state, clock()).unwrap().store;
+        let revisions = store.revisions(&shop()).unwrap();
+        let causes: Vec<_> = revisions.into_iter().map(|revision| revision.cause).collect();
+        assert_eq!(causes, [Cause::Commit, Cause::Removal, Cause::Commit]);
+    }
+}
 
 #[test]
 fn newer_revision_supersedes_the_one_in_progress() {

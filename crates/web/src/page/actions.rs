@@ -8,8 +8,8 @@ use axum::{
 };
 use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
 use driftless_model::{
-    AppName, Application, ConditionStatus, HealthStatus, Kind, Outcome, Removal, Revision, StatusCondition,
-    Until, WorkloadName, is_helper_image,
+    AppName, Application, ConditionStatus, HealthStatus, Kind, Removal, Revision, StatusCondition, Until,
+    WorkloadName, is_helper_image,
 };
 use driftless_store::Store;
 use http::{StatusCode, header};
@@ -606,6 +606,12 @@ async fn rollback_preview(
             to => format!("{name} has no revision {to}; the history on its page lists them."),
         }));
     };
+    if revision.is_removal() {
+        return Ok(Foreseen::Impossible(format!(
+            "Revision {} of {name} removed the application, so nothing goes back to it.",
+            revision.number
+        )));
+    }
     let against = Against::Revision(revision.number.to_string());
     let answer = request(shared, caller, name, RequestKind::Drift(against)).await;
     let consequences = html! {
@@ -623,15 +629,14 @@ async fn rollback_preview(
     Ok(Foreseen::Possible(Preview { consequences, bound_to }))
 }
 
-/// The revision of this number. Without one, the newest that succeeded and is not the current one.
+/// The revision of this number. Without one, the newest that succeeded, is not the current one and is no removal.
 fn wanted<'a>(revisions: &'a [Revision], to: &str) -> Option<&'a Revision> {
     if !to.is_empty() {
         let number = to.parse::<u64>().ok()?;
         return revisions.iter().find(|revision| revision.number == number);
     }
     let current = revisions.first().map(|newest| &newest.stack);
-    let is_other =
-        |revision: &&Revision| Some(&revision.stack) != current && revision.outcome == Outcome::Succeeded;
+    let is_other = |revision: &&Revision| Some(&revision.stack) != current && revision.is_way_back();
     revisions.iter().find(is_other)
 }
 

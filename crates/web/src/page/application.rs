@@ -557,7 +557,8 @@ fn history(shown: &ApplicationData, now: Timestamp) -> Markup {
                         }
                         tbody {
                             @for (index, revision) in shown.revisions.iter().enumerate() {
-                                (history_row(name, revision, links.as_ref(), index > 0 && shown.may_act, shown.may_act, now))
+                                @let has_rollback = index > 0 && shown.may_act && !revision.is_removal();
+                                (history_row(name, revision, links.as_ref(), has_rollback, shown.may_act, now))
                             }
                         }
                     }
@@ -609,6 +610,7 @@ pub(super) fn cause(revision: &Revision) -> Markup {
         (Cause::Start, _) => "first look of the agent".to_owned(),
         (Cause::Image, _) => "newer image".to_owned(),
         (Cause::Configuration, _) => "configuration".to_owned(),
+        (Cause::Removal, _) => "removal of the application".to_owned(),
     };
     html! { (word) @if let Some(actor) = &revision.actor { " by " (Text(actor)) } }
 }

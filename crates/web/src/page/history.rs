@@ -47,7 +47,8 @@ pub(crate) async fn revision(
     let application = shared.handle.applications().get(&name).cloned();
     let links = application.as_ref().and_then(|application| ForgeLinks::of(&application.spec.url));
     let repository = application.as_ref().map(|application| application.spec.repository.as_str());
-    let has_rollback = index > 0 && application.is_some() && caller.may_act(&name, repository);
+    let is_offered = index > 0 && application.is_some() && !revision.is_removal();
+    let has_rollback = is_offered && caller.may_act(&name, repository);
     let page = Page::new(&caller, &shared, &path).title(&format!("Revision {number} of {name}"));
     let now = shared.clock.now();
     let body = html! {

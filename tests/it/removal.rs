@@ -11,7 +11,8 @@ use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_docker::UserAction;
 use driftless_model::{
-    AppName, Application, Cause, ContainerId, HealthStatus, MountSource, Removal, RepoUrl, SyncStatus, Until,
+    AppName, Application, Cause, ContainerId, HealthStatus, MountSource, Pin, Removal, RepoUrl, SyncStatus,
+    Until,
 };
 use driftless_store::Store;
 
@@ -683,6 +684,38 @@ async fn invalid_application_that_returns_is_missing() {
         it.synced_with_tip().await;
         assert_eq!(it.images(), ["web:1"], "{lives}: {}", it.story());
     }
+}
+
+/// An older release could pin it to that.
+#[tokio::test(start_paused = true)]
+async fn application_pinned_to_its_removal_is_missing() {
+    let files = [("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG)];
+    let mut it = deployed(true, "", &files).await;
+    it.git.push_files("Ada", &files[1..]);
+    minutes(5).await;
+    it.git.push_files("Ada", &files);
+    it.synced_with_tip().await;
+    it.crash();
+    let removal = it.store.revision(&app(), 2).unwrap().unwrap();
+    let pin = Pin {
+        revision: removal.number,
+        commit: removal.commit.id,
+        reason: String::new(),
+        at: NOON,
+        until: Until::Manual,
+        skip: None,
+        skip_stack: None,
+        actor: None,
+    };
+    it.store.set_pin(&app(), &pin).unwrap();
+    it.begin();
+    minutes(5).await;
+    assert_eq!(it.containers(&app()), 0, "{}", it.story());
+    let status = it.listed(&app()).unwrap().status.clone();
+    assert_eq!(status.health, HealthStatus::Missing, "{status:#?}");
+    it.ask(RequestKind::Resume).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

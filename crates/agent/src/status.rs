@@ -333,6 +333,11 @@ impl StatusInputs<'_> {
 
     /// Adds to the planner's view what it does not know of Git and of the database.
     fn overrule_by_git(&self, target: &TargetRevision, status: &mut ApplicationStatus) {
+        let in_git = self.desired.rendered().stack.as_ref();
+        if target.stack.is_empty() && in_git.is_some_and(|stack| !stack.is_empty()) {
+            // Nothing of it runs, such as while it is pinned to a removal by an older release.
+            status.health = status.health.max(HealthStatus::Missing);
+        }
         if let Some(pin) = &status.pin {
             status.message = join(&pin_note(pin), &status.message);
         }

@@ -68,25 +68,35 @@ impl Plan {
     /// The workloads that wait, or wait for one that waits, for what is no fault of their rollouts: that a person decides or ends a
     /// pause, that the images of others are here, or that somebody repairs an instance which the agent leaves.
     pub(crate) fn excused(&self) -> BTreeSet<&WorkloadName> {
+        let is_excuse = |wait: &&Wait| {
+            let is_no_fault = matches!(wait.reason, WaitReason::Images | WaitReason::Paused);
+            wait.severity() == WaitSeverity::Decision || is_no_fault
+        };
+        let waiting_ones = self.waits.iter().filter(is_excuse).filter_map(Wait::workload_name);
+        self.with_waiting(waiting_ones.chain(&self.left_down).collect())
+    }
+
+    /// The workloads that have failed for good, or wait for one that has, so that they never get on.
+    pub(crate) fn stuck(&self) -> BTreeSet<&WorkloadName> {
+        let has_failed = |wait: &&Wait| matches!(wait.reason, WaitReason::Failed | WaitReason::JobFailed);
+        self.with_waiting(self.waits.iter().filter(has_failed).filter_map(Wait::workload_name).collect())
+    }
+
+    /// These workloads, those that wait for them, and so on.
+    fn with_waiting<'a>(&'a self, mut next: Vec<&'a WorkloadName>) -> BTreeSet<&'a WorkloadName> {
         let mut waiting: BTreeMap<&WorkloadName, Vec<&WorkloadName>> = BTreeMap::new();
         for wait in &self.waits {
             if let (Some(on), Some(workload)) = (&wait.on, wait.workload_name()) {
                 waiting.entry(on).or_default().push(workload);
             }
         }
-        let is_excuse = |wait: &&Wait| {
-            let is_no_fault = matches!(wait.reason, WaitReason::Images | WaitReason::Paused);
-            wait.severity() == WaitSeverity::Decision || is_no_fault
-        };
-        let waiting_ones = self.waits.iter().filter(is_excuse).filter_map(Wait::workload_name);
-        let mut next: Vec<&WorkloadName> = waiting_ones.chain(&self.left_down).collect();
-        let mut excused = BTreeSet::new();
+        let mut found = BTreeSet::new();
         while let Some(workload) = next.pop() {
-            if excused.insert(workload) {
+            if found.insert(workload) {
                 next.extend(waiting.get(workload).into_iter().flatten());
             }
         }
-        excused
+        found
     }
 
     /// Nothing to do and nothing to wait for: the live state equals the target.

@@ -53,10 +53,11 @@ impl Round<'_> {
         let mut failures: Vec<CommitFailure> =
             of(WaitReason::UpdateFailed).map(|wait| self.commit_failure(wait)).collect();
         if self.plan.steps.is_empty() {
+            // One that ended says more than the lateness of those that wait for it.
+            failures.extend(self.ended(since));
             let late = of(WaitReason::ProgressDeadlineExceeded)
                 .filter(|wait| self.late_at(wait, since).is_none_or(|at| at <= self.now));
             failures.extend(late.map(|wait| self.commit_failure(wait)));
-            failures.extend(self.ended(since));
         }
         let general = self.policy.on_failure;
         let strictest = failures.iter().map(|failure| failure.on_failure(general)).max()?;
@@ -78,14 +79,15 @@ impl Round<'_> {
         late.filter_map(|wait| self.late_at(wait, since)).filter(|at| *at > self.now).min()
     }
 
-    /// A Job or container that failed and will not be tried again. The others get the time to come up.
+    /// A Job or container that failed and will not be tried again. The others get the time to come up, unless they wait for it.
     fn ended(&self, since: Timestamp) -> Option<CommitFailure> {
         let ended = self.failed_job(since).or_else(|| self.failed_container(since))?;
+        let stuck = self.plan.stuck();
         let is_starting = self.plan.waits.iter().any(|wait| match (&wait.object, wait.reason) {
             (
                 WaitObject::Workload(name),
                 WaitReason::Readiness | WaitReason::MinReady | WaitReason::Images,
-            ) => !self.is_failing(name) && !self.plan.left_down.contains(name),
+            ) => !self.is_failing(name) && !self.plan.left_down.contains(name) && !stuck.contains(name),
             _ => false,
         });
         (!is_starting).then_some(ended)

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use driftless_model::{Condition, Dependency, HealthStatus, State, Timestamp};
+use driftless_model::{
+    Completion, Condition, Dependency, HealthStatus, RestartPolicy, State, Strategy, Timestamp,
+};
 use driftless_plan::{Plan, WaitReason};
 
 use crate::stage::{NOON, Stage, stack, workload};
@@ -81,6 +83,35 @@ fn no_deadline_runs_while_an_image_is_missing() {
         is_late(&stage.round())
     });
     assert!(late);
+}
+
+/// The services that wait for it are changed by the same commit, and serve in their older version meanwhile.
+#[test]
+fn failed_migration_fails_a_commit_at_once() {
+    let after = |workload: &str, condition| {
+        vec![Dependency { workload: workload.into(), condition, restart: false, required: true }]
+    };
+    let version = |tag: &str| {
+        let mut migrate = workload(&format!("migrate:{tag}"), 1);
+        (migrate.strategy, migrate.completion) = (Strategy::Recreate, Completion::OnSuccess);
+        migrate.container.restart = RestartPolicy::No;
+        let mut web = workload(&format!("web:{tag}"), 1);
+        web.after = after("migrate", Condition::CompletedSuccessfully);
+        let mut proxy = workload(&format!("proxy:{tag}"), 1);
+        proxy.after = after("web", Condition::Healthy);
+        stack([("db", workload("db:1", 1)), ("migrate", migrate), ("proxy", proxy), ("web", web)])
+    };
+    let mut stage = Stage::new(version("1"));
+    stage.finishing.insert("migrate:1".to_owned());
+    let mut stage = reached(stage);
+    stage.crashing.insert("migrate:2".to_owned());
+    stage.stack = version("2");
+    let failure = (0..10).find_map(|_| {
+        stage.tick(Duration::from_secs(5));
+        let plan = stage.round();
+        stage.failure(&plan)
+    });
+    assert!(failure.as_ref().is_some_and(|why| why.starts_with("migrate")), "{failure:?}");
 }
 
 #[test]

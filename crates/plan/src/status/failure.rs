@@ -1,5 +1,7 @@
 //! Whether a commit has failed: its rollout does not get on, or what it started is not healthy.
 
+use std::cmp::Reverse;
+
 use driftless_model::{
     FailureAction, Instance, Observed, OnFailure, Policy, Record, Stack, StackHashes, State, Subject,
     Timestamp, Workload, WorkloadName,
@@ -97,7 +99,28 @@ impl Round<'_> {
     fn commit_failure(&self, wait: &Wait) -> CommitFailure {
         let concerned = self.stack.subjects().find(|subject| wait.concerns(subject.name));
         let action = concerned.and_then(|subject| subject.workload.failure.action);
-        CommitFailure { reason: wait.to_string(), action }
+        let is_late = wait.is(WaitReason::ProgressDeadlineExceeded);
+        let cause = concerned.filter(|_| is_late).and_then(|subject| self.cause(subject.name));
+        CommitFailure { reason: format!("{wait}{}", cause.unwrap_or_default()), action }
+    }
+
+    /// Why a late workload makes no progress: of its other waits, the one that says most. The reason of a failure is kept, and the
+    /// waits are not.
+    fn cause(&self, name: &WorkloadName) -> Option<String> {
+        let is_cause = |wait: &&Wait| {
+            wait.concerns(name)
+                && wait.severity() > WaitSeverity::Note
+                && !wait.is(WaitReason::ProgressDeadlineExceeded)
+        };
+        let causes = self.plan.waits.iter().filter(is_cause);
+        let cause = causes.min_by_key(|wait| (Reverse(wait.severity()), wait.reason))?;
+        Some(match cause.object {
+            WaitObject::Workload(_) => format!("; it {}", cause.without_workload()),
+            WaitObject::Application
+            | WaitObject::Instance(_)
+            | WaitObject::Container { .. }
+            | WaitObject::Other { .. } => format!("; {cause}"),
+        })
     }
 
     /// Why a Job of the manifests failed at `since` or later. A Job that failed before is no fault of a commit that left

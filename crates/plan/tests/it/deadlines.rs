@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Completion, Condition, Dependency, HealthStatus, RestartPolicy, State, Strategy, Timestamp,
+    Claims, Completion, Condition, Dependency, HealthStatus, HeldPort, Port, PortRange, Protocol,
+    RestartPolicy, State, Strategy, Timestamp,
 };
 use driftless_plan::{Plan, WaitReason};
 
@@ -112,6 +113,29 @@ fn failed_migration_fails_a_commit_at_once() {
         stage.failure(&plan)
     });
     assert!(failure.as_ref().is_some_and(|why| why.starts_with("migrate")), "{failure:?}");
+}
+
+#[test]
+fn failure_by_lateness_names_its_cause() {
+    let with_port = |port: u16| {
+        let (host, protocol) = (Some(PortRange::one(port)), Protocol::Tcp);
+        let mut web = workload("web:1", 1);
+        web.container.ports = vec![Port { container: 8080, protocol, host_ip: None, host }];
+        stack([("web", web)])
+    };
+    let mut stage = reached(Stage::new(with_port(80)));
+    let by = Claims::HOST_PROCESS.to_owned();
+    let held = HeldPort { port: 81, protocol: Protocol::Tcp, ip: None, by };
+    stage.world.observed.claims.ports.insert(held);
+    stage.stack = with_port(81);
+    let failure = (0..20).find_map(|_| {
+        stage.tick(Duration::from_mins(1));
+        let plan = stage.round();
+        stage.failure(&plan)
+    });
+    let why = failure.unwrap();
+    assert!(why.starts_with("web has made no progress since "), "{why}");
+    assert!(why.contains("UTC; it needs host port 81/tcp, which a process of the host"), "{why}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Waiting until an application has reached a state. The agent answers when something has changed.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use clap::ValueEnum;
 use tokio::time::{Instant, sleep};
@@ -11,7 +11,7 @@ use super::{
     context::{Context, Verdict},
     error::Error,
     output::print,
-    progress::TURN_EVERY,
+    progress::{Spinner, TURN_EVERY},
     screen::plain,
     status::headline,
 };
@@ -32,6 +32,9 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(25);
 
 /// The first and the longest pause before an agent that does not answer is asked again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// The pause between two looks at several applications.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Follows the status of one application.
 pub(super) struct StatusWatch<'a> {
@@ -75,6 +78,17 @@ impl<'a> StatusWatch<'a> {
         self.forgive(changed, within).await
     }
 
+    /// Like [`Self::next`]. `None`: an agent that is restarted does not answer; a pause has passed.
+    async fn answer(
+        &mut self,
+        goals: &[Goal],
+        ticket: Option<&str>,
+        within: Duration,
+    ) -> Result<Option<Waited>, client::Error> {
+        let answer = self.next(goals, ticket, within).await;
+        self.forgive(answer, within).await
+    }
+
     /// Turns the absence of an agent that has answered before into a pause.
     async fn forgive(
         &mut self,
@@ -112,59 +126,116 @@ pub(super) struct Wait<'a> {
     pub(super) timeout: Duration,
 }
 
+/// A wait that goes on, and the last status of its application.
+struct OpenWait<'a> {
+    wait: &'a Wait<'a>,
+    watch: StatusWatch<'a>,
+    last: Option<Application>,
+    /// The agent did not answer when it was asked last.
+    is_absent: bool,
+}
+
 /// Waits until the application is as wanted, also for an agent that restarts meanwhile.
 pub(super) async fn wait_until(
     client: &Client,
     wait: &Wait<'_>,
     context: &Context<'_>,
 ) -> Result<Verdict, Error> {
-    let Wait { app, goals, ticket, timeout } = *wait;
-    let goal = goals.iter().map(|goal| format!("{goal:?}")).collect::<Vec<_>>().join(" and ");
-    let started = Instant::now();
-    let mut watch = StatusWatch::new(client, app)?;
-    let mut spinner = context.spinner();
-    let mut last = None;
-    loop {
-        let left = timeout.saturating_sub(started.elapsed());
-        let answer = {
-            let next = async {
-                let answer = watch.next(goals, ticket, left).await;
-                watch.forgive(answer, left).await
-            };
-            tokio::pin!(next);
-            loop {
-                tokio::select! {
-                    answer = &mut next => break answer?,
-                    () = sleep(TURN_EVERY), if context.screen.is_terminal() => spinner.turn(),
+    let reached = wait_until_all(client, slice::from_ref(wait), Instant::now(), context).await?;
+    Ok(if reached.is_empty() { Verdict::No } else { Verdict::Yes })
+}
+
+/// Waits for several applications at the same time, each for its time after `started`. Returns those that are as wanted.
+pub(super) async fn wait_until_all<'a>(
+    client: &'a Client,
+    waits: &'a [Wait<'a>],
+    started: Instant,
+    context: &Context<'_>,
+) -> Result<Vec<&'a str>, Error> {
+    let mut open = Vec::new();
+    for wait in waits {
+        let watch = StatusWatch::new(client, wait.app)?;
+        open.push(OpenWait { wait, watch, last: None, is_absent: false });
+    }
+    let (mut reached, mut spinner) = (Vec::new(), context.spinner());
+    while !open.is_empty() {
+        let others = open.len() - 1;
+        let mut waiting = Vec::new();
+        for (index, mut next) in open.into_iter().enumerate() {
+            let Wait { app, goals, ticket, timeout } = *next.wait;
+            let left = timeout.saturating_sub(started.elapsed());
+            // An agent has few seats for requests that wait.
+            let within = if others == 0 { left } else { Duration::ZERO };
+            let answer = spinning(&mut spinner, context, next.watch.answer(goals, ticket, within)).await?;
+            next.is_absent = answer.is_none();
+            match answer {
+                Some(Waited { reached: true, application, .. }) => {
+                    spinner.end();
+                    let (seconds, but) = (started.elapsed().as_secs_f32(), exception(&application, goals));
+                    print(&format!("{app}: {} after {seconds:.1} s{but}\n", name_of(goals)))?;
+                    reached.push(app);
+                    continue;
                 }
+                Some(Waited { obstacle: Some(obstacle), .. }) => {
+                    spinner.end();
+                    next.fail(&format!(": {}", plain(&obstacle).replace('\n', " ")), context);
+                    continue;
+                }
+                Some(Waited { application, .. }) => next.last = Some(application),
+                None => {}
             }
-        };
-        match answer {
-            Some(Waited { reached: true, application, .. }) => {
+            if started.elapsed() >= timeout {
                 spinner.end();
-                let (seconds, but) = (started.elapsed().as_secs_f32(), exception(&application, goals));
-                print(&format!("{app}: {goal} after {seconds:.1} s{but}\n"))?;
-                return Ok(Verdict::Yes);
+                let why = next.last.as_ref().map_or_else(String::new, |last| format!(": {}", found(last)));
+                next.fail(&format!(" within {timeout:?}{why}"), context);
+                continue;
             }
-            Some(Waited { obstacle: Some(obstacle), .. }) => {
-                spinner.end();
-                let obstacle = plain(&obstacle).replace('\n', " ");
-                context.screen.say(format!("{app}: not {goal}: {obstacle}"));
-                context.screen.say(format!("help: `driftless status {app}` says more"));
-                return Ok(Verdict::No);
+            if index == 0 {
+                spinner.show(&next.progress(others));
             }
-            Some(Waited { application, .. }) => {
-                spinner.show(&format!("{app}: {}", headline(&application)));
-                last = Some(application);
-            }
-            None => spinner.show(&format!("{app}: the agent does not answer; asking again")),
+            waiting.push(next);
         }
-        if started.elapsed() >= timeout {
-            spinner.end();
-            let why = last.as_ref().map_or_else(String::new, |last| format!(": {}", found(last)));
-            context.screen.say(format!("{app}: not {goal} within {timeout:?}{why}"));
-            context.screen.say(format!("help: `driftless status {app}` says more"));
-            return Ok(Verdict::No);
+        open = waiting;
+        if open.len() > 1 {
+            let longest = open.iter().map(|next| next.wait.timeout).max().unwrap_or_default();
+            let pause = LOOK_AGAIN.min(longest.saturating_sub(started.elapsed()));
+            spinning(&mut spinner, context, sleep(pause)).await;
+        }
+    }
+    Ok(reached)
+}
+
+impl OpenWait<'_> {
+    /// Says that the application is not as wanted.
+    fn fail(&self, why: &str, context: &Context<'_>) {
+        let Wait { app, goals, .. } = self.wait;
+        context.screen.say(format!("{app}: not {}{why}", name_of(goals)));
+        context.screen.say(format!("help: `driftless status {app}` says more"));
+    }
+
+    /// One line about a wait that goes on, and the number of further ones.
+    fn progress(&self, others: usize) -> String {
+        let more = if others == 0 { String::new() } else { format!(", and {others} more") };
+        let app = self.wait.app;
+        match &self.last {
+            Some(last) if !self.is_absent => format!("{app}: {}{more}", headline(last)),
+            Some(_) | None => format!("{app}: the agent does not answer; asking again"),
+        }
+    }
+}
+
+/// The states in words: `Synced and Healthy`.
+fn name_of(goals: &[Goal]) -> String {
+    goals.iter().map(|goal| format!("{goal:?}")).collect::<Vec<_>>().join(" and ")
+}
+
+/// Turns the spinner on a terminal until some work is done.
+async fn spinning<T>(spinner: &mut Spinner<'_>, context: &Context<'_>, work: impl Future<Output = T>) -> T {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = sleep(TURN_EVERY), if context.screen.is_terminal() => spinner.turn(),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
     client::{Client, application_path, query},
     context::{Context, Verdict},
     error::Error,
-    goal::{Goal, Wait, wait_until},
+    goal::{Goal, Wait, wait_until, wait_until_all},
     options::{ServerArgs, parse_span},
     output::print,
     plan::{PlanResult, render_plan},
@@ -29,6 +29,9 @@ const REPOSITORIES: &str = "/api/v1/repositories";
 
 /// The interval at which it is.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The states that a sync waits for.
+const GOALS: [Goal; 2] = [Goal::Synced, Goal::Healthy];
 
 /// Sync now: fetch from Git, observe Docker, and end all backoff pauses.
 #[derive(Debug, Args)]
@@ -185,7 +188,7 @@ async fn known_applications(
     Ok(all)
 }
 
-/// Syncs all applications of the agent, and waits for one after the other.
+/// Syncs all applications of the agent, and waits for all at the same time.
 async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let mut all = known_applications(client, args, context).await?;
     if all.is_empty() {
@@ -199,17 +202,26 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
         let mut asked = Vec::new();
         for app in &all {
             let path = application_path(app.name.as_str(), "/sync")?;
-            asked.push((app, client.post::<Accepted>(&path, None::<&()>).await?));
+            asked.push(client.post::<Accepted>(&path, None::<&()>).await?);
         }
         if !args.wait {
             let applications = if all.len() == 1 { "application" } else { "applications" };
             print(&format!("{} {applications}: sync asked for; `driftless status` shows it\n", all.len()))?;
             return Ok(Verdict::Yes);
         }
-        for (app, accepted) in asked {
-            let left = args.timeout.saturating_sub(started.elapsed());
-            let is_done = wait_for(client, app, &accepted, left, context).await? == Verdict::Yes;
-            if !is_done || follows_git(client, app.name.as_str(), context).await? == Verdict::No {
+        let mut waits = Vec::new();
+        for (app, accepted) in all.iter().zip(&asked) {
+            if !is_suspended(app, context) {
+                let (app, ticket) = (app.name.as_str(), accepted.ticket.as_deref());
+                waits.push(Wait { app, goals: &GOALS, ticket, timeout: args.timeout });
+            }
+        }
+        let reached = wait_until_all(client, &waits, started, context).await?;
+        if reached.len() < all.len() {
+            verdict = Verdict::No;
+        }
+        for app in reached {
+            if follows_git(client, app, context).await? == Verdict::No {
                 verdict = Verdict::No;
             }
         }
@@ -240,6 +252,19 @@ async fn follows_git(client: &Client, app: &str, context: &Context<'_>) -> Resul
     Ok(Verdict::No)
 }
 
+/// Whether an application was suspended before it was asked to sync, which is said.
+fn is_suspended(before: &Application, context: &Context<'_>) -> bool {
+    let app = &before.name;
+    // Its health is `Suspended` too if a Job is suspended or a rollout is paused, and then Git is followed all the same.
+    let is_suspended = before.spec.policy.suspended;
+    if is_suspended {
+        context.screen.say(format!(
+            "{app}: it is suspended, so nothing will be changed; `driftless resume {app}` ends that"
+        ));
+    }
+    is_suspended
+}
+
 /// Waits until an application is as Git says, unless it was suspended before.
 async fn wait_for(
     client: &Client,
@@ -248,15 +273,10 @@ async fn wait_for(
     timeout: Duration,
     context: &Context<'_>,
 ) -> Result<Verdict, Error> {
-    let app = before.name.as_str();
-    // Its health is `Suspended` too if a Job is suspended or a rollout is paused, and then Git is followed all the same.
-    if before.spec.policy.suspended {
-        context.screen.say(format!(
-            "{app}: it is suspended, so nothing will be changed; `driftless resume {app}` ends that"
-        ));
+    if is_suspended(before, context) {
         return Ok(Verdict::No);
     }
-    let goals = [Goal::Synced, Goal::Healthy];
-    let wait = Wait { app, goals: &goals, ticket: accepted.ticket.as_deref(), timeout };
+    let (app, ticket) = (before.name.as_str(), accepted.ticket.as_deref());
+    let wait = Wait { app, goals: &GOALS, ticket, timeout };
     wait_until(client, &wait, context).await
 }

@@ -504,7 +504,7 @@ async fn sync_without_a_name_syncs_all() {
     // Each is waited for, also after one that takes too long.
     let (code, out, error) = run(server, &["sync", "--wait", "--timeout", "300ms"]).await;
     assert!(code == 1 && out.starts_with("shop: Synced and Healthy"), "{code} {out}{error}");
-    assert!(error.contains("blog: not Synced and Healthy within"), "{error}");
+    assert!(error.contains("blog: not Synced and Healthy within 300ms: OutOfSync, Degraded"), "{error}");
     let (code, _, error) = run(server, &["sync", "--prune"]).await;
     assert_eq!((code, error.contains("<APP>")), (2, true), "{error}");
 }

@@ -6,7 +6,7 @@ use axum::{Router, body::Body};
 use driftless_agent::{Logs, RequestKind, Rollback, Supposed};
 use driftless_docker::{LogOptions, LogStream};
 use driftless_model::{
-    Actor, ApiToken, AppName, Application, ConditionStatus, Finding, HELPER_IMAGE, HealthStatus,
+    Actor, ApiToken, AppName, Application, Cause, ConditionStatus, Finding, HELPER_IMAGE, HealthStatus,
     InstanceStatus, JobStatus, Outcome, PROXY_IMAGE, RepositoryStatus, Scope, Severity, StatusCondition,
     SyncStatus, Timestamp, Until, WaitStatus, WorkloadName, WorkloadStatus,
 };
@@ -565,7 +565,7 @@ async fn no_page_has_a_key_twice() {
     tokio::spawn(answer(inbox, Seen::default()));
     let handle = handle.with_logs(Arc::new(LastWords));
     let handle = handle.with_fleet(driftless_config::Fleet { accept: true, ..Default::default() });
-    store_revision(&store, "shop-1");
+    store_revision(&store, "shop-1", Cause::Commit);
     let router = router(handle, store, Access::loopback());
     for path in [
         "/",
@@ -792,13 +792,13 @@ async fn application_that_left_git_can_be_forgotten() {
 }
 
 /// A revision of `shop` that has ended.
-fn store_revision(store: &driftless_store::Store, project: &str) -> u64 {
+fn store_revision(store: &driftless_store::Store, project: &str, cause: Cause) -> u64 {
     let compose = format!(r#"{{"app":"shop","format":"compose","project":"{project}","workloads":{{}}}}"#);
     let revision = driftless_store::NewRevision {
         app: "shop".into(),
         commit: sample::commit('c', "Serve the winter catalogue"),
         reference: "main".to_owned(),
-        cause: driftless_model::Cause::Commit,
+        cause,
         changes: Vec::new(),
         rollback_of: None,
         actor: None,
@@ -811,8 +811,15 @@ fn store_revision(store: &driftless_store::Store, project: &str) -> u64 {
 #[tokio::test]
 async fn rollback_goes_to_the_revision_that_was_shown() {
     let (router, seen, store) = answering();
-    let old = store_revision(&store, "shop-1");
-    store_revision(&store, "shop-2");
+    let old = store_revision(&store, "shop-1", Cause::Commit);
+    let removal = store_revision(&store, "none", Cause::Removal);
+    store_revision(&store, "shop-2", Cause::Commit);
+    let shown = page(&router, "/applications/shop").await;
+    assert_shown(&shown, &[&format!("rollback?to={old}\""), "removal of the application"]);
+    let to_removal = format!("rollback?to={removal}");
+    assert!(!shown.contains(&to_removal), "{shown}");
+    let refused = page(&router, &format!("/applications/shop/{to_removal}")).await;
+    assert_shown(&refused, &[&format!("Revision {removal} of shop removed the application")]);
     let asked = page(&router, "/applications/shop/rollback").await;
     assert_shown(&asked, &[&format!("To revision <b>#{old}</b>")]);
     let field = format!("<input type=\"hidden\" name=\"to\" value=\"{old}\">");

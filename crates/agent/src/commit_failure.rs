@@ -57,7 +57,8 @@ fn without_attempts(text: &str) -> String {
     found.next().unwrap_or_else(|| text.to_owned())
 }
 
-/// The newest revision before this one that succeeded with another stack, is no removal, can be read, and keeps to the policy of today.
+/// The newest revision before this one that succeeded with another stack, is no removal, can be read, and keeps to the policy
+/// of today.
 pub(crate) fn last_healthy(
     context: &AppContext,
     failing: &StackHash,

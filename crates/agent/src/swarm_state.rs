@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use driftless_model::{
     AppName, AppliedRevision, AvailableImage, EventKind, Observed, ObservedSwarm, Pin, REVISION_ELSEWHERE,
-    Record, ScaleOverride, SharedState, SwarmRecord, WorkloadName, digest_hex,
+    Record, Revision, ScaleOverride, SharedState, SwarmRecord, WorkloadName, digest_hex,
 };
 use driftless_plan::{SwarmAction, left_on_host};
 use driftless_store as store;

@@ -110,7 +110,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     }
 }
 
-/// The last revision that succeeded with another stack than the newest one, and is no removal. `history` has the newest revision first.
+/// The last revision that succeeded with another stack than the newest one, and is no removal. `history` has the newest
+/// revision first.
 pub(crate) fn older_success(history: &[Revision]) -> Option<&Revision> {
     let current = history.first()?;
     history.iter().find(|revision| revision.is_way_back() && revision.stack != current.stack)

@@ -713,6 +713,7 @@ async fn application_pinned_to_its_removal_is_missing() {
     assert_eq!(it.containers(&app()), 0, "{}", it.story());
     let status = it.listed(&app()).unwrap().status.clone();
     assert_eq!(status.health, HealthStatus::Missing, "{status:#?}");
+    assert!(it.store.current(&app()).unwrap().unwrap().is_removal(), "nothing goes back to it either");
     it.ask(RequestKind::Resume).await;
     it.synced_with_tip().await;
     assert_eq!(it.images(), ["web:1"], "{}", it.story());

@@ -786,7 +786,7 @@ impl Revisions {
     }
 }
 
-/// A revision of the database as a target, or nothing if it cannot be read.
+/// A revision of the database as a target, or nothing if it cannot be read. A removal, which an older release could pin, stays one.
 pub(crate) fn read_revision(
     context: &AppContext,
     number: u64,
@@ -796,6 +796,7 @@ pub(crate) fn read_revision(
     let revision = context.store().revision(context.name(), number)?;
     let stack = context.store().stack(context.name(), number)?;
     let (Some(revision), Some(stack)) = (revision, stack) else { return Ok(None) };
+    let cause = if revision.is_removal() { Cause::Removal } else { cause };
     let target = TargetRevision::new(Arc::new(stack.for_rollback()), revision.commit, policy, cause);
     Ok(Some(TargetRevision { images: revision.images, ..target }))
 }

@@ -86,12 +86,22 @@ impl FsScans {
         Self { by_container: BTreeMap::new(), wake, slots, clock }
     }
 
-    /// Adds the last result of each running container to the observed state.
-    pub(crate) fn add_to(&mut self, observed: &mut Observed) {
+    /// Takes over what the scans have found, forgets the containers that do not run any more, and adds the rest to the observed
+    /// state, which has the adopted containers already.
+    pub(crate) fn update(&mut self, observed: &mut Observed) {
         self.by_container.retain(|id, _| observed.container(id).is_some_and(Instance::is_running));
-        for (id, scans) in &mut self.by_container {
+        for scans in self.by_container.values_mut() {
             scans.take_result();
-            if let Some(files) = &scans.last_result {
+        }
+        self.add_to(observed);
+    }
+
+    /// Adds the last result of each running container to the observed state, which has the adopted containers already. A question
+    /// of a user changes nothing: a result that is lost would be found and reported again.
+    pub(crate) fn add_to(&self, observed: &mut Observed) {
+        for (id, scans) in &self.by_container {
+            let Some(files) = &scans.last_result else { continue };
+            if observed.container(id).is_some_and(Instance::is_running) {
                 observed.inside.entry(id.clone()).or_default().files = Some(Arc::clone(files));
             }
         }
@@ -244,5 +254,24 @@ impl<D: Docker> Scan<D> {
             .await;
         let changed = asked.into_iter().collect::<Result<_, _>>()?;
         Ok(ChangedFiles { at, changed, is_cut })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_stay_when_a_question_does_not_see_their_container() {
+        let clock = Clock::System;
+        let mut scans = FsScans::new(Arc::new(Notify::new()), Arc::new(Semaphore::new(1)), clock);
+        let found = ContainerScans { last_result: Some(Arc::default()), ..ContainerScans::default() };
+        scans.by_container.insert(ContainerId::from("adopted"), found);
+        let mut observed = Observed::default();
+        scans.add_to(&mut observed);
+        assert!(observed.inside.is_empty(), "it does not run");
+        assert!(scans.by_container.contains_key(&ContainerId::from("adopted")));
+        scans.update(&mut observed);
+        assert!(scans.by_container.is_empty(), "a round knows that it has ended");
     }
 }

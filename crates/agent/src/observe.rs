@@ -156,8 +156,13 @@ impl<D: Docker> Observer<D> {
         })
     }
 
-    /// Adds the results of the last filesystem scans.
-    pub(crate) fn add_scans(&mut self, observed: &mut Observed) {
+    /// Takes over the results of the filesystem scans, and adds them.
+    pub(crate) fn update_scans(&mut self, observed: &mut Observed) {
+        self.scans.update(observed);
+    }
+
+    /// Adds the results of the last filesystem scans, as a round has taken them over.
+    pub(crate) fn add_scans(&self, observed: &mut Observed) {
         self.scans.add_to(observed);
     }
 

@@ -655,7 +655,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         // Those that the policy has just adopted, too.
         plan::merge_adopted(observed, record, target.agent);
-        self.observer.add_scans(observed);
+        self.observer.update_scans(observed);
         record.ready = self.observer.ready(&self.context);
         plan::note_observed(record, target, observed, now);
         canary_events::report(&self.context, target.stack, &remembered.canaries, &record.canaries);

@@ -75,10 +75,10 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             app.error = Some(no_manager(name));
             return Ok(Inspection { app, unmanaged: BTreeSet::new() });
         }
-        self.observer.add_scans(&mut observed);
         let mut record = self.record.get().clone();
         let (record, agent) = (&mut record, self.context.agent());
         plan::merge_adopted(&mut observed, record, agent);
+        self.observer.add_scans(&mut observed);
         let mask = self.context.mask_with_kept(stack);
         let hashes = &StackHashes::of(stack);
         let fitted = plan::with_global_tasks(stack, &observed);

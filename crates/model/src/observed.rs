@@ -171,6 +171,16 @@ impl Claims {
         all.map(|(name, holder)| (name.as_str(), holder))
     }
 
+    /// The names of the containers that belong to no application: neither their labels nor the adoptions that the agent knows of name
+    /// one.
+    pub fn unmanaged(&self) -> impl Iterator<Item = &str> {
+        let is_gone = move |app: &AppName| self.applications.as_ref().is_some_and(|all| all.is_gone(app));
+        let is_adopted = move |id: &ContainerId| self.adopter(id).is_some_and(|app| !is_gone(app));
+        let others = self.name_holders();
+        let nobodys = others.filter(move |(_, holder)| holder.app.is_none() && !is_adopted(&holder.id));
+        nobodys.map(|(name, _)| name)
+    }
+
     fn is_other(&self, holder: &NameHolder) -> bool {
         let is_own = self.app.is_some() && holder.app == self.app;
         !is_own && !self.adopted.contains(&holder.id)
@@ -494,5 +504,26 @@ mod tests {
         assert_eq!(digest("docker.io/library/web"), Some("web@sha256:cc"));
         assert_eq!(digest("web@sha256:cc"), Some("web@sha256:cc"));
         assert_eq!(digest("registry.example:5000/third:1.0"), None);
+    }
+
+    #[test]
+    fn container_that_another_application_has_adopted_is_managed() {
+        let mut claims = Claims::default();
+        let names = ["labelled", "adopted-now", "adopted-before", "forgotten", "pihole"];
+        for name in names {
+            let app = (name == "labelled").then(|| AppName::from("shop"));
+            claims.hold_name(name, NameHolder { id: ContainerId(name.to_owned()), app });
+        }
+        let of = |name: &str, app: &str| (ContainerId(name.to_owned()), AppName::from(app));
+        claims.adopters = [of("adopted-now", "media")].into();
+        let at_start = [of("adopted-before", "media"), of("forgotten", "home")];
+        let applications = ManagedApplications {
+            is_complete: true,
+            names: ["media", "shop"].map(AppName::from).into(),
+            adopters: Arc::new(at_start.into()),
+            ..ManagedApplications::default()
+        };
+        claims.applications = Some(Arc::new(applications));
+        assert_eq!(claims.unmanaged().collect::<Vec<_>>(), ["forgotten", "pihole"]);
     }
 }

@@ -82,18 +82,18 @@ pub(in crate::cli) async fn compare_by_agent(
         .buffer_unordered(PARALLEL)
         .collect()
         .await;
-    let mut unmanaged = BTreeSet::new();
+    let mut unmanaged = Vec::new();
     for (app, answer) in answers {
         match answer {
             Ok(Ok(inspection)) => {
-                unmanaged.extend(inspection.unmanaged);
+                unmanaged.extend(unmanaged_by(&inspection));
                 report.apps.push(inspection.app);
             }
             Ok(Err(error)) => report.apps.push(failed(&app.name, &app.spec.path, error.to_string())),
             Err(_) => report.apps.push(failed(&app.name, &app.spec.path, deadline.exceeded())),
         }
     }
-    report.unmanaged = unmanaged.into_iter().collect();
+    report.unmanaged = in_all(unmanaged);
     report.head = common_commit(&report);
     Ok(report)
 }
@@ -163,7 +163,7 @@ pub(in crate::cli) async fn compare_with_engine(
     deadline.limit(Box::pin(inspector.applications())).await?.map_err(Error::Observe)?;
     let mut report = Report::new(Kind::Drift);
     report.host = Some(engine.host.address.clone());
-    let mut unmanaged = BTreeSet::new();
+    let mut unmanaged = Vec::new();
     for Rendered { name, path, stack } in applications {
         let stack = match stack {
             Ok(stack) => stack,
@@ -175,14 +175,27 @@ pub(in crate::cli) async fn compare_with_engine(
         let labels = report::Context { from: "live", to };
         match timeout_at(deadline.at, Box::pin(inspector.inspect(&stack, &path, labels))).await {
             Ok(inspection) => {
-                unmanaged.extend(inspection.unmanaged);
+                unmanaged.extend(unmanaged_by(&inspection));
                 report.apps.push(inspection.app);
             }
             Err(_) => report.apps.push(failed(&name, &path, deadline.exceeded())),
         }
     }
-    report.unmanaged = unmanaged.into_iter().collect();
+    report.unmanaged = in_all(unmanaged);
     Ok(report)
+}
+
+/// The containers of no application as one comparison has them. One that failed has not seen the host.
+fn unmanaged_by(inspection: &Inspection) -> Option<BTreeSet<String>> {
+    let Inspection { app, unmanaged } = inspection;
+    (app.error.is_none() || !unmanaged.is_empty()).then(|| unmanaged.clone())
+}
+
+/// The containers that each comparison counts as nobody's. Adopted ones carry no label, so without an agent only their own
+/// application knows them.
+fn in_all(unmanaged: Vec<BTreeSet<String>>) -> Vec<String> {
+    let common = unmanaged.into_iter().reduce(|common, names| &common & &names);
+    common.unwrap_or_default().into_iter().collect()
 }
 
 fn failed(name: &AppName, path: &str, error: String) -> report::App {
@@ -207,4 +220,25 @@ fn escape(text: &str) -> String {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inspection(error: Option<&str>, unmanaged: &[&str]) -> Inspection {
+        let app = failed(&"shop".into(), "shop", String::new());
+        let app = report::App { error: error.map(str::to_owned), ..app };
+        Inspection { app, unmanaged: unmanaged.iter().map(|&name| name.to_owned()).collect() }
+    }
+
+    #[test]
+    fn adopted_container_of_another_application_is_not_unmanaged() {
+        let shop = inspection(None, &["media-tv-1", "pihole"]);
+        let media = inspection(None, &["pihole", "shop-web-1"]);
+        let unread = inspection(Some("the engine does not answer"), &[]);
+        let seen = [shop, media, unread].iter().filter_map(unmanaged_by).collect();
+        assert_eq!(in_all(seen), ["pihole"]);
+        assert!(in_all(Vec::new()).is_empty());
+    }
 }

@@ -306,11 +306,10 @@ fn adoption_note(claims: &[Claim]) -> String {
     )
 }
 
-/// The containers of no application. Adopted ones carry no label of an agent.
+/// The containers of no application.
 fn unmanaged(observed: &Observed) -> BTreeSet<String> {
     let managed: BTreeSet<&str> = observed.containers().map(|container| container.name.as_str()).collect();
-    let nobodys = observed.claims.name_holders().filter(|(_, holder)| holder.app.is_none());
-    nobodys.map(|(name, _)| name).filter(|name| !managed.contains(name)).map(str::to_owned).collect()
+    observed.claims.unmanaged().filter(|name| !managed.contains(name)).map(str::to_owned).collect()
 }
 
 /// The agent that most instances belong to.

@@ -124,6 +124,13 @@ pub(super) struct Wait<'a> {
     pub(super) goals: &'a [Goal],
     pub(super) ticket: Option<&'a str>,
     pub(super) timeout: Duration,
+    /// Whether the application is as wanted, too, if it is gone: Git may not have it any more.
+    pub(super) may_be_removed: bool,
+}
+
+/// The line about an application that left Git and was removed while it was waited for.
+pub(super) fn removed(app: &str) -> String {
+    format!("{app}: removed, because it is not in Git any more\n")
 }
 
 /// A wait that goes on, and the last status of its application.
@@ -162,11 +169,19 @@ pub(super) async fn wait_until_all<'a>(
         let others = open.len() - 1;
         let mut waiting = Vec::new();
         for (index, mut next) in open.into_iter().enumerate() {
-            let Wait { app, goals, ticket, timeout } = *next.wait;
+            let Wait { app, goals, ticket, timeout, may_be_removed } = *next.wait;
             let left = timeout.saturating_sub(started.elapsed());
             // An agent has few seats for requests that wait.
             let within = if others == 0 { left } else { Duration::ZERO };
-            let answer = spinning(&mut spinner, context, next.watch.answer(goals, ticket, within)).await?;
+            let answer = match spinning(&mut spinner, context, next.watch.answer(goals, ticket, within)).await {
+                Err(error) if may_be_removed && error.is_not_found() => {
+                    spinner.end();
+                    print(&removed(app))?;
+                    reached.push(app);
+                    continue;
+                }
+                answer => answer?,
+            };
             next.is_absent = answer.is_none();
             match answer {
                 Some(Waited { reached: true, application, .. }) => {

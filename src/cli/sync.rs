@@ -12,7 +12,7 @@ use super::{
     client::{Client, application_path, query},
     context::{Context, Verdict},
     error::Error,
-    goal::{Goal, Wait, wait_until, wait_until_all},
+    goal::{Goal, Wait, removed, wait_until, wait_until_all},
     options::{ServerArgs, parse_span},
     output::print,
     plan::{PlanResult, render_plan},
@@ -202,7 +202,10 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
         let mut asked = Vec::new();
         for app in &all {
             let path = application_path(app.name.as_str(), "/sync")?;
-            asked.push(client.post::<Accepted>(&path, None::<&()>).await?);
+            match client.post::<Accepted>(&path, None::<&()>).await {
+                Err(error) if error.is_not_found() => print(&removed(app.name.as_str()))?,
+                accepted => asked.push((app, accepted?)),
+            }
         }
         if !args.wait {
             let applications = if all.len() == 1 { "application" } else { "applications" };
@@ -210,14 +213,14 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
             return Ok(Verdict::Yes);
         }
         let mut waits = Vec::new();
-        for (app, accepted) in all.iter().zip(&asked) {
+        for (app, accepted) in &asked {
             if !is_suspended(app, context) {
                 let (app, ticket) = (app.name.as_str(), accepted.ticket.as_deref());
-                waits.push(Wait { app, goals: &GOALS, ticket, timeout: args.timeout });
+                waits.push(Wait { app, goals: &GOALS, ticket, timeout: args.timeout, may_be_removed: true });
             }
         }
         let reached = wait_until_all(client, &waits, started, context).await?;
-        if reached.len() < all.len() {
+        if reached.len() < asked.len() {
             verdict = Verdict::No;
         }
         for app in reached {
@@ -235,7 +238,11 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
 
 /// Whether an application that is as it should be runs the newest commit: no pin keeps it at an older one.
 async fn follows_git(client: &Client, app: &str, context: &Context<'_>) -> Result<Verdict, Error> {
-    let now: Application = client.get(&application_path(app, "")?).await?;
+    let now: Application = match client.get(&application_path(app, "")?).await {
+        // It has left Git, and is gone.
+        Err(error) if error.is_not_found() => return Ok(Verdict::Yes),
+        now => now?,
+    };
     let Some(pin) = now.status.pin.filter(|pin| pin.behind.is_none_or(|behind| behind > 0)) else {
         return Ok(Verdict::Yes);
     };
@@ -265,7 +272,7 @@ fn is_suspended(before: &Application, context: &Context<'_>) -> bool {
     is_suspended
 }
 
-/// Waits until an application is as Git says, unless it was suspended before.
+/// Waits until an application is as Git says, which may be that it is gone, unless it was suspended before.
 async fn wait_for(
     client: &Client,
     before: &Application,
@@ -277,6 +284,6 @@ async fn wait_for(
         return Ok(Verdict::No);
     }
     let (app, ticket) = (before.name.as_str(), accepted.ticket.as_deref());
-    let wait = Wait { app, goals: &GOALS, ticket, timeout };
+    let wait = Wait { app, goals: &GOALS, ticket, timeout, may_be_removed: true };
     wait_until(client, &wait, context).await
 }

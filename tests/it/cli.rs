@@ -510,6 +510,19 @@ async fn sync_without_a_name_syncs_all() {
 }
 
 #[tokio::test]
+async fn application_that_a_sync_removes_is_as_git_says() {
+    let leaving = Application { name: "leaving".into(), ..shop() };
+    let (server, _) = served_with(leaving.clone(), Access::loopback()).await;
+    let (code, out, error) = run(server, &["sync", "--wait", "--timeout", "300ms"]).await;
+    assert_eq!(out, "leaving: removed, because it is not in Git any more\n", "{error}");
+    assert!(code == 1 && error.contains("blog: not Synced and Healthy within"), "{error}");
+    let (server, _) = served_with(leaving, Access::loopback()).await;
+    let (code, out, error) = run(server, &["sync", "leaving", "--wait"]).await;
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(out, "leaving: removed, because it is not in Git any more\n", "{error}");
+}
+
+#[tokio::test]
 async fn diff_with_differences_exits_with_1() {
     let (server, _) = served(Access::loopback()).await;
     let (code, out, _) = run(server, &["diff", "blog"]).await;

@@ -364,7 +364,9 @@ pub(crate) async fn answer(mut inbox: Inbox, seen: Arc<std::sync::Mutex<Vec<(App
             }
             RequestKind::Sync => {
                 let applications = inbox.applications.borrow().clone();
-                let newer = applications.values().map(|application| {
+                // The commit that is fetched does not have this one any more.
+                let is_kept = |known: &&Arc<Application>| known.name != app || app.as_str() != "leaving";
+                let newer = applications.values().filter(is_kept).map(|application| {
                     let mut application = application.as_ref().clone();
                     application.status.fetched_at = Some(NOW);
                     application.status.answered = Answered { by_round: u64::MAX, by_fetch: u64::MAX };

@@ -173,7 +173,8 @@ pub(super) async fn wait_until_all<'a>(
             let left = timeout.saturating_sub(started.elapsed());
             // An agent has few seats for requests that wait.
             let within = if others == 0 { left } else { Duration::ZERO };
-            let answer = match spinning(&mut spinner, context, next.watch.answer(goals, ticket, within)).await {
+            let answer = match spinning(&mut spinner, context, next.watch.answer(goals, ticket, within)).await
+            {
                 Err(error) if may_be_removed && error.is_not_found() => {
                     spinner.end();
                     print(&removed(app))?;

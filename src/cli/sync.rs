@@ -265,9 +265,14 @@ fn is_suspended(before: &Application, context: &Context<'_>) -> bool {
     // Its health is `Suspended` too if a Job is suspended or a rollout is paused, and then Git is followed all the same.
     let is_suspended = before.spec.policy.suspended;
     if is_suspended {
-        context.screen.say(format!(
-            "{app}: it is suspended, so nothing will be changed; `driftless resume {app}` ends that"
-        ));
+        context.screen.say(if before.has_left_git() {
+            format!(
+                "{app}: it is not in Git any more, so nothing will be changed: remove it with `driftless remove {app}`, or \
+                 restore it in Git"
+            )
+        } else {
+            format!("{app}: it is suspended, so nothing will be changed; `driftless resume {app}` ends that")
+        });
     }
     is_suspended
 }

@@ -462,6 +462,19 @@ async fn only_a_suspended_application_refuses_a_sync() {
 }
 
 #[tokio::test]
+async fn sync_does_not_advise_to_resume_outside_of_git() {
+    let mut left = shop();
+    left.spec.policy.suspended = true;
+    left.status.conditions.push(sample::not_in_git());
+    let (server, _) = served_with(left, Access::loopback()).await;
+    for words in [&["sync", "shop", "--wait"][..], &["sync", "--wait", "--timeout", "300ms"]] {
+        let (code, _, error) = run(server, words).await;
+        assert!(code == 1 && error.contains("`driftless remove shop`"), "{code} {error}");
+        assert!(!error.contains("driftless resume shop"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn wait_without_a_fetch_says_so() {
     let mut unfetched = shop();
     unfetched.status.conditions.push(StatusCondition {

@@ -276,6 +276,11 @@ async fn application_that_left_git_is_removed_by_one_request() {
         let why = it.refusal(kind).await;
         assert!(why.contains(advice), "{why}");
     }
+    // No rounds would follow after `driftless resume`, which is refused.
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), RequestKind::Plan).await else {
+        panic!("no plan")
+    };
+    assert!(!plan.suspended && plan.rounds.is_empty() && plan.waits[0].contains(advice), "{plan:#?}");
     it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
     minutes(1).await;
     let observed = it.docker.observed(&app());

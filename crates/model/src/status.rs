@@ -36,6 +36,14 @@ impl Application {
         Self { name: name.clone(), spec: spec.clone(), generation: *generation, status }
     }
 
+    /// Whether Git does not have it any more, by its condition `InGit`.
+    pub fn has_left_git(&self) -> bool {
+        let says_so = |condition: &StatusCondition| {
+            condition.kind == "InGit" && condition.status == ConditionStatus::False
+        };
+        self.status.conditions.iter().any(says_so)
+    }
+
     /// Whether it runs as Git and its users ask for: it is healthy, or all that is not healthy are Jobs that are suspended, and
     /// paused rollouts with all of their instances available. A suspended application is not, as it may differ from Git.
     pub fn is_well(&self) -> bool {

@@ -11,7 +11,10 @@ use driftless_plan as plan;
 use driftless_plan::Target;
 
 use super::{
-    adopt::adopt_in_dry_run, handler::RequestHandler, swarm::adopt_services_in_dry_run, sync::end_pauses,
+    adopt::adopt_in_dry_run,
+    handler::{RequestHandler, not_in_git},
+    swarm::adopt_services_in_dry_run,
+    sync::end_pauses,
 };
 use crate::{
     Error,
@@ -27,6 +30,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// Plans the rounds from now until nothing is left to do, supposing that every step succeeds.
     pub(super) async fn plan(&mut self) -> Result<DryRun, RequestError> {
         let target = self.target()?;
+        if let Some(why) = self.why_kept(&target) {
+            return Ok(DryRun { waits: vec![why], ..DryRun::default() });
+        }
         let record = self.record.get().clone();
         let mut planned = self.plan_of(target, &record).await?;
         let mut waits = why_not_newest(self.publisher.status());
@@ -95,6 +101,19 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let mask = self.context.mask_with_kept(&target.stack);
         let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
         Ok(DryRun { suspended, ..dry_run(&planned, &observed, record, self.context.clock()) })
+    }
+
+    /// Why nothing follows for an application that has left Git and is kept: it is suspended, and cannot be resumed.
+    fn why_kept(&self, target: &TargetRevision) -> Option<String> {
+        let is_kept = target.policy.suspended && target.pin.is_none() && target.unconfirmed.is_none();
+        if !is_kept || !self.desired.is_gone() {
+            return None;
+        }
+        let name = self.context.name();
+        Some(match self.desired.doubt() {
+            Some(doubt) => format!("{name} is left alone until its repository can be read again: {doubt}"),
+            None => not_in_git(name),
+        })
     }
 }
 

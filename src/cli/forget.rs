@@ -1,5 +1,7 @@
 //! `driftless forget`: stops managing an application that Git does not contain any more.
 
+use std::{collections::BTreeSet, fmt::Write as _, iter};
+
 use clap::Args;
 
 use super::{
@@ -8,7 +10,9 @@ use super::{
     error::Error,
     options::ServerArgs,
     output::print,
+    screen::plain,
 };
+use driftless_model::{Application, InstanceStatus};
 use driftless_web::Accepted;
 
 /// Stop managing an application that Git does not contain any more. Its containers, networks and volumes stay.
@@ -30,10 +34,26 @@ pub(super) struct ForgetArgs {
 pub(super) async fn forget(args: &ForgetArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
     let app = &args.app;
+    let application: Application = client.get(&application_path(app, "")?).await?;
+    let names = containers(&application);
     let _: Accepted = client.post(&application_path(app, "/forget")?, None::<&()>).await?;
-    print(&format!(
-        "{app}: not managed any more; its containers, networks and volumes stay\n\
-         to list them: docker ps --all --filter label=driftless.application={app}\n"
-    ))?;
+    let mut text = format!("{app}: not managed any more; its containers, networks and volumes stay\n");
+    if !names.is_empty() {
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "{app}: its containers are {}", plain(&names));
+    }
+    print(&context.fold(&text))?;
     Ok(Verdict::Yes)
+}
+
+/// The names of the containers. No filter of Docker finds them all: adopted ones do not have the labels of the agent.
+fn containers(application: &Application) -> BTreeSet<&str> {
+    let workloads = application.status.workloads.values();
+    workloads.flat_map(|workload| &workload.instances).flat_map(names_of).collect()
+}
+
+/// The name of an instance, and those of the containers of a pod.
+fn names_of(instance: &InstanceStatus) -> impl Iterator<Item = &str> {
+    let parts = instance.containers.iter().filter_map(|part| part.instance.as_ref());
+    iter::once(instance.name.as_str()).chain(parts.map(|part| part.name.as_str()))
 }

@@ -726,6 +726,7 @@ async fn all_applications_are_adopted_but_the_impossible_ones() {
     assert!(seen.lock().unwrap().iter().all(|(_, kind)| *kind != RequestKind::Sync));
     let (code, out, _) = run(server, &["forget", "blog"]).await;
     assert!(code == 0 && out.starts_with("blog: not managed any more; its containers"), "{out}");
+    assert!(out.ends_with("\nblog: its containers are blog-web-1\n"), "{out}");
 }
 
 #[tokio::test]

@@ -38,6 +38,8 @@ const ENV_FILE_HELP: &str = "for a dollar sign, write `$$` or put the value in s
 pub(crate) enum Meaning {
     Password,
     PathStart,
+    /// The value is the whole source of a mount, and the mount has an error for the lack of it.
+    NoSource,
 }
 
 /// An assignment of an env file with a variable that is not set. No finding has a text of its value or the name of that
@@ -58,6 +60,16 @@ pub(crate) enum Missing {
     Part(EnvFileValue),
 }
 
+impl Missing {
+    /// The error about a value at `path`.
+    fn error(&self, location: Location, path: &str, meaning: Meaning) -> Finding {
+        match self {
+            Self::Unset(variable) => unset(location, path, variable, meaning),
+            Self::Part(origin) => origin.error(path, meaning),
+        }
+    }
+}
+
 /// The unset variables of one application, by the location of the value that they are in.
 #[derive(Default)]
 pub(crate) struct MissingValues(BTreeMap<Location, BTreeMap<Missing, Meaning>>);
@@ -72,8 +84,8 @@ impl MissingValues {
     /// `is_active` is false are not used, nor are volumes, configs and secrets of such services alone, nor is an extension
     /// (`x-…`). An error takes the place of the warning in `findings` about the same variable.
     pub(crate) fn report(&self, root: &Node, is_active: &dyn Fn(&Node) -> bool, findings: &mut Vec<Finding>) {
-        let mut search =
-            Search { unset: &self.0, empty: BTreeSet::new(), bare: BTreeSet::new(), findings: Vec::new() };
+        let empty = self.name_in_errors(root, findings);
+        let mut search = Search { unset: &self.0, empty, bare: BTreeSet::new(), findings: Vec::new() };
         for section in root.entries().iter().filter(|section| !section.key.starts_with("x-")) {
             match section.key.as_str() {
                 "services" => {
@@ -106,6 +118,41 @@ impl MissingValues {
         // A value may have an error already.
         let reported = errors_at(findings);
         findings.extend(search.findings.into_iter().filter(|it| !reported.contains(&it.location)));
+    }
+
+    /// The errors about mounts without a source name the variable that became empty, each variable at its first place. Returns
+    /// these variables.
+    fn name_in_errors(&self, root: &Node, findings: &mut Vec<Finding>) -> BTreeSet<Missing> {
+        let lacking = self.without_source(root);
+        let mut named = BTreeSet::new();
+        for finding in std::mem::take(findings) {
+            match lacking.get(&finding.location).filter(|_| finding.is_error()) {
+                None => findings.push(finding),
+                Some(missing) if named.insert((*missing).clone()) => {
+                    findings.push(missing.error(finding.location, &finding.path, Meaning::NoSource));
+                }
+                Some(_) => {}
+            }
+        }
+        named
+    }
+
+    /// The places of mounts that have no source because a variable became empty. In the long form, the source has a place of its
+    /// own.
+    fn without_source(&self, root: &Node) -> BTreeMap<Location, &Missing> {
+        let missing_at = |location: &Location| {
+            let mut missing = self.0.get(location)?.iter();
+            missing.find(|(_, meaning)| **meaning == Meaning::NoSource).map(|(missing, _)| missing)
+        };
+        let short = self.0.keys().filter_map(|location| Some((location.clone(), missing_at(location)?)));
+        let services = root.get("services").map(Node::entries).unwrap_or_default();
+        let mounts = services.iter().filter_map(|service| service.value.get("volumes")).flat_map(Node::items);
+        let binds = mounts.filter(|mount| mount.get("type").and_then(Node::as_scalar) == Some("bind"));
+        let long = binds.filter_map(|mount| {
+            let source = mount.get("source")?.place.location();
+            Some((mount.place.location(), missing_at(&source)?))
+        });
+        short.chain(long).collect()
     }
 }
 
@@ -189,11 +236,9 @@ impl Search<'_> {
 
     fn value(&mut self, node: &Node, path: &str) {
         for (missing, meaning) in self.unset.get(&node.place.location()).into_iter().flatten() {
-            if self.empty.insert(missing.clone()) {
-                self.findings.push(match missing {
-                    Missing::Unset(variable) => unset(node.place.location(), path, variable, *meaning),
-                    Missing::Part(origin) => origin.error(path, *meaning),
-                });
+            // Without an error about its mount, a source may be missing.
+            if *meaning != Meaning::NoSource && self.empty.insert(missing.clone()) {
+                self.findings.push(missing.error(node.place.location(), path, *meaning));
             }
         }
     }
@@ -209,6 +254,7 @@ pub(crate) fn consequence(meaning: Meaning) -> &'static str {
     match meaning {
         Meaning::Password => "an empty password would be used",
         Meaning::PathStart => "the path would start at the root of the host",
+        Meaning::NoSource => "the mount has no source",
     }
 }
 
@@ -216,10 +262,13 @@ pub(crate) fn consequence(meaning: Meaning) -> &'static str {
 fn unset(location: Location, path: &str, variable: &str, meaning: Meaning) -> Finding {
     let message = format!("the variable `{variable}` is not set, so {}", consequence(meaning));
     let help = match meaning {
-        Meaning::PathStart if OF_SHELL.contains(&variable) => {
+        Meaning::PathStart | Meaning::NoSource if OF_SHELL.contains(&variable) => {
             "the agent has no variables of a shell; write the absolute path of the host, or `./…` for a file or folder of the \
              application"
                 .to_owned()
+        }
+        Meaning::NoSource => {
+            format!("{SET_IT} (`validate` then takes `--variable {variable}=…`)")
         }
         Meaning::Password | Meaning::PathStart => format!(
             "{SET_IT} (`validate` then takes `--variable {variable}=…`); write `${{{variable}:-}}` if it may be empty"

@@ -21,6 +21,17 @@ pub(crate) fn is_start(path: &Path<'_>, text: &str, at: usize) -> bool {
     }
 }
 
+/// Whether an empty value in a text is the whole source of a mount, so that it has none. `at` is its place in the text.
+pub(crate) fn is_source(path: &Path<'_>, text: &str, at: usize) -> bool {
+    match path {
+        Path::Index(Path::Key(Path::Key(Path::Key(Path::Root, "services"), _), "volumes"), _) => {
+            at == 0 && text.starts_with(':')
+        }
+        Path::Key(Path::Index(Path::Key(_, "volumes"), _), "source") => text.is_empty(),
+        Path::Root | Path::Key(..) | Path::Index(..) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +66,16 @@ mod tests {
         assert!(check(&options.key("device"), "_/data") && check(&options.key("device"), "_"));
         assert!(!check(&options.key("device"), ":/export/_") && !check(&options.key("o"), "_"));
         assert!(!check(&service.key("command"), "_/bin/sh"));
+    }
+
+    #[test]
+    fn whole_sources_are_recognised() {
+        let services = Path::Root.key("services");
+        let service = services.key("db");
+        let mounts = service.key("volumes");
+        let mount = mounts.index(0);
+        assert!(is_source(&mount, ":/media", 0) && is_source(&mount.key("source"), "", 0));
+        assert!(!is_source(&mount, "/srv:/media", 0) && !is_source(&mount, "/srv::ro", 5));
+        assert!(!is_source(&mount.key("target"), "", 0) && !is_source(&service.key("image"), "", 0));
     }
 }

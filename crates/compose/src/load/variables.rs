@@ -374,18 +374,15 @@ impl Pass<'_> {
         *text = done.text;
         let before = before.and_then(Node::as_scalar);
         for TemplateVariable { name, at, is_filled } in done.unset {
-            if is_password(&name) || password_place::is_password(path, before, text, at) {
-                self.progress.missing_values.record(
-                    &location,
-                    Missing::Unset(name.clone()),
-                    Meaning::Password,
-                );
+            let meaning = if is_password(&name) || password_place::is_password(path, before, text, at) {
+                Some(Meaning::Password)
             } else if !is_filled && path_place::is_start(path, text, at) {
-                self.progress.missing_values.record(
-                    &location,
-                    Missing::Unset(name.clone()),
-                    Meaning::PathStart,
-                );
+                Some(Meaning::PathStart)
+            } else {
+                path_place::is_source(path, text, at).then_some(Meaning::NoSource)
+            };
+            if let Some(meaning) = meaning {
+                self.progress.missing_values.record(&location, Missing::Unset(name.clone()), meaning);
             }
             if self.progress.warned.insert(name.clone()) {
                 let warning = Finding::warning(location.clone(), path.to_string(), becomes_empty(&name));
@@ -401,6 +398,8 @@ impl Pass<'_> {
                     Meaning::Password
                 } else if *is_start && !is_filled && path_place::is_start(path, text, at) {
                     Meaning::PathStart
+                } else if *is_start && path_place::is_source(path, text, at) {
+                    Meaning::NoSource
                 } else {
                     continue;
                 };

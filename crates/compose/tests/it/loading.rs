@@ -432,6 +432,28 @@ fn paths_without_their_start_are_errors() {
     assert!(error.help.is_some_and(|help| help.contains("`variables`") && help.contains("`${DATA_DIR:-}`")));
 }
 
+#[test]
+fn mount_without_a_source_names_the_unset_variable() {
+    let compose = "services:\n  tv:\n    image: a\n    volumes:\n      - ${MEDIA}:/media\n      \
+                   - {type: bind, source: '${MEDIA}', target: /m}\n      - ${MEDIA}/tv:/tv\n  films:\n    image: a\n    \
+                   volumes:\n      - {type: bind, source: '${FILMS}', target: /films}\n      - ${HALF}:/half\n      - ':/x'\n";
+    let files = MemoryFiles::new([("app/compose.yaml", compose), ("app/.env", "HALF=$HOME\n")]);
+    let (errors, warnings): (Vec<Finding>, Vec<Finding>) =
+        render(&files, &app(&files, at("app"))).findings.into_iter().partition(Finding::is_error);
+    let found: Vec<String> =
+        errors.iter().map(|it| format!("{} {}: {}", it.location, it.path, it.message)).collect();
+    assert_eq!(
+        found,
+        [
+            "app/.env:1 services.films.volumes[1]: a variable in the value of `HALF` is not set, so the mount has no source",
+            "app/compose.yaml:5:9 services.tv.volumes[0]: the variable `MEDIA` is not set, so the mount has no source",
+            "app/compose.yaml:11:9 services.films.volumes[0]: the variable `FILMS` is not set, so the mount has no source",
+            "app/compose.yaml:13:9 services.films.volumes[2]: the volume has an empty part between colons",
+        ]
+    );
+    assert!(!warnings.iter().any(|it| it.message.contains("becomes empty")), "{warnings:?}");
+}
+
 /// As in a Compose file. A text after a dollar sign may be a part of a password, so it is in no finding.
 #[test]
 fn unset_variables_in_env_files_are_reported_at_their_line() {

@@ -8,6 +8,7 @@ use super::{
     error::Error,
     options::ServerArgs,
     output::print,
+    screen::plain,
 };
 use driftless_model::{Application, HookPhase};
 use driftless_web::Accepted;
@@ -45,7 +46,7 @@ pub(super) async fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<V
         (false, true) => "/remove?force=true",
         (true, true) => "/remove?volumes=true&force=true",
     };
-    let _: Accepted = client.post(&application_path(&args.app, path)?, None::<&()>).await?;
+    let accepted: Accepted = client.post(&application_path(&args.app, path)?, None::<&()>).await?;
     let what = if args.volumes {
         "containers, and the networks and volumes that the agent created,"
     } else {
@@ -62,6 +63,9 @@ pub(super) async fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<V
             "{app}: the PreDelete hooks do not run ({names}): what they would have saved is lost\n{app}: {what} are being removed; {leaves}\n"
         ),
     }))?;
+    if let Some(note) = accepted.note {
+        print(&context.fold(&format!("{app}: {}\n", plain(&note))))?;
+    }
     Ok(Verdict::Yes)
 }
 

@@ -433,6 +433,26 @@ fn running_application_keeps_project_name_and_port() {
 }
 
 #[test]
+fn renamed_application_is_led_to_its_volumes() {
+    let blog =
+        "services: {blog: {image: a, ports: ['80:80'], volumes: ['posts:/p']}}\nvolumes: {posts: {}}\n";
+    let found = conflicts_with(&[("journal", blog)], &[("blog", blog)], &["blog"]);
+    let port = found.iter().find(|it| it.contains("host port")).unwrap();
+    assert!(port.contains("if this is blog under a new name, write `name: blog` first"), "{port}");
+    assert!(port.contains("docs/rollouts.md#rename-or-move-an-application"), "{port}");
+    let others = [
+        "services: {web: {image: a, ports: ['80:80']}}\n".to_owned(),
+        // With the project of the old one, it goes on with its volumes.
+        format!("name: blog\n{blog}"),
+    ];
+    for other in &others {
+        let found = conflicts_with(&[("journal", other)], &[("blog", blog)], &["blog"]);
+        let port = found.iter().find(|it| it.contains("host port")).unwrap();
+        assert!(!port.contains("under a new name"), "{port}");
+    }
+}
+
+#[test]
 fn ports_can_move_between_running_applications() {
     let on = |port: &str| format!("services: {{web: {{image: a, ports: ['{port}:80']}}}}\n");
     let (one, other) = (on("81"), on("80"));

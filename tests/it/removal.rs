@@ -281,7 +281,9 @@ async fn application_that_left_git_is_removed_by_one_request() {
         panic!("no plan")
     };
     assert!(!plan.suspended && plan.rounds.is_empty() && plan.waits[0].contains(advice), "{plan:#?}");
-    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    let answer = it.handle().request(app(), RequestKind::Remove(Removal::KeepVolumes)).await;
+    let Ok(Answer::Noted(note)) = answer else { panic!("no note") };
+    assert!(note.starts_with("volumes that stay: shop_data; "), "{note}");
     minutes(1).await;
     let observed = it.docker.observed(&app());
     assert!(observed.instances.is_empty() && observed.networks.is_empty(), "{}", it.story());

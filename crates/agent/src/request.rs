@@ -241,6 +241,8 @@ pub struct Rollback {
 pub enum Answer {
     /// The rounds that follow do it.
     Accepted,
+    /// The same, with a sentence for people.
+    Noted(String),
     /// The pin of a rollback.
     Pinned {
         /// The pin.

@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    AppName, CanaryStep, Finding, ImageUpdate, MountSource, NetworkMode, Port, PortPlace, Protocol, Stack,
-    Strategy, Subject, Workload, WorkloadName, addresses_overlap, network_size,
+    AppName, CanaryStep, Finding, Format, ImageUpdate, MountSource, NetworkMode, Port, PortPlace, Protocol,
+    Stack, Strategy, Subject, Workload, WorkloadName, addresses_overlap, network_size,
 };
 
 /// Findings about one stack by itself. Conflicts of host ports are reported at the port, if its place is known.
@@ -167,6 +167,16 @@ impl Claimant<'_> {
         format!("application `{}` ({place}{since})", self.stack.app)
     }
 
+    /// Whether it looks like the holder under a new name, and would not have its volumes, whose names begin with the project.
+    fn may_be_renamed(&self, holder: &Self) -> bool {
+        let (new, old) = (self.stack, holder.stack);
+        let are_compose = [new, old].iter().all(|stack| stack.format == Format::Compose);
+        are_compose
+            && new.project != old.project
+            && new.workloads.keys().eq(old.workloads.keys())
+            && old.volumes.iter().any(|(name, volume)| !volume.external && !new.volumes.contains_key(name))
+    }
+
     fn refusal(&self, thing: &Thing<'_>, holder: &Self) -> Finding {
         let (by, app) = (holder.whereabouts(), &holder.stack.app);
         let message = match (thing, &self.port) {
@@ -186,7 +196,16 @@ impl Claimant<'_> {
             return match holder.standing {
                 Standing::Wanted => finding,
                 Standing::Absent => {
-                    finding.help(format!("if {app} has left Git, `driftless remove {app}` frees it"))
+                    let remedy = format!("if {app} has left Git, `driftless remove {app}` frees it");
+                    finding.help(if self.may_be_renamed(holder) {
+                        let project = &holder.stack.project;
+                        format!(
+                            "if this is {app} under a new name, write `name: {project}` first, or it begins with empty volumes: \
+                             docs/rollouts.md#rename-or-move-an-application; {remedy}"
+                        )
+                    } else {
+                        remedy
+                    })
                 }
             };
         }

@@ -57,7 +57,7 @@ pub struct Accepted {
     /// After a rollback: the pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Pin>,
-    /// After a rollback: why it changes nothing yet, for people.
+    /// For people. After a rollback: why it changes nothing yet. After a removal: the volumes that stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// After an adoption: one line per adopted object, for people.
@@ -444,6 +444,7 @@ pub(super) async fn ask(
     let (answer, ticket) = request(shared, caller, name, kind).await?;
     Ok(match answer {
         Answer::Accepted => accepted(Accepted::of(Some(ticket))),
+        Answer::Noted(note) => accepted(Accepted { note: Some(note), ..Accepted::of(Some(ticket)) }),
         Answer::Pinned { pin, note } => {
             accepted(Accepted { pin: Some(pin), note, ..Accepted::of(Some(ticket)) })
         }

@@ -73,18 +73,29 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             Removal::KeepVolumes => "containers and networks are removed, volumes are kept",
             Removal::WithVolumes => "containers, networks and volumes are removed",
         };
-        let used =
-            last.filter(|_| removal == Removal::WithVolumes).map(|last| self.used_by_others(&last.stack));
-        let used = used.unwrap_or_default();
+        let (mut used, mut kept) = (String::new(), Vec::new());
+        if let Some(LastStack { stack, .. }) = &last {
+            match removal {
+                Removal::KeepVolumes => kept.extend(own_volumes(stack)),
+                Removal::WithVolumes => used = self.used_by_others(stack),
+            }
+        }
         self.event("RemovalRequested", name.as_str(), &format!("{message}{used}{skipped}"));
-        Ok(Answer::Accepted)
+        if kept.is_empty() {
+            return Ok(Answer::Accepted);
+        }
+        Ok(Answer::Noted(format!(
+            "volumes that stay: {}; an application under another name goes on with them if it has the same project: \
+             docs/rollouts.md#rename-or-move-an-application",
+            kept.join(", ")
+        )))
     }
 
     /// The volumes of a stack that stay because other applications use them, as the end of a sentence.
     fn used_by_others(&self, stack: &Stack) -> String {
         let managed = self.context.managed();
-        let own = stack.volumes.iter().filter(|(_, volume)| !volume.external);
-        let used = own.filter_map(|(volume, _)| Some((volume, managed.user_of_volume(volume, &stack.app)?)));
+        let own = own_volumes(stack);
+        let used = own.filter_map(|volume| Some((volume, managed.user_of_volume(volume, &stack.app)?)));
         let used =
             used.map(|(volume, app)| format!("; volume {volume} stays, because application `{app}` uses it"));
         used.collect()
@@ -117,6 +128,12 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
 struct LastStack {
     revision: u64,
     stack: Stack,
+}
+
+/// The names of the volumes that are not external.
+fn own_volumes(stack: &Stack) -> impl Iterator<Item = &str> {
+    let own = stack.volumes.iter().filter(|(_, volume)| !volume.external);
+    own.map(|(name, _)| name.as_str())
 }
 
 /// Whether a hook of the removal has failed for good.

@@ -522,6 +522,17 @@ async fn rollouts_are_followed_and_asked_for() {
 }
 
 #[tokio::test]
+async fn rollout_takes_a_workload_by_its_application() {
+    let it = served().await;
+    let said = it.said("rollout restart orders/web").await;
+    assert!(said.starts_with("deployment.apps/web restarted\n"), "{said}");
+    assert_eq!(*it.seen.lock().unwrap(), [("orders".into(), RequestKind::Restart("web.prod".into()))]);
+    let said = it.said("rollout restart orders/nothing").await;
+    assert!(said.contains("no workload `nothing` in an application `orders`"), "{said}");
+    assert!(said.contains("orders/web"), "{said}");
+}
+
+#[tokio::test]
 async fn objects_without_rolling_updates_have_no_rollout_status() {
     let mut orders = orders();
     let workloads = Arc::make_mut(&mut orders.status.workloads);

@@ -110,8 +110,8 @@ pub(in crate::cli) enum RolloutCommand {
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RolloutArgs {
-    /// KIND/NAME, or KIND NAME.
-    #[arg(required = true, num_args = 1..=2, value_name = "KIND/NAME")]
+    /// KIND/NAME, KIND NAME, or APP/WORKLOAD such as shop/web.
+    #[arg(required = true, num_args = 1..=2, value_name = "KIND/NAME|APP/WORKLOAD")]
     pub(super) what: Vec<String>,
     #[command(flatten)]
     pub(super) scope: ScopeArgs,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     args::LogsArgs,
     objects::{Error, Scope, Wanted, at, objects, path, say_missing},
-    target::Target,
+    target::{Target, app_and_workload, workloads},
     unobserved::warn_of_unobserved,
 };
 use crate::{cli::Context, cli::Error as CliError, cli::Verdict, cli::client::Client};
@@ -48,14 +48,13 @@ async fn find(
     client: &Client,
     context: &Context<'_>,
 ) -> Result<Option<Target>, CliError> {
-    let wanted = match what.split_once('/') {
-        None => Wanted { kinds: vec![Kind::Pod], name: Some(what.to_owned()) },
-        Some((app, workload)) => match Wanted::pair(what) {
-            Err(Error::NoSuchKind(_)) if !workload.is_empty() && !workload.contains('/') => {
-                return of_application(app, workload, client, context).await;
-            }
-            wanted => wanted?,
-        },
+    if let Some((app, workload)) = app_and_workload(what) {
+        return Target::of_application(app, workload, client, context).await;
+    }
+    let wanted = if what.contains('/') {
+        Wanted::pair(what)?
+    } else {
+        Wanted { kinds: vec![Kind::Pod], name: Some(what.to_owned()) }
     };
     if !what.contains('/') && pods_named(what, args, client).await?.is_empty() {
         say_missing(&wanted, args.scope.app.as_deref(), client, context).await;
@@ -73,29 +72,6 @@ async fn pods_named(name: &str, args: &LogsArgs, client: &Client) -> Result<Vec<
     Ok(objects(client, &wanted, &Scope { namespace, app, selector: None }).await?)
 }
 
-/// The workload of an application, as Compose users name it: `shop/web`.
-async fn of_application(
-    app: &str,
-    workload: &str,
-    client: &Client,
-    context: &Context<'_>,
-) -> Result<Option<Target>, CliError> {
-    let workloads = workloads(Some(app), client).await?;
-    let is_it = |item: &&Value| at(item, "/metadata/name") == workload;
-    if let Some(item) = workloads.iter().find(is_it) {
-        return Ok(Some(Target::of(item.clone())));
-    }
-    context.screen.say(format!("error: there is no workload `{workload}` in an application `{app}`"));
-    let names: Vec<String> =
-        workloads.iter().map(|item| format!("{app}/{}", at(item, "/metadata/name"))).collect();
-    match names.as_slice() {
-        [] => context.screen.say("help: `driftless status` lists the applications"),
-        names => context.screen.say(format!("help: there is {}", names.join(", "))),
-    }
-    warn_of_unobserved(Some(app), &[], client, context).await;
-    Ok(None)
-}
-
 /// The next step if a name is not a pod but an application or a workload.
 async fn hint(name: &str, client: &Client) -> Result<Option<String>, CliError> {
     let of_app = workloads(Some(name), client).await?;
@@ -111,12 +87,6 @@ async fn hint(name: &str, client: &Client) -> Result<Option<String>, CliError> {
     let named: Vec<String> =
         all.iter().filter(|item| at(item, "/metadata/name") == name).map(as_command).collect();
     Ok((!named.is_empty()).then(|| format!("{name} is a workload: {}", named.join(", "))))
-}
-
-/// The workloads of an application, or of all.
-async fn workloads(app: Option<&str>, client: &Client) -> Result<Vec<Value>, CliError> {
-    let kinds = vec![Kind::Deployment, Kind::StatefulSet, Kind::DaemonSet, Kind::Job];
-    Ok(objects(client, &Wanted { kinds, name: None }, &Scope { app, ..Scope::default() }).await?)
 }
 
 /// Prints the output of several containers, one after the other, or all at once when following.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{
     args::{RolloutArgs, RolloutCommand, RolloutHistoryArgs, RolloutStatusArgs, RolloutUndoArgs},
     objects::{Error, Wanted, at, count},
-    target::Target,
+    target::{Target, app_and_workload},
     unobserved,
 };
 use crate::{
@@ -40,6 +40,11 @@ async fn find(
     client: &Client,
     context: &Context<'_>,
 ) -> Result<Option<Target>, CliError> {
+    if let [what] = args.what.as_slice()
+        && let Some((app, workload)) = app_and_workload(what)
+    {
+        return Target::of_application(app, workload, client, context).await;
+    }
     let mut wanted = Wanted::parse(&args.what)?;
     let one = wanted.pop().filter(|it| it.name.is_some() && it.kinds.len() == 1);
     match one.filter(|_| wanted.is_empty()) {

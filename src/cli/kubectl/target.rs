@@ -1,10 +1,11 @@
-//! One object, named as KIND/NAME, and its application.
+//! One object, named as KIND/NAME or as APP/WORKLOAD, and its application.
 
 use serde_json::Value;
 
 use super::{
     args::ScopeArgs,
     objects::{Error, Scope, Wanted, at, kind_of, objects, say_missing},
+    unobserved::warn_of_unobserved,
 };
 use crate::{
     cli::Context, cli::Error as CliError, cli::client, cli::client::Client, cli::client::application_path,
@@ -53,6 +54,29 @@ impl Target {
         Err(Error::Usage(text).into())
     }
 
+    /// The workload of an application, as Compose users name it: `shop/web`. `None`: there is none, which was reported.
+    pub(super) async fn of_application(
+        app: &str,
+        workload: &str,
+        client: &Client,
+        context: &Context<'_>,
+    ) -> Result<Option<Self>, CliError> {
+        let workloads = workloads(Some(app), client).await?;
+        let is_it = |item: &&Value| at(item, "/metadata/name") == workload;
+        if let Some(item) = workloads.iter().find(is_it) {
+            return Ok(Some(Self::of(item.clone())));
+        }
+        context.screen.say(format!("error: there is no workload `{workload}` in an application `{app}`"));
+        let names: Vec<String> =
+            workloads.iter().map(|item| format!("{app}/{}", at(item, "/metadata/name"))).collect();
+        match names.as_slice() {
+            [] => context.screen.say("help: `driftless status` lists the applications"),
+            names => context.screen.say(format!("help: there is {}", names.join(", "))),
+        }
+        warn_of_unobserved(Some(app), &[], client, context).await;
+        Ok(None)
+    }
+
     pub(super) fn of(item: Value) -> Self {
         let own = |key: &str| item["metadata"]["labels"][key].as_str().unwrap_or_default().to_owned();
         Self {
@@ -95,4 +119,16 @@ impl Target {
     pub(super) fn route(&self, below: &str) -> Result<String, CliError> {
         Ok(application_path(&self.app, below)?)
     }
+}
+
+/// The parts of `APP/WORKLOAD`. `None`: the text is no pair, or its first part is a kind.
+pub(super) fn app_and_workload(text: &str) -> Option<(&str, &str)> {
+    let has_no_kind = matches!(Wanted::pair(text), Err(Error::NoSuchKind(_)));
+    text.split_once('/').filter(|_| has_no_kind)
+}
+
+/// The workloads of an application, or of all.
+pub(super) async fn workloads(app: Option<&str>, client: &Client) -> Result<Vec<Value>, CliError> {
+    let kinds = vec![Kind::Deployment, Kind::StatefulSet, Kind::DaemonSet, Kind::Job];
+    Ok(objects(client, &Wanted { kinds, name: None }, &Scope { app, ..Scope::default() }).await?)
 }

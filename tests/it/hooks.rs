@@ -304,3 +304,40 @@ async fn service_with_a_schedule_runs_when_it_is_due() {
     let kept = observed.containers().filter(|container| container.config.image == "dump:1").count();
     assert_eq!(kept, 1, "{}", it.story());
 }
+
+#[tokio::test(start_paused = true)]
+async fn schedule_that_comes_back_does_not_repeat_its_runs() {
+    let without = "services:\n  web: {image: 'web:1'}\n";
+    let with = format!("{without}  backup: {{image: 'dump:1', x-driftless: {{schedule: '30 * * * *'}}}}\n");
+    let mut it = prepared(without, OnFailure::Pause);
+    it.settings.policy.max_prune_percent = 100;
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it.push(&with).await;
+    it.synced_with_tip().await;
+    minutes(95).await;
+    assert_eq!(runs(&it, "dump:1"), (2, 2), "{}", it.story());
+    let kept = |it: &Simulation| {
+        let observed = it.docker.observed(&app());
+        observed.containers().filter(|container| container.config.image == "dump:1").count()
+    };
+    assert_eq!(kept(&it), 2, "{}", it.story());
+
+    let back = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+    it.ask(RequestKind::Rollback(back)).await;
+    minutes(5).await;
+    assert_eq!(kept(&it), 0, "{}", it.story());
+    it.ask(RequestKind::Resume).await;
+    minutes(5).await;
+    it.synced_with_tip().await;
+    assert_eq!(runs(&it, "dump:1"), (2, 2), "after the rollback: {}", it.story());
+
+    it.push(without).await;
+    minutes(2).await;
+    it.push(&with).await;
+    minutes(2).await;
+    it.synced_with_tip().await;
+    assert_eq!(runs(&it, "dump:1"), (2, 2), "after the revert: {}", it.story());
+    minutes(60).await;
+    assert_eq!(runs(&it, "dump:1"), (3, 3), "{}", it.story());
+}

@@ -802,6 +802,38 @@ async fn removed_application_that_comes_back_runs_its_jobs() {
     assert_eq!(it.containers(&app()), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn application_that_comes_back_does_not_repeat_its_runs() {
+    const WITH_SCHEDULE: &str = "services:
+  web: {image: 'web:1'}
+  report: {image: 'report:1', x-driftless: {schedule: '30 * * * *'}}
+";
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings.policy.prune = true;
+    it.docker.faults(|faults| {
+        faults.exits.insert("report:1".to_owned(), (Duration::from_secs(2), 0));
+    });
+    let both = [("shop/compose.yaml", WITH_SCHEDULE), ("blog/compose.yaml", BLOG)];
+    it.git.push_files("Ada", &both);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    let created = || {
+        let transcript = it.docker.transcript();
+        transcript.iter().filter(|entry| entry.what.contains("create shop-report")).count()
+    };
+    minutes(95).await;
+    assert_eq!(created(), 2, "{}", it.story());
+    it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+    minutes(5).await;
+    assert!(it.listed(&app()).is_none() && it.containers(&app()) == 0, "{}", it.story());
+    it.git.push_files("Ada", &both);
+    minutes(5).await;
+    it.synced_with_tip().await;
+    assert_eq!(created(), 2, "{}", it.story());
+    minutes(60).await;
+    assert_eq!(created(), 3, "{}", it.story());
+}
+
 /// Another application with the volume of the shop.
 fn store_with_data(image: &str) -> String {
     format!(

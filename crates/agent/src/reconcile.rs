@@ -451,10 +451,11 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.record.get_mut().spared_volumes.clear();
             hooks::cancel_removal(self.record.get_mut());
             if self.revisions.comes_back() {
-                // Its Jobs and hooks have not run.
+                // Its Jobs, CronJobs and hooks have not run.
                 let record = self.record.get_mut();
                 (record.completed_jobs, record.hooks) = (CompletedJobs::default(), None);
                 record.jobs.clear();
+                record.crons.clear();
                 record.newest = None;
             }
         }

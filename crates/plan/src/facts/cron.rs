@@ -14,7 +14,7 @@ use driftless_model::{
 
 /// The stack with the runs of CronJobs and hooks that were begun, and with the numbers of instances that users set. Its hash is that of what Git says.
 pub fn with_runs<'a>(stack: &'a Stack, record: &Record) -> Cow<'a, Stack> {
-    let mut runs = record.crons.iter().filter(|(name, _)| stack.workloads.contains_key(*name)).peekable();
+    let mut runs = record.crons.iter().filter(|(name, _)| has_cron_job(stack, name)).peekable();
     // An application that is taken down has no hooks any more.
     let hooks = record.hooks.as_deref().filter(|hooks| hooks.begun_runs().next().is_some());
     let hooks = hooks.filter(|_| !stack.workloads.is_empty());
@@ -138,6 +138,11 @@ pub(crate) fn failure<'a>(record: &'a Record, name: &WorkloadName) -> Option<(&'
 pub(crate) struct CronJob<'a> {
     pub(crate) subject: Subject<'a>,
     pub(crate) schedule: &'a Cron,
+}
+
+/// Whether a stack has a CronJob of this name.
+pub(crate) fn has_cron_job(stack: &Stack, name: &WorkloadName) -> bool {
+    stack.workloads.get(name).is_some_and(|workload| workload.schedule().is_some())
 }
 
 /// All CronJobs of a stack.

@@ -10,6 +10,7 @@ use driftless_model::{
 use crate::{
     facts::{
         Facts,
+        cron::has_cron_job,
         jobs::{JobPart, all, completed_at, is_same, manifest_of, spec_of},
         standing::{self, Ending},
         waves,
@@ -47,6 +48,8 @@ pub(crate) fn note_kept(record: &mut Record, target: &Target<'_>, observed: &Obs
 pub(crate) fn note(record: &mut Record, target: &Target<'_>, observed: &Observed, now: Timestamp) {
     let jobs = all(target.stack);
     record.jobs.retain(|name, _| jobs.contains_key(name));
+    // In the same step: without its record, a run that has ended would be begun again when the CronJob comes back.
+    record.crons.retain(|name, _| has_cron_job(target.stack, name));
     let waiting = waiting(record, target, observed, now);
     for (of, parts) in jobs {
         let spec = spec_of(&parts);

@@ -122,14 +122,17 @@ fn note_former_owners(record: &mut Record, target: &Target<'_>, observed: &Obser
     record.former_owners.extend(owners);
 }
 
-/// Notes the volumes that Git protects from removal. They stay protected when Git does not contain them any more, as when the
-/// application is removed.
+/// Notes the volumes that Git or the target protects from removal. They stay protected when Git does not contain them any more, as
+/// when the application is removed. Only Git ends the protection: a rollback goes back to volumes of before it.
 fn note_protected_volumes(record: &mut Record, target: &Target<'_>, observed: &Observed) {
-    let volumes = &target.stack.volumes;
-    record
-        .protected_volumes
-        .retain(|name| observed.volumes.contains_key(name) && !volumes.contains_key(name));
-    let protected = volumes.iter().filter(|(_, volume)| is_prune_protected(&volume.labels));
+    let in_git = match &observed.claims.applications {
+        Some(all) => all.stacks.get(&target.stack.app).map(|stack| &**stack),
+        None => Some(target.stack),
+    };
+    let is_in_git = |name: &String| in_git.is_some_and(|stack| stack.volumes.contains_key(name));
+    record.protected_volumes.retain(|name| observed.volumes.contains_key(name) && !is_in_git(name));
+    let volumes = in_git.into_iter().chain([target.stack]).flat_map(|stack| &stack.volumes);
+    let protected = volumes.filter(|(_, volume)| is_prune_protected(&volume.labels));
     record.protected_volumes.extend(protected.map(|(name, _)| name.clone()));
 }
 

@@ -1,10 +1,10 @@
 //! Prune protection: containers, networks and volumes with the label `driftless.prune`.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use driftless_files::MemoryFiles;
 use driftless_manifest::render;
-use driftless_model::{Network, Removal, Stack, Volume, Workload};
+use driftless_model::{ManagedApplications, Network, Removal, Stack, Volume, Workload};
 use driftless_plan::{Action, Plan, WaitReason};
 
 use crate::stage::{Stage, manifests, stack, workload};
@@ -109,6 +109,48 @@ fn label_added_to_an_existing_volume_protects_it() {
     assert!(plan.waits.iter().any(|wait| wait.is(WaitReason::PruneProtected)), "{plan}");
     let left: Vec<&String> = stage.world.observed.volumes.keys().collect();
     assert_eq!(left, ["shop_kept"]);
+}
+
+/// Git has the application as this stack, or not any more.
+fn set_in_git(stage: &mut Stage, stack: Option<&Stack>) {
+    let stacks = stack.map(|stack| (stack.app.clone(), Arc::new(stack.clone())));
+    let managed = ManagedApplications {
+        is_complete: true,
+        names: [stage.stack.app.clone()].into(),
+        stacks: stacks.into_iter().collect(),
+        ..ManagedApplications::default()
+    };
+    let claims = &mut stage.world.observed.claims;
+    claims.applications = Some(Arc::new(managed));
+    claims.deployed_volumes = Some(Default::default());
+}
+
+#[test]
+fn protection_of_a_volume_in_git_outlives_a_rollback() {
+    for ends in [false, true] {
+        let mut first = stack([("web", workload("web:1", 1))]);
+        first.volumes.insert("shop_kept".into(), Volume { key: "kept".into(), ..Volume::default() });
+        let mut newest = first.clone();
+        let kept = newest.volumes.get_mut("shop_kept").unwrap();
+        kept.labels.insert("driftless.prune".to_owned(), "false".to_owned());
+        let mut stage = settled(first.clone());
+        stage.stack = newest.clone();
+        set_in_git(&mut stage, Some(&newest));
+        settle(&mut stage);
+        stage.stack = first.clone();
+        settle(&mut stage);
+        if ends {
+            set_in_git(&mut stage, Some(&first));
+            settle(&mut stage);
+        }
+        set_in_git(&mut stage, None);
+        settle(&mut stage);
+        stage.record.removal = Some(Removal::WithVolumes);
+        stage.stack = stack([]);
+        let plan = settle(&mut stage).pop().unwrap();
+        assert_eq!(plan.waits.iter().any(|wait| wait.is(WaitReason::PruneProtected)), !ends, "{plan}");
+        assert_eq!(stage.world.observed.volumes.contains_key("shop_kept"), !ends);
+    }
 }
 
 #[test]

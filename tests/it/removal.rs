@@ -188,6 +188,41 @@ async fn several_applications_are_not_pruned_at_once() {
     assert_eq!(it.containers(&blog()), 0, "{}", it.story());
 }
 
+#[tokio::test(start_paused = true)]
+async fn confirmed_removal_of_one_of_several_survives_restarts() {
+    const WITH_HOOK: &str = "services:
+  web: {image: 'web:1', volumes: ['data:/data']}
+  save: {image: 'save:1', x-driftless: {hook: PreDelete}}
+volumes: {data: }
+";
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings.policy.prune = true;
+    it.docker.faults(|faults| {
+        faults.exits.insert("save:1".to_owned(), (Duration::from_mins(4), 0));
+        faults.stop = Duration::from_mins(2);
+    });
+    it.git.push_files("Ada", &[("shop/compose.yaml", WITH_HOOK), ("blog/compose.yaml", BLOG)]);
+    it.begin();
+    it.synced_with_tip().await;
+    it.git.push_files("Ada", &[("README.md", "empty")]);
+    minutes(5).await;
+    it.ask(RequestKind::Remove(Removal::WithVolumes)).await;
+    minutes(2).await;
+    assert_eq!(it.containers(&app()), 2, "the hook runs: {}", it.story());
+    // During the hook, and while its containers are removed.
+    for _ in 0..2 {
+        it.crash();
+        it.begin();
+        minutes(3).await;
+    }
+    minutes(15).await;
+    let observed = it.docker.observed(&app());
+    assert!(observed.instances.is_empty(), "{}", it.story());
+    assert!(!observed.volumes.contains_key("shop_data"), "{}", it.story());
+    assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
+    assert_eq!(it.containers(&blog()), 1, "{}", it.story());
+}
+
 /// As a list `applications` in `driftless.yaml` that has only the new ones.
 #[tokio::test(start_paused = true)]
 async fn most_applications_are_not_pruned_at_once() {

@@ -193,11 +193,14 @@ impl Desired {
     pub(crate) fn doubt(&self) -> Option<String> {
         let is_known = match self.presence {
             Presence::Present => self.unrendered.is_none() && self.is_in_git(),
-            Presence::Emptied(_) | Presence::Gone => true,
+            // No commit was read in this life of the agent.
+            Presence::Emptied(_) => !self.newest_commit().id.is_empty(),
+            Presence::Gone => true,
             Presence::WasGone => false,
         };
         let error = self.objections.iter().find(|finding| !is_known && finding.is_error());
-        let unread = || self.was_gone().then(|| "its repository was not read yet".to_owned());
+        let is_unread = !is_known && self.presence != Presence::Present;
+        let unread = || is_unread.then(|| "its repository was not read yet".to_owned());
         error.map(ToString::to_string).or_else(unread)
     }
 
@@ -386,6 +389,16 @@ pub(crate) mod tests {
             assert_eq!(unread.doubt(), Some(error.to_string()));
             assert!(!unread.asks_for_the_same(&left));
         }
+    }
+
+    #[test]
+    fn emptied_application_is_in_doubt_until_a_commit_is_read() {
+        let nothing = Rendered::nothing(&"shop".into(), "infra", CommitInfo::default(), Policy::default());
+        let unread = Desired::present(Arc::new(nothing), Arc::default()).emptied(5);
+        let unread = unread.kept(Arc::default(), None);
+        assert!(unread.may_be_removed() && unread.doubt().is_some());
+        let read = unread.kept(Arc::default(), Some(gone("a").commit().clone()));
+        assert!(read.may_be_removed() && read.doubt().is_none());
     }
 
     #[test]

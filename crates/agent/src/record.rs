@@ -47,7 +47,8 @@ impl StoredRecord {
     pub(crate) fn note_presence(&mut self, context: &AppContext, desired: &Desired) {
         let (emptied, has_left) = (desired.emptied_count(), desired.is_gone());
         let before = (self.record.emptied, self.record.has_left);
-        if emptied.is_some() || desired.rendered().stack.is_some() {
+        // Its manifest may have an error when it is back.
+        if emptied.is_some() || desired.is_in_git() || desired.rendered().stack.is_some() {
             self.record.emptied = emptied;
         }
         if has_left || emptied.is_some() || desired.is_in_git() {

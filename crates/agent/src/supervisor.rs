@@ -334,8 +334,15 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                     Desired::gone(nothing(), state)
                 }
                 Absence::Unclear => {
-                    let gone = self.gone_before(known, &policy);
-                    let unread = gone.map(|gone| gone.kept(Arc::clone(&state), newest.clone()));
+                    let absent = match self.absent_before(known, &policy) {
+                        Ok(absent) => absent,
+                        // It begins in a later pass: one that had left must not be managed meanwhile.
+                        Err(error) => {
+                            tracing::warn!(app = %known.app, error = chain(&error), "could not read whether an application had left Git");
+                            continue;
+                        }
+                    };
+                    let unread = absent.map(|absent| absent.kept(Arc::clone(&state), newest.clone()));
                     unread.unwrap_or_else(|| kept(state)).with_objections(errors())
                 }
             };
@@ -401,20 +408,28 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         })
     }
 
-    /// The desired state of an application that Git did not have when its repository was last read, in this life of the agent or in an
-    /// earlier one.
-    fn gone_before(&self, known: &KnownApplication, policy: &Policy) -> Option<Desired> {
+    /// The desired state of an application that Git did not have when its repository was last read: gone in this life of the agent or
+    /// in an earlier one, or kept by an earlier one until a user confirms its removal, which may be under way.
+    fn absent_before(
+        &self,
+        known: &KnownApplication,
+        policy: &Policy,
+    ) -> Result<Option<Desired>, store::Error> {
         if let Some(task) = self.applications.get(&known.app) {
             let desired = task.desired.borrow();
-            return desired.is_gone().then(|| Desired::clone(&desired));
+            return Ok(desired.is_gone().then(|| Desired::clone(&desired)));
         }
-        let has_left = self.services.store.record(&known.app).is_ok_and(|record| record.has_left);
-        has_left.then(|| {
+        let record = self.services.store.record(&known.app)?;
+        let nothing = |policy| {
+            Arc::new(Rendered::nothing(&known.app, &known.repository, CommitInfo::default(), policy))
+        };
+        if record.has_left {
             // Nothing was decided in this life: see `has_left`.
             let policy = Policy { prune: false, ..policy.clone() };
-            let nothing = Rendered::nothing(&known.app, &known.repository, CommitInfo::default(), policy);
-            Desired::gone(Arc::new(nothing), Arc::default())
-        })
+            return Ok(Some(Desired::gone(nothing(policy), Arc::default())));
+        }
+        let waiting = |count| Desired::present(nothing(policy.clone()), Arc::default()).emptied(count);
+        Ok(record.emptied.map(waiting))
     }
 
     /// The repository that an application was deployed from, if it is still followed.

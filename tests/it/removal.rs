@@ -807,13 +807,15 @@ async fn released_agent_manages_nothing_until_the_undo() {
     assert!(it.handle().agent_status().problems.is_empty());
 }
 
-/// It is a new application then: nothing of the former one is remembered.
-#[tokio::test(start_paused = true)]
-async fn removed_application_that_comes_back_runs_its_jobs() {
-    const WITH_JOB: &str = "services:
+/// A shop that waits for a migration.
+const WITH_JOB: &str = "services:
   web: {image: 'web:1', depends_on: {migrate: {condition: service_completed_successfully}}}
   migrate: {image: 'migrate:1', restart: 'no'}
 ";
+
+/// It is a new application then: nothing of the former one is remembered.
+#[tokio::test(start_paused = true)]
+async fn removed_application_that_comes_back_runs_its_jobs() {
     let it = Simulation::idle();
     it.docker.faults(|faults| {
         faults.exits.insert("migrate:1".to_owned(), (Duration::from_secs(2), 0));
@@ -835,6 +837,38 @@ async fn removed_application_that_comes_back_runs_its_jobs() {
     it.synced_with_tip().await;
     assert!(created() > first, "the Job does not run\n{}", it.story());
     assert_eq!(it.containers(&app()), 2);
+}
+
+/// Nothing is left of it, so there is nothing that its Jobs were done for.
+#[tokio::test(start_paused = true)]
+async fn forgotten_application_removed_by_hand_runs_its_jobs() {
+    let mut it = Simulation::idle();
+    it.settings.policy.prune = false;
+    it.docker.faults(|faults| {
+        faults.exits.insert("migrate:1".to_owned(), (Duration::from_secs(2), 0));
+    });
+    let both = [("shop/compose.yaml", WITH_JOB), ("blog/compose.yaml", BLOG)];
+    it.git.push_files("Ada", &both);
+    it.begin();
+    it.synced_with_tip().await;
+    it.git.push_files("Ada", &[("blog/compose.yaml", BLOG)]);
+    minutes(3).await;
+    it.ask(RequestKind::Forget).await;
+    minutes(3).await;
+    for name in ["shop-web-1", "shop-migrate-1"] {
+        it.docker.user_action(&app(), &UserAction::Remove { name: name.to_owned() }).unwrap();
+    }
+    let created = |it: &Simulation| {
+        it.docker.transcript().iter().filter(|entry| entry.what.contains("create shop-migrate")).count()
+    };
+    assert_eq!((created(&it), it.containers(&app())), (1, 0), "{}", it.story());
+    it.crash();
+    it.begin();
+    minutes(3).await;
+    it.git.push_files("Ada", &both);
+    minutes(3).await;
+    it.synced_with_tip().await;
+    assert_eq!(created(&it), 2, "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use driftless_model::{EventKind, Observed, Outcome, Record, Stack, WorkloadName};
 use driftless_plan::suppose_completed;
-use driftless_store as store;
+use driftless_store::{self as store, KnownApplication};
 
 use crate::{
     commit_failure::failed_before, context::AppContext, desired::Desired, error::chain,
@@ -17,6 +17,8 @@ pub(crate) struct StoredRecord {
     is_stored: bool,
     /// The database had none, because the application is new or the record was lost, and nothing was concluded from that yet.
     was_missing: bool,
+    /// The database had no application of this name either, so no record was lost: it is new, or a user had it forgotten.
+    was_unknown: bool,
 }
 
 impl StoredRecord {
@@ -31,7 +33,9 @@ impl StoredRecord {
         if was_missing {
             record.failed = failed_before(context);
         }
-        Self { record, is_stored: true, was_missing }
+        let is_unknown = |all: Vec<KnownApplication>| all.iter().all(|known| known.app != *context.name());
+        let was_unknown = was_missing && context.store().known_applications().is_ok_and(is_unknown);
+        Self { record, is_stored: true, was_missing, was_unknown }
     }
 
     pub(crate) fn get(&self) -> &Record {
@@ -73,7 +77,8 @@ impl StoredRecord {
         }
     }
 
-    /// If the record was lost: takes the Jobs of the revisions that were reached for complete, if no container of them is left.
+    /// If the record was lost: takes the Jobs of the revisions that were reached for complete, if no container of them is left. An
+    /// application that a user had forgotten, and of which nothing is left, is a new one: its Jobs run again.
     pub(crate) fn complete_lost_jobs(
         &mut self,
         context: &AppContext,
@@ -81,6 +86,11 @@ impl StoredRecord {
         observed: &Observed,
     ) {
         if !std::mem::take(&mut self.was_missing) {
+            return;
+        }
+        // Its former containers and volumes were removed by hand.
+        let is_left = observed.containers().any(|container| container.agent == *context.agent());
+        if self.was_unknown && !is_left {
             return;
         }
         let (store, name) = (context.store(), context.name());

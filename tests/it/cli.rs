@@ -1133,6 +1133,18 @@ async fn validate_warns_of_folders_that_the_list_leaves_out() {
     }
 }
 
+/// Nobody says that an agent follows the folder that is checked.
+#[tokio::test]
+async fn folder_of_an_application_has_its_settings_above() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let settings = "hosts: [{name: nas}]\napplications: [{path: shop}]\n";
+    let shop = ("sites/shop/compose.yaml", "services: {web: {image: 'web:1'}}\n");
+    let found = folder(&[("sites/driftless.yaml", settings), shop]);
+    let path = found.path().to_str().unwrap();
+    let (code, _, error) = run(nobody, &["validate", path, "--path", "sites/shop"]).await;
+    assert!(code == 0 && error.contains("0 errors, 0 warnings"), "{error}");
+}
+
 #[tokio::test]
 async fn file_that_only_the_host_has_is_named_to_validate() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));

@@ -132,10 +132,14 @@ fn configuration_of_an_agent_in_git_is_ignored_with_a_warning() {
 #[test]
 fn settings_that_are_not_read_are_named_in_a_warning() {
     const HOSTS: &str = "hosts: [{name: nas}]\n";
-    let found = |files: &[(&str, &str)]| -> Vec<String> {
-        let found = host("").at_commit(&MemoryFiles::new(files.iter().copied())).unwrap();
-        found.findings.iter().map(ToString::to_string).collect()
+    let all = |files: &[(&str, &str)]| {
+        let files = MemoryFiles::new(files.iter().copied());
+        let mut findings = host("").at_commit(&files).unwrap().findings;
+        findings.extend(host("").settings_above(&files));
+        findings
     };
+    let found =
+        |files: &[(&str, &str)]| -> Vec<String> { all(files).iter().map(ToString::to_string).collect() };
     for (file, text, help) in [
         ("sites/driftless.yml", "prune: true\n", "rename it to `sites/driftless.yaml`"),
         ("sites/driftless.yml", "{ broken", "rename it to `sites/driftless.yaml`"),
@@ -147,7 +151,7 @@ fn settings_that_are_not_read_are_named_in_a_warning() {
         let start = format!("{file}: warning: `{file}` is not read: the settings of this repository are in");
         assert!(warning.starts_with(&start), "{warning}");
         let at_commit = host("").at_commit(&MemoryFiles::new([(file, text)])).unwrap();
-        let advice = at_commit.findings[0].help.clone();
+        let advice = all(&[(file, text)]).remove(0).help;
         assert!(advice.is_some_and(|advice| advice.starts_with(help)), "{at_commit:?}");
         assert!(at_commit.discover, "{file}");
     }

@@ -80,7 +80,8 @@ pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommi
     }
     report_idle_rules(&mut applications);
     let empty_folder = discovery.empty_folder.filter(|_| applications.is_empty());
-    let findings = discovery.findings;
+    let mut findings = discovery.findings;
+    findings.extend(settings.settings_above(files));
     RenderedCommit { applications, findings, empty_folder, settings: Some(Arc::clone(settings)) }
 }
 

@@ -83,8 +83,29 @@ impl Repository {
     /// All mistakes of the file.
     pub fn at_commit(&self, files: &dyn Files) -> Result<AtCommit, Vec<Finding>> {
         let mut at_commit = self.with_own_file(files)?;
-        at_commit.findings.extend(unread_files(files, &self.path));
+        at_commit.findings.extend(renamed_settings(files, &self.path));
         Ok(at_commit)
+    }
+
+    /// Warnings about settings in folders above the followed one, which are not read. They are true only of a folder that an
+    /// agent follows: somebody may check one application of a repository, whose settings lie above it.
+    pub fn settings_above(&self, files: &dyn Files) -> Vec<Finding> {
+        let own = join(&self.path, SETTINGS_FILE);
+        let (mut findings, mut above) = (Vec::new(), self.path.as_str());
+        // With a file in the followed folder, one above is meant for somebody who follows that folder.
+        while !is_file(files, &own) && !above.is_empty() {
+            above = above.rsplit_once('/').map_or("", |(parent, _)| parent);
+            for path in [SETTINGS_FILE, OTHER_NAME].map(|name| join(above, name)) {
+                if has_key(files, &path, &["hosts", "applications"]) && !is_of_agent(files, &path) {
+                    let help = format!(
+                        "move it to `{own}`, where paths start at that folder; if it is meant for another agent, an empty \
+                         `{own}` ends this warning"
+                    );
+                    findings.push(unread(&path, &own, help));
+                }
+            }
+        }
+        findings
     }
 
     fn with_own_file(&self, files: &dyn Files) -> Result<AtCommit, Vec<Finding>> {
@@ -334,46 +355,36 @@ fn read(file: &str, bytes: &[u8], allow: &Allow) -> Result<Option<FileInGit>, Ve
     }
 }
 
-/// Warnings about files that look like settings of the repository and are not read: one with another name, and those in folders
-/// above the followed one. With a file in the followed folder, one above is meant for somebody who follows that folder.
-fn unread_files(files: &dyn Files, folder: &str) -> Vec<Finding> {
-    let is_file = |path: &str| matches!(files.entry(path), Ok(Some(Entry::File { .. })));
-    let root = |path: &str| {
-        let bytes = files.read(path, LARGEST_FILE).ok()?;
-        parse(path, &bytes, &Limits::default()).ok()?.into_iter().next()
-    };
-    let has_key = |path: &str, keys: &[&str]| {
-        root(path).is_some_and(|root| keys.iter().any(|key| root.get(key).is_some()))
-    };
-    // An agent's own configuration has these.
-    let is_of_agent = |path: &str| has_key(path, &["repositories"]);
+/// A warning about a file in the followed folder that looks like its settings and has another name.
+fn renamed_settings(files: &dyn Files, folder: &str) -> Option<Finding> {
     let (own, renamed) = (join(folder, SETTINGS_FILE), join(folder, OTHER_NAME));
-    let has_own = is_file(&own);
-    let unread = |path: &str, help: String| {
-        let message = format!("`{path}` is not read: the settings of this repository are in `{own}`");
-        Finding::warning(Location::file(path), "", message).help(help)
-    };
-    let mut findings = Vec::new();
-    if is_file(&renamed) && !is_of_agent(&renamed) {
-        findings.push(unread(
-            &renamed,
-            if has_own { "remove it".to_owned() } else { format!("rename it to `{own}`") },
-        ));
+    if !is_file(files, &renamed) || is_of_agent(files, &renamed) {
+        return None;
     }
-    let mut above = folder;
-    while !has_own && !above.is_empty() {
-        above = above.rsplit_once('/').map_or("", |(parent, _)| parent);
-        for path in [SETTINGS_FILE, OTHER_NAME].map(|name| join(above, name)) {
-            if is_file(&path) && has_key(&path, &["hosts", "applications"]) && !is_of_agent(&path) {
-                let help = format!(
-                    "move it to `{own}`, where paths start at that folder; if it is meant for another agent, an empty \
-                     `{own}` ends this warning"
-                );
-                findings.push(unread(&path, help));
-            }
-        }
-    }
-    findings
+    let help = if is_file(files, &own) { "remove it".to_owned() } else { format!("rename it to `{own}`") };
+    Some(unread(&renamed, &own, help))
+}
+
+/// A warning that a file is not read. `own` is the place of the settings.
+fn unread(path: &str, own: &str, help: String) -> Finding {
+    let message = format!("`{path}` is not read: the settings of this repository are in `{own}`");
+    Finding::warning(Location::file(path), "", message).help(help)
+}
+
+fn is_file(files: &dyn Files, path: &str) -> bool {
+    matches!(files.entry(path), Ok(Some(Entry::File { .. })))
+}
+
+/// Whether a file looks like an agent's own configuration.
+fn is_of_agent(files: &dyn Files, path: &str) -> bool {
+    has_key(files, path, &["repositories"])
+}
+
+/// Whether there is a file whose first document has one of these keys.
+fn has_key(files: &dyn Files, path: &str, keys: &[&str]) -> bool {
+    let Ok(bytes) = files.read(path, LARGEST_FILE) else { return false };
+    let documents = parse(path, &bytes, &Limits::default()).unwrap_or_default();
+    documents.first().is_some_and(|root| keys.iter().any(|key| root.get(key).is_some()))
 }
 
 fn document(root: Value<'_>, allow: &Allow) -> Option<FileInGit> {

@@ -73,7 +73,10 @@ async fn applications(repository: &Repository, options: RepositoryOptions) -> Ve
     };
     let help = "correct `path` or `applications` of the repository, or the files in Git";
     let discovery = match discover_at(repository, checkout.files.as_ref()) {
-        Ok((_, discovery)) => discovery,
+        Ok((_, mut discovery)) => {
+            discovery.findings.extend(repository.settings_above(checkout.files.as_ref()));
+            discovery
+        }
         Err(findings) => {
             let checks = findings.iter().map(|it| Check::fail(name.as_str(), it.to_string(), help));
             return checks.map(|check| check.explained(Topic::Findings)).collect();

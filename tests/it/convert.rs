@@ -424,6 +424,50 @@ fn pod_of_several_containers_becomes_a_service_for_each() {
 }
 
 #[test]
+fn shared_paths_of_one_name_become_volumes_of_their_own() {
+    let manifest = "
+apiVersion: v1
+kind: Pod
+metadata: { name: web }
+spec:
+  containers:
+    - name: nginx
+      image: nginx:1
+      volumeMounts: &mounts
+        - { name: work, subPath: nginx/tmp, mountPath: /a }
+        - { name: work, subPath: php/tmp, mountPath: /b }
+        - { name: work, subPath: php tmp, mountPath: /c }
+        - { name: tmp, mountPath: /d }
+    - { name: php, image: 'php:1', volumeMounts: *mounts }
+  volumes:
+    - { name: work, emptyDir: {} }
+    - { name: tmp, emptyDir: { medium: Memory } }
+";
+    let first = rendered(Format::Kubernetes, manifest, &[]);
+    let stack = first.stack.unwrap_or_else(|| panic!("{}", told(&first.findings)));
+    let converted = to_compose(&stack, &first.contents, SecretValues::Shown);
+    let document = &converted.documents[0];
+    for service in ["web", "web_php"] {
+        let mounts = document["services"][service]["volumes"].as_array().unwrap();
+        let sources: BTreeMap<&str, &str> = mounts
+            .iter()
+            .map(|mount| (mount["target"].as_str().unwrap(), mount["source"].as_str().unwrap()))
+            .collect();
+        let expected = [
+            ("/a", "web_work_nginx_tmp"),
+            ("/b", "web_work_php_tmp_2"),
+            ("/c", "web_work_php_tmp"),
+            ("/d", "web_tmp"),
+        ];
+        assert_eq!(sources, expected.into(), "{document:#}");
+    }
+    let is_in_memory = |volume: &str| document["volumes"][volume]["driver_opts"]["type"] == "tmpfs";
+    assert!(is_in_memory("web_tmp") && !is_in_memory("web_work_php_tmp"), "{document:#}");
+    let second = rendered(Format::Compose, &text(&converted.documents), &[]);
+    assert!(second.stack.is_some(), "{}", told(&second.findings));
+}
+
+#[test]
 fn manifests_convert_to_an_equal_compose_file() {
     let page = include_str!("../../docs/kubernetes.md");
     let block = page.split("\n## Supported\n").nth(1).unwrap().split("```yaml\n").nth(1).unwrap();

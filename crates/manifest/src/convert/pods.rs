@@ -4,7 +4,7 @@
 //! other ones share its network. Init containers complete before it starts. A volume that several containers share becomes
 //! a named volume.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
     Condition, Container, Dependency, MountSource, Namespace, NetworkMode, Part, Role, Stack, Subject,
@@ -12,6 +12,9 @@ use driftless_model::{
 };
 
 use super::output::Lost;
+
+/// The folder in which the pod's own container holds the volumes that its containers share.
+const VOLUMES: &str = "/volumes/";
 
 /// The same stack without pods of several containers.
 pub(super) fn flatten(stack: &Stack, lost: &mut Lost) -> Stack {
@@ -67,6 +70,7 @@ struct Pod {
 impl Pod {
     fn of(stack: &Stack, name: &WorkloadName, workload: &Workload) -> Self {
         let mut pod = Self { services: BTreeMap::new(), volumes: BTreeMap::new() };
+        let keys = volume_keys(name, workload);
         let first = workload.parts.iter().position(|part| part.role == Role::App);
         let initial: Vec<Dependency> = workload
             .parts
@@ -79,7 +83,7 @@ impl Pod {
             let mut service = workload.of_part(part);
             service.replicas = workload.replicas.min(1);
             service.container.ipc_mode = service.container.ipc_mode.filter(|it| !is_of_peer(it));
-            pod.share_volumes(stack, name, workload, part, &mut service.container);
+            pod.share_volumes(stack, &keys, workload, part, &mut service.container);
             let is_first = Some(index) == first;
             match part.role {
                 // The dependencies of the pod hold its first container up.
@@ -108,15 +112,14 @@ impl Pod {
     fn share_volumes(
         &mut self,
         stack: &Stack,
-        name: &WorkloadName,
+        keys: &BTreeMap<&str, String>,
         workload: &Workload,
         part: &Part,
         container: &mut Container,
     ) {
         for mount in &mut container.mounts {
             let Some(place) = part.volumes.get(&mount.target) else { continue };
-            let own = place.rsplit('/').next().unwrap_or(place);
-            let key = format!("{name}_{own}");
+            let Some(key) = keys.get(place.as_str()).cloned() else { continue };
             let volume = format!("{}_{key}", stack.project);
             let tmpfs = workload.container.host.mount_options.get(place).map(|it| it.tmpfs.join(","));
             let mut options = BTreeMap::new();
@@ -128,6 +131,26 @@ impl Pod {
             mount.source = MountSource::Volume { name: volume, no_copy: true };
         }
     }
+}
+
+/// The key of the named volume for each place at which the pod's own container holds a volume, or a path of one. Compose takes
+/// fewer letters in keys than paths have, so a number tells two places apart that would have one key.
+fn volume_keys<'w>(name: &WorkloadName, workload: &'w Workload) -> BTreeMap<&'w str, String> {
+    let is_of_key = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
+    let places: BTreeSet<&str> =
+        workload.parts.iter().flat_map(|part| part.volumes.values()).map(String::as_str).collect();
+    let (mut keys, mut taken) = (BTreeMap::new(), BTreeSet::new());
+    for place in places {
+        let own = place.strip_prefix(VOLUMES).unwrap_or(place);
+        let plain = format!("{name}_{}", own.replace(|letter: char| !is_of_key(letter), "_"));
+        let (mut key, mut number) = (plain.clone(), 1);
+        while !taken.insert(key.clone()) {
+            number += 1;
+            key = format!("{plain}_{number}");
+        }
+        keys.insert(place, key);
+    }
+    keys
 }
 
 /// The service of a container that is not the first one. No name in Kubernetes has an underscore, so it is unique.

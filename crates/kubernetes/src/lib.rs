@@ -450,8 +450,9 @@ fn port_places(workloads: &[ReadWorkload]) -> BTreeMap<(WorkloadName, u16, Proto
 
 /// Reports host ports that two containers take.
 fn check_host_ports(workloads: &[ReadWorkload], engine: EngineKind, report: &Report) {
-    let mut taken: BTreeMap<(u16, Protocol), Vec<(&HostPort, &WorkloadName)>> = BTreeMap::new();
-    for ReadWorkload { name, workload, published, .. } in workloads {
+    let mut taken: BTreeMap<(u16, Protocol), Vec<(&HostPort, &ReadWorkload)>> = BTreeMap::new();
+    for read in workloads {
+        let ReadWorkload { name, workload, published, .. } = read;
         // A Job has its port for a while only, and nothing says when.
         let lasts = workload.replicas > 0 && workload.job_or_template().is_none();
         for port in published.iter().filter(|port| lasts || port.taken_by != Taker::HostNetwork) {
@@ -467,8 +468,8 @@ fn check_host_ports(workloads: &[ReadWorkload], engine: EngineKind, report: &Rep
                 report.say(error(message).help("remove `hostPort`, or set `replicas` to 1"));
             }
             let others = taken.entry((host, port.protocol)).or_default();
-            if let Some((first, owner)) = others.iter().find(|other| collide(**other, (port, name))) {
-                let place = &first.location;
+            if let Some((first, owner)) = others.iter().find(|other| collide(**other, (port, read))) {
+                let (place, owner) = (&first.location, &owner.name);
                 let owner = match first.taken_by {
                     Taker::Container | Taker::HostNetwork => format!("`{owner}`"),
                     Taker::Service => {
@@ -485,16 +486,22 @@ fn check_host_ports(workloads: &[ReadWorkload], engine: EngineKind, report: &Rep
                 };
                 report.say(error(message).help(help));
             }
-            others.push((port, name));
+            others.push((port, read));
         }
     }
 }
 
 /// Whether two containers cannot both have these ports of the host. A program on the host's network may listen on one of its addresses
 /// only, so its port collides with one of the same addresses. The pods of one template share the place of the port.
-fn collide((one, owner): (&HostPort, &WorkloadName), (other, name): (&HostPort, &WorkloadName)) -> bool {
+fn collide((one, owner): (&HostPort, &ReadWorkload), (other, taker): (&HostPort, &ReadWorkload)) -> bool {
+    // The host has one architecture, so at most one of two that need different ones runs.
+    if let Some(architecture) = &owner.workload.architecture
+        && taker.workload.architecture.as_ref().is_some_and(|needed| needed != architecture)
+    {
+        return false;
+    }
     if [one, other].iter().all(|port| port.taken_by != Taker::HostNetwork) {
         return addresses_overlap(one.host_ip, other.host_ip);
     }
-    owner != name && one.location != other.location && one.host_ip == other.host_ip
+    owner.name != taker.name && one.location != other.location && one.host_ip == other.host_ip
 }

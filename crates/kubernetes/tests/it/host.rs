@@ -237,6 +237,21 @@ fn port_on_the_network_of_the_host_is_one_of_the_host() {
 }
 
 #[test]
+fn workloads_for_two_architectures_may_have_one_host_port() {
+    let errors = |more: &str, port: &str| -> Vec<usize> {
+        let pod = |architecture: &str| {
+            let pod = format!("{more}nodeSelector: {{kubernetes.io/arch: {architecture}}}");
+            deployment(&format!("exporter-{architecture}"), &pod, &format!("ports: [{{{port}}}]"))
+        };
+        let any = deployment("exporter", more.trim_end(), &format!("ports: [{{{port}}}]"));
+        let found = |text: String| texts(&text, true).len();
+        vec![found(pod("amd64") + &pod("arm64")), found(pod("amd64") + &any)]
+    };
+    assert_eq!(errors("hostNetwork: true\n      ", "containerPort: 9100"), [0, 1]);
+    assert_eq!(errors("", "containerPort: 9100, hostPort: 9100"), [0, 1]);
+}
+
+#[test]
 fn pod_without_logins_has_those_of_its_service_account() {
     let file = r#"{"auths": {"registry.example.com": {"auth": "YTpi"}}}"#;
     let secret = |name: &str| {

@@ -1,7 +1,7 @@
 //! The task of one repository: fetches, renders each new commit, and publishes the desired state of its applications.
 //! It never talks to the engine.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, watch},
@@ -234,9 +234,9 @@ impl<S: CommitSource> RepositoryTask<S> {
             let began = Instant::now();
             let covers = self.tickets.newest();
             deliveries.begin_fetch();
-            let fetched = tokio::select! {
+            let (fetched, is_asked_again) = tokio::select! {
                 () = stop.cancelled() => return,
-                fetched = self.link.source.fetch(last_accepted.as_ref()) => fetched,
+                result = self.fetch(last_accepted.as_ref()) => result,
             };
             let result = if fetched.is_ok() { Fetched::Done } else { Fetched::Failed };
             self.metrics.fetched(&self.settings.name, result, began.elapsed());
@@ -266,12 +266,33 @@ impl<S: CommitSource> RepositoryTask<S> {
                 }
             };
             self.publish_missed(&deliveries);
+            if is_asked_again {
+                is_requested = true;
+                continue;
+            }
             tokio::select! {
                 () = stop.cancelled() => return,
                 is_sync = self.sleep(began, pause, &mut deliveries) => if is_sync {
                     is_requested = true;
                     self.link.source.end_download_pause();
                 },
+            }
+        }
+    }
+
+    /// Fetches. True: a user asked for a fetch meanwhile, and this one may have listed the references before. Such a request ends the
+    /// pause after an earlier download, and not the one that a failure of this fetch begins: the user has not read of that yet.
+    async fn fetch(&self, known: Option<&CommitId>) -> (Result<Checkout, git::Error>, bool) {
+        let mut fetch = pin!(self.link.source.fetch(known));
+        let mut is_asked_again = false;
+        loop {
+            tokio::select! {
+                biased;
+                fetched = &mut fetch => return (fetched, is_asked_again),
+                () = self.link.fetch_now.notified() => {
+                    is_asked_again = true;
+                    self.link.source.end_download_pause();
+                }
             }
         }
     }
@@ -609,7 +630,7 @@ impl<S: CommitSource> RepositoryTask<S> {
 mod tests {
     use std::sync::{
         Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     };
 
     use driftless_config::{Settings, Verify};
@@ -620,8 +641,13 @@ mod tests {
     const COMPOSE: &str = "services: {web: {image: 'web:1', environment: {PASSWORD: '${PASSWORD}'}}}\n";
 
     /// A repository whose newest commit is `tip`. `None`: the server does not answer.
+    #[derive(Default)]
     struct SourceOfOne {
         tip: Mutex<Option<&'static str>>,
+        /// The time of a download. After a failed one that takes time there is a pause.
+        takes: Duration,
+        downloads: AtomicU32,
+        is_paused: AtomicBool,
         /// Number of ended pauses.
         ended: AtomicU32,
     }
@@ -643,10 +669,16 @@ mod tests {
                 message: "connection refused".to_owned(),
                 retry_after: None,
             };
+            if !self.takes.is_zero() && !self.is_paused.load(Ordering::Relaxed) {
+                self.downloads.fetch_add(1, Ordering::Relaxed);
+                sleep(self.takes).await;
+                self.is_paused.store(self.tip.lock().unwrap().is_none(), Ordering::Relaxed);
+            }
             self.tip.lock().unwrap().map(|id| checkout(commit(id))).ok_or_else(failure)
         }
 
         fn end_download_pause(&self) {
+            self.is_paused.store(false, Ordering::Relaxed);
             self.ended.fetch_add(1, Ordering::Relaxed);
         }
 
@@ -688,32 +720,42 @@ mod tests {
         assert!(is_found, "{:#?}", view.borrow());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn changed_value_is_used_while_no_newer_commit_can_be() {
-        let text = "repositories: [{url: 'https://git.example/infra.git', poll: 1m, \
-                    valuesFrom: [{env: PASSWORD, name: PASSWORD}], \
-                    verify: {ssh: {allowedSigners: ['eve ssh-ed25519 AAAA']}}}]\n";
-        let settings = Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0);
-        let value = Arc::new(Mutex::new("first"));
-        let read = Arc::clone(&value);
-        let fetch_now = Arc::new(Notify::new());
-        let source = SourceOfOne { tip: Mutex::new(Some("a")), ended: AtomicU32::new(0) };
-        let link = RepositoryLink::new(source, Arc::clone(&fetch_now));
-        let (view_tx, mut view) = watch::channel(RepositoryView::default());
+    /// The task that follows a repository with these settings.
+    fn task(
+        text: &str,
+        link: &RepositoryLink<SourceOfOne>,
+        view: watch::Sender<RepositoryView>,
+        environment: git::Lookup,
+    ) -> RepositoryTask<SourceOfOne> {
         let clock = Clock::starting_at(Timestamp(1_800_000_000_000));
-        let stop = CancellationToken::new();
-        let task = RepositoryTask {
-            settings,
+        RepositoryTask {
+            settings: Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0),
             link: link.clone(),
             store: Store::in_memory(clock).unwrap(),
             clock,
             tickets: Tickets::starting_now(),
             delivered: Arc::default(),
-            environment: Arc::new(move |_| Some((*read.lock().unwrap()).to_owned())),
+            environment,
             metrics: Metrics::default(),
-            view: view_tx,
-            stop: stop.clone(),
-        };
+            view,
+            stop: CancellationToken::new(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changed_value_is_used_while_no_newer_commit_can_be() {
+        let text = "repositories: [{url: 'https://git.example/infra.git', poll: 1m, \
+                    valuesFrom: [{env: PASSWORD, name: PASSWORD}], \
+                    verify: {ssh: {allowedSigners: ['eve ssh-ed25519 AAAA']}}}]\n";
+        let value = Arc::new(Mutex::new("first"));
+        let read = Arc::clone(&value);
+        let fetch_now = Arc::new(Notify::new());
+        let source = SourceOfOne { tip: Mutex::new(Some("a")), ..SourceOfOne::default() };
+        let link = RepositoryLink::new(source, Arc::clone(&fetch_now));
+        let (view_tx, mut view) = watch::channel(RepositoryView::default());
+        let environment: git::Lookup = Arc::new(move |_| Some((*read.lock().unwrap()).to_owned()));
+        let task = task(text, &link, view_tx, environment);
+        let stop = task.stop.clone();
         let task = tokio::spawn(task.run());
         until(&mut view, |view| password(view).as_deref() == Some("first")).await;
 
@@ -739,6 +781,30 @@ mod tests {
         *value.lock().unwrap() = "fourth";
         until(&mut view, |view| password(view).as_deref() == Some("fourth")).await;
         assert!(view.borrow().state.error.is_some() && view.borrow().state.rejected.is_some());
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    /// `driftless sync` asks for a fetch, and so does each application that it syncs.
+    #[tokio::test(start_paused = true)]
+    async fn request_during_a_failing_download_does_not_repeat_it() {
+        let fetch_now = Arc::new(Notify::new());
+        let source = SourceOfOne { takes: Duration::from_mins(10), ..SourceOfOne::default() };
+        let link = RepositoryLink::new(source, Arc::clone(&fetch_now));
+        let (view_tx, mut view) = watch::channel(RepositoryView::default());
+        let text = "repositories: [{url: 'https://git.example/infra.git', poll: 1m}]\n";
+        let task = task(text, &link, view_tx, Arc::new(|_| None));
+        let stop = task.stop.clone();
+        let task = tokio::spawn(task.run());
+        let downloads = || link.source.downloads.load(Ordering::Relaxed);
+        sleep(Duration::from_mins(1)).await;
+        fetch_now.notify_one();
+        until(&mut view, |view| view.state.error.is_some()).await;
+        sleep(Duration::from_mins(5)).await;
+        assert_eq!(downloads(), 1);
+        fetch_now.notify_one();
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(downloads(), 2, "the pause was known to the user");
         stop.cancel();
         task.await.unwrap();
     }

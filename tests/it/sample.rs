@@ -263,6 +263,7 @@ pub(crate) fn delivery(id: &str) -> driftless_model::Delivery {
         event: "push".to_owned(),
         reference: Some("refs/heads/main".to_owned()),
         commit: None,
+        maybe_other_branch: false,
         from: "192.0.2.1".to_owned(),
         result: driftless_model::DeliveryResult::Accepted,
         message: String::new(),

@@ -866,6 +866,7 @@ async fn accepted_delivery_survives_a_restart() {
         event: "push".into(),
         reference: Some("refs/heads/main".into()),
         commit: Some(CommitId::from_stored(AFTER)),
+        maybe_other_branch: false,
         from: "192.0.2.1".into(),
         result: DeliveryResult::Accepted,
         message: String::new(),

@@ -13,6 +13,12 @@ use crate::error::chain;
 const FETCH_AGAIN: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(8)];
 
+/// The same for a push that may be to another branch, whose commit no fetch finds.
+const FETCH_ONCE_MORE: [Duration; 1] = [Duration::from_secs(2)];
+
+/// Number of the newest deliveries that are searched for one that announced a commit.
+const RECENT_DELIVERIES: u64 = 100;
+
 /// Longest time between the fetch that found a commit and the delivery about it.
 const DELIVERY_GRACE: Duration = Duration::from_mins(1);
 
@@ -44,6 +50,7 @@ pub(crate) struct DeliveryTracker {
 /// A commit that a delivery announced and no fetch has found.
 struct Awaited {
     commit: CommitId,
+    maybe_other_branch: bool,
     /// Number of fetches that have not found it.
     fetches: usize,
 }
@@ -83,11 +90,13 @@ impl DeliveryTracker {
         let announces = |delivery: &Delivery| {
             matches!(delivery.result, DeliveryResult::Accepted | DeliveryResult::Duplicate)
         };
-        let commit = last.filter(announces).and_then(|delivery| delivery.commit);
-        let commit = commit.filter(|commit| commit != webhook::NO_COMMIT);
-        self.awaited = commit.map(|commit| match self.awaited.take() {
-            Some(awaited) if awaited.commit == commit => awaited,
-            Some(_) | None => Awaited { commit, fetches: 0 },
+        let announced = last.filter(announces).and_then(|delivery| {
+            let commit = delivery.commit.filter(|commit| commit != webhook::NO_COMMIT)?;
+            Some(Awaited { commit, maybe_other_branch: delivery.maybe_other_branch, fetches: 0 })
+        });
+        self.awaited = announced.map(|announced| match self.awaited.take() {
+            Some(awaited) if awaited.commit == announced.commit => awaited,
+            Some(_) | None => announced,
         });
         self.unannounced = None;
         if self.missed.take().is_some() {
@@ -106,8 +115,10 @@ impl DeliveryTracker {
             return None;
         }
         let short = commit.short();
-        if let Some(pause) = self.next_fetch(commit, newness) {
-            let message = format!("the pushed commit is not visible yet (still at {short}); fetching again");
+        if let Some((pause, maybe_other_branch)) = self.next_fetch(commit, newness) {
+            let other = if maybe_other_branch { ", or is one of another branch" } else { "" };
+            let message =
+                format!("the pushed commit is not visible yet{other} (still at {short}); fetching again");
             self.set_outcome(&DeliveryOutcome { at: now, message }, DeliveryState::Open);
             return Some(pause);
         }
@@ -118,22 +129,23 @@ impl DeliveryTracker {
         };
         if self.answered.is_some() {
             self.set_outcome(&DeliveryOutcome { at: now, message }, DeliveryState::Closed);
-        } else if newness == Newness::New && self.had_delivery() {
+        } else if newness == Newness::New && self.is_unannounced(&commit.id) {
             self.unannounced = Some(Missed { commit: commit.id.clone(), at: now });
         }
         None
     }
 
-    /// The pause before the next fetch, as long as the announced commit is not found.
-    fn next_fetch(&mut self, found: &CommitInfo, newness: Newness) -> Option<Duration> {
+    /// The pause before the next fetch, as long as the announced commit is not found, and whether that may be one of another branch.
+    fn next_fetch(&mut self, found: &CommitInfo, newness: Newness) -> Option<(Duration, bool)> {
         self.answered?;
         let awaited = self.awaited.as_mut()?;
         if newness != Newness::Known || awaited.commit == found.id {
             return None;
         }
-        let pause = FETCH_AGAIN.get(awaited.fetches).copied();
+        let pauses: &[Duration] = if awaited.maybe_other_branch { &FETCH_ONCE_MORE } else { &FETCH_AGAIN };
+        let pause = pauses.get(awaited.fetches).copied()?;
         awaited.fetches += 1;
-        pause
+        Some((pause, awaited.maybe_other_branch))
     }
 
     /// The fetch failed: its deliveries wait for the next one.
@@ -171,9 +183,12 @@ impl DeliveryTracker {
         self.in_store(|store, repository| store.set_delivery_outcome(repository, newest, outcome, state));
     }
 
-    /// Without any delivery so far, the webhook is not set up at the forge yet.
-    fn had_delivery(&self) -> bool {
-        self.in_store(Store::last_delivery).flatten().is_some()
+    /// Whether deliveries came, and none announced this commit. Without any so far, the webhook is not set up at the forge yet. A commit
+    /// may become visible after the last fetch that its delivery led to.
+    fn is_unannounced(&self, commit: &CommitId) -> bool {
+        let read = |store: &Store, repository: &str| store.recent_deliveries(repository, RECENT_DELIVERIES);
+        let recent = self.in_store(read).unwrap_or_default();
+        !recent.is_empty() && recent.iter().all(|delivery| delivery.commit.as_ref() != Some(commit))
     }
 
     /// Reads or writes the store. If that fails, deliveries still lead to fetches; they are only not kept.
@@ -198,20 +213,24 @@ mod tests {
 
     const START: Timestamp = Timestamp(1_000_000);
 
-    fn deliver(store: &Store, id: &str, commit: Option<&CommitId>) {
-        let delivery = Delivery {
+    fn delivery(id: &str, commit: Option<&CommitId>) -> Delivery {
+        Delivery {
             id: id.to_owned(),
             at: START,
             provider: HookProvider::GitHub,
             event: "push".to_owned(),
             reference: None,
             commit: commit.cloned(),
+            maybe_other_branch: false,
             from: String::new(),
             result: DeliveryResult::Accepted,
             message: String::new(),
             outcome: None,
-        };
-        store.accept_delivery("infra", &delivery).unwrap();
+        }
+    }
+
+    fn deliver(store: &Store, id: &str, commit: Option<&CommitId>) {
+        store.accept_delivery("infra", &delivery(id, commit)).unwrap();
     }
 
     fn tracker(store: &Store) -> DeliveryTracker {
@@ -302,6 +321,34 @@ mod tests {
         deliver(&store, "three", None);
         deliveries.begin_fetch();
         assert_eq!(deliveries.fetched(&commit("c"), Newness::Known, START), None);
+    }
+
+    #[test]
+    fn push_that_may_be_to_another_branch_is_fetched_once_more() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        let mut deliveries = tracker(&store);
+        let (old, tip) = (commit("a"), commit("b"));
+        deliveries.begin_fetch();
+        deliveries.fetched(&old, Newness::PushedBeforeStart, START);
+        let push = Delivery { maybe_other_branch: true, ..delivery("one", Some(&tip.id)) };
+        store.accept_delivery("infra", &push).unwrap();
+        deliveries.begin_fetch();
+        assert_eq!(deliveries.fetched(&old, Newness::Known, START), Some(Duration::from_secs(2)));
+        assert!(last_message(&store).contains("not visible yet, or is one of another branch"));
+        deliveries.begin_fetch();
+        assert_eq!(deliveries.fetched(&old, Newness::Known, START), None);
+        assert!(last_message(&store).starts_with("nothing new"));
+
+        // It becomes visible later, also after another delivery.
+        deliver(&store, "two", None);
+        deliveries.begin_fetch();
+        deliveries.fetched(&old, Newness::Known, START);
+        deliveries.begin_fetch();
+        deliveries.fetched(&tip, Newness::New, START);
+        assert_eq!(deliveries.due(), None, "it was announced");
+        deliveries.begin_fetch();
+        deliveries.fetched(&commit("c"), Newness::New, START);
+        assert!(deliveries.due().is_some());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CommitId, Timestamp};
+use super::{CommitId, Timestamp, defaults::is_default};
 
 /// The forge that sends a webhook, and therefore how it is signed and read. Always configured: no header of a request chooses
 /// an algorithm.
@@ -108,6 +108,10 @@ pub struct Delivery {
     /// The commit that the payload speaks of. Only compared, never fetched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,
+    /// Whether that may be a commit of another branch than the followed one: the payload does not name the default branch, which is
+    /// followed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub maybe_other_branch: bool,
     /// The address of the sender, or of the proxy before it.
     pub from: String,
     pub result: DeliveryResult,

@@ -161,6 +161,7 @@ mod tests {
             event: "push".to_owned(),
             reference: None,
             commit: None,
+            maybe_other_branch: false,
             from: "192.0.2.1".to_owned(),
             result: DeliveryResult::Accepted,
             message: String::new(),

@@ -14,6 +14,8 @@ pub enum Verdict {
     /// Fetch. The remark is for people and may be empty.
     Ring {
         moved: Option<Moved>,
+        /// Whether another branch than the followed one may have moved.
+        maybe_other_branch: bool,
         remark: String,
     },
     /// Ask the registries of these images.
@@ -47,7 +49,7 @@ pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
         }
     };
     if notice.moved.is_empty() {
-        return Verdict::Ring { moved: None, remark };
+        return Verdict::Ring { moved: None, maybe_other_branch: false, remark };
     }
     let is_followed = |moved: &&Moved| match followed(&repository.reference, notice) {
         Followed::One(name) => moved.reference == name,
@@ -65,10 +67,9 @@ pub fn judge(notice: &Notice, repository: &Repository) -> Verdict {
             Verdict::Ignore { moved: Some(moved.clone()), why }
         }
         Some(moved) => {
-            // The payload does not name the default branch: if another one moved, no fetch finds its commit.
-            let is_sure = !matches!(followed(&repository.reference, notice), Followed::AnyBranch);
-            let commit = moved.commit.clone().filter(|_| is_sure);
-            Verdict::Ring { moved: Some(Moved { commit, ..moved.clone() }), remark }
+            // The payload does not name the default branch.
+            let maybe_other_branch = matches!(followed(&repository.reference, notice), Followed::AnyBranch);
+            Verdict::Ring { moved: Some(moved.clone()), maybe_other_branch, remark }
         }
         None => {
             let moved = notice.moved.first().cloned();
@@ -181,21 +182,24 @@ mod tests {
     }
 
     #[test]
-    fn commit_is_awaited_only_of_the_followed_branch() {
+    fn pushed_branch_may_be_another_one_than_the_default() {
         let tip = CommitId::from_stored("a".repeat(40));
         let pushed = |default_branch: Option<&str>| {
             let mut notice = push("refs/heads/main", false);
             notice.moved[0].commit = Some(tip.clone());
             Notice { default_branch: default_branch.map(str::to_owned), ..notice }
         };
-        for (notice, reference, awaited) in [
-            (pushed(Some("main")), Reference::Head, Some(&tip)),
-            (pushed(None), Reference::Branch("main".into()), Some(&tip)),
-            (pushed(None), Reference::Head, None),
+        for (notice, reference, expected) in [
+            (pushed(Some("main")), Reference::Head, false),
+            (pushed(None), Reference::Branch("main".into()), false),
+            (pushed(None), Reference::Head, true),
         ] {
             let verdict = judge(&notice, &repository("https://git.example.com/me/infra.git", reference));
-            let Verdict::Ring { moved: Some(moved), .. } = verdict else { panic!("{verdict:?}") };
-            assert_eq!((moved.reference.as_str(), moved.commit.as_ref()), ("refs/heads/main", awaited));
+            let Verdict::Ring { moved: Some(moved), maybe_other_branch, .. } = verdict else {
+                panic!("{verdict:?}")
+            };
+            assert_eq!((moved.reference.as_str(), moved.commit.as_ref()), ("refs/heads/main", Some(&tip)));
+            assert_eq!(maybe_other_branch, expected);
         }
     }
 

@@ -69,8 +69,7 @@ pub(super) fn earlier_deliveries(deliveries: &[Delivery], now: Timestamp) -> Mar
 
 /// A delivery, but for its repository.
 fn cells(delivery: &Delivery, now: Timestamp) -> Markup {
-    let Delivery { id, at, provider, event, reference, commit: _, from: _, result, message, outcome } =
-        delivery;
+    let Delivery { id, at, provider, event, reference, result, message, outcome, .. } = delivery;
     let outcome = match outcome {
         Some(outcome) => outcome.message.as_str(),
         None if matches!(result, DeliveryResult::Accepted | DeliveryResult::Duplicate) => "fetching",

@@ -98,6 +98,7 @@ pub(super) async fn receive(
                 event: String::new(),
                 reference: None,
                 commit: None,
+                maybe_other_branch: false,
                 from: from.to_string(),
                 result: DeliveryResult::Refused,
                 message: format!("{status}: {refusal}"),
@@ -154,6 +155,7 @@ async fn accept(
         event: notice.event.chars().take(100).collect(),
         reference: moved.as_ref().map(|it| it.reference.clone()),
         commit: moved.and_then(|it| it.commit),
+        maybe_other_branch: false,
         from: from.to_string(),
         result,
         message,
@@ -180,8 +182,9 @@ async fn accept(
             receiver.0.auditor.store(AuditEntry { detail: message.clone(), ..entry }).await;
             Ok(delivery(DeliveryResult::Accepted, None, message))
         }
-        Verdict::Ring { moved, remark } => {
-            store(receiver, webhook, delivery(DeliveryResult::Accepted, moved, remark)).await
+        Verdict::Ring { moved, maybe_other_branch, remark } => {
+            let delivery = delivery(DeliveryResult::Accepted, moved, remark);
+            store(receiver, webhook, Delivery { maybe_other_branch, ..delivery }).await
         }
     }
 }

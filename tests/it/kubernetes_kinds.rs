@@ -647,7 +647,12 @@ fn kinds_of_extensions_name_the_alternative() {
         ("helm.toolkit.fluxcd.io/v2", "HelmRelease", "helm template"),
         ("kustomize.toolkit.fluxcd.io/v1", "Kustomization", "names the repositories and folders"),
         ("argoproj.io/v1alpha1", "Application", "names the repositories and folders"),
+        ("source.toolkit.fluxcd.io/v1", "GitRepository", "names the repositories and folders"),
+        ("image.toolkit.fluxcd.io/v1", "ImagePolicy", "`driftless.update`"),
+        ("notification.toolkit.fluxcd.io/v1beta3", "Alert", "the workloads that the operator would create"),
         ("argoproj.io/v1alpha1", "Rollout", "use a Deployment"),
+        ("argoproj.io/v1alpha1", "CronWorkflow", "use a Job or CronJob"),
+        ("argoproj.io/v1alpha1", "EventSource", "the workloads that the operator would create"),
         ("postgresql.cnpg.io/v1", "Cluster", "the workloads that the operator would create"),
     ] {
         let found = render(&format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n"));

@@ -120,19 +120,27 @@ const REVERSE_PROXY: &str = "run a reverse proxy such as Caddy, nginx or Traefik
 /// Kinds of well-known extensions of a cluster, each with what to do instead: the end of the API group, and the kind. An empty
 /// kind is any other one of that group.
 const EXTENSIONS: &[(&str, &str, &str)] = &[
+    ("argoproj.io", "AppProject", FOLLOW),
+    ("argoproj.io", "Application", FOLLOW),
+    ("argoproj.io", "ApplicationSet", FOLLOW),
+    ("argoproj.io", "ClusterWorkflowTemplate", JOB),
+    ("argoproj.io", "CronWorkflow", JOB),
     ("argoproj.io", "Rollout", "use a Deployment"),
-    ("argoproj.io", "", FOLLOW),
+    ("argoproj.io", "Workflow", JOB),
+    ("argoproj.io", "WorkflowTemplate", JOB),
     ("bitnami.com", "SealedSecret", SECRETS),
     ("cert-manager.io", "", "let the reverse proxy obtain its certificates, as Caddy and Traefik do"),
     ("external-secrets.io", "", SECRETS),
     ("gateway.networking.k8s.io", "", REVERSE_PROXY),
     ("helm.cattle.io", "", CHART),
     ("helm.toolkit.fluxcd.io", "", CHART),
+    ("image.toolkit.fluxcd.io", "", "use the annotation `driftless.update` of the workload"),
     ("isindir.github.com", "SopsSecret", SECRETS),
+    ("kustomize.toolkit.fluxcd.io", "", FOLLOW),
     ("networking.istio.io", "", REVERSE_PROXY),
     ("source.toolkit.fluxcd.io", "HelmChart", CHART),
     ("source.toolkit.fluxcd.io", "HelmRepository", CHART),
-    ("toolkit.fluxcd.io", "", FOLLOW),
+    ("source.toolkit.fluxcd.io", "", FOLLOW),
     ("traefik.containo.us", "", REVERSE_PROXY),
     ("traefik.io", "", REVERSE_PROXY),
 ];
@@ -140,6 +148,7 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
 const CHART: &str = "commit the output of `helm template`";
 const FOLLOW: &str =
     "remove it: the agent's configuration names the repositories and folders that it follows";
+const JOB: &str = "use a Job or CronJob";
 const SECRETS: &str = "use a Secret: encrypt its file with SOPS, or let the agent put values of the host into it with `valuesFrom`";
 const OPERATOR: &str = "an operator of a cluster reads this kind: remove it, or write the workloads that the operator would create";
 

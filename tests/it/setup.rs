@@ -389,17 +389,38 @@ fn doctor_finds_a_folder_without_applications() {
     assert_eq!(found["explained"], "docs/troubleshooting.md#errors-with-file-and-line");
 }
 
+/// Runs Git in a folder.
+fn git(place: &Path, arguments: &[&str]) {
+    let mut command = Command::new("git");
+    let settings = ["user.name=Ada", "user.email=ada@example.com", "protocol.file.allow=always"];
+    command.arg("-C").arg(place).args(settings.iter().flat_map(|setting| ["-c", *setting]));
+    let done = command.args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn doctor_warns_of_settings_above_the_followed_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (url, work) = (repository(folder.path()), folder.path().join("work"));
+    fs::create_dir_all(work.join("sites/shop")).unwrap();
+    fs::write(work.join("sites/shop/compose.yaml"), "services: {web: {image: nginx}}\n").unwrap();
+    fs::write(work.join("sites/driftless.yaml"), "applications: [{path: shop}]\n").unwrap();
+    git(&work, &["add", "--all"]);
+    git(&work, &["commit", "--quiet", "--message", "Add the shop"]);
+    git(&work, &["push", "--quiet", &url, "main"]);
+    let state = folder.path().join("state");
+    let checks = |path: &str| {
+        driftless(&["doctor", &url, "--path", path, "--state-dir", state.to_str().unwrap(), "-o", "json"]).1
+    };
+    let message = "`sites/driftless.yaml` is not read: the settings of this repository are in";
+    assert!(checks("sites/shop").contains(message));
+    assert!(!checks("sites").contains("is not read"));
+}
+
 #[test]
 fn doctor_finds_applications_in_submodules() {
     let folder = tempfile::tempdir().unwrap();
     let (infra, shop) = (repository(folder.path()), folder.path().join("shop"));
-    let git = |place: &Path, arguments: &[&str]| {
-        let mut command = Command::new("git");
-        let settings = ["user.name=Ada", "user.email=ada@example.com", "protocol.file.allow=always"];
-        command.arg("-C").arg(place).args(settings.iter().flat_map(|setting| ["-c", *setting]));
-        let done = command.args(arguments).env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    };
     git(folder.path(), &["init", "--quiet", "--initial-branch", "main", "shop"]);
     fs::write(shop.join("compose.yaml"), "services: {web: {image: nginx}}\n").unwrap();
     git(&shop, &["add", "--all"]);

@@ -286,7 +286,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         }
         // Not before: containers of another agent, or of a version that is not known any more, may use the files.
         let source = self.source();
-        let prepared = self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target, &observed);
+        let prepared =
+            self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target, &observed);
         match prepared.await {
             Ok(MountedFiles::Written(lacking)) => observed.lacking_secrets = lacking,
             Ok(MountedFiles::Awaited(owner)) => observed.claims.awaited_folder = Some(owner),

@@ -107,7 +107,7 @@ pub use image_uses::image_uses;
 pub use incidents::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 pub use names::container_name;
 pub use record::{
-    adoption::{adopt, merge_adopted},
+    adoption::{adopt, adopt_without, merge_adopted},
     canary::promote,
     cron::{CronEvent, schedule},
     executed::note_executed,

@@ -65,13 +65,7 @@ pub(crate) fn adopt_by_policy(
             |workload: &Workload| has_folder_of_host(context.contents(), workload, &instance.config);
         *by_name || workload.is_some_and(has_folder)
     };
-    let without_these = observed.candidates.values().any(is_for_user).then(|| {
-        let mut observed = observed.clone();
-        observed.candidates.retain(|_, candidate| !is_for_user(candidate));
-        observed
-    });
-    let observed = without_these.as_ref().unwrap_or(observed);
-    if let Ok(claims) = plan::adopt(record.get_mut(), target, observed)
+    if let Ok(claims) = plan::adopt_without(record.get_mut(), target, observed, is_for_user)
         && !claims.is_empty()
     {
         // Stored before anything is done about it. If that fails, a restarted agent adopts again.

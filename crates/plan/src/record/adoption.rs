@@ -13,7 +13,18 @@ pub fn adopt(
     target: &Target<'_>,
     observed: &Observed,
 ) -> Result<Vec<Claim>, Vec<String>> {
-    let claims = survey(target, observed);
+    adopt_without(record, target, observed, |_| false)
+}
+
+/// Adopts everything except the containers that are left to a user. If any container has an obstacle, also one of these, nothing is
+/// adopted: the others would be replaced in the middle of a project that stays with Docker Compose.
+pub fn adopt_without(
+    record: &mut Record,
+    target: &Target<'_>,
+    observed: &Observed,
+    is_left: impl Fn(&Candidate) -> bool,
+) -> Result<Vec<Claim>, Vec<String>> {
+    let mut claims = survey(target, observed);
     let obstacles: Vec<String> = claims
         .iter()
         .filter_map(|it| it.obstacle.as_ref().map(|obstacle| format!("{}: {obstacle}", it.name)))
@@ -21,6 +32,10 @@ pub fn adopt(
     if !obstacles.is_empty() {
         return Err(obstacles);
     }
+    claims.retain(|claim| match &claim.what {
+        Claimed::Container { id, .. } => !observed.candidates.get(id).is_some_and(&is_left),
+        Claimed::Network { .. } | Claimed::Volume => true,
+    });
     for Claim { name, what, spec, .. } in &claims {
         match what {
             Claimed::Container { id, instance, by_name: _, activity: _ } => {

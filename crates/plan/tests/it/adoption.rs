@@ -9,7 +9,9 @@ use driftless_model::{
     Mount, MountSource, NameHolder, Network, NetworkMode, Observed, ObservedNetwork, ObservedVolume, Record,
     RestartPolicy, SpecHash, StackHashes, State, Volume,
 };
-use driftless_plan::{Claimed, Plan, Target, adopt, merge_adopted, note_observed, plan, schedule, survey};
+use driftless_plan::{
+    Claimed, Plan, Target, adopt, adopt_without, merge_adopted, note_observed, plan, schedule, survey,
+};
 
 use crate::stage::{NOON, Stage, stack, workload};
 
@@ -299,6 +301,38 @@ fn one_container_with_foreign_data_prevents_adoption() {
     let obstacles = take_over(&mut stage).unwrap_err();
     assert!(obstacles[0].contains("name /home/me/shop/data in Git instead"), "{obstacles:?}");
     assert!(stage.record.adopted.is_empty() && planned(&stage).steps.is_empty());
+}
+
+/// As with `adopt: auto` and a service that mounts a folder of Git, which a user decides about.
+#[test]
+fn container_left_to_a_user_prevents_adoption_by_its_obstacle() {
+    let bind = |path: &str| {
+        let source =
+            MountSource::Bind { path: path.to_owned(), create: true, propagation: None, selinux: None };
+        vec![Mount { target: "/var/log/nginx".into(), source, read_only: false }]
+    };
+    let adopted = |wanted: Vec<Mount>| {
+        let mut stage = by_compose(|container| {
+            if container.image == "web:1" {
+                container.mounts = bind("/home/me/shop/logs");
+            } else {
+                container.env.insert("TZ".into(), Some("UTC".into()));
+            }
+        });
+        stage.stack.workloads.get_mut(&"web".into()).unwrap().container.mounts = wanted;
+        let is_left = |candidate: &Candidate| candidate.instance.instance.workload.as_str() == "web";
+        let observed = &stage.world.observed;
+        let mut record = Record::default();
+        let result = with_target(&stage, |target| adopt_without(&mut record, target, observed, is_left));
+        let lines = result.map(|claims| claims.iter().map(|claim| claim.name.clone()).collect::<Vec<_>>());
+        (lines, record.adopted.is_empty())
+    };
+    let (result, is_empty) = adopted(bind("/srv/logs"));
+    assert!(result.unwrap_err()[0].contains("Git names /srv/logs"));
+    assert!(is_empty, "the database would be replaced under a proxy of Docker Compose");
+    let (result, is_empty) = adopted(bind("/home/me/shop/logs"));
+    assert_eq!(result.unwrap(), ["shop-db-1"]);
+    assert!(!is_empty);
 }
 
 #[test]

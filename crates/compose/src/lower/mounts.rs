@@ -45,14 +45,21 @@ struct AstrayLink {
     target: String,
 }
 
+/// The parts of a service that decide about each of its mounts.
+pub(crate) struct ServiceMounts {
+    /// All targets.
+    pub(crate) targets: BTreeSet<String>,
+    /// It has an `on-change`, the default of its mounts.
+    pub(crate) has_on_change: bool,
+}
+
 /// A mount of a path in the repository.
 struct RelativePath<'a> {
     path: &'a str,
     /// Nothing need be there.
     create: bool,
     mount: &'a VolumeMount,
-    /// All targets of its service.
-    targets: &'a BTreeSet<String>,
+    service: &'a ServiceMounts,
 }
 
 impl RelativePath<'_> {
@@ -64,7 +71,7 @@ impl RelativePath<'_> {
         let is_between = |target: &String| {
             *target != own && paths::is_within(target, &own) && paths::is_within(&place, target)
         };
-        self.targets.iter().any(is_between)
+        self.service.targets.iter().any(is_between)
     }
 }
 
@@ -122,14 +129,13 @@ impl<'a> MountedFiles<'a> {
         }
     }
 
-    /// A mount of `volumes` or `tmpfs`. `volume` is the name in Docker of a named one, if it is defined. `targets` has all targets of
-    /// its service.
+    /// A mount of `volumes` or `tmpfs`. `volume` is the name in Docker of a named one, if it is defined.
     #[expect(clippy::result_large_err, reason = "findings are rare")]
     pub(crate) fn volume(
         &mut self,
         mount: &Placed<VolumeMount>,
         volume: Option<String>,
-        targets: &BTreeSet<String>,
+        service: &ServiceMounts,
     ) -> Result<Mount, Finding> {
         let VolumeMount { target, read_only, source, options, on_change: _ } = &mount.value;
         let source = match source {
@@ -164,7 +170,7 @@ impl<'a> MountedFiles<'a> {
                     let message = format!("{WITHOUT_EFFECT} `propagation` and `recursive`");
                     self.warnings.push(mount.warning(message).help("write an absolute path of the host"));
                 }
-                let found = RelativePath { path, create: *create, mount: &mount.value, targets };
+                let found = RelativePath { path, create: *create, mount: &mount.value, service };
                 let source = self.relative(&found, &mut warnings).map_err(|message| mount.error(message))?;
                 warnings.extend(self.links_left_out());
                 self.warnings.extend(warnings.into_iter().map(|it| mount.warning(it)));
@@ -281,19 +287,27 @@ impl<'a> MountedFiles<'a> {
         found: &RelativePath<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<MountSource, String> {
-        let RelativePath { path, create, mount, targets: _ } = found;
+        let RelativePath { path, create, mount, service } = found;
         let resolved = self.resolve(path)?;
         let inside = paths::inside(&self.spec.path, &resolved);
-        let is_tracked = self.files.entry(&resolved).map_err(|error| error.to_string())?.is_some();
+        let entry = self.files.entry(&resolved).map_err(|error| error.to_string())?;
+        let is_tracked = entry.is_some();
+        let is_file = matches!(entry, Some(Entry::File { .. }));
         let writer = self.writer(found, &resolved, &inside);
         let is_shared = writer.as_ref().is_some_and(|writer| writer.is_in_one_folder);
         if is_tracked {
             // `on-change` is for the files of Git, of which each container has a copy.
-            let is_of_git = mount.read_only && (!is_shared || mount.on_change.is_some());
+            let has_on_change = mount.on_change.is_some() || service.has_on_change;
+            let is_of_git = mount.read_only && (!is_shared || has_on_change);
             if let Some(source) = self.by_content(&resolved, &inside, mount.read_only, is_of_git)? {
-                warnings.extend(writer.map(|writer| only_files_of_git(&resolved, &writer)));
+                // A folder may lack files that the other service creates. A file is there.
+                let lacking = writer.filter(|_| !(is_file && has_on_change));
+                warnings.extend(lacking.map(|writer| only_files_of_git(&resolved, &writer)));
                 return Ok(source);
             }
+            // A folder may be tracked for its place alone, by a `.gitkeep`. A file is mounted for its content.
+            warnings
+                .extend(writer.filter(|_| is_file).map(|writer| changes_no_container(&resolved, &writer)));
         }
         if !is_tracked && !create {
             return Err(format!("`{resolved}` does not exist in the repository"));
@@ -511,6 +525,15 @@ fn only_files_of_git(path: &str, writer: &Writer) -> String {
     format!(
         "`{path}` has only the files of Git here, without what `{service}` writes there; if it needs them, write an absolute \
          path of the host in both"
+    )
+}
+
+/// The warning about a tracked file that is mounted read-only where another mount writes.
+fn changes_no_container(path: &str, writer: &Writer) -> String {
+    let Writer { service, is_in_one_folder: _ } = writer;
+    format!(
+        "a commit that changes `{path}` replaces no container, because `{service}` writes to this place; for an update, add \
+         `x-driftless: {{on-change: recreate}}` to the mount or to the service"
     )
 }
 

@@ -9,7 +9,7 @@ use driftless_model::{
 use crate::{
     lower::{
         context::Lowering,
-        mounts::{FileKind, target_of},
+        mounts::{FileKind, ServiceMounts, target_of},
     },
     read::types::{FileMount, Service, VolumeMount, VolumeSource},
     spec::{paths, value::Placed},
@@ -27,8 +27,9 @@ impl Lowering<'_> {
         let default = service.on_change.as_ref();
         let targets = service.volumes.iter().chain(&service.tmpfs);
         let targets: BTreeSet<String> = targets.map(|mount| paths::clean(&mount.value.target)).collect();
+        let all = ServiceMounts { targets, has_on_change: default.is_some() };
         for volume in &service.volumes {
-            let Some(mut mount) = self.volume(volume, &targets) else { continue };
+            let Some(mut mount) = self.volume(volume, &all) else { continue };
             in_place.remove(&mount.target);
             self.rewrite(&mut mount, volume.value.on_change.as_ref(), default, &mut in_place);
             options.insert(mount.target.clone(), volume.value.options.clone());
@@ -44,7 +45,7 @@ impl Lowering<'_> {
         }
         let by_volumes: BTreeSet<String> = mounts.iter().map(|mount| mount.target.clone()).collect();
         for tmpfs in &service.tmpfs {
-            let Some(mount) = self.volume(tmpfs, &targets) else { continue };
+            let Some(mount) = self.volume(tmpfs, &all) else { continue };
             options.insert(mount.target.clone(), tmpfs.value.options.clone());
             mounts.push(mount);
         }
@@ -82,7 +83,7 @@ impl Lowering<'_> {
         (mounts, in_place)
     }
 
-    fn volume(&mut self, mount: &Placed<VolumeMount>, targets: &BTreeSet<String>) -> Option<Mount> {
+    fn volume(&mut self, mount: &Placed<VolumeMount>, service: &ServiceMounts) -> Option<Mount> {
         let name = match &mount.value.source {
             VolumeSource::Named { key, no_copy: _ } => self
                 .project
@@ -94,7 +95,7 @@ impl Lowering<'_> {
             | VolumeSource::Path { .. }
             | VolumeSource::Tmpfs { .. } => None,
         };
-        match self.files_to_mount.volume(mount, name, targets) {
+        match self.files_to_mount.volume(mount, name, service) {
             Ok(mount) => Some(mount),
             Err(finding) => {
                 self.findings.push(finding);

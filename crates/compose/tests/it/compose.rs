@@ -165,7 +165,6 @@ fn folder_that_a_service_writes_to_is_one_for_its_readers() {
     for (reader, expected) in [
         ("./data:/d:ro", "data"),
         ("./data/conf:/d:ro", "data/conf"),
-        ("./data/conf/app.conf:/d:ro", "data/conf/app.conf"),
         // Nothing of it is in Git, but it is no empty folder.
         ("./data/new:/d:ro", "data/new"),
         (".:/d:ro", "."),
@@ -181,6 +180,37 @@ fn folder_that_a_service_writes_to_is_one_for_its_readers() {
     assert!(matches!(found["php"][0], MountSource::Content(_)), "{found:?}");
     assert_eq!(found["web"], own("src"));
     assert!(matches!(found["cli"][0], MountSource::Content(_)), "nobody writes there: {found:?}");
+}
+
+#[test]
+fn file_of_a_shared_folder_is_warned_about() {
+    let (found, warnings) = sources("app: ['.:/app'], web: ['./data/conf/app.conf:/app.conf:ro']");
+    assert_eq!(found["web"], [MountSource::AppFolder("data/conf/app.conf".to_owned())]);
+    let expected = "a commit that changes `sites/shop/data/conf/app.conf` replaces no container, because `app` writes to this place; \
+                    for an update, add `x-driftless: {on-change: recreate}` to the mount or to the service";
+    assert!(warnings.len() == 1 && warnings[0].contains(expected), "{warnings:?}");
+}
+
+#[test]
+fn on_change_of_a_service_keeps_files_of_git() {
+    let source = |mount: &str, change: &str| {
+        let text = format!(
+            "services: {{certs: {{image: a, volumes: ['./conf/tls:/tls']}}, nginx: {{image: b, \
+             volumes: ['{mount}'], x-driftless: {{on-change: {change}}}}}}}"
+        );
+        let conf = ("conf/site.conf", "1");
+        let files = MemoryFiles::new([("compose.yaml", text.as_str()), conf, ("conf/tls/ca.pem", "2")]);
+        let rendered = render(&files, &app(&files, ""));
+        let warnings: Vec<String> = rendered.findings.iter().map(ToString::to_string).collect();
+        let stack = rendered.stack.unwrap();
+        (stack.workloads[&"nginx".into()].container.mounts[0].source.clone(), warnings)
+    };
+    let (folder, warnings) = source("./conf:/etc/nginx/conf.d:ro", "signal SIGHUP");
+    assert_eq!(folder, MountSource::InPlace { secret: false, folder: true });
+    assert!(warnings.len() == 1 && warnings[0].contains("without what `certs` writes there"), "{warnings:?}");
+    let (file, warnings) = source("./conf/tls/ca.pem:/ca.pem:ro", "recreate");
+    assert!(matches!(file, MountSource::Content(_)), "{file:?}");
+    assert_eq!(warnings, [""; 0], "a file is there in any case");
 }
 
 #[test]

@@ -533,6 +533,35 @@ async fn rollout_takes_a_workload_by_its_application() {
 }
 
 #[tokio::test]
+async fn workload_of_several_namespaces_is_selected_by_one() {
+    let mut orders = orders();
+    let workloads = Arc::make_mut(&mut orders.status.workloads);
+    let staging =
+        WorkloadStatus { spec: spec(Kind::Deployment, "staging", "web"), ..WorkloadStatus::default() };
+    workloads.insert("web.staging".into(), staging);
+    let other = WorkloadStatus { spec: spec(Kind::DaemonSet, "prod", "web"), ..WorkloadStatus::default() };
+    workloads.insert("daemonset-web.prod".into(), other);
+    let it = serving(orders).await;
+    let said = it.said("rollout restart orders/web -n staging").await;
+    assert!(said.starts_with("deployment.apps/web restarted\n"), "{said}");
+    assert_eq!(*it.seen.lock().unwrap(), [("orders".into(), RequestKind::Restart("web.staging".into()))]);
+    for (line, expected) in [
+        ("rollout pause orders/web", "; select one with -n"),
+        ("rollout pause orders/web -n prod", "; select one by its kind, as in `"),
+        ("rollout pause orders/web --app shop", "--app names `shop`: leave out --app"),
+        (
+            "rollout pause orders/web -n test",
+            "no workload `web` in an application `orders`, namespace `test`",
+        ),
+        ("rollout status deploymnt/web", "no kind has the name `deploymnt` either"),
+    ] {
+        let said = it.said(line).await;
+        assert!(said.contains(expected), "{line}: {said}");
+    }
+    assert_eq!(it.seen.lock().unwrap().len(), 1, "nothing else was asked for");
+}
+
+#[tokio::test]
 async fn objects_without_rolling_updates_have_no_rollout_status() {
     let mut orders = orders();
     let workloads = Arc::make_mut(&mut orders.status.workloads);

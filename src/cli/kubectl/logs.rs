@@ -49,7 +49,7 @@ async fn find(
     context: &Context<'_>,
 ) -> Result<Option<Target>, CliError> {
     if let Some((app, workload)) = app_and_workload(what) {
-        return Target::of_application(app, workload, client, context).await;
+        return Target::of_application(app, workload, &args.scope, client, context).await;
     }
     let wanted = if what.contains('/') {
         Wanted::pair(what)?

@@ -43,7 +43,7 @@ async fn find(
     if let [what] = args.what.as_slice()
         && let Some((app, workload)) = app_and_workload(what)
     {
-        return Target::of_application(app, workload, client, context).await;
+        return Target::of_application(app, workload, &args.scope, client, context).await;
     }
     let mut wanted = Wanted::parse(&args.what)?;
     let one = wanted.pop().filter(|it| it.name.is_some() && it.kinds.len() == 1);

@@ -42,39 +42,68 @@ impl Target {
         if found.is_empty() {
             return Ok(Some(target));
         }
-        let other = Self::of(found.remove(0));
-        let text = format!(
-            "the name is ambiguous: {} of {} in namespace {}, and of {} in namespace {}; select one with -n or --app",
-            target.qualified(),
-            other.app,
-            other.namespace,
-            target.app,
-            target.namespace
-        );
-        Err(Error::Usage(text).into())
+        Err(Self::of(found.remove(0)).ambiguous_with(&target).into())
     }
 
     /// The workload of an application, as Compose users name it: `shop/web`. `None`: there is none, which was reported.
     pub(super) async fn of_application(
         app: &str,
         workload: &str,
+        scope: &ScopeArgs,
         client: &Client,
         context: &Context<'_>,
     ) -> Result<Option<Self>, CliError> {
-        let workloads = workloads(Some(app), client).await?;
-        let is_it = |item: &&Value| at(item, "/metadata/name") == workload;
-        if let Some(item) = workloads.iter().find(is_it) {
-            return Ok(Some(Self::of(item.clone())));
+        if let Some(other) = scope.app.as_deref().filter(|other| *other != app) {
+            let text = format!(
+                "`{app}/{workload}` names the application `{app}`, and --app names `{other}`: leave out --app"
+            );
+            return Err(Error::Usage(text).into());
         }
-        context.screen.say(format!("error: there is no workload `{workload}` in an application `{app}`"));
-        let names: Vec<String> =
-            workloads.iter().map(|item| format!("{app}/{}", at(item, "/metadata/name"))).collect();
-        match names.as_slice() {
-            [] => context.screen.say("help: `driftless status` lists the applications"),
-            names => context.screen.say(format!("help: there is {}", names.join(", "))),
+        let namespace = scope.namespace.as_deref();
+        let all = workloads(Some(app), client).await?.into_iter().map(Self::of);
+        let is_it = |target: &Self| {
+            target.name == workload && namespace.is_none_or(|namespace| target.namespace == namespace)
+        };
+        let (mut found, others): (Vec<Self>, Vec<Self>) = all.partition(is_it);
+        let Some(target) = found.pop() else {
+            let place = namespace.map(|namespace| format!(", namespace `{namespace}`")).unwrap_or_default();
+            context
+                .screen
+                .say(format!("error: there is no workload `{workload}` in an application `{app}`{place}"));
+            let option = |target: &Self| namespace.map(|_| format!(" -n {}", target.namespace));
+            let names = others
+                .iter()
+                .map(|other| format!("{app}/{}{}", other.name, option(other).unwrap_or_default()));
+            context.screen.say(match names.collect::<Vec<String>>().as_slice() {
+                [] => format!(
+                    "help: no kind has the name `{app}` either; `driftless status` lists the applications"
+                ),
+                names => format!("help: there is {}", names.join(", ")),
+            });
+            warn_of_unobserved(Some(app), &[], client, context).await;
+            return Ok(None);
+        };
+        match found.first() {
+            Some(other) => Err(other.ambiguous_with(&target).into()),
+            None => Ok(Some(target)),
         }
-        warn_of_unobserved(Some(app), &[], client, context).await;
-        Ok(None)
+    }
+
+    /// The error about a name that another object has as well.
+    fn ambiguous_with(&self, other: &Self) -> Error {
+        let (name, other_name) = (self.qualified(), other.qualified());
+        let other_name = if name == other_name { String::new() } else { format!("{other_name} ") };
+        let advice = match (self.app == other.app, self.namespace == other.namespace) {
+            (false, false) => "select one with -n or --app".to_owned(),
+            (true, false) => "select one with -n".to_owned(),
+            (false, true) => "select one with --app".to_owned(),
+            (true, true) => format!("select one by its kind, as in `{name} --app {}`", self.app),
+        };
+        let (app, namespace) = (&self.app, &self.namespace);
+        Error::Usage(format!(
+            "the name is ambiguous: {name} of {app} in namespace {namespace}, and {other_name}of {} in namespace {}; {advice}",
+            other.app, other.namespace
+        ))
     }
 
     pub(super) fn of(item: Value) -> Self {

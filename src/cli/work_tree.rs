@@ -100,20 +100,21 @@ impl WorkTree {
         self.seen().differences.insert(path.to_owned(), difference);
     }
 
-    /// The files that Git ignores in a folder, and in those below that have no file in Git.
-    fn ignored_in(&self, folder: &str, depth: usize) -> Result<Vec<String>, ReadError> {
-        let mut found = self.disk.ignored(folder)?;
-        let Some(index) = self.index.as_ref().filter(|_| depth > 0) else { return Ok(found) };
-        let listed = index.list(folder)?;
+    /// The files that Git ignores in a folder, and in those below that have no file in Git. One that may not be read, as a folder of
+    /// a container's user, has none: Git does not have it either way.
+    fn ignored_in(&self, folder: &str, depth: usize) -> Vec<String> {
+        let mut found = self.disk.ignored(folder).unwrap_or_default();
+        let Some(index) = self.index.as_ref().filter(|_| depth > 0) else { return found };
+        let (Ok(listed), Ok(on_disk)) = (index.list(folder), self.disk.list(folder)) else { return found };
         let is_new = |name: &String| listed.iter().all(|(listed, _)| listed != name);
-        for (name, entry) in self.disk.list(folder)? {
+        for (name, entry) in on_disk {
             if entry == Entry::Folder && is_new(&name) {
                 let below = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-                let inside = self.ignored_in(&below, depth - 1)?;
+                let inside = self.ignored_in(&below, depth - 1);
                 found.extend(inside.into_iter().map(|inside| format!("{name}/{inside}")));
             }
         }
-        Ok(found)
+        found
     }
 
     /// The files that are read.
@@ -170,7 +171,10 @@ impl Files for WorkTree {
             let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
             let is_new = match entry {
                 Entry::File { .. } => true,
-                Entry::Folder => self.disk.list(&path)?.iter().any(|(name, _)| is_yaml(name)),
+                // Git does not have it, so it is no error that it may not be read.
+                Entry::Folder => {
+                    self.disk.list(&path).is_ok_and(|inside| inside.iter().any(|(name, _)| is_yaml(name)))
+                }
                 Entry::Submodule => false,
             };
             if is_new {
@@ -186,7 +190,7 @@ impl Files for WorkTree {
     }
 
     fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
-        self.ignored_in(folder, DEEPEST)
+        Ok(self.ignored_in(folder, DEEPEST))
     }
 
     fn read(&self, path: &str, limit: u64) -> Result<Arc<[u8]>, ReadError> {

@@ -888,6 +888,8 @@ async fn links_that_lead_out_of_a_mounted_folder_are_warned_about() {
 
 #[tokio::test]
 async fn ignored_files_of_a_mounted_folder_are_warned_about() {
+    use std::os::unix::fs::PermissionsExt as _;
+
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let text = |mode: &str| {
         format!("services:\n  web:\n    image: web:1\n    volumes: ['./certs:/etc/nginx/certs{mode}']\n")
@@ -907,6 +909,16 @@ async fn ignored_files_of_a_mounted_folder_are_warned_about() {
         assert!(code == 0 && error.contains("proxy/compose.yaml:4:15"), "{error}");
         let message = "`proxy/certs/key.pem` is ignored by Git, so the mounted folder does not have it, and so is another one";
         assert!(error.contains(message) && error.contains("absolute path"), "{error}");
+    }
+    // Folders that only the user of a container may read. Root reads them all the same.
+    let set_mode = |folder: &str, mode: u32| {
+        fs::set_permissions(one.path().join(folder), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for folder in ["proxy/certs/live/shop", "proxy/certs/live"] {
+        set_mode(folder, 0o000);
+        let (code, _, error) = run(nobody, &["validate", path, "--path", "proxy"]).await;
+        set_mode(folder, 0o700);
+        assert!(code == 0 && error.contains("`proxy/certs/key.pem` is ignored by Git"), "{error}");
     }
     one.commit(&[("proxy/compose.yaml", Some(text("").as_str()))]);
     let (code, _, error) = run(nobody, &["validate", path, "--path", "proxy"]).await;

@@ -102,8 +102,8 @@ pub(crate) struct MountedFiles<'a> {
     met_encrypted: bool,
     /// Symbolic links in mounted folders that lead to nothing in the repository, until they are warned about.
     astray: Vec<AstrayLink>,
-    /// Files that Git ignores in folders that were read, until they are warned about.
-    ignored: Vec<String>,
+    /// The folders that were read, until it is warned about files in them that Git ignores.
+    folders_read: Vec<String>,
     bytes: Budget,
     /// Warnings about mounts that may not be intended.
     pub(crate) warnings: Vec<Finding>,
@@ -123,7 +123,7 @@ impl<'a> MountedFiles<'a> {
             encrypted: BTreeSet::new(),
             met_encrypted: false,
             astray: Vec::new(),
-            ignored: Vec::new(),
+            folders_read: Vec::new(),
             bytes: Budget::new(LARGEST_SUM),
             warnings: Vec::new(),
         }
@@ -175,8 +175,10 @@ impl<'a> MountedFiles<'a> {
                 warnings.extend(self.links_left_out());
                 self.warnings.extend(warnings.into_iter().map(|it| mount.warning(it)));
                 // Those of a folder that containers write to are expected to be on the host alone.
-                let ignored =
-                    self.ignored_left_out().filter(|_| !matches!(source, MountSource::AppFolder(_)));
+                if matches!(source, MountSource::AppFolder(_)) {
+                    self.folders_read.clear();
+                }
+                let ignored = self.ignored_left_out();
                 self.warnings.extend(ignored.map(|message| mount.warning(message).help(IGNORED_HELP)));
                 source
             }
@@ -458,8 +460,7 @@ impl<'a> MountedFiles<'a> {
         }
         let mut links = self.files.links(path).map_err(|error| error.to_string())?;
         let whole = |name: String| if path.is_empty() { name } else { format!("{path}/{name}") };
-        let ignored = self.files.ignored(path).map_err(|error| error.to_string())?;
-        self.ignored.extend(ignored.into_iter().map(whole));
+        self.folders_read.push(path.to_owned());
         for (name, entry) in self.files.list(path).map_err(|error| error.to_string())? {
             links.remove(&name);
             let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
@@ -489,9 +490,15 @@ impl<'a> MountedFiles<'a> {
         ))
     }
 
-    /// The warning about the files in mounted folders that Git ignores, and that were met since the last one.
+    /// The warning about the files that Git ignores in the folders that were read since the last one.
     fn ignored_left_out(&mut self) -> Option<String> {
-        let ignored = std::mem::take(&mut self.ignored);
+        let mut ignored = Vec::new();
+        for folder in std::mem::take(&mut self.folders_read) {
+            // The mount does not depend on them.
+            let names = self.files.ignored(&folder).unwrap_or_default();
+            let whole = |name: String| if folder.is_empty() { name } else { format!("{folder}/{name}") };
+            ignored.extend(names.into_iter().map(whole));
+        }
         let path = ignored.first()?;
         let others = others(ignored.len() - 1);
         Some(format!("`{path}` is ignored by Git, so the mounted folder does not have it{others}"))

@@ -9,7 +9,7 @@ use driftless_store as store;
 use crate::context::AppContext;
 
 /// Gives an application without a folder that of the last application with the same project, if that one is gone. Returns the
-/// application if it is not gone yet: nothing may be written before that is known.
+/// application if it is not gone yet: nothing may be written to a folder before that is known.
 pub(crate) fn take_over(
     context: &AppContext,
     stack: &Stack,
@@ -49,7 +49,7 @@ pub(crate) fn take_over(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
 
     use driftless_model::{
@@ -63,7 +63,7 @@ mod tests {
     use crate::{context::tests::context, desired::tests::stack};
 
     /// A stack of the project `one` that mounts a folder.
-    fn mounting() -> Stack {
+    pub(crate) fn mounting() -> Stack {
         let source = MountSource::AppFolder("data".to_owned());
         let mount = Mount { target: "/data".to_owned(), source, read_only: false };
         let workload = json!({

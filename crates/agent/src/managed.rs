@@ -68,8 +68,10 @@ impl Managed<'_> {
             stacks.extend(rendered.or_else(|| last_in_git(name)).map(|stack| (name.clone(), stack)));
         }
         names.extend(in_git.into_iter().cloned());
+        let repositories = self.repositories.iter().zip(self.views).filter(|(_, view)| !view.is_read());
         ManagedApplications {
             is_complete: self.views.iter().all(RepositoryView::is_read),
+            unread_repositories: repositories.map(|(name, _)| (*name).to_owned()).collect(),
             names,
             stacks,
             unread,
@@ -176,6 +178,7 @@ mod tests {
         assert!(!may_free_others(&in_git, &left));
         let unread = managed(&[], &[RepositoryView::default()]);
         assert!(!unread.is_complete && unread.stacks.contains_key(&AppName::from("shop")));
+        assert_eq!(unread.unread_repositories, BTreeSet::from(["infra".to_owned()]));
         assert!(may_free_others(&unread, &left));
     }
 

@@ -32,12 +32,14 @@ const LACKING_INTERVAL: Duration = Duration::from_mins(1);
 /// The workloads that lack a secret, each with the first one.
 type Lacking = BTreeMap<WorkloadName, ContentId>;
 
-/// The mounted files of a target after [`Mounts::prepare`].
-pub(crate) enum MountedFiles {
-    /// They are on the disk, but for the secrets that these workloads lack.
-    Written(Lacking),
-    /// Nothing was written: the application goes on with the folder of this one, which is not gone yet.
-    Awaited(AppName),
+/// The mounted files of a target after [`Mounts::prepare`]: they are on the disk, except for these.
+#[derive(Default)]
+pub(crate) struct MountedFiles {
+    /// The workloads that lack a secret.
+    pub(crate) lacking: Lacking,
+    /// Nothing was written for the workloads that mount paths of the application's folder: it goes on with the folder of this application,
+    /// which is not gone yet.
+    pub(crate) awaited: Option<AppName>,
 }
 
 /// The stack whose mounted files are on the disk.
@@ -53,6 +55,8 @@ struct PreparedMounts {
     /// The paths whose files have stayed for containers of other versions.
     kept: BTreeSet<String>,
     lacking: Lacking,
+    /// The application's folder was left out.
+    is_without_folder: bool,
 }
 
 impl PreparedMounts {
@@ -82,21 +86,26 @@ impl Mounts {
         let now = context.now();
         // A suspended application is left alone, and so is its folder.
         if target.policy.suspended {
-            return Ok(MountedFiles::Written(Lacking::new()));
+            return Ok(MountedFiles::default());
         }
         let kept = mounted_by_others(&target.stack, observed);
         let prepared = self.prepared.as_ref().filter(|prepared| prepared.covers(&target.hash, &kept, now));
-        if let Some(prepared) = prepared {
-            return Ok(MountedFiles::Written(prepared.lacking.clone()));
+        if let Some(prepared) = prepared.filter(|prepared| !prepared.is_without_folder) {
+            return Ok(MountedFiles { lacking: prepared.lacking.clone(), awaited: None });
         }
         let awaited = former_folder::take_over(context, &target.stack, observed);
-        if let Some(awaited) = awaited.map_err(|error| chain(&error))? {
-            return Ok(MountedFiles::Awaited(awaited));
+        let awaited = awaited.map_err(|error| chain(&error))?;
+        if let Some(prepared) = prepared.filter(|_| awaited.is_some()) {
+            return Ok(MountedFiles { lacking: prepared.lacking.clone(), awaited });
         }
+        let stack = match &awaited {
+            Some(_) => Arc::new(without_folder(&target.stack)),
+            None => Arc::clone(&target.stack),
+        };
         // A failure may come after some of the files: then also those of the stack before have to be written again.
         self.prepared = None;
         let rendered = desired.rendered();
-        let mut written = write(context, target, Arc::clone(&rendered.contents), kept.clone()).await;
+        let mut written = write(context, &stack, Arc::clone(&rendered.contents), kept.clone()).await;
         if !written.as_ref().is_ok_and(Lacking::is_empty)
             && let Some(source) = source
         {
@@ -104,7 +113,7 @@ impl Mounts {
             // the older commit once more.
             let again = contents_of(source, &target.commit.id, rendered.spec.clone()).await;
             written = match (again, written) {
-                (Ok(again), _) => write(context, target, Arc::new(again), kept.clone()).await,
+                (Ok(again), _) => write(context, &stack, Arc::new(again), kept.clone()).await,
                 (Err(again), Err(error)) => Err(format!("{error}; {}", chain(&again))),
                 (Err(_), Ok(lacking)) => Ok(lacking),
             };
@@ -116,10 +125,25 @@ impl Mounts {
         {
             return Err(chain(&store::Error::NoSuchSecret { id: id.clone() }));
         }
-        self.prepared =
-            Some(PreparedMounts { stack: target.hash.clone(), at: now, kept, lacking: lacking.clone() });
-        Ok(MountedFiles::Written(lacking))
+        self.prepared = Some(PreparedMounts {
+            stack: target.hash.clone(),
+            at: now,
+            kept,
+            lacking: lacking.clone(),
+            is_without_folder: awaited.is_some(),
+        });
+        Ok(MountedFiles { lacking, awaited })
     }
+}
+
+/// A stack without the workloads that mount paths of the application's folder, and without the files in it.
+fn without_folder(stack: &Stack) -> Stack {
+    let mut without = stack.clone();
+    without.app_files.clear();
+    without.workloads.retain(|_, workload| {
+        workload.containers().all(|container| container.app_folders().next().is_none())
+    });
+    without
 }
 
 /// The paths in the application's own folder that its containers mount and the target does not: those of the version before
@@ -132,11 +156,11 @@ fn mounted_by_others(target: &Stack, observed: &Observed) -> BTreeSet<String> {
 
 async fn write(
     context: &AppContext,
-    target: &TargetRevision,
+    stack: &Arc<Stack>,
     contents: Arc<Contents>,
     in_use: BTreeSet<String>,
 ) -> Result<Lacking, String> {
-    let (directory, stack) = (context.contents().clone(), Arc::clone(&target.stack));
+    let (directory, stack) = (context.contents().clone(), Arc::clone(stack));
     let written = tokio::task::spawn_blocking(move || directory.prepare(&stack, &contents, &in_use)).await;
     written.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
 }
@@ -156,13 +180,29 @@ async fn contents_of<S: CommitSource>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::former_folder::tests::mounting;
+
+    #[test]
+    fn awaited_folder_is_left_out_of_the_files_to_write() {
+        let mut stack = mounting();
+        let mut other = stack.workloads.values().next().unwrap().clone();
+        other.container.mounts.clear();
+        stack.workloads.insert("api".into(), other);
+        stack.app_files.insert("data/a".to_owned(), ContentId("a".to_owned()));
+        let without = without_folder(&stack);
+        let names: Vec<&str> = without.workloads.keys().map(WorkloadName::as_str).collect();
+        assert_eq!(names, ["api"]);
+        assert!(without.app_files.is_empty());
+    }
 
     #[test]
     fn files_of_a_waiting_stack_are_asked_for_again() {
         let began = Timestamp(Duration::from_hours(1000).as_millis().try_into().unwrap());
         let kept = BTreeSet::new();
         let stack = StackHash("shop".to_owned());
-        let mut prepared = PreparedMounts { stack, at: began, kept: kept.clone(), lacking: Lacking::new() };
+        let (lacking, is_without_folder) = (Lacking::new(), false);
+        let mut prepared =
+            PreparedMounts { stack, at: began, kept: kept.clone(), lacking, is_without_folder };
         let covers = |stack: &str, age: Duration| {
             prepared.covers(&StackHash(stack.to_owned()), &kept, began.after(age))
         };

@@ -289,8 +289,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let prepared =
             self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target, &observed);
         match prepared.await {
-            Ok(MountedFiles::Written(lacking)) => observed.lacking_secrets = lacking,
-            Ok(MountedFiles::Awaited(owner)) => observed.claims.awaited_folder = Some(owner),
+            Ok(MountedFiles { lacking, awaited }) => {
+                (observed.lacking_secrets, observed.claims.awaited_folder) = (lacking, awaited);
+            }
             Err(error) => return self.fail(Some(&target), &error),
         }
         let fallback = fallback(&self.context, &target, self.record.get());

@@ -74,6 +74,8 @@ impl MountingContainer {
 pub struct ManagedApplications {
     /// All repositories were read. Until then, an application that is not among the names may be in one of the others.
     pub is_complete: bool,
+    /// The repositories that were not read.
+    pub unread_repositories: BTreeSet<String>,
     /// Those in Git, and those that were deployed and are not removed yet.
     pub names: BTreeSet<AppName>,
     /// The stacks of those in Git. An application whose manifests have errors, or whose repository cannot be read, has the one that Git

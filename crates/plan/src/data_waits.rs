@@ -1,5 +1,7 @@
 //! Waits about data: volumes and folders of the host that workloads and applications share or hand over.
 
+use std::collections::BTreeSet;
+
 use driftless_model::{AppName, WorkloadName};
 
 use crate::wait::{Wait, WaitObject, WaitReason};
@@ -73,6 +75,37 @@ impl Wait {
     pub fn folder_of_leaving(workload: &WorkloadName, owner: &AppName) -> Self {
         let sentence = format!(
             "goes on with the folder of application `{owner}`, which had the same project: it starts when no container of that one is left and the agent does not have it any more (`driftless remove {owner}`, unless `prune` does it)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
+    /// The same, while it is not known whether Git still has the application `owner`.
+    pub fn folder_of_unread(workload: &WorkloadName, owner: &AppName) -> Self {
+        let sentence = format!(
+            "goes on with the folder of application `{owner}`, which had the same project and whose newest manifests cannot be read: it starts when they can be read and Git does not have that one any more, and no container of it is left (`driftless status {owner}` shows the error)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
+    /// The same, while one of these repositories may have the application `owner`.
+    pub fn folder_of_unknown(
+        workload: &WorkloadName,
+        owner: &AppName,
+        repositories: &BTreeSet<String>,
+    ) -> Self {
+        let names: Vec<String> = repositories.iter().map(|repository| format!("`{repository}`")).collect();
+        let names = names.join(", ");
+        let sentence = format!(
+            "goes on with the folder of application `{owner}`, which had the same project: it starts when all repositories were read, because one may have that application; not read since the agent was started: {names} (`driftless doctor` shows the error)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
+    /// The same, while the host has these containers of the application `owner`, which this agent does not manage any more.
+    pub fn folder_of_forgotten(workload: &WorkloadName, owner: &AppName, containers: &[&str]) -> Self {
+        let (listed, names) = (containers.join(", "), containers.join(" "));
+        let sentence = format!(
+            "goes on with the folder of application `{owner}`, which had the same project and which this agent does not manage any more: it starts when {listed} is removed (`docker stop {names}`, then `docker rm {names}`)"
         );
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }

@@ -13,7 +13,7 @@ use driftless_model::{
 use crate::{
     cause::Cause,
     decide::{
-        create, images, job_retry, pod_parts,
+        create, former_folder, images, job_retry, pod_parts,
         preconditions::{self, Preconditions},
         repair, secrets, waves,
     },
@@ -52,6 +52,11 @@ fn run(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) {
     let lacking = parts.iter().find_map(|part| secrets::reason_to_wait(draft.facts, part.subject));
     if let Some(wait) = lacking.filter(|_| known.ended.is_none() && !parts.iter().any(is_at_work)) {
         secrets::wait_for_secret(draft, wait);
+        return;
+    }
+    let awaiting = parts.iter().find_map(|part| former_folder::reason_to_wait(draft.facts, part.subject));
+    if let Some(wait) = awaiting.filter(|_| known.ended.is_none()) {
+        former_folder::wait_for_folder(draft, wait);
         return;
     }
     let Some(cleared) = clear(draft, parts) else { return };

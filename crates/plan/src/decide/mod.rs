@@ -15,6 +15,7 @@ mod canary;
 mod create;
 pub(crate) mod cron;
 mod files;
+mod former_folder;
 mod fs_drift;
 mod group;
 mod images;
@@ -58,7 +59,7 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     if adopt::hold_unadopted(&mut draft) {
         return draft.finish();
     }
-    if other_writers::hold_for_folder(&mut draft) {
+    if former_folder::hold_new(&mut draft) {
         return draft.finish();
     }
     images::pull_missing(&mut draft);

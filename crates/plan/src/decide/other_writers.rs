@@ -34,17 +34,6 @@ struct OtherWriter<'a> {
     place: String,
 }
 
-/// Holds back everything while the application whose folder this one goes on with is not gone. True: nothing is done before.
-pub(crate) fn hold_for_folder(draft: &mut Draft<'_>) -> bool {
-    let facts = draft.facts;
-    let Some(owner) = &facts.observed.claims.awaited_folder else { return false };
-    for name in facts.target.stack.workloads.keys() {
-        draft.wait(Wait::folder_of_leaving(name, owner));
-    }
-    draft.look_again(facts.now.after(LOOK_AT_OTHERS));
-    true
-}
-
 /// Why a workload does not start while a container of another application of this agent writes to its data, unless they share them:
 /// as when a service moves to another application, or when an application was forgotten.
 pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<Wait> {

@@ -346,6 +346,62 @@ fn folder_of_a_leaving_application_is_waited_for() {
     assert_eq!(stage.running(), 1);
 }
 
+/// An application that has run for long gets its first relative mount.
+#[test]
+fn awaited_folder_holds_only_the_services_that_mount_it() {
+    let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+    settle(&mut stage);
+    let mut files = workload("files:1", 1);
+    let source = MountSource::AppFolder("data".to_owned());
+    files.container.mounts.push(Mount { target: "/data".to_owned(), source, read_only: false });
+    stage.stack = stack([("web", workload("web:2", 1)), ("files", files), ("new", workload("new:1", 1))]);
+    stage.world.observed.claims.awaited_folder = Some("old".into());
+    for _ in 0..20 {
+        let plan = stage.round();
+        assert!(!plan.is_settled() && plan.look_again.is_some(), "{plan}");
+        assert!(
+            sentences(&plan).iter().any(|sentence| sentence.starts_with("files goes on with the folder"))
+        );
+        stage.tick(Duration::from_secs(5));
+    }
+    let images = |stage: &Stage| -> BTreeSet<String> {
+        let instances = stage.world.observed.instances.values();
+        instances.map(|instance| instance.config.image.clone()).collect()
+    };
+    assert_eq!(images(&stage), BTreeSet::from(["web:2".to_owned(), "new:1".to_owned()]));
+    stage.world.observed.claims.awaited_folder = None;
+    settle(&mut stage);
+    assert!(images(&stage).contains("files:1"));
+}
+
+#[test]
+fn wait_for_a_folder_names_its_cause() {
+    let mut stage = Stage::new(stack([("web", workload("web:1", 1))]));
+    stage.world.observed.claims.awaited_folder = Some("old".into());
+    let git = stage.stack.clone();
+    let waits = |stage: &mut Stage, expected: &str| {
+        let said = sentences(&stage.round());
+        assert!(said.len() == 1 && said[0].contains(expected), "{said:?}");
+    };
+    stage.set_managed(&["old"], &[&git]);
+    waits(&mut stage, "(`driftless remove old`, unless `prune` does it)");
+    stage.set_unread("old");
+    waits(&mut stage, "(`driftless status old` shows the error)");
+    stage.set_managed(&[], &[&git]);
+    let holder = driftless_model::NameHolder { id: ContainerId("left".to_owned()), app: Some("old".into()) };
+    stage.world.observed.claims.hold_name("old-db-1", holder);
+    waits(
+        &mut stage,
+        "it starts when old-db-1 is removed (`docker stop old-db-1`, then `docker rm old-db-1`)",
+    );
+    let unread = ManagedApplications {
+        unread_repositories: BTreeSet::from(["notes".to_owned()]),
+        ..ManagedApplications::default()
+    };
+    stage.world.observed.claims.applications = Some(Arc::new(unread));
+    waits(&mut stage, "not read since the agent was started: `notes` (`driftless doctor` shows the error)");
+}
+
 #[test]
 fn volume_of_a_living_application_is_not_mounted() {
     let store = renamed().stack;

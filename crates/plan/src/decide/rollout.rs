@@ -23,7 +23,7 @@ use crate::{
         Facts,
         limits::{Limits, limits},
         namespaces::is_needed,
-        standing::{Outdated, Standing, is_spent, is_up},
+        standing::{Outdated, STABLE_AFTER, Standing, is_spent, is_up},
         update_failures::{self, UpdateFailures, progress_deadline},
         workers,
     },
@@ -208,7 +208,8 @@ pub(super) fn group_instances<'a>(
     let mut instances = Instances::default();
     let superseded = superseded(draft, workload, members);
     for member in members {
-        match Standing::of(facts.record, facts.observed, workload, &spec, member, facts.now) {
+        let standing = Standing::of(facts.record, facts.observed, workload, &spec, member, facts.now);
+        match standing {
             // The engine reports the removal. In case that event is lost, look again.
             Standing::Leaving => draft.look_again(facts.now.after(REMOVAL)),
             Standing::Dead => instances.cleared.push(draft.remove(member, &Cause::Exited, &[])),
@@ -232,6 +233,12 @@ pub(super) fn group_instances<'a>(
                         instances.outdated.push((member, Cause::Finished { reason }));
                     }
                     None => {
+                        // Its health changes then, and no event of the engine says so.
+                        if let (Standing::CrashLooping, State::Running { since, .. }) =
+                            (standing, &member.state)
+                        {
+                            draft.look_again(since.after(STABLE_AFTER));
+                        }
                         fs_drift::remark(draft, member);
                         instances.current.push(member);
                     }

@@ -46,6 +46,24 @@ fn ends_are_counted_after_the_clock_was_set_back() {
 }
 
 #[test]
+fn end_of_a_crash_loop_is_seen_when_it_is_over() {
+    let mut stage = reached(Stage::new(stack([("web", workload("web:1", 1))])));
+    assert_eq!(end(&mut stage), 1);
+    stage.tick(Duration::from_secs(1));
+    assert_eq!(end(&mut stage), 2);
+    stage.tick(Duration::from_secs(11));
+    stage.round();
+    stage.tick(Duration::from_secs(1));
+    let plan = stage.round();
+    assert_eq!(stage.assess(&plan).health, HealthStatus::Degraded, "it has not run for long enough: {plan}");
+    let again = plan.look_again.unwrap();
+    assert_eq!(again, stage.now.after(Duration::from_secs(9)));
+    stage.tick(again.since(stage.now));
+    let plan = stage.round();
+    assert_eq!(stage.assess(&plan).health, HealthStatus::Healthy, "{plan}");
+}
+
+#[test]
 fn deadline_begins_again_after_the_agent_was_down() {
     let mut stage = reached(Stage::new(stack([("web", workload("web:1", 1))])));
     stage.sick.insert("web:2".to_owned());

@@ -170,6 +170,7 @@ async fn every_metric_of_the_table_is_served_and_promtool_is_content() {
     }]);
     let text = metrics_of(&agent).await;
     assert!(text.contains("{credential=\"the certificate c.pem\",subject=\"tls\"} 1800000000\n"), "{text}");
+    assert!(text.contains("{credential=\"the certificate c.pem\",subject=\"tls\"} 1798790400\n"), "{text}");
     for Metric { name, kind, help, .. } in METRICS {
         let kind = match kind {
             Kind::Gauge => "gauge",

@@ -15,10 +15,10 @@ use crate::{
     table::{
         APP_CONDITION, APP_DRIFT, APP_IMAGE_CHECKS_FAILED, APP_IMAGES_AVAILABLE, APP_INFO, APP_INSTANCES,
         APP_OBSERVED, APP_PINNED, APP_RESTARTS, APP_REVISION, APP_WAITS, APP_WORKLOADS, BUILD_INFO, CPU,
-        CREDENTIAL_EXPIRY, ENGINE_UP, FLEET_COMMITS_BEHIND, FLEET_HOST_UP, FLEET_LAST_REPORT, MAX_FDS,
-        Metric, OPEN_FDS, PROXY_BYTES, PROXY_CONNECTIONS, PROXY_FAILED, PROXY_OPEN, PROXY_REFUSED,
-        PROXY_RETRIES, QUEUE_LENGTH, QUEUE_OLDEST, READY, REPOSITORY_APPLICATIONS, REPOSITORY_FETCHED,
-        REPOSITORY_UP, RESIDENT, START_TIME, STATE_WRITABLE,
+        CREDENTIAL_EXPIRY, CREDENTIAL_SOON, ENGINE_UP, FLEET_COMMITS_BEHIND, FLEET_HOST_UP,
+        FLEET_LAST_REPORT, MAX_FDS, Metric, OPEN_FDS, PROXY_BYTES, PROXY_CONNECTIONS, PROXY_FAILED,
+        PROXY_OPEN, PROXY_REFUSED, PROXY_RETRIES, QUEUE_LENGTH, QUEUE_OLDEST, READY, REPOSITORY_APPLICATIONS,
+        REPOSITORY_FETCHED, REPOSITORY_UP, RESIDENT, START_TIME, STATE_WRITABLE,
     },
 };
 
@@ -113,7 +113,9 @@ impl Gauges {
             gauges.repository(repository);
         }
         for expiry in &snapshot.expiries {
-            gauges.set(CREDENTIAL_EXPIRY, &[&expiry.subject, &expiry.what], seconds(expiry.ends));
+            let labels: [&str; 2] = [&expiry.subject, &expiry.what];
+            gauges.set(CREDENTIAL_EXPIRY, &labels, seconds(expiry.ends));
+            gauges.set(CREDENTIAL_SOON, &labels, seconds(expiry.soon_from()));
         }
         for queue in &snapshot.queues {
             gauges.set(QUEUE_LENGTH, &[queue.name], number(queue.length));

@@ -107,6 +107,11 @@ metrics! {
         ["subject", "credential"],
         "When a certificate, a signing key or a token ends, in seconds since 1970."
     );
+    CREDENTIAL_SOON = gauge(
+        "driftless_credential_expiry_soon_timestamp_seconds",
+        ["subject", "credential"],
+        "From when on that end is soon, in seconds since 1970: 14 days before, or in the last quarter of a shorter lifetime."
+    );
     FLEET_HOST_UP = gauge(
         "driftless_fleet_host_up",
         ["host"],

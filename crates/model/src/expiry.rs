@@ -30,8 +30,15 @@ pub struct Expiry {
 impl Expiry {
     /// Whether it ends in 14 days, or in the last quarter of a shorter lifetime, or has ended.
     pub fn is_soon(&self, now: Timestamp) -> bool {
-        let share = self.ends.since(self.begins) / SHARE;
-        now.after(share.min(LONGEST_NOTICE)) >= self.ends
+        now >= self.soon_from()
+    }
+
+    /// The first moment at which its end is soon.
+    pub fn soon_from(&self) -> Timestamp {
+        let lifetime = self.ends.since(self.begins);
+        let notice = (lifetime / SHARE).min(LONGEST_NOTICE);
+        let until_then = self.ends.since(Timestamp::default()).saturating_sub(notice);
+        Timestamp::default().after(until_then)
     }
 
     /// Whether it ends within a day, or has ended.
@@ -71,6 +78,7 @@ mod tests {
         // (lifetime, first day on which the end is soon)
         for (lifetime, soon) in [(90, 76), (365, 351), (40, 30), (8, 6)] {
             let expiry = of(lifetime);
+            assert_eq!(expiry.soon_from(), begins.after(DAY * soon), "{lifetime}");
             assert!(!expiry.is_soon(Timestamp(begins.after(DAY * soon).0 - 1)), "{lifetime}");
             assert!(expiry.is_soon(begins.after(DAY * soon)), "{lifetime}");
             assert!(!expiry.is_urgent(begins.after(DAY * soon)), "{lifetime}");

@@ -19,7 +19,7 @@ use driftless_git::{Lookup, read_secret};
 use driftless_model::{
     AppName, CommitId, CommitInfo, FailedCommit, Finding, HealthStatus, Outcome, PinStatus, Revision,
 };
-use driftless_plan::fetch_delay;
+use driftless_plan::{differs_in_numbers_only, fetch_delay};
 use driftless_store as store;
 use driftless_store::{Store, StoredStatus};
 
@@ -55,6 +55,17 @@ pub(crate) struct AppCommitStatus {
     pub(crate) is_older: bool,
     pub(crate) state: State,
     pub(crate) description: String,
+}
+
+impl AppCommitStatus {
+    /// Whether the forge gets this status after another one. While a commit is pending, the counters and times of tries are no
+    /// news: each post is another entry at the forge, which takes a limited number for a commit.
+    pub(crate) fn is_news_after(&self, before: &Self) -> bool {
+        let is_still_pending = self.state == State::Pending
+            && *before == Self { description: before.description.clone(), ..self.clone() };
+        let sent = |status: &Self| forge::sent_description(&status.description);
+        self != before && !(is_still_pending && differs_in_numbers_only(&sent(self), &sent(before)))
+    }
 }
 
 /// State and description for a commit.
@@ -476,6 +487,29 @@ mod tests {
             assert!(!end_status(&mut statuses, &app.into()), "{app}");
         }
         assert_eq!(statuses[&"wiki".into()], status(State::Success));
+    }
+
+    #[test]
+    fn numbers_in_a_pending_status_are_no_news() {
+        let status = |state, description: &str| AppCommitStatus {
+            repository: "infra".to_owned(),
+            commit: commit("a").id,
+            is_older: false,
+            state,
+            description: description.to_owned(),
+        };
+        let pending = |description: &str| status(State::Pending, description);
+        let third = pending("web: cannot pull its image: denied, attempt 3, next try 03:12:44 UTC");
+        let fourth = pending("web: cannot pull its image: denied, attempt 4, next try 03:18:02 UTC");
+        assert!(!third.is_news_after(&third) && !fourth.is_news_after(&third));
+        assert!(pending("web: cannot pull its image: no such host, attempt 4").is_news_after(&third));
+        let of_newer = AppCommitStatus { commit: commit("b").id, ..fourth.clone() };
+        assert!(of_newer.is_news_after(&third));
+        let failed = |number: u32| status(State::Failure, &format!("revision {number} failed"));
+        assert!(failed(4).is_news_after(&third) && failed(5).is_news_after(&failed(4)));
+        // The forge gets 140 characters.
+        let long = |end: &str| pending(&format!("{}{end}", "web waits; ".repeat(20)));
+        assert!(!long("db waits").is_news_after(&long("")));
     }
 
     #[test]

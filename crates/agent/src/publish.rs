@@ -447,8 +447,11 @@ impl Publisher {
             description,
         };
         self.commit_statuses.send_if_modified(|all| {
-            let is_new = all.get(inputs.context.name()) != Some(&status);
-            all.insert(inputs.context.name().clone(), status);
+            let before = all.get(inputs.context.name());
+            let is_new = before.is_none_or(|before| status.is_news_after(before));
+            if is_new {
+                all.insert(inputs.context.name().clone(), status);
+            }
             is_new
         });
     }

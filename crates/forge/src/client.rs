@@ -109,7 +109,7 @@ impl Forge {
         let path = format!("{}/statuses/{commit}", self.project);
         let Status { state, context, description, url } = status;
         let state = self.word(*state);
-        let description = shortened(description, LONGEST_DESCRIPTION);
+        let description = sent_description(description);
         let mut body = json!({ "state": state, "description": description });
         let name = if self.kind == ForgeKind::GitLab { "name" } else { "context" };
         body[name] = json!(context);
@@ -201,6 +201,11 @@ impl Forge {
 /// The text as forges store it: with `\n` line ends, trimmed.
 fn normal(text: &str) -> String {
     text.replace("\r\n", "\n").trim().to_owned()
+}
+
+/// The description of a status as a forge gets it: one line of at most 140 characters.
+pub fn sent_description(description: &str) -> String {
+    shortened(description, LONGEST_DESCRIPTION)
 }
 
 fn shortened(text: &str, most: usize) -> String {

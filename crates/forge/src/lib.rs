@@ -16,5 +16,5 @@ mod kind;
 pub mod webhook;
 
 pub use call::{Connection, Error};
-pub use client::{Forge, LONGEST_COMMENT, State, Status, Written};
+pub use client::{Forge, LONGEST_COMMENT, State, Status, Written, sent_description};
 pub use kind::ForgeKind;

@@ -199,7 +199,7 @@ fn go_on(
         return is_news.then_some(change);
     }
     // Counters and times in a sentence are no news.
-    if is_worse || !is_alike(&incident.message, &before.message) {
+    if is_worse || !differs_in_numbers_only(&incident.message, &before.message) {
         let due = before.notified.unwrap_or(before.since).after(times.update);
         if is_worse || due <= now {
             let incident = Incident { notified: Some(now), ..incident };
@@ -267,8 +267,8 @@ fn is_unclear(incident: &Incident, facts: &IncidentFacts<'_>) -> bool {
     }
 }
 
-/// Whether two sentences differ in numbers only.
-fn is_alike(one: &str, other: &str) -> bool {
+/// Whether two sentences differ in numbers only, such as counters and times, or not at all.
+pub fn differs_in_numbers_only(one: &str, other: &str) -> bool {
     let words = |text: &str| {
         let is_word = |word: &&str| !word.contains(|letter: char| letter.is_ascii_digit());
         text.split_whitespace().filter(is_word).map(str::to_owned).collect::<Vec<_>>()

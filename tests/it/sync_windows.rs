@@ -6,7 +6,7 @@ use driftless_agent::RequestKind;
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_model::{
-    Application, ConditionStatus, OnFailure, SyncStatus, SyncWindow, Timestamp, WindowKind,
+    Application, ConditionStatus, HealthStatus, OnFailure, SyncStatus, SyncWindow, Timestamp, WindowKind,
 };
 
 use crate::{
@@ -111,6 +111,7 @@ async fn first_commit_waits_for_an_allow_window() {
     let it = prepared(window).begun();
     let held = it.until("it waits", waits).await;
     assert!(held.status.message.contains("sync window"), "{}", held.status.message);
+    assert_eq!((held.status.sync, held.status.health), (SyncStatus::OutOfSync, HealthStatus::Progressing));
     assert!(it.images().is_empty());
     it.synced_with_tip().await;
     assert!(it.clock.now() >= Timestamp::parse("2026-01-01T12:30:00Z").unwrap());

@@ -187,6 +187,13 @@ impl Publisher {
         let first_error = desired.findings().find(|finding| finding.is_error()).map(ToString::to_string);
         let rejected = desired.rejected().map(|rejected| rejected.sentence());
         let held = inputs.revisions.held().map(|held| held.sentence(inputs.context.name()));
+        // A first commit that waits for its turn is on its way, and nothing is wrong.
+        let is_obstructed = first_error.is_some() || rejected.is_some() || inputs.revisions.lost().is_some();
+        let (sync, health) = if held.is_some() && !is_obstructed {
+            (SyncStatus::OutOfSync, HealthStatus::Progressing)
+        } else {
+            (SyncStatus::Unknown, HealthStatus::Missing)
+        };
         let reason = first_error
             .or(rejected)
             .or(held)
@@ -195,8 +202,8 @@ impl Publisher {
         self.status = ApplicationStatus {
             observed_generation: self.generation,
             answered: self.answered(desired),
-            sync: SyncStatus::Unknown,
-            health: HealthStatus::Missing,
+            sync,
+            health,
             message: reason.unwrap_or_else(|| "nothing to apply yet".into()),
             obstacle: desired.lasting_error().map(ToString::to_string),
             conditions: inputs.conditions(&self.status.conditions),

@@ -1,6 +1,6 @@
 //! The message of one or several notifications: title and text, from the templates of the receiver.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use driftless_config::NotificationReceiver;
 use driftless_model::{AppName, Incident, IncidentPhase, Notification, Timestamp, Urgency};
@@ -48,17 +48,15 @@ pub(crate) fn message(
     place: &Place,
     now: Timestamp,
 ) -> Result<Message, Error> {
-    let is_over = |notification: &Notification| notification.phase == IncidentPhase::Recovered;
-    let ongoing = batch.iter().filter(|notification| !is_over(notification));
-    let urgency = ongoing.map(|notification| notification.incident.urgency).max().unwrap_or_default();
-    let is_recovery = batch.iter().all(is_over);
+    let urgency = batch.iter().filter_map(ongoing_urgency).max().unwrap_or_default();
+    let is_recovery = batch.iter().all(|notification| ongoing_urgency(notification).is_none());
     let (title, body, link) = match batch {
         [one] => {
             let title = render("title", receiver.title.as_deref().unwrap_or(TITLE), one, place, now)?;
             let body = render("body", receiver.body.as_deref().unwrap_or(BODY), one, place, now)?;
             (title, body, link(&one.incident, place))
         }
-        several => (digest_title(several, place), digest_body(several, now), place.url.clone()),
+        several => (digest_title(several, place), digest_body(several, place, now), place.url.clone()),
     };
     let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
     Ok(Message { title, body: body.trim().to_owned(), link, urgency, is_recovery })
@@ -112,11 +110,24 @@ fn render(
     environment.render_str(template, values).map_err(fail)
 }
 
-fn digest_title(batch: &[Notification], place: &Place) -> String {
-    format!("[{}] {} notifications", place.host, batch.len())
+/// The urgency of an incident that goes on. `None`: it is over.
+fn ongoing_urgency(notification: &Notification) -> Option<Urgency> {
+    let is_over = notification.phase == IncidentPhase::Recovered;
+    (!is_over).then_some(notification.incident.urgency)
 }
 
-fn digest_body(batch: &[Notification], now: Timestamp) -> String {
+fn digest_title(batch: &[Notification], place: &Place) -> String {
+    let counted = |urgency: Option<Urgency>, name: &str| {
+        let count = batch.iter().filter(|notification| ongoing_urgency(notification) == urgency).count();
+        (count > 0).then(|| format!("{count} {name}"))
+    };
+    let ongoing = Urgency::ALL.into_iter().rev().map(|(name, urgency)| counted(Some(urgency), name));
+    let counts: Vec<String> = ongoing.chain([counted(None, "over")]).flatten().collect();
+    format!("[{}] {} notifications: {}", place.host, batch.len(), counts.join(", "))
+}
+
+/// One line for each incident, the most urgent first, and the link.
+fn digest_body(batch: &[Notification], place: &Place, now: Timestamp) -> String {
     let line = |notification: &Notification| {
         let Notification { incident, phase, .. } = notification;
         let headline = incident.headline(*phase);
@@ -133,10 +144,13 @@ fn digest_body(batch: &[Notification], now: Timestamp) -> String {
             }
         }
     };
-    let mut lines: Vec<String> = batch.iter().take(MOST_LINES).map(line).collect();
+    let mut ordered: Vec<&Notification> = batch.iter().collect();
+    ordered.sort_by_key(|notification| Reverse(ongoing_urgency(notification)));
+    let mut lines: Vec<String> = ordered.into_iter().take(MOST_LINES).map(line).collect();
     if let Some(more) = batch.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
         lines.push(format!("- and {more} more: `driftless notify list`"));
     }
+    lines.extend(place.url.clone());
     lines.join("\n")
 }
 

@@ -851,6 +851,8 @@ async fn last_commit_is_enforced_while_git_is_down_at_the_start() {
     it.runs_within(Duration::from_secs(2), &["db:1", "web:1", "web:1"]).await;
     it.git.push(&web("web:2"));
     minutes(10).await;
+    let shown = it.handle().applications().get(&app()).unwrap().status.clone();
+    assert_eq!(shown.sync, SyncStatus::Unknown, "{shown:#?}");
     it.git.down(false);
     let taken = took(it.synced_with_tip()).await;
     assert!(taken < Duration::from_secs(180), "{taken:?}");

@@ -87,6 +87,16 @@ pub(crate) struct FetchFailure {
     pub(crate) reason: &'static str,
     /// The error as a sentence.
     pub(crate) message: String,
+    /// When the first of the failures in a row was.
+    pub(crate) since: Timestamp,
+}
+
+impl RepositoryState {
+    /// Notes a failure. `now` is its time.
+    pub(crate) fn fail(&mut self, reason: &'static str, message: String, now: Timestamp) {
+        let since = self.error.as_ref().map_or(now, |before| before.since);
+        self.error = Some(FetchFailure { reason, message, since });
+    }
 }
 
 /// Whether Git still has the application.
@@ -363,7 +373,7 @@ pub(crate) mod tests {
         assert_eq!(broken.lasting_error(), Some(&error("services")));
         assert_eq!(invalid(vec![error("services"), error("valuesFrom")]).lasting_error(), None);
         assert_eq!(invalid(Vec::new()).with_objections(vec![error("ports")]).lasting_error(), None);
-        let failure = FetchFailure { reason: "UnknownHost", message: String::new() };
+        let failure = FetchFailure { reason: "UnknownHost", message: String::new(), since: Timestamp(1) };
         let unfetched = RepositoryState { error: Some(failure), ..RepositoryState::default() };
         assert_eq!(broken.kept(Arc::new(unfetched), None).lasting_error(), None);
         assert_eq!(broken.kept(Arc::default(), Some(CommitInfo::default())).lasting_error(), None);

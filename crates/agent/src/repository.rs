@@ -23,7 +23,7 @@ use driftless_store::{KnownApplication, Store};
 use crate::{
     defect,
     deliveries::{DeliveryTracker, Newness},
-    desired::{FetchFailure, Rendered, RepositoryState},
+    desired::{Rendered, RepositoryState},
     error::chain,
     host_values::{ReadValues, ValueReader},
     render::{AcceptedCommit, RenderedCommit, render_all},
@@ -199,10 +199,11 @@ impl<S: CommitSource> RepositoryTask<S> {
         while defect::interrupts(self.follow()).await {
             let message = defect::message("repository");
             tracing::error!(repository = self.settings.name, "{message}");
-            let next_fetch = self.clock.now().after(defect::PAUSE);
+            let now = self.clock.now();
+            let next_fetch = now.after(defect::PAUSE);
             let reason = git::Cause::Interrupted.as_str();
             self.change_state(|state| {
-                state.error = Some(FetchFailure { reason, message });
+                state.fail(reason, message, now);
                 state.next_fetch = Some(next_fetch);
             });
             tokio::select! {
@@ -545,9 +546,8 @@ impl<S: CommitSource> RepositoryTask<S> {
             Err(error) => {
                 tracing::error!(repository = self.settings.name, %error, "the rendering of a commit panicked");
                 let message = "rendering failed; see the agent's log".to_owned();
-                self.change_state(|state| {
-                    state.error = Some(FetchFailure { reason: "RenderingFailed", message });
-                });
+                let now = self.clock.now();
+                self.change_state(|state| state.fail("RenderingFailed", message, now));
                 return Ok(());
             }
         };
@@ -599,8 +599,7 @@ impl<S: CommitSource> RepositoryTask<S> {
             git::Retry::Soon => fetch_delay(failures, self.seed()).max(error.retry_after.unwrap_or_default()),
             git::Retry::AtPoll => poll_with_jitter(self.settings.poll, self.seed()),
         };
-        let failure = FetchFailure { reason: error.cause.as_str(), message: chain(error) };
-        let FetchFailure { reason, message } = &failure;
+        let (reason, message) = (error.cause.as_str(), chain(error));
         tracing::warn!(
             repository = self.settings.name,
             reason,
@@ -608,9 +607,10 @@ impl<S: CommitSource> RepositoryTask<S> {
             attempt = failures,
             "could not fetch"
         );
-        let next_fetch = self.clock.now().after(pause);
+        let now = self.clock.now();
+        let next_fetch = now.after(pause);
         self.change_state(|state| {
-            state.error = Some(failure);
+            state.fail(reason, message, now);
             state.failures = failures;
             state.next_fetch = Some(next_fetch);
         });

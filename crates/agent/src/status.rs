@@ -18,7 +18,8 @@ use crate::{
     target_revision::TargetRevision,
 };
 
-/// For this long after a fetch the desired state counts as known, although later fetches fail.
+/// For this long after a fetch, or after the first failure since the agent started, the desired state counts as known, although
+/// fetches fail.
 const FETCH_GRACE: Duration = Duration::from_mins(4);
 
 /// The facts that a status is derived from, besides the target and the observed state.
@@ -132,7 +133,7 @@ impl StatusInputs<'_> {
                 "the history was rewritten; the new one is followed",
             ),
             None => Statement::new(ConditionStatus::True, "Fetched", ""),
-            Some(FetchFailure { reason, message }) => {
+            Some(FetchFailure { reason, message, since: _ }) => {
                 let next = repository.next_fetch.map(|at| format!("; next try at {at}")).unwrap_or_default();
                 Statement::new(ConditionStatus::False, reason, format!("{message}{next}"))
             }
@@ -384,8 +385,9 @@ impl StatusInputs<'_> {
             status.message = self.note_of_gone(target, status.pin.is_some());
         }
         if let Some(error) = &self.desired.repository().error {
-            let fetched_at = self.desired.repository().fetched_at;
-            let is_stale = fetched_at.is_some_and(|at| !at.is_recent(FETCH_GRACE, self.now));
+            // Without a fetch since the agent started, the age of the commit is not known.
+            let known_at = self.desired.repository().fetched_at.unwrap_or(error.since);
+            let is_stale = !known_at.is_recent(FETCH_GRACE, self.now);
             if is_stale && status.pin.is_none() {
                 status.sync = status.sync.max(SyncStatus::Unknown);
             }

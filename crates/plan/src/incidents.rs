@@ -294,14 +294,16 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
     // Only a failed fetch has a reason: a message may also be about a fetched commit.
     for repository in facts.repositories.iter().filter(|repository| !repository.reason.is_empty()) {
         let last = repository.fetched_at.filter(|at| *at <= facts.now).unwrap_or(facts.started);
+        let kept = if repository.commit.is_some() { "the last good commit is kept; " } else { "" };
         problems.push(Problem {
             kind: IncidentKind::GitUnreachable,
             urgency: Urgency::Warning,
             app: None,
             repository: Some(repository.name.clone()),
             host: None,
-            message: format!("last fetched at {last}: {}", repository.message),
-            advice: "the last good commit is kept; `driftless status` has the error".to_owned(),
+            // Also true where the start of the agent stands for a last fetch that is not known.
+            message: format!("not fetched since {last}: {}", repository.message),
+            advice: format!("{kept}`driftless status` has the error"),
             grace: times.git,
         });
     }
@@ -769,7 +771,7 @@ mod tests {
                 applications: 1,
                 message: "the commit b is refused, or not reached".to_owned(),
                 reason: reason.to_owned(),
-                fetched_at: Some(fetched_at),
+                fetched_at,
                 next_fetch: None,
                 keys: Vec::new(),
                 hosts: Vec::new(),
@@ -777,15 +779,20 @@ mod tests {
             judge(open, (&BTreeMap::new(), &[repository]), (start, now), &times)
         };
         // It is polled each hour, with success, and its newest commit is rejected.
-        assert_eq!(judge(&[], "", start, minutes(59)), []);
+        assert_eq!(judge(&[], "", Some(start), minutes(59)), []);
         // A fetch fails long after the last one: the grace time begins now.
-        let seen = kept(judge(&[], "ServerFailed", start, minutes(60)));
+        let seen = kept(judge(&[], "ServerFailed", Some(start), minutes(60)));
         assert_eq!(seen[0].opened, None);
-        assert_eq!(judge(&seen, "ServerFailed", start, minutes(74)), []);
-        let gone = judge(&seen, "", minutes(61), minutes(61));
+        assert_eq!(judge(&seen, "ServerFailed", Some(start), minutes(74)), []);
+        let gone = judge(&seen, "", Some(minutes(61)), minutes(61));
         assert!(matches!(gone[..], [IncidentChange::Drop(_)]), "{gone:?}");
-        let opened = judge(&seen, "ServerFailed", start, minutes(75));
+        let opened = judge(&seen, "ServerFailed", Some(start), minutes(75));
         assert!(matches!(opened[..], [IncidentChange::Notify(IncidentPhase::Opened, _)]), "{opened:?}");
+        // The agent has just started and does not know the time of the last fetch, which is no news.
+        assert_eq!(judge(&kept(opened), "ServerFailed", None, minutes(76)), []);
+        let unread = kept(judge(&[], "ServerFailed", None, minutes(60))).remove(0);
+        assert!(unread.message.starts_with(&format!("not fetched since {start}: ")), "{unread:?}");
+        assert_eq!(unread.advice, "`driftless status` has the error");
     }
 
     #[test]

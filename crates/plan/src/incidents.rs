@@ -16,7 +16,11 @@ use driftless_model::{
     StatusCondition, SyncStatus, Timestamp, UpdateMode, Urgency,
 };
 
-use crate::{recovery::is_out_of_sight, wait::WaitReason};
+use crate::{
+    recovery::{is_out_of_sight, may_crash_again},
+    text::differs_in_numbers_only,
+    wait::WaitReason,
+};
 
 /// A problem that is gone for this long is over. Shorter, and one that comes and goes would be reported each time.
 const SETTLED_AFTER: Duration = Duration::from_mins(1);
@@ -257,7 +261,8 @@ fn is_unclear(incident: &Incident, facts: &IncidentFacts<'_>) -> bool {
         Some(application) => {
             let status = &application.status;
             // A commit that failed since is a problem of its own, and nothing is healthy again.
-            let is_unwell = matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing);
+            let is_unwell = matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing)
+                || may_crash_again(status);
             (incident.kind == IncidentKind::Degraded && is_unwell)
                 || (incident.opened.is_some() && is_out_of_sight(incident.kind, application))
                 || status.observed_at.is_none()
@@ -265,15 +270,6 @@ fn is_unclear(incident: &Incident, facts: &IncidentFacts<'_>) -> bool {
         }
         None => !facts.is_ready || has_just_started,
     }
-}
-
-/// Whether two sentences differ in numbers only, such as counters and times, or not at all.
-pub fn differs_in_numbers_only(one: &str, other: &str) -> bool {
-    let words = |text: &str| {
-        let is_word = |word: &&str| !word.contains(|letter: char| letter.is_ascii_digit());
-        text.split_whitespace().filter(is_word).map(str::to_owned).collect::<Vec<_>>()
-    };
-    words(one) == words(other)
 }
 
 /// All problems at this moment.

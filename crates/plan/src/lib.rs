@@ -104,7 +104,7 @@ pub use image_updates::{
     resolved_digests, resolved_images, running_digests, unproven_digests, with_resolved_images,
 };
 pub use image_uses::image_uses;
-pub use incidents::{IncidentChange, IncidentFacts, IncidentTimes, differs_in_numbers_only, incidents};
+pub use incidents::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 pub use names::container_name;
 pub use record::{
     adoption::{adopt, adopt_without, merge_adopted},
@@ -134,6 +134,6 @@ pub use swarm::{
 };
 pub use sync_window::{ClosedWindow, closed_window};
 pub use target::Target;
-pub use text::output as masked_output;
+pub use text::{differs_in_numbers_only, output as masked_output};
 pub use wait::{Adoption, Wait, WaitObject, WaitReason, WaitSeverity};
 pub use world::{Refusal, World};

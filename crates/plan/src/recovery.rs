@@ -4,7 +4,8 @@
 //! nothing is well again either.
 
 use driftless_model::{
-    Application, ConditionStatus, DriftAction, HealthStatus, IncidentKind, OperationPhase, WorkloadStatus,
+    Application, ApplicationStatus, ConditionStatus, DriftAction, HealthStatus, IncidentKind, InstanceStatus,
+    OperationPhase, WorkloadStatus,
 };
 
 /// Whether the problem of an incident of this kind, which the status does not show, may come back before anything has been well.
@@ -46,6 +47,17 @@ pub(crate) fn is_out_of_sight(kind: IncidentKind, application: &Application) -> 
         | IncidentKind::HostLost
         | IncidentKind::CredentialExpiring => false,
     }
+}
+
+/// Whether a running container of an application has crashed twice or more, and has not run for long enough to forget that. It
+/// may be healthy for minutes, and the next crash is no other problem.
+pub(crate) fn may_crash_again(status: &ApplicationStatus) -> bool {
+    status.workloads.values().flat_map(|workload| &workload.instances).any(has_crashed)
+}
+
+fn has_crashed(instance: &InstanceStatus) -> bool {
+    let mut parts = instance.containers.iter().filter_map(|part| part.instance.as_deref());
+    (instance.crashes >= 2 && instance.exit.is_none()) || parts.any(has_crashed)
 }
 
 #[cfg(test)]

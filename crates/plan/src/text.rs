@@ -1,8 +1,17 @@
-//! Times, durations, sizes and limits as people read them.
+//! Times, durations, sizes, limits and sentences as people read them.
 
 use std::time::Duration;
 
 use driftless_model::{Mask, RestartPolicy, Timestamp};
+
+/// Whether two sentences differ in numbers only, such as counters and times, or not at all.
+pub fn differs_in_numbers_only(one: &str, other: &str) -> bool {
+    let words = |text: &str| {
+        let is_word = |word: &&str| !word.contains(|letter: char| letter.is_ascii_digit());
+        text.split_whitespace().filter(is_word).map(str::to_owned).collect::<Vec<_>>()
+    };
+    words(one) == words(other)
+}
 
 /// `04:12:30 UTC`: the time of day, for sentences about the next few minutes.
 pub(crate) fn time_of_day(at: Timestamp) -> String {

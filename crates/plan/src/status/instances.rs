@@ -129,6 +129,7 @@ fn instance_status(
         available: counts.is_available(instance),
         updated: counts.is_updated(instance),
         restarts: instance.restarts.max(restarts_of(record, instance)).max(restarts),
+        crashes: crash_of(record, instance).map_or(0, |crash| crash.count),
         since,
         message: remark(instance),
         spec: instance.spec.short().to_owned(),

@@ -25,6 +25,8 @@ mod heals;
 mod image_updates;
 // Images that nothing needs any more.
 mod image_uses;
+// Incidents of applications that are well for moments only.
+mod incidents;
 // Slots and names of instances.
 mod names;
 // Images that the agent makes itself.

@@ -11,7 +11,8 @@ use driftless_git as git;
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{
-    AppName, CommitId, ContentId, Contents, EngineKind, Observed, Stack, StackHash, Timestamp, WorkloadName,
+    AppName, CommitId, Container, ContentId, Contents, EngineKind, NestedMount, Observed, Stack, StackHash,
+    Timestamp, Workload, WorkloadName,
 };
 use driftless_store as store;
 
@@ -88,6 +89,16 @@ impl Mounts {
         if target.policy.suspended {
             return Ok(MountedFiles::default());
         }
+        let rendered = desired.rendered();
+        let present = || observed.containers().map(|found| found.config.as_ref());
+        if rendered.admission.restricts_bind_mounts()
+            && let Some(nested) = nested_across_versions(&target.stack, present())
+        {
+            return Err(format!(
+                "cannot mount {nested}, while one of the two is only mounted by containers of another version \
+                 (`policy.bindMounts`); first deploy a commit without either mount"
+            ));
+        }
         let kept = mounted_by_others(&target.stack, observed);
         let prepared = self.prepared.as_ref().filter(|prepared| prepared.covers(&target.hash, &kept, now));
         if let Some(prepared) = prepared.filter(|prepared| !prepared.is_without_folder) {
@@ -104,7 +115,6 @@ impl Mounts {
         };
         // A failure may come after some of the files: then also those of the stack before have to be written again.
         self.prepared = None;
-        let rendered = desired.rendered();
         let mut written = write(context, &stack, Arc::clone(&rendered.contents), kept.clone()).await;
         if !written.as_ref().is_ok_and(Lacking::is_empty)
             && let Some(source) = source
@@ -154,6 +164,24 @@ fn mounted_by_others(target: &Stack, observed: &Observed) -> BTreeSet<String> {
     mounted.filter(|path| !wanted.contains(path)).map(str::to_owned).collect()
 }
 
+/// A mount inside of a writable one, of which one is the target's and the other that of a container or run of another version. The
+/// admission policy has checked those within the target, and the target ends those within the containers that are there already.
+fn nested_across_versions<'c>(
+    target: &'c Stack,
+    present: impl Iterator<Item = &'c Container>,
+) -> Option<NestedMount> {
+    let containers = |are_runs: bool| -> Vec<&'c Container> {
+        let workloads = target.workloads.values().filter(|workload| workload.is_run() == are_runs);
+        workloads.flat_map(Workload::containers).collect()
+    };
+    let (of_manifests, runs) = (containers(false), containers(true));
+    let present: Vec<&Container> = present.collect();
+    let mut known = NestedMount::all(of_manifests.iter().copied());
+    known.extend(NestedMount::all(present.iter().copied()));
+    let all = of_manifests.into_iter().chain(runs).chain(present);
+    NestedMount::all(all).into_iter().find(|nested| !known.contains(nested))
+}
+
 async fn write(
     context: &AppContext,
     stack: &Arc<Stack>,
@@ -179,8 +207,11 @@ async fn contents_of<S: CommitSource>(
 
 #[cfg(test)]
 mod tests {
+    use driftless_model::{Completion, Location, Mount, MountSource, PullPolicy, Strategy};
+    use serde_json::json;
+
     use super::*;
-    use crate::former_folder::tests::mounting;
+    use crate::{desired::tests::stack, former_folder::tests::mounting};
 
     #[test]
     fn awaited_folder_is_left_out_of_the_files_to_write() {
@@ -193,6 +224,35 @@ mod tests {
         let names: Vec<&str> = without.workloads.keys().map(WorkloadName::as_str).collect();
         assert_eq!(names, ["api"]);
         assert!(without.app_files.is_empty());
+    }
+
+    #[test]
+    fn nested_mounts_of_two_versions_are_found() {
+        let container = |path: &str| {
+            let source = MountSource::AppFolder(path.to_owned());
+            let mount = Mount { target: "/a".to_owned(), source, read_only: false };
+            Container { mounts: vec![mount], ..Container::default() }
+        };
+        let target = |path: &str| {
+            let mut target = stack("one");
+            let workload = json!({
+                "origin": Location::default(), "replicas": 1, "container": container(path),
+                "strategy": Strategy::Recreate, "progressDeadline": Duration::from_mins(10),
+                "pull": PullPolicy::IfNotPresent, "completion": Completion::OnSuccess,
+            });
+            target.workloads.insert("web".into(), serde_json::from_value(workload).unwrap());
+            target
+        };
+        let found = |path: &str, present: &[&str]| {
+            let present: Vec<Container> = present.iter().map(|path| container(path)).collect();
+            nested_across_versions(&target(path), present.iter())
+        };
+        let nested = NestedMount { path: "data/x".to_owned(), folder: "data".to_owned() };
+        assert_eq!(found("data/x", &["data"]), Some(nested.clone()));
+        assert_eq!(found("data", &["data/x"]), Some(nested));
+        assert_eq!(found("data", &["data"]), None);
+        assert_eq!(found("site", &["data"]), None);
+        assert_eq!(found("data/x", &["data", "data/x"]), None, "the target ends it");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! rendered, so no spelling of a manifest goes around it.
 
 mod container;
+mod nested_mounts;
 mod objects;
 mod paths;
 mod policy;
@@ -22,6 +23,7 @@ impl AdmissionPolicy {
         for subject in stack.subjects() {
             container::check_workload(self, subject, &mut found);
         }
+        nested_mounts::check(self, stack, &mut found);
         objects::check(self, stack, &mut found);
         found
     }

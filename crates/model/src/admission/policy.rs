@@ -109,6 +109,11 @@ impl AdmissionPolicy {
         self.allows(self.other_applications)
     }
 
+    /// Whether not every path of the host may be mounted.
+    pub fn restricts_bind_mounts(&self) -> bool {
+        self.list(self.bind_mounts.as_ref()).is_some()
+    }
+
     /// A rule of yes or no. What is not given follows the trust.
     pub(super) fn allows(&self, rule: Option<bool>) -> bool {
         rule.unwrap_or(self.trust == Trust::Full)

@@ -188,6 +188,32 @@ fn bind_mounts_follow_their_list() {
 }
 
 #[test]
+fn mount_inside_a_writable_one_needs_free_bind_mounts() {
+    let own = |path: &str, read_only: bool| {
+        let source = MountSource::AppFolder(path.to_owned());
+        Mount { target: format!("/{path}"), source, read_only }
+    };
+    let with = |mounts: Vec<Mount>| Container { mounts, ..plain() };
+    let nested = with(vec![own("data", false), own("data/x", true)]);
+    let restricted = AdmissionPolicy { bind_mounts: Some(texts(&["/**"])), ..AdmissionPolicy::default() };
+    assert_eq!(rules(&AdmissionPolicy::default(), nested.clone()), [] as [&str; 0]);
+    assert_eq!(rules(&restricted, nested.clone()), ["bindMounts"]);
+    let found = limited().violations(&stack_of("shop", nested, None));
+    let [violation] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(
+        violation.message,
+        "mounts `./data/x` inside of `./data`, which a container writes to: a symbolic link there leads anywhere on the host"
+    );
+    let apart = with(vec![own("data", false), own("site", true)]);
+    assert_eq!(rules(&limited(), apart), [] as [&str; 0]);
+    // Another workload, and a part of a pod, write to the folder as well.
+    let mut stack = stack_of("shop", with(vec![own("data/x", true)]), None);
+    let writer = stack_of("shop", with(vec![own("data", false)]), None).workloads.remove(&"web".into());
+    stack.workloads.extend(writer.map(|writer| ("writer".into(), writer)));
+    assert_eq!(limited().violations(&stack).len(), 1);
+}
+
+#[test]
 fn volume_that_is_a_folder_of_the_host_is_a_bind_mount() {
     for (options, rule) in [
         (vec![("type", "none"), ("o", "rw,bind"), ("device", "/")], Some("bindMounts")),

@@ -56,7 +56,7 @@ impl Violation {
             }
             "bindMounts" => format!(
                 "use a named volume, or allow the path with `policy.{rule}` in the agent's configuration; a folder above \
-                 a protected path cannot be allowed"
+                 a protected path, and a mount inside of a writable one, cannot be allowed"
             ),
             _ => format!(
                 "remove it from the manifest, or allow it with `policy.{rule}` in the agent's configuration"

@@ -219,6 +219,44 @@ repositories:
     assert_eq!(images(&it), expected("web:3", "web:3"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn volume_of_an_application_outside_of_git_is_not_used() {
+    let text = "policy: {trust: limited}\nrepositories: [{url: 'https://git.example/infra.git'}]\n";
+    let shop = "services: {db: {image: 'web:1', volumes: ['data:/d']}}\nvolumes: {data: {}}\n";
+    let spy = "services: {spy: {image: 'web:1', volumes: ['v:/v:ro']}}
+volumes: {v: {name: shop_data, external: true}}
+";
+    let mut it = Simulation::idle_at(Clock::starting_at(NOON));
+    it.settings = config::Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0);
+    it.git.push_files("Ada", &[("shop/compose.yaml", shop)]);
+    it.begin();
+    minutes(5).await;
+    // Without `prune`, the shop runs on.
+    it.git.push_files("Ada", &[("spy/compose.yaml", spy)]);
+    minutes(10).await;
+    let running = |app: &str| it.docker.observed(&app.into()).instances.len();
+    assert_eq!((running("shop"), running("spy")), (1, 0));
+    let applications = it.handle().applications();
+    let found = &applications[&"spy".into()].status.findings;
+    let message = "uses the volume `shop_data` of the application `shop`, which the policy does not allow";
+    assert!(found.iter().any(|it| it.is_error() && it.to_string().contains(message)), "{found:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_for_signatures_holds_for_an_unchanged_application() {
+    let text = "policy: {verifyImages: [{match: 'ghcr.io/team/*', cosignKey: /k/cosign}]}
+repositories: [{url: 'https://git.example/infra.git'}]
+";
+    let compose = "services: {web: {image: 'web:1'}}\n";
+    let mut it = Simulation::prepared(compose, Clock::starting_at(NOON));
+    it.settings = config::Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0);
+    it.begin();
+    it.synced_with_tip().await;
+    let commit = it.git.push_files("Ada", &[("shop/compose.yaml", compose), ("notes.txt", "more")]);
+    let shop = it.synced(&commit).await;
+    assert_eq!(shop.spec.policy.verify_images.len(), 1, "{:?}", shop.spec.policy);
+}
+
 #[test]
 fn signed_commits_need_keys_in_the_configuration() {
     let parse = |text: &str| config::Settings::parse("driftless.yaml", text);

@@ -1045,6 +1045,7 @@ async fn application_settings_apply_however_it_is_named() {
             after: None,
             image_update: driftless_model::ImageUpdate::default(),
             verify_images: Vec::new(),
+            objects_of_others: driftless_model::ObjectsOfOthers::Allowed,
             ignore_differences: Vec::new(),
         };
         assert_eq!(found.spec.policy, policy, "{case}");

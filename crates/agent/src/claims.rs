@@ -155,7 +155,7 @@ impl Claims {
         for (app, finding) in conflicts(&stacks, &held) {
             found.entry(app).or_default().push(finding);
         }
-        for (app, finding) in used_objects_of_others(claimants) {
+        for (app, finding) in used_objects_of_others(claimants, &absent, &last_of) {
             found.entry(app).or_default().push(finding);
         }
         let policies = claimants.iter().map(|claimant| claimant.rendered.as_ref());
@@ -200,10 +200,21 @@ fn dependencies<'a>(
     policies.map(others).collect()
 }
 
-/// External networks and volumes of another application, of any repository, where the policy forbids that.
-fn used_objects_of_others(claimants: &[Claimant]) -> Vec<(AppName, Finding)> {
-    let rendered = claimants.iter().map(|claimant| claimant.rendered.as_ref());
-    let stacks: Vec<_> = rendered
+/// External networks and volumes of another application, of any repository, where the policy forbids that. `absent` are the last stacks
+/// of applications that are in no repository now, and `last_of` reads that of one whose manifests have errors.
+fn used_objects_of_others(
+    claimants: &[Claimant],
+    absent: &[Arc<Stack>],
+    last_of: impl Fn(&AppName) -> Option<Arc<Stack>>,
+) -> Vec<(AppName, Finding)> {
+    let rendered = || claimants.iter().map(|claimant| claimant.rendered.as_ref());
+    if rendered().all(|rendered| rendered.admission.allows_other_applications()) {
+        return Vec::new();
+    }
+    let unread = rendered().filter(|rendered| rendered.stack.is_none());
+    let unread: Vec<Arc<Stack>> = unread.filter_map(|rendered| last_of(&rendered.spec.name)).collect();
+    let others: Vec<&Stack> = absent.iter().chain(&unread).map(Arc::as_ref).collect();
+    let stacks: Vec<_> = rendered()
         .filter_map(|rendered| Some((rendered.stack.as_ref()?.as_ref(), rendered.admission.as_ref())))
         .collect();
     let finding = |foreign: ForeignObject| {
@@ -218,7 +229,7 @@ fn used_objects_of_others(claimants: &[Claimant]) -> Vec<(AppName, Finding)> {
         let help = violation.help();
         (foreign.app, Finding::error(Location::file(file), path, violation.message).help(help))
     };
-    foreign_objects(&stacks).into_iter().map(finding).collect()
+    foreign_objects(&stacks, &others).into_iter().map(finding).collect()
 }
 
 /// The stack of an application's newest revision.

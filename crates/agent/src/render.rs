@@ -9,7 +9,8 @@ use driftless_git::Checkout;
 use driftless_manifest as manifest;
 use driftless_manifest::{Configured, Discovery};
 use driftless_model::{
-    AdmissionPolicy, AppName, Finding, IgnoredDifferences, Location, Policy, Stack, StackHashes, WorkloadName,
+    AdmissionPolicy, AppName, Finding, IgnoredDifferences, Location, ObjectsOfOthers, Policy, Stack,
+    StackHashes, WorkloadName,
 };
 
 use crate::{desired::Rendered, host_values::ReadValues, trust::RejectedCommit};
@@ -61,7 +62,7 @@ pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommi
                 reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
                 signer: accepted.signer.clone(),
                 rejected: None,
-                policy: settings.policy_of(&name).clone(),
+                policy: policy_of(settings, &name),
                 settings: Some(Arc::clone(settings)),
                 ..Rendered::clone(before)
             },
@@ -245,10 +246,16 @@ fn shrunk(mut stack: Stack) -> Stack {
     Stack { workloads: stack.workloads.into_iter().collect(), ..stack }
 }
 
-/// The policy of an application, with the rule of its admission policy that holds while it is deployed.
+/// The policy of an application, with the rules of its admission policy that hold while it is deployed.
 fn policy_of(settings: &config::Repository, name: &AppName) -> Policy {
-    let verify_images = admission_of(settings, name).verify_images.clone().unwrap_or_default();
-    Policy { verify_images, ..settings.policy_of(name).clone() }
+    let admission = admission_of(settings, name);
+    let verify_images = admission.verify_images.clone().unwrap_or_default();
+    let objects_of_others = if admission.allows_other_applications() {
+        ObjectsOfOthers::Allowed
+    } else {
+        ObjectsOfOthers::Forbidden
+    };
+    Policy { verify_images, objects_of_others, ..settings.policy_of(name).clone() }
 }
 
 /// The rules of the application's own settings, else those of its repository.

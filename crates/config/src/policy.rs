@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use driftless_model::{
     Adopt, After, AppCondition, AppDependency, AppName, EngineKind, FilesystemDrift, IgnoredDifferences,
-    IgnoredField, ImageUpdate, OnFailure, Otherwise, Policy, Schedule, SyncWindow, UpdateFields, WindowKind,
-    WorkloadName, parse_duration,
+    IgnoredField, ImageUpdate, ObjectsOfOthers, OnFailure, Otherwise, Policy, Schedule, SyncWindow,
+    UpdateFields, WindowKind, WorkloadName, parse_duration,
 };
 use driftless_yaml::Kind;
 
@@ -233,8 +233,9 @@ pub(super) fn inherit(outer: &Policy, own: &PolicyEntry) -> Policy {
         depends_on: own.depends_on.clone().unwrap_or_else(|| outer.depends_on.clone()),
         after: own.after.as_ref().map_or_else(|| outer.after.clone(), AfterSetting::hosts),
         image_update: own.image_update.clone().unwrap_or_else(|| outer.image_update.clone()),
-        // It is a rule of the admission policy.
+        // Rules of the admission policy.
         verify_images: Vec::new(),
+        objects_of_others: ObjectsOfOthers::Allowed,
         ignore_differences: own
             .ignore_differences
             .clone()

@@ -37,7 +37,7 @@ pub fn foreign_objects(
     applications: &[(&Stack, &AdmissionPolicy)],
 ) -> BTreeMap<AppName, Vec<Finding>> {
     let mut found: BTreeMap<AppName, Vec<Finding>> = BTreeMap::new();
-    for foreign in driftless_model::foreign_objects(applications) {
+    for foreign in driftless_model::foreign_objects(applications, &[]) {
         let Some((stack, _)) = applications.iter().find(|(stack, _)| stack.app == foreign.app) else {
             continue;
         };

@@ -197,7 +197,7 @@ pub use observed::{
 pub use platform::Platform;
 pub use platform_image::PlatformImage;
 pub use pod::{Part, PartOf, Role};
-pub use policy::{Adopt, FilesystemDrift, OnFailure, Policy};
+pub use policy::{Adopt, FilesystemDrift, ObjectsOfOthers, OnFailure, Policy};
 pub use printable::{is_unprintable, printable};
 pub use quiet_hours::QuietHours;
 pub use record::{

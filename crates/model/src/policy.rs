@@ -60,9 +60,20 @@ pub struct Policy {
     /// The images that must be signed. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verify_images: Vec<SignatureRule>,
+    /// The networks and volumes of other applications, by the rule `otherApplications`. It is not published.
+    #[serde(skip)]
+    pub objects_of_others: ObjectsOfOthers,
     /// Fields of live containers whose differences are reported and left. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignore_differences: Vec<IgnoredDifferences>,
+}
+
+/// Whether an application may use networks and volumes that were created for other applications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ObjectsOfOthers {
+    #[default]
+    Allowed,
+    Forbidden,
 }
 
 /// The consequence of a commit that fails: its rollout makes no progress, a Job of it fails, or it loses its health soon
@@ -112,6 +123,13 @@ const fn a_minute() -> Duration {
     Duration::from_mins(1)
 }
 
+impl Policy {
+    /// Whether the application may not use networks and volumes that were created for other applications.
+    pub fn forbids_objects_of_others(&self) -> bool {
+        self.objects_of_others == ObjectsOfOthers::Forbidden
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -130,6 +148,7 @@ impl Default for Policy {
             after: None,
             image_update: ImageUpdate::default(),
             verify_images: Vec::new(),
+            objects_of_others: ObjectsOfOthers::Allowed,
             ignore_differences: Vec::new(),
         }
     }

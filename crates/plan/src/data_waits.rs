@@ -130,6 +130,16 @@ impl Wait {
         )
     }
 
+    /// The policy does not allow to use the network or volume.
+    pub fn forbidden(kind: &'static str, name: &str, owner: &AppName) -> Self {
+        let sentence = format!(
+            "was created for application `{owner}`, and the policy does not allow to use it: take another {kind}, or allow it with \
+             `policy.otherApplications` in the agent's configuration"
+        );
+        let object = WaitObject::Other { kind, name: name.to_owned() };
+        Self::new(object, WaitReason::OfAnotherApplication, sentence)
+    }
+
     pub fn shared_volume(name: &str, owner: &AppName) -> Self {
         let object = WaitObject::Other { kind: "volume", name: name.to_owned() };
         let sentence = format!("is external and belongs to application `{owner}`, which shares it");

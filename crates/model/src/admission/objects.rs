@@ -98,12 +98,13 @@ fn violation_of(workload: &WorkloadName, file: &SwarmFile) -> Violation {
     }
 }
 
-/// External objects that belong to another application, in stacks whose policy forbids that.
-pub fn foreign_objects(stacks: &[(&Stack, &AdmissionPolicy)]) -> Vec<ForeignObject> {
+/// External objects that belong to another application, in stacks whose policy forbids that. `others` are the last stacks of applications
+/// that have none now and are still on the host.
+pub fn foreign_objects(stacks: &[(&Stack, &AdmissionPolicy)], others: &[&Stack]) -> Vec<ForeignObject> {
     let mut networks: BTreeMap<&str, &AppName> = BTreeMap::new();
     let mut volumes: BTreeMap<&str, &AppName> = BTreeMap::new();
     let mut of_swarm: BTreeMap<(&str, bool), &AppName> = BTreeMap::new();
-    for (stack, _) in stacks {
+    for stack in others.iter().chain(stacks.iter().map(|(stack, _)| stack)) {
         let own_networks = stack.networks.iter().filter(|(_, network)| !network.external);
         networks.extend(own_networks.map(|(name, _)| (name.as_str(), &stack.app)));
         let own_volumes = stack.volumes.iter().filter(|(_, volume)| !volume.external);

@@ -310,8 +310,10 @@ fn networks_and_volumes_of_others_are_checked() {
     let network = Network { key: "net".to_owned(), external: true, ..Network::default() };
     user.networks.insert("db_default".to_owned(), network);
     let (full, limited) = (AdmissionPolicy::default(), limited());
-    assert!(foreign_objects(&[(&owner, &full), (&user, &full)]).is_empty());
-    let found = foreign_objects(&[(&owner, &limited), (&user, &limited)]);
+    assert!(foreign_objects(&[(&owner, &full), (&user, &full)], &[]).is_empty());
+    let found = foreign_objects(&[(&owner, &limited), (&user, &limited)], &[]);
+    assert_eq!(foreign_objects(&[(&user, &limited)], &[&owner]), found, "it has left Git and still runs");
+    assert!(foreign_objects(&[(&user, &full)], &[&owner]).is_empty());
     let messages: Vec<_> = found.iter().map(|it| it.violation.message.as_str()).collect();
     assert_eq!(
         messages,
@@ -357,7 +359,7 @@ fn external_secrets_of_a_swarm_are_checked() {
     };
     assert_eq!(rules(&some), [""; 0]);
     // Nobody gets the secret of another application by its name.
-    let found = foreign_objects(&[(&owner, &some), (&user, &some)]);
+    let found = foreign_objects(&[(&owner, &some), (&user, &some)], &[]);
     let messages: Vec<_> = found.iter().map(|it| it.violation.message.as_str()).collect();
     assert_eq!(
         messages,

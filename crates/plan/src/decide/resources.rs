@@ -17,7 +17,8 @@ use crate::{
     facts::{
         Facts,
         ownership::{
-            former_owner, is_left_behind, is_own, is_prune_protected, is_usable_network, other_owner,
+            forbidden_owner, former_owner, is_left_behind, is_own, is_prune_protected, is_usable_network,
+            other_owner,
         },
     },
     fields::{diff::FieldDifference, resources::volume_differences},
@@ -47,6 +48,9 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
                 draft.provided.insert(name.clone(), step);
             }
             Some(found) => match other_owner(facts, found) {
+                Some(owner) if forbidden_owner(facts, found).is_some() => {
+                    draft.wait(Wait::forbidden("volume", name, owner));
+                }
                 // Nobody shares it any more.
                 Some(_) if volume.external && is_left_behind(facts, found) => {}
                 Some(owner) if volume.external => draft.wait(Wait::shared_volume(name, owner)),
@@ -69,6 +73,9 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
             None if network.external => draft.wait(Wait::external_missing("network", name)),
             None => create_network(draft, name, network),
             Some(found) => match other_owner(facts, found) {
+                Some(owner) if forbidden_owner(facts, found).is_some() => {
+                    draft.wait(Wait::forbidden("network", name, owner));
+                }
                 // Applications share external networks all the time.
                 _ if network.external => {}
                 Some(owner) if is_left_behind(facts, found) => {

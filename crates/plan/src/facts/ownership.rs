@@ -62,6 +62,14 @@ pub(crate) fn find_former_owner<'a>(
     (is_of_project && is_of_agent && observed.swarm.is_none() && is_left()).then_some(app)
 }
 
+/// The application that an object was created for, where the policy does not allow to use it.
+pub(crate) fn forbidden_owner<'a>(
+    facts: &Facts<'_>,
+    labels: impl Into<OwnerLabels<'a>>,
+) -> Option<&'a AppName> {
+    other_owner(facts, labels).filter(|_| facts.target.policy.forbids_objects_of_others())
+}
+
 /// Whether this agent created an object for an application that it does not have any more.
 pub(crate) fn is_left_behind<'a>(facts: &Facts<'_>, labels: impl Into<OwnerLabels<'a>>) -> bool {
     let labels = labels.into();
@@ -90,12 +98,21 @@ pub(crate) fn is_usable_network(facts: &Facts<'_>, name: &str) -> bool {
         former_owner(facts, found).is_none() || found.spec == wanted.map(SpecHash::of)
     };
     let found = facts.observed.networks.get(name);
-    found.is_some_and(|found| is_external || (other_owner(facts, found).is_none() && is_as_wanted(found)))
+    found.is_some_and(|found| {
+        if is_external {
+            forbidden_owner(facts, found).is_none()
+        } else {
+            other_owner(facts, found).is_none() && is_as_wanted(found)
+        }
+    })
 }
 
 /// Whether a volume exists and a workload may mount it.
 pub(crate) fn is_usable_volume(facts: &Facts<'_>, name: &str) -> bool {
     let is_external = facts.target.stack.volumes.get(name).is_some_and(|it| it.external);
     let found = facts.observed.volumes.get(name);
-    found.is_some_and(|found| is_external || other_owner(facts, found).is_none())
+    found.is_some_and(|found| {
+        let owner = if is_external { forbidden_owner(facts, found) } else { other_owner(facts, found) };
+        owner.is_none()
+    })
 }

@@ -13,6 +13,7 @@ use crate::{
     action::Action,
     cause::Cause,
     draft::{Draft, heal::Difference},
+    facts::ownership::forbidden_owner,
     wait::{Wait, WaitObject, WaitReason},
 };
 
@@ -110,6 +111,9 @@ fn is_own(draft: &Draft<'_>, found: &ObservedNetwork) -> bool {
 
 /// Why no service can use a network.
 fn unusable(draft: &Draft<'_>, name: &str, network: &Network, found: &ObservedNetwork) -> Option<Wait> {
+    if let Some(app) = forbidden_owner(draft.facts, found) {
+        return Some(Wait::forbidden("network", name, app));
+    }
     if let Some(app) = found.app.as_ref().filter(|_| !network.external && !is_own(draft, found)) {
         return Some(Wait::of_another_application("network", name, app));
     }

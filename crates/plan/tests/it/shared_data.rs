@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use driftless_model::{
     AppName, ContainerId, HostMount, HostSource, Job, ManagedApplications, Mount, MountSource,
-    MountingContainer, Network, Removal, SharedPlace, SharingServices, Stack, State, Volume, Workload,
-    WorkloadKind,
+    MountingContainer, Network, ObjectsOfOthers, ObservedVolume, Removal, SharedPlace, SharingServices,
+    Stack, State, Volume, Workload, WorkloadKind,
 };
 use driftless_plan::{Action, Plan, WaitReason, hands_over};
 
@@ -439,6 +439,29 @@ fn volume_of_a_former_application_says_how_to_go_on() {
     stage.stack.volumes.get_mut(DATA).unwrap().external = true;
     let plan = settle(&mut stage).pop().unwrap();
     assert_eq!((stage.running(), sentences(&plan)), (1, Vec::<String>::new()));
+}
+
+#[test]
+fn external_volume_of_another_application_needs_the_policy() {
+    let mut stage = Stage::new(of_app("spy", shop([("db", writing("db:1"))])));
+    stage.stack.volumes.get_mut(DATA).unwrap().external = true;
+    let found =
+        ObservedVolume { agent: Some("ours".into()), app: Some("shop".into()), ..ObservedVolume::default() };
+    stage.world.observed.volumes.insert(DATA.to_owned(), found);
+    // It is not in Git now, and its containers run on.
+    stage.set_managed(&["shop", "spy"], &[]);
+    stage.policy.objects_of_others = ObjectsOfOthers::Forbidden;
+    let plan = rounds(&mut stage);
+    let expected = "volume shop_data was created for application `shop`, and the policy does not allow to use it: take another volume, or allow it with `policy.otherApplications` in the agent's configuration";
+    assert_eq!(stage.running(), 0, "{plan}");
+    assert!(sentences(&plan).iter().any(|sentence| sentence == expected), "{plan}");
+    stage.policy.objects_of_others = ObjectsOfOthers::Allowed;
+    rounds(&mut stage);
+    assert_eq!(stage.running(), 1);
+    // A rule that comes later does not stop what runs.
+    stage.policy.objects_of_others = ObjectsOfOthers::Forbidden;
+    rounds(&mut stage);
+    assert_eq!(stage.running(), 1);
 }
 
 const MEDIA: &str = "/srv/media";

@@ -142,6 +142,32 @@ async fn applications_move_out_of_a_repository_that_is_empty_then() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn limited_repository_gets_an_application_after_its_removal() {
+    let (shop, blog) = (("shop/compose.yaml", SHOP), ("blog/compose.yaml", BLOG));
+    let mut it = Simulation::idle();
+    it.settings.admission.other_applications = Some(false);
+    let url = RepoUrl::parse("https://git.example/old.git").unwrap();
+    let old = Git::default();
+    old.push_files("Ada", &[shop]);
+    it.other_repositories.push((config::Repository::new(url, "", config::Reference::Head), old.clone()));
+    it.git.push_files("Ada", &[blog]);
+    let it = it.begun();
+    minutes(3).await;
+    it.git.push_files("Ada", &[blog, shop]);
+    minutes(3).await;
+    old.push_files("Ada", &[("README.md", "left")]);
+    minutes(5).await;
+    let found = || {
+        let repository = it.listed(&app()).unwrap().spec.repository.clone();
+        (repository, it.containers(&app()))
+    };
+    assert_eq!(found(), ("old".to_owned(), 1), "{}", it.story());
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(5).await;
+    assert_eq!(found(), ("infra".to_owned(), 1), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn unreadable_file_above_an_application_removes_nothing() {
     let lock = format!("lockfileVersion: '9.0'\n# {}\n", "x".repeat(1 << 20));
     let manifest = "apiVersion: v1\nkind: Pod\nkind: Pod\n";

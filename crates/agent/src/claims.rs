@@ -49,9 +49,11 @@ impl Inventory<'_> {
             let known = *known_by_name.get(name)?;
             Some((self.position(&known.repository)?, known))
         };
-        // Until its own repository was read, nobody knows whether the application has moved.
-        let has_moved = |(view, known): (&RepositoryView, &KnownApplication)| {
-            view.absence(known, self.known) != Absence::Unclear
+        // Until its own repository was read, nobody knows whether the application has moved. Its containers are not handed over where the
+        // policy forbids other applications: it is removed or forgotten first.
+        let has_moved = |rendered: &Rendered, (view, known): (&RepositoryView, &KnownApplication)| {
+            rendered.admission.allows_other_applications()
+                && view.absence(known, self.known) != Absence::Unclear
         };
         let mut claimants = Vec::new();
         for (index, view) in self.views.iter().enumerate() {
@@ -59,7 +61,7 @@ impl Inventory<'_> {
                 let keeper = keeper_of(name).filter(|(keeper, _)| *keeper != index);
                 let kept_in = keeper.and_then(|(keeper, known)| Some((self.views.get(keeper)?, known)));
                 let is_second = kept_in.is_some_and(|(view, _)| view.applications.contains_key(name));
-                if is_second || kept_in.is_none_or(has_moved) {
+                if is_second || kept_in.is_none_or(|kept| has_moved(rendered, kept)) {
                     let claimant = Claimant { repository: index, rendered: Arc::clone(rendered) };
                     claimants.push((is_second, claimant));
                 }

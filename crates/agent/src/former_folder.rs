@@ -3,16 +3,18 @@
 //! The paths of its relative mounts begin with the name of the application. Volumes are found by the project, and so is the folder:
 //! a new application with the project of one that is gone would else begin without the files that its containers have written.
 
-use driftless_model::{AppName, EventKind, Format, Observed, Stack, Timestamp};
+use driftless_model::{AppName, EventKind, Format, Observed, Policy, Stack, Timestamp};
 use driftless_store as store;
 
 use crate::context::AppContext;
 
 /// Gives an application without a folder that of the last application with the same project, if that one is gone. Returns the
-/// application if it is not gone yet: nothing may be written to a folder before that is known.
+/// application if it is not gone yet: nothing may be written to a folder before that is known. Where the policy forbids objects of
+/// others, only an application of the same repository counts.
 pub(crate) fn take_over(
     context: &AppContext,
     stack: &Stack,
+    policy: &Policy,
     observed: &Observed,
 ) -> Result<Option<AppName>, store::Error> {
     let (own, contents) = (context.name(), context.contents());
@@ -28,7 +30,10 @@ pub(crate) fn take_over(
     let Some(managed) = observed.claims.applications.as_deref() else { return Ok(None) };
     let mut former: Option<(Timestamp, AppName)> = None;
     let owners = contents.owners_of_app_folders()?;
-    for app in owners.into_iter().filter(|app| app != own && !managed.stacks.contains_key(app)) {
+    let may_take =
+        |app: &AppName| !policy.forbids_objects_of_others() || managed.are_of_one_repository(own, app);
+    let owners = owners.into_iter().filter(|app| app != own && !managed.stacks.contains_key(app));
+    for app in owners.filter(may_take) {
         let Some(revision) = context.store().current(&app)? else { continue };
         let last = context.store().stack(&app, revision.number)?;
         if last.is_some_and(|last| last.format == stack.format && last.project == stack.project) {
@@ -54,7 +59,7 @@ pub(crate) mod tests {
 
     use driftless_model::{
         Cause, CommitInfo, Completion, Container, ContainerId, Location, ManagedApplications, Mount,
-        MountSource, NameHolder, PullPolicy, Strategy,
+        MountSource, NameHolder, ObjectsOfOthers, PullPolicy, Strategy,
     };
     use driftless_store::NewRevision;
     use serde_json::json;
@@ -86,27 +91,31 @@ pub(crate) mod tests {
         observed
     }
 
+    /// An application whose folder has a file.
+    fn deploy(context: &AppContext, name: &str, stack: &Stack) {
+        let app = AppName::from(name);
+        let new = NewRevision {
+            app: app.clone(),
+            commit: CommitInfo::default(),
+            reference: "main".to_owned(),
+            cause: Cause::Commit,
+            changes: Vec::new(),
+            rollback_of: None,
+            actor: None,
+        };
+        context.store().begin_revision(&new, stack).unwrap();
+        let contents = context.contents();
+        contents.ensure_app_folder(&app, "data").unwrap();
+        fs::write(contents.app_folder(&app).join("data/rows"), name).unwrap();
+    }
+
     #[test]
     fn folder_of_a_gone_application_is_taken_over() {
         let (context, _folder) = context();
         let contents = context.contents();
-        let deploy = |name: &str, stack: &Stack| {
-            let app = AppName::from(name);
-            let new = NewRevision {
-                app: app.clone(),
-                commit: CommitInfo::default(),
-                reference: "main".to_owned(),
-                cause: Cause::Commit,
-                changes: Vec::new(),
-                rollback_of: None,
-                actor: None,
-            };
-            context.store().begin_revision(&new, stack).unwrap();
-            contents.ensure_app_folder(&app, "data").unwrap();
-            fs::write(contents.app_folder(&app).join("data/rows"), name).unwrap();
-        };
+        let deploy = |name: &str, stack: &Stack| deploy(&context, name, stack);
         let wanted = mounting();
-        let take = |observed: &Observed| take_over(&context, &wanted, observed).unwrap();
+        let take = |observed: &Observed| take_over(&context, &wanted, &Policy::default(), observed).unwrap();
         deploy("other", &stack("two"));
         contents.ensure_app_folder(&"unknown".into(), "data").unwrap();
         assert_eq!(take(&observed(&[])), None);
@@ -127,10 +136,27 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn folder_of_another_repository_needs_the_policy() {
+        let (context, _folder) = context();
+        deploy(&context, "former", &stack("one"));
+        let policy = Policy { objects_of_others: ObjectsOfOthers::Forbidden, ..Policy::default() };
+        for (repository, is_taken) in [("infra", false), ("team", true)] {
+            let mut observed = observed(&[]);
+            let managed = Arc::make_mut(observed.claims.applications.as_mut().unwrap());
+            let own = context.name().clone();
+            managed.repositories =
+                [(own, "team".to_owned()), ("former".into(), repository.to_owned())].into();
+            assert_eq!(take_over(&context, &mounting(), &policy, &observed).unwrap(), None);
+            assert_eq!(context.contents().has_app_folder(context.name()), is_taken, "{repository}");
+        }
+    }
+
+    #[test]
     fn application_without_relative_mounts_takes_no_folder() {
         let (context, _folder) = context();
         context.contents().ensure_app_folder(&"former".into(), "data").unwrap();
-        assert_eq!(take_over(&context, &stack("one"), &observed(&["former"])).unwrap(), None);
+        let taken = take_over(&context, &stack("one"), &Policy::default(), &observed(&["former"]));
+        assert_eq!(taken.unwrap(), None);
         assert!(context.contents().has_app_folder(&"former".into()));
     }
 }

@@ -44,12 +44,18 @@ impl Managed<'_> {
         let mut in_git: BTreeSet<&AppName> = BTreeSet::new();
         let mut stacks: BTreeMap<AppName, Arc<Stack>> = BTreeMap::new();
         let mut unread: BTreeSet<AppName> = BTreeSet::new();
+        let of_tasks = tasks.iter().map(|(name, desired)| (name, &desired.rendered().repository));
+        let deployed = self.known.iter().map(|known| (&known.app, &known.repository));
+        let repositories = of_tasks.chain(deployed);
+        let mut repositories: BTreeMap<AppName, String> =
+            repositories.map(|(name, repository)| (name.clone(), repository.clone())).collect();
         for Claimant { rendered, .. } in self.claimants {
             let name = &rendered.spec.name;
             // The first repository that has the name keeps it.
             if !in_git.insert(name) {
                 continue;
             }
+            repositories.insert(name.clone(), rendered.repository.clone());
             if rendered.stack.is_none() || rendered.rejected.is_some() {
                 unread.insert(name.clone());
             }
@@ -75,6 +81,7 @@ impl Managed<'_> {
             names,
             stacks,
             unread,
+            repositories,
             depends_on: self.dependencies(),
             adopters: Arc::clone(self.adopters),
         }
@@ -174,6 +181,7 @@ mod tests {
         let in_git = managed(&[claimant(&shop)], &views);
         assert!(in_git.is_complete && in_git.stacks.contains_key(&AppName::from("shop")));
         let left = managed(&[], &views);
+        assert!(left.are_of_one_repository(&"shop".into(), &"shop".into()), "also after it has left");
         assert!(left.stacks.is_empty() && left.names.contains(&AppName::from("shop")));
         assert!(!may_free_others(&in_git, &left));
         let unread = managed(&[], &[RepositoryView::default()]);

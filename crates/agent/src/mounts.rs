@@ -104,7 +104,7 @@ impl Mounts {
         if let Some(prepared) = prepared.filter(|prepared| !prepared.is_without_folder) {
             return Ok(MountedFiles { lacking: prepared.lacking.clone(), awaited: None });
         }
-        let awaited = former_folder::take_over(context, &target.stack, observed);
+        let awaited = former_folder::take_over(context, &target.stack, &target.policy, observed);
         let awaited = awaited.map_err(|error| chain(&error))?;
         if let Some(prepared) = prepared.filter(|_| awaited.is_some()) {
             return Ok(MountedFiles { lacking: prepared.lacking.clone(), awaited });

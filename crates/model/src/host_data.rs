@@ -84,6 +84,8 @@ pub struct ManagedApplications {
     /// Those that Git has or may have, and whose newest manifests are not known: they have errors, the application rejects their commit, or
     /// its repository cannot be read.
     pub unread: BTreeSet<AppName>,
+    /// The repository of each one, also of those that are gone since the agent started.
+    pub repositories: BTreeMap<AppName, String>,
     /// The applications that each one in Git depends on.
     pub depends_on: BTreeMap<AppName, BTreeSet<AppName>>,
     /// The applications that had adopted containers when the agent started. Such a container carries no label, and each application learns
@@ -95,6 +97,12 @@ impl ManagedApplications {
     /// Whether the agent certainly does not have an application any more.
     pub fn is_gone(&self, app: &AppName) -> bool {
         self.is_complete && !self.names.contains(app)
+    }
+
+    /// Whether two applications are known to be of the same repository.
+    pub fn are_of_one_repository(&self, one: &AppName, other: &AppName) -> bool {
+        let repository = self.repositories.get(one);
+        repository.is_some() && repository == self.repositories.get(other)
     }
 
     /// Another application that names a volume in Git.

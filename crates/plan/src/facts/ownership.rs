@@ -44,7 +44,8 @@ pub(crate) fn former_owner<'a>(facts: &Facts<'_>, labels: impl Into<OwnerLabels<
 }
 
 /// The application that has left an object to this one: the agent created it for an application with the same project, which it does not
-/// have any more and of which no container is left, as after the rename of a folder.
+/// have any more and of which no container is left, as after the rename of a folder. Where the policy forbids objects of others, it must be of
+/// the same repository.
 ///
 /// The record keeps the name, so that a later application of this name takes nothing back.
 pub(crate) fn find_former_owner<'a>(
@@ -58,8 +59,17 @@ pub(crate) fn find_former_owner<'a>(
     let is_of_project = labels.is_of_project && target.stack.format == Format::Compose;
     let is_of_agent = labels.agent == Some(target.agent);
     // A Swarm may have services of it on other hosts.
-    let is_left = || record.former_owners.contains(app) || observed.claims.is_gone(app);
+    let may_succeed = || observed.claims.is_gone(app) && may_go_on_with(target, observed, app);
+    let is_left = || record.former_owners.contains(app) || may_succeed();
     (is_of_project && is_of_agent && observed.swarm.is_none() && is_left()).then_some(app)
+}
+
+/// Whether the policy lets the application use what an application has left that this agent does not have any more: where objects of
+/// others are forbidden, only one of the same repository.
+fn may_go_on_with(target: &Target<'_>, observed: &Observed, former: &AppName) -> bool {
+    let managed = observed.claims.applications.as_deref();
+    let is_of_repository = || managed.is_some_and(|all| all.are_of_one_repository(&target.stack.app, former));
+    !target.policy.forbids_objects_of_others() || is_of_repository()
 }
 
 /// The application that an object was created for, where the policy does not allow to use it.
@@ -67,7 +77,9 @@ pub(crate) fn forbidden_owner<'a>(
     facts: &Facts<'_>,
     labels: impl Into<OwnerLabels<'a>>,
 ) -> Option<&'a AppName> {
-    other_owner(facts, labels).filter(|_| facts.target.policy.forbids_objects_of_others())
+    let Facts { target, observed, .. } = facts;
+    let is_left = |app: &AppName| observed.claims.is_gone(app) && may_go_on_with(target, observed, app);
+    other_owner(facts, labels).filter(|owner| target.policy.forbids_objects_of_others() && !is_left(owner))
 }
 
 /// Whether this agent created an object for an application that it does not have any more.

@@ -442,6 +442,21 @@ fn volume_of_a_former_application_says_how_to_go_on() {
 }
 
 #[test]
+fn volume_of_another_repository_is_not_taken_over() {
+    for (repository, running) in [("infra", 0), ("team", 1)] {
+        let mut stage = renamed();
+        let store = stage.stack.clone();
+        stage.set_managed(&[], &[&store]);
+        let managed = Arc::make_mut(stage.world.observed.claims.applications.as_mut().unwrap());
+        let of = |app: &str, repository: &str| (AppName::from(app), repository.to_owned());
+        managed.repositories = [of("shop", repository), of("store", "team")].into();
+        stage.policy.objects_of_others = ObjectsOfOthers::Forbidden;
+        let plan = rounds(&mut stage);
+        assert_eq!(stage.running(), running, "{repository}: {plan}");
+    }
+}
+
+#[test]
 fn external_volume_of_another_application_needs_the_policy() {
     let mut stage = Stage::new(of_app("spy", shop([("db", writing("db:1"))])));
     stage.stack.volumes.get_mut(DATA).unwrap().external = true;

@@ -28,27 +28,16 @@ pub(super) fn secrets(spec: &Object<'_>, about: &About<'_>) -> BTreeSet<ContentI
     for item in own {
         let Some(reference) = item.object(fields::LOCAL_REF) else { continue };
         let Some(key) = data_key(&reference, about.namespace) else { continue };
-        let Some(data) = about.catalogue.data(DataKind::Secret, &key) else {
-            let name = key.dotted();
-            reference.value.warning(format!(
-                "has no effect: there is no Secret `{name}` in this application, so the agent's own logins count"
-            ));
-            continue;
-        };
-        let Some(bytes) = KEYS.iter().find_map(|it| data.entries.get(*it)) else {
-            reference.value.error_help(
-                format!("the Secret `{}` holds no login for a registry", key.dotted()),
-                "make it of the type `kubernetes.io/dockerconfigjson`",
-            );
-            continue;
-        };
-        // Its content is never quoted.
-        if !serde_json::from_slice::<serde_json::Value>(bytes).is_ok_and(|it| it.is_object()) {
-            let name = key.dotted();
-            reference.value.error(format!("the Secret `{name}` is not a file as `docker login` writes it"));
-            continue;
+        match login(about.catalogue, &key) {
+            Ok(bytes) => {
+                found.extend(about.catalogue.keep(Content::file(Arc::clone(bytes)), &reference.value));
+            }
+            Err(NoLogin::NoSecret) => reference.value.warning(format!(
+                "has no effect: there is no Secret `{}` in this application, so the agent's own logins count",
+                key.dotted()
+            )),
+            Err(NoLogin::Unusable { message, help }) => reference.value.error_help(message, help),
         }
-        found.extend(about.catalogue.keep(Content::file(Arc::clone(bytes)), &reference.value));
     }
     found
 }
@@ -57,25 +46,51 @@ fn secrets_of_account(spec: &Object<'_>, about: &About<'_>) -> BTreeSet<ContentI
     let account = if about.service_account.is_empty() { "default" } else { about.service_account };
     let mut found = BTreeSet::new();
     for AccountLogin { secret, location } in about.catalogue.logins_of(&Key::new(about.namespace, account)) {
-        let Some(bytes) = login(about.catalogue, secret) else {
-            let name = secret.dotted();
-            let message = format!(
-                "has no effect: this application has no Secret `{name}` with a login, so the agent's own logins count"
-            );
-            spec.value.report().say(Finding::warning(location.clone(), "imagePullSecrets", message));
-            continue;
+        let finding = match login(about.catalogue, secret) {
+            Ok(bytes) => {
+                found.extend(about.catalogue.keep(Content::file(Arc::clone(bytes)), &spec.value));
+                continue;
+            }
+            Err(NoLogin::NoSecret) => {
+                let name = secret.dotted();
+                let message = format!(
+                    "has no effect: there is no Secret `{name}` in this application, so the agent's own logins count"
+                );
+                Finding::warning(location.clone(), "imagePullSecrets", message)
+            }
+            Err(NoLogin::Unusable { message, help }) => {
+                Finding::error(location.clone(), "imagePullSecrets", message).help(help)
+            }
         };
-        found.extend(about.catalogue.keep(Content::file(Arc::clone(bytes)), &spec.value));
+        spec.value.report().say(finding);
     }
     found
 }
 
-/// The login in a Secret, if it has one that can be read.
-fn login<'c>(catalogue: &'c Catalogue, secret: &Key) -> Option<&'c Arc<[u8]>> {
-    let data = catalogue.data(DataKind::Secret, secret)?;
-    let bytes = KEYS.iter().find_map(|it| data.entries.get(*it))?;
-    let is_login = serde_json::from_slice::<serde_json::Value>(bytes).is_ok_and(|it| it.is_object());
-    is_login.then_some(bytes)
+/// Why a Secret gives no login.
+enum NoLogin {
+    /// The application does not have it.
+    NoSecret,
+    /// Its content is wrong.
+    Unusable { message: String, help: &'static str },
+}
+
+/// The login in a Secret. Its content is never quoted.
+fn login<'c>(catalogue: &'c Catalogue, secret: &Key) -> Result<&'c Arc<[u8]>, NoLogin> {
+    let Some(data) = catalogue.data(DataKind::Secret, secret) else { return Err(NoLogin::NoSecret) };
+    let Some(bytes) = KEYS.iter().find_map(|it| data.entries.get(*it)) else {
+        return Err(NoLogin::Unusable {
+            message: format!("the Secret `{}` holds no login for a registry", secret.dotted()),
+            help: "make it of the type `kubernetes.io/dockerconfigjson`",
+        });
+    };
+    if !serde_json::from_slice::<serde_json::Value>(bytes).is_ok_and(|it| it.is_object()) {
+        return Err(NoLogin::Unusable {
+            message: format!("the Secret `{}` is not a file as `docker login` writes it", secret.dotted()),
+            help: "under `data` it is encoded with base64 once, and under `stringData` not at all",
+        });
+    }
+    Ok(bytes)
 }
 
 /// The policy under a key, or the default for the image's tag.

@@ -283,7 +283,17 @@ fn pod_without_logins_has_those_of_its_service_account() {
     let missing = deployment("web", "serviceAccountName: web", "") + &account("web", "regcred");
     let warnings = texts(&missing, false);
     assert_eq!(warnings.len(), 1, "{warnings:#?}");
-    assert!(warnings[0].contains("no Secret `regcred` with a login"), "{warnings:#?}");
+    assert!(warnings[0].contains("there is no Secret `regcred` in this application"), "{warnings:#?}");
+    for (data, message) in [
+        (".dockerconfigjson: eyJh", "the Secret `regcred` is not a file as `docker login` writes it"),
+        ("password: a", "the Secret `regcred` holds no login for a registry"),
+    ] {
+        let secret = format!(
+            "---\napiVersion: v1\nkind: Secret\nmetadata: {{name: regcred}}\nstringData: {{{data}}}\n"
+        );
+        let errors = texts(&(missing.clone() + &secret), true);
+        assert!(errors.len() == 1 && errors[0].contains(message), "{errors:#?}");
+    }
     let bare = account("web", "a").replace("[{name: a}]", "[]");
     assert!(texts(&(deployment("web", "", "") + &bare), false).concat().contains("has no effect"));
 }

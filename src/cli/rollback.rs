@@ -99,7 +99,13 @@ pub(super) async fn rollback(args: &RollbackArgs, context: &Context<'_>) -> Resu
         return Ok(Verdict::No);
     }
     let goals = [Goal::Synced, Goal::Healthy];
-    let wait = Wait { app, goals: &goals, ticket: accepted.ticket.as_deref(), timeout: args.timeout, may_be_removed: false };
+    let wait = Wait {
+        app,
+        goals: &goals,
+        ticket: accepted.ticket.as_deref(),
+        timeout: args.timeout,
+        may_be_removed: false,
+    };
     wait_until(&client, &wait, context).await
 }
 

@@ -39,6 +39,12 @@ pub(super) struct WaitArgs {
 
 pub(super) async fn wait(args: &WaitArgs, context: &Context<'_>) -> Result<Verdict, Error> {
     let client = Client::new(&args.server, context.environment)?;
-    let wait = Wait { app: &args.app, goals: &args.states, ticket: None, timeout: args.timeout, may_be_removed: false };
+    let wait = Wait {
+        app: &args.app,
+        goals: &args.states,
+        ticket: None,
+        timeout: args.timeout,
+        may_be_removed: false,
+    };
     wait_until(&client, &wait, context).await
 }

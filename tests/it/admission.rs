@@ -223,8 +223,8 @@ repositories:
 async fn volume_of_an_application_outside_of_git_is_not_used() {
     let text = "policy: {trust: limited}\nrepositories: [{url: 'https://git.example/infra.git'}]\n";
     let shop = "services: {db: {image: 'web:1', volumes: ['data:/d']}}\nvolumes: {data: {}}\n";
-    let spy = "services: {spy: {image: 'web:1', volumes: ['v:/v:ro']}}
-volumes: {v: {name: shop_data, external: true}}
+    let spy = "services: {spy: {image: 'web:1', volumes: ['files:/files:ro']}}
+volumes: {files: {name: shop_data, external: true}}
 ";
     let mut it = Simulation::idle_at(Clock::starting_at(NOON));
     it.settings = config::Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0);

@@ -468,7 +468,8 @@ fn every_reason_has_an_anchor_in_troubleshooting() {
     }
     for file in ["commit_status.rs", "trust.rs", "repository.rs"] {
         let path = &format!("crates/agent/src/{file}");
-        for line in read(path).lines().filter(|line| line.contains("reason: \"")) {
+        let has_reason = |line: &&str| line.contains("reason: \"") || line.contains(".fail(\"");
+        for line in read(path).lines().filter(has_reason) {
             reasons.extend(quoted_words(line).map(str::to_owned));
         }
     }

@@ -157,7 +157,7 @@ impl Claims {
         for (app, finding) in conflicts(&stacks, &held) {
             found.entry(app).or_default().push(finding);
         }
-        for (app, finding) in used_objects_of_others(claimants, &absent, &last_of) {
+        for (app, finding) in used_objects_of_others(claimants, &absent, last_of) {
             found.entry(app).or_default().push(finding);
         }
         let policies = claimants.iter().map(|claimant| claimant.rendered.as_ref());

@@ -87,10 +87,10 @@ impl DeliveryTracker {
             return;
         }
         let last = self.in_store(Store::last_delivery).flatten();
-        let announces = |delivery: &Delivery| {
+        let is_answered = |delivery: &Delivery| {
             matches!(delivery.result, DeliveryResult::Accepted | DeliveryResult::Duplicate)
         };
-        let announced = last.filter(announces).and_then(|delivery| {
+        let announced = last.filter(is_answered).and_then(|delivery| {
             let commit = delivery.commit.filter(|commit| commit != webhook::NO_COMMIT)?;
             Some(Awaited { commit, maybe_other_branch: delivery.maybe_other_branch, fetches: 0 })
         });

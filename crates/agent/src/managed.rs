@@ -74,10 +74,11 @@ impl Managed<'_> {
             stacks.extend(rendered.or_else(|| last_in_git(name)).map(|stack| (name.clone(), stack)));
         }
         names.extend(in_git.into_iter().cloned());
-        let repositories = self.repositories.iter().zip(self.views).filter(|(_, view)| !view.is_read());
+        let followed = self.repositories.iter().zip(self.views);
+        let not_read = followed.filter(|(_, view)| !view.is_read()).map(|(name, _)| (*name).to_owned());
         ManagedApplications {
             is_complete: self.views.iter().all(RepositoryView::is_read),
-            unread_repositories: repositories.map(|(name, _)| (*name).to_owned()).collect(),
+            unread_repositories: not_read.collect(),
             names,
             stacks,
             unread,

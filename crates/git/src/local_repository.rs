@@ -100,7 +100,8 @@ impl LocalRepository {
         if let Some(path) = self.index_of_hook(environment) {
             let skip_hash = self.repo.config_snapshot().boolean("index.skipHash").unwrap_or_default();
             let options = index::decode::Options::default();
-            let index = index::File::at(path, self.repo.object_hash(), skip_hash, options).map_err(unreadable)?;
+            let index =
+                index::File::at(path, self.repo.object_hash(), skip_hash, options).map_err(unreadable)?;
             return self.files_of_index(&index);
         }
         let Some(index) = self.repo.try_index().map_err(unreadable)? else {

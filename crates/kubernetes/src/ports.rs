@@ -60,37 +60,34 @@ pub(super) fn read(object: &Object<'_>, container: &mut Container) -> (NamedPort
             let help = format!("set it to {number}, or remove it");
             value.error_help("must be the same as `containerPort` with `hostNetwork`", help);
         }
-        match host.filter(|_| !is_on_host) {
-            Some((host, value)) => {
-                published.push(HostPort {
-                    location: value.place().location(),
-                    path: value.path,
-                    host,
-                    protocol,
-                    host_ip,
-                    taken_by: Taker::Container,
-                });
-                container.ports.push(Port {
-                    container: number,
-                    protocol,
-                    host_ip,
-                    host: Some(PortRange::one(host)),
-                });
-            }
-            None => {
-                if is_on_host && let Some(value) = port.get("containerPort") {
-                    published.push(HostPort {
-                        location: value.place().location(),
-                        path: value.path,
-                        host: number,
-                        protocol,
-                        host_ip,
-                        taken_by: Taker::HostNetwork,
-                    });
-                }
-                container.expose.push((number, protocol));
-            }
+        if let Some((host, value)) = host.filter(|_| !is_on_host) {
+            published.push(HostPort {
+                location: value.place().location(),
+                path: value.path,
+                host,
+                protocol,
+                host_ip,
+                taken_by: Taker::Container,
+            });
+            container.ports.push(Port {
+                container: number,
+                protocol,
+                host_ip,
+                host: Some(PortRange::one(host)),
+            });
+            continue;
         }
+        if is_on_host && let Some(value) = port.get("containerPort") {
+            published.push(HostPort {
+                location: value.place().location(),
+                path: value.path,
+                host: number,
+                protocol,
+                host_ip,
+                taken_by: Taker::HostNetwork,
+            });
+        }
+        container.expose.push((number, protocol));
     }
     container.ports.sort();
     container.expose.sort_unstable();

@@ -46,9 +46,10 @@ impl fmt::Display for NestedMount {
 
 /// Whether a path lies in a folder and is not the folder itself.
 fn is_inside(path: &str, folder: &str) -> bool {
-    match folder {
-        "." => path != ".",
-        _ => path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')),
+    if folder == "." {
+        path != "."
+    } else {
+        path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
     }
 }
 

@@ -475,7 +475,7 @@ pub struct InstanceStatus {
     /// Instances of the desired spec.
     pub updated: bool,
     pub restarts: u32,
-    /// How often it has ended by itself in a row. It is 0 again once it has run for ten minutes.
+    /// The number of times that it has ended by itself in a row. It is 0 again once it has run for ten minutes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub crashes: u32,
     pub since: Option<Timestamp>,

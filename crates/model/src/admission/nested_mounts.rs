@@ -7,7 +7,7 @@ use super::{
     violation::{ViolatingObject, Violation},
 };
 
-/// Where paths of the host are restricted, no mount lies in another one that is writable.
+/// No mount may lie in another one that is writable, if paths of the host are restricted.
 pub(super) fn check(policy: &AdmissionPolicy, stack: &Stack, found: &mut Vec<Violation>) {
     if !policy.restricts_bind_mounts() {
         return;

@@ -525,7 +525,7 @@ fn folder_of_an_application_is_renamed_with_its_list() {
     // The agent ended after the first rename.
     fs::rename(&list, list.with_file_name("store.files.json")).unwrap();
     files.dir.rename_app_folder(&shop(), &store).unwrap();
-    assert_eq!(files.dir.owners_of_app_folders().unwrap(), [store.clone()]);
+    assert_eq!(files.dir.owners_of_app_folders().unwrap(), vec![store.clone()]);
     assert!(files.dir.has_app_folder(&store) && !files.dir.has_app_folder(&shop()) && !list.exists());
     let (ids, contents) = tracked(&[("site/a", "1"), ("site/b", "2"), ("site/c", "1")]);
     let (mounted, none) = (BTreeSet::from(["site"]), BTreeSet::new());

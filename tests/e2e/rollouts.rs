@@ -76,7 +76,7 @@ async fn commit_waits_for_another_application() {
     let (shop, database) = (site.path("compose.yaml"), format!("sites/{db}/compose.yaml"));
     site.repository.commit(&[(&shop, &service("1.0", ""))]);
     let agent = site.agent().await;
-    let waits = |it: &Application| it.status.conditions.iter().any(|it| it.reason == "DependencyNotMet");
+    let waits = |it: &Application| it.status.conditions.iter().any(|it| it.reason.starts_with("Dependency"));
     agent.until("the shop waits", waits).await;
     assert!(site.of("web").is_empty());
     let first = site.repository.commit(&[(&database, &service("1.0", ""))]);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use driftless_config::ApplicationSettings;
-use driftless_model::{AppCondition, AppDependency, AppName, ConditionStatus, OnFailure, Policy, SyncStatus};
+use driftless_model::{
+    AppCondition, AppDependency, AppName, ConditionStatus, EventKind, OnFailure, Policy, SyncStatus,
+};
 
 use crate::simulation::{Simulation, app, minutes};
 
@@ -94,6 +96,25 @@ async fn drift_is_undone_while_a_commit_waits_for_another_one() {
     it.begin();
     minutes(6).await;
     assert_eq!(it.images_of(&app()), ["web:1"], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_for_an_application_that_is_missing_is_reported() {
+    let mut it = shop_on_db(AppCondition::Healthy);
+    it.settings.policy.depends_on = vec![on("databse", AppCondition::Healthy)];
+    it.push_version(1);
+    let it = it.begun();
+    minutes(3).await;
+    assert!(it.images_of(&app()).is_empty(), "{}", it.story());
+    let shown = it.handle().applications().get(&app()).unwrap().status.clone();
+    let condition = shown.conditions.iter().find(|condition| condition.kind == "SyncAllowed").unwrap();
+    assert_eq!(condition.reason, "DependencyUnknown");
+    assert!(condition.message.contains("no application `databse`"), "{}", condition.message);
+    assert!(shown.waits.iter().any(|wait| wait.reason == "DependencyUnknown"), "{:?}", shown.waits);
+    let events = it.store.events(0, 1000, Some(&app())).unwrap();
+    let warnings =
+        events.iter().filter(|event| event.reason == "DependencyUnknown" && event.kind == EventKind::Warning);
+    assert_eq!(warnings.count(), 1, "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -183,8 +183,9 @@ fn by_dependency(
 ) -> Option<HeldCommit> {
     // Another application cannot come first if it waits for what this commit gives up.
     let is_first = |other: &AppName| !waits_for_data_of(context, newest, record, other);
-    let what = unmet_dependency(context.name(), &newest.policy, desired, &context.applications(), is_first)?;
-    Some(HeldCommit { commit: newest.commit.id.clone(), hold: Hold::Dependency(what) })
+    let (applications, managed) = (context.applications(), context.managed());
+    let hold = unmet_dependency(context.name(), &newest.policy, desired, &applications, &managed, is_first)?;
+    Some(HeldCommit { commit: newest.commit.id.clone(), hold })
 }
 
 /// Whether the commit gives data of this application to another one, which starts when these containers have ended, or to one that the

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use driftless_fleet::{AfterHold, AfterReason};
 use driftless_model::{
-    AppCondition, AppDependency, AppName, Application, CommitId, EventKind, HealthStatus, Outcome, Policy,
-    SyncStatus, Timestamp, WaitStatus,
+    AppCondition, AppDependency, AppName, Application, CommitId, EventKind, HealthStatus,
+    ManagedApplications, Outcome, Policy, SyncStatus, Timestamp, WaitStatus,
 };
 use driftless_plan::ClosedWindow;
 
@@ -31,6 +31,8 @@ pub(crate) enum Hold {
     Window(ClosedWindow),
     /// Another application is not where it has to be: what it lacks, in a few words.
     Dependency(String),
+    /// The agent has no application of this name, so that the wait may have no end.
+    UnknownDependency(AppName),
     /// The first hosts do not run the commit well, or not for long enough.
     FirstHosts(AfterHold),
 }
@@ -50,6 +52,10 @@ impl HeldCommit {
                 format!("{commit} waits for a sync window{until}: {window}{manual}")
             }
             Hold::Dependency(what) => format!("{commit} waits for another application (`dependsOn`): {what}"),
+            Hold::UnknownDependency(other) => format!(
+                "{commit} waits for another application (`dependsOn`): {}: correct the name in Git, or add the application",
+                missing(other)
+            ),
             Hold::FirstHosts(AfterHold { reason: AfterReason::FirstHostFailed, message, .. }) => {
                 format!("{commit} is held for a newer commit or image (`after`): {message}")
             }
@@ -65,19 +71,24 @@ impl HeldCommit {
         match &self.hold {
             Hold::Window(_) => "WindowClosed",
             Hold::Dependency(_) => "DependencyNotMet",
+            Hold::UnknownDependency(_) => "DependencyUnknown",
             Hold::FirstHosts(hold) => hold.reason.as_str(),
         }
     }
 
-    /// The wait for the first hosts, if it is one.
+    /// The wait in the status: for the first hosts, or for an application that the agent does not have.
     pub(crate) fn wait(&self, app: &AppName) -> Option<WaitStatus> {
-        let Hold::FirstHosts(hold) = &self.hold else { return None };
+        let until = match &self.hold {
+            Hold::FirstHosts(hold) => hold.until,
+            Hold::UnknownDependency(_) => None,
+            Hold::Window(_) | Hold::Dependency(_) => return None,
+        };
         Some(WaitStatus {
-            reason: hold.reason.to_string(),
+            reason: self.reason().to_owned(),
             object: app.to_string(),
             message: self.sentence(app),
             attempt: None,
-            until: hold.until,
+            until,
         })
     }
 
@@ -86,6 +97,7 @@ impl HeldCommit {
         match &self.hold {
             Hold::Window(_) => "SyncWindowClosed",
             Hold::Dependency(_) => "DependencyNotMet",
+            Hold::UnknownDependency(_) => "DependencyUnknown",
             Hold::FirstHosts(hold) => hold.reason.as_str(),
         }
     }
@@ -93,7 +105,8 @@ impl HeldCommit {
     /// Whether somebody should look at it.
     pub(crate) fn kind(&self) -> EventKind {
         match &self.hold {
-            Hold::FirstHosts(AfterHold { reason: AfterReason::FirstHostFailed, .. }) => EventKind::Warning,
+            Hold::UnknownDependency(_)
+            | Hold::FirstHosts(AfterHold { reason: AfterReason::FirstHostFailed, .. }) => EventKind::Warning,
             Hold::Window(_) | Hold::Dependency(_) | Hold::FirstHosts(_) => EventKind::Normal,
         }
     }
@@ -102,7 +115,7 @@ impl HeldCommit {
     pub(crate) fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.hold {
             Hold::Window(closed) => closed.until,
-            Hold::Dependency(_) => Some(now.after(LOOK_AT_OTHERS)),
+            Hold::Dependency(_) | Hold::UnknownDependency(_) => Some(now.after(LOOK_AT_OTHERS)),
             Hold::FirstHosts(AfterHold { reason: AfterReason::FirstHostFailed, .. }) => None,
             Hold::FirstHosts(hold) => {
                 let next = now.after(LOOK_AT_HOSTS);
@@ -112,7 +125,7 @@ impl HeldCommit {
     }
 }
 
-/// The state that the first unmet dependency lacks, in a few words. It is judged by what the other application is now,
+/// The hold by the first unmet dependency, with the state that it lacks. It is judged by what the other application is now,
 /// never by what it was when the commit came. So a newer commit of the other one that replaces the awaited one ends the
 /// wait as well.
 pub(crate) fn unmet_dependency(
@@ -120,15 +133,27 @@ pub(crate) fn unmet_dependency(
     policy: &Policy,
     desired: &Desired,
     applications: &BTreeMap<AppName, Arc<Application>>,
+    managed: &ManagedApplications,
     is_first: impl Fn(&AppName) -> bool,
-) -> Option<String> {
+) -> Option<Hold> {
     let others = policy.depends_on.iter().filter(|dependency| dependency.app != *own);
     others.into_iter().find_map(|AppDependency { app, condition }| {
         let Some(other) = applications.get(app) else {
-            return Some(format!("the agent has no application `{app}`"));
+            // Until all repositories were read, it may be in another one.
+            let hold = if managed.is_gone(app) {
+                Hold::UnknownDependency(app.clone())
+            } else {
+                Hold::Dependency(missing(app))
+            };
+            return Some(hold);
         };
-        lack(other, *condition, desired).filter(|_| is_first(app)).map(|what| format!("{app} {what}"))
+        let lacks = lack(other, *condition, desired).filter(|_| is_first(app));
+        lacks.map(|what| Hold::Dependency(format!("{app} {what}")))
     })
+}
+
+fn missing(app: &AppName) -> String {
+    format!("the agent has no application `{app}`")
 }
 
 /// The state that an application lacks for a condition, in a few words.

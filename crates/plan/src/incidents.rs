@@ -368,7 +368,7 @@ fn of_application(
         problems.push(problem(IncidentKind::SyncFailed, Urgency::Critical, message, advice, grace));
     }
     // A failed commit is why the application is not well, unless the last good one runs again.
-    if (!has_failed || is_rolled_back(status))
+    if (!has_failed || runs_the_last_good(status))
         && !awaits_its_first_sync(status)
         && matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing)
     {
@@ -486,8 +486,9 @@ fn sync_failure(
         let advice = format!("correct it in Git, or `driftless sync {name} --retry` tries it again");
         return Some((condition.message.clone(), advice, Duration::ZERO));
     }
-    // A step that failed is tried again, and often succeeds then.
-    let condition = failed("Applied")?;
+    // A step that failed is tried again, and often succeeds then. An application that is waited for may be added soon.
+    let unknown = failed("SyncAllowed").filter(|condition| condition.reason == "DependencyUnknown");
+    let condition = failed("Applied").or(unknown)?;
     let advice = format!("`driftless status {name}` has the details; the agent goes on trying");
     Some((condition.message.clone(), advice, times.degraded))
 }
@@ -504,10 +505,10 @@ fn awaits_its_first_sync(status: &ApplicationStatus) -> bool {
     status.revision.is_none() && status.conditions.iter().any(is_held)
 }
 
-/// Whether the last good revision runs in the place of a commit that failed.
-fn is_rolled_back(status: &ApplicationStatus) -> bool {
-    let mut conditions = status.conditions.iter();
-    conditions.any(|condition| is_of_failed_commit(condition) && condition.reason == "RolledBack")
+/// Whether the last good revision runs in the place of a commit that failed, or that waits without an end.
+fn runs_the_last_good(status: &ApplicationStatus) -> bool {
+    let reasons = ["RolledBack", "DependencyUnknown"];
+    status.conditions.iter().any(|condition| reasons.contains(&condition.reason.as_str()))
 }
 
 /// The first few of many sentences.
@@ -731,6 +732,9 @@ mod tests {
             let status = &mut Arc::make_mut(waits.get_mut(&"shop".into()).unwrap()).status;
             (status.conditions, status.revision) = (held(), revision);
             assert_eq!(judge_after_setting_back(&[], &waits, now).len(), count, "{revision:?}");
+            let status = &mut Arc::make_mut(waits.get_mut(&"shop".into()).unwrap()).status;
+            status.conditions[0].reason = "DependencyUnknown".to_owned();
+            assert_eq!(judge_after_setting_back(&[], &waits, now).len(), count + 1, "{revision:?}");
         }
     }
 

@@ -10,7 +10,7 @@ use crate::context::AppContext;
 
 /// Gives an application without a folder that of the last application with the same project, if that one is gone. Returns the
 /// application if it is not gone yet: nothing may be written to a folder before that is known. Where the policy forbids objects of
-/// others, only an application of the same repository counts.
+/// others, only an application of the same repository counts, and an event names a folder that is left for that reason.
 pub(crate) fn take_over(
     context: &AppContext,
     stack: &Stack,
@@ -28,19 +28,33 @@ pub(crate) fn take_over(
         return Ok(None);
     }
     let Some(managed) = observed.claims.applications.as_deref() else { return Ok(None) };
-    let mut former: Option<(Timestamp, AppName)> = None;
+    let (mut former, mut forbidden): (Option<(Timestamp, AppName)>, Option<AppName>) = (None, None);
     let owners = contents.owners_of_app_folders()?;
     let may_take =
         |app: &AppName| !policy.forbids_objects_of_others() || managed.are_of_one_repository(own, app);
     let owners = owners.into_iter().filter(|app| app != own && !managed.stacks.contains_key(app));
-    for app in owners.filter(may_take) {
+    for app in owners {
         let Some(revision) = context.store().current(&app)? else { continue };
         let last = context.store().stack(&app, revision.number)?;
         if last.is_some_and(|last| last.format == stack.format && last.project == stack.project) {
-            former = former.max(Some((revision.started, app)));
+            if may_take(&app) {
+                former = former.max(Some((revision.started, app)));
+            } else {
+                forbidden = Some(app);
+            }
         }
     }
-    let Some((_, app)) = former else { return Ok(None) };
+    let Some((_, app)) = former else {
+        if let Some(app) = forbidden {
+            let message = format!(
+                "begins without the folder of {app}, which had the project `{}`: `otherApplications: false` allows only one of the \
+                 same repository; to go on with it, move applications/{app} by hand (docs/rollouts.md#rename-or-move-an-application)",
+                stack.project
+            );
+            context.event(EventKind::Warning, "FolderNotTakenOver", own.as_str(), &message);
+        }
+        return Ok(None);
+    };
     if !observed.claims.is_gone(&app) {
         return Ok(Some(app));
     }
@@ -58,7 +72,7 @@ pub(crate) mod tests {
     use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
 
     use driftless_model::{
-        Cause, CommitInfo, Completion, Container, ContainerId, Location, ManagedApplications, Mount,
+        Cause, CommitInfo, Completion, Container, ContainerId, Event, Location, ManagedApplications, Mount,
         MountSource, NameHolder, ObjectsOfOthers, PullPolicy, Strategy,
     };
     use driftless_store::NewRevision;
@@ -148,6 +162,11 @@ pub(crate) mod tests {
                 [(own, "team".to_owned()), ("former".into(), repository.to_owned())].into();
             assert_eq!(take_over(&context, &mounting(), &policy, &observed).unwrap(), None);
             assert_eq!(context.contents().has_app_folder(context.name()), is_taken, "{repository}");
+            let events = context.store().events(0, 10, None).unwrap();
+            let is_warning = |event: &Event| {
+                event.reason == "FolderNotTakenOver" && event.message.contains("applications/former")
+            };
+            assert_eq!(events.last().is_some_and(is_warning), !is_taken, "{events:?}");
         }
     }
 

@@ -191,6 +191,20 @@ pub fn conflicts_on_a_host(applications: &[Contender<'_>]) -> Vec<(AppName, Find
     found
 }
 
+/// Warnings about an application that has left its repository, and that another repository has under the same name without taking it over.
+pub(crate) fn found_elsewhere(app: &AppName, views: &[RepositoryView]) -> Vec<Finding> {
+    let others = views.iter().filter_map(|view| view.applications.get(app));
+    let warning = |rendered: &Arc<Rendered>| {
+        let message = format!(
+            "repository `{}` has an application `{app}`, which begins once this one is gone (`otherApplications: false`)",
+            rendered.repository
+        );
+        let help = format!("end this one with `driftless remove {app}` or `driftless forget {app}`");
+        Finding::warning(Location::file(rendered.spec.path.clone()), "", message).help(help)
+    };
+    others.map(warning).collect()
+}
+
 /// The applications that each one depends on.
 fn dependencies<'a>(
     policies: impl Iterator<Item = (&'a AppName, &'a Policy)>,
@@ -273,7 +287,19 @@ fn first_by_name(claimants: &[Claimant]) -> (BTreeMap<AppName, Vec<Finding>>, Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::tests::stack;
+    use crate::desired::tests::{present, stack};
+
+    #[test]
+    fn same_name_in_another_repository_is_found() {
+        let app = AppName::from("shop");
+        let mut view = RepositoryView::default();
+        assert!(found_elsewhere(&app, std::slice::from_ref(&view)).is_empty());
+        let rendered = present("a", &stack("shop"), Policy::default()).rendered().clone();
+        view.applications.insert(app.clone(), Arc::new(rendered));
+        let found = found_elsewhere(&app, &[RepositoryView::default(), view]);
+        let [warning] = &found[..] else { panic!("{found:?}") };
+        assert!(!warning.is_error() && warning.message.contains("repository `infra`"), "{warning:?}");
+    }
 
     #[test]
     fn failed_read_of_a_stack_is_not_remembered() {

@@ -189,7 +189,10 @@ impl StatusInputs<'_> {
     /// Why an application that has left Git keeps running, and what ends that.
     fn note_of_gone(&self, target: &TargetRevision, is_pinned: bool) -> String {
         let name = self.context.name();
-        let remove = format!("remove it with `driftless remove {name}`, or restore it in Git");
+        let remove = match self.desired.findings().find(|finding| !finding.is_error()) {
+            Some(elsewhere) => format!("remove it with `driftless remove {name}`; {}", elsewhere.message),
+            None => format!("remove it with `driftless remove {name}`, or restore it in Git"),
+        };
         let keeps = "the application is not in Git any more; it keeps running, because";
         if self.revisions.lost().is_some() {
             return format!("{keeps} state was lost; {}", self.loss_advice());

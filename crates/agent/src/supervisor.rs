@@ -29,7 +29,7 @@ use crate::{
     Readiness, Recovery, Repositories, Request, RequestError,
     agent_finder::AgentFinder,
     app::App,
-    claims::{Claimant, Claims, Inventory},
+    claims::{Claimant, Claims, Inventory, found_elsewhere},
     commit_status::{StatusError, StatusErrors},
     context::Services,
     defect::{self, Publication},
@@ -331,7 +331,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                     kept(state).emptied(count).with_objections(vec![unconfirmed(&known.app, why)])
                 }
                 Absence::Gone | Absence::Emptied { .. } | Absence::Reduced { .. } => {
-                    Desired::gone(nothing(), state)
+                    Desired::gone(nothing(), state).with_objections(found_elsewhere(&known.app, views))
                 }
                 Absence::Unclear => {
                     let absent = match self.absent_before(known, &policy) {

@@ -718,6 +718,11 @@ impl Wait {
         self.reason == reason
     }
 
+    /// Whether its sentence depends on the time of the round, as that of a pause does.
+    pub fn depends_on_time(&self) -> bool {
+        self.until.is_some() || self.is(WaitReason::ProgressDeadlineExceeded)
+    }
+
     pub fn severity(&self) -> WaitSeverity {
         self.reason.severity()
     }

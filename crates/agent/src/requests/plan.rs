@@ -165,20 +165,46 @@ fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, clock: Clo
         EngineKind::Swarm => adopt_services_in_dry_run(target, &observed, &mut record),
     };
     let plans = plan::dry_run(target, &observed, &record, clock.now());
-    // The waits of this moment, then those that are left at the end.
-    let left = plans.last().into_iter().flat_map(|plan| &plan.waits);
-    let mut waits: Vec<String> = Vec::new();
-    for wait in first.waits.iter().chain(left).map(ToString::to_string) {
-        if !waits.contains(&wait) {
-            waits.push(wait);
-        }
-    }
     let steps = |plan: &plan::Plan| plan::describe_steps(&plan.steps, target, &observed, &record);
     DryRun {
         suspended: false,
         rounds: plans.iter().map(steps).filter(|round| !round.is_empty()).collect(),
         adoption,
         adoption_obstacles,
-        waits,
+        waits: shown_waits(&first, &plans),
+    }
+}
+
+/// The waits of this moment, then those that are left at the end. The times of the rounds after the first are supposed.
+fn shown_waits(first: &plan::Plan, rounds: &[plan::Plan]) -> Vec<String> {
+    let is_supposed = rounds.len() > 1;
+    let left = rounds.last().into_iter().flat_map(|plan| &plan.waits);
+    let left = left.filter(|wait| !is_supposed || !wait.depends_on_time());
+    let mut waits: Vec<String> = Vec::new();
+    for wait in first.waits.iter().chain(left).map(ToString::to_string) {
+        if !waits.contains(&wait) {
+            waits.push(wait);
+        }
+    }
+    waits
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_model::Timestamp;
+    use driftless_plan::{Plan, Wait};
+
+    use super::*;
+
+    #[test]
+    fn times_of_supposed_rounds_are_not_shown() {
+        let overdue = |at: u64| Wait::progress_deadline_exceeded(&"web".into(), Timestamp(at * 3_600_000));
+        let with = |waits: Vec<Wait>| Plan { waits, ..Plan::default() };
+        let now = with(vec![overdue(1)]);
+        let later = with(vec![overdue(2), Wait::readiness(&"web".into(), 0, 1, "")]);
+        let shown = shown_waits(&now, &[now.clone(), later.clone()]);
+        assert_eq!(shown, ["web has made no progress since 01:00:00 UTC", "web has 0 of 1 available"]);
+        // The first round is now.
+        assert_eq!(shown_waits(&Plan::default(), &[later]).len(), 2);
     }
 }

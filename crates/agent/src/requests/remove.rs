@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{EngineKind, HookPhase, HookRecord, JobRecord, Record, Removal, Stack};
+use driftless_model::{EngineKind, Format, HookPhase, HookRecord, JobRecord, Record, Removal, Stack};
 use driftless_plan::has_hook;
 use driftless_store::Suspension;
 
@@ -73,8 +73,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             Removal::KeepVolumes => "containers and networks are removed, volumes are kept",
             Removal::WithVolumes => "containers, networks and volumes are removed",
         };
-        let (mut used, mut kept) = (String::new(), Vec::new());
+        let (mut used, mut kept, mut format) = (String::new(), Vec::new(), Format::Compose);
         if let Some(LastStack { stack, .. }) = &last {
+            format = stack.format;
             match removal {
                 Removal::KeepVolumes => kept.extend(own_volumes(stack)),
                 Removal::WithVolumes => used = self.used_by_others(stack),
@@ -85,9 +86,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             return Ok(Answer::Accepted);
         }
         Ok(Answer::Noted(format!(
-            "volumes that stay: {}; an application under another name goes on with them if it has the same project: \
-             docs/rollouts.md#rename-or-move-an-application",
-            kept.join(", ")
+            "volumes that stay: {}; {}: docs/rollouts.md#rename-or-move-an-application",
+            kept.join(", "),
+            under_another_name(format)
         )))
     }
 
@@ -128,6 +129,16 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
 struct LastStack {
     revision: u64,
     stack: Stack,
+}
+
+/// The way to go on with the volumes of a removed application under another name.
+fn under_another_name(format: Format) -> &'static str {
+    match format {
+        Format::Compose => "an application under another name goes on with them if it has the same project",
+        Format::Kubernetes => {
+            "an application under another name begins on empty ones, to which their data can be copied"
+        }
+    }
 }
 
 /// The names of the volumes that are not external.

@@ -232,6 +232,29 @@ impl Wait {
         Self::workload(workload, WaitReason::Readiness, sentence)
     }
 
+    /// The same while older instances are left, of which `kept` are available.
+    pub fn update(
+        workload: &WorkloadName,
+        available: u32,
+        wanted: u32,
+        outdated: usize,
+        kept: usize,
+        why: &str,
+    ) -> Self {
+        let sentence = match (available >= wanted, outdated, kept) {
+            (true, 1, _) => "waits for 1 old instance to stop".to_owned(),
+            (true, _, _) => format!("waits for {outdated} old instances to stop"),
+            (false, _, 0) => return Self::readiness(workload, available, wanted, why),
+            (false, _, 1) => {
+                format!("has {available} of {wanted} new instances available (1 old one is available)")
+            }
+            (false, _, _) => {
+                format!("has {available} of {wanted} new instances available ({kept} old ones are available)")
+            }
+        };
+        Self::workload(workload, WaitReason::Readiness, format!("{sentence}{}", colon(why)))
+    }
+
     pub fn min_ready(workload: &WorkloadName, until: Timestamp) -> Self {
         let sentence = format!("is ready and counts as available from {}", time_of_day(until));
         Self { until: Some(until), ..Self::workload(workload, WaitReason::MinReady, sentence) }

@@ -444,7 +444,12 @@ pub(super) fn remark(
     });
     let is_waiting = good < workload.replicas || !outdated.is_empty();
     if is_waiting {
-        draft.wait(Wait::readiness(name, good, workload.replicas, &reason.unwrap_or_default()));
+        let why = reason.unwrap_or_default();
+        draft.wait(if outdated.is_empty() {
+            Wait::readiness(name, good, workload.replicas, &why)
+        } else {
+            Wait::update(name, good, workload.replicas, outdated.len(), kept, &why)
+        });
     }
     let open: Vec<&Instance> = current.iter().filter(|it| !done(it)).copied().collect();
     if outdated.is_empty() && good as usize + left_down(draft, subject, &open) >= workload.replicas as usize {

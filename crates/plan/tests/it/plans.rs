@@ -163,17 +163,17 @@ fn an_update_surges_by_one_and_never_dips() {
     0: pull web:2 (missing)
     1: create shop-web-3 from web:2 at 20fdd61b (spec changed) after [0]
     2: start shop-web-3 (spec changed) after [1]
-    wait: web has 0 of 2 available
+    wait: web has 0 of 2 new instances available (2 old ones are available)
     --
     0: stop shop-web-1 (spec changed)
     1: remove shop-web-1 (spec changed) after [0]
     2: create shop-web-1 from web:2 at 20fdd61b (spec changed) after [1]
     3: start shop-web-1 (spec changed) after [2]
-    wait: web has 1 of 2 available
+    wait: web has 1 of 2 new instances available (2 old ones are available)
     --
     0: stop shop-web-2 (spec changed)
     1: remove shop-web-2 (spec changed) after [0]
-    wait: web has 2 of 2 available
+    wait: web waits for 1 old instance to stop
     ");
 }
 

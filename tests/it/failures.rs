@@ -3,10 +3,14 @@
 use std::{collections::BTreeSet, fs, time::Duration};
 
 use driftless_agent::RequestKind;
+use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_model::Application;
+use driftless_model::{Application, Cause, OnFailure, Outcome};
 
-use crate::simulation::{Simulation, app, minutes};
+use crate::{
+    sample::NOON,
+    simulation::{Simulation, app, minutes},
+};
 
 const WEB: &str = "services:\n  web: {image: 'web:1', restart: always}\n";
 
@@ -72,6 +76,40 @@ async fn containers_that_never_start_are_recreated_after_pauses() {
     assert!((5..15).contains(&created), "{created}\n{}", it.story());
     it.docker.faults(|faults| faults.failing_starts = None);
     it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn commit_whose_containers_never_start_is_taken_back() {
+    // One that has its successor next to it, and one that makes way for it.
+    for more in ["", ", volumes: ['data:/data']"] {
+        let compose = |image: &str| {
+            let volumes = if more.is_empty() { "" } else { "volumes: {data: {}}\n" };
+            format!("services:\n  web: {{image: '{image}', restart: always{more}}}\n{volumes}")
+        };
+        let mut it = Simulation::prepared(&compose("web:1"), Clock::starting_at(NOON));
+        it.settings.policy.on_failure = OnFailure::Rollback;
+        it.settings.policy.progress_deadline = Some(Duration::from_mins(1));
+        let it = it.begun();
+        it.synced_with_tip().await;
+        it.docker.faults(|faults| faults.failing_starts = Some((u32::MAX, "no such command".to_owned())));
+        it.push(&compose("web:2")).await;
+        let is_failed = |_: &Application| {
+            let history = it.store.revisions(&app()).unwrap();
+            history.iter().any(|revision| matches!(revision.outcome, Outcome::Failed { .. }))
+        };
+        it.until("it has failed", is_failed).await;
+        let history = it.store.revisions(&app()).unwrap();
+        let reason = history.iter().find_map(|revision| match &revision.outcome {
+            Outcome::Failed { reason } => Some(reason.clone()),
+            _ => None,
+        });
+        assert!(reason.is_some_and(|reason| reason.contains("no such command")), "{history:?}");
+        it.docker.faults(|faults| faults.failing_starts = None);
+        minutes(10).await;
+        assert_eq!(it.images(), ["web:1"], "{}", it.story());
+        let history = it.store.revisions(&app()).unwrap();
+        assert_eq!(history[0].cause, Cause::AutomaticRollback, "{history:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -545,7 +545,8 @@ async fn failing_sync_is_reported_after_the_grace_time_and_once() {
     let waiting = watched.waits(&[(IncidentKind::SyncFailed, IncidentPhase::Opened)]).await;
     assert!(waiting[0].incident.message.contains("no room for it"), "{}", waiting[0].incident.message);
     watched.accept_all();
-    minutes(30).await;
+    // Before the deadline of its rollout.
+    minutes(3).await;
     watched.waits(&[]).await;
     watched.it.docker.faults(|faults| faults.failing_starts = None);
     watched.it.ask(RequestKind::Sync).await;

@@ -257,6 +257,14 @@ impl Action {
         }
     }
 
+    /// Whether it needs a registry, a build or a signature to succeed.
+    pub(crate) fn asks_for_image(&self) -> bool {
+        match self {
+            Self::Swarm(action) => matches!(action.as_ref(), SwarmAction::ResolveImage { .. }),
+            action => action.image().is_some(),
+        }
+    }
+
     /// The name of the object it acts on.
     pub fn object(&self) -> &str {
         match self {

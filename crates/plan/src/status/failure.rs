@@ -1,6 +1,6 @@
 //! Whether a commit has failed: its rollout does not get on, or what it started is not healthy.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use driftless_model::{
     FailureAction, Instance, Observed, OnFailure, Policy, Record, Stack, StackHashes, State, Subject,
@@ -8,6 +8,7 @@ use driftless_model::{
 };
 
 use crate::{
+    action::Action,
     facts::{
         jobs::{self, JobPart},
         pods,
@@ -15,7 +16,7 @@ use crate::{
         update_failures,
     },
     status::{health::health, inputs::Inputs},
-    steps::Plan,
+    steps::{Plan, Step},
     wait::{Wait, WaitObject, WaitReason, WaitSeverity},
 };
 
@@ -54,7 +55,7 @@ impl Round<'_> {
         let of = |reason: WaitReason| self.plan.waits.iter().filter(move |wait| wait.is(reason));
         let mut failures: Vec<CommitFailure> =
             of(WaitReason::UpdateFailed).map(|wait| self.commit_failure(wait)).collect();
-        if self.plan.steps.is_empty() {
+        if self.repeated_steps().len() == self.plan.steps.len() {
             // One that ended says more than the lateness of those that wait for it.
             failures.extend(self.ended(since));
             let late = of(WaitReason::ProgressDeadlineExceeded)
@@ -64,6 +65,25 @@ impl Round<'_> {
         let general = self.policy.on_failure;
         let strictest = failures.iter().map(|failure| failure.on_failure(general)).max()?;
         failures.into_iter().find(|failure| failure.on_failure(general) == strictest)
+    }
+
+    /// The steps by which nothing gets on: each is tried again after it failed, as the start of a container that the engine refuses,
+    /// or follows such a step.
+    fn repeated_steps(&self) -> BTreeSet<usize> {
+        let mut repeated = BTreeSet::new();
+        for (index, step) in self.plan.steps.iter().enumerate() {
+            let follows = step.after.iter().any(|earlier| repeated.contains(earlier));
+            if follows || self.last_error(step).is_some() {
+                repeated.insert(index);
+            }
+        }
+        repeated
+    }
+
+    /// Why a step failed when it was last tried. `None` for one that asks for an image, too: that is no fault of the commit.
+    fn last_error(&self, step: &Step) -> Option<&str> {
+        let attempt = self.record.failures.get(step.action.object());
+        attempt.filter(|_| !step.action.asks_for_image()).map(|attempt| attempt.error.as_str())
     }
 
     /// When a workload without progress becomes the fault of a rollout that began at `since`: what was stuck before is not, and gets
@@ -105,8 +125,19 @@ impl Round<'_> {
     }
 
     /// Why a late workload makes no progress: of its other waits, the one that says most. The reason of a failure is kept, and the
-    /// waits are not.
+    /// waits are not. The error of a step on one of its containers says more than all of them.
     fn cause(&self, name: &WorkloadName) -> Option<String> {
+        let acts_on_it = |step: &&Step| match &step.action {
+            Action::CreateInstance(creation) => creation.instance.is_of(name),
+            action => self
+                .observed
+                .containers()
+                .any(|container| container.name == action.object() && container.instance.is_of(name)),
+        };
+        if let Some(error) = self.plan.steps.iter().filter(acts_on_it).find_map(|step| self.last_error(step))
+        {
+            return Some(format!("; {error}"));
+        }
         let is_cause = |wait: &&Wait| {
             wait.concerns(name)
                 && wait.severity() > WaitSeverity::Note

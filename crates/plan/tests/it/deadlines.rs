@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use driftless_model::{
-    Claims, Completion, Condition, Dependency, HealthStatus, HeldPort, Port, PortRange, Protocol,
+    Attempt, Claims, Completion, Condition, Dependency, HealthStatus, HeldPort, Port, PortRange, Protocol,
     RestartPolicy, State, Strategy, Timestamp,
 };
-use driftless_plan::{Plan, WaitReason};
+use driftless_plan::{Action, Cause, Plan, Step, WaitReason};
 
 use crate::stage::{NOON, Stage, stack, workload};
 
@@ -154,6 +154,49 @@ fn failure_by_lateness_names_its_cause() {
     let why = failure.unwrap();
     assert!(why.starts_with("web has made no progress since "), "{why}");
     assert!(why.contains("UTC; it needs host port 81/tcp, which a process of the host"), "{why}");
+}
+
+#[test]
+fn start_that_is_refused_each_time_fails_a_commit() {
+    for strategy in [Strategy::RollingUpdate { max_surge: 1, max_unavailable: 0 }, Strategy::Recreate] {
+        let version = |image: &str| {
+            let mut web = workload(image, 1);
+            web.strategy = strategy;
+            stack([("web", web)])
+        };
+        let mut stage = reached(Stage::new(version("web:1")));
+        stage.stack = version("web:2");
+        let failed = (0..20).find_map(|minute| {
+            stage.tick(Duration::from_mins(1));
+            let plan = stage.round();
+            if let Some(why) = stage.failure(&plan) {
+                return Some((minute, plan, why));
+            }
+            // The engine starts no container of it, and the agent tries again.
+            let observed = &mut stage.world.observed;
+            for new in observed.instances.values_mut().filter(|it| it.config.image == "web:2") {
+                (new.state, new.started) = (State::Created, None);
+                let attempt = Attempt { count: 5, next: stage.now, error: "no such command".to_owned() };
+                stage.record.failures.insert(new.name.clone(), attempt);
+            }
+            None
+        });
+        let (minute, mut plan, why) = failed.unwrap();
+        assert!(minute >= 9 && !plan.steps.is_empty(), "after {minute}: {plan}");
+        assert!(why.contains("has made no progress since") && why.ends_with("; no such command"), "{why}");
+        // An image that cannot be had for now is no fault of the commit.
+        let image = "web:2".to_owned();
+        let attempt = Attempt { count: 5, next: stage.now, error: "no registry".to_owned() };
+        stage.record.failures.insert(image.clone(), attempt);
+        let action =
+            Action::PullImage { image, platform: None, secrets: Vec::new(), keys: Default::default() };
+        plan.steps.push(Step { action, cause: Cause::SpecChanged, after: Vec::new() });
+        assert_eq!(stage.failure(&plan), None, "{plan}");
+        plan.steps.pop();
+        // Nor is it while something else still gets on.
+        stage.record.failures.clear();
+        assert_eq!(stage.failure(&plan), None, "{plan}");
+    }
 }
 
 #[test]

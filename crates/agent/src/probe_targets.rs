@@ -69,9 +69,13 @@ pub(crate) fn add_readiness(
         probed_containers(stack, others, observed).into_iter().chain(checked).collect();
     containers.extend(still_running(prober.others(app, &containers), stack, observed));
     prober.set_containers(app, containers, &record.ready);
-    let Observed { instances, parts, .. } = observed;
+    let Observed { instances, parts, unanswered_probes, .. } = observed;
     for instance in instances.values_mut().chain(parts.values_mut()) {
         let State::Running { since, health } = instance.state else { continue };
+        // Before the result: it is set first.
+        if prober.is_unanswered(&instance.id, since) {
+            unanswered_probes.insert(instance.id.clone());
+        }
         let Some(found) = prober.readiness(&instance.id, since) else { continue };
         if ids.contains(&instance.id) {
             add_first_health(instance, &found);

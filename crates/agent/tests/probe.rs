@@ -366,6 +366,38 @@ async fn probe_change_keeps_a_ready_instance_ready() {
     assert!(matches!(bench.readiness(EPOCH), Some(Readiness::NotReady { .. })));
 }
 
+#[tokio::test(start_paused = true)]
+async fn changed_probe_is_unanswered_until_its_first_result() {
+    let bench = Bench::new();
+    let is_unanswered = || bench.prober.is_unanswered(&container(), EPOCH);
+    bench.want(EPOCH, readiness(exec("ready")));
+    assert!(!is_unanswered(), "there is no former probe");
+    pass(1).await;
+    let changed = || Probes { liveness: Some(exec("alive")), ..readiness(exec("other")) };
+    bench.code("other", 1);
+    bench.want(EPOCH, changed());
+    assert!(is_unanswered());
+    pass(1).await;
+    // Something else changes meanwhile: the result is still missing.
+    bench.want(EPOCH, Probes { startup: Some(exec("start")), ..changed() });
+    pass(10).await;
+    assert!(is_unanswered() && bench.ready_since() == Some(0), "one failure is no result");
+    pass(20).await;
+    assert!(matches!(bench.readiness(EPOCH), Some(Readiness::NotReady { .. })));
+    assert!(!is_unanswered());
+    bench.code("other", 0);
+    pass(10).await;
+    let wakes = bench.wakes();
+    bench.want(EPOCH, readiness(exec("ready")));
+    assert!(is_unanswered() && bench.ready_since().is_some());
+    pass(3).await;
+    assert!(!is_unanswered());
+    assert_eq!(bench.wakes(), wakes + 1, "the round waits for it");
+    // The same probes again, as in each round.
+    bench.want(EPOCH, readiness(exec("ready")));
+    assert!(!is_unanswered());
+}
+
 fn health_check(bench: &Bench, command: &str) {
     let check = Healthcheck {
         test: vec!["CMD".to_owned(), command.to_owned()],

@@ -96,6 +96,8 @@ impl Observer {
                 left_in_swarm: self.left_in_swarm(app, scope).await?,
                 // The files of the agent say so.
                 lacking_secrets: BTreeMap::new(),
+                // The prober of the agent says so.
+                unanswered_probes: BTreeSet::new(),
                 engine_architecture: self.connection.info().and_then(|info| info.architecture),
                 engine_api: self.connection.known_api_version().map(|api| (api.major, api.minor)),
             };

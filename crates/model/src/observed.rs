@@ -60,6 +60,8 @@ pub struct Observed {
     /// The workloads of the target that need a secret which the host does not have any more, each with that secret. They are kept in
     /// memory only, and no source has the value of an older revision.
     pub lacking_secrets: BTreeMap<WorkloadName, ContentId>,
+    /// The running containers that count as ready by their former probes, because a changed one has no result yet.
+    pub unanswered_probes: BTreeSet<ContainerId>,
 }
 
 /// The objects of one application in a Swarm, by name.

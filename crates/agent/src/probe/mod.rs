@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use driftless_clock::Clock;
-use driftless_model::{AppName, ContainerId, KnownReady, Readiness, Timestamp};
+use driftless_model::{AppName, ContainerId, KnownReady, Probes, Readiness, Timestamp};
 
 mod attempt;
 mod container;
@@ -26,7 +26,7 @@ mod watch;
 
 pub use container::{Changed, Exec, ExecError, ProbedContainer};
 
-use watch::{ProbeShared, Watch, lock};
+use watch::{ProbeShared, Unanswered, Watch, lock};
 
 /// Maximum number of health checks that run at the same time.
 const HEALTH_CHECKS: usize = 4;
@@ -42,6 +42,7 @@ struct Watched {
     app: AppName,
     container: ProbedContainer,
     state: Arc<Mutex<Readiness>>,
+    unanswered: Arc<Mutex<Unanswered>>,
     /// Dropping it aborts the task.
     _task: AbortOnDropHandle<()>,
 }
@@ -58,6 +59,8 @@ impl Prober {
     /// Sets the containers of an application that are probed from now on. Call it in every round, before
     /// [`Prober::readiness`]. A container that is not named is not probed any more; one whose start, address or probes
     /// have changed is probed from the beginning. Must be called inside a Tokio runtime.
+    ///
+    /// The result of changed probes is that of the former ones until they find another: see [`Prober::is_unanswered`].
     ///
     /// A container that is not probed yet counts as ready if it is among the `known` with the same start, until its probes find
     /// otherwise.
@@ -82,13 +85,15 @@ impl Prober {
             }
             let of_same_start = watch.filter(|watch| watch.container.started == container.started);
             let before = of_same_start.map(|watch| lock(&watch.state).clone());
+            let unanswered =
+                of_same_start.map(|watch| watch.unanswered_by(&container.probes)).unwrap_or_default();
             let was_ready = known.get(&container.container);
             let was_ready = was_ready.filter(|known| watch.is_none() && known.started == container.started);
             // The clock may have been set back since.
             let now = self.shared.clock.now();
             let was_ready = was_ready.map(|known| Readiness::Ready { since: known.since.min(now) });
             let before = before.or(was_ready);
-            watched.insert(container.container.clone(), self.watch(app, container, before));
+            watched.insert(container.container.clone(), self.watch(app, container, before, unanswered));
         }
     }
 
@@ -125,15 +130,41 @@ impl Prober {
         Some(Readiness::Starting { reason: "not probed since it was started".to_owned() })
     }
 
-    fn watch(&self, app: &AppName, container: ProbedContainer, before: Option<Readiness>) -> Watched {
-        let watch = Watch::new(self.shared.clone(), app.clone(), container.clone(), before);
-        let state = watch.state();
+    /// Whether a container that was started at `started` counts as ready only by its former probes, because one that has changed
+    /// has no result yet.
+    pub fn is_unanswered(&self, container: &ContainerId, started: Timestamp) -> bool {
+        let watched = self.watched();
+        let found = watched.get(container).filter(|found| found.container.started == started);
+        found.is_some_and(|found| *lock(&found.unanswered) != Unanswered::default())
+    }
+
+    fn watch(
+        &self,
+        app: &AppName,
+        container: ProbedContainer,
+        before: Option<Readiness>,
+        unanswered: Unanswered,
+    ) -> Watched {
+        let watch = Watch::new(self.shared.clone(), app.clone(), container.clone(), before, unanswered);
+        let (state, unanswered) = (watch.state(), watch.unanswered());
         let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
-        Watched { app: app.clone(), container, state, _task: task }
+        Watched { app: app.clone(), container, state, unanswered, _task: task }
     }
 
     fn watched(&self) -> MutexGuard<'_, BTreeMap<ContainerId, Watched>> {
         lock(&self.watched)
+    }
+}
+
+impl Watched {
+    /// The probes of a later watch over the same start that have no result yet. A startup probe that has succeeded is not repeated.
+    fn unanswered_by(&self, probes: &Probes) -> Unanswered {
+        let (known, former) = (*lock(&self.unanswered), &self.container.probes);
+        Unanswered {
+            liveness: probes.liveness.is_some() && (known.liveness || probes.liveness != former.liveness),
+            readiness: probes.readiness.is_some()
+                && (known.readiness || probes.readiness != former.readiness),
+        }
     }
 }
 

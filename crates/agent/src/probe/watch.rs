@@ -45,9 +45,17 @@ pub(super) struct Watch {
     app: AppName,
     target: ProbedContainer,
     state: Arc<Mutex<Readiness>>,
+    unanswered: Arc<Mutex<Unanswered>>,
     begun: Timestamp,
     /// The startup probe has succeeded in an earlier watch over the same start.
     has_started: bool,
+}
+
+/// The changed probes without a result, while that of the former ones counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unanswered {
+    pub(super) liveness: bool,
+    pub(super) readiness: bool,
 }
 
 /// Equal results in a row.
@@ -71,6 +79,7 @@ impl Watch {
         app: AppName,
         target: ProbedContainer,
         before: Option<Readiness>,
+        unanswered: Unanswered,
     ) -> Self {
         let (state, has_started) = match before {
             Some(state @ (Readiness::Ready { .. } | Readiness::NotReady { .. })) => (state, true),
@@ -78,12 +87,20 @@ impl Watch {
                 (Readiness::Starting { reason: "not probed yet".to_owned() }, false)
             }
         };
+        // One that is not ready does not count before its probes have succeeded.
+        let is_ready = matches!(state, Readiness::Ready { .. });
+        let unanswered = if is_ready { unanswered } else { Unanswered::default() };
         let begun = shared.clock.now();
-        Self { shared, app, target, state: Arc::new(Mutex::new(state)), begun, has_started }
+        let (state, unanswered) = (Arc::new(Mutex::new(state)), Arc::new(Mutex::new(unanswered)));
+        Self { shared, app, target, state, unanswered, begun, has_started }
     }
 
     pub(super) fn state(&self) -> Arc<Mutex<Readiness>> {
         self.state.clone()
+    }
+
+    pub(super) fn unanswered(&self) -> Arc<Mutex<Unanswered>> {
+        self.unanswered.clone()
     }
 
     /// Probes until the container is dead. Its restart begins another watch.
@@ -154,7 +171,8 @@ impl Watch {
             let Some(tried) = self.attempt("liveness", probe).await else { continue };
             match self.count(&mut streak, tried, 1, probe.failure_threshold) {
                 Some(ProbeResult::Failed { reason }) => return reason,
-                Some(ProbeResult::Succeeded { .. }) | None => {}
+                Some(ProbeResult::Succeeded { .. }) => self.note_result(|open| &mut open.liveness),
+                None => {}
             }
         }
     }
@@ -168,7 +186,9 @@ impl Watch {
             next = self.wait(next, probe.period).await;
             let Some(tried) = self.attempt("readiness", probe).await else { continue };
             let failure = tried.as_ref().err().cloned();
-            match self.count(&mut streak, tried, probe.success_threshold, probe.failure_threshold) {
+            let found = self.count(&mut streak, tried, probe.success_threshold, probe.failure_threshold);
+            let is_result = found.is_some();
+            match found {
                 Some(ProbeResult::Succeeded { .. }) if self.is_ready() => {}
                 Some(ProbeResult::Succeeded { since }) => self.set(Readiness::Ready { since }),
                 Some(ProbeResult::Failed { reason }) => self.set(Readiness::NotReady { reason }),
@@ -179,6 +199,17 @@ impl Watch {
                     }
                 }
             }
+            if is_result {
+                self.note_result(|open| &mut open.readiness);
+            }
+        }
+    }
+
+    /// Notes the first result of a changed probe, once the state is that of the probe.
+    fn note_result(&self, of: fn(&mut Unanswered) -> &mut bool) {
+        let was_open = std::mem::take(of(&mut lock(&self.unanswered)));
+        if was_open {
+            (self.shared.changed)(&self.app);
         }
     }
 

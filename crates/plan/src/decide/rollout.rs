@@ -6,7 +6,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    ContainerId, Instance, Peer, Readiness, State, Subject, Timestamp, Update, Workload, WorkloadName,
+    ContainerId, Instance, Observed, Peer, Readiness, State, Subject, Timestamp, Update, Workload,
+    WorkloadName,
 };
 
 use crate::{
@@ -406,6 +407,10 @@ pub(super) fn remark(
     let done = |it: &&&Instance| it.is_available(workload.min_ready, now) || facts.is_completed(workload, it);
     let good = u32::try_from(current.iter().filter(done).count()).unwrap_or(u32::MAX);
     if good >= workload.replicas && outdated.is_empty() {
+        if current.iter().any(|instance| has_unanswered_probe(draft.facts.observed, instance)) {
+            let why = "a changed probe has no result yet";
+            draft.wait(Wait::readiness(name, good, workload.replicas, why));
+        }
         return;
     }
     let is_held = |it: &Wait| it.is(WaitReason::Held) && it.concerns(name);
@@ -467,6 +472,14 @@ pub(super) fn remark(
             draft.look_again(deadline);
         }
     }
+}
+
+/// Whether an instance, or a part of it, counts as ready by its former probes only.
+fn has_unanswered_probe(observed: &Observed, instance: &Instance) -> bool {
+    let is_open = |id: &ContainerId| observed.unanswered_probes.contains(id);
+    // Seldom is there one, and the search for parts takes long.
+    !observed.unanswered_probes.is_empty()
+        && (is_open(&instance.id) || observed.parts_of(&instance.id).iter().any(|part| is_open(&part.id)))
 }
 
 /// The number of instances that are missing, or among these and do not run, and that nobody starts because self-heal is off.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use driftless_model::{
     Attempt, Claims, Completion, Condition, Dependency, HealthStatus, HeldPort, Port, PortRange, Protocol,
-    RestartPolicy, State, Strategy, Timestamp,
+    Readiness, RestartPolicy, State, Strategy, Timestamp,
 };
 use driftless_plan::{Action, Cause, Plan, Step, WaitReason};
 
@@ -197,6 +197,27 @@ fn start_that_is_refused_each_time_fails_a_commit() {
         stage.record.failures.clear();
         assert_eq!(stage.failure(&plan), None, "{plan}");
     }
+}
+
+#[test]
+fn commit_waits_for_the_result_of_a_changed_probe() {
+    let mut stage = reached(Stage::new(stack([("web", workload("web:1", 1))])));
+    let id = stage.named("shop-web-1").id.clone();
+    stage.world.observed.unanswered_probes.insert(id);
+    stage.now = stage.now.after(Duration::from_hours(1));
+    let plan = stage.round();
+    assert!(plan.steps.is_empty() && !plan.is_reached() && !plan.is_applied() && !is_late(&plan), "{plan}");
+    assert_eq!(stage.failure(&plan), None, "{plan}");
+    stage.tick(Duration::from_secs(1));
+    let plan = stage.round();
+    assert!(plan.is_settled(), "{plan}");
+    // From a bad result on, the deadline counts.
+    stage.named("shop-web-1").readiness = Readiness::NotReady { reason: "status 404".to_owned() };
+    let plan = stage.round();
+    assert!(!plan.is_reached() && !is_late(&plan), "{plan}");
+    stage.now = stage.now.after(Duration::from_mins(11));
+    let plan = stage.round();
+    assert!(stage.failure(&plan).is_some_and(|why| why.contains("status 404")), "{plan}");
 }
 
 #[test]

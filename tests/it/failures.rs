@@ -79,7 +79,7 @@ async fn containers_that_never_start_are_recreated_after_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commit_whose_containers_never_start_is_taken_back() {
+async fn commit_with_containers_that_never_start_is_taken_back() {
     // One that has its successor next to it, and one that makes way for it.
     for more in ["", ", volumes: ['data:/data']"] {
         let compose = |image: &str| {
@@ -110,6 +110,22 @@ async fn commit_whose_containers_never_start_is_taken_back() {
         let history = it.store.revisions(&app()).unwrap();
         assert_eq!(history[0].cause, Cause::AutomaticRollback, "{history:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_is_shown_only_of_objects_that_are_tried_again() {
+    let it = Simulation::of(WEB);
+    it.synced_with_tip().await;
+    it.docker.faults(|faults| faults.failing_starts = Some((u32::MAX, "no room for it".to_owned())));
+    it.hand(&UserAction::Stop { name: "shop-web-1".into() });
+    let pauses = |application: &Application| {
+        application.status.waits.iter().any(|wait| wait.reason == "BackOff" && wait.object == "shop-web-1")
+    };
+    it.until("it is tried again", pauses).await;
+    it.ask(RequestKind::Suspend).await;
+    minutes(10).await;
+    let found = it.until("it is published", |_| true).await;
+    assert!(!pauses(&found), "{:#?}", found.status);
 }
 
 #[tokio::test(start_paused = true)]

@@ -169,7 +169,7 @@ impl Publisher {
             observed_at: Some(now),
             fetched_at: desired.repository().fetched_at,
         };
-        inputs.overrule(target, &mut status);
+        inputs.overrule(target, plan, &mut status);
         hide_secrets(&mut status, mask);
         report_held_prune(context, &before.waits, &status.waits);
         self.status = status;

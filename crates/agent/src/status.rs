@@ -310,7 +310,7 @@ impl StatusInputs<'_> {
 
     /// Adds to the planner's view what it does not know: a pin, a rejected or invalid commit, an application that has
     /// left Git, a failed fetch, a failing database, failed steps.
-    pub(crate) fn overrule(&self, target: &TargetRevision, status: &mut ApplicationStatus) {
+    pub(crate) fn overrule(&self, target: &TargetRevision, plan: &Plan, status: &mut ApplicationStatus) {
         // The removal of an application does not depend on Git.
         if !self.desired.may_be_removed() || !target.stack.is_empty() {
             self.overrule_by_git(target, status);
@@ -324,7 +324,10 @@ impl StatusInputs<'_> {
         if let Some(attempt) = &self.record.sync {
             status.health = status.health.max(HealthStatus::Degraded);
             status.message = join(&attempt.error, &status.message);
-            let waits = self.record.failures.iter().map(|(object, failure)| WaitStatus {
+            // An object that no step acts on any more is not tried again, such as a Job that has failed for good.
+            let is_tried_again = |object: &str| plan.steps.iter().any(|step| step.action.object() == object);
+            let failures = self.record.failures.iter().filter(|(object, _)| is_tried_again(object));
+            let waits = failures.map(|(object, failure)| WaitStatus {
                 reason: "BackOff".into(),
                 object: object.clone(),
                 message: failure.error.clone(),

@@ -9,6 +9,7 @@ use driftless_model::{
 
 use crate::{
     action::Action,
+    backoff::sync_delay,
     facts::{
         jobs::{self, JobPart},
         pods,
@@ -59,7 +60,7 @@ impl Round<'_> {
             // One that ended says more than the lateness of those that wait for it.
             failures.extend(self.ended(since));
             let late = of(WaitReason::ProgressDeadlineExceeded)
-                .filter(|wait| self.late_at(wait, since).is_none_or(|at| at <= self.now));
+                .filter(|wait| self.late_at(wait, since).is_none_or(|at| self.has_failed_again(at)));
             failures.extend(late.map(|wait| self.commit_failure(wait)));
         }
         let general = self.policy.on_failure;
@@ -84,6 +85,14 @@ impl Round<'_> {
     fn last_error(&self, step: &Step) -> Option<&str> {
         let attempt = self.record.failures.get(step.action.object());
         attempt.filter(|_| !step.action.asks_for_image()).map(|attempt| attempt.error.as_str())
+    }
+
+    /// Whether a time has passed, and each step that is tried again has failed once more since. The pause before a try may be longer
+    /// than what prevented the one before it.
+    fn has_failed_again(&self, since: Timestamp) -> bool {
+        let mut attempts =
+            self.plan.steps.iter().filter_map(|step| self.record.failures.get(step.action.object()));
+        since <= self.now && attempts.all(|attempt| attempt.next >= since.after(sync_delay(attempt.count)))
     }
 
     /// When a workload without progress becomes the fault of a rollout that began at `since`: what was stuck before is not, and gets

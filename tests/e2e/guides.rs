@@ -33,6 +33,7 @@ const REASONS: &[(&str, &[&str])] = &[
         &["nas.lan", "fleet join", "fleet leave", "fleet keys", "fleet revoke nas", "fleet request"],
     ),
     ("it needs published releases", &["releases/download"]),
+    ("it needs two applications of Kubernetes manifests", &["OLD", "NEW", "CONTAINER"]),
 ];
 
 /// A block of commands.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::folder::FolderApp;
 use driftless_config::Settings;
-use driftless_model::{Finding, Format, Location, MountSource, Stack, WorkloadKind};
+use driftless_model::{Finding, Format, Location, Mount, Stack, WorkloadKind};
 
 /// The warnings about one application. Empty if it has errors.
 pub(super) fn on_host(app: &FolderApp) -> Vec<Finding> {
@@ -37,21 +37,8 @@ fn relative_folders(stack: &Stack) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, workload) in &stack.workloads {
         let mounts = workload.containers().flat_map(|container| &container.mounts);
-        let folders: BTreeSet<&str> = mounts
-            .filter(|mount| !mount.read_only)
-            .filter_map(|mount| match &mount.source {
-                MountSource::AppFolder(path) => Some(path.as_str()),
-                MountSource::Volume { .. }
-                | MountSource::Anonymous
-                | MountSource::Empty
-                | MountSource::Bind { .. }
-                | MountSource::Tmpfs { .. }
-                | MountSource::Image(_)
-                | MountSource::Content(_)
-                | MountSource::Secret(_)
-                | MountSource::InPlace { .. } => None,
-            })
-            .collect();
+        let folders: BTreeSet<&str> =
+            mounts.filter(|mount| !mount.read_only).filter_map(Mount::app_folder).collect();
         for folder in folders {
             let place = state.join("applications").join(stack.app.as_str());
             let (written, place) = if folder == "." {

@@ -241,7 +241,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        context::tests::context,
+        context::tests::{context, new_revision},
         desired::{
             RepositoryState,
             tests::{present, stack},
@@ -254,15 +254,8 @@ mod tests {
     }
 
     fn begin(context: &AppContext, project: &str, cause: Cause, rollback_of: Option<u64>) -> Revision {
-        let new = NewRevision {
-            app: context.name().clone(),
-            commit: CommitInfo { id: CommitId::from_stored(project), ..CommitInfo::default() },
-            reference: "main".to_owned(),
-            cause,
-            changes: Vec::new(),
-            rollback_of,
-            actor: None,
-        };
+        let commit = CommitInfo { id: CommitId::from_stored(project), ..CommitInfo::default() };
+        let new = NewRevision { commit, cause, rollback_of, ..new_revision(context.name()) };
         context.store().begin_revision(&new, &stack(project)).unwrap()
     }
 
@@ -329,15 +322,7 @@ mod tests {
     #[test]
     fn data_go_first_through_a_third_application() {
         let (context, _folder) = context();
-        let before = NewRevision {
-            app: context.name().clone(),
-            commit: CommitInfo::default(),
-            reference: "main".to_owned(),
-            cause: Cause::Commit,
-            changes: Vec::new(),
-            rollback_of: None,
-            actor: None,
-        };
+        let before = new_revision(context.name());
         context.store().begin_revision(&before, &stack_of_app("shop", Some("data"))).unwrap();
         let newest = TargetRevision::new(
             Arc::new(stack_of_app("shop", None)),

@@ -210,7 +210,8 @@ impl AppContext {
 pub(crate) mod tests {
     use std::collections::BTreeSet;
 
-    use driftless_store::StateDir;
+    use driftless_model::{Cause, CommitInfo};
+    use driftless_store::{NewRevision, StateDir};
     use tempfile::TempDir;
 
     use super::*;
@@ -237,5 +238,18 @@ pub(crate) mod tests {
             changed: Arc::default(),
         };
         (AppContext::new("shop".into(), Arc::new(services)), folder)
+    }
+
+    /// A revision that a commit begins.
+    pub(crate) fn new_revision(app: &AppName) -> NewRevision {
+        NewRevision {
+            app: app.clone(),
+            commit: CommitInfo::default(),
+            reference: "main".to_owned(),
+            cause: Cause::Commit,
+            changes: Vec::new(),
+            rollback_of: None,
+            actor: None,
+        }
     }
 }

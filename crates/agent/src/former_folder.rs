@@ -72,14 +72,16 @@ pub(crate) mod tests {
     use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
 
     use driftless_model::{
-        Cause, CommitInfo, Completion, Container, ContainerId, Event, Location, ManagedApplications, Mount,
-        MountSource, NameHolder, ObjectsOfOthers, PullPolicy, Strategy,
+        Completion, Container, ContainerId, Event, Location, ManagedApplications, Mount, MountSource,
+        NameHolder, ObjectsOfOthers, PullPolicy, Strategy,
     };
-    use driftless_store::NewRevision;
     use serde_json::json;
 
     use super::*;
-    use crate::{context::tests::context, desired::tests::stack};
+    use crate::{
+        context::tests::{context, new_revision},
+        desired::tests::stack,
+    };
 
     /// A stack of the project `one` that mounts a folder.
     pub(crate) fn mounting() -> Stack {
@@ -108,15 +110,7 @@ pub(crate) mod tests {
     /// An application whose folder has a file.
     fn deploy(context: &AppContext, name: &str, stack: &Stack) {
         let app = AppName::from(name);
-        let new = NewRevision {
-            app: app.clone(),
-            commit: CommitInfo::default(),
-            reference: "main".to_owned(),
-            cause: Cause::Commit,
-            changes: Vec::new(),
-            rollback_of: None,
-            actor: None,
-        };
+        let new = new_revision(&app);
         context.store().begin_revision(&new, stack).unwrap();
         let contents = context.contents();
         contents.ensure_app_folder(&app, "data").unwrap();

@@ -147,14 +147,13 @@ pub(crate) fn may_free_others(before: &ManagedApplications, now: &ManagedApplica
 #[cfg(test)]
 mod tests {
     use driftless_model::{
-        AdoptedContainer, Cause, CommitInfo, Finding, InstanceId, Location, NewestStack, Policy, Record,
-        SpecHash, StackHash,
+        AdoptedContainer, CommitInfo, Finding, InstanceId, Location, NewestStack, Policy, Record, SpecHash,
+        StackHash,
     };
-    use driftless_store::NewRevision;
 
     use super::*;
     use crate::{
-        context::tests::context,
+        context::tests::{context, new_revision},
         desired::{
             Rendered,
             tests::{present, stack},
@@ -307,15 +306,7 @@ mod tests {
     fn stack_that_git_last_asked_for_is_read() {
         let (context, _folder) = context();
         let (app, store) = (context.name(), context.store());
-        let new = NewRevision {
-            app: app.clone(),
-            commit: CommitInfo::default(),
-            reference: "main".to_owned(),
-            cause: Cause::Commit,
-            changes: Vec::new(),
-            rollback_of: None,
-            actor: None,
-        };
+        let new = new_revision(app);
         store.begin_revision(&new, &stack("one")).unwrap();
         let read = |newest: Option<&str>, emptied: Option<usize>| {
             let newest = newest.map(|project| NewestStack {

@@ -134,18 +134,7 @@ impl Container {
 
     /// The paths in the application's own folder that it mounts.
     pub fn app_folders(&self) -> impl Iterator<Item = &str> {
-        self.mounts.iter().filter_map(|mount| match &mount.source {
-            MountSource::AppFolder(path) => Some(path.as_str()),
-            MountSource::Volume { .. }
-            | MountSource::Anonymous
-            | MountSource::Empty
-            | MountSource::Bind { .. }
-            | MountSource::Tmpfs { .. }
-            | MountSource::Image(_)
-            | MountSource::Content(_)
-            | MountSource::Secret(_)
-            | MountSource::InPlace { .. } => None,
-        })
+        self.mounts.iter().filter_map(Mount::app_folder)
     }
 
     /// The platform that it asks for.

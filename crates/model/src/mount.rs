@@ -17,6 +17,24 @@ pub struct Mount {
     pub read_only: bool,
 }
 
+impl Mount {
+    /// The path in the application's own folder, if that is what it mounts.
+    pub fn app_folder(&self) -> Option<&str> {
+        match &self.source {
+            MountSource::AppFolder(path) => Some(path),
+            MountSource::Volume { .. }
+            | MountSource::Anonymous
+            | MountSource::Empty
+            | MountSource::Bind { .. }
+            | MountSource::Tmpfs { .. }
+            | MountSource::Image(_)
+            | MountSource::Content(_)
+            | MountSource::Secret(_)
+            | MountSource::InPlace { .. } => None,
+        }
+    }
+}
+
 /// Folders of a host that hold sockets, devices and settings, and the data of no container.
 const SYSTEM: [&str; 6] = ["/dev", "/etc", "/proc", "/run", "/sys", "/var/run"];
 

@@ -5,14 +5,14 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use super::{Container, MountSource};
+use super::Container;
 
 /// A mounted path in an application's own folder, and a folder above it that a container mounts for writing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NestedMount {
-    /// As in [`MountSource::AppFolder`].
+    /// As in [`crate::MountSource::AppFolder`].
     pub path: String,
-    /// As in [`MountSource::AppFolder`].
+    /// As in [`crate::MountSource::AppFolder`].
     pub folder: String,
 }
 
@@ -21,10 +21,10 @@ impl NestedMount {
     pub fn all<'c>(containers: impl IntoIterator<Item = &'c Container>) -> BTreeSet<Self> {
         let (mut mounted, mut written) = (BTreeSet::new(), BTreeSet::new());
         for mount in containers.into_iter().flat_map(|container| &container.mounts) {
-            let MountSource::AppFolder(path) = &mount.source else { continue };
-            mounted.insert(path.as_str());
+            let Some(path) = mount.app_folder() else { continue };
+            mounted.insert(path);
             if !mount.read_only {
-                written.insert(path.as_str());
+                written.insert(path);
             }
         }
         let mut all = BTreeSet::new();
@@ -56,7 +56,7 @@ fn is_inside(path: &str, folder: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Mount;
+    use crate::{Mount, MountSource};
 
     #[test]
     fn only_mounts_below_a_writable_one_are_nested() {

@@ -41,7 +41,7 @@ fn pod(version: &str, replicas: u32) -> Workload {
     Workload {
         parts: vec![
             part("first", Role::Init, "init:1"),
-            part("beside", Role::Sidecar, "beside:1"),
+            part("sidecar", Role::Sidecar, "sidecar:1"),
             part("second", Role::Init, "init:1"),
             part("serve", Role::App, &image("serve")),
             part("log", Role::App, "log:1"),
@@ -89,7 +89,7 @@ fn a_pod_comes_up_in_order_and_is_ready_when_all_of_it_is() {
     let mut stage = stage(pod("1", 1));
     let order = settle(&mut stage);
     let expected: [&[&str]; 5] =
-        [&["web.1"], &["web/first.1"], &["web/beside.1"], &["web/second.1"], &["web/serve.1", "web/log.1"]];
+        [&["web.1"], &["web/first.1"], &["web/sidecar.1"], &["web/second.1"], &["web/serve.1", "web/log.1"]];
     assert_eq!(order, expected);
     assert_eq!(stage.available(&"web".into()), 1);
     // One that is not ready makes the pod so, and by its name.
@@ -104,12 +104,12 @@ fn missing_part_returns_to_its_pod_without_new_init_run() {
     let mut stage = stage(pod("1", 1));
     settle(&mut stage);
     let before = ids(&stage);
-    for gone in ["web/serve.1", "web/beside.1", "web/first.1"] {
+    for gone in ["web/serve.1", "web/sidecar.1", "web/first.1"] {
         let id = ContainerId(before[gone].clone());
         stage.world.observed.parts.remove(&id);
     }
     let order = settle(&mut stage);
-    assert_eq!(order, [["web/beside.1", "web/serve.1"]]);
+    assert_eq!(order, [["web/sidecar.1", "web/serve.1"]]);
     let after = ids(&stage);
     assert_eq!((&after["web.1"], &after["web/log.1"]), (&before["web.1"], &before["web/log.1"]));
     // Its first container takes all others along.
@@ -157,7 +157,7 @@ fn init_containers_run_again_in_new_namespaces() {
     let mut stage = stage(pod("1", 1));
     settle(&mut stage);
     let before = ids(&stage);
-    let expected = ["-beside", "-serve", "-log", "+first", "+beside", "+second", "+serve", "+log"];
+    let expected = ["-sidecar", "-serve", "-log", "+first", "+sidecar", "+second", "+serve", "+log"];
     for _ in 0..2 {
         reboot(&mut stage);
         assert_eq!(acted(&mut stage, 12), expected);
@@ -185,7 +185,7 @@ fn app_waits_for_an_init_container_that_fails_when_run_again() {
     stage.finishing.clear();
     stage.crashing.insert("init:1".to_owned());
     let failing = acted(&mut stage, 12);
-    assert_eq!(failing[..4], ["-beside", "-serve", "-log", "+first"]);
+    assert_eq!(failing[..4], ["-sidecar", "-serve", "-log", "+first"]);
     assert!(failing.len() > 4 && failing[4..].iter().all(|it| it == "+first"), "{failing:?}");
     stage.crashing.clear();
     stage.finishing.insert("init:1".to_owned());
@@ -204,7 +204,8 @@ fn init_container_with_the_address_of_its_pod_is_replaced_first() {
     let pod = stage.world.observed.instances.values_mut().next().unwrap();
     let endpoint = Endpoint { ip: Some("10.0.0.3".to_owned()), ..Endpoint::default() };
     pod.networks.insert("shop_default".to_owned(), endpoint);
-    let expected = ["-beside", "-serve", "-log", "*first", "+first", "+beside", "+second", "+serve", "+log"];
+    let expected =
+        ["-sidecar", "-serve", "-log", "*first", "+first", "+sidecar", "+second", "+serve", "+log"];
     assert_eq!(acted(&mut stage, 12), expected);
 }
 
@@ -305,17 +306,17 @@ fn failing_startup_probe_of_a_sidecar_blocks_the_others() {
         failure_threshold: 5,
     });
     let mut stage = stage(workload);
-    stage.sick.insert("beside:1".to_owned());
+    stage.sick.insert("sidecar:1".to_owned());
     for _ in 0..60 {
         stage.round();
         stage.tick(Duration::from_secs(5));
         let parts = stage.world.observed.parts.values_mut();
-        for sidecar in parts.filter(|part| part.config.image == "beside:1" && part.is_running()) {
+        for sidecar in parts.filter(|part| part.config.image == "sidecar:1" && part.is_running()) {
             sidecar.readiness = Readiness::Dead { reason: "startup probe: refused".to_owned() };
         }
         let names: Vec<String> =
             stage.world.observed.parts.values().map(|part| part.instance.to_string()).collect();
-        assert!(names.iter().all(|name| name == "web/first.1" || name == "web/beside.1"), "{names:?}");
+        assert!(names.iter().all(|name| name == "web/first.1" || name == "web/sidecar.1"), "{names:?}");
     }
     let crash = stage.record.crashes.values().next().map(|crash| crash.count);
     assert!(crash.is_some_and(|count| count >= 2), "{crash:?}");
@@ -384,7 +385,7 @@ fn wherever_we_are_cut_off_the_pod_is_finished_as_it_was_begun() {
     assert!(stage.round().is_settled());
     assert_eq!(ids(&stage).len(), 6);
     begun.dedup();
-    let expected = ["web.1", "web/first.1", "web/beside.1", "web/second.1", "web/serve.1", "web/log.1"];
+    let expected = ["web.1", "web/first.1", "web/sidecar.1", "web/second.1", "web/serve.1", "web/log.1"];
     assert_eq!(begun, expected);
 }
 

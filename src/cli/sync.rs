@@ -208,8 +208,8 @@ async fn sync_all(client: &Client, args: &SyncArgs, context: &Context<'_>) -> Re
             }
         }
         if !args.wait {
-            let applications = if all.len() == 1 { "application" } else { "applications" };
-            print(&format!("{} {applications}: sync asked for; `driftless status` shows it\n", all.len()))?;
+            let applications = if asked.len() == 1 { "application" } else { "applications" };
+            print(&format!("{} {applications}: sync asked for; `driftless status` shows it\n", asked.len()))?;
             return Ok(Verdict::Yes);
         }
         let mut waits = Vec::new();

@@ -76,8 +76,8 @@ async fn commit_waits_for_another_application() {
     let (shop, database) = (site.path("compose.yaml"), format!("sites/{db}/compose.yaml"));
     site.repository.commit(&[(&shop, &service("1.0", ""))]);
     let agent = site.agent().await;
-    let waits = |it: &Application| it.status.conditions.iter().any(|it| it.reason.starts_with("Dependency"));
-    agent.until("the shop waits", waits).await;
+    let waits = |it: &Application, why: &str| it.status.conditions.iter().any(|it| it.reason == why);
+    agent.until("the shop waits", |it: &Application| waits(it, "DependencyUnknown")).await;
     assert!(site.of("web").is_empty());
     let first = site.repository.commit(&[(&database, &service("1.0", ""))]);
     agent.settled(&first).await;
@@ -86,7 +86,9 @@ async fn commit_waits_for_another_application() {
     let second =
         site.repository.commit(&[(&shop, &service("2.0", "")), (&database, &service("2.0", missing))]);
     let waits_for_it = |it: &Application| {
-        waits(it) && it.status.sync == SyncStatus::OutOfSync && it.status.message.contains(&second[..12])
+        waits(it, "DependencyNotMet")
+            && it.status.sync == SyncStatus::OutOfSync
+            && it.status.message.contains(&second[..12])
     };
     agent.until("the shop waits again", waits_for_it).await;
     assert_eq!(site.container("web").variable("VERSION").as_deref(), Some("1.0"));

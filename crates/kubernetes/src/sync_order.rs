@@ -181,12 +181,21 @@ impl<'a> Order<'_, 'a> {
         if self.find(&HOOKS).is_some() { None } else { self.find(&[HELM_HOOK]) }
     }
 
-    /// The order among the hooks of a chart, which the waves of a phase stand for.
+    /// The order among the hooks of a chart, which the waves of a phase stand for. It does not depend on the annotation that makes the hook.
     fn helm_weight(&self) -> Option<i32> {
-        let (_, events) = self.helm_hook()?;
-        helm_hooks::phases(events)?;
-        let (_, weight) = self.find(&[HELM_WEIGHT])?;
-        weight.parse().ok()
+        let is_hook_of_chart =
+            || self.helm_hook().is_some_and(|(_, events)| helm_hooks::phases(events).is_some());
+        let is_hook = self.find(&HOOKS).is_some() || is_hook_of_chart();
+        let (entry, text) = self.find(&[HELM_WEIGHT]).filter(|_| is_hook)?;
+        let weight = text.parse().ok();
+        if weight.is_none() {
+            self.error(
+                entry,
+                format!("`{text}` is not a weight of a hook"),
+                "write a whole number in quotes, such as \"-1\"",
+            );
+        }
+        weight
     }
 
     /// The phase of a hook, and the annotation that gives it.

@@ -322,6 +322,11 @@ pub struct Healthcheck {
 }
 
 impl Healthcheck {
+    /// Whether there is no check, and not that of the image either.
+    pub fn is_disabled(&self) -> bool {
+        self.test.first().is_some_and(|word| word == "NONE")
+    }
+
     /// No check, and not that of the image either.
     pub fn disabled() -> Self {
         Self {

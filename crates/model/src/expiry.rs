@@ -36,9 +36,7 @@ impl Expiry {
     /// The first moment at which its end is soon.
     pub fn soon_from(&self) -> Timestamp {
         let lifetime = self.ends.since(self.begins);
-        let notice = (lifetime / SHARE).min(LONGEST_NOTICE);
-        let until_then = self.ends.since(Timestamp::default()).saturating_sub(notice);
-        Timestamp::default().after(until_then)
+        self.ends.before((lifetime / SHARE).min(LONGEST_NOTICE))
     }
 
     /// Whether it ends within a day, or has ended.

@@ -6,6 +6,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use super::Container;
+use crate::admission::paths::is_below;
 
 /// A mounted path in an application's own folder, and a folder above it that a container mounts for writing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,11 +47,7 @@ impl fmt::Display for NestedMount {
 
 /// Whether a path lies in a folder and is not the folder itself.
 fn is_inside(path: &str, folder: &str) -> bool {
-    if folder == "." {
-        path != "."
-    } else {
-        path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
-    }
+    if folder == "." { path != "." } else { is_below(path, folder) }
 }
 
 #[cfg(test)]

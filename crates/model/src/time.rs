@@ -31,6 +31,12 @@ impl Timestamp {
         Self(self.0.saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)))
     }
 
+    /// This moment, `time` earlier.
+    #[must_use]
+    pub fn before(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
+    }
+
     /// Reads RFC 3339, as Docker writes it. Docker's zero time (`0001-01-01…`) is `None`.
     pub fn parse(text: &str) -> Option<Self> {
         let parsed: jiff::Timestamp = text.parse().ok()?;

@@ -161,6 +161,9 @@ impl<'a> MountedFiles<'a> {
                 }
             }
             VolumeSource::Path { path, create, propagation, selinux } => {
+                // They are of a mount before that has an error.
+                self.folders_read.clear();
+                self.astray.clear();
                 let mut warnings = Vec::new();
                 if selinux.is_some() {
                     let message = format!("{WITHOUT_EFFECT} `z` and `Z`");

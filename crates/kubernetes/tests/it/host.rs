@@ -158,6 +158,8 @@ fn hooks_of_helm_run_as_with_argo_cd() {
     assert_eq!(hook("helm.sh/hook: pre-delete"), (Some(HookPhase::PreDelete), 0));
     let both = "helm.sh/hook: 'post-install,pre-upgrade', driftless.hook: PostSync, driftless.wave: '2', helm.sh/hook-weight: '1'";
     assert_eq!(hook(both), (Some(HookPhase::PostSync), 2), "the other annotations count");
+    let weight = "helm.sh/hook: pre-install, driftless.hook: PreSync, helm.sh/hook-weight: '-5'";
+    assert_eq!(hook(weight), (Some(HookPhase::PreSync), -5), "there is no other wave");
     let errors = texts(&format!("{web}{}", job("migrate", "helm.sh/hook: 'post-install,pre-upgrade'")), true);
     assert_eq!(errors.len(), 1, "{errors:#?}");
     assert!(errors[0].contains("is a PreSync and a PostSync hook"), "{errors:#?}");

@@ -4,7 +4,7 @@
 mod container;
 mod nested_mounts;
 mod objects;
-mod paths;
+pub(crate) mod paths;
 mod policy;
 mod ports;
 mod violation;

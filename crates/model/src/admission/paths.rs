@@ -48,7 +48,8 @@ fn overlaps(one: &str, other: &str) -> bool {
     one == other || is_below(one, other) || is_below(other, one)
 }
 
-fn is_below(path: &str, folder: &str) -> bool {
+/// Whether a path lies in a folder and is not the folder itself.
+pub(crate) fn is_below(path: &str, folder: &str) -> bool {
     folder == "/" || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 

@@ -49,13 +49,14 @@ fn run(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) {
     let is_at_work = |part: &JobPart<'_>| {
         draft.facts.instances.members_of(part.subject.name).iter().any(|member| is_up(member))
     };
+    let may_begin = known.ended.is_none() && !first.job.suspended;
     let lacking = parts.iter().find_map(|part| secrets::reason_to_wait(draft.facts, part.subject));
-    if let Some(wait) = lacking.filter(|_| known.ended.is_none() && !parts.iter().any(is_at_work)) {
+    if let Some(wait) = lacking.filter(|_| may_begin && !parts.iter().any(is_at_work)) {
         secrets::wait_for_secret(draft, wait);
         return;
     }
     let awaiting = parts.iter().find_map(|part| former_folder::reason_to_wait(draft.facts, part.subject));
-    if let Some(wait) = awaiting.filter(|_| known.ended.is_none()) {
+    if let Some(wait) = awaiting.filter(|_| may_begin) {
         former_folder::wait_for_folder(draft, wait);
         return;
     }

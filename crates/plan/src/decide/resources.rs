@@ -48,7 +48,11 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
                 draft.provided.insert(name.clone(), step);
             }
             Some(found) => match other_owner(facts, found) {
-                Some(owner) if forbidden_owner(facts, found).is_some() => {
+                // Where the names are the same by chance, the policy does not help.
+                Some(owner)
+                    if (volume.external || is_left_behind(facts, found))
+                        && forbidden_owner(facts, found).is_some() =>
+                {
                     draft.wait(Wait::forbidden("volume", name, owner));
                 }
                 // Nobody shares it any more.
@@ -73,7 +77,10 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
             None if network.external => draft.wait(Wait::external_missing("network", name)),
             None => create_network(draft, name, network),
             Some(found) => match other_owner(facts, found) {
-                Some(owner) if forbidden_owner(facts, found).is_some() => {
+                Some(owner)
+                    if (network.external || is_left_behind(facts, found))
+                        && forbidden_owner(facts, found).is_some() =>
+                {
                     draft.wait(Wait::forbidden("network", name, owner));
                 }
                 // Applications share external networks all the time.

@@ -274,12 +274,8 @@ fn shared_volumes(VolumesFrom { peer, read_only }: &VolumesFrom) -> String {
 
 /// The engine's own defaults, for what is not given: 30 s, 30 s, 3 times, at once.
 fn health(out: &mut Out, check: Option<&Healthcheck>) {
-    let Some(Healthcheck { test, interval, timeout, retries, start_period, start_interval }) = check else {
-        return;
-    };
-    if test.is_empty() || test.first().is_some_and(|it| it == "NONE") {
-        return;
-    }
+    let Some(check) = check.filter(|check| !check.test.is_empty() && !check.is_disabled()) else { return };
+    let Healthcheck { test, interval, timeout, retries, start_period, start_interval } = check;
     out.put(["healthcheck", "test"], Value::Words(test.clone()));
     let default = |seconds| Duration::from_secs(seconds);
     for (name, value, default) in [

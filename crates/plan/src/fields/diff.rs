@@ -295,7 +295,6 @@ pub(crate) fn image_defaults<'a>(
 /// which of it that image gives too.
 pub(crate) fn without_inherited(found: &mut Fields, want: &Fields, desired: &Container) {
     let anonymous = Value::Text(ANONYMOUS.to_owned());
-    let is_disabled = |check: &Healthcheck| check.test.first().is_some_and(|it| it == "NONE");
     found.retain(|path, value| {
         let kind = path.first().map(String::as_str).unwrap_or_default();
         let name = path.get(1).map(String::as_str).unwrap_or_default();
@@ -312,7 +311,7 @@ pub(crate) fn without_inherited(found: &mut Fields, want: &Fields, desired: &Con
             // Git takes a variable without a value away.
             "env" => !desired.env.contains_key(name),
             "mounts" => *value == anonymous,
-            "healthcheck" => !desired.healthcheck.as_ref().is_some_and(is_disabled),
+            "healthcheck" => !desired.healthcheck.as_ref().is_some_and(Healthcheck::is_disabled),
             "labels" | "user" | "workingDir" | "stopSignal" | "expose" => true,
             _ => false,
         };

@@ -88,10 +88,10 @@ impl Round<'_> {
     }
 
     /// Whether a time has passed, and each step that is tried again has failed once more since. The pause before a try may be longer
-    /// than what prevented the one before it.
+    /// than what prevented the one before it. A step that follows another one is skipped, and its last try may be old.
     fn has_failed_again(&self, since: Timestamp) -> bool {
-        let mut attempts =
-            self.plan.steps.iter().filter_map(|step| self.record.failures.get(step.action.object()));
+        let tried = self.plan.steps.iter().filter(|step| step.after.is_empty());
+        let mut attempts = tried.filter_map(|step| self.record.failures.get(step.action.object()));
         since <= self.now && attempts.all(|attempt| attempt.next >= since.after(sync_delay(attempt.count)))
     }
 

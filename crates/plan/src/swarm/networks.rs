@@ -111,11 +111,11 @@ fn is_own(draft: &Draft<'_>, found: &ObservedNetwork) -> bool {
 
 /// Why no service can use a network.
 fn unusable(draft: &Draft<'_>, name: &str, network: &Network, found: &ObservedNetwork) -> Option<Wait> {
-    if let Some(app) = forbidden_owner(draft.facts, found) {
-        return Some(Wait::forbidden("network", name, app));
-    }
     if let Some(app) = found.app.as_ref().filter(|_| !network.external && !is_own(draft, found)) {
         return Some(Wait::of_another_application("network", name, app));
+    }
+    if let Some(app) = forbidden_owner(draft.facts, found) {
+        return Some(Wait::forbidden("network", name, app));
     }
     let is_predefined = network.external && PREDEFINED.contains(&name);
     (found.is_local && !is_predefined).then(|| {

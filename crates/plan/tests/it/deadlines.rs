@@ -6,7 +6,7 @@ use driftless_model::{
     Attempt, Claims, Completion, Condition, Dependency, HealthStatus, HeldPort, Port, PortRange, Protocol,
     Readiness, RestartPolicy, State, Strategy, Timestamp,
 };
-use driftless_plan::{Action, Cause, Plan, Step, WaitReason};
+use driftless_plan::{Action, Cause, ContainerRef, Plan, Step, WaitReason};
 
 use crate::stage::{NOON, Stage, stack, workload};
 
@@ -190,6 +190,15 @@ fn start_that_is_refused_each_time_fails_a_commit() {
         }
         assert_eq!(stage.failure(&plan), None, "{plan}");
         stage.record.failures = attempts;
+        // One that follows it is not tried, so its last try stays old.
+        let container = ContainerRef::Name("old".to_owned());
+        let action = Action::StartInstance { container };
+        plan.steps.push(Step { action, cause: Cause::SpecChanged, after: vec![0] });
+        let old = Attempt { count: 1, next: Timestamp(0), error: "a fault long ago".to_owned() };
+        stage.record.failures.insert("old".to_owned(), old);
+        assert!(stage.failure(&plan).is_some(), "{plan}");
+        plan.steps.pop();
+        stage.record.failures.remove("old");
         assert!(why.contains("has made no progress since") && why.ends_with("; no such command"), "{why}");
         // An image that cannot be had for now is no fault of the commit.
         let image = "web:2".to_owned();

@@ -400,7 +400,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if self.other_owner.check(&self.context, &target.stack, observed) {
             target.policy.suspended = true;
         } else {
-            self.record.complete_lost_jobs(&self.context, target, observed);
+            if let Err(error) = self.record.complete_lost_jobs(&self.context, target, observed) {
+                return Some(self.fail(Some(&*target), &chain(&error)));
+            }
             match self.revisions.detect_loss(&self.context, &self.record.get().adopted, observed) {
                 Ok(false) => {}
                 Ok(true) => return Some(Next::Round),

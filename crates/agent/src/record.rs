@@ -1,6 +1,6 @@
 //! The record of one application in memory and on the disk.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use driftless_model::{EventKind, Observed, Outcome, Record, Stack, WorkloadName};
 use driftless_plan::suppose_completed;
@@ -78,42 +78,47 @@ impl StoredRecord {
     }
 
     /// If the record was lost: takes the Jobs of the revisions that were reached for complete, if no container of them is left. An
-    /// application that a user had forgotten, and of which nothing is left, is a new one: its Jobs run again.
+    /// application that a user had forgotten, and of which nothing is left, is a new one: its Jobs run again. After an error nothing is
+    /// concluded, and the next round reads the revisions again.
     pub(crate) fn complete_lost_jobs(
         &mut self,
         context: &AppContext,
         target: &TargetRevision,
         observed: &Observed,
-    ) {
-        if !std::mem::take(&mut self.was_missing) {
-            return;
+    ) -> Result<(), store::Error> {
+        if !self.was_missing {
+            return Ok(());
         }
         // Its former containers and volumes were removed by hand.
         let is_left = observed.containers().any(|container| container.agent == *context.agent());
         if self.was_unknown && !is_left {
-            return;
+            self.was_missing = false;
+            return Ok(());
         }
         let (store, name) = (context.store(), context.name());
-        let mut jobs = BTreeSet::new();
-        for revision in store.revisions(name).unwrap_or_default() {
-            let stored;
+        let mut reached = Vec::new();
+        for revision in store.revisions(name)? {
             let stack = if revision.stack == target.hash {
-                &*target.stack
+                Arc::clone(&target.stack)
             } else {
-                stored = store.stack(name, revision.number).ok().flatten();
                 // It may have removed the application, and the Jobs before it run again when that returns.
-                let Some(stack) = &stored else { break };
-                stack
+                let Some(stack) = store.stack(name, revision.number)? else { break };
+                Arc::new(stack)
             };
             if stack.is_empty() {
                 break;
             }
             if revision.outcome == Outcome::Succeeded {
-                let at = revision.finished.unwrap_or(revision.started);
-                jobs.append(&mut suppose_completed(&mut self.record, stack, observed, at));
+                reached.push((stack, revision.finished.unwrap_or(revision.started)));
             }
         }
+        self.was_missing = false;
+        let mut jobs = BTreeSet::new();
+        for (stack, at) in reached {
+            jobs.append(&mut suppose_completed(&mut self.record, &stack, observed, at));
+        }
         self.report_supposed(context, &jobs);
+        Ok(())
     }
 
     /// Takes the Jobs of a stack that runs for complete, if no container of them is left: the record of an earlier agent is lost.

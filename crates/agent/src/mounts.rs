@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::task::JoinError;
+
 use driftless_files::AppSpec;
 use driftless_git as git;
 use driftless_git::CommitSource;
@@ -125,7 +127,11 @@ impl Mounts {
             written = match (again, written) {
                 (Ok(again), _) => write(context, &stack, Arc::new(again), kept.clone()).await,
                 (Err(again), Err(error)) => Err(format!("{error}; {}", chain(&again))),
-                (Err(_), Ok(lacking)) => Ok(lacking),
+                (Err(again), Ok(lacking)) => {
+                    let (app, error) = (context.name(), chain(&again));
+                    tracing::warn!(%app, error, "could not render an older commit again for its secrets");
+                    Ok(lacking)
+                }
             };
         }
         let lacking = written?;
@@ -193,16 +199,18 @@ async fn write(
     written.map_err(|error| error.to_string())?.map_err(|error| chain(&error))
 }
 
-/// Renders one application of one commit again, for the files that it mounts.
+/// Renders one application of one commit again, for the files that it mounts. A defect of the rendering leaves it without any.
 async fn contents_of<S: CommitSource>(
     source: &S,
     commit: &CommitId,
     spec: AppSpec,
 ) -> Result<Contents, git::Error> {
     let checkout = source.local(commit).await?;
+    let app = spec.name.clone();
     let rendered =
         tokio::task::spawn_blocking(move || manifest::render(checkout.files.as_ref(), &spec)).await;
-    Ok(rendered.map(|rendered| rendered.contents).unwrap_or_default())
+    let log = |error: &JoinError| tracing::error!(%app, %error, "the rendering of an older commit panicked");
+    Ok(rendered.inspect_err(log).map(|rendered| rendered.contents).unwrap_or_default())
 }
 
 #[cfg(test)]

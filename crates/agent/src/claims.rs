@@ -1,6 +1,7 @@
 //! Names and ports that several applications claim: the application that has one already keeps it.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -133,7 +134,7 @@ impl Claims {
             self.are_disputed = false;
             return BTreeMap::new();
         }
-        let (mut absent, mut are_unread) = (Vec::new(), false);
+        let (mut absent, are_unread) = (Vec::new(), Cell::new(false));
         for known in known.iter().filter(|known| !names.contains(&known.app)) {
             let view = inventory.position(&known.repository).and_then(|index| views.get(index));
             let is_gone = view.is_none_or(|view| view.absence(known, inventory.known) != Absence::Unclear);
@@ -144,14 +145,17 @@ impl Claims {
                 Ok(stack) => absent.extend(stack),
                 Err(error) => {
                     warn_of_unread_stack(&known.app, &error);
-                    are_unread = true;
+                    are_unread.set(true);
                 }
             }
         }
         let (mut found, stacks) = first_by_name(claimants);
         let last_of = |app: &AppName| {
-            let warn = |error: &store::Error| warn_of_unread_stack(app, error);
-            last_stack(store, app).inspect_err(warn).ok().flatten()
+            let note = |error: &store::Error| {
+                warn_of_unread_stack(app, error);
+                are_unread.set(true);
+            };
+            last_stack(store, app).inspect_err(note).ok().flatten()
         };
         let held = Held { of: &last_of, absent: &absent };
         for (app, finding) in conflicts(&stacks, &held) {
@@ -165,7 +169,7 @@ impl Claims {
         for (app, finding) in dependency_cycles(&dependencies(policies)) {
             found.entry(app).or_default().push(finding);
         }
-        self.are_disputed = are_unread || !found.is_empty();
+        self.are_disputed = are_unread.get() || !found.is_empty();
         found
     }
 }

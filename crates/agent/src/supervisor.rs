@@ -50,7 +50,8 @@ use crate::{
 /// Interval of the search for unused mounted files.
 const CLEANUP_INTERVAL: Duration = Duration::from_hours(6);
 
-/// Interval at which applications that claim the same name or port are compared again.
+/// Interval at which applications that claim the same name or port are compared again, and at which failed reads of the database are
+/// tried again.
 const CONFLICT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval at which the state directory is looked for.
@@ -140,7 +141,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         let mut next_cleanup = self.services.clock.now();
         let mut is_replaced = false;
         loop {
-            self.update_applications();
+            let has_unread = self.update_applications();
             let replaced = self.services.store.replaced();
             if let Some(why) = &replaced
                 && !is_replaced
@@ -176,15 +177,16 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                     None => return,
                 },
                 () = change_of_state_directory(&self.services.store, is_replaced) => {}
-                // No wake says that the holder of a name or port is gone.
-                () = sleep(CONFLICT_INTERVAL), if self.claims.are_disputed() => {}
+                // No wake says that the holder of a name or port is gone, or that the database can be read again.
+                () = sleep(CONFLICT_INTERVAL), if has_unread || self.claims.are_disputed() => {}
                 () = sleep_until(Instant::now() + CLEANUP_INTERVAL) => {}
             }
         }
     }
 
-    /// Gives every application of every repository its newest desired state.
-    fn update_applications(&mut self) {
+    /// Gives every application of every repository its newest desired state. Returns whether the database could not be read for some of
+    /// them, so that another pass is due.
+    fn update_applications(&mut self) -> bool {
         let views: Vec<RepositoryView> =
             self.followed.iter().map(|followed| followed.view.borrow().clone()).collect();
         let known = match self.services.store.known_applications() {
@@ -194,11 +196,11 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                     error = chain(&error),
                     "could not read the applications that were deployed before"
                 );
-                return;
+                return true;
             }
         };
         let (claimants, conflicts) = self.compare(&views, &known);
-        self.publish_managed(&views, &claimants, &known);
+        let has_unread = self.publish_managed(&views, &claimants, &known);
         let renamed = self.renamed(&claimants, &known);
         let mut seen = BTreeSet::new();
         for Claimant { repository, rendered } in claimants {
@@ -213,7 +215,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 .with_status_error(self.status_error(repository));
             self.set_desired(name, desired);
         }
-        self.update_absent_applications(&views, &seen, &renamed, &known);
+        self.update_absent_applications(&views, &seen, &renamed, &known) || has_unread
     }
 
     fn compare(
@@ -235,13 +237,13 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         (claimants, conflicts)
     }
 
-    /// Publishes the applications and what Git gives to them.
+    /// Publishes the applications and what Git gives to them. Returns whether a stack could not be read.
     fn publish_managed(
         &mut self,
         views: &[RepositoryView],
         claimants: &[Claimant],
         known: &[KnownApplication],
-    ) {
+    ) -> bool {
         let repositories: Vec<&str> =
             self.followed.iter().map(|followed| followed.settings.name.as_str()).collect();
         let tasks = self.applications.iter();
@@ -256,11 +258,13 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         });
         let facts = Managed { repositories: &repositories, views, claimants, known, adopters: &adopters };
         let (store, before) = (&self.services.store, std::mem::take(&mut self.last_in_git));
+        let mut has_unread = false;
         let last_in_git = |app: &AppName| {
             let stack = match before.get(app).cloned().map_or_else(|| read_last_in_git(store, app), Ok) {
                 Ok(stack) => stack,
-                // It is read again in the next round.
+                // Another pass reads it again.
                 Err(error) => {
+                    has_unread = true;
                     tracing::warn!(%app, error = chain(&error), "could not read the last stack of an application");
                     return None;
                 }
@@ -273,6 +277,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         if may_free_others(&before, &managed) {
             self.services.wakes.wake_all();
         }
+        has_unread
     }
 
     /// Applications that were deployed before, or that have a task, and are in no repository now: gone if their repository was
@@ -280,13 +285,16 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     ///
     /// If the newest commit has no application any more, the last one is gone. Of several, and of most of the deployed ones, each
     /// waits for the user, if it would be removed. One that was renamed does not wait: its successor waits for its removal.
+    ///
+    /// Returns whether a record could not be read.
     fn update_absent_applications(
         &mut self,
         views: &[RepositoryView],
         seen: &BTreeSet<AppName>,
         renamed: &BTreeSet<AppName>,
         all: &[KnownApplication],
-    ) {
+    ) -> bool {
+        let mut has_unread = false;
         let undeployed = self.undeployed(all);
         let is_staying = |app: &AppName| seen.contains(app) || renamed.contains(app);
         let departures = self.departures(views, is_staying, all);
@@ -338,6 +346,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                         Ok(absent) => absent,
                         // It begins in a later pass: one that had left must not be managed meanwhile.
                         Err(error) => {
+                            has_unread = true;
                             tracing::warn!(app = %known.app, error = chain(&error), "could not read whether an application had left Git");
                             continue;
                         }
@@ -356,6 +365,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         if undeployed.iter().any(is_gone) {
             self.services.changed.notify_one();
         }
+        has_unread
     }
 
     /// The deployed applications of each repository that would be removed now, and those that stay. In one life of the agent, one

@@ -254,8 +254,7 @@ fn used_objects_of_others(
 
 /// The stack of an application's newest revision.
 fn last_stack(store: &Store, app: &AppName) -> Result<Option<Arc<Stack>>, store::Error> {
-    let Some(revision) = store.current(app)? else { return Ok(None) };
-    Ok(store.stack(app, revision.number)?.map(Arc::new))
+    Ok(store.current_stack(app)?.map(|(_, stack)| Arc::new(stack)))
 }
 
 fn warn_of_unread_stack(app: &AppName, error: &store::Error) {

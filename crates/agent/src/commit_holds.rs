@@ -197,12 +197,8 @@ fn waits_for_data_of(
     other: &AppName,
 ) -> bool {
     let (managed, store) = (context.managed(), context.store());
-    let before = store.current(context.name()).and_then(|revision| match revision {
-        Some(revision) => store.stack(context.name(), revision.number),
-        None => Ok(None),
-    });
-    let before = match before {
-        Ok(Some(before)) => before,
+    let before = match store.current_stack(context.name()) {
+        Ok(Some((_, before))) => before,
         Ok(None) => return false,
         Err(error) => {
             let app = context.name();

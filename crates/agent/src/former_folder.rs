@@ -34,9 +34,8 @@ pub(crate) fn take_over(
         |app: &AppName| !policy.forbids_objects_of_others() || managed.are_of_one_repository(own, app);
     let owners = owners.into_iter().filter(|app| app != own && !managed.stacks.contains_key(app));
     for app in owners {
-        let Some(revision) = context.store().current(&app)? else { continue };
-        let last = context.store().stack(&app, revision.number)?;
-        if last.is_some_and(|last| last.format == stack.format && last.project == stack.project) {
+        let Some((revision, last)) = context.store().current_stack(&app)? else { continue };
+        if last.format == stack.format && last.project == stack.project {
             if may_take(&app) {
                 former = former.max(Some((revision.started, app)));
             } else {

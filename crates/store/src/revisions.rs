@@ -149,6 +149,13 @@ impl Store {
         Ok(self.revisions(app)?.into_iter().next())
     }
 
+    /// The newest revision with its stack. `None`: there is none, or its stack was encrypted with a key that is lost.
+    pub fn current_stack(&self, app: &AppName) -> Result<Option<(Revision, Stack)>, Error> {
+        let Some(revision) = self.current(app)? else { return Ok(None) };
+        let stack = self.stack(app, revision.number)?;
+        Ok(stack.map(|stack| (revision, stack)))
+    }
+
     /// The contents that stored stacks mount. Running containers may mount more: see
     /// [`driftless_model::Instance::contents`].
     pub fn contents_in_use(&self) -> Result<BTreeSet<ContentId>, Error> {

@@ -39,6 +39,8 @@ fn newer_revision_supersedes_the_one_in_progress() {
     assert_eq!((first.number, &first.outcome), (1, &Outcome::InProgress));
     assert_eq!(first.stack, StackHash::of(&stack("web:1", vec![])));
     let second = store.begin_revision(&new_revision(), &stack("web:2", vec![])).unwrap();
+    let newest = (second.clone(), stack("web:2", vec![]));
+    assert_eq!(store.current_stack(&shop()).unwrap(), Some(newest));
     let first = store.revision(&shop(), 1).unwrap().unwrap();
     assert_eq!(first.outcome, Outcome::Superseded);
     assert!(first.finished.is_some());

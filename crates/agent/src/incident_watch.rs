@@ -11,16 +11,15 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use driftless_config::{NotificationReceiver, Notifications as Settings};
 use driftless_fleet::HostState;
-use driftless_model::{AppName, Application, Event, HealthStatus, IncidentPhase, OperationPhase, Timestamp};
+use driftless_model::{
+    AppName, Application, Event, HealthStatus, IncidentPhase, OperationPhase, Timestamp, older_success,
+};
 use driftless_notify::receivers;
 use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 use driftless_store as store;
 use driftless_store::{IncidentUpdate, Store};
 
-use crate::{
-    Applications, Handle, error::chain, fleet_hosts::fleet_hosts, notifications::Notifications,
-    requests::older_success,
-};
+use crate::{Applications, Handle, error::chain, fleet_hosts::fleet_hosts, notifications::Notifications};
 
 /// Changes of the status within this time are judged together.
 const TOGETHER: Duration = Duration::from_secs(1);

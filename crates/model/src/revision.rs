@@ -67,6 +67,13 @@ impl Revision {
     }
 }
 
+/// The last revision that succeeded with another stack than the newest one, and is no removal. `history` has the newest
+/// revision first.
+pub fn older_success(history: &[Revision]) -> Option<&Revision> {
+    let current = history.first()?;
+    history.iter().find(|revision| revision.is_way_back() && revision.stack != current.stack)
+}
+
 /// Why a revision exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

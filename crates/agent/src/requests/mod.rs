@@ -25,7 +25,6 @@ use crate::request::{Answer, RequestError, RequestKind};
 
 pub(crate) use handler::RequestHandler;
 use remove::Hooks;
-pub(crate) use rollback::older_success;
 
 pub use drift::Inspector;
 pub use plan::plan_stack;

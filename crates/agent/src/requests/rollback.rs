@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{Pin, Revision};
+use driftless_model::{Pin, Revision, older_success};
 
 use super::handler::{RequestHandler, suspended_by_settings};
 use crate::request::{Answer, RequestError, Rollback};
@@ -108,13 +108,6 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             "{name} is being removed, so it cannot be pinned: stop the removal with `driftless suspend {name}`, then restore {name} in Git"
         )))
     }
-}
-
-/// The last revision that succeeded with another stack than the newest one, and is no removal. `history` has the newest
-/// revision first.
-pub(crate) fn older_success(history: &[Revision]) -> Option<&Revision> {
-    let current = history.first()?;
-    history.iter().find(|revision| revision.is_way_back() && revision.stack != current.stack)
 }
 
 /// Finds a revision by its number or by the beginning of its commit's id. Of several revisions of one commit, the

@@ -9,7 +9,7 @@ use axum::{
 use driftless_agent::{Against, Answer, Promotion, RequestKind, Rollback, Supposed};
 use driftless_model::{
     AppName, Application, ConditionStatus, HealthStatus, Kind, Removal, Revision, StatusCondition, Until,
-    WorkloadName, is_helper_image,
+    WorkloadName, is_helper_image, older_success,
 };
 use driftless_store::Store;
 use http::{StatusCode, header};
@@ -629,15 +629,13 @@ async fn rollback_preview(
     Ok(Foreseen::Possible(Preview { consequences, bound_to }))
 }
 
-/// The revision of this number. Without one, the newest that succeeded, is not the current one and is no removal.
+/// The revision of this number. Without one, that of a rollback which names none.
 fn wanted<'a>(revisions: &'a [Revision], to: &str) -> Option<&'a Revision> {
-    if !to.is_empty() {
-        let number = to.parse::<u64>().ok()?;
-        return revisions.iter().find(|revision| revision.number == number);
+    if to.is_empty() {
+        return older_success(revisions);
     }
-    let current = revisions.first().map(|newest| &newest.stack);
-    let is_other = |revision: &&Revision| Some(&revision.stack) != current && revision.is_way_back();
-    revisions.iter().find(is_other)
+    let number = to.parse::<u64>().ok()?;
+    revisions.iter().find(|revision| revision.number == number)
 }
 
 /// Performs an action and leads back to the application.

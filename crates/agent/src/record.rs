@@ -102,8 +102,21 @@ impl StoredRecord {
                 Arc::clone(&target.stack)
             } else {
                 // It may have removed the application, and the Jobs before it run again when that returns.
-                let Some(stack) = store.stack(name, revision.number)? else { break };
-                Arc::new(stack)
+                match store.stack(name, revision.number) {
+                    Ok(Some(stack)) => Arc::new(stack),
+                    Ok(None) => break,
+                    // One that a newer release cannot read any more must not stop the application for good.
+                    Err(error) => {
+                        let (app, number) = (name.as_str(), revision.number);
+                        tracing::warn!(
+                            app,
+                            revision = number,
+                            error = chain(&error),
+                            "a stack cannot be read: its Jobs run again"
+                        );
+                        break;
+                    }
+                }
             };
             if stack.is_empty() {
                 break;

@@ -534,10 +534,7 @@ async fn secret_that_a_health_check_prints_is_nowhere() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_sync_is_reported_after_the_grace_time_and_once() {
-    let mut it = Simulation::prepared(WEB, Clock::starting_at(NOON));
-    // Its rollout does not fail in the time of this test.
-    it.settings.policy.progress_deadline = Some(Duration::from_hours(2));
-    let it = it.begun();
+    let it = Simulation::of(WEB);
     it.synced_with_tip().await;
     let watched = Watched::new(it);
     watched.it.docker.faults(|faults| faults.failing_starts = Some((1000, "no room for it".to_owned())));
@@ -548,10 +545,11 @@ async fn failing_sync_is_reported_after_the_grace_time_and_once() {
     let waiting = watched.waits(&[(IncidentKind::SyncFailed, IncidentPhase::Opened)]).await;
     assert!(waiting[0].incident.message.contains("no room for it"), "{}", waiting[0].incident.message);
     watched.accept_all();
+    // The commit fails meanwhile, which is the same incident.
     minutes(30).await;
     watched.waits(&[]).await;
     watched.it.docker.faults(|faults| faults.failing_starts = None);
-    watched.it.ask(RequestKind::Sync).await;
+    watched.it.ask(RequestKind::Retry).await;
     watched.it.synced_with_tip().await;
     watched.waits(&[(IncidentKind::SyncFailed, IncidentPhase::Recovered)]).await;
 }

@@ -48,7 +48,7 @@ pub(crate) fn provide(draft: &mut Draft<'_>) {
                 draft.provided.insert(name.clone(), step);
             }
             Some(found) => match other_owner(facts, found) {
-                // Where the names are the same by chance, the policy does not help.
+                // The policy does not help if the names are the same by chance.
                 Some(owner)
                     if (volume.external || is_left_behind(facts, found))
                         && forbidden_owner(facts, found).is_some() =>

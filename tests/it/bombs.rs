@@ -79,6 +79,10 @@ impl Files for Bomb {
         if Self::level(path).is_some() { Ok(Some("a".to_owned())) } else { self.files.id(path) }
     }
 
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        self.files.ignored(folder)
+    }
+
     fn is_encrypted(&self, _: &str) -> bool {
         false
     }
@@ -136,6 +140,10 @@ impl Files for Wide {
 
     fn id(&self, _: &str) -> Result<Option<String>, ReadError> {
         Ok(None)
+    }
+
+    fn ignored(&self, _: &str) -> Result<Vec<String>, ReadError> {
+        Ok(Vec::new())
     }
 
     fn is_encrypted(&self, _: &str) -> bool {
@@ -342,6 +350,10 @@ impl Files for Slow {
 
     fn id(&self, path: &str) -> Result<Option<String>, ReadError> {
         self.files.id(path)
+    }
+
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        self.files.ignored(folder)
     }
 
     fn is_encrypted(&self, _: &str) -> bool {

@@ -24,9 +24,7 @@ pub trait Files: Send + Sync + fmt::Debug {
 
     /// The files and folders directly inside a folder that a checkout has and that do not exist here, because Git ignores them; with the
     /// rest of their paths if they are in a folder that has nothing else. Only files on a disk know it, before they are in a commit.
-    fn ignored(&self, _folder: &str) -> Result<Vec<String>, ReadError> {
-        Ok(Vec::new())
-    }
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError>;
 
     /// Whether a file that was read before is encrypted in the repository. Its content may not reach a disk in clear,
     /// nor a message.

@@ -65,6 +65,10 @@ impl Files for Interruptible {
         self.continued(path)?.id(path)
     }
 
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        self.continued(folder)?.ignored(folder)
+    }
+
     fn is_encrypted(&self, path: &str) -> bool {
         self.files.is_encrypted(path)
     }

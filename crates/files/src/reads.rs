@@ -112,6 +112,11 @@ impl Files for Recorder<'_> {
         self.files.id(path)
     }
 
+    // Only commits are rendered again from what was read, and those have none.
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        self.files.ignored(folder)
+    }
+
     fn is_encrypted(&self, path: &str) -> bool {
         self.files.is_encrypted(path)
     }

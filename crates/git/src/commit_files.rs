@@ -143,6 +143,10 @@ impl Files for CommitFiles {
         })
     }
 
+    fn ignored(&self, _: &str) -> Result<Vec<String>, ReadError> {
+        Ok(Vec::new())
+    }
+
     fn is_encrypted(&self, _: &str) -> bool {
         false
     }

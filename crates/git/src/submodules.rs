@@ -344,6 +344,13 @@ impl Files for FilesWithSubmodules {
         }
     }
 
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        match self.module(folder) {
+            Some((files, rest)) => files.ignored(rest),
+            None => self.files.ignored(folder),
+        }
+    }
+
     fn is_encrypted(&self, _: &str) -> bool {
         false
     }

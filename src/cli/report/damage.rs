@@ -57,6 +57,10 @@ impl Files for DamageRecorder<'_> {
         self.noted(self.files.id(path))
     }
 
+    fn ignored(&self, folder: &str) -> Result<Vec<String>, ReadError> {
+        self.noted(self.files.ignored(folder))
+    }
+
     fn is_encrypted(&self, path: &str) -> bool {
         self.files.is_encrypted(path)
     }

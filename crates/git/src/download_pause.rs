@@ -73,7 +73,7 @@ impl DownloadPause {
         let message = format!(
             "{}; {remedy}. This commit is not downloaded again before {}, unless you run `driftless sync`",
             error.message,
-            second(now.after(pause))
+            now.after(pause).to_the_second()
         );
         let error = Error { message, ..error };
         *failed = Some(FailedDownload { commit, error: error.clone(), at: now, pause });
@@ -99,15 +99,6 @@ fn remedy(error: &Error, limits: &Limits) -> Option<&'static str> {
             Some("make room on the disk of the state directory")
         }
         _ => None,
-    }
-}
-
-/// `2026-11-30 09:45:00 UTC`.
-fn second(at: Timestamp) -> String {
-    let whole = at.to_string();
-    match (whole.get(..10), whole.get(11..19)) {
-        (Some(day), Some(time)) => format!("{day} {time} UTC"),
-        _ => whole.clone(),
     }
 }
 
@@ -141,7 +132,7 @@ mod tests {
             pause.check(commit(1), now).unwrap();
             let error = pause.note(commit(1), failed(Cause::TooLarge), &limits, now).unwrap_err();
             let end = now.after(Duration::from_mins(minutes));
-            assert!(error.message.contains(&format!("before {}, unless", second(end))), "{error}");
+            assert!(error.message.contains(&format!("before {}, unless", end.to_the_second())), "{error}");
             let last = Timestamp(end.0 - 1);
             assert_eq!(pause.check(commit(1), last).unwrap_err().to_string(), error.to_string());
             pause.check(commit(2), last).unwrap();

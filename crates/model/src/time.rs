@@ -37,6 +37,30 @@ impl Timestamp {
         Self(self.0.saturating_sub(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
     }
 
+    /// `04:12:30 UTC`: the time of day, for sentences about the next few minutes.
+    pub fn time_of_day(self) -> String {
+        self.formatted("%H:%M:%S UTC")
+    }
+
+    /// `2026-11-30 04:12 UTC`
+    pub fn to_the_minute(self) -> String {
+        self.formatted("%Y-%m-%d %H:%M UTC")
+    }
+
+    /// `2026-11-30 04:12:30 UTC`
+    pub fn to_the_second(self) -> String {
+        self.formatted("%Y-%m-%d %H:%M:%S UTC")
+    }
+
+    fn formatted(self, format: &str) -> String {
+        self.moment().map_or_else(|| self.to_string(), |moment| moment.strftime(format).to_string())
+    }
+
+    /// `None`: it is later than every date with four digits of the year.
+    fn moment(self) -> Option<jiff::Timestamp> {
+        i64::try_from(self.0).ok().and_then(|it| jiff::Timestamp::from_millisecond(it).ok())
+    }
+
     /// Reads RFC 3339, as Docker writes it. Docker's zero time (`0001-01-01…`) is `None`.
     pub fn parse(text: &str) -> Option<Self> {
         let parsed: jiff::Timestamp = text.parse().ok()?;
@@ -61,8 +85,7 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let moment = i64::try_from(self.0).ok().and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
-        match moment {
+        match self.moment() {
             Some(moment) => write!(f, "{moment:.3}"),
             None => write!(f, "{} ms", self.0),
         }
@@ -93,6 +116,15 @@ mod tests {
         assert!(noon.is_recent(minute, noon) && noon.is_recent(minute, Timestamp(noon.0 + 59_999)));
         assert!(!noon.is_recent(minute, noon.after(minute)));
         assert!(!noon.is_recent(minute, Timestamp(noon.0 - 1)));
+    }
+
+    #[test]
+    fn moments_are_printed_for_people() {
+        let moment = Timestamp(1_796_000_000_123);
+        assert_eq!(moment.time_of_day(), "00:53:20 UTC");
+        assert_eq!(moment.to_the_minute(), "2026-11-30 00:53 UTC");
+        assert_eq!(moment.to_the_second(), "2026-11-30 00:53:20 UTC");
+        assert_eq!(Timestamp(u64::MAX).time_of_day(), format!("{} ms", u64::MAX));
     }
 
     #[test]

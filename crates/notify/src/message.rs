@@ -99,7 +99,7 @@ fn render(
         headline => incident.headline(*phase),
         message => incident.message.as_str(),
         advice => incident.advice.as_str(),
-        since => since(incident.since),
+        since => incident.since.to_the_minute(),
         duration => duration(end(notification, now).since(incident.since)),
         link => link(incident, place).unwrap_or_default(),
     };
@@ -138,7 +138,7 @@ fn digest_body(batch: &[Notification], place: &Place, now: Timestamp) -> String 
                 format!(
                     "- {}: {headline} since {}: {}",
                     incident.urgency,
-                    since(incident.since),
+                    incident.since.to_the_minute(),
                     incident.message
                 )
             }
@@ -177,15 +177,6 @@ pub(crate) fn link(incident: &Incident, place: &Place) -> Option<String> {
         Some(app) => format!("{base}/applications/{app}"),
         None => format!("{base}/"),
     })
-}
-
-/// `2026-01-01 12:00 UTC`
-fn since(at: Timestamp) -> String {
-    let text = at.to_string();
-    match (text.get(..10), text.get(11..16)) {
-        (Some(day), Some(time)) => format!("{day} {time} UTC"),
-        _ => text,
-    }
 }
 
 /// `40 s`, `12 min`, `3 h`, `2 d`

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driftless_model::{Mask, RestartPolicy, Timestamp};
+use driftless_model::{Mask, RestartPolicy};
 
 /// Whether two sentences differ in numbers only, such as counters and times, or not at all.
 pub fn differs_in_numbers_only(one: &str, other: &str) -> bool {
@@ -11,12 +11,6 @@ pub fn differs_in_numbers_only(one: &str, other: &str) -> bool {
         text.split_whitespace().filter(is_word).map(str::to_owned).collect::<Vec<_>>()
     };
     words(one) == words(other)
-}
-
-/// `04:12:30 UTC`: the time of day, for sentences about the next few minutes.
-pub(crate) fn time_of_day(at: Timestamp) -> String {
-    let whole = at.to_string();
-    whole.get(11..19).map_or_else(|| whole.clone(), |it| format!("{it} UTC"))
 }
 
 /// `1m 30s`, `90 ms`: a duration for people.

@@ -11,7 +11,7 @@ use driftless_model::{
 };
 
 use crate::facts::canary::CurrentStep;
-use crate::text::{cpus, ended, one_line, time_of_day};
+use crate::text::{cpus, ended, one_line};
 
 /// Something that is not done in this round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -256,7 +256,7 @@ impl Wait {
     }
 
     pub fn min_ready(workload: &WorkloadName, until: Timestamp) -> Self {
-        let sentence = format!("is ready and counts as available from {}", time_of_day(until));
+        let sentence = format!("is ready and counts as available from {}", until.time_of_day());
         Self { until: Some(until), ..Self::workload(workload, WaitReason::MinReady, sentence) }
     }
 
@@ -467,7 +467,7 @@ impl Wait {
     }
 
     pub fn progress_deadline_exceeded(workload: &WorkloadName, since: Timestamp) -> Self {
-        let sentence = format!("has made no progress since {}", time_of_day(since));
+        let sentence = format!("has made no progress since {}", since.time_of_day());
         Self::workload(workload, WaitReason::ProgressDeadlineExceeded, sentence)
     }
 
@@ -555,7 +555,7 @@ impl Wait {
         let CurrentStep { number, of, instances, .. } = current;
         let until = current.until();
         let next = match until {
-            Some(until) => format!("goes on at {}, or with", time_of_day(until)),
+            Some(until) => format!("goes on at {}, or with", until.time_of_day()),
             None => "waits for".to_owned(),
         };
         let sentence = format!(
@@ -808,7 +808,7 @@ impl Wait {
 
     fn next_try(&self) -> String {
         match (self.attempt, self.until) {
-            (Some(attempt), Some(until)) => format!(", attempt {attempt}, next try {}", time_of_day(until)),
+            (Some(attempt), Some(until)) => format!(", attempt {attempt}, next try {}", until.time_of_day()),
             (Some(_) | None, _) => String::new(),
         }
     }

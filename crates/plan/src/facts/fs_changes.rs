@@ -11,8 +11,6 @@ use driftless_model::{
     matches_star,
 };
 
-use crate::text;
-
 /// The field under which such drift is reported.
 pub(crate) const FIELD: &str = "files";
 
@@ -154,7 +152,7 @@ pub(crate) fn shown_by_visitors(
     let visits: Vec<String> = visits
         .into_iter()
         .flatten()
-        .map(|it| format!("`{}` at {}", it.what, text::time_of_day(it.from)))
+        .map(|it| format!("`{}` at {}", it.what, it.from.time_of_day()))
         .collect();
     let by = if visits.is_empty() { String::new() } else { format!(", by {}", visits.join(" or ")) };
     Some(("as it was made".to_owned(), format!("{}{}{by}", named.join(", "), more(all.len()))))

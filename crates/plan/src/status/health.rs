@@ -137,7 +137,7 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
     if is_whole || is_standing || now.since(start) <= workload.progress_deadline {
         return None;
     }
-    let since = text::time_of_day(start);
+    let since = start.time_of_day();
     degraded("ProgressDeadlineExceeded", format!("no progress since {since}{cause}"))
 }
 
@@ -183,7 +183,7 @@ fn is_changing(inputs: Inputs<'_>, name: &WorkloadName, counts: &Counts<'_>) -> 
 }
 
 fn retry(what: &str, attempt: u32, next: Timestamp) -> String {
-    format!("{what}, attempt {attempt}, next try {}", text::time_of_day(next))
+    format!("{what}, attempt {attempt}, next try {}", next.time_of_day())
 }
 
 fn crashed(instance: &str, code: i64, error: &str) -> String {

@@ -5,10 +5,7 @@ use axum::response::Html;
 use driftless_model::Actor;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{
-    assets,
-    text::{Text, clock_time},
-};
+use super::{assets, text::Text};
 use crate::{access::Identity, shared::Shared};
 
 /// The logo: two open circles, the observed state and Git.
@@ -40,7 +37,7 @@ impl Page {
             root: root_of(path),
             title: String::new(),
             host: handle.host().to_owned(),
-            time: clock_time(shared.clock.now()),
+            time: shared.clock.now().time_of_day(),
             actor: identity.actor.clone(),
             is_admin: identity.is_admin(),
             has_fleet: handle.fleet().accept

@@ -103,12 +103,6 @@ fn rough(span: Duration) -> String {
     }
 }
 
-/// `12:30:05 UTC`
-pub(super) fn clock_time(at: Timestamp) -> String {
-    let whole = at.to_string();
-    whole.get(11..19).map_or_else(|| whole.clone(), |time| format!("{time} UTC"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

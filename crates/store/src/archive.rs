@@ -33,6 +33,10 @@ use crate::{
 const BUSY: Duration = Duration::from_secs(30);
 
 const DATABASE: &str = "driftless.db";
+/// The files that belong to the database. One that was repaired would take the place of a missing one. An agent that starts without
+/// the database knows that something is lost, and one that starts without its log would not.
+const DATABASE_FILES: [&str; 5] =
+    ["driftless.db.repaired", DATABASE, "driftless.db-wal", "driftless.db-shm", "driftless-backup.db"];
 const AGENT_ID: &str = "agent-id";
 const APPLICATIONS: &str = "applications";
 
@@ -287,9 +291,7 @@ fn exchange(path: &Path, new: &Path, aside: &Path, moved: &mut Vec<(PathBuf, Pat
         Err(error) => Err(failed(doing, &from)(error)),
     };
     let mut set_aside = |name: &str| rename("move aside", path.join(name), aside.join(name));
-    // The database goes first: an agent that starts without it knows that something is lost, and one that starts without its log
-    // would not. The log and the second copy belong to it.
-    for name in [DATABASE, "driftless.db-wal", "driftless.db-shm", "driftless-backup.db"] {
+    for name in DATABASE_FILES {
         set_aside(name)?;
     }
     if new.join(APPLICATIONS).is_dir() {

@@ -66,7 +66,7 @@ impl Backup {
             Ok(connection) => generation(&connection).ok().flatten(),
             Err(why) => {
                 tracing::error!(file = %self.path.display(), why, "the backup of the database is damaged");
-                if let Err(error) = database::move_aside(&self.path, clock) {
+                if let Err(error) = database::move_aside(&self.path, &database::aside(&self.path, clock)) {
                     tracing::warn!(%error, "could not move the damaged backup aside");
                 }
                 None
@@ -106,7 +106,7 @@ impl Backup {
     pub(crate) fn rebuild(&mut self, database: &Connection) -> Result<(), BoxError> {
         let new = self.path.with_extension("new");
         remove(&new)?;
-        database::create_backup(&new)?;
+        drop(database::create_unsynced(&new)?);
         copy_tables(database, &new, Direction::IntoNew)?;
         File::open(&new)?.sync_all()?;
         fs::rename(&new, &self.path)?;

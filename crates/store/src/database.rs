@@ -1,4 +1,4 @@
-//! The `SQLite` file: opened, migrated to the newest schema, and moved aside if it is damaged.
+//! The `SQLite` file: opened, checked, migrated to the newest schema, and moved aside if it is damaged.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -165,46 +165,20 @@ const BUSY: Duration = Duration::from_secs(5);
 const CACHE: i32 = -256;
 
 /// Why a database cannot be used.
-enum Broken {
+pub(super) enum Broken {
     /// Some of its pages cannot be read.
     Damaged(String),
     Other(Error),
 }
 
-/// A damaged database that was moved aside.
-pub(super) struct Damage {
-    pub(super) aside: PathBuf,
-    pub(super) why: String,
-}
-
-/// Opens a database. A damaged one is moved aside, and an empty one takes its place.
-pub(super) fn open(path: &Path, clock: Clock) -> Result<(Connection, Option<Damage>), Error> {
-    match open_file(path) {
-        Ok(connection) => Ok((connection, None)),
-        Err(Broken::Other(error)) => Err(error),
-        Err(Broken::Damaged(why)) => {
-            let aside = move_aside(path, clock).map_err(|source| Error::Directory {
-                doing: "move aside the damaged database",
-                path: path.to_owned(),
-                source,
-            })?;
-            let connection = open_file(path).map_err(|broken| match broken {
-                Broken::Other(error) => error,
-                Broken::Damaged(why) => Error::Write { what: "a new schema", source: why.into() },
-            })?;
-            Ok((connection, Some(Damage { aside, why })))
-        }
-    }
-}
-
-/// Creates a backup, which has the same schema. It is not on the disk yet when this returns.
-pub(super) fn create_backup(path: &Path) -> Result<(), BoxError> {
+/// Creates a database, or a backup, which has the same schema. Nothing of it has to be on the disk before the caller syncs the file.
+pub(super) fn create_unsynced(path: &Path) -> Result<Connection, BoxError> {
     let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     drop(options);
     let mut connection = connect_backup(path)?;
     write_unsynced(&connection, "main")?;
     migrate(&mut connection)?;
-    Ok(())
+    Ok(connection)
 }
 
 /// From now on, changes of a file that nobody uses yet need neither a log nor the disk: who makes it syncs it at the end.
@@ -266,7 +240,8 @@ pub(super) fn write<T>(
     Ok(result)
 }
 
-fn open_file(path: &Path) -> Result<Connection, Broken> {
+/// Opens the database, or creates an empty one.
+pub(super) fn open_file(path: &Path) -> Result<Connection, Broken> {
     prepare(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(sort)?;
@@ -362,23 +337,28 @@ pub(super) fn rewrite(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// Renames a damaged database together with its log, which `SQLite` would replay into the new one.
-pub(super) fn move_aside(path: &Path, clock: Clock) -> io::Result<PathBuf> {
-    let time = clock.now().0;
-    let with = |base: &Path, suffix: &str| {
-        let mut name = base.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    };
-    let aside = with(path, &format!(".corrupt-{time}"));
-    fs::rename(path, &aside)?;
-    for suffix in ["-wal", "-shm"] {
-        match fs::rename(with(path, suffix), with(&aside, suffix)) {
+/// The name for a damaged database that is moved aside.
+pub(super) fn aside(path: &Path, clock: Clock) -> PathBuf {
+    with_suffix(path, &format!(".corrupt-{}", clock.now().0))
+}
+
+/// Renames a damaged database together with its log, which `SQLite` would replay into the new one. Files that are gone already are
+/// no error.
+pub(super) fn move_aside(path: &Path, aside: &Path) -> io::Result<()> {
+    for suffix in ["", "-wal", "-shm"] {
+        match fs::rename(with_suffix(path, suffix), with_suffix(aside, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
     }
-    Ok(aside)
+    Ok(())
+}
+
+/// The path with something appended to its name.
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ mod partial_file;
 mod place;
 mod queues;
 mod release;
+mod repair;
 mod revisions;
 mod safe_path;
 mod salvage;

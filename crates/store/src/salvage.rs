@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, Row, params_from_iter, types::Value};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Statement, params_from_iter, types::Value};
 
 /// All tables but those that fill again by themselves, those that users rely on first, with the column that holds JSON.
 const TABLES: [(&str, Option<&str>); 25] = [
@@ -54,29 +54,37 @@ pub(crate) fn open(damaged: &Path) -> Option<Connection> {
     Connection::open_with_flags(damaged, flags).ok()
 }
 
-/// Copies the readable rows of a damaged database into another one, and keeps the rows that this one has. Returns the wanted
-/// tables that could not be read as a whole.
+/// Copies the readable rows of a damaged database into another one, in one transaction, and keeps the rows that this one has. Returns
+/// the wanted tables that could not be read as a whole.
+///
+/// # Errors
+///
+/// If the other database cannot be written.
 pub(crate) fn salvage(
     damaged: Option<&Connection>,
     into: &Connection,
     is_wanted: impl Fn(&str) -> bool,
-) -> Vec<&'static str> {
+) -> Result<Vec<&'static str>, rusqlite::Error> {
     let mut incomplete = Vec::new();
+    let transaction = into.unchecked_transaction()?;
     for (table, json) in TABLES.into_iter().filter(|(table, _)| is_wanted(table)) {
-        let is_whole = damaged.is_some_and(|from| {
-            copy(from, into, table, json).unwrap_or_else(|error| {
-                tracing::warn!(table, %error, "a table of the damaged database cannot be read");
-                false
-            })
-        });
+        let is_whole = match damaged {
+            Some(from) => copy(from, &transaction, table, json)?,
+            None => false,
+        };
         if !is_whole {
             incomplete.push(table);
         }
     }
-    incomplete
+    transaction.commit()?;
+    Ok(incomplete)
 }
 
 /// Copies one table. False: some rows could not be read.
+///
+/// # Errors
+///
+/// If the other database cannot be written.
 pub(crate) fn copy(
     from: &Connection,
     into: &Connection,
@@ -95,15 +103,21 @@ pub(crate) fn copy(
     // A scan ends at the first damaged page. One from the other end gets what lies behind it.
     for direction in ["ASC", "DESC"] {
         let first = columns.first().map_or("", String::as_str);
-        let mut statement =
-            from.prepare(&format!("SELECT {names} FROM {table} ORDER BY {first} {direction}"))?;
-        let mut rows = statement.query([])?;
+        let select = from.prepare(&format!("SELECT {names} FROM {table} ORDER BY {first} {direction}"));
+        let mut select = match select {
+            Ok(select) => select,
+            Err(error) => {
+                tracing::warn!(table, %error, "a table of the damaged database cannot be read");
+                return Ok(false);
+            }
+        };
+        let mut rows = select.query([])?;
         let mut is_read = true;
         loop {
             match rows.next() {
                 Ok(None) => break,
                 Ok(Some(row)) => match values(row, columns.len(), json) {
-                    Some(values) => drop(insert.execute(params_from_iter(values))),
+                    Some(values) => is_whole &= insert_row(&mut insert, values)?,
                     None => is_whole = false,
                 },
                 Err(_) => {
@@ -118,6 +132,17 @@ pub(crate) fn copy(
         is_whole = false;
     }
     Ok(false)
+}
+
+/// Inserts a row. False: the table cannot hold it, because it is damaged.
+fn insert_row(insert: &mut Statement<'_>, values: Vec<Value>) -> Result<bool, rusqlite::Error> {
+    match insert.execute(params_from_iter(values)) {
+        Ok(_) => Ok(true),
+        Err(error) => match error.sqlite_error_code() {
+            Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => Ok(false),
+            _ => Err(error),
+        },
+    }
 }
 
 /// The values of a row. `None`: it is damaged.
@@ -135,11 +160,24 @@ fn values(row: &Row<'_>, count: usize, json: Option<usize>) -> Option<Vec<Value>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{StateDir, Store};
+    use crate::{StateDir, Store, database};
     use driftless_clock::Clock;
 
     /// They fill again by themselves: what the engine and the hosts say.
     const DISPENSABLE: [&str; 4] = ["containers", "known_containers", "fleet_hosts", "fleet_reports"];
+
+    #[test]
+    fn full_disk_ends_the_salvage() {
+        let (from, into) = (database::in_memory().unwrap(), database::in_memory().unwrap());
+        let event = format!("\"{}\"", "x".repeat(100_000));
+        from.execute("INSERT INTO events (app, event) VALUES ('shop', ?1)", [event]).unwrap();
+        let pages: i64 = into.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        into.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+        let error = salvage(Some(&from), &into, |_| true).unwrap_err();
+        assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DiskFull), "{error}");
+        into.pragma_update_and_check(None, "max_page_count", pages + 100, |_| Ok(())).unwrap();
+        assert!(salvage(Some(&from), &into, |_| true).unwrap().is_empty());
+    }
 
     #[test]
     fn every_table_is_salvaged_or_dispensable() {

@@ -14,11 +14,11 @@ use driftless_model::{Actor, AppName, Cause, CommitInfo};
 
 use crate::{
     backup::{self, Backup},
-    database::{self, Damage},
+    database,
     error::{BoxError, Durability, Error},
     fleet_key_file::FleetKeyFile,
     place::Place,
-    salvage,
+    repair,
     sealed::{self, Seal},
     state_dir::StateDir,
 };
@@ -126,14 +126,14 @@ impl Store {
     }
 
     fn open_sealed(state: &StateDir, seal: Seal, key_file: &Path, clock: Clock) -> Result<Opened, Error> {
-        let (connection, damage) = database::open(&state.database(), clock)?;
+        let mut backup = Backup::at(state.backup());
+        let (connection, repaired) = repair::open(&state.database(), &backup, clock)?;
         let place = Place::of(state).map_err(|source| Error::Directory {
             doing: "look at the database in",
             path: state.path().to_owned(),
             source,
         })?;
-        let mut backup = Backup::at(state.backup());
-        let (recovered, loss) = recover(&connection, damage, &mut backup, clock)?;
+        let restored = restore_lost(&connection, &mut backup, clock)?;
         let store = Self {
             connection: Arc::new(Mutex::new(connection)),
             seal: Arc::new(seal),
@@ -144,9 +144,6 @@ impl Store {
             place: Some(Arc::new(place)),
             last_write_error: Arc::default(),
         };
-        if let Some(loss) = loss {
-            store.note_loss(&loss)?;
-        }
         let other_key = store.use_key(key_file)?;
         // On a full disk they stay as they are until the next start.
         if let Err(error) = store.name_removals().map_err(BoxError::from) {
@@ -155,10 +152,8 @@ impl Store {
                 "could not name the removals that an older release stored; the next start tries again"
             );
         }
-        let recovered = match (recovered, other_key) {
-            (Some(recovered), Some(other_key)) => Some(format!("{recovered}; {other_key}")),
-            (recovered, other_key) => recovered.or(other_key),
-        };
+        let sentences: Vec<String> = [repaired, restored, other_key].into_iter().flatten().collect();
+        let recovered = (!sentences.is_empty()).then(|| sentences.join("; "));
         Ok(Opened { store, recovered })
     }
 
@@ -349,24 +344,15 @@ impl Store {
     }
 }
 
-/// Brings back what a lost or damaged database held. Returns a sentence about what happened, and one about what
-/// pins and suspensions may be lost.
-fn recover(
-    connection: &Connection,
-    damage: Option<Damage>,
-    backup: &mut Backup,
-    clock: Clock,
-) -> Result<(Option<String>, Option<String>), Error> {
+/// Brings back what a lost or older database held, and writes an older backup again. Returns a sentence about what was restored.
+fn restore_lost(connection: &Connection, backup: &mut Backup, clock: Clock) -> Result<Option<String>, Error> {
     let read = |source: rusqlite::Error| Error::Read { what: "the generation", source: source.into() };
-    let restored = |source| Error::Write { what: "what the backup holds", source };
     let own = backup::generation(connection).map_err(read)?;
     let kept = backup.generation(clock);
-    if let Some(damage) = damage {
-        let (sentence, loss) = recover_damaged(connection, &damage, backup, kept).map_err(restored)?;
-        return Ok((Some(sentence), loss));
-    }
     if kept > own {
-        backup.restore(connection).map_err(restored)?;
+        backup
+            .restore(connection)
+            .map_err(|source| Error::Write { what: "what the backup holds", source })?;
         backup.mark_current();
         let file = backup.path().display();
         let sentence = match own {
@@ -377,7 +363,7 @@ fn recover(
                 "the database was older than its backup; revisions, pins and suspensions were restored from {file}"
             ),
         };
-        return Ok((Some(sentence), None));
+        return Ok(Some(sentence));
     }
     if kept == own && own.is_some() {
         backup.mark_current();
@@ -386,51 +372,7 @@ fn recover(
     {
         tracing::warn!(file = %backup.path().display(), error, "could not write the backup of the database");
     }
-    Ok((None, None))
-}
-
-/// Brings back what a damaged database held. A backup that has its last change is the truth about the tables of the backup,
-/// because the damaged file may have rows that were deleted since. All others are read from the damaged file. Returns the
-/// two sentences of [`recover`].
-fn recover_damaged(
-    connection: &Connection,
-    damage: &Damage,
-    backup: &mut Backup,
-    kept: Option<i64>,
-) -> Result<(String, Option<String>), BoxError> {
-    let Damage { aside, why } = damage;
-    let moved = format!("the database was damaged ({why}) and is now {}", aside.display());
-    let file = backup.path().display().to_string();
-    let damaged = salvage::open(aside);
-    let newest = damaged.as_ref().and_then(|damaged| backup::generation(damaged).ok().flatten());
-    if kept.is_some() && kept >= newest {
-        backup.restore(connection)?;
-        backup.mark_current();
-        let restored = salvage::essential_rows(connection)?;
-        // If it is not known which of both is newer, all that is left counts, but for access.
-        let is_wanted = |table: &str| {
-            !backup::TABLES.contains(&table) || (newest.is_none() && !backup::gives_access(table))
-        };
-        salvage::salvage(damaged.as_ref(), connection, is_wanted);
-        if salvage::essential_rows(connection)? == restored {
-            return Ok((format!("{moved}; revisions, pins and suspensions were restored from {file}"), None));
-        }
-        let loss = format!(
-            "{moved}; it is not known whether {file} is older, and both have pins, suspensions or revisions"
-        );
-        return Ok((loss.clone(), Some(loss)));
-    }
-    let incomplete = salvage::salvage(damaged.as_ref(), connection, |_| true);
-    if kept.is_some() {
-        backup.fill(connection, &incomplete)?;
-    }
-    let missing: Vec<&str> = incomplete.into_iter().filter(|table| salvage::is_essential(table)).collect();
-    if missing.is_empty() {
-        return Ok((format!("{moved}; revisions, pins and suspensions were read from it"), None));
-    }
-    let older = if kept.is_some() { format!(", and {file} is older") } else { String::new() };
-    let loss = format!("{moved}; not all could be read of {}{older}", missing.join(", "));
-    Ok((loss.clone(), Some(loss)))
+    Ok(None)
 }
 
 impl fmt::Debug for Store {

@@ -667,3 +667,125 @@ fn backup_of_unknown_age_drops_no_suspension() {
     let loss = store.loss().unwrap().unwrap();
     assert!(loss.contains("it is not known whether"), "{loss}");
 }
+
+/// A state directory whose backup is older than its database, which has lost two tables. Returns the log of the database.
+fn damaged_state(state: &StateDir) -> Vec<u8> {
+    let store = Store::open(state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    run(&store, "web:1", Outcome::Succeeded);
+    let older = fs::read(state.backup()).unwrap();
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    let own_containers = [ContainerId("a".repeat(64))].into();
+    store.save_record(&shop(), &Record { own_containers, ..Record::default() }).unwrap();
+    for number in 0..20 {
+        let (object, reason, message) = ("web.1".to_owned(), "Pulled".to_owned(), format!("event {number}"));
+        let (at, app, kind) = (NOW, shop(), EventKind::Normal);
+        store
+            .append_event(Event { sequence: 0, at, app, kind, reason, object, message, actor: None })
+            .unwrap();
+    }
+    let log = fs::read(state.path().join("driftless.db-wal")).unwrap();
+    drop(store);
+    fs::write(state.backup(), older).unwrap();
+    let connection = rusqlite::Connection::open(state.database()).unwrap();
+    connection.execute_batch("DROP TABLE suspensions; DROP TABLE images").unwrap();
+    log
+}
+
+fn copy_state(from: &StateDir, to: &Path) -> StateDir {
+    let copy = StateDir::lock(to).unwrap();
+    for name in ["driftless.db", "driftless-backup.db", "database.key", "agent-id"] {
+        fs::copy(from.path().join(name), to.join(name)).unwrap();
+    }
+    copy
+}
+
+/// The rows that a repair of [`damaged_state`] brings back.
+fn assert_repaired(state: &StateDir, name: &str) {
+    let Opened { store, recovered } = Store::open(state, clock()).unwrap();
+    assert!(recovered.is_some() || name == "complete", "{name}");
+    assert_eq!(store.pin(&shop()).unwrap(), Some(pin(1)), "{name}");
+    assert_eq!(numbers(&store.revisions(&shop()).unwrap()), [1], "{name}");
+    assert_eq!(store.record(&shop()).unwrap().own_containers.len(), 1, "{name}");
+    assert_eq!(store.events(0, 100, None).unwrap().len(), 20, "{name}");
+    let loss = store.loss().unwrap().unwrap_or_default();
+    assert!(loss.contains("not all could be read of suspensions, and "), "{name}: {loss}");
+    drop(store);
+    let names = fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
+    let is_left = |file: &String| file.ends_with(".new") || file.ends_with(".repaired");
+    assert!(!names.iter().any(is_left), "{name}: {names:?}");
+    assert!(names.iter().any(|file| file.starts_with("driftless.db.corrupt-")), "{name}: {names:?}");
+    assert_eq!(Store::open(state, clock()).unwrap().recovered, None, "{name}");
+}
+
+#[test]
+fn interrupted_repair_is_finished_by_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let damaged = StateDir::lock(&folder.path().join("damaged")).unwrap();
+    let log = damaged_state(&damaged);
+    let undisturbed = copy_state(&damaged, &folder.path().join("undisturbed"));
+    assert_repaired(&undisturbed, "undisturbed");
+    let repaired = fs::read(undisturbed.database()).unwrap();
+
+    let write =
+        |state: &StateDir, name: &str, bytes: &[u8]| fs::write(state.path().join(name), bytes).unwrap();
+    let move_aside = |state: &StateDir| {
+        fs::rename(state.database(), state.path().join("driftless.db.corrupt-1")).unwrap();
+    };
+    type Interrupt<'a> = &'a dyn Fn(&StateDir);
+    let stages: [(&str, Interrupt<'_>); 5] = [
+        ("half built", &|state| write(state, "driftless.db.new", &repaired[..repaired.len() / 2])),
+        ("built", &|state| write(state, "driftless.db.repaired", &repaired)),
+        ("moved aside without the log", &|state| {
+            write(state, "driftless.db.repaired", &repaired);
+            write(state, "driftless.db-wal", &log);
+            move_aside(state);
+        }),
+        ("moved aside", &|state| {
+            write(state, "driftless.db.repaired", &repaired);
+            move_aside(state);
+        }),
+        ("complete", &|state| {
+            move_aside(state);
+            write(state, "driftless.db", &repaired);
+        }),
+    ];
+    for (number, (name, interrupt)) in stages.into_iter().enumerate() {
+        let state = copy_state(&damaged, &folder.path().join(number.to_string()));
+        interrupt(&state);
+        assert_repaired(&state, name);
+    }
+}
+
+#[test]
+fn repair_that_fails_leaves_the_damaged_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(&folder.path().join("state")).unwrap();
+    damaged_state(&state);
+    let before = fs::read(state.database()).unwrap();
+    // As on a full disk: no database can be built.
+    let blocked = state.path().join("driftless.db.new");
+    fs::create_dir(&blocked).unwrap();
+    let refused = Store::open(&state, clock()).unwrap_err();
+    assert!(refused.to_string().starts_with("could not repair the damaged database "), "{refused}");
+    assert_eq!(fs::read(state.database()).unwrap(), before);
+    fs::remove_dir(&blocked).unwrap();
+    assert_repaired(&state, "repaired later");
+}
+
+#[test]
+fn database_next_to_a_repaired_one_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(&folder.path().join("state")).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    let repaired = fs::read(state.backup()).unwrap();
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    drop(store);
+    // Somebody has put a database back after a repair that ended early.
+    fs::write(state.path().join("driftless.db.repaired"), repaired).unwrap();
+    let Opened { store, recovered } = Store::open(&state, clock()).unwrap();
+    assert_eq!((recovered, store.pin(&shop()).unwrap()), (None, Some(pin(1))));
+    assert!(!state.path().join("driftless.db.repaired").exists());
+}

@@ -177,6 +177,11 @@ impl CommandError for Error {
             Self::Restore(driftless_store::Error::FoldersInUse { .. }) => {
                 "stop the containers of these applications with `docker stop`; the agent starts them again".to_owned()
             }
+            Self::Restore(driftless_store::Error::FoldersMounted { .. }) => {
+                "stop the containers that use these folders, unmount them, restore, move the restored files to the disks, and mount them \
+                 again"
+                    .to_owned()
+            }
             Self::Restore(_) => {
                 "name a file that `driftless backup` has written; --replace replaces the database that is there"
                     .to_owned()

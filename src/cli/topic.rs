@@ -129,6 +129,7 @@ fn of_store(error: &driftless_store::Error) -> Topic {
         | Store::NoSuchRevision { .. }
         | Store::NoSuchContent { .. }
         | Store::FoldersInUse { .. }
+        | Store::FoldersMounted { .. }
         | Store::Unsafe { .. } => Topic::StateDirectory,
     }
 }

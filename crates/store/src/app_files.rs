@@ -110,7 +110,14 @@ impl ContentDir {
                 renamed => renamed?,
             }
             File::open(&self.applications)?.sync_all()?;
-            fs::rename(self.app_folder(from), self.app_folder(to))?;
+            let new = self.app_folder(to);
+            fs::rename(self.app_folder(from), &new).map_err(|error| match error.kind() {
+                io::ErrorKind::ResourceBusy => {
+                    let why = format!("a disk is mounted there: mount it at {} instead", new.display());
+                    io::Error::new(error.kind(), why)
+                }
+                _ => error,
+            })?;
             File::open(&self.applications)?.sync_all()
         };
         rename().map_err(fail("rename the application's folder", &self.app_folder(from)))

@@ -24,7 +24,7 @@ use crate::{
     database::schema_version,
     error::Error,
     file_entry::{BLOCK, FileEntry},
-    folder_mounts::mounted_in,
+    folder_mounts::{mount_points_in, mounted_in},
     partial_file::PartialFile,
     state_dir::StateDir,
 };
@@ -236,11 +236,8 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
     fs::create_dir(&new.0).map_err(failed("create", &new.0))?;
     let without_bits = unpack(file, &new.0)?;
     check_database(&new.0.join(DATABASE), file)?;
-    let in_use = if new.0.join(APPLICATIONS).is_dir() { applications_in_use(path) } else { Vec::new() };
-    if !in_use.is_empty() && !options.force {
-        let (directory, applications) = (path.join(APPLICATIONS), in_use.join(", "));
-        return Err(Error::FoldersInUse { directory, applications });
-    }
+    let has_folders = new.0.join(APPLICATIONS).is_dir();
+    let in_use = if has_folders { check_folders(path, options)? } else { Vec::new() };
     let aside = free_name(path, "before-restore");
     fs::create_dir(&aside).map_err(failed("create", &aside))?;
     if path.join(AGENT_ID).exists() {
@@ -265,6 +262,22 @@ pub fn restore(file: &Path, state_dir: &Path, options: RestoreOptions) -> Result
     exchanged.map(|()| Restored { in_use, without_bits })
 }
 
+/// Whether the folders of applications may be set aside. Returns the applications whose folders running containers use.
+fn check_folders(state_dir: &Path, options: RestoreOptions) -> Result<Vec<String>, Error> {
+    let directory = state_dir.join(APPLICATIONS);
+    let in_use = applications_in_use(state_dir);
+    if !in_use.is_empty() && !options.force {
+        return Err(Error::FoldersInUse { directory, applications: in_use.join(", ") });
+    }
+    // A mount goes along with a folder that is renamed, and comes back to its place with the next boot.
+    let mounted = mount_points_in(&directory);
+    if mounted.is_empty() {
+        return Ok(in_use);
+    }
+    let folders: Vec<String> = mounted.iter().map(|folder| folder.display().to_string()).collect();
+    Err(Error::FoldersMounted { folders: folders.join(", ") })
+}
+
 /// The applications with folders that running containers have mounted.
 fn applications_in_use(state_dir: &Path) -> Vec<String> {
     let folder = state_dir.join(APPLICATIONS);
@@ -273,10 +286,14 @@ fn applications_in_use(state_dir: &Path) -> Vec<String> {
         .map(|folder| folder.components().next().map_or(Path::new("."), |name| Path::new(name.as_os_str())))
         .map(Path::to_owned)
         .collect();
-    // The folder of an application may be a link to another disk, where its mounts are.
+    // Folders of applications may be on other disks, by a link or a mount.
     let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-    let linked = entries.filter(|entry| entry.path().is_symlink() && !mounted_in(&entry.path()).is_empty());
-    names.extend(linked.map(|entry| PathBuf::from(entry.file_name())));
+    let links = entries.map(|entry| entry.path()).filter(|path| path.is_symlink());
+    let used = links.chain(mount_points_in(&folder)).filter(|path| !mounted_in(path).is_empty());
+    names.extend(used.filter_map(|path| {
+        let inner = path.strip_prefix(&folder).ok()?;
+        inner.components().next().map(|name| PathBuf::from(name.as_os_str()))
+    }));
     names.iter().map(|name| name.display().to_string()).collect()
 }
 

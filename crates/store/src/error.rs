@@ -69,6 +69,11 @@ pub enum Error {
         "running containers use folders in {directory}, and would go on with those that are set aside: {applications}"
     )]
     FoldersInUse { directory: PathBuf, applications: String },
+    /// Mounts go along with folders that are moved, and come back to the names of before.
+    #[error(
+        "file systems are mounted at {folders}, and the next boot would mount them over the restored files"
+    )]
+    FoldersMounted { folders: String },
     /// A path from the repository, or a link made by a container, leads out of the application's folder, or a file or folder that
     /// is not the agent's is in the way.
     #[error("{path} is not changed: {why}")]

@@ -55,8 +55,18 @@ fn place_of<'a>(folder: &Path, mounts: &'a [MountLine]) -> Option<(&'a str, Path
     Some((&mount.device, mount.source.join(inner)))
 }
 
+/// The paths at and below a folder at which this process has file systems mounted. Links in its path are not followed.
+pub(crate) fn mount_points_in(folder: &Path) -> BTreeSet<PathBuf> {
+    targets_in(folder, mounts_of("self"))
+}
+
+fn targets_in(folder: &Path, mounts: Vec<MountLine>) -> BTreeSet<PathBuf> {
+    mounts.into_iter().map(|mount| mount.target).filter(|target| target.starts_with(folder)).collect()
+}
+
 /// The folders and files in a folder that running processes have mounted, as paths in it. Processes of other PID namespaces than
-/// that of this process are not seen.
+/// that of this process are not seen. A mount that this process has at the same place, such as that of the folder's disk, does not
+/// count.
 pub(crate) fn mounted_in(folder: &Path) -> BTreeSet<PathBuf> {
     let own = mounts_of("self");
     let Ok(folder) = folder.canonicalize() else { return BTreeSet::new() };
@@ -65,7 +75,8 @@ pub(crate) fn mounted_in(folder: &Path) -> BTreeSet<PathBuf> {
     let names = processes.filter_map(|process| process.file_name().into_string().ok());
     let numbers = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
     let mounts = numbers.flat_map(|process| mounts_of(&process));
-    let sources = mounts.filter(|mount| mount.device == device).map(|mount| mount.source);
+    let others = mounts.filter(|mount| mount.device == device && !own.contains(mount));
+    let sources = others.map(|mount| mount.source);
     sources.filter_map(|source| Some(source.strip_prefix(&path).ok()?.to_owned())).collect()
 }
 
@@ -83,13 +94,21 @@ mod tests {
         assert_eq!(unescape(r"\04"), Path::new(r"\04"));
     }
 
+    fn mount(device: &str, source: &str, target: &str) -> MountLine {
+        MountLine { device: device.to_owned(), source: source.into(), target: target.into() }
+    }
+
+    #[test]
+    fn mount_points_at_and_below_a_folder_are_found() {
+        let mounts = |targets: &[&str]| targets.iter().map(|target| mount("1", "/", target)).collect();
+        let found = |targets: &[&str]| targets_in(Path::new("/srv/apps"), mounts(targets));
+        assert!(found(&["/", "/srv", "/srv/apps-2"]).is_empty());
+        let inner = ["/srv/apps", "/srv/apps/photos", "/srv/apps/photos/data"];
+        assert_eq!(found(&inner), inner.iter().map(PathBuf::from).collect());
+    }
+
     #[test]
     fn folder_is_found_in_the_innermost_mount() {
-        let mount = |device: &str, source: &str, target: &str| MountLine {
-            device: device.to_owned(),
-            source: source.into(),
-            target: target.into(),
-        };
         let mounts = [
             mount("1", "/", "/"),
             mount("2", "/", "/var"),

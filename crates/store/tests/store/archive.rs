@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     os::unix::fs::FileExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -13,7 +13,7 @@ use std::{
 };
 
 use driftless_clock::Clock;
-use driftless_store::{Error, RestoreOptions, StateDir, Store, back_up, restore};
+use driftless_store::{ContentDir, Error, RestoreOptions, StateDir, Store, back_up, restore};
 
 const REPLACE: RestoreOptions = RestoreOptions { replace: true, force: false };
 
@@ -328,6 +328,62 @@ fn containers_in_linked_folders_are_noticed() {
         Error::FoldersInUse { applications, .. } => assert_eq!(applications, "shop"),
         error => panic!("{error:?}"),
     }
+}
+
+/// The folder at which a disk is mounted for [`mounted_folders_are_not_set_aside_inside`].
+const MOUNT_POINT: &str = "DRIFTLESS_TEST_MOUNT_POINT";
+
+#[test]
+fn mounted_folders_are_not_set_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, file) = (folder.path().join("old"), folder.path().join("backup.tar"));
+    state_with_orders(&old);
+    back_up(&old, &file).unwrap();
+    let at = old.join("applications/shop").canonicalize().unwrap();
+    let script = r#"mount -t tmpfs none "$0" && exec "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).args([&at, &std::env::current_exe().unwrap()]);
+    command.args([
+        "--ignored",
+        "--exact",
+        "archive::mounted_folders_are_not_set_aside_inside",
+        "--nocapture",
+    ]);
+    match command.env(MOUNT_POINT, &at).status().ok().and_then(|status| status.code()) {
+        Some(0) => {}
+        // The code of a failed test.
+        Some(101) => panic!("see above"),
+        _ => eprintln!("left out: this user may not mount"),
+    }
+}
+
+#[test]
+#[ignore = "run by `mounted_folders_are_not_set_aside` with a disk of its own"]
+fn mounted_folders_are_not_set_aside_inside() {
+    let Some(at) = std::env::var_os(MOUNT_POINT).map(PathBuf::from) else { return };
+    let old = at.ancestors().nth(2).unwrap();
+    let (file, mnt) = (old.with_file_name("backup.tar"), old.with_file_name("mnt"));
+    fs::create_dir(at.join("data")).unwrap();
+    let container = Mounting::of(&at.join("data"), &mnt);
+    match restore(&file, old, REPLACE).unwrap_err() {
+        Error::FoldersInUse { applications, .. } => assert_eq!(applications, "shop"),
+        error => panic!("{error:?}"),
+    }
+    drop(container);
+    for options in [REPLACE, RestoreOptions { force: true, ..REPLACE }] {
+        match restore(&file, old, options).unwrap_err() {
+            Error::FoldersMounted { folders } => assert_eq!(folders, at.display().to_string()),
+            error => panic!("{error:?}"),
+        }
+    }
+    assert!(old.join("driftless.db").is_file() && !old.join("before-restore").exists());
+
+    let state = StateDir::lock(old).unwrap();
+    let contents = ContentDir::open(&state, Path::new("/run/driftless"), Clock::System).unwrap();
+    let refused = contents.rename_app_folder(&"shop".into(), &"store".into()).unwrap_err();
+    let why = std::error::Error::source(&refused).map(ToString::to_string).unwrap_or_default();
+    let new = old.join("applications/store");
+    assert_eq!(why, format!("a disk is mounted there: mount it at {} instead", new.display()));
 }
 
 #[test]

@@ -211,6 +211,7 @@ fn history_lists_the_newest_revision_first() {
         images: BTreeMap::new(),
         rollback_of,
         actor: (cause == Cause::Rollback).then(|| Actor::new(ActorKind::Token, "ci")),
+        was_reached: false,
         cause,
     };
     let failed = Outcome::Failed { reason: "web: not ready within 10 min".to_owned() };

@@ -97,6 +97,8 @@ mod report;
 mod sample;
 // Commits that fail.
 mod failed_commits;
+// Commits that lose their health after they were reached.
+mod lost_health;
 // Commits that meet a paused rollout.
 mod paused_rollouts;
 // Times at which commits are applied.

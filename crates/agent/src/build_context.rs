@@ -7,12 +7,12 @@ use driftless_docker::{BuildInputs, BuildSecrets};
 use driftless_files::{AppSpec, Context, Files};
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
-use driftless_model::{Build, CommitId, Content, Mask};
+use driftless_model::{Build, CommitId, Content, Mask, Record};
 use driftless_plan::Target;
 
 use crate::{
     context::AppContext, desired::Desired, error::chain, image_tasks::ContextRead,
-    target_revision::TargetRevision,
+    last_version::reached_last, target_revision::TargetRevision,
 };
 
 /// The commit or checkout that the build contexts of one target are read from.
@@ -31,8 +31,9 @@ impl<S: CommitSource> BuildContext<S> {
         desired: &Desired,
         target: &TargetRevision,
         planned: &Target<'_>,
+        record: &Record,
     ) -> Self {
-        let fallback = planned.fallback.and(context.store().last_succeeded(context.name()).ok().flatten());
+        let fallback = planned.fallback.and_then(|_| reached_last(context, target, record));
         let commits = [Some(target.commit.id.clone()), fallback.map(|revision| revision.commit.id)];
         let commits = commits.into_iter().flatten().collect();
         let mask = planned.mask.clone();

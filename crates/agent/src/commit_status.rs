@@ -450,6 +450,7 @@ mod tests {
             images: BTreeMap::new(),
             rollback_of: None,
             actor: None,
+            was_reached: false,
         }
     }
 

@@ -72,6 +72,7 @@ mod image_updates;
 mod images;
 mod incident_watch;
 mod last_observation;
+mod last_version;
 mod log_span;
 mod logs;
 mod managed;

@@ -8,8 +8,8 @@ use std::{
 use driftless_docker as docker;
 use driftless_docker::{Docker, ObserveScope};
 use driftless_model::{
-    AppName, Container, ContainerId, ContentId, EngineKind, KnownReady, MountSource, Observed, Policy,
-    Record, Removal, Stack, State, Timestamp, Workload,
+    AppName, Container, ContainerId, ContentId, EngineKind, KnownReady, MountSource, Observed, Outcome,
+    Policy, Record, Removal, Stack, State, Timestamp, Workload, last_reached,
 };
 use driftless_plan::merge_adopted;
 use driftless_store as store;
@@ -18,9 +18,9 @@ use crate::{
     context::AppContext,
     error::chain,
     fs_scan::FsScans,
+    last_version::fallback,
     probe::Prober,
     probe_targets::{add_readiness, is_current},
-    revisions::fallback,
     target_revision::TargetRevision,
 };
 
@@ -222,10 +222,11 @@ fn deployed_volumes(context: &AppContext) -> Option<BTreeMap<String, AppName>> {
         let (store, managed) = (context.store(), context.managed());
         let mut volumes = BTreeMap::new();
         for app in managed.names.iter().filter(|app| *app != context.name()) {
-            let current = store.current(app)?.map(|revision| revision.number);
-            let succeeded = store.last_succeeded(app)?.map(|revision| revision.number);
+            let history = store.revisions(app)?;
+            let succeeded = history.iter().find(|revision| revision.outcome == Outcome::Succeeded);
+            let deployed = history.first().into_iter().chain(succeeded).chain(last_reached(&history));
             let pinned = store.pin(app)?.map(|pin| pin.revision);
-            let revisions: BTreeSet<u64> = current.into_iter().chain(succeeded).chain(pinned).collect();
+            let revisions: BTreeSet<u64> = deployed.map(|revision| revision.number).chain(pinned).collect();
             for revision in revisions {
                 let stack = store.stack(app, revision)?;
                 let named = stack.iter().flat_map(|stack| stack.volumes.keys());

@@ -41,6 +41,7 @@ use crate::{
     image_tasks::{BuildLimits, ImageTasks},
     image_updates::{FollowedStack, ImageUpdates},
     last_observation::LastObservation,
+    last_version::fallback,
     log_span,
     masked_target::MaskedTarget,
     mounts::{MountedFiles, Mounts},
@@ -53,7 +54,7 @@ use crate::{
     record::StoredRecord,
     repository::{RepositoryLink, RepositoryLinks},
     requests::{RequestHandler, adopt},
-    revisions::{Revisions, fallback, forget},
+    revisions::{Revisions, forget},
     status::StatusInputs,
     swarm,
     swarm_fetch::SwarmFetch,
@@ -704,7 +705,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if self.engine.error().is_some() {
             return self.await_engine(plan, interrupt).await;
         }
-        let build_context = BuildContext::of(&self.context, self.source(), &self.desired, target, planned);
+        let record = self.record.get();
+        let build_context =
+            BuildContext::of(&self.context, self.source(), &self.desired, target, planned, record);
         let docker = Arc::clone(self.observer.docker());
         let turns = Arc::clone(&self.turns);
         let turn = turns.take().await;

@@ -9,7 +9,7 @@ use driftless_model::{
     Observed, OnFailure, Outcome, Pin, PinStatus, Policy, REVISION_ELSEWHERE, Record, Revision, Stack,
     StackHash, Timestamp,
 };
-use driftless_plan::{Round, differ_in_images_only, is_in_force, may_be_deleted, with_scales, without_runs};
+use driftless_plan::{Round, differ_in_images_only, is_in_force, may_be_deleted, without_runs};
 use driftless_store as store;
 use driftless_store::NewRevision;
 
@@ -560,7 +560,7 @@ impl Revisions {
             // The images that the containers were created from: a tag may name another image by now, such as one that has failed.
             let mut images = image_digests(&target.stack, observed);
             images.extend(target.images.clone());
-            self.end(context, Outcome::Succeeded, images);
+            self.end(context, Outcome::Succeeded, &images);
         }
         if target.back_to.is_none() && !has_lost_health {
             record.failed = record.failed.take().filter(|failed| failed.stack != target.hash);
@@ -633,7 +633,7 @@ impl Revisions {
         let is_older = matches!(current.cause, Cause::AutomaticRollback | Cause::Rollback);
         if on_failure == OnFailure::None || !target.is_newest() || is_older {
             if !is_known && current.outcome == Outcome::InProgress {
-                self.end(context, Outcome::Failed { reason: failed.reason }, BTreeMap::new());
+                self.end(context, Outcome::Failed { reason: failed.reason }, &BTreeMap::new());
             }
             return false;
         }
@@ -667,7 +667,7 @@ impl Revisions {
         let current = self.current.as_ref().filter(|current| current.number == failed.revision);
         if current.is_some_and(|current| !is_failed(current)) {
             let outcome = Outcome::Failed { reason: failed.reason.clone() };
-            self.end(context, outcome, BTreeMap::new());
+            self.end(context, outcome, &BTreeMap::new());
         }
     }
 
@@ -694,26 +694,22 @@ impl Revisions {
         let has_failed =
             |current: &Revision| current.stack == *stack && matches!(current.outcome, Outcome::Failed { .. });
         if self.current.as_ref().is_some_and(has_failed) {
-            self.end(context, Outcome::InProgress, BTreeMap::new());
+            self.end(context, Outcome::InProgress, &BTreeMap::new());
         }
     }
 
-    fn end(&mut self, context: &AppContext, outcome: Outcome, images: BTreeMap<String, String>) {
+    fn end(&mut self, context: &AppContext, outcome: Outcome, images: &BTreeMap<String, String>) {
         let Some(revision) = &mut self.current else { return };
         if revision.outcome == outcome {
             return;
         }
         let number = revision.number;
-        let stored = context.store().finish_revision(context.name(), number, &outcome, &images);
+        let stored = context.store().finish_revision(context.name(), number, &outcome, images);
         if let Err(error) = stored {
             tracing::warn!(error = chain(&error), "could not store the outcome of the revision");
             return;
         }
-        revision.outcome = outcome.clone();
-        revision.finished = (outcome != Outcome::InProgress).then(|| context.now());
-        if !images.is_empty() {
-            revision.images = images;
-        }
+        revision.finish(&outcome, images, context.now());
         context.metrics().synced(context.name(), &outcome);
         let object = format!("revision {number}");
         match outcome {
@@ -799,17 +795,6 @@ pub(crate) fn read_revision(
     let cause = if revision.is_removal() { Cause::Removal } else { cause };
     let target = TargetRevision::new(Arc::new(stack.for_rollback()), revision.commit, policy, cause);
     Ok(Some(TargetRevision { images: revision.images, ..target }))
-}
-
-/// The stack that was last reached, unless it is the target, and the target is reached still. The planner keeps its workloads while an
-/// image of the target is missing.
-pub(crate) fn fallback(context: &AppContext, target: &TargetRevision, record: &Record) -> Option<Stack> {
-    let last = context.store().last_succeeded(context.name()).ok()??;
-    if last.stack == target.hash && record.settled.is_some() {
-        return None;
-    }
-    let stack = context.store().stack(context.name(), last.number).ok()??;
-    Some(with_scales(&stack, record).into_owned())
 }
 
 /// The policy of the configuration, and the suspension that a user asked for.

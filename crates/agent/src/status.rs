@@ -5,7 +5,7 @@ use std::time::Duration;
 use driftless_model::{
     ApplicationSpec, ApplicationStatus, CommitInfo, ConditionStatus, FailedCommit, Finding, HealthStatus,
     ImageDigests, ImageUpdateStatus, Mask, Operation, OperationPhase, Outcome, PinStatus, Record,
-    StatusCondition, SyncStatus, Timestamp, WaitStatus,
+    StatusCondition, SyncStatus, Timestamp, WaitStatus, last_reached,
 };
 use driftless_plan::{Plan, Wait, WaitReason, followed_images, image_update_status, running_digests};
 
@@ -295,11 +295,11 @@ impl StatusInputs<'_> {
         }
         let (store, name) = (self.context.store(), self.context.name());
         before.or_else(|| {
-            let last = store.last_succeeded(name).and_then(|revision| {
-                let Some(revision) = revision else { return Ok(None) };
+            let last = store.revisions(name).and_then(|history| {
+                let Some(revision) = last_reached(&history) else { return Ok(None) };
                 // After a removal it is in sync with nothing.
                 let was_removal = store.stack(name, revision.number)?.is_some_and(|stack| stack.is_empty());
-                Ok((!was_removal).then_some(revision.commit))
+                Ok((!was_removal).then(|| revision.commit.clone()))
             });
             last.unwrap_or_else(|error| {
                 tracing::warn!(app = %name, error = chain(&error), "could not read which commit was in sync last");

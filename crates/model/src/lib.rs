@@ -205,7 +205,9 @@ pub use record::{
     KnownReady, NewestStack, Preparation, Progress, Record, Removal, ReopenedStack, Replacement,
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
-pub use revision::{Cause, CommitInfo, Outcome, Pin, REVISION_ELSEWHERE, Revision, Until, older_success};
+pub use revision::{
+    Cause, CommitInfo, Outcome, Pin, REVISION_ELSEWHERE, Revision, Until, last_reached, older_success,
+};
 pub use rollout_sizes::RolloutSizes;
 pub use scale_override::ScaleOverride;
 pub use schedule::Schedule;

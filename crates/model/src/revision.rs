@@ -1,8 +1,11 @@
 //! Revisions: which commit was applied, when and why. A rollback goes back to one.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Actor, AppName, CommitId, StackHash, Timestamp};
+use crate::defaults::is_default;
 
 /// A commit, as far as people want to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,16 +49,34 @@ pub struct Revision {
     /// Changes since the revision before, one sentence each. Masked.
     pub changes: Vec<String>,
     /// `repository@sha256:…` of each image reference when it was reached.
-    pub images: std::collections::BTreeMap<String, String>,
+    pub images: BTreeMap<String, String>,
     /// The revision that this one went back to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_of: Option<u64>,
     /// The actor that asked for it, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<Actor>,
+    /// It had succeeded before it got its present outcome: it has lost its health since, or was tried again.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub was_reached: bool,
 }
 
 impl Revision {
+    /// Ends it, or lets it be in progress again. Empty `images` leave the known ones as they are.
+    pub fn finish(&mut self, outcome: &Outcome, images: &BTreeMap<String, String>, now: Timestamp) {
+        self.was_reached |= self.outcome == Outcome::Succeeded && *outcome != Outcome::Succeeded;
+        self.finished = (*outcome != Outcome::InProgress).then_some(now);
+        self.outcome = outcome.clone();
+        if !images.is_empty() {
+            self.images.clone_from(images);
+        }
+    }
+
+    /// Whether all of it has run, also if it has failed since.
+    pub fn has_been_reached(&self) -> bool {
+        self.was_reached || self.outcome == Outcome::Succeeded
+    }
+
     /// Whether it removed the application. Nothing goes back to it.
     pub fn is_removal(&self) -> bool {
         self.cause == Cause::Removal
@@ -72,6 +93,17 @@ impl Revision {
 pub fn older_success(history: &[Revision]) -> Option<&Revision> {
     let current = history.first()?;
     history.iter().find(|revision| revision.is_way_back() && revision.stack != current.stack)
+}
+
+/// The revision that was reached last, also if it has failed since, unless a rollback has left it then. `history` has the newest
+/// revision first.
+pub fn last_reached(history: &[Revision]) -> Option<&Revision> {
+    let mut has_gone_back = false;
+    history.iter().find(|revision| {
+        let counts = revision.outcome == Outcome::Succeeded || (revision.was_reached && !has_gone_back);
+        has_gone_back |= matches!(revision.cause, Cause::Rollback | Cause::AutomaticRollback);
+        counts
+    })
 }
 
 /// Why a revision exists.
@@ -144,4 +176,72 @@ pub enum Until {
     /// A commit that changes the application against the one rolled back from.
     NextCommit,
     Time(Timestamp),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn revision(number: u64, stack: &str, cause: Cause) -> Revision {
+        Revision {
+            app: "shop".into(),
+            number,
+            commit: CommitInfo::default(),
+            reference: "main".to_owned(),
+            started: Timestamp(number),
+            finished: None,
+            cause,
+            outcome: Outcome::InProgress,
+            stack: StackHash(stack.to_owned()),
+            changes: Vec::new(),
+            images: BTreeMap::new(),
+            rollback_of: None,
+            actor: None,
+            was_reached: false,
+        }
+    }
+
+    fn finished(outcomes: &[Outcome], mut revision: Revision) -> Revision {
+        for outcome in outcomes {
+            revision.finish(outcome, &BTreeMap::new(), Timestamp(9));
+        }
+        revision
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed { reason: "web exited".to_owned() }
+    }
+
+    #[test]
+    fn reached_revision_counts_after_its_failure() {
+        let first = finished(&[Outcome::Succeeded], revision(1, "a", Cause::Start));
+        let number = |history: &[Revision]| last_reached(history).map(|revision| revision.number);
+        for (outcomes, expected) in [
+            (vec![failed()], 1),
+            (vec![Outcome::Succeeded], 2),
+            (vec![Outcome::Succeeded, failed()], 2),
+            (vec![Outcome::Succeeded, failed(), Outcome::InProgress], 2),
+            (vec![Outcome::Succeeded, failed(), Outcome::InProgress, Outcome::Superseded], 2),
+            (vec![failed(), Outcome::InProgress], 1),
+        ] {
+            let second = finished(&outcomes, revision(2, "b", Cause::Commit));
+            assert_eq!(number(&[second, first.clone()]), Some(expected), "{outcomes:?}");
+        }
+        let second = finished(&[Outcome::Succeeded, failed()], revision(2, "b", Cause::Commit));
+        let back = revision(3, "a", Cause::AutomaticRollback);
+        assert_eq!(number(&[back, second, first]), Some(1), "a rollback has left it");
+    }
+
+    #[test]
+    fn revision_of_an_older_release_was_not_reached() {
+        let mut stored = serde_json::to_value(revision(1, "a", Cause::Start)).unwrap();
+        assert_eq!(stored.get("wasReached"), None);
+        stored["outcome"] = serde_json::json!("succeeded");
+        let mut revision: Revision = serde_json::from_value(stored).unwrap();
+        assert!(revision.has_been_reached() && !revision.was_reached);
+        revision.finish(&failed(), &BTreeMap::new(), Timestamp(9));
+        let stored = serde_json::to_value(&revision).unwrap();
+        assert_eq!(serde_json::from_value::<Revision>(stored).unwrap(), revision);
+        assert!(revision.was_reached);
+    }
 }

@@ -104,20 +104,24 @@ struct Position {
     app: Option<AppName>,
     count: usize,
     has_succeeded: bool,
+    has_been_reached: bool,
 }
 
 impl Position {
     /// Moves on to the next revision, and says whether its images are kept.
     fn is_kept(&mut self, revision: &Revision, retention: &ImageRetention, now: Timestamp) -> bool {
         if self.app.as_ref() != Some(&revision.app) {
-            *self = Self { app: Some(revision.app.clone()), count: 0, has_succeeded: false };
+            *self = Self { app: Some(revision.app.clone()), ..Self::default() };
         }
         self.count += 1;
         let is_success = revision.outcome == Outcome::Succeeded;
         let is_last_success = is_success && !self.has_succeeded;
         self.has_succeeded |= is_success;
+        // One that has failed since is what runs.
+        let is_last_reached = revision.has_been_reached() && !self.has_been_reached;
+        self.has_been_reached |= revision.has_been_reached();
         let is_recent = self.count <= retention.revisions && now.since(revision.started) <= retention.age;
-        self.count == 1 || is_last_success || is_recent
+        self.count == 1 || is_last_success || is_last_reached || is_recent
     }
 }
 

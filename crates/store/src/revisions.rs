@@ -10,7 +10,7 @@ use crate::{
     store::{NewRevision, Store, from_json, from_sql, readable, to_json, to_sql},
 };
 use driftless_model::{
-    AppName, Cause, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Timestamp, Workload,
+    AppName, Cause, ContentId, MountSource, Outcome, Pin, Revision, Stack, StackHash, Workload,
 };
 
 /// The number of revisions with success that are kept for each application, and of those without.
@@ -42,6 +42,7 @@ impl Store {
                 images: BTreeMap::new(),
                 rollback_of: new.rollback_of,
                 actor: new.actor.clone(),
+                was_reached: false,
             };
             let sealed = self.seal.seal("stacks", &hash.0, &json)?;
             put_stack(transaction, &hash, stack, &sealed)?;
@@ -51,8 +52,8 @@ impl Store {
     }
 
     /// Stores the outcome of a revision, and removes old ones: the last 10 with success and the last 10 without are kept,
-    /// and always the pinned one, the last success and the newest. A failed revision may still succeed later; a superseded
-    /// one stays superseded. Empty `images` leave the stored ones as they are.
+    /// and always the pinned one, the last success, the last one that was reached and the newest. A failed revision may still
+    /// succeed later; a superseded one stays superseded. Empty `images` leave the stored ones as they are.
     pub fn finish_revision(
         &self,
         app: &AppName,
@@ -64,7 +65,7 @@ impl Store {
         let found = self.write_twice("a revision", Durability::Power, |transaction| {
             let Some(mut revision) = select_one(transaction, app, number)? else { return Ok(false) };
             if revision.outcome != Outcome::Superseded {
-                finish(&mut revision, outcome, images, now);
+                revision.finish(outcome, images, now);
                 put(transaction, &revision)?;
             }
             remove_old(transaction, app)?;
@@ -174,14 +175,6 @@ fn may_be_removal(revision: &Revision) -> bool {
     !revision.is_removal() && revision.images.is_empty() && revision.changes.iter().any(drops)
 }
 
-fn finish(revision: &mut Revision, outcome: &Outcome, images: &BTreeMap<String, String>, now: Timestamp) {
-    revision.finished = (*outcome != Outcome::InProgress).then_some(now);
-    revision.outcome = outcome.clone();
-    if !images.is_empty() {
-        revision.images.clone_from(images);
-    }
-}
-
 fn next_number(transaction: &Transaction<'_>, app: &AppName) -> Result<u64, BoxError> {
     let number: i64 = transaction
         .prepare_cached(
@@ -261,15 +254,20 @@ fn remove_old(transaction: &Transaction<'_>, app: &AppName) -> Result<(), BoxErr
     let pin: Option<Pin> = pin.as_deref().map(from_json).transpose()?;
     let (mut succeeded, mut others) = (0, 0);
     let mut has_removed = false;
-    for (position, revision) in select(transaction, app, "")?.iter().enumerate() {
+    let revisions = select(transaction, app, "")?;
+    // One that has failed since is what runs.
+    let last_reached = revisions.iter().find(|revision| revision.has_been_reached());
+    let last_reached = last_reached.map(|revision| revision.number);
+    for (position, revision) in revisions.iter().enumerate() {
         // The newest comes first, so the last success is always within the limit.
         let seen = match revision.outcome {
             Outcome::Succeeded => &mut succeeded,
             Outcome::InProgress | Outcome::Failed { .. } | Outcome::Superseded => &mut others,
         };
         *seen += 1;
-        let pinned = pin.as_ref().is_some_and(|pin| pin.revision == revision.number);
-        if *seen > MAX_REVISIONS && position > 0 && !pinned {
+        let is_pinned = pin.as_ref().is_some_and(|pin| pin.revision == revision.number);
+        let is_kept = is_pinned || last_reached == Some(revision.number);
+        if *seen > MAX_REVISIONS && position > 0 && !is_kept {
             transaction
                 .prepare_cached("DELETE FROM revisions WHERE app = ?1 AND number = ?2")?
                 .execute(params![app.as_str(), to_sql(revision.number)])?;

@@ -18,9 +18,10 @@ use super::{
 };
 use crate::{
     Error,
+    last_version::fallback,
     random::random_key,
     request::{DryRun, RequestError, Supposed},
-    revisions::{fallback, policy_now, read_revision},
+    revisions::{policy_now, read_revision},
     status::{why_not_newest, why_not_newest_after_resume},
     swarm,
     target_revision::TargetRevision,

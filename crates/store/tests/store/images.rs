@@ -64,6 +64,8 @@ fn recent_successful_and_pinned_revisions_keep_images() {
     assert_eq!(kept(&store, 2, day), [5, 4, 3], "the last success always does");
     store.set_pin(&shop(), &pin(1)).unwrap();
     assert_eq!(kept(&store, 1, day), [5, 3, 1], "and the pinned one");
+    store.finish_revision(&shop(), 3, &failed(), &BTreeMap::new()).unwrap();
+    assert_eq!(kept(&store, 1, day), [5, 3, 2, 1], "and the last one that was reached");
     let all = store.revision_images(&ImageRetention::default()).unwrap().unwrap();
     assert_eq!(all.last().unwrap().images, names(&["web:1", "web@sha256:1"]));
 }

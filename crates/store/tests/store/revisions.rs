@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driftless_model::{AppName, Content, Event, EventKind, MountSource, Outcome, StackHash};
+use driftless_model::{AppName, Content, Event, EventKind, MountSource, Outcome, StackHash, last_reached};
 use driftless_store::{Error, NewRevision, StateDir};
 
 use super::*;
@@ -107,6 +107,21 @@ fn last_success_is_kept_across_many_failures() {
     assert_eq!(store.last_succeeded(&shop()).unwrap().map(|it| it.number), Some(first));
     assert_eq!(store.stack(&shop(), first).unwrap(), Some(mounted));
     assert_eq!(store.contents_in_use().unwrap(), BTreeSet::from([id]));
+}
+
+#[test]
+fn last_reached_revision_is_kept_across_many_failures() {
+    let store = memory();
+    let first = run(&store, "web:1", Outcome::Succeeded);
+    let reached = run(&store, "web:2", Outcome::Succeeded);
+    store.finish_revision(&shop(), reached, &failed(), &BTreeMap::new()).unwrap();
+    for number in 0..25 {
+        run(&store, &format!("web:bad-{number}"), failed());
+    }
+    let history = store.revisions(&shop()).unwrap();
+    assert_eq!(last_reached(&history).map(|it| it.number), Some(reached));
+    assert!(store.stack(&shop(), reached).unwrap().is_some());
+    assert_eq!(store.last_succeeded(&shop()).unwrap().map(|it| it.number), Some(first));
 }
 
 #[test]

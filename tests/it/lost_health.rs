@@ -1,0 +1,128 @@
+//! Commits that lose their health after they were reached, on the simulated engine: which version stays, another try, and a rollback.
+
+use std::time::Duration;
+
+use driftless_agent::{Promotion, RequestKind};
+use driftless_clock::Clock;
+use driftless_docker::UserAction;
+use driftless_model::{Application, ConditionStatus, OnFailure, Outcome};
+
+use crate::{
+    sample::NOON,
+    simulation::{Simulation, app, minutes},
+};
+
+/// A service that loses its health after the second commit, and a database that this commit changes as well.
+fn shop(version: u32) -> String {
+    format!(
+        "services:\n  web:\n    image: web:{version}\n    restart: always\n  \
+         db:\n    image: db:{version}\n    restart: always\n"
+    )
+}
+
+fn prepared(compose: &str) -> Simulation {
+    let mut it = Simulation::prepared(compose, Clock::starting_at(NOON));
+    it.settings.policy.on_failure = OnFailure::Pause;
+    it
+}
+
+/// From now on, containers of this image end with an error so long after their start. `None`: they stay.
+fn exits(it: &Simulation, image: &str, after: Option<Duration>) {
+    it.docker.faults(|faults| {
+        faults.exits.clear();
+        faults.exits.extend(after.map(|after| (image.to_owned(), (after, 3))));
+    });
+}
+
+fn has_failed(application: &Application) -> bool {
+    let mut conditions = application.status.conditions.iter();
+    conditions.any(|it| it.kind == "CommitFailed" && it.status == ConditionStatus::True)
+}
+
+fn outcome(application: &Application) -> Option<Outcome> {
+    application.status.operation.as_ref().and_then(|operation| operation.outcome.clone())
+}
+
+/// The second commit was reached, has lost its health soon after, and its rollouts are paused.
+async fn reached_and_failed() -> Simulation {
+    let it = prepared(&shop(1)).begun();
+    it.synced_with_tip().await;
+    exits(&it, "web:2", Some(Duration::from_secs(15)));
+    it.push(&shop(2)).await;
+    it.until("it has failed", has_failed).await;
+    let history = it.store.revisions(&app()).unwrap();
+    assert!(matches!(history[0].outcome, Outcome::Failed { .. }) && history[0].was_reached, "{history:?}");
+    it
+}
+
+/// Whether a container of one of these images was there since this entry of the transcript.
+fn has_run_since(it: &Simulation, from: usize, images: &[&str]) -> bool {
+    it.docker.transcript()[from..].iter().any(|entry| {
+        let mut containers = entry.after.containers();
+        containers.any(|container| images.contains(&container.config.image.as_str()))
+    })
+}
+
+fn remove_all(it: &Simulation, workload: &str) {
+    let observed = it.docker.observed(&app());
+    let of_it = observed.instances.values().filter(|it| it.instance.workload.as_str() == workload);
+    let names: Vec<String> = of_it.map(|instance| instance.name.clone()).collect();
+    assert!(!names.is_empty(), "{workload} has no container\n{}", it.story());
+    for name in names {
+        it.hand(&UserAction::Remove { name });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_containers_come_back_at_the_version_reached() {
+    for is_ill in [true, false] {
+        let mut it = reached_and_failed().await;
+        if !is_ill {
+            exits(&it, "web:2", None);
+            minutes(30).await;
+        }
+        it.crash();
+        it.begin();
+        minutes(2).await;
+        let from = it.docker.transcript().len();
+        remove_all(&it, "db");
+        minutes(5).await;
+        remove_all(&it, "web");
+        minutes(5).await;
+        assert!(it.images().contains(&"db:2".to_owned()), "is ill: {is_ill}\n{}", it.story());
+        assert!(has_run_since(&it, from, &["web:2"]), "is ill: {is_ill}\n{}", it.story());
+        assert!(!has_run_since(&it, from, &["db:1", "web:1"]), "is ill: {is_ill}\n{}", it.story());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_of_a_reached_commit_begins_no_canary() {
+    let compose = |version: u32| {
+        format!(
+            "services:\n  web:\n    image: web:{version}\n    restart: always\n    \
+             deploy: {{replicas: 5, update_config: {{order: start-first}}}}\n    x-driftless: {{canary: ['1']}}\n  \
+             api:\n    image: api:{version}\n    restart: always\n"
+        )
+    };
+    let mut it = prepared(&compose(1));
+    it.settings.policy.monitor = Duration::from_mins(40);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    // The first end comes when the canary is over.
+    exits(&it, "api:2", Some(Duration::from_mins(20)));
+    it.push(&compose(2)).await;
+    minutes(5).await;
+    it.ask(RequestKind::Promote(Promotion { workload: None, is_full: true })).await;
+    it.synced_with_tip().await;
+    exits(&it, "api:2", Some(Duration::from_secs(15)));
+    it.until("it has failed", has_failed).await;
+    exits(&it, "api:2", None);
+    let from = it.docker.transcript().len();
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
+    minutes(30).await;
+    assert!(!has_run_since(&it, from, &["web:1", "api:1"]), "{}", it.story());
+    let history = it.store.revisions(&app()).unwrap();
+    assert_eq!((history.len(), history[0].outcome.clone()), (2, Outcome::Succeeded), "{history:?}");
+    it.check(&[("web", 5)].into());
+}

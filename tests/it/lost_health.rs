@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use driftless_agent::{Promotion, RequestKind};
+use driftless_agent::{Promotion, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_model::{Application, ConditionStatus, OnFailure, Outcome};
+use driftless_model::{Application, Cause, ConditionStatus, OnFailure, Outcome, Until};
 
 use crate::{
     sample::NOON,
@@ -55,6 +55,15 @@ async fn reached_and_failed() -> Simulation {
     it
 }
 
+/// Pins the application to its first revision, and waits until that has succeeded.
+async fn back_to_first(it: &Simulation) {
+    let rollback = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+    it.ask(RequestKind::Rollback(rollback)).await;
+    let is_back =
+        |found: &Application| found.status.pin.is_some() && outcome(found) == Some(Outcome::Succeeded);
+    it.until("it is back", is_back).await;
+}
+
 /// Whether a container of one of these images was there since this entry of the transcript.
 fn has_run_since(it: &Simulation, from: usize, images: &[&str]) -> bool {
     it.docker.transcript()[from..].iter().any(|entry| {
@@ -71,6 +80,13 @@ fn remove_all(it: &Simulation, workload: &str) {
     for name in names {
         it.hand(&UserAction::Remove { name });
     }
+}
+
+/// The name of the container of a workload.
+fn running(it: &Simulation, workload: &str) -> String {
+    let observed = it.docker.observed(&app());
+    let mut of_it = observed.instances.values().filter(|it| it.instance.workload.as_str() == workload);
+    of_it.next().unwrap().name.clone()
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,4 +141,24 @@ async fn retry_of_a_reached_commit_begins_no_canary() {
     let history = it.store.revisions(&app()).unwrap();
     assert_eq!((history.len(), history[0].outcome.clone()), (2, Outcome::Succeeded), "{history:?}");
     it.check(&[("web", 5)].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_after_lost_health_succeeds() {
+    let it = reached_and_failed().await;
+    back_to_first(&it).await;
+    assert_eq!(it.images(), ["db:1", "web:1"], "{}", it.story());
+    // A crash later is no failure of its rollout.
+    minutes(30).await;
+    exits(&it, "web:1", Some(Duration::from_secs(15)));
+    it.hand(&UserAction::Kill { name: running(&it, "web") });
+    minutes(30).await;
+    let history = it.store.revisions(&app()).unwrap();
+    assert_eq!((history[0].cause.clone(), &history[0].outcome), (Cause::Rollback, &Outcome::Succeeded));
+    // Another try of the commit may succeed.
+    exits(&it, "web:1", None);
+    it.ask(RequestKind::Resume).await;
+    let found = it.synced_with_tip().await;
+    assert_eq!(outcome(&found), Some(Outcome::Succeeded));
+    assert_eq!(it.images(), ["db:2", "web:2"], "{}", it.story());
 }

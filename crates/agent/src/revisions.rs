@@ -554,9 +554,11 @@ impl Revisions {
         let outcome = |revisions: &Self| revisions.current.as_ref().map(|current| current.outcome.clone());
         self.begin(context, desired, target);
         let before = outcome(self);
-        // A revision that lost its health after it had succeeded does not succeed again whenever it is well for a moment.
-        let has_lost_health = record.failed.as_ref().is_some_and(|failed| failed.was_reached);
-        if !has_lost_health || target.back_to.is_some() {
+        // A commit that lost its health after it was reached does not succeed again whenever it is well for a moment. A rollback, a
+        // removal and another commit have not failed by that.
+        let is_this = |failed: &FailedCommit| failed.was_reached && failed.stack == target.hash;
+        let has_lost_health = target.is_newest() && record.failed.as_ref().is_some_and(is_this);
+        if !has_lost_health {
             // The images that the containers were created from: a tag may name another image by now, such as one that has failed.
             let mut images = image_digests(&target.stack, observed);
             images.extend(target.images.clone());

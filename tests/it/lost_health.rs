@@ -162,3 +162,24 @@ async fn rollback_after_lost_health_succeeds() {
     assert_eq!(outcome(&found), Some(Outcome::Succeeded));
     assert_eq!(it.images(), ["db:2", "web:2"], "{}", it.story());
 }
+
+#[tokio::test(start_paused = true)]
+async fn restart_is_accepted_while_pinned_after_a_failure() {
+    let it = reached_and_failed().await;
+    let refused = it.refusal(RequestKind::Restart("web".into())).await;
+    assert!(refused.contains("the rollouts of shop are paused"), "{refused}");
+    back_to_first(&it).await;
+    let before = running(&it, "web");
+    let from = it.docker.transcript().len();
+    it.ask(RequestKind::Restart("web".into())).await;
+    minutes(5).await;
+    let is_removed = it.docker.transcript()[from..]
+        .iter()
+        .any(|entry| entry.after.containers().all(|container| container.name != before));
+    assert!(is_removed, "{}", it.story());
+    assert_eq!(it.images(), ["db:1", "web:1"], "{}", it.story());
+    it.ask(RequestKind::Retry).await;
+    let events = it.store.events(0, 1000, None).unwrap();
+    let said = events.iter().rfind(|event| event.reason == "RetryRequested").unwrap();
+    assert!(said.message.ends_with("`driftless resume shop` tries the newest commit"), "{}", said.message);
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_model::{
-    EngineKind, FailedCommit, JobRecord, Record, Replacement, Stack, Timestamp, Workload, WorkloadName,
+    EngineKind, FailedCommit, JobRecord, Pin, Record, Replacement, Stack, Timestamp, Workload, WorkloadName,
 };
 use driftless_plan::{WaitReason, resolve_available_images};
 use driftless_store::Suspension;
@@ -98,9 +98,19 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let Some(failed) = self.record.get().failed.clone() else {
             return self.retry_jobs().await;
         };
+        let pin = self.context.store().pin(name)?;
         self.release_failed(&failed).await?;
-        let message = format!("revision {} is tried again: {}", failed.revision, failed.reason);
-        self.event("RetryRequested", failed.commit.short(), &message);
+        let (commit, message) = match &pin {
+            // The target is not the commit that failed.
+            Some(Pin { revision, commit, .. }) => {
+                let tried = format!("what failed of the pinned revision {revision} is tried again");
+                (commit, format!("{tried}; `driftless resume {name}` tries the newest commit"))
+            }
+            None => {
+                (&failed.commit, format!("revision {} is tried again: {}", failed.revision, failed.reason))
+            }
+        };
+        self.event("RetryRequested", commit.short(), &message);
         Ok(self.sync())
     }
 

@@ -48,7 +48,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             return self.restart_service(&target, name).await;
         }
         self.refuse_if_paused(&found, name, "restart")?;
-        if let Some(failed) = self.record.get().failed.as_ref().filter(|it| it.back_to.is_none()) {
+        // A pin to another revision pauses nothing.
+        let failed = self.record.get().failed.as_ref();
+        if let Some(failed) = failed.filter(|failed| failed.pauses(&target.hash)) {
             let app = self.context.name();
             return Err(RequestError::Refused(format!(
                 "the rollouts of {app} are paused, because {} failed: {}; fix it in Git, or `driftless sync {app} --retry` tries it again",

@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use driftless_agent::{Promotion, RequestError, RequestKind};
+use driftless_agent::{Promotion, RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_model::{Application, Cause, HealthStatus, OnFailure, Outcome, SyncStatus};
+use driftless_model::{Application, Cause, HealthStatus, OnFailure, Outcome, SyncStatus, Until};
 
 use crate::{
     sample::NOON,
@@ -166,6 +166,38 @@ async fn canary_that_loses_its_health_goes_back_or_pauses() {
             assert_eq!(running(&it).0, 0, "{}", it.story());
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_after_an_automatic_one_goes_further_back() {
+    let mut it = prepared(&web("web:0", "['1']"));
+    it.settings.policy.on_failure = OnFailure::Rollback;
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it.push(&web("web:1", "['1']")).await;
+    it.until("it pauses", |found| pauses(found, 1)).await;
+    it.ask(promote(None, true)).await;
+    it.synced_with_tip().await;
+    minutes(10).await;
+    it.docker.faults(|faults| faults.unhealthy = BTreeSet::from(["web:2".to_owned()]));
+    it.push(&web("web:2", "['1']")).await;
+    minutes(60).await;
+    assert_eq!(it.images(), ["web:1"; 5], "{}", it.story());
+    let history = it.store.revisions(&app()).unwrap();
+    assert_eq!((history[0].cause.clone(), history[0].rollback_of), (Cause::AutomaticRollback, Some(2)));
+    // A rollback has no canary.
+    assert_ne!(history[0].stack, history[2].stack);
+    let back_to = |to: Option<&str>| {
+        let to = to.map(str::to_owned);
+        RequestKind::Rollback(Rollback { to, reason: String::new(), until: Until::Manual })
+    };
+    assert!(refusal(&it, back_to(Some("2"))).await.contains("is at that state already"));
+    it.ask(back_to(None)).await;
+    let found = it.until("it is pinned", |found| found.status.pin.is_some()).await;
+    assert_eq!(found.status.pin.as_ref().map(|pin| pin.revision), Some(1));
+    minutes(30).await;
+    assert_eq!(it.images(), ["web:0"; 5], "{}", it.story());
+    it.check(&BTreeMap::from([("web", 5)]));
 }
 
 #[tokio::test(start_paused = true)]

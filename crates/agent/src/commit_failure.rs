@@ -2,6 +2,7 @@
 
 use driftless_model::{
     AdmissionPolicy, Cause, EventKind, FailedCommit, Mask, OnFailure, Outcome, Revision, Stack, StackHash,
+    is_same_version,
 };
 use driftless_plan::{Round, resolved_digests};
 
@@ -57,23 +58,23 @@ fn without_attempts(text: &str) -> String {
     found.next().unwrap_or_else(|| text.to_owned())
 }
 
-/// The newest revision before this one that succeeded with another stack, is no removal, can be read, and keeps to the policy
+/// The newest revision before this one that succeeded with another version, is no removal, can be read, and keeps to the policy
 /// of today.
 pub(crate) fn last_healthy(
     context: &AppContext,
-    failing: &StackHash,
-    number: u64,
+    failing: &Revision,
     admission: &AdmissionPolicy,
 ) -> Option<Revision> {
     let store = context.store();
+    let history = store.revisions(context.name()).ok()?;
     let is_admitted = |stack: &Stack| admission.violations(stack).is_empty();
-    let is_healthy = |revision: &Revision| {
-        revision.number < number
+    let is_healthy = |revision: &&Revision| {
+        revision.number < failing.number
             && revision.is_way_back()
-            && revision.stack != *failing
+            && !is_same_version(&history, revision, failing)
             && matches!(store.stack(context.name(), revision.number), Ok(Some(stack)) if is_admitted(&stack))
     };
-    store.revisions(context.name()).ok()?.into_iter().find(is_healthy)
+    history.iter().find(is_healthy).cloned()
 }
 
 /// The hash of a revision as the target of a rollback, which follows the settings for rollbacks and has no canary.

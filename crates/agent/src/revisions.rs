@@ -644,7 +644,7 @@ impl Revisions {
             return false;
         }
         let back = match on_failure {
-            OnFailure::Rollback => last_healthy(context, &target.hash, current.number, admission),
+            OnFailure::Rollback => last_healthy(context, current, admission),
             OnFailure::None | OnFailure::Pause => None,
         };
         if back.is_none() && is_known {

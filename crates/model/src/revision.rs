@@ -88,11 +88,24 @@ impl Revision {
     }
 }
 
-/// The last revision that succeeded with another stack than the newest one, and is no removal. `history` has the newest
+/// The last revision that succeeded with another version than the newest one, and is no removal. `history` has the newest
 /// revision first.
 pub fn older_success(history: &[Revision]) -> Option<&Revision> {
     let current = history.first()?;
-    history.iter().find(|revision| revision.is_way_back() && revision.stack != current.stack)
+    history.iter().find(|revision| revision.is_way_back() && !is_same_version(history, revision, current))
+}
+
+/// Whether two revisions of an application have the same stack, also if one of them went back to it: a rollback has other settings for
+/// its rollouts and no canary, so its hash may be another one.
+pub fn is_same_version(history: &[Revision], one: &Revision, other: &Revision) -> bool {
+    one.stack == other.stack || origin(history, one).stack == origin(history, other).stack
+}
+
+/// The revision of a commit that a revision went back to, or itself.
+fn origin<'a>(history: &'a [Revision], revision: &'a Revision) -> &'a Revision {
+    let is_origin =
+        |older: &&Revision| revision.rollback_of == Some(older.number) && older.number < revision.number;
+    history.iter().find(is_origin).map_or(revision, |older| origin(history, older))
 }
 
 /// The revision that was reached last, also if it has failed since, unless a rollback has left it then. `history` has the newest
@@ -230,6 +243,25 @@ mod tests {
         let second = finished(&[Outcome::Succeeded, failed()], revision(2, "b", Cause::Commit));
         let back = revision(3, "a", Cause::AutomaticRollback);
         assert_eq!(number(&[back, second, first]), Some(1), "a rollback has left it");
+    }
+
+    #[test]
+    fn rollback_goes_back_to_another_version() {
+        let succeeded = |revision: Revision| finished(&[Outcome::Succeeded], revision);
+        let number = |history: &[Revision]| older_success(history).map(|revision| revision.number);
+        let first = succeeded(revision(1, "z", Cause::Start));
+        let second = succeeded(revision(2, "a", Cause::Commit));
+        let third = finished(&[failed()], revision(3, "b", Cause::Commit));
+        // It has no canary, and so another hash.
+        let back = Revision { rollback_of: Some(2), ..revision(4, "a without", Cause::AutomaticRollback) };
+        let back = succeeded(back);
+        let mut history = vec![back, third, second, first];
+        assert_eq!(number(&history), Some(1));
+        // Git goes back as well.
+        history.insert(0, succeeded(revision(5, "a", Cause::Commit)));
+        assert_eq!(number(&history), Some(1));
+        history.insert(0, succeeded(revision(6, "c", Cause::Commit)));
+        assert_eq!(number(&history), Some(5));
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl<D, S> RequestHandler<'_, D, S> {
         let current = self.revisions.current().filter(|current| current.stack == target.hash);
         let admission = &self.desired.rendered().admission;
         let back = current.and_then(|current| {
-            let back = last_healthy(context, &target.hash, current.number, admission)?;
+            let back = last_healthy(context, current, admission)?;
             Some((current.number, current.commit.id.clone(), back))
         });
         let Some((revision, commit, back)) = back.filter(|_| target.is_newest()) else {

@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{Pin, Revision, older_success};
+use driftless_model::{Pin, Revision, is_same_version, older_success};
 
 use super::handler::{RequestHandler, suspended_by_settings};
 use crate::request::{Answer, RequestError, Rollback};
@@ -54,7 +54,6 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.refuse_during_removal()?;
         let name = self.context.name();
         let history = self.context.store().revisions(name)?;
-        let current = history.first().map(|newest| newest.stack.clone());
         let found = match to {
             Some(to) => find_revision(&history, to),
             None => older_success(&history),
@@ -72,7 +71,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             )));
         }
         let is_pinned = self.context.store().pin(name)?.is_some();
-        if Some(&revision.stack) == current.as_ref() && !is_pinned {
+        let current = history.first();
+        let is_current = current.is_some_and(|current| is_same_version(&history, revision, current));
+        if is_current && !is_pinned {
             let number = revision.number;
             return Err(RequestError::Refused(format!(
                 "{name} is at that state already (revision {number})"

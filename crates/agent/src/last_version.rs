@@ -35,3 +35,61 @@ pub(crate) fn reached_last(
     let last = if goes_back { succeeded } else { last_reached(&history) };
     last.cloned()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use driftless_model::{Cause, CommitInfo, FailedCommit, Policy};
+
+    use super::*;
+    use crate::{
+        context::tests::{context, new_revision},
+        desired::tests::stack,
+    };
+
+    fn target(project: &str) -> TargetRevision {
+        TargetRevision::new(Arc::new(stack(project)), CommitInfo::default(), Policy::default(), Cause::Commit)
+    }
+
+    #[test]
+    fn reached_version_counts_until_the_application_goes_back() {
+        let (context, _folder) = context();
+        let failed = Outcome::Failed { reason: "web exited".to_owned() };
+        let run = |project: &str, outcomes: &[&Outcome]| {
+            let store = context.store();
+            let begun = store.begin_revision(&new_revision(context.name()), &stack(project)).unwrap();
+            for outcome in outcomes {
+                store.finish_revision(context.name(), begun.number, outcome, &BTreeMap::new()).unwrap();
+            }
+            begun
+        };
+        let last = |target: &TargetRevision, record: &Record| {
+            reached_last(&context, target, record).map(|revision| revision.number)
+        };
+        let record = Record::default();
+        run("a", &[&Outcome::Succeeded]);
+        run("b", &[&Outcome::Succeeded, &failed]);
+        assert_eq!(last(&target("b"), &record), Some(2));
+        assert_eq!(last(&target("c"), &record), Some(2), "a later commit");
+        assert_eq!(last(&target("a"), &record), Some(1), "a commit that reverts it");
+        let back = TargetRevision { back_to: Some(1), ..target("a") };
+        assert_eq!(last(&back, &record), Some(1));
+        let third = run("c", &[&failed]);
+        assert_eq!(last(&target("c"), &record), Some(2));
+        // An older agent stored only here that it was reached.
+        let known = FailedCommit {
+            commit: third.commit.id,
+            stack: third.stack,
+            revision: third.number,
+            reason: "web exited".to_owned(),
+            at: context.now(),
+            back_to: None,
+            was_reached: true,
+            action: None,
+            images: None,
+        };
+        let record = Record { failed: Some(known), ..Record::default() };
+        assert_eq!(last(&target("c"), &record), Some(3));
+    }
+}

@@ -122,6 +122,30 @@ async fn failed_hook_stops_a_sync_and_its_retry_runs_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn retry_that_was_cut_off_still_runs_the_hooks() {
+    let mut it = prepared(&shop(1, "dump:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    it.push(&shop(2, "dump:bad")).await;
+    it.until("the hook has failed", is_failed).await;
+    minutes(5).await;
+    it.docker.faults(|faults| _ = faults.exits.insert("dump:bad".into(), (Duration::from_secs(2), 0)));
+    it.crash();
+    minutes(1).await;
+    // The agent ended after the request had changed the record, and before it changed the revision.
+    let mut record = it.store.record(&app()).unwrap();
+    assert!(record.failed.take().is_some());
+    record.jobs.retain(|_, job| !job.has_failed());
+    let hooks = record.hooks.as_mut().unwrap();
+    (hooks.again, hooks.passed) = (true, false);
+    it.store.save_record(&app(), &record).unwrap();
+    it.begin();
+    it.synced_with_tip().await;
+    assert_eq!(web_images(&it), ["web:2", "web:2"], "{}", it.story());
+    assert_eq!((runs(&it, "dump:bad"), runs(&it, "warm:1")), ((2, 2), (2, 2)), "{}", it.story());
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn failed_hook_is_retried_without_a_failed_commit() {
     let it = prepared(&shop(1, "dump:1"), OnFailure::None).begun();
     it.synced_with_tip().await;

@@ -52,9 +52,14 @@ pub(crate) fn advance(
         if known.is_none() && !has_hooks(stack) {
             return false;
         }
-        if revision.outcome != Outcome::InProgress {
+        match revision.outcome {
+            Outcome::InProgress => {}
+            // It waits for a retry, or for the room on the disk to be in progress again.
+            Outcome::Failed { .. } if known.is_some_and(|hooks| hooks.again) => return false,
             // Its hooks ran before the record was lost.
-            return exempt(context, record, sync, revision);
+            Outcome::Succeeded | Outcome::Failed { .. } | Outcome::Superseded => {
+                return exempt(context, record, sync, revision);
+            }
         }
         begin_attempt(record.get_mut(), stack, revision.number);
         record.save(context);
@@ -63,6 +68,15 @@ pub(crate) fn advance(
     }
     let is_due = is_settled && awaits_post_sync(record.get(), sync);
     is_due && begin_phase(context, record, HookPhase::PostSync)
+}
+
+/// Whether another attempt at a failed revision is due that is not in progress yet: the agent ended while it began, or a removal cut
+/// the last one off. Not while the failure pauses its rollouts.
+pub(crate) fn awaits_another_attempt(record: &Record, sync: &Sync<'_>) -> bool {
+    let Some(revision) = sync.revision() else { return false };
+    let has_failed = matches!(revision.outcome, Outcome::Failed { .. });
+    let is_paused = record.failed.as_ref().is_some_and(|failed| failed.stack == revision.stack);
+    has_failed && !is_paused && record.hooks.as_deref().is_some_and(|hooks| hooks.again)
 }
 
 /// Begins the hooks of a revision that has failed. They run while the application goes back to an older revision, too.

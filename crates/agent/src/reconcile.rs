@@ -529,6 +529,10 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return false;
         }
         let sync = hooks::Sync { current: self.revisions.current(), target };
+        if hooks::awaits_another_attempt(self.record.get(), &sync) {
+            self.revisions.reopen(&self.context, &target.hash);
+        }
+        let sync = hooks::Sync { current: self.revisions.current(), target };
         hooks::advance(&self.context, &mut self.record, &sync, plan.is_applied())
     }
 

@@ -292,6 +292,72 @@ async fn rollback_during_a_removal_is_refused() {
     assert_eq!(web_images(&it), ["web:2", "web:2"], "{}", it.story());
 }
 
+/// Removes the application from Git, and asks the agent to remove it. Its hook takes 20 minutes.
+async fn leave(it: &Simulation) {
+    it.docker.faults(|faults| _ = faults.exits.insert("save:1".into(), (Duration::from_mins(20), 0)));
+    it.git.push_files("Ada", &[("blog/compose.yaml", "services: {web: {image: 'blog:1'}}")]);
+    minutes(3).await;
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    minutes(5).await;
+    assert_eq!(runs(it, "save:1"), (1, 1), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn removal_applies_no_commit_whose_hooks_still_run() {
+    let mut idle = prepared(&shop(1, "dump:1"), OnFailure::None);
+    idle.settings.policy.prune = false;
+    let it = idle.begun();
+    it.synced_with_tip().await;
+    it.push(&shop(2, "dump:endless")).await;
+    minutes(2).await;
+    leave(&it).await;
+    assert_eq!(web_images(&it), ["web:1", "web:1"], "{}", it.story());
+    assert!(!it.images().contains(&"dump:endless".to_owned()), "{}", it.story());
+    // Git has it again: the commit gets another attempt, with all its hooks.
+    it.docker.faults(|faults| _ = faults.exits.insert("dump:endless".into(), (Duration::from_secs(2), 0)));
+    it.push(&shop(2, "dump:endless")).await;
+    it.synced_with_tip().await;
+    assert_eq!(web_images(&it), ["web:2", "web:2"], "{}", it.story());
+    assert_eq!((runs(&it, "dump:endless"), runs(&it, "warm:1")), ((2, 2), (2, 2)), "{}", it.story());
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_commit_stays_failed_after_a_cancelled_removal() {
+    let mut idle = prepared(&shop(1, "dump:1"), OnFailure::Pause);
+    idle.settings.policy.prune = false;
+    let it = idle.begun();
+    it.synced_with_tip().await;
+    let with_more = format!("{}  more: {{image: 'more:1'}}\n", shop(2, "dump:bad"));
+    it.push(&with_more).await;
+    it.until("the hook has failed", is_failed).await;
+    leave(&it).await;
+    it.push(&with_more).await;
+    minutes(30).await;
+    assert_eq!(web_images(&it), ["web:1", "web:1"], "{}", it.story());
+    assert_eq!((runs(&it, "dump:bad"), runs(&it, "more:1")), ((1, 1), (0, 0)), "{}", it.story());
+    it.until("it is still failed", is_failed).await;
+    it.docker.faults(|faults| _ = faults.exits.insert("dump:bad".into(), (Duration::from_secs(2), 0)));
+    it.ask(RequestKind::Retry).await;
+    it.synced_with_tip().await;
+    assert_eq!(web_images(&it), ["web:2", "web:2"], "{}", it.story());
+    assert_eq!(runs(&it, "dump:bad"), (2, 2), "{}", it.story());
+    it.check(&BTreeMap::from([("web", 2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn removal_after_a_sync_repeats_no_hook_when_it_ends() {
+    let mut idle = prepared(&shop(1, "dump:1"), OnFailure::Pause);
+    idle.settings.policy.prune = false;
+    let it = idle.begun();
+    it.synced_with_tip().await;
+    leave(&it).await;
+    it.push(&shop(1, "dump:1")).await;
+    minutes(30).await;
+    it.synced_with_tip().await;
+    assert_eq!((runs(&it, "dump:1"), runs(&it, "warm:1")), ((1, 1), (1, 1)), "{}", it.story());
+}
+
 #[tokio::test(start_paused = true)]
 async fn forced_removal_runs_no_hook() {
     let mut idle = prepared(&shop(1, "dump:1").replace("save:1", "save:bad"), OnFailure::Pause);

@@ -104,18 +104,23 @@ pub(crate) fn begin_pre_delete(context: &AppContext, record: &mut StoredRecord, 
     if record.get().hooks.as_deref().is_some_and(is_begun) {
         return false;
     }
+    if current.outcome == Outcome::Succeeded {
+        // Its hooks ran, although the record may be lost.
+        exempt(context, record, sync, current);
+    }
     begin_removal(record.get_mut(), &target.stack, current.number);
     record.save(context);
     report(context, record.get(), HookPhase::PreDelete);
     true
 }
 
-/// Forgets the hooks of a removal, because Git has the application again.
+/// Forgets the hooks of a removal, because Git has the application again. A commit that was not reached before gets another attempt.
 pub(crate) fn cancel_removal(record: &mut Record) {
     if let Some(hooks) = record.hooks.as_mut().filter(|hooks| hooks.begun.contains(&HookPhase::PreDelete)) {
         hooks.begun.clear();
         hooks.runs.clear();
-        (hooks.again, hooks.deletable) = (false, false);
+        hooks.again = hooks.exempt.as_ref() != Some(&hooks.stack);
+        hooks.deletable = false;
     }
 }
 
@@ -128,10 +133,17 @@ pub(crate) fn skip_pre_delete(record: &mut Record, stack: &Stack, revision: u64)
     }
 }
 
-/// Lets the hooks run again: those of a failed revision, or those of a removal that failed.
+/// Lets the hooks of a failed revision run again.
 pub(crate) fn try_again(record: &mut Record) {
     if let Some(hooks) = &mut record.hooks {
         (hooks.again, hooks.passed) = (true, false);
+    }
+}
+
+/// Lets the hooks of a removal run again that failed. The `PreSync` hooks have passed or not, as before.
+pub(crate) fn try_removal_again(record: &mut Record) {
+    if let Some(hooks) = &mut record.hooks {
+        hooks.again = true;
     }
 }
 

@@ -548,7 +548,7 @@ impl Revisions {
         observed: &Observed,
         record: &mut Record,
     ) -> bool {
-        if target.policy.suspended {
+        if target.policy.suspended || target.is_leaving {
             return false;
         }
         let outcome = |revisions: &Self| revisions.current.as_ref().map(|current| current.outcome.clone());

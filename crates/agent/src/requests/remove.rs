@@ -8,7 +8,7 @@ use driftless_store::Suspension;
 
 use super::handler::RequestHandler;
 use crate::{
-    hooks::{skip_pre_delete, try_again},
+    hooks::{skip_pre_delete, try_removal_again},
     request::{Answer, RequestError},
 };
 
@@ -62,7 +62,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                     let names: Vec<&str> = names.map(|it| it.name.as_str()).collect();
                     skipped = format!("; without its PreDelete hooks ({})", names.join(", "));
                 }
-                Hooks::Run if has_failed_hook(&record) => try_again(&mut record),
+                Hooks::Run if has_failed_hook(&record) => try_removal_again(&mut record),
                 Hooks::Run => {}
             }
         }

@@ -187,12 +187,14 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, parts: &[JobPart<'_>]) -> Option
     let first = parts.first()?;
     let name = first.subject.name;
     match &first.job.hook {
-        Some(_) if draft.facts.instances.members_of(name).is_empty() => {
+        Some(hook) if draft.facts.instances.members_of(name).is_empty() => {
             if let Some(on) = hooks::earlier(draft.facts.record, name) {
                 return Some(Wait::dependency(name, on, "it is of a lower wave"));
             }
+            // A removal needs no image of a commit that is not applied any more.
+            let is_of_commit = hook.phase != HookPhase::PreDelete;
             let is_early = draft.facts.is_held_by_hooks && !draft.missing_images.is_empty();
-            is_early.then(|| Wait::images(name, &draft.missing_image_names()))
+            (is_early && is_of_commit).then(|| Wait::images(name, &draft.missing_image_names()))
         }
         Some(_) => None,
         None if first.job.cron.is_some() => None,

@@ -24,10 +24,13 @@ pub(crate) fn reason_to_wait(draft: &Draft<'_>, subject: Subject<'_>) -> Option<
 /// Reports the hooks that a sync waits for.
 pub(crate) fn remark(draft: &mut Draft<'_>) {
     let record = draft.facts.record;
-    if draft.facts.is_held_by_hooks && !has_begun(draft.facts) {
+    let hooks = record.hooks.as_deref();
+    // Before a removal they do not run.
+    let is_leaving = hooks.is_some_and(|hooks| hooks.begun.contains(&HookPhase::PreDelete));
+    if draft.facts.is_held_by_hooks && !is_leaving && !has_begun(draft.facts) {
         draft.wait(Wait::hooks_first(HookPhase::PreSync));
     }
-    let Some(hooks) = record.hooks.as_deref() else { return };
+    let Some(hooks) = hooks else { return };
     for (name, HookRun { phase, .. }) in hooks.begun_runs() {
         let is_awaited = phase.decides() || *phase == HookPhase::PreDelete;
         if is_awaited && outcome(record, name).is_none() {

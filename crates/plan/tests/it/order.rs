@@ -451,6 +451,33 @@ fn removal_waits_for_its_hook_and_takes_dependants_first() {
 }
 
 #[test]
+fn removal_applies_no_commit_before_its_pre_sync_hooks() {
+    let mut shop = synced();
+    shop.git = self::shop(2, "bad:1");
+    shop.git.workloads.insert("save".into(), hook("save", "good:1", HookPhase::PreDelete));
+    shop.git.workloads.insert("extra".into(), workload("db:1", 1));
+    shop.attempt(2);
+    shop.rounds();
+    // Also when a user asks for the removal again.
+    for attempt in ["save-2-2", "save-2-3"] {
+        begin_removal(&mut shop.stage.record, &shop.git, 2);
+        let plan = shop.rounds();
+        assert_eq!(shop.created.last().map(String::as_str), Some(attempt), "{plan}");
+        assert_eq!(shop.running(), ["web=web:1", "web=web:1"], "{plan}");
+        assert!(shop.stage.record.hooks.as_ref().unwrap().deletable);
+        assert!(is_held_by_hooks(&shop.git, &shop.stage.record));
+        assert!(!plan.to_string().contains("run first"), "{plan}");
+    }
+    // A commit whose hooks have succeeded goes on.
+    shop.git = synced().git;
+    shop.git.workloads.insert("save".into(), hook("save", "good:1", HookPhase::PreDelete));
+    shop.attempt(3);
+    shop.rounds();
+    begin_removal(&mut shop.stage.record, &shop.git, 3);
+    assert!(!is_held_by_hooks(&shop.git, &shop.stage.record));
+}
+
+#[test]
 fn wave_waits_for_lower_waves_in_every_rollout() {
     let git = |version: u8| {
         stack([

@@ -11,10 +11,11 @@ use driftless_clock::Clock;
 use driftless_config as config;
 use driftless_docker::UserAction;
 use driftless_model::{
-    AppName, Application, Cause, ContainerId, HealthStatus, MountSource, Pin, Removal, RepoUrl, SyncStatus,
-    Until,
+    AppName, Application, Cause, ContainerId, HealthStatus, MountSource, Pin, Record, Removal, RepoUrl,
+    SyncStatus, Until,
 };
 use driftless_store::Store;
+use tokio::{task::yield_now, time::sleep};
 
 use crate::sample::NOON;
 use crate::simulation::{Git, Simulation, app, minutes};
@@ -537,6 +538,33 @@ async fn application_without_containers_leaves_the_status() {
     // It is deployed again once Git has it again.
     it.git.push_files("Ada", &[("shop/compose.yaml", SHOP)]);
     it.synced_with_tip().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn removed_application_leaves_no_record() {
+    let it = kept_shop().await;
+    it.ask(RequestKind::Remove(Removal::KeepVolumes)).await;
+    for _ in 0..120_000 {
+        if it.containers(&app()) == 0 {
+            break;
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    let is_known = || it.store.known_applications().unwrap().iter().any(|known| known.app == app());
+    let mut looks = 0;
+    // The agent may end between any two of its turns.
+    for turn in 0..90_000 {
+        if !is_known() {
+            looks += 1;
+            assert_eq!(it.store.record(&app()).unwrap(), Record::default(), "{}", it.story());
+        }
+        if turn % 30 == 0 {
+            sleep(Duration::from_millis(1)).await;
+        } else {
+            yield_now().await;
+        }
+    }
+    assert!(looks > 0, "it was not forgotten: {}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,9 +65,6 @@ use crate::{
     unpublished::Unpublished,
 };
 
-/// When to store a record again that the disk had no room for.
-const STORE_AGAIN: Duration = Duration::from_secs(30);
-
 /// When to share the state of an application again that the Swarm has not taken.
 const SHARE_AGAIN: Duration = Duration::from_secs(5);
 
@@ -327,10 +324,12 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         } else {
             self.act(&target, &planned, (&observed, &reported.too_early), &plan, interrupt).await
         };
-        if *self.record.get() != remembered || !self.record.is_stored() {
-            self.record.save(&self.context);
-        }
-        let store_again = (!self.record.is_stored()).then(|| now.after(STORE_AGAIN));
+        // The database has no record of an application that was removed.
+        let store_again = if self.revisions.is_forgotten() {
+            None
+        } else {
+            self.record.save_changes(&self.context, &remembered, now)
+        };
         let look_again = Timestamp::earliest(
             Timestamp::earliest(reported.again, failure_may_come),
             Timestamp::earliest(self.window_opens(), self.next_image_update(&target, &observed)),

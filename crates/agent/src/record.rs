@@ -1,8 +1,8 @@
 //! The record of one application in memory and on the disk.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use driftless_model::{EventKind, Observed, Outcome, Record, Stack, WorkloadName};
+use driftless_model::{EventKind, Observed, Outcome, Record, Stack, Timestamp, WorkloadName};
 use driftless_plan::suppose_completed;
 use driftless_store::{self as store, KnownApplication};
 
@@ -10,6 +10,9 @@ use crate::{
     commit_failure::failed_before, context::AppContext, desired::Desired, error::chain,
     target_revision::TargetRevision,
 };
+
+/// When to store a record again that the disk had no room for.
+const STORE_AGAIN: Duration = Duration::from_secs(30);
 
 /// A record, and whether the disk has it.
 pub(crate) struct StoredRecord {
@@ -63,9 +66,18 @@ impl StoredRecord {
         }
     }
 
-    /// Whether the last attempt to write the record succeeded.
-    pub(crate) fn is_stored(&self) -> bool {
-        self.is_stored
+    /// Writes the record to the disk if it differs from that before the round, or if the last attempt failed. Returns when to try
+    /// again.
+    pub(crate) fn save_changes(
+        &mut self,
+        context: &AppContext,
+        before: &Record,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        if self.record != *before || !self.is_stored {
+            self.save(context);
+        }
+        (!self.is_stored).then(|| now.after(STORE_AGAIN))
     }
 
     /// Writes the record to the disk. A failure is logged: a full disk must not keep drift from being undone.

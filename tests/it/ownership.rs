@@ -407,6 +407,19 @@ async fn copied_state_directory_is_refused_while_the_original_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn removed_question_refuses_no_agent_that_starts() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.crash();
+    // As `docker volume prune -a` does in the moment of the start.
+    it.docker.faults(|faults| faults.removed_claims = 1);
+    it.git.push(&shop("web:2"));
+    it.begin();
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn refused_agent_waits_while_no_volume_can_be_created() {
     let mut it = Simulation::of(&shop("web:1"));
     it.synced_with_tip().await;

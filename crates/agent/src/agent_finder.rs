@@ -23,7 +23,7 @@ use crate::{
 /// Time for other agents to refuse the claim of this agent's own id.
 const OWN_CLAIM: Duration = Duration::from_secs(1);
 
-/// The tries to claim an id that was held before a refusal is believed.
+/// The tries to claim an id before a refusal is believed.
 const TRIES: u32 = 3;
 
 /// The time after which an agent goes on, although the engine cannot tell whether another one has its id; and the time between two
@@ -149,15 +149,16 @@ impl<D: Docker> AgentFinder<D> {
 
     /// Claims the agent's own id and those that it took over. Other agents have this time to refuse the own one.
     ///
-    /// An id that was held is not lost by one refusal, as somebody may have removed the claim with all unused volumes, nor by an engine that
-    /// cannot create volumes, as one with a full disk. Nor does such an engine keep an agent from its work that has just started.
+    /// An id is not lost by one refusal, as somebody may have removed the claim with all unused volumes, nor by an engine that cannot create
+    /// volumes, as one with a full disk. Nor does such an engine keep an agent from its work that has just started.
     ///
     /// Returns when to claim the id once more, if it is used in doubt.
     async fn claim_own(&self, patience: Duration) -> Option<Instant> {
         let _turn = self.ownership().turn().await;
         let before = self.own_before();
         self.ownership().set_own(Own::Unclaimed);
-        let tries = if before == Own::Held { TRIES } else { 1 };
+        // An id that was refused for good is asked for once more.
+        let tries = if before == Own::Refused { 1 } else { TRIES };
         let former = self.former();
         let agent = &self.services.agent;
         let began = Instant::now();

@@ -474,10 +474,16 @@ impl Docker for SimulatedEngine {
 
     async fn claim(&self, agent: &AgentId, patience: Duration) -> Result<Claim, Error> {
         self.client.call(&format!("claim {agent}")).await?;
-        if self.host.state().faults.has_no_room {
-            return Ok(Claim::Impossible("no space left on device".to_owned()));
-        }
-        if self.host.state().living.contains(agent) {
+        let is_refused = {
+            let mut state = self.host.state();
+            if state.faults.has_no_room {
+                return Ok(Claim::Impossible("no space left on device".to_owned()));
+            }
+            let left = state.faults.removed_claims;
+            state.faults.removed_claims = left.saturating_sub(1);
+            left > 0 || state.living.contains(agent)
+        };
+        if is_refused {
             return Ok(Claim::Refused);
         }
         // Another agent would have this time to refuse.

@@ -42,6 +42,8 @@ pub struct Faults {
     pub is_registry_down: bool,
     /// The engine cannot create volumes, so no agent can claim an id.
     pub has_no_room: bool,
+    /// This many claims of ids are removed by somebody, as by `docker volume prune -a`.
+    pub removed_claims: u32,
     /// The free space of the disk if there were no images, of 100 GB. Each image takes [`IMAGE_BYTES`].
     pub disk: u64,
     /// The size of the build cache, in bytes.
@@ -108,6 +110,7 @@ impl Default for Faults {
             signed: BTreeSet::new(),
             is_registry_down: false,
             has_no_room: false,
+            removed_claims: 0,
             disk: DISK_BYTES,
             build_cache: 0,
             warm_up: Duration::from_secs(1),

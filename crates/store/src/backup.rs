@@ -12,7 +12,10 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use crate::{database, error::BoxError};
+use crate::{
+    database::{self, Broken},
+    error::{BoxError, Error},
+};
 use driftless_clock::Clock;
 
 /// The tables of the backup. Those that a pin or suspension needs come first.
@@ -57,20 +60,40 @@ impl Backup {
         &self.path
     }
 
-    /// The generation of the backup. `None`: there is none, or it cannot be read.
-    pub(crate) fn generation(&self, clock: Clock) -> Option<i64> {
+    /// Refuses a backup that a newer release has written. It is read only: the database comes first when the schema changes.
+    pub(crate) fn refuse_newer(&self) -> Result<(), Error> {
+        let Ok(connection) = database::look_into_backup(&self.path) else { return Ok(()) };
+        match database::refuse_newer(&connection, &self.path) {
+            Err(Broken::Other(error @ Error::Newer { .. })) => Err(error),
+            // Opening it says so, too.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The generation of the backup. `None`: there is none, or it was damaged and is moved aside.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened now, as on a full disk, or if a newer release has written it.
+    pub(crate) fn generation(&self, clock: Clock) -> Result<Option<i64>, Error> {
         if !self.path.is_file() {
-            return None;
+            return Ok(None);
         }
         match database::open_backup(&self.path) {
-            Ok(connection) => generation(&connection).ok().flatten(),
-            Err(why) => {
+            Ok(connection) => Ok(generation(&connection).ok().flatten()),
+            Err(Broken::Damaged(why)) => {
                 tracing::error!(file = %self.path.display(), why, "the backup of the database is damaged");
                 if let Err(error) = database::move_aside(&self.path, &database::aside(&self.path, clock)) {
                     tracing::warn!(%error, "could not move the damaged backup aside");
                 }
-                None
+                Ok(None)
             }
+            Err(Broken::Other(error @ Error::Newer { .. })) => Err(error),
+            Err(Broken::Other(error)) => Err(Error::Directory {
+                doing: "open the backup of the database",
+                path: self.path.clone(),
+                source: io::Error::other(error),
+            }),
         }
     }
 
@@ -94,7 +117,7 @@ impl Backup {
     }
 
     fn apply<T>(&self, change: impl Fn(&Transaction<'_>) -> Result<T, BoxError>) -> Result<(), BoxError> {
-        let mut connection = database::open_backup(&self.path)?;
+        let mut connection = database::open_backup(&self.path).map_err(Broken::into_error)?;
         let transaction = connection.transaction()?;
         change(&transaction)?;
         count_change(&transaction)?;

@@ -171,6 +171,16 @@ pub(super) enum Broken {
     Other(Error),
 }
 
+impl Broken {
+    /// The error of a file that is not moved aside.
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Other(error) => error,
+            Self::Damaged(why) => Error::Write { what: "a new schema", source: why.into() },
+        }
+    }
+}
+
 /// Creates a database, or a backup, which has the same schema. Nothing of it has to be on the disk before the caller syncs the file.
 pub(super) fn create_unsynced(path: &Path) -> Result<Connection, BoxError> {
     let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
@@ -189,13 +199,11 @@ pub(super) fn write_unsynced(connection: &Connection, schema: &str) -> Result<()
 }
 
 /// Opens a backup that is there. It has no log of its own: each change is in the one file when it is done.
-pub(super) fn open_backup(path: &Path) -> Result<Connection, BoxError> {
-    let mut connection = connect_backup(path)?;
-    let check: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0))?;
-    if check != "ok" {
-        return Err(check.lines().last().unwrap_or("quick_check failed").to_owned().into());
-    }
-    migrate(&mut connection)?;
+pub(super) fn open_backup(path: &Path) -> Result<Connection, Broken> {
+    let mut connection = connect_backup(path).map_err(sort)?;
+    refuse_newer(&connection, path)?;
+    check(&connection)?;
+    migrate(&mut connection).map_err(sort)?;
     Ok(connection)
 }
 
@@ -251,21 +259,34 @@ pub(super) fn open_file(path: &Path) -> Result<Connection, Broken> {
     connection.pragma_update(None, "cache_size", CACHE).map_err(sort)?;
     // The packaged unit may have no other folder to write to than that of the database.
     connection.pragma_update(None, "temp_store", "MEMORY").map_err(sort)?;
-    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sort)?;
-    let known = schema_version();
-    if found > known {
-        return Err(Broken::Other(Error::Newer { path: path.to_owned(), found, known }));
-    }
-    let check: String = connection.pragma_query_value(None, "quick_check", |row| row.get(0)).map_err(sort)?;
-    if check != "ok" {
-        return Err(Broken::Damaged(check.lines().last().unwrap_or("quick_check failed").to_owned()));
-    }
+    refuse_newer(&connection, path)?;
+    check(&connection)?;
     connection.pragma_update(None, "journal_mode", "WAL").map_err(sort)?;
     migrate(&mut connection).map_err(sort)?;
     match missing_table(&connection)? {
         Some(table) => Err(Broken::Damaged(format!("the table `{table}` is missing"))),
         None => Ok(connection),
     }
+}
+
+/// Refuses the file of a newer release, which is never changed.
+pub(super) fn refuse_newer(connection: &Connection, path: &Path) -> Result<(), Broken> {
+    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sort)?;
+    let known = schema_version();
+    if found > known {
+        return Err(Broken::Other(Error::Newer { path: path.to_owned(), found, known }));
+    }
+    Ok(())
+}
+
+/// Reads every page.
+fn check(connection: &Connection) -> Result<(), Broken> {
+    let answer: String =
+        connection.pragma_query_value(None, "quick_check", |row| row.get(0)).map_err(sort)?;
+    if answer == "ok" {
+        return Ok(());
+    }
+    Err(Broken::Damaged(answer.lines().last().unwrap_or("quick_check failed").to_owned()))
 }
 
 /// A table of the schema that the database lacks.

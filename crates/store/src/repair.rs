@@ -46,10 +46,7 @@ pub(crate) fn open(
         Err(Broken::Other(error)) => Err(error),
         Err(Broken::Damaged(why)) => {
             let sentence = repair(path, &why, backup, clock).map_err(failed)?;
-            let connection = database::open_file(path).map_err(|broken| match broken {
-                Broken::Other(error) => error,
-                Broken::Damaged(why) => failed(why.into()),
-            })?;
+            let connection = database::open_file(path).map_err(Broken::into_error)?;
             Ok((connection, Some(sentence)))
         }
     }
@@ -106,7 +103,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 /// finds a log by the name that its database had when it was opened.
 fn build(damaged: &Path, new: &Path, moved: &str, backup: &Backup, clock: Clock) -> Result<String, BoxError> {
     let connection = database::create_unsynced(new)?;
-    let kept = backup.generation(clock);
+    // One that cannot be read now may have what the damaged database lacks.
+    let kept = backup.generation(clock)?;
     let (sentence, loss) = restore(&connection, damaged, moved, backup, kept)?;
     let transaction = connection.unchecked_transaction()?;
     if let Some(loss) = loss {

@@ -127,6 +127,8 @@ impl Store {
 
     fn open_sealed(state: &StateDir, seal: Seal, key_file: &Path, clock: Clock) -> Result<Opened, Error> {
         let mut backup = Backup::at(state.backup());
+        // Before anything of a damaged database is moved.
+        backup.refuse_newer()?;
         let (connection, repaired) = repair::open(&state.database(), &backup, clock)?;
         let place = Place::of(state).map_err(|source| Error::Directory {
             doing: "look at the database in",
@@ -348,7 +350,17 @@ impl Store {
 fn restore_lost(connection: &Connection, backup: &mut Backup, clock: Clock) -> Result<Option<String>, Error> {
     let read = |source: rusqlite::Error| Error::Read { what: "the generation", source: source.into() };
     let own = backup::generation(connection).map_err(read)?;
-    let kept = backup.generation(clock);
+    let kept = match backup.generation(clock) {
+        Ok(kept) => kept,
+        Err(error @ Error::Newer { .. }) => return Err(error),
+        // It has all that is left.
+        Err(error) if own.is_none() => return Err(error),
+        Err(error) => {
+            let error = BoxError::from(error);
+            tracing::warn!(file = %backup.path().display(), error, "could not read the backup of the database; it is written again");
+            None
+        }
+    };
     if kept > own {
         backup
             .restore(connection)

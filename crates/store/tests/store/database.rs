@@ -325,6 +325,76 @@ fn database_of_a_newer_release_is_not_changed() {
 }
 
 #[test]
+fn backup_of_a_newer_release_is_not_changed() {
+    type Change = fn(&Path);
+    let changes: [(&str, Change); 3] = [
+        ("as it was", |_| {}),
+        ("damaged", |path| fs::write(path, "this is certainly no database ".repeat(40)).unwrap()),
+        ("lost", |path| fs::remove_file(path).unwrap()),
+    ];
+    for (name, change) in changes {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::lock(directory.path()).unwrap();
+        let store = Store::open(&state, clock()).unwrap().store;
+        store.agent_id().unwrap();
+        store.set_pin(&shop(), &pin(1)).unwrap();
+        drop(store);
+        let mark = |schema: i64| {
+            let newer = rusqlite::Connection::open(state.backup()).unwrap();
+            let before: i64 = newer.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+            newer.pragma_update(None, "user_version", schema).unwrap();
+            before
+        };
+        let known = mark(99);
+        change(&state.database());
+        let before = (fs::read(state.backup()).unwrap(), fs::read(state.database()).ok());
+        let refused = Store::open(&state, clock()).unwrap_err();
+        assert!(matches!(refused, Error::Newer { found: 99, .. }), "{name}: {refused}");
+        let after = (fs::read(state.backup()).unwrap(), fs::read(state.database()).ok());
+        assert!(after == before, "{name}: a file was changed");
+        // The newer release is installed again.
+        mark(known);
+        let store = Store::open(&state, clock()).unwrap().store;
+        assert_eq!(store.pin(&shop()).unwrap(), Some(pin(1)), "{name}");
+    }
+}
+
+#[test]
+fn unreadable_backup_is_not_taken_for_a_damaged_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::lock(directory.path()).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    drop(store);
+    let names = || {
+        let entries = fs::read_dir(directory.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>()
+    };
+    let before = names();
+    // `SQLite` finds the journal of a change, and cannot read it.
+    let journal = state.path().join("driftless-backup.db-journal");
+    fs::create_dir(&journal).unwrap();
+    let opened = Store::open(&state, clock()).unwrap();
+    assert_eq!((opened.recovered, opened.store.pin(&shop()).unwrap()), (None, Some(pin(1))));
+    drop(opened.store);
+    // It may have all that a lost database had.
+    let [database, kept] = [state.database(), directory.path().join("kept.db")];
+    fs::rename(&database, &kept).unwrap();
+    let refused = Store::open(&state, clock()).unwrap_err();
+    assert!(
+        matches!(refused, Error::Directory { doing: "open the backup of the database", .. }),
+        "{refused}"
+    );
+    fs::remove_dir(&journal).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    assert_eq!(store.pin(&shop()).unwrap(), Some(pin(1)));
+    drop(store);
+    fs::remove_file(&kept).unwrap();
+    assert_eq!(names(), before);
+}
+
+#[test]
 fn plans_stored_by_older_releases_are_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::lock(dir.path()).unwrap();

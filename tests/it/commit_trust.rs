@@ -12,6 +12,7 @@ use crate::{
 };
 
 const ADA: &str = "Ada <a@b.c>";
+const EVE: &str = "Eve <e@b.c>";
 
 fn compose(version: u32) -> String {
     format!("services: {{web: {{image: 'web:{version}'}}}}\n")
@@ -105,4 +106,87 @@ async fn accepted_commit_stays_accepted_when_host_values_change() {
     simulation.git.push(&compose(4));
     simulation.until("the newer commit is refused", is_refused).await;
     assert_eq!(simulation.images(), ["web:3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_commit_changes_nothing_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let signers = folder.path().join("signers");
+    fs::write(&signers, ADA).unwrap();
+    let mut simulation = Simulation::idle_at(Clock::starting_at(NOON));
+    let settings = |path: &str, verify| ApplicationSettings {
+        path: path.into(),
+        verify,
+        ..ApplicationSettings::default()
+    };
+    simulation.settings.applications = vec![settings("shop", trusting(signers)), settings("blog", None)];
+    let (first, second) = (compose(1), compose(2));
+    simulation.git.push_files(ADA, &[("shop/compose.yaml", &first), ("blog/compose.yaml", &first)]);
+    let mut simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+
+    let removal = "applications: [{path: shop, hosts: {names: [web-2]}, prune: true}, {path: blog}]\n";
+    for settings in [
+        "applications: [{path: shop, suspend: true, prune: true}, {path: blog}]\n",
+        "applications: [{path: shop, suspended: true}]\n",
+        removal,
+    ] {
+        let files = [
+            ("driftless.yaml", settings),
+            ("shop/compose.yaml", second.as_str()),
+            ("blog/compose.yaml", first.as_str()),
+        ];
+        simulation.git.push_files(EVE, &files);
+        minutes(3).await;
+        simulation.crash();
+        simulation.begin();
+        minutes(10).await;
+        let application = simulation.until("the commit is refused", is_refused).await;
+        assert_eq!(simulation.images(), ["web:1"], "{settings}{}", simulation.story());
+        assert!(application.status.message.contains("is kept"), "{settings}{:#?}", application.status);
+        assert!(!application.spec.policy.suspended, "{settings}");
+    }
+
+    // Under other keys no commit is accepted, so none says that the application has left.
+    simulation.crash();
+    let others = folder.path().join("others");
+    fs::write(&others, "").unwrap();
+    simulation.settings.applications[0].verify = trusting(others);
+    simulation.begin();
+    minutes(10).await;
+    let reason = |it: &Application| format!("{:?}", it.status).contains("it is not signed");
+    simulation.until("the reason is named", reason).await;
+    assert_eq!(simulation.images(), ["web:1"], "{}", simulation.story());
+}
+
+#[tokio::test(start_paused = true)]
+async fn host_value_is_used_while_the_newest_commit_is_rejected() {
+    let folder = tempfile::tempdir().unwrap();
+    let (signers, values) = (folder.path().join("signers"), folder.path().join("shop.env"));
+    fs::write(&signers, ADA).unwrap();
+    fs::write(&values, "TAG='1'\n").unwrap();
+    let mut simulation =
+        Simulation::prepared("services: {web: {image: 'web:${TAG}'}}\n", Clock::starting_at(NOON));
+    let text = format!(
+        "repositories:\n- url: https://git.example/infra.git\n  applications: [{{path: shop, valuesFrom: [{{file: {}}}]}}]\n",
+        values.display()
+    );
+    simulation.settings = Settings::parse("driftless.yaml", &text).unwrap().repositories.remove(0);
+    simulation.settings.applications[0].verify = trusting(signers);
+    let mut simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+    assert_eq!(simulation.images(), ["web:1"]);
+    simulation.git.push_files(
+        EVE,
+        &[("shop/compose.yaml", "services: {web: {image: 'evil:${TAG}', restart: always}}\n")],
+    );
+    simulation.until("the commit is refused", is_refused).await;
+
+    fs::write(&values, "TAG='2'\n").unwrap();
+    simulation.until("the new value is used", |_| simulation.images() == ["web:2"]).await;
+    simulation.crash();
+    fs::write(&values, "TAG='3'\n").unwrap();
+    simulation.begin();
+    simulation.until("the value of the restart is used", |_| simulation.images() == ["web:3"]).await;
+    simulation.until("the commit is still refused", is_refused).await;
 }

@@ -288,6 +288,12 @@ impl Desired {
 }
 
 impl Rendered {
+    /// Whether the application accepts the commit that it was rendered from. Of one that rejects its only commit nothing is
+    /// rendered.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.rejected.as_ref().is_none_or(|rejected| rejected.commit != self.commit)
+    }
+
     /// The desired state as the status shows it as long as there is no target. The policy is that of now.
     pub(crate) fn shown(&self, policy: Policy) -> ApplicationSpec {
         ApplicationSpec {

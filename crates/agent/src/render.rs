@@ -22,6 +22,8 @@ pub(crate) struct AcceptedCommit {
     pub(crate) signer: Option<String>,
     /// The applications that reject it.
     pub(crate) rejected: BTreeMap<AppName, RejectedCommit>,
+    /// The last commit that each of these accepted, if there is one.
+    pub(crate) last_accepted: BTreeMap<AppName, Checkout>,
     /// The variables that lie on the host.
     pub(crate) values: Arc<ReadValues>,
     /// The applications of the commit before.
@@ -31,6 +33,9 @@ pub(crate) struct AcceptedCommit {
 /// The applications of one commit.
 pub(crate) struct RenderedCommit {
     pub(crate) applications: BTreeMap<AppName, Arc<Rendered>>,
+    /// The applications that reject the commit and had left with the last commit that they accepted, with the settings of
+    /// the repository at that one.
+    pub(crate) withdrawn: BTreeMap<AppName, Arc<config::Repository>>,
     /// About the repository as a whole.
     pub(crate) findings: Vec<Finding>,
     /// The searched folder, if the only finding is that it has no application or does not exist.
@@ -39,51 +44,138 @@ pub(crate) struct RenderedCommit {
     pub(crate) settings: Option<Arc<config::Repository>>,
 }
 
-/// Finds and renders all applications of a commit.
-pub(crate) fn render_all(settings: &config::Repository, accepted: &AcceptedCommit) -> RenderedCommit {
-    let files = accepted.checkout.files.as_ref();
-    let (settings, discovery) = match discover_at(settings, files) {
-        Ok((repository, discovery)) => (&Arc::new(repository), discovery),
-        // The list of applications is not known, so all stay as they are.
-        Err(findings) => {
-            let applications = BTreeMap::new();
-            return RenderedCommit { applications, findings, empty_folder: None, settings: None };
-        }
+/// One application to render, at the commit that counts for it.
+struct AppAtCommit<'a> {
+    spec: AppSpec,
+    /// The settings of the repository at the commit.
+    settings: Arc<config::Repository>,
+    checkout: &'a Checkout,
+    /// The followed reference as statuses show it.
+    reference: String,
+    signer: Option<String>,
+    /// A newer commit that it rejects.
+    rejected: Option<&'a RejectedCommit>,
+}
+
+/// The applications that reject a commit.
+#[derive(Default)]
+struct Rejecting<'a> {
+    /// Those that their last accepted commit has.
+    chosen: Vec<AppAtCommit<'a>>,
+    /// Those whose last accepted commit cannot be read, or that have none.
+    applications: BTreeMap<AppName, Arc<Rendered>>,
+    /// See [`RenderedCommit::withdrawn`].
+    withdrawn: BTreeMap<AppName, Arc<config::Repository>>,
+    findings: Vec<Finding>,
+}
+
+/// Finds and renders all applications of a commit. Those that reject it are those of the last commit that they accepted.
+/// `host` are the settings of the repository in the configuration of the host.
+pub(crate) fn render_all(host: &config::Repository, accepted: &AcceptedCommit) -> RenderedCommit {
+    let checkout = &accepted.checkout;
+    let (settings, discovery) = match discover_at(host, checkout.files.as_ref()) {
+        Ok((repository, discovery)) => (Some(Arc::new(repository)), discovery),
+        // The list of applications is not known, so all that do not reject the commit stay as they are.
+        Err(findings) => (None, Discovery { findings, ..Discovery::default() }),
     };
-    let render_one = |mut spec: AppSpec| {
-        accepted.values.give(settings, &mut spec);
-        spec.engine = settings.policy_of(&spec.name).engine;
-        let name = spec.name.clone();
-        let before = accepted.before.get(&name);
-        let rendered = match (accepted.rejected.get(&name), before) {
-            (Some(rejected), before) => keep_before(settings, spec, rejected, before),
-            (None, Some(before)) if is_unchanged(before, settings, &spec, files) => Rendered {
-                commit: accepted.checkout.commit.clone(),
-                reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
-                signer: accepted.signer.clone(),
-                rejected: None,
-                policy: policy_of(settings, &name),
-                settings: Some(Arc::clone(settings)),
-                ..Rendered::clone(before)
-            },
-            (None, _) => render(settings, spec, accepted),
-        };
-        (name, Arc::new(rendered))
-    };
-    let mut applications: BTreeMap<_, _> =
-        manifest::on_all_cores(discovery.apps, render_one).into_iter().collect();
-    // An application that a rejected commit removes is kept.
-    for (name, rejected) in &accepted.rejected {
-        if let (None, Some(before)) = (applications.get(name), accepted.before.get(name)) {
-            let kept = keep_before(settings, before.spec.clone(), rejected, Some(before));
-            applications.insert(name.clone(), Arc::new(kept));
-        }
+    let Discovery { apps, mut findings, empty_folder } = discovery;
+    let (of_rejecting, of_others): (Vec<AppSpec>, Vec<AppSpec>) =
+        apps.into_iter().partition(|spec| accepted.rejected.contains_key(&spec.name));
+    let rejecting = keep_accepted(host, accepted, &of_rejecting);
+    let Rejecting { mut chosen, mut applications, withdrawn, findings: of_rejected } = rejecting;
+    if let Some(settings) = &settings {
+        let reference = reference_text(&settings.reference, checkout.tag.as_deref());
+        chosen.extend(of_others.into_iter().map(|spec| AppAtCommit {
+            spec,
+            settings: Arc::clone(settings),
+            checkout,
+            reference: reference.clone(),
+            signer: accepted.signer.clone(),
+            rejected: None,
+        }));
+        findings.extend(settings.settings_above(checkout.files.as_ref()));
     }
+    findings.extend(of_rejected);
+    applications.extend(manifest::on_all_cores(chosen, |app| render_or_keep(app, accepted)));
     report_idle_rules(&mut applications);
-    let empty_folder = discovery.empty_folder.filter(|_| applications.is_empty());
-    let mut findings = discovery.findings;
-    findings.extend(settings.settings_above(files));
-    RenderedCommit { applications, findings, empty_folder, settings: Some(Arc::clone(settings)) }
+    let empty_folder = empty_folder.filter(|_| applications.is_empty());
+    RenderedCommit { applications, withdrawn, findings, empty_folder, settings }
+}
+
+/// The applications that reject a commit: each stays at the last commit that it accepted. `newest` are those of them that the
+/// rejected commit has.
+fn keep_accepted<'a>(
+    host: &config::Repository,
+    accepted: &'a AcceptedCommit,
+    newest: &[AppSpec],
+) -> Rejecting<'a> {
+    // Several applications may have accepted the same commit.
+    let mut found = BTreeMap::new();
+    for checkout in accepted.last_accepted.values() {
+        found.entry(&checkout.commit.id).or_insert_with(|| {
+            let (settings, discovery) = discover_at(host, checkout.files.as_ref()).ok()?;
+            Some((Arc::new(settings), discovery))
+        });
+    }
+    let mut kept = Rejecting::default();
+    for (name, rejected) in &accepted.rejected {
+        let before = accepted.before.get(name).filter(|rendered| rendered.is_accepted());
+        let in_newest = newest.iter().find(|spec| spec.name == *name);
+        let last = accepted.last_accepted.get(name);
+        let at_last = last.and_then(|checkout| Some((checkout, found.get(&checkout.commit.id)?.as_ref()?)));
+        if let Some((checkout, (settings, discovery))) = at_last {
+            if let Some(spec) = discovery.apps.iter().find(|spec| spec.name == *name) {
+                let same = before.filter(|before| before.commit == checkout.commit);
+                let reference = || reference_text(&settings.reference, None);
+                kept.chosen.push(AppAtCommit {
+                    spec: spec.clone(),
+                    settings: Arc::clone(settings),
+                    checkout,
+                    reference: same.map_or_else(reference, |before| before.reference.clone()),
+                    signer: same.and_then(|before| before.signer.clone()),
+                    rejected: Some(rejected),
+                });
+                continue;
+            }
+            // With an error, the list may be incomplete.
+            if !discovery.findings.iter().any(Finding::is_error) {
+                let place = |spec: &AppSpec| Location::file(&spec.path);
+                kept.findings
+                    .extend(in_newest.map(|spec| Finding::warning(place(spec), "", rejected.sentence())));
+                kept.withdrawn.insert(name.clone(), Arc::clone(settings));
+                continue;
+            }
+        }
+        let rendered = match (before, in_newest) {
+            (Some(before), _) => {
+                Rendered { rejected: Some(Arc::new(rejected.clone())), ..Rendered::clone(before) }
+            }
+            (None, Some(spec)) => unaccepted(host, spec.clone(), rejected),
+            (None, None) => continue,
+        };
+        kept.applications.insert(name.clone(), Arc::new(rendered));
+    }
+    kept
+}
+
+/// Renders an application, unless no file has changed that it was rendered from before.
+fn render_or_keep(mut app: AppAtCommit<'_>, accepted: &AcceptedCommit) -> (AppName, Arc<Rendered>) {
+    accepted.values.give(&app.settings, &mut app.spec);
+    app.spec.engine = app.settings.policy_of(&app.spec.name).engine;
+    let name = app.spec.name.clone();
+    let rendered = match accepted.before.get(&name).filter(|before| is_unchanged(before, &app)) {
+        Some(before) => Rendered {
+            commit: app.checkout.commit.clone(),
+            reference: app.reference,
+            signer: app.signer,
+            rejected: app.rejected.cloned().map(Arc::new),
+            policy: policy_of(&app.settings, &name),
+            settings: Some(app.settings),
+            ..Rendered::clone(before)
+        },
+        None => render(app),
+    };
+    (name, Arc::new(rendered))
 }
 
 /// Reports rules of `ignoreDifferences` whose workload no application has that they are for.
@@ -161,10 +253,11 @@ fn configured(settings: &config::ApplicationSettings) -> Configured {
     }
 }
 
-fn render(settings: &Arc<config::Repository>, spec: AppSpec, accepted: &AcceptedCommit) -> Rendered {
-    let recorder = Recorder::new(accepted.checkout.files.as_ref());
+fn render(app: AppAtCommit<'_>) -> Rendered {
+    let AppAtCommit { spec, settings, checkout, reference, signer, rejected } = app;
+    let recorder = Recorder::new(checkout.files.as_ref());
     let mut rendered = manifest::render(&recorder, &spec);
-    let admission = admission_of(settings, &spec.name).clone();
+    let admission = admission_of(&settings, &spec.name).clone();
     manifest::admission::enforce(&recorder, &admission, &mut rendered);
     let reads = recorder.finish();
     rendered.findings.extend(reads.collisions().into_iter().map(|(path, other)| {
@@ -176,52 +269,41 @@ fn render(settings: &Arc<config::Repository>, spec: AppSpec, accepted: &Accepted
     Rendered {
         repository: settings.name.clone(),
         url: settings.url.to_string(),
-        reference: reference_text(&settings.reference, accepted.checkout.tag.as_deref()),
-        policy: policy_of(settings, &spec.name),
+        reference,
+        policy: policy_of(&settings, &spec.name),
         admission: Arc::new(admission),
-        commit: accepted.checkout.commit.clone(),
+        commit: checkout.commit.clone(),
         hashes: stack.as_ref().map(|stack| Arc::new(StackHashes::of(stack))),
         stack: stack.map(Arc::new),
         findings: rendered.findings,
         rule_findings: Vec::new(),
         contents: Arc::new(rendered.contents),
-        signer: accepted.signer.clone(),
-        rejected: None,
+        signer,
+        rejected: rejected.cloned().map(Arc::new),
         reads: Arc::new(reads),
-        settings: Some(Arc::clone(settings)),
+        settings: Some(settings),
         spec,
     }
 }
 
 /// Whether rendering again would give the same result: no file that it has read has changed.
-fn is_unchanged(before: &Rendered, settings: &config::Repository, spec: &AppSpec, files: &dyn Files) -> bool {
-    before.rejected.is_none()
-        && before.spec == *spec
-        && *before.admission == *admission_of(settings, &spec.name)
-        && before.reads.hold_in(files)
+fn is_unchanged(before: &Rendered, app: &AppAtCommit<'_>) -> bool {
+    before.is_accepted()
+        && before.spec == app.spec
+        && *before.admission == *admission_of(&app.settings, &app.spec.name)
+        && before.reads.hold_in(app.checkout.files.as_ref())
 }
 
-/// Keeps the application of the last commit that it accepted. Without one, the rejection is a finding.
-fn keep_before(
-    settings: &Arc<config::Repository>,
-    spec: AppSpec,
-    rejected: &RejectedCommit,
-    before: Option<&Arc<Rendered>>,
-) -> Rendered {
-    let commit = Some(Arc::new(rejected.clone()));
-    // An application that rejects its only commit has nothing to keep, and its finding is about an older check.
-    let is_accepted = |before: &&Arc<Rendered>| {
-        before.rejected.as_ref().is_none_or(|rejected| rejected.commit != before.commit)
-    };
-    if let Some(before) = before.filter(is_accepted) {
-        return Rendered { rejected: commit, ..Rendered::clone(before) };
-    }
+/// An application that has accepted no commit yet: the rejection is a finding. Its policy is that of the host's configuration
+/// alone.
+fn unaccepted(host: &config::Repository, mut spec: AppSpec, rejected: &RejectedCommit) -> Rendered {
+    spec.engine = host.policy_of(&spec.name).engine;
     Rendered {
-        repository: settings.name.clone(),
-        url: settings.url.to_string(),
-        reference: reference_text(&settings.reference, None),
-        policy: policy_of(settings, &spec.name),
-        admission: Arc::new(admission_of(settings, &spec.name).clone()),
+        repository: host.name.clone(),
+        url: host.url.to_string(),
+        reference: reference_text(&host.reference, None),
+        policy: policy_of(host, &spec.name),
+        admission: Arc::new(admission_of(host, &spec.name).clone()),
         commit: rejected.commit.clone(),
         stack: None,
         hashes: None,
@@ -229,9 +311,9 @@ fn keep_before(
         rule_findings: Vec::new(),
         contents: Arc::default(),
         signer: None,
-        rejected: commit,
+        rejected: Some(Arc::new(rejected.clone())),
         reads: Arc::default(),
-        settings: Some(Arc::clone(settings)),
+        settings: Some(Arc::new(host.clone())),
         spec,
     }
 }

@@ -29,8 +29,8 @@ use crate::{
     render::{AcceptedCommit, RenderedCommit, render_all},
     ticket::Tickets,
     trust::{
-        AcceptedRewrite, RejectedCommit, Trust, check_applications, check_commit, remember_verified,
-        was_verified,
+        AcceptedRewrite, RejectedCommit, Trust, accepted_by_applications, check_applications, check_commit,
+        last_accepted, remember_verified, was_verified,
     },
 };
 
@@ -61,6 +61,8 @@ pub(crate) struct RepositoryView {
     tag: Option<String>,
     /// The applications that rejected the commit, as of the rendering.
     rejected: BTreeMap<AppName, RejectedCommit>,
+    /// Those of them that had left with the last commit that they accepted, with the settings of the repository at that one.
+    withdrawn: BTreeMap<AppName, Arc<config::Repository>>,
 }
 
 impl RepositoryView {
@@ -89,6 +91,9 @@ impl RepositoryView {
 
     /// Whether an application that is not in the view has left Git.
     pub(crate) fn absence(&self, known: &KnownApplication, all: &[KnownApplication]) -> Absence {
+        if self.is_undecided(&known.app) {
+            return Absence::Unclear;
+        }
         if self.is_complete() {
             return Absence::Gone;
         }
@@ -101,6 +106,27 @@ impl RepositoryView {
             return Absence::Unclear;
         }
         Absence::Emptied { count: all.iter().filter(|other| other.repository == known.repository).count() }
+    }
+
+    /// Whether the commit cannot decide that an application has left: the application rejects it, and no commit that it accepted is
+    /// known.
+    pub(crate) fn is_undecided(&self, app: &AppName) -> bool {
+        self.rejected.contains_key(app)
+            && !self.withdrawn.contains_key(app)
+            && !self.applications.contains_key(app)
+    }
+
+    /// The settings of the repository at the commit that counts for an application that is not in the view. `None`: no such commit is
+    /// known.
+    pub(crate) fn settings_of_absent(&self, app: &AppName) -> Option<&Arc<config::Repository>> {
+        let newest = self.settings.as_ref().filter(|_| !self.is_undecided(app));
+        self.withdrawn.get(app).or(newest)
+    }
+
+    /// The errors because of which it is not known whether an application has left.
+    pub(crate) fn errors_about(&self, app: &AppName) -> impl Iterator<Item = Finding> {
+        let rejection = self.rejected.get(app).filter(|_| self.is_undecided(app));
+        self.errors().cloned().chain(rejection.map(RejectedCommit::finding))
     }
 
     /// The errors about the repository as a whole.
@@ -498,7 +524,7 @@ impl<S: CommitSource> RepositoryTask<S> {
     }
 
     fn commits_of_revisions(&self) -> Result<Vec<CommitId>, store::Error> {
-        let mut commits = Vec::new();
+        let mut commits = accepted_by_applications(&self.settings, &self.store)?;
         for known in self.store.known_applications()? {
             if known.repository == self.settings.name {
                 let revisions = self.store.revisions(&known.app)?;
@@ -510,6 +536,23 @@ impl<S: CommitSource> RepositoryTask<S> {
         Ok(commits)
     }
 
+    /// The last commits that the applications which reject the newest one accepted.
+    async fn last_accepted(
+        &self,
+        rejected: &BTreeMap<AppName, RejectedCommit>,
+        before: &BTreeMap<AppName, Arc<Rendered>>,
+    ) -> Result<BTreeMap<AppName, Checkout>, git::Error> {
+        let (settings, source, store) = (&self.settings, self.link.source.as_ref(), &self.store);
+        let mut commits = BTreeMap::new();
+        for app in rejected.keys() {
+            let rendered = before.get(app).filter(|rendered| rendered.is_accepted());
+            let in_this_life = rendered.map(|rendered| &rendered.commit.id);
+            let last = last_accepted(settings, source, store, app, in_this_life).await?;
+            commits.extend(last.map(|checkout| (app.clone(), checkout)));
+        }
+        Ok(commits)
+    }
+
     /// Renders an accepted commit and publishes its applications.
     async fn publish(
         &self,
@@ -518,18 +561,24 @@ impl<S: CommitSource> RepositoryTask<S> {
     ) -> Result<(), git::Error> {
         let Accepted { mut checkout, signer, values, fetch } = accepted;
         let commit = checkout.commit.clone();
-        let (files, _interrupt) = Interruptible::new(checkout.files);
-        checkout.files = Arc::new(files);
         let rejected =
             check_applications(&self.settings, self.link.source.as_ref(), &self.store, &commit).await?;
         let (rewritten, tag) = (checkout.rewritten, checkout.tag.clone());
         let before = self.view.borrow().applications.clone();
+        let mut last_commits = self.last_accepted(&rejected, &before).await?;
+        let mut interrupts = Vec::new();
+        for checkout in last_commits.values_mut().chain([&mut checkout]) {
+            let (files, interrupt) = Interruptible::new(Arc::clone(&checkout.files));
+            checkout.files = Arc::new(files);
+            interrupts.push(interrupt);
+        }
         let (settings, accepted) = (
             self.settings.clone(),
             AcceptedCommit {
                 checkout,
                 signer: signer.clone(),
                 rejected: rejected.clone(),
+                last_accepted: last_commits,
                 values: Arc::clone(&values),
                 before,
             },
@@ -541,7 +590,7 @@ impl<S: CommitSource> RepositoryTask<S> {
             both = async { tokio::join!(rendered, history_length) } => both,
             () = self.stop.cancelled() => return Ok(()),
         };
-        let RenderedCommit { applications, findings, empty_folder, settings } = match rendered {
+        let RenderedCommit { applications, withdrawn, findings, empty_folder, settings } = match rendered {
             Ok(rendered) => rendered,
             Err(error) => {
                 tracing::error!(repository = self.settings.name, %error, "the rendering of a commit panicked");
@@ -587,6 +636,7 @@ impl<S: CommitSource> RepositoryTask<S> {
                 signer,
                 tag,
                 rejected,
+                withdrawn,
             };
         });
         Ok(())

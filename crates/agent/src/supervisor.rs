@@ -325,7 +325,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 }
                 absence => absence,
             };
-            let errors = || view.map(|view| view.errors().cloned().collect()).unwrap_or_default();
+            let errors = || view.map(|view| view.errors_about(&known.app).collect()).unwrap_or_default();
             let may_wait = policy.prune && all.contains(known);
             let desired = match absence {
                 // The last one is not removed unasked either, after a user has removed the others.
@@ -379,7 +379,8 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         let mut departures = BTreeMap::<&str, Departures>::new();
         for known in all {
             let of_repository = departures.entry(known.repository.as_str()).or_default();
-            if is_staying(&known.app) {
+            let view = self.repository_of(known).and_then(|index| views.get(index));
+            if is_staying(&known.app) || view.is_some_and(|view| view.is_undecided(&known.app)) {
                 of_repository.add_staying();
             } else if !self.has_left(&known.app) && self.policy_of(known, views).prune {
                 of_repository.add_leaving();
@@ -450,7 +451,8 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     /// The policy of an application that may have left Git.
     fn policy_of(&self, known: &KnownApplication, views: &[RepositoryView]) -> Policy {
         let index = self.repository_of(known);
-        let at_commit = index.and_then(|index| views.get(index)).and_then(|view| view.settings.as_ref());
+        let view = index.and_then(|index| views.get(index));
+        let at_commit = view.and_then(|view| view.settings_of_absent(&known.app));
         let followed = index.and_then(|index| self.followed.get(index));
         match (at_commit, followed) {
             (Some(at_commit), _) => at_commit.policy_of(&known.app).clone(),

@@ -11,6 +11,7 @@ use driftless_config::Verify;
 use driftless_git as git;
 use driftless_git::{Checkout, CommitSource};
 use driftless_model::{AppName, CommitId, CommitInfo, Finding, Location};
+use driftless_store as store;
 use driftless_store::Store;
 
 use crate::error::chain;
@@ -118,7 +119,7 @@ pub(crate) async fn check_applications<S: CommitSource>(
         let (Some(policy), Some(name)) = (&application.verify, application.app_name()) else {
             continue;
         };
-        let key = format!("{}/{name}", settings.name);
+        let key = key_of(settings, &name);
         if was_verified(store, &key, &commit.id, policy) {
             continue;
         }
@@ -128,6 +129,57 @@ pub(crate) async fn check_applications<S: CommitSource>(
         }
     }
     Ok(rejected)
+}
+
+/// The last commit that an application with signature settings of its own accepted: `in_this_life` of the agent, else the stored
+/// one, which is verified again if these settings have changed. `None`: it accepted none, or the mirror does not have it any more.
+pub(crate) async fn last_accepted<S: CommitSource>(
+    settings: &config::Repository,
+    source: &S,
+    store: &Store,
+    app: &AppName,
+    in_this_life: Option<&CommitId>,
+) -> Result<Option<Checkout>, git::Error> {
+    let own = settings.applications.iter().find(|own| own.app_name().as_ref() == Some(app));
+    let Some(policy) = own.and_then(|own| own.verify.as_ref()) else { return Ok(None) };
+    let key = key_of(settings, app);
+    let stored = store.verified(&key).ok().flatten();
+    let last = in_this_life.cloned().or_else(|| stored.as_deref().map(commit_of));
+    let Some(commit) = last else { return Ok(None) };
+    let checkout = match source.local(&commit).await {
+        Err(error) if error.cause == git::Cause::CommitNotFound => {
+            let error = chain(&error);
+            tracing::warn!(%app, error, "could not read the last commit that the application accepted");
+            return Ok(None);
+        }
+        read => read?,
+    };
+    if in_this_life.is_none() && stored.as_deref() != Some(&*fingerprint(&commit, policy)) {
+        match source.verify(&commit, policy).await? {
+            Ok(_) => remember_verified(store, &key, &commit, policy),
+            Err(_) => return Ok(None),
+        }
+    }
+    // The tag that is followed now may name a newer commit.
+    Ok(Some(Checkout { tag: None, ..checkout }))
+}
+
+/// The last commits that the applications with signature settings of their own accepted.
+pub(crate) fn accepted_by_applications(
+    settings: &config::Repository,
+    store: &Store,
+) -> Result<Vec<CommitId>, store::Error> {
+    let mut commits = Vec::new();
+    for application in settings.applications.iter().filter(|application| application.verify.is_some()) {
+        let Some(name) = application.app_name() else { continue };
+        commits.extend(store.verified(&key_of(settings, &name))?.as_deref().map(commit_of));
+    }
+    Ok(commits)
+}
+
+/// The key of an application's verified commit in the database.
+fn key_of(settings: &config::Repository, app: &AppName) -> String {
+    format!("{}/{app}", settings.name)
 }
 
 /// Whether this commit was verified before, with the same policy. A key that expires later and a restart of the agent
@@ -151,4 +203,9 @@ pub(crate) fn remember_verified(store: &Store, key: &str, commit: &CommitId, pol
 /// The commit and the policy in one text. Keys in files are named, not included, so that they can be rotated.
 fn fingerprint(commit: &CommitId, policy: &Verify) -> String {
     format!("{commit} {policy:?}")
+}
+
+/// The commit of a [`fingerprint`].
+fn commit_of(fingerprint: &str) -> CommitId {
+    CommitId::from_stored(fingerprint.split(' ').next().unwrap_or_default())
 }

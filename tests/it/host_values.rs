@@ -8,6 +8,7 @@ use driftless_config::Settings;
 use driftless_docker::UserAction;
 use driftless_model::{Application, Mask, SyncStatus, Until};
 use driftless_store::{ContentDir, StateDir};
+use tempfile::TempDir;
 
 use crate::sample::NOON;
 use crate::simulation::{Simulation, app, minutes};
@@ -154,6 +155,62 @@ async fn files_of_the_host_stand_for_files_of_the_repository() {
     assert_eq!(mask.text("it is second-value"), format!("it is {}", mask.hide("second-value")));
 }
 
+/// The host restarts: nothing runs, and its memory is empty. The agent is not started.
+fn reboot(simulation: &mut Simulation, state: &StateDir) -> TempDir {
+    simulation.crash();
+    let names: Vec<String> =
+        simulation.docker.observed(&app()).instances.into_values().map(|instance| instance.name).collect();
+    for name in names {
+        simulation.hand(&UserAction::Stop { name });
+    }
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    simulation.contents = ContentDir::open(state, memory.path(), simulation.clock).unwrap();
+    memory
+}
+
+/// Nothing can be rendered from the newest commit, but the one that runs has all that it mounts.
+#[tokio::test(start_paused = true)]
+async fn secrets_return_after_a_reboot_despite_a_broken_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let password = folder.path().join("db.txt");
+    fs::write(&password, "a-value").unwrap();
+    let compose = "services: {web: {image: 'web:${TAG:-1}', secrets: [db]}}\n\
+                   secrets: {db: {file: ./db.txt}}\n";
+    let mut simulation = Simulation::prepared(compose, Clock::starting_at(NOON));
+    let text = format!(
+        "repositories:\n- url: https://git.example/infra.git\n  valuesFrom: [{{file: {}, path: shop/db.txt}}, \
+         {{env: TOKEN, name: TOKEN}}]\n",
+        password.display()
+    );
+    simulation.settings = Settings::parse("driftless.yaml", &text).unwrap().repositories.remove(0);
+    simulation.environment = Arc::new(|_| Some("token".to_owned()));
+    let state = StateDir::lock(&folder.path().join("state")).unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    simulation.contents = ContentDir::open(&state, memory.path(), simulation.clock).unwrap();
+    let mut simulation = simulation.begun();
+    simulation.synced_with_tip().await;
+
+    // It has one file more, with a mistake.
+    let files =
+        [("shop/compose.yaml", compose), ("shop/compose.override.yaml", "services: {web: {imag: x}}\n")];
+    simulation.git.push_files("Ada <a@b.c>", &files);
+    let is_invalid = |application: &Application| format!("{:?}", application.status).contains("imag");
+    simulation.until("the mistake is reported", is_invalid).await;
+    let memory = reboot(&mut simulation, &state);
+    simulation.begin();
+    minutes(5).await;
+    assert_eq!(simulation.images(), ["web:1"], "{}", simulation.story());
+    assert!(has_file_with(memory.path(), b"a-value"));
+
+    // A source cannot be read, either.
+    simulation.environment = Arc::new(|_| None);
+    let memory = reboot(&mut simulation, &state);
+    simulation.begin();
+    minutes(5).await;
+    assert_eq!(simulation.images(), ["web:1"], "{}", simulation.story());
+    assert!(has_file_with(memory.path(), b"a-value"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn application_without_an_older_secret_is_healed_after_a_reboot() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,15 +241,7 @@ secrets: {db: {file: ./db.txt}}
     minutes(5).await;
     assert_eq!(simulation.images(), ["api:1", "web:1"], "{}", simulation.story());
 
-    // The memory of the host is empty, and nothing runs.
-    simulation.crash();
-    let names: Vec<String> =
-        simulation.docker.observed(&app()).instances.into_values().map(|instance| instance.name).collect();
-    for name in names {
-        simulation.hand(&UserAction::Stop { name });
-    }
-    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
-    simulation.contents = ContentDir::open(&state, memory.path(), simulation.clock).unwrap();
+    let _memory = reboot(&mut simulation, &state);
     simulation.begin();
     minutes(5).await;
     assert_eq!(simulation.images(), ["api:1"], "{}", simulation.story());

@@ -470,7 +470,7 @@ pub fn launch<D: Docker, S: CommitSource>(
     let (mut followed, mut links) = (Vec::new(), BTreeMap::new());
     for (settings, source) in sources {
         let (view_tx, view) = watch::channel(RepositoryView::default());
-        let link = RepositoryLink::new(source, fetches.of(&settings.name));
+        let link = RepositoryLink::new(source, fetches.of(&settings.name), settings.clone());
         let repository = RepositoryTask {
             settings: settings.clone(),
             link: link.clone(),

@@ -6,19 +6,20 @@ use std::{collections::BTreeMap, sync::Arc};
 use driftless_docker::{BuildInputs, BuildSecrets};
 use driftless_files::{AppSpec, Context, Files};
 use driftless_git::CommitSource;
-use driftless_manifest as manifest;
 use driftless_model::{Build, CommitId, Content, Mask, Record};
 use driftless_plan::Target;
 
 use crate::{
     context::AppContext, desired::Desired, error::chain, image_tasks::ContextRead,
-    last_version::reached_last, target_revision::TargetRevision,
+    last_version::reached_last, older_commits::OlderCommits, repository::RepositoryLink,
+    target_revision::TargetRevision,
 };
 
 /// The commit or checkout that the build contexts of one target are read from.
 pub(crate) struct BuildContext<S> {
-    source: Option<Arc<S>>,
-    spec: AppSpec,
+    repository: Option<RepositoryLink<S>>,
+    /// The application at the newest commit.
+    newest: AppSpec,
     /// The commit of the target, and that of the revision that is kept while an image of the target is missing.
     commits: Vec<CommitId>,
     mask: Mask,
@@ -27,7 +28,7 @@ pub(crate) struct BuildContext<S> {
 impl<S: CommitSource> BuildContext<S> {
     pub(crate) fn of(
         context: &AppContext,
-        source: Option<Arc<S>>,
+        repository: Option<RepositoryLink<S>>,
         desired: &Desired,
         target: &TargetRevision,
         planned: &Target<'_>,
@@ -37,26 +38,29 @@ impl<S: CommitSource> BuildContext<S> {
         let commits = [Some(target.commit.id.clone()), fallback.map(|revision| revision.commit.id)];
         let commits = commits.into_iter().flatten().collect();
         let mask = planned.mask.clone();
-        Self { source, spec: desired.rendered().spec.clone(), commits, mask }
+        Self { repository, newest: desired.rendered().spec.clone(), commits, mask }
     }
 
     /// Reads the context of a build from the first commit that has the files the image is named after.
     pub(crate) fn read(&self, build: &Build) -> ContextRead {
-        let (source, spec, commits) = (self.source.clone(), self.spec.clone(), self.commits.clone());
+        let (repository, newest, commits) =
+            (self.repository.clone(), self.newest.clone(), self.commits.clone());
         let (build, mask) = (build.clone(), self.mask.clone());
         Box::pin(async move {
-            let source = source.ok_or("the repository is not in the configuration any more")?;
+            let repository = repository.ok_or("the repository is not in the configuration any more")?;
             let mut error = "there is no commit to build from".to_owned();
             for commit in commits {
-                let files = match source.local(&commit).await {
+                let files = match repository.source.local(&commit).await {
                     Ok(checkout) => checkout.files,
                     Err(failure) => {
                         error = chain(&failure);
                         continue;
                     }
                 };
-                let (spec, build, mask) = (spec.clone(), build.clone(), mask.clone());
-                let read = tokio::task::spawn_blocking(move || read(files, &spec, &build, mask)).await;
+                let older = repository.older_commits.clone();
+                let (newest, build, mask) = (newest.clone(), build.clone(), mask.clone());
+                let read =
+                    tokio::task::spawn_blocking(move || read(files, &older, &newest, &build, mask)).await;
                 match read.unwrap_or_else(|failure| Err(failure.to_string())) {
                     Ok(context) => return Ok(context),
                     Err(message) => error = message,
@@ -67,13 +71,19 @@ impl<S: CommitSource> BuildContext<S> {
     }
 }
 
-fn read(files: Arc<dyn Files>, spec: &AppSpec, build: &Build, mask: Mask) -> Result<BuildInputs, String> {
+fn read(
+    files: Arc<dyn Files>,
+    older_commits: &OlderCommits,
+    newest: &AppSpec,
+    build: &Build,
+    mask: Mask,
+) -> Result<BuildInputs, String> {
     if Context::of(files.as_ref(), build)?.digest(files.as_ref())? != build.files {
         return Err("the commit does not have the files that the image is named after".to_owned());
     }
     let mut secrets = BTreeMap::new();
     if !build.secrets.is_empty() {
-        let contents = manifest::render(files.as_ref(), spec).contents;
+        let contents = older_commits.contents_at(files.as_ref(), newest);
         for id in build.secrets.values() {
             // The build itself reports a missing secret, with its name.
             if let Some(Content::File { bytes, .. }) = contents.get(id) {

@@ -81,6 +81,7 @@ mod measured_engine;
 mod mounts;
 mod notifications;
 mod observe;
+mod older_commits;
 mod other_owner;
 mod outcomes;
 mod own_update;

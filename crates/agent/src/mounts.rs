@@ -11,7 +11,6 @@ use tokio::task::JoinError;
 use driftless_files::AppSpec;
 use driftless_git as git;
 use driftless_git::CommitSource;
-use driftless_manifest as manifest;
 use driftless_model::{
     AppName, CommitId, Container, ContentId, Contents, EngineKind, NestedMount, Observed, Stack, StackHash,
     Timestamp, Workload, WorkloadName,
@@ -19,7 +18,8 @@ use driftless_model::{
 use driftless_store as store;
 
 use crate::{
-    context::AppContext, desired::Desired, error::chain, former_folder, target_revision::TargetRevision,
+    context::AppContext, desired::Desired, error::chain, former_folder, repository::RepositoryLink,
+    target_revision::TargetRevision,
 };
 
 /// Mounted files that no revision and no container uses are removed if they were not asked for within this time. The files of
@@ -81,7 +81,7 @@ impl Mounts {
     pub(crate) async fn prepare<S: CommitSource>(
         &mut self,
         context: &AppContext,
-        source: Option<&S>,
+        repository: Option<&RepositoryLink<S>>,
         desired: &Desired,
         target: &TargetRevision,
         observed: &Observed,
@@ -119,11 +119,11 @@ impl Mounts {
         self.prepared = None;
         let mut written = write(context, &stack, Arc::clone(&rendered.contents), kept.clone()).await;
         if !written.as_ref().is_ok_and(Lacking::is_empty)
-            && let Some(source) = source
+            && let Some(repository) = repository
         {
             // Secrets are kept in memory only, and those of an older commit are not among the newest commit's: render
             // the older commit once more.
-            let again = contents_of(source, &target.commit.id, rendered.spec.clone()).await;
+            let again = contents_of(repository, &target.commit.id, rendered.spec.clone()).await;
             written = match (again, written) {
                 (Ok(again), _) => write(context, &stack, Arc::new(again), kept.clone()).await,
                 (Err(again), Err(error)) => Err(format!("{error}; {}", chain(&again))),
@@ -201,16 +201,16 @@ async fn write(
 
 /// Renders one application of one commit again, for the files that it mounts. A defect of the rendering leaves it without any.
 async fn contents_of<S: CommitSource>(
-    source: &S,
+    repository: &RepositoryLink<S>,
     commit: &CommitId,
-    spec: AppSpec,
+    newest: AppSpec,
 ) -> Result<Contents, git::Error> {
-    let checkout = source.local(commit).await?;
-    let app = spec.name.clone();
-    let rendered =
-        tokio::task::spawn_blocking(move || manifest::render(checkout.files.as_ref(), &spec)).await;
+    let checkout = repository.source.local(commit).await?;
+    let (app, older_commits) = (newest.name.clone(), repository.older_commits.clone());
+    let render = move || older_commits.contents_at(checkout.files.as_ref(), &newest);
+    let rendered = tokio::task::spawn_blocking(render).await;
     let log = |error: &JoinError| tracing::error!(%app, %error, "the rendering of an older commit panicked");
-    Ok(rendered.inspect_err(log).map(|rendered| rendered.contents).unwrap_or_default())
+    Ok(rendered.inspect_err(log).unwrap_or_default())
 }
 
 #[cfg(test)]

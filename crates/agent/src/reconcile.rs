@@ -283,9 +283,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return next;
         }
         // Not before: containers of another agent, or of a version that is not known any more, may use the files.
-        let source = self.source();
+        let repository = self.repository().cloned();
         let prepared =
-            self.mounts.prepare(&self.context, source.as_deref(), &self.desired, &target, &observed);
+            self.mounts.prepare(&self.context, repository.as_ref(), &self.desired, &target, &observed);
         match prepared.await {
             Ok(MountedFiles { lacking, awaited }) => {
                 (observed.lacking_secrets, observed.claims.awaited_folder) = (lacking, awaited);
@@ -303,7 +303,8 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             return Next::Round;
         }
         self.publisher.report_drift(&self.context, &plan);
-        self.revisions.count_behind(source.as_deref(), &self.desired, &target).await;
+        let source = repository.as_ref().map(|repository| repository.source.as_ref());
+        self.revisions.count_behind(source, &self.desired, &target).await;
         if self.settle_or_begin(&target, &planned, &observed, &plan) {
             return Next::Round;
         }
@@ -643,10 +644,6 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         self.repositories.get(&self.desired.rendered().repository)
     }
 
-    fn source(&self) -> Option<Arc<S>> {
-        self.repository().map(|repository| Arc::clone(&repository.source))
-    }
-
     /// Plans the round, and stores the parts of the record that could not be found out again after acting.
     fn plan(
         &mut self,
@@ -708,9 +705,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         if self.engine.error().is_some() {
             return self.await_engine(plan, interrupt).await;
         }
-        let record = self.record.get();
+        let (repository, record) = (self.repository().cloned(), self.record.get());
         let build_context =
-            BuildContext::of(&self.context, self.source(), &self.desired, target, planned, record);
+            BuildContext::of(&self.context, repository, &self.desired, target, planned, record);
         let docker = Arc::clone(self.observer.docker());
         let turns = Arc::clone(&self.turns);
         let turn = turns.take().await;

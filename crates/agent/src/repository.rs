@@ -26,6 +26,7 @@ use crate::{
     desired::{Rendered, RepositoryState},
     error::chain,
     host_values::{ReadValues, ValueReader},
+    older_commits::OlderCommits,
     render::{AcceptedCommit, RenderedCommit, render_all},
     ticket::Tickets,
     trust::{
@@ -159,11 +160,13 @@ pub(crate) struct RepositoryLink<S> {
     /// Notified to fetch now.
     pub(crate) fetch_now: Arc<Notify>,
     pub(crate) accepted_rewrite: AcceptedRewrite,
+    pub(crate) older_commits: OlderCommits,
 }
 
 impl<S> RepositoryLink<S> {
-    pub(crate) fn new(source: S, fetch_now: Arc<Notify>) -> Self {
-        Self { source: Arc::new(source), fetch_now, accepted_rewrite: AcceptedRewrite::default() }
+    pub(crate) fn new(source: S, fetch_now: Arc<Notify>, settings: config::Repository) -> Self {
+        let (source, older_commits) = (Arc::new(source), OlderCommits::new(settings));
+        Self { source, fetch_now, accepted_rewrite: AcceptedRewrite::default(), older_commits }
     }
 }
 
@@ -173,6 +176,7 @@ impl<S> Clone for RepositoryLink<S> {
             source: Arc::clone(&self.source),
             fetch_now: Arc::clone(&self.fetch_now),
             accepted_rewrite: self.accepted_rewrite.clone(),
+            older_commits: self.older_commits.clone(),
         }
     }
 }
@@ -247,6 +251,7 @@ impl<S: CommitSource> RepositoryTask<S> {
             () = stop.cancelled() => return,
             () = values.read(false) => {}
         }
+        self.link.older_commits.note_values(values.values());
         if let Err(error) = self.resume(&mut last_accepted, values.values()).await {
             tracing::warn!(
                 repository = self.settings.name,
@@ -272,6 +277,7 @@ impl<S: CommitSource> RepositoryTask<S> {
                 () = stop.cancelled() => return,
                 () = values.read(is_requested) => is_requested = false,
             }
+            self.link.older_commits.note_values(values.values());
             let mut fetch_again = None;
             let accepted = match fetched {
                 Ok(checkout) => {
@@ -770,6 +776,10 @@ mod tests {
         assert!(is_found, "{:#?}", view.borrow());
     }
 
+    fn settings(text: &str) -> config::Repository {
+        Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0)
+    }
+
     /// The task that follows a repository with these settings.
     fn task(
         text: &str,
@@ -779,7 +789,7 @@ mod tests {
     ) -> RepositoryTask<SourceOfOne> {
         let clock = Clock::starting_at(Timestamp(1_800_000_000_000));
         RepositoryTask {
-            settings: Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0),
+            settings: settings(text),
             link: link.clone(),
             store: Store::in_memory(clock).unwrap(),
             clock,
@@ -801,7 +811,7 @@ mod tests {
         let read = Arc::clone(&value);
         let fetch_now = Arc::new(Notify::new());
         let source = SourceOfOne { tip: Mutex::new(Some("a")), ..SourceOfOne::default() };
-        let link = RepositoryLink::new(source, Arc::clone(&fetch_now));
+        let link = RepositoryLink::new(source, Arc::clone(&fetch_now), settings(text));
         let (view_tx, mut view) = watch::channel(RepositoryView::default());
         let environment: git::Lookup = Arc::new(move |_| Some((*read.lock().unwrap()).to_owned()));
         let task = task(text, &link, view_tx, environment);
@@ -840,9 +850,9 @@ mod tests {
     async fn request_during_a_failing_download_does_not_repeat_it() {
         let fetch_now = Arc::new(Notify::new());
         let source = SourceOfOne { takes: Duration::from_mins(10), ..SourceOfOne::default() };
-        let link = RepositoryLink::new(source, Arc::clone(&fetch_now));
-        let (view_tx, mut view) = watch::channel(RepositoryView::default());
         let text = "repositories: [{url: 'https://git.example/infra.git', poll: 1m}]\n";
+        let link = RepositoryLink::new(source, Arc::clone(&fetch_now), settings(text));
+        let (view_tx, mut view) = watch::channel(RepositoryView::default());
         let task = task(text, &link, view_tx, Arc::new(|_| None));
         let stop = task.stop.clone();
         let task = tokio::spawn(task.run());

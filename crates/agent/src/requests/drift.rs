@@ -156,9 +156,13 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         })?;
         let checkout = repository.source.local(&commit).await;
         let checkout = checkout.map_err(|error| RequestError::Refused(chain(&error)))?;
-        let (spec, commit) = (self.desired.rendered().spec.clone(), checkout.commit.clone());
-        let rendered =
-            tokio::task::spawn_blocking(move || manifest::render(checkout.files.as_ref(), &spec)).await;
+        let (newest, commit) = (self.desired.rendered().spec.clone(), checkout.commit.clone());
+        let older_commits = repository.older_commits.clone();
+        let render = move || {
+            let files = checkout.files.as_ref();
+            manifest::render(files, &older_commits.app_at(files, &newest))
+        };
+        let rendered = tokio::task::spawn_blocking(render).await;
         let rendered = rendered.map_err(|error| RequestError::Refused(error.to_string()))?;
         let Some(stack) = rendered.stack else {
             let errors = rendered.findings.iter().filter(|finding| finding.is_error());

@@ -1,0 +1,80 @@
+//! Renders an application at an older commit than the newest, for what is not stored: the contents of its mounted secrets.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use driftless_config as config;
+use driftless_files::{AppSpec, Files};
+use driftless_manifest as manifest;
+use driftless_model::{AppName, Contents, Finding};
+
+use crate::{host_values::ReadValues, render::discover_at};
+
+/// Reads the applications of older commits of one repository: with the settings of that commit, and the values that lie on the
+/// host now.
+#[derive(Clone, Debug)]
+pub(crate) struct OlderCommits {
+    /// The settings of the repository in the configuration of the host.
+    host: Arc<config::Repository>,
+    /// As of their last reading.
+    values: Arc<Mutex<Arc<ReadValues>>>,
+}
+
+impl OlderCommits {
+    pub(crate) fn new(host: config::Repository) -> Self {
+        Self { host: Arc::new(host), values: Arc::default() }
+    }
+
+    /// Notes the values that lie on the host.
+    pub(crate) fn note_values(&self, values: Arc<ReadValues>) {
+        *self.values.lock().unwrap_or_else(PoisonError::into_inner) = values;
+    }
+
+    /// An application as a commit has it. `newest` is the same application at the newest commit: it stands for one that this commit
+    /// does not have, or whose settings there cannot be read. Blocks on the disk.
+    pub(crate) fn app_at(&self, files: &dyn Files, newest: &AppSpec) -> AppSpec {
+        self.find_at(files, &newest.name).unwrap_or_else(|| newest.clone())
+    }
+
+    /// The contents that an application mounts at a commit. A source of `valuesFrom` that cannot be read is no obstacle: contents are
+    /// used by their digests only, so those of an incomplete rendering are right or not used. Blocks on the disk.
+    pub(crate) fn contents_at(&self, files: &dyn Files, newest: &AppSpec) -> Contents {
+        let mut spec = self.app_at(files, newest);
+        spec.findings.retain(|finding| !finding.is_error());
+        manifest::render(files, &spec).contents
+    }
+
+    fn find_at(&self, files: &dyn Files, name: &AppName) -> Option<AppSpec> {
+        let (settings, discovery) = discover_at(&self.host, files).ok()?;
+        let mut spec = discovery.apps.into_iter().find(|spec| spec.name == *name)?;
+        let values = Arc::clone(&self.values.lock().unwrap_or_else(PoisonError::into_inner));
+        values.give(&settings, &mut spec);
+        Some(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driftless_config::Settings;
+    use driftless_files::MemoryFiles;
+    use driftless_model::Content;
+
+    use super::*;
+
+    #[test]
+    fn contents_are_those_of_the_settings_of_the_commit() {
+        let text = "repositories: [{url: 'https://git.example/infra.git'}]\n";
+        let host = Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0);
+        let older = OlderCommits::new(host);
+        let settings = "applications: [{path: shop, files: [app.yaml], variables: {WORD: first}}]\n";
+        let compose = "services: {web: {image: 'web:1', secrets: [word]}}\n\
+                       secrets: {word: {environment: WORD}}\n";
+        let files = MemoryFiles::new([("driftless.yaml", settings), ("shop/app.yaml", compose)]);
+        // The newest commit has another file, which the older one does not have, and a source that cannot be read.
+        let mut newest = AppSpec::compose("shop", &["shop/compose.yaml"]);
+        newest.findings.push(Finding::error(driftless_model::Location::default(), "valuesFrom", "no"));
+        let contents = older.contents_at(&files, &newest);
+        let is_word =
+            |content: &Content| matches!(content, Content::File { bytes, .. } if bytes[..] == *b"first");
+        assert!(contents.values().any(is_word), "{} contents", contents.len());
+    }
+}

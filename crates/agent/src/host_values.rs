@@ -193,14 +193,18 @@ async fn read_source(source: &ValueSource, environment: &Lookup) -> Result<Conte
     }
     let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
     let name = source.name.clone();
-    // The whole text is one value: the line end of a program's output is no part of it.
-    let value = text.strip_suffix('\n').filter(|_| name.is_some()).unwrap_or(&text);
+    let value = if name.is_some() { without_line_end(&text) } else { &text };
     Ok(Content::Variables(HostValues {
         source: shown(source),
         name,
         text: value.into(),
         is_secret: source.secret,
     }))
+}
+
+/// The whole text is one value: the line end of a program's output, or of a file that an editor of Windows has written, is no part of it.
+fn without_line_end(text: &str) -> &str {
+    text.strip_suffix('\n').map_or(text, |line| line.strip_suffix('\r').unwrap_or(line))
 }
 
 async fn bounded(from: impl tokio::io::AsyncRead + Unpin) -> Result<Vec<u8>, String> {
@@ -266,6 +270,21 @@ impl Drop for ProcessGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_end_is_no_part_of_a_value() {
+        for (text, value) in [
+            ("secret", "secret"),
+            ("secret\n", "secret"),
+            ("secret\r\n", "secret"),
+            ("one\r\ntwo\r\n", "one\r\ntwo"),
+            ("secret\n\n", "secret\n"),
+            ("secret\r", "secret\r"),
+            ("\n", ""),
+        ] {
+            assert_eq!(without_line_end(text), value, "{text:?}");
+        }
+    }
 
     #[test]
     fn errors_of_a_program_are_masked_before_they_are_cut() {

@@ -360,6 +360,31 @@ async fn removed_range_does_not_lead_back_to_the_tag_in_git() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn version_outside_of_a_narrowed_range_stays_with_a_note() {
+    let it = Simulation::of(&compose("web:1.4.2", "{semver: '^1'}"));
+    it.registry_has("web:1.4.2", 'a');
+    it.synced_with_tip().await;
+    minutes(2).await;
+    it.registry_has("web:1.5.0", 'b');
+    minutes(62).await;
+    let deployed = format!("web:1.5.0@{}", digest('b'));
+    assert_eq!(it.images(), [deployed.as_str()], "{}", it.story());
+    assert_eq!(it.image_status().note, "");
+    for update in ["{semver: '~1.4'}", "{semver: '^1', tags: '1.4.*'}"] {
+        it.push(&compose("web:1.4.2", update)).await;
+        it.synced_with_tip().await;
+        minutes(130).await;
+        let note = it.image_status().note;
+        assert!(note.contains("no longer allow"), "{update}: {note}");
+        assert_eq!(it.images(), [deployed.as_str()], "{update}: {}", it.story());
+    }
+    it.registry_has("web:1.4.3", 'c');
+    it.push(&compose("web:1.4.3", "{semver: '~1.4'}")).await;
+    it.synced_with_tip().await;
+    assert_eq!(it.images(), ["web:1.4.3"], "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn image_of_former_settings_is_not_deployed() {
     let it = Simulation::of(&compose("web:1.4.2", "{semver: '~1.4', min-age: 720h}"));
     it.registry_has("web:1.4.2", 'a');

@@ -197,6 +197,12 @@ fn stays_at_resolved(known: &FollowedImage, (image, update): (&str, &ImageUpdate
     update.semver.is_none() && resolved.is_some_and(|resolved| tag_of(resolved) != tag_of(image))
 }
 
+/// Whether a reference stays at an image that its settings do not lead to any more, because the range or the pattern was narrowed.
+/// An older version is never deployed by an update.
+fn is_out_of_range(known: &FollowedImage, (image, update): (&str, &ImageUpdate)) -> bool {
+    update.semver.is_some() && known.resolved.as_deref().is_some_and(|found| !update.resolves(image, found))
+}
+
 /// Notes that the registry is asked about a reference.
 pub fn note_image_check(record: &mut Record, (image, update): (&str, &ImageUpdate), now: Timestamp) {
     if let Some(known) = record.followed_images.get_mut(image) {
@@ -541,6 +547,9 @@ pub fn image_update_status(
         let applied = known.available.as_ref().filter(|_| update.mode == UpdateMode::Apply);
         let note = if stays_at_resolved(known, (image, update)) {
             "it stays at the image that `semver` found before; to follow a tag again, write it in Git"
+        } else if is_out_of_range(known, (image, update)) {
+            "it stays at a version that `semver` and `tags` no longer allow, because an update never goes back to an older one; \
+             to go back, write another tag in Git"
         } else if known.running.is_empty() && known.checked.is_some() {
             "nothing runs that a registry has a digest for, so there is nothing to compare"
         } else {

@@ -62,7 +62,7 @@ struct AppAtCommit<'a> {
 struct Rejecting<'a> {
     /// Those that their last accepted commit has.
     chosen: Vec<AppAtCommit<'a>>,
-    /// Those whose last accepted commit cannot be read, or that have none.
+    /// Those of which nothing is rendered again: their last accepted commit cannot be read, or they have none.
     applications: BTreeMap<AppName, Arc<Rendered>>,
     /// See [`RenderedCommit::withdrawn`].
     withdrawn: BTreeMap<AppName, Arc<config::Repository>>,
@@ -150,8 +150,9 @@ fn keep_accepted<'a>(
             (Some(before), _) => {
                 Rendered { rejected: Some(Arc::new(rejected.clone())), ..Rendered::clone(before) }
             }
-            (None, Some(spec)) => unaccepted(host, spec.clone(), rejected),
-            (None, None) => continue,
+            (None, Some(spec)) if last.is_none() => unaccepted(host, spec.clone(), rejected),
+            // It is undecided, and stays as it is.
+            (None, _) => continue,
         };
         kept.applications.insert(name.clone(), Arc::new(rendered));
     }

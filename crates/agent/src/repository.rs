@@ -109,8 +109,8 @@ impl RepositoryView {
         Absence::Emptied { count: all.iter().filter(|other| other.repository == known.repository).count() }
     }
 
-    /// Whether the commit cannot decide that an application has left: the application rejects it, and no commit that it accepted is
-    /// known.
+    /// Whether the commit cannot decide that an application has left: the application rejects it, and no commit that it accepted can
+    /// be read.
     pub(crate) fn is_undecided(&self, app: &AppName) -> bool {
         self.rejected.contains_key(app)
             && !self.withdrawn.contains_key(app)

@@ -179,8 +179,9 @@ stringData: {{word: correct-horse}}
     let (code, _, error) = agent.asks(&format!("rollout restart job/migrate --app {app}"));
     assert_eq!(code, 2, "{error}");
 
-    // A container in a crash loop says so, and the output of each run is kept apart.
-    let crashing = manifests.replace(
+    // A container in a crash loop says so, and the output of each run is kept apart. On a slow engine, its first run could
+    // count as available.
+    let crashing = manifests.replacen("spec:\n", "spec:\n  minReadySeconds: 60\n", 1).replace(
         &format!("[{{name: web, image: \"{server}\"}}]"),
         &format!(
             "[{{name: web, image: \"{placeholder}\", command: [/bin/busybox, sh, -c, 'echo a run; exit 3']}}]"

@@ -26,7 +26,11 @@ use driftless_web::{Access, router};
 use http::Request;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, time::Instant};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpListener,
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
@@ -837,6 +841,78 @@ async fn real_smtp_server_gets_the_mail_with_and_without_tls() {
     let error = sender(&settings.notifications.receivers[0]).send(&batch, &place(), NOON).await.unwrap_err();
     assert!(error.to_string().contains("localhost"), "{error}");
     assert_eq!(std::fs::read_to_string(&printed).unwrap(), "");
+}
+
+/// An SMTP server that answers for one recipient with `refusal`. Returns its port and the recipients of the mails that it
+/// accepted.
+async fn mail_server_without(refused: &'static str, refusal: &'static str) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accepted = Arc::<Mutex<Vec<String>>>::default();
+    let kept = accepted.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let kept = kept.clone();
+            tokio::spawn(async move {
+                let (read, mut write) = stream.split();
+                let mut lines = BufReader::new(read).lines();
+                let (mut recipients, mut is_text) = (Vec::new(), false);
+                let mut answer = "220 here";
+                while write.write_all(format!("{answer}\r\n").as_bytes()).await.is_ok() {
+                    let Ok(Some(mut line)) = lines.next_line().await else { return };
+                    while is_text && line != "." {
+                        let Ok(Some(next)) = lines.next_line().await else { return };
+                        line = next;
+                    }
+                    is_text = line == "DATA";
+                    answer = match line.as_str() {
+                        "DATA" => "354 go on",
+                        "QUIT" => "221 bye",
+                        line if line.starts_with("RCPT") && line.contains(refused) => refusal,
+                        line => {
+                            recipients.extend(line.strip_prefix("RCPT TO:").map(str::to_owned));
+                            "250 fine"
+                        }
+                    };
+                    if line == "." {
+                        kept.lock().unwrap().append(&mut recipients);
+                    }
+                }
+            });
+        }
+    });
+    (port, accepted)
+}
+
+#[tokio::test]
+async fn refused_recipient_does_not_hold_back_the_mail_of_others() {
+    let to = |port: u16, addresses: &str| {
+        sender(
+            &settings(&format!(
+                "receivers:\n- name: it\n  type: email\n  server: localhost\n  port: {port}\n  tls: none\n  from: a@example.com\n  to: [{addresses}]\n"
+            ))
+            .notifications
+            .receivers[0],
+        )
+    };
+    let three = "ada@example.com, bob@example.com, eve@example.com";
+    let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
+    let (port, accepted) = mail_server_without("bob@", "550 5.1.1 user unknown").await;
+    let refused = to(port, three).send(&batch, &place(), NOON).await.unwrap();
+    assert_eq!(*accepted.lock().unwrap(), ["<ada@example.com>", "<eve@example.com>"]);
+    assert_eq!(refused.len(), 1);
+    let text = refused[0].to_string();
+    assert!(text.starts_with("bob@example.com did not") && text.contains("user unknown"), "{text}");
+    let error = to(port, "bob@example.com, bob@example.org").send(&batch, &place(), NOON).await.unwrap_err();
+    assert!(error.to_string().contains("answers 550") && !error.is_temporary(), "{error}");
+    // A server that refuses for the moment, such as one that greylists, is asked again for all recipients first.
+    let (port, accepted) = mail_server_without("bob@", "450 4.2.0 greylisted").await;
+    let error = to(port, three).send(&batch, &place(), NOON).await.unwrap_err();
+    assert!(error.is_temporary() && accepted.lock().unwrap().is_empty(), "{error}");
+    let later = NOON.after(Duration::from_secs(360));
+    assert_eq!(to(port, three).send(&batch, &place(), later).await.unwrap().len(), 1);
+    assert_eq!(accepted.lock().unwrap().len(), 2);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use driftless_git::{Lookup, read_secret, read_secret_list};
 use driftless_model::{
     IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Timestamp,
 };
-use driftless_notify::{Due, Message, Place, Sender, describe_routes, due, sample};
+use driftless_notify::{Due, Message, Place, RefusedRecipient, Sender, describe_routes, due, sample};
 use driftless_plan::fetch_delay;
 use driftless_store as store;
 use driftless_store::Store;
@@ -186,11 +186,12 @@ impl Notifications {
             return Some(Ok(message));
         }
         let sent = sender.send(&batch, place, now).await;
-        Some(
-            sent.map(|()| message).map_err(|error| {
-                RequestError::Refused(format!("could not send to `{name}`: {}", chain(&error)))
-            }),
-        )
+        let fail = |reason| RequestError::Refused(format!("could not send to `{name}`: {reason}"));
+        Some(match sent {
+            Ok(refused) if refused.is_empty() => Ok(message),
+            Ok(refused) => Err(fail(in_words(&refused))),
+            Err(error) => Err(fail(chain(&error))),
+        })
     }
 
     /// Sends what waits for one receiver, until stopped.
@@ -206,10 +207,10 @@ impl Notifications {
             };
             let now = self.0.clock.now();
             let pause = match result {
-                Ok(NextSend::Again) => {
+                Ok(NextSend::Again { refused }) => {
                     failures = 0;
-                    lock(&self.0.results)
-                        .insert(name.clone(), LastResult { sent: Some(now), error: String::new() });
+                    let result = LastResult { sent: Some(now), error: refused };
+                    lock(&self.0.results).insert(name.clone(), result);
                     continue;
                 }
                 Ok(NextSend::At(due)) => {
@@ -248,11 +249,14 @@ impl Notifications {
             Due::At(at) => return marked.map(|()| NextSend::At(Some(at))).map_err(SendError::Store),
             Due::Now(batch) => batch,
         };
-        sender.send(&batch, place, now).await?;
+        let refused = in_words(&sender.send(&batch, place, now).await?);
         tracing::info!(receiver = receiver.name, notifications = batch.len(), "notification sent");
+        if !refused.is_empty() {
+            tracing::warn!(receiver = receiver.name, refused, "a notification did not reach all recipients");
+        }
         unmarked.0.push((clock.now(), batch));
         unmarked.mark(mark)?;
-        Ok(NextSend::Again)
+        Ok(NextSend::Again { refused })
     }
 
     /// Logs a failure and returns the pause before the next try.
@@ -310,8 +314,8 @@ impl Unmarked {
 
 /// The next action of a receiver's task.
 enum NextSend {
-    /// More may wait.
-    Again,
+    /// More may wait. `refused` names the recipients who did not get the message, and is empty if all got it.
+    Again { refused: String },
     /// Nothing is due before this time.
     At(Option<Timestamp>),
 }
@@ -323,6 +327,11 @@ enum SendError {
     Send(#[from] driftless_notify::Error),
     #[error(transparent)]
     Store(#[from] store::Error),
+}
+
+/// The recipients who did not get a message, and why; empty without any.
+fn in_words(refused: &[RefusedRecipient]) -> String {
+    refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The beginning of the time in which a rate limit counts messages.

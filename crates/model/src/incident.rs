@@ -133,7 +133,7 @@ pub struct ReceiverStatus {
     /// When the last one was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sent: Option<Timestamp>,
-    /// Why the last try failed; empty after a success.
+    /// Why the last try failed, or did not reach all recipients of a mail; empty after a success.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
 }

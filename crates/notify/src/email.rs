@@ -6,6 +6,7 @@ use driftless_config::{Email, MailTls, Secret};
 use driftless_trust::read_certificates;
 use lettre::{
     Address, AsyncSmtpTransport, AsyncTransport, Message as Mail, Tokio1Executor,
+    address::Envelope,
     message::{Mailbox, header::ContentType},
     transport::smtp::{
         authentication::Credentials,
@@ -17,6 +18,21 @@ use crate::{client::explanation, error::Error, services::Batch};
 
 /// The time for each command of the conversation.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// A server that greylists a sender refuses its first mail, and accepts it after five minutes at most. So long, a mail that is
+/// refused for the moment is tried to all recipients.
+const GREYLISTED: Duration = Duration::from_mins(5);
+
+/// Refusals of the connection and of the login (RFC 5321, RFC 4954): they are the same for each recipient.
+const REFUSES_ALL: [u16; 7] = [421, 432, 454, 530, 534, 535, 538];
+
+/// A recipient of a mail that the server refused, while it accepted the mail for others.
+#[derive(Debug, thiserror::Error)]
+#[error("{address} did not get the mail, others did: {error}")]
+pub struct RefusedRecipient {
+    address: String,
+    error: Error,
+}
 
 /// A mail to all recipients, and the connection that carries it.
 pub(crate) struct Outgoing {
@@ -37,10 +53,29 @@ impl Outgoing {
         Ok(Self { mail: mail(email, batch)?, transport: transport(email, ca_file, read)?, host })
     }
 
-    /// Sends the mail.
-    pub(crate) async fn send(self) -> Result<(), Error> {
+    /// Sends the mail that has waited for this long. A server that refuses one recipient refuses the mail to all, so each one
+    /// then gets it alone: an address that is gone would hold back all mails. Returns those that did not get it.
+    pub(crate) async fn send(self, waited: Duration) -> Result<Vec<RefusedRecipient>, Error> {
         let Self { mail, transport, host } = self;
-        transport.send(mail).await.map(drop).map_err(|error| fail(host, &error))
+        let (envelope, text) = (mail.envelope(), mail.formatted());
+        let Err(error) = transport.send_raw(envelope, &text).await else { return Ok(Vec::new()) };
+        let status = error.status().map(u16::from);
+        let is_about_one = status.is_some_and(|status| !REFUSES_ALL.contains(&status))
+            && (waited >= GREYLISTED || !error.is_transient());
+        let all = envelope.to();
+        if !is_about_one || all.len() < 2 {
+            return Err(fail(&host, &error));
+        }
+        let mut refused = Vec::new();
+        for address in all {
+            let alone = Envelope::new(envelope.from().cloned(), vec![address.clone()])
+                .map_err(|error| Error::Address(format!("the mail has no recipient: {error}")))?;
+            if let Err(error) = transport.send_raw(&alone, &text).await {
+                let error = fail(&host, &error);
+                refused.push(RefusedRecipient { address: address.to_string(), error });
+            }
+        }
+        if refused.len() < all.len() { Ok(refused) } else { Err(fail(&host, &error)) }
     }
 }
 
@@ -98,7 +133,8 @@ fn mail(email: &Email, batch: &Batch<'_>) -> Result<Mail, Error> {
     builder.body(body).map_err(|error| Error::Address(format!("the mail could not be written: {error}")))
 }
 
-fn fail(host: String, error: &lettre::transport::smtp::Error) -> Error {
+fn fail(host: &str, error: &lettre::transport::smtp::Error) -> Error {
+    let host = host.to_owned();
     let reason = explanation(driftless_model::error_chain(error).as_bytes());
     match error.status() {
         Some(code) => {

@@ -24,6 +24,7 @@ mod schedule;
 mod sender;
 mod services;
 
+pub use email::RefusedRecipient;
 pub use error::Error;
 pub use message::Message;
 pub use place::Place;

@@ -7,7 +7,7 @@ use driftless_model::{Notification, Timestamp};
 
 use crate::{
     client::{self, Request},
-    email::Outgoing,
+    email::{Outgoing, RefusedRecipient},
     error::Error,
     message::{self, Message},
     place::Place,
@@ -55,12 +55,18 @@ impl Sender {
     }
 
     /// Sends these notifications as one message. A service that refuses its text gets it without: a text that is refused each time
-    /// would hold back all later ones.
+    /// would hold back all later ones. For the same reason, a recipient of a mail whom the server refuses does not get it. Returns
+    /// these recipients.
     ///
     /// # Errors
     ///
     /// If the service cannot be reached or refuses it.
-    pub async fn send(&self, batch: &[Notification], place: &Place, now: Timestamp) -> Result<(), Error> {
+    pub async fn send(
+        &self,
+        batch: &[Notification],
+        place: &Place,
+        now: Timestamp,
+    ) -> Result<Vec<RefusedRecipient>, Error> {
         let message = self.message(batch, place, now)?;
         let refusal = match self.deliver(&Batch { notifications: batch, message: &message, place, now }).await
         {
@@ -77,10 +83,12 @@ impl Sender {
         !matches!(self.receiver.target, Target::Webhook { .. } | Target::Alertmanager { .. })
     }
 
-    async fn deliver(&self, batch: &Batch<'_>) -> Result<(), Error> {
+    async fn deliver(&self, batch: &Batch<'_>) -> Result<Vec<RefusedRecipient>, Error> {
         match self.prepare(batch)? {
-            Prepared::Http(request) => client::send(*request, self.receiver.ca_file.as_deref()).await,
-            Prepared::Mail(outgoing) => outgoing.send().await,
+            Prepared::Http(request) => {
+                client::send(*request, self.receiver.ca_file.as_deref()).await.map(|()| Vec::new())
+            }
+            Prepared::Mail(outgoing) => outgoing.send(batch.waited()).await,
         }
     }
 

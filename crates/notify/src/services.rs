@@ -1,5 +1,7 @@
 //! The requests of the services that are reached by HTTP, as each one documents them.
 
+use std::time::Duration;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use driftless_config::{Login, Secret, Target};
 use driftless_model::{IncidentKind, IncidentPhase, Notification, Timestamp, Urgency};
@@ -21,7 +23,7 @@ use crate::{
 
 /// Alertmanager ends an alert that is not repeated. An open incident is repeated only when something about it is new, so its
 /// alert is given this long.
-const OPEN_ALERT: std::time::Duration = std::time::Duration::from_hours(24 * 30);
+const OPEN_ALERT: Duration = Duration::from_hours(24 * 30);
 
 /// The notifications of one message.
 pub(crate) struct Batch<'a> {
@@ -32,6 +34,12 @@ pub(crate) struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// The time since its oldest notification was made.
+    pub(crate) fn waited(&self) -> Duration {
+        let first = self.notifications.iter().map(|notification| notification.at).min();
+        first.map(|first| self.now.since(first)).unwrap_or_default()
+    }
+
     /// The same for the same notifications, so that a receiver can recognise a message that comes twice.
     pub(crate) fn id(&self) -> String {
         let ids = self.notifications.iter().map(|notification| {

@@ -265,6 +265,7 @@ async fn programs_get_all_fields_and_a_signature() {
     assert_eq!(labels["alertname"], "DriftlessDegraded");
     assert_eq!((&labels["application"], &labels["severity"]), (&json!("shop"), &json!("critical")));
     assert_eq!(alerts.body[0]["startsAt"], "2026-01-01T11:48:00.000Z");
+    assert_eq!(alerts.body[0]["endsAt"], "2026-01-01T12:15:00.000Z", "unless it is repeated");
 
     let apprise = sent("  type: apprise\n  url: URL_HERE\n  urlsEnv: URLS\n", IncidentPhase::Opened).await;
     assert_eq!((apprise.path.as_str(), &apprise.body["type"]), ("/notify", &json!("failure")));

@@ -17,7 +17,7 @@ use driftless_clock::Clock;
 use driftless_config::{Notifications as Settings, Secret, Target};
 use driftless_git::{Lookup, read_secret, read_secret_list};
 use driftless_model::{
-    IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Timestamp,
+    Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Timestamp,
 };
 use driftless_notify::{Due, Message, Place, RefusedRecipient, Sender, describe_routes, due, sample};
 use driftless_plan::fetch_delay;
@@ -34,6 +34,9 @@ const LOOK_EVERY: Duration = Duration::from_hours(1);
 
 /// The time that a rate limit counts in.
 const RATE_TIME: Duration = Duration::from_hours(1);
+
+/// The most incidents of one repeat. The next request has the rest.
+const REPEATED_AT_ONCE: usize = 50;
 
 /// Notifications of one agent: their state, and test messages. Clones share it.
 #[derive(Clone)]
@@ -200,6 +203,8 @@ impl Notifications {
         let (Some(sender), Some(news)) = (senders.get(index), waiting.get(index)) else { return };
         let name = &sender.receiver().name;
         let (mut failures, mut unmarked) = (0_u32, Unmarked::default());
+        let mut repeats =
+            Repeats { every: sender.repeat_every(), next: Instant::now(), error: String::new() };
         loop {
             let result = tokio::select! {
                 () = stop.cancelled() => return,
@@ -225,13 +230,67 @@ impl Notifications {
             };
             let has_failed = failures > 0 && pause.is_some();
             let end = Instant::now() + pause.unwrap_or(LOOK_EVERY);
+            let wait = async {
+                loop {
+                    tokio::select! {
+                        // Something new does not shorten the pause after a failure.
+                        () = news.notified(), if !has_failed => return,
+                        () = sleep_until(end) => return,
+                        // In this task, so that a repeat does not arrive after the end of the incident.
+                        () = repeats.due() => self.repeat(sender, &unmarked, &mut repeats).await,
+                    }
+                }
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
-                // Something new does not shorten the pause after a failure.
-                () = news.notified(), if !has_failed => {}
-                () = sleep_until(end) => {}
+                () = wait => {}
             }
         }
+    }
+
+    /// Repeats the open incidents to a receiver and remembers the result.
+    async fn repeat(&self, sender: &Sender, unmarked: &Unmarked, repeats: &mut Repeats) {
+        let name = &sender.receiver().name;
+        let result = self.repeat_once(sender, unmarked).await;
+        repeats.next = Instant::now() + repeats.every.unwrap_or(LOOK_EVERY);
+        let error = result.err().map(|error| chain(&error)).unwrap_or_default();
+        if !error.is_empty() {
+            tracing::warn!(receiver = name, error, "could not repeat the open incidents");
+        }
+        let mut results = lock(&self.0.results);
+        let shown = &mut results.entry(name.clone()).or_default().error;
+        // A success says nothing about a notification that is refused.
+        if !error.is_empty() || *shown == repeats.error {
+            shown.clone_from(&error);
+        }
+        repeats.error = error;
+    }
+
+    /// Sends the open incidents that a receiver knows. Neither the outbox nor the rate limit counts that.
+    async fn repeat_once(&self, sender: &Sender, unmarked: &Unmarked) -> Result<(), SendError> {
+        let Inner { store, clock, place, .. } = self.0.as_ref();
+        let (name, now) = (&sender.receiver().name, clock.now());
+        let open = store.open_incidents()?;
+        let (waiting, _) = unmarked.apply(store.waiting_notifications(name)?, Vec::new());
+        let is_known = |incident: &Incident| {
+            let mut news = waiting.iter().filter(|waiting| waiting.phase == IncidentPhase::Opened);
+            incident.opened.is_some()
+                && incident.receivers.contains(name)
+                && !news.any(|waiting| waiting.incident.number == incident.number)
+        };
+        let repeat = |incident| Notification {
+            number: 0,
+            receiver: name.clone(),
+            phase: IncidentPhase::Updated,
+            incident,
+            at: now,
+            sent: None,
+        };
+        let repeated: Vec<Notification> = open.into_iter().filter(is_known).map(repeat).collect();
+        for batch in repeated.chunks(REPEATED_AT_ONCE) {
+            sender.send(batch, place, now).await?;
+        }
+        Ok(())
     }
 
     async fn send_once(&self, sender: &Sender, unmarked: &mut Unmarked) -> Result<NextSend, SendError> {
@@ -312,6 +371,25 @@ impl Unmarked {
     }
 }
 
+/// The repeats of the open incidents to one receiver.
+struct Repeats {
+    /// `None` if the receiver needs none.
+    every: Option<Duration>,
+    next: Instant,
+    /// Why the last one failed; empty after a success.
+    error: String,
+}
+
+impl Repeats {
+    /// Waits for the time of the next one.
+    async fn due(&self) {
+        if self.every.is_none() {
+            std::future::pending::<()>().await;
+        }
+        sleep_until(self.next).await;
+    }
+}
+
 /// The next action of a receiver's task.
 enum NextSend {
     /// More may wait. `refused` names the recipients who did not get the message, and is empty if all got it.
@@ -373,8 +451,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use driftless_config::NotificationReceiver;
-    use driftless_model::{Incident, QuietHours};
+    use driftless_config::{Login, NotificationReceiver};
+    use driftless_model::QuietHours;
     use driftless_store::IncidentUpdate;
     use tokio::time::sleep;
 
@@ -383,8 +461,9 @@ mod tests {
     /// Stores an incident that the receiver is to hear of, as the watch of incidents does.
     fn open(notifications: &Notifications, kind: IncidentKind) {
         let now = notifications.clock().now();
-        let incident = Incident { ended: None, ..sample(kind, now) };
-        let made = (IncidentPhase::Opened, incident.clone(), BTreeSet::from(["phone".to_owned()]));
+        let receivers = BTreeSet::from(["phone".to_owned()]);
+        let incident = Incident { ended: None, receivers: receivers.clone(), ..sample(kind, now) };
+        let made = (IncidentPhase::Opened, incident.clone(), receivers);
         let update =
             IncidentUpdate { kept: vec![incident], notifications: vec![made], ..IncidentUpdate::default() };
         notifications.store().update_incidents(&update, now).unwrap();
@@ -442,6 +521,41 @@ mod tests {
         assert_eq!(notifications.oldest_due().unwrap(), None);
         open(&notifications, IncidentKind::Degraded);
         assert!(notifications.oldest_due().unwrap().is_some(), "a critical incident is due");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn open_incidents_are_repeated_to_alertmanager() {
+        let mut settings = quiet_at_night();
+        let login = Login::Token(Secret::Environment("TOKEN".to_owned()));
+        settings.receivers[0].target = Target::Alertmanager { url: "http://127.0.0.1:1".to_owned(), login };
+        let clock = Clock::starting_at(Timestamp::parse("2026-01-01T22:05:00Z").unwrap());
+        // Each attempt looks up the token, which is missing.
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&attempts);
+        let environment: Lookup = Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            None
+        });
+        let store = Store::in_memory(clock).unwrap();
+        let notifications = Notifications::new(&settings, store.clone(), &environment, clock).unwrap();
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        open(&notifications, IncidentKind::DriftFound);
+        notifications.start_sending(&stop, &tasks);
+        sleep(Duration::from_mins(30)).await;
+        assert_eq!(attempts.load(Ordering::SeqCst), 0, "the receiver does not know it yet");
+        let waiting = store.waiting_notifications("phone").unwrap();
+        store.mark_sent("phone", &waiting, clock.now()).unwrap();
+        sleep(Duration::from_mins(31)).await;
+        let repeats = attempts.load(Ordering::SeqCst);
+        assert!((10..=11).contains(&repeats), "{repeats}");
+        let error = notifications.status().unwrap().receivers.remove(0).error;
+        assert!(error.contains("TOKEN"), "{error}");
+        let ended = store.open_incidents().unwrap();
+        store.update_incidents(&IncidentUpdate { ended, ..IncidentUpdate::default() }, clock.now()).unwrap();
+        sleep(Duration::from_mins(30)).await;
+        assert_eq!(attempts.load(Ordering::SeqCst), repeats, "it is over");
+        assert_eq!(notifications.status().unwrap().receivers.remove(0).error, "");
+        stop.cancel();
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Writes and sends the messages of one receiver.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use driftless_config::{NotificationReceiver, Secret, Target};
 use driftless_model::{Notification, Timestamp};
@@ -43,6 +43,11 @@ impl Sender {
     /// The settings of the receiver.
     pub fn receiver(&self) -> &NotificationReceiver {
         &self.receiver
+    }
+
+    /// The pause between two repeats of the open incidents, for a service that forgets or ends those that are not repeated.
+    pub fn repeat_every(&self) -> Option<Duration> {
+        matches!(self.receiver.target, Target::Alertmanager { .. }).then_some(services::REPEAT_ALERTS)
     }
 
     /// The message of these notifications, for people.

@@ -21,9 +21,13 @@ use crate::{
     sample::sample,
 };
 
-/// Alertmanager ends an alert that is not repeated. An open incident is repeated only when something about it is new, so its
-/// alert is given this long.
-const OPEN_ALERT: Duration = Duration::from_hours(24 * 30);
+/// The pause between two repeats of the open alerts. Alertmanager has alerts in memory only: after its restart it knows those
+/// that are sent to it again. Prometheus does so every minute or more rarely. Incidents last for hours, so this is often enough.
+pub(crate) const REPEAT_ALERTS: Duration = Duration::from_mins(3);
+
+/// Alertmanager ends an alert that is not repeated for this long. Four repeats in a row may be lost, as while the agent or
+/// the network is restarted, and the alerts of a host that is gone do not stay for days.
+const OPEN_ALERT: Duration = Duration::from_mins(15);
 
 /// The notifications of one message.
 pub(crate) struct Batch<'a> {

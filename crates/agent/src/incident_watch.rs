@@ -33,7 +33,7 @@ const JUMP: Duration = Duration::from_mins(2);
 /// A difference counts as new for this long after its event.
 const DRIFT_LASTS: Duration = Duration::from_mins(1);
 
-/// Notifications that could not be sent for this long after they were due are dropped.
+/// Notifications of ended incidents that could not be sent for this long after they were due are dropped.
 const OLDEST: Duration = Duration::from_hours(72);
 
 /// The number of events of one read.

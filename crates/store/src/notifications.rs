@@ -148,8 +148,9 @@ impl Store {
         })
     }
 
-    /// Removes the notifications that wait for receivers that are not in the configuration any more, and those made before
-    /// the time of their receiver. Returns the number of the latter.
+    /// Removes the notifications that wait for receivers that are not in the configuration any more, and those of ended incidents
+    /// made before the time of their receiver. Returns the number of the latter. That of an open incident stays: it counts
+    /// as reported, so nothing would report it again.
     pub fn drop_notifications(&self, oldest: &BTreeMap<String, Timestamp>) -> Result<usize, Error> {
         self.write("the notifications", Durability::Process, |transaction| {
             let receivers: Vec<String> = transaction
@@ -161,7 +162,8 @@ impl Store {
                 if let Some(oldest) = oldest.get(receiver) {
                     dropped += transaction
                         .prepare_cached(
-                            "DELETE FROM notifications WHERE receiver = ?1 AND sent IS NULL AND at < ?2",
+                            "DELETE FROM notifications WHERE receiver = ?1 AND sent IS NULL AND at < ?2 AND incident NOT \
+                             IN (SELECT number FROM incidents)",
                         )?
                         .execute(params![receiver, to_sql(oldest.0)])?;
                 } else {
@@ -224,12 +226,8 @@ fn enqueue(
         .prepare_cached(
             "INSERT INTO notifications (receiver, incident, at, notification) VALUES (?1, ?2, ?3, ?4)",
         )?
-        .execute(params![
-            receiver,
-            to_sql(incident.number),
-            to_sql(notification.at.0),
-            to_json(&notification)?
-        ])?;
+        // The column is the age of this state, after which it is dropped. A digest counts from the first one.
+        .execute(params![receiver, to_sql(incident.number), to_sql(now.0), to_json(&notification)?])?;
     transaction
         .prepare_cached(
             "DELETE FROM notifications WHERE receiver = ?1 AND sent IS NULL AND sequence <= (SELECT sequence FROM \
@@ -315,8 +313,16 @@ mod tests {
         store.update_incidents(&update(IncidentPhase::Opened, &incident("shop", "a")), Timestamp(5)).unwrap();
         let of_phone =
             |oldest| BTreeMap::from([("phone".to_owned(), oldest), ("mail".to_owned(), Timestamp(9))]);
-        assert_eq!(store.drop_notifications(&of_phone(Timestamp(5))).unwrap(), 0);
-        assert_eq!(store.drop_notifications(&of_phone(Timestamp(6))).unwrap(), 1);
+        assert_eq!(store.drop_notifications(&of_phone(Timestamp(9))).unwrap(), 0, "it goes on");
+        let open = store.open_incidents().unwrap().remove(0);
+        store.update_incidents(&update(IncidentPhase::Recovered, &open), Timestamp(7)).unwrap();
+        assert_eq!(store.drop_notifications(&of_phone(Timestamp(7))).unwrap(), 0, "its end is no older");
+        assert_eq!(
+            store.waiting_notifications("phone").unwrap()[0].at,
+            Timestamp(5),
+            "a digest counts from it"
+        );
+        assert_eq!(store.drop_notifications(&of_phone(Timestamp(8))).unwrap(), 1);
         store.update_incidents(&update(IncidentPhase::Opened, &incident("wiki", "a")), Timestamp(5)).unwrap();
         store.drop_notifications(&BTreeMap::new()).unwrap();
         assert_eq!(store.waiting_notifications("phone").unwrap(), []);

@@ -654,6 +654,7 @@ async fn lost_host_is_an_incident_until_it_is_heard() {
     assert_eq!(open(), []);
     let waiting = store.waiting_notifications("phone").unwrap();
     let headlines: Vec<String> = waiting.iter().map(|it| it.incident.headline(it.phase)).collect();
+    assert!(headlines.contains(&"host gone was removed from the fleet".to_owned()), "{headlines:?}");
     assert!(
         headlines.contains(&"host nas is lost".to_owned())
             || headlines.contains(&"host nas is back".to_owned()),

@@ -117,12 +117,14 @@ impl Watcher {
             message => message,
         });
         let (applications, repositories) = (self.handle.applications(), self.handle.repositories());
-        let lost_hosts = lost_hosts(&self.handle, store, now)?;
+        let hosts = hosts(&self.handle, store, now)?;
+        let source = self.handle.fleet_source().status();
         let expiries = self.handle.expiries().list();
         let with_older = with_older(&applications, store)?;
         let facts = IncidentFacts {
             expiries: &expiries,
-            lost_hosts: &lost_hosts,
+            hosts: &hosts,
+            is_fleet_read: source.is_none_or(|source| source.incomplete().is_none()),
             applications: &applications,
             repositories: &repositories,
             engine_error,
@@ -181,18 +183,18 @@ fn with_older(applications: &Applications, store: &Store) -> Result<BTreeSet<App
     Ok(found)
 }
 
-/// The lost hosts of a collector, each with a sentence.
-fn lost_hosts(
+/// The hosts of a collector, each with a sentence if it is lost.
+fn hosts(
     handle: &Handle,
     store: &Store,
     now: Timestamp,
-) -> Result<BTreeMap<String, String>, store::Error> {
+) -> Result<BTreeMap<String, Option<String>>, store::Error> {
     let hosts = fleet_hosts(handle, store, now)?.into_iter();
-    let lost = hosts.filter(|host| host.state == HostState::Lost);
-    Ok(lost
+    Ok(hosts
         .map(|host| {
-            let sentence = host.last_heard.map(|at| format!("last heard at {at}")).unwrap_or_default();
-            (host.name, sentence)
+            let sentence = || host.last_heard.map(|at| format!("last heard at {at}")).unwrap_or_default();
+            let lost = (host.state == HostState::Lost).then(sentence);
+            (host.name, lost)
         })
         .collect())
 }

@@ -91,7 +91,7 @@ pub struct Incident {
     /// Since when it is not seen any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
-    /// It is over because the agent does not manage the application any more: it was removed or forgotten.
+    /// It is over because the agent has the application, repository or host no more: it was removed or forgotten.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unmanaged: bool,
     /// The receivers that were notified of its beginning.
@@ -205,6 +205,12 @@ impl Incident {
         let subject = self.subject();
         let is_over = phase == IncidentPhase::Recovered;
         match self.kind {
+            IncidentKind::HostLost if is_over && self.unmanaged => {
+                format!("host {subject} was removed from the fleet")
+            }
+            IncidentKind::GitUnreachable if is_over && self.unmanaged => {
+                format!("repository {subject} is not followed any more")
+            }
             _ if is_over && self.unmanaged => format!("{subject} is not managed any more"),
             IncidentKind::SyncFailed if is_over => format!("{subject} is synced again"),
             IncidentKind::SyncFailed => format!("sync of {subject} failed"),

@@ -4,19 +4,16 @@
 //! not been seen for a while. A status that says nothing, because the engine does not answer or the agent has just started,
 //! neither begins nor ends an incident, and a problem that is only out of sight is not over (`recovery.rs`).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
     AppName, Application, ApplicationStatus, ConditionStatus, DriftAction, Expiry, HealthStatus,
-    ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, OperationPhase, Outcome, RepositoryStatus,
-    StatusCondition, SyncStatus, Timestamp, UpdateMode, Urgency,
+    ImageUpdateStatus, Incident, IncidentKind, IncidentPhase, OperationPhase, Outcome, StatusCondition,
+    SyncStatus, Timestamp, UpdateMode, Urgency,
 };
 
 use crate::{
+    incident_facts::{IncidentFacts, IncidentTimes},
     recovery::{is_out_of_sight, may_crash_again},
     text::differs_in_numbers_only,
     wait::WaitReason,
@@ -28,53 +25,8 @@ const SETTLED_AFTER: Duration = Duration::from_mins(1);
 /// The grace time of an engine that does not answer: it may be restarting.
 const ENGINE_GRACE: Duration = Duration::from_mins(2);
 
-/// An agent that has just started has not observed all applications yet.
-const START_GRACE: Duration = Duration::from_mins(5);
-
 /// The longest message about several differences, in differences.
 const MOST_DIFFERENCES: usize = 5;
-
-/// The times of notifications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IncidentTimes {
-    /// An application is degraded for this long before it is reported.
-    pub degraded: Duration,
-    /// The fetches of a repository fail for this long before it is reported.
-    pub git: Duration,
-    /// The shortest time between two notifications of one incident.
-    pub update: Duration,
-}
-
-/// The published state, and the drift that the agent has undone.
-#[derive(Clone, Copy, Debug)]
-pub struct IncidentFacts<'a> {
-    /// All applications.
-    pub applications: &'a BTreeMap<AppName, Arc<Application>>,
-    /// All repositories.
-    pub repositories: &'a [RepositoryStatus],
-    /// Why the engine does not answer.
-    pub engine_error: Option<&'a str>,
-    /// The agent is ready, so that what it does not publish is not there.
-    pub is_ready: bool,
-    /// Drift of the last minute, in words, by application.
-    pub drift: &'a BTreeMap<AppName, String>,
-    /// The hosts of the fleet that are lost, each with a sentence. Empty if the agent is no collector.
-    pub lost_hosts: &'a BTreeMap<String, String>,
-    /// The ends of certificates, keys and tokens.
-    pub expiries: &'a [Expiry],
-    /// The applications that have an older revision which succeeded.
-    pub with_older: &'a BTreeSet<AppName>,
-    /// When the agent started, or when its clock last jumped.
-    pub started: Timestamp,
-    /// This moment.
-    pub now: Timestamp,
-}
-
-impl IncidentFacts<'_> {
-    fn has_just_started(&self) -> bool {
-        self.started.is_recent(START_GRACE, self.now)
-    }
-}
 
 /// One problem at this moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,8 +185,7 @@ fn end(
     let due = ended.after(pause);
     if due <= now {
         // An application that is gone is not well again.
-        let unmanaged = before.app.as_ref().is_some_and(|app| !facts.applications.contains_key(app));
-        let incident = Incident { unmanaged, ..incident };
+        let incident = Incident { unmanaged: !facts.has_subject(before), ..incident };
         return Some(IncidentChange::Notify(IncidentPhase::Recovered, incident));
     }
     look_at(due);
@@ -246,7 +197,7 @@ fn is_unclear(incident: &Incident, facts: &IncidentFacts<'_>) -> bool {
     let has_just_started = facts.has_just_started();
     if incident.host.is_some() {
         // The hosts have not had the time to report to a collector that was down.
-        return has_just_started;
+        return has_just_started || (!facts.is_fleet_read && !facts.has_subject(incident));
     }
     let Some(app) = &incident.app else {
         return match &incident.repository {
@@ -304,7 +255,8 @@ fn problems(facts: &IncidentFacts<'_>, times: &IncidentTimes) -> Vec<Problem> {
         });
     }
     if !facts.has_just_started() {
-        problems.extend(facts.lost_hosts.iter().map(|(host, message)| Problem {
+        let lost = facts.hosts.iter().filter_map(|(host, lost)| Some((host, lost.as_ref()?)));
+        problems.extend(lost.map(|(host, message)| Problem {
             kind: IncidentKind::HostLost,
             urgency: Urgency::Critical,
             app: None,
@@ -522,8 +474,10 @@ fn several(sentences: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
     use super::*;
-    use driftless_model::{ApplicationSpec, Drift, Operation, Policy};
+    use driftless_model::{ApplicationSpec, Drift, Operation, Policy, RepositoryStatus};
 
     const DAY: Duration = Duration::from_hours(24);
 
@@ -567,7 +521,8 @@ mod tests {
             engine_error: None,
             is_ready: true,
             drift: &BTreeMap::new(),
-            lost_hosts: &BTreeMap::new(),
+            hosts: &BTreeMap::new(),
+            is_fleet_read: true,
             expiries: &[],
             with_older: &BTreeSet::new(),
             started,
@@ -824,7 +779,8 @@ mod tests {
                     engine_error: None,
                     is_ready: true,
                     drift: &BTreeMap::new(),
-                    lost_hosts: &BTreeMap::new(),
+                    hosts: &BTreeMap::new(),
+                    is_fleet_read: true,
                     expiries: &[],
                     with_older: &with_older,
                     started: Timestamp(1),
@@ -858,7 +814,8 @@ mod tests {
                 is_ready: true,
                 drift: &BTreeMap::new(),
                 with_older: &BTreeSet::new(),
-                lost_hosts: &BTreeMap::new(),
+                hosts: &BTreeMap::new(),
+                is_fleet_read: true,
                 expiries,
                 started: begins,
                 now: begins.after(DAY * day),

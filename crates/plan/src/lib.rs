@@ -57,6 +57,7 @@ mod facts;
 mod fields;
 mod image_updates;
 mod image_uses;
+mod incident_facts;
 mod incidents;
 mod names;
 mod record;
@@ -104,7 +105,8 @@ pub use image_updates::{
     resolved_digests, resolved_images, running_digests, unproven_digests, with_resolved_images,
 };
 pub use image_uses::image_uses;
-pub use incidents::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
+pub use incident_facts::{IncidentFacts, IncidentTimes};
+pub use incidents::{IncidentChange, incidents};
 pub use names::container_name;
 pub use record::{
     adoption::{adopt, adopt_without, merge_adopted},

@@ -7,8 +7,9 @@ use std::{
 };
 
 use driftless_model::{
-    Application, ApplicationSpec, ApplicationStatus, ExitStatus, HealthStatus, Incident, IncidentPhase,
-    InstanceStatus, PartSpec, PartStatus, Policy, Role, WorkloadStatus,
+    Application, ApplicationSpec, ApplicationStatus, ExitStatus, HealthStatus, Incident, IncidentKind,
+    IncidentPhase, InstanceStatus, PartSpec, PartStatus, Policy, RepositoryStatus, Role, Urgency,
+    WorkloadStatus,
 };
 use driftless_plan::{IncidentChange, IncidentFacts, IncidentTimes, incidents};
 
@@ -48,7 +49,8 @@ fn judge(open: &[Incident], status: ApplicationStatus, minute: u64) -> Vec<Incid
         engine_error: None,
         is_ready: true,
         drift: &BTreeMap::new(),
-        lost_hosts: &BTreeMap::new(),
+        hosts: &BTreeMap::new(),
+        is_fleet_read: true,
         expiries: &[],
         with_older: &BTreeSet::new(),
         started: NOON,
@@ -101,4 +103,75 @@ fn only_repeated_crashes_of_running_containers_last() {
     let part = PartStatus { spec, instance: Some(Box::new(container)) };
     let pod = InstanceStatus { containers: vec![part], ..InstanceStatus::default() };
     assert!(!is_over(with_instance(Healthy, pod)));
+}
+
+#[test]
+fn removed_host_or_repository_is_not_well_again() {
+    let now = NOON.after(Duration::from_mins(24 * 60));
+    let incident = |kind, repository: Option<&str>, host: Option<&str>| Incident {
+        number: 1,
+        kind,
+        urgency: Urgency::Critical,
+        app: None,
+        repository: repository.map(str::to_owned),
+        host: host.map(str::to_owned),
+        message: String::new(),
+        advice: String::new(),
+        since: NOON,
+        opened: Some(NOON),
+        notified: Some(NOON),
+        ended: Some(now),
+        unmanaged: false,
+        receivers: BTreeSet::new(),
+    };
+    let open = [
+        incident(IncidentKind::HostLost, None, Some("web-1")),
+        incident(IncidentKind::GitUnreachable, Some("infra"), None),
+    ];
+    let infra = RepositoryStatus {
+        name: "infra".to_owned(),
+        url: String::new(),
+        reference: "main".to_owned(),
+        commit: None,
+        history_length: None,
+        applications: 0,
+        message: String::new(),
+        reason: String::new(),
+        fetched_at: Some(now),
+        next_fetch: None,
+        keys: Vec::new(),
+        hosts: Vec::new(),
+    };
+    let ends =
+        |hosts: &BTreeMap<String, Option<String>>, is_fleet_read, repositories: &[RepositoryStatus]| {
+            let facts = IncidentFacts {
+                applications: &BTreeMap::new(),
+                repositories,
+                engine_error: None,
+                is_ready: true,
+                drift: &BTreeMap::new(),
+                hosts,
+                is_fleet_read,
+                expiries: &[],
+                with_older: &BTreeSet::new(),
+                started: NOON,
+                now: now.after(Duration::from_mins(1)),
+            };
+            let minutes = Duration::from_mins;
+            let times = IncidentTimes { degraded: minutes(5), git: minutes(15), update: minutes(60) };
+            let ended = |change| match change {
+                IncidentChange::Notify(phase, incident) => Some(incident.headline(phase)),
+                IncidentChange::Keep(_) | IncidentChange::Drop(_) => None,
+            };
+            incidents(&open, &facts, &times).0.into_iter().filter_map(ended).collect::<Vec<_>>()
+        };
+    let heard = BTreeMap::from([("web-1".to_owned(), None)]);
+    assert_eq!(ends(&heard, true, &[infra]), ["host web-1 is back", "repository infra is fetched again"]);
+    let removed = ends(&BTreeMap::new(), true, &[]);
+    assert_eq!(
+        removed,
+        ["host web-1 was removed from the fleet", "repository infra is not followed any more"]
+    );
+    // A host that cannot be read is neither back nor removed.
+    assert_eq!(ends(&BTreeMap::new(), false, &[]), ["repository infra is not followed any more"]);
 }

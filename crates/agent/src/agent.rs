@@ -62,6 +62,7 @@ use crate::{
     reopened::ReopenedSource,
     repository::{RepositoryLink, RepositoryTask, RepositoryView},
     socket_watch::start_socket_watch,
+    stale_queues::end_stale_queues,
     supervisor::{FollowedRepository, Supervisor},
     unpublished::Unpublished,
     wakes::{Wakes, wake_on_engine_events},
@@ -186,6 +187,7 @@ impl Agent {
         let known_containers = docker.known_containers();
         let facts = docker.facts();
         remember_failure(state.path(), &store);
+        end_stale_queues(&settings, &store, clock.now());
         let sources = match Release::of(&store) {
             Release::No => open_repositories(&settings, &environment, &state).await?,
             Release::Released(_) | Release::Unknown(_) => Vec::new(),
@@ -248,13 +250,24 @@ impl Agent {
         start_notifications(&notifications, &handle, &stop, &tasks);
         start_socket_watch(&settings.docker, &stop, &tasks);
         start_own_update(state.path(), own_container, (&handle, &store, clock), &stop, &tasks);
-        for repository in &settings.repositories {
-            let ends = (handle.commit_statuses(), handle.status_errors());
-            if let Some(reporter) = StatusReporter::new(repository, ends, &store, &environment, clock) {
-                tasks.spawn(reporter.run(stop.clone()));
-            }
-        }
+        start_commit_statuses(&settings, &handle, (&store, &environment, clock), &stop, &tasks);
         Ok(Running { handle, store, clock, stop, tasks, _state: state })
+    }
+}
+
+/// Starts one task for each repository with commit statuses.
+fn start_commit_statuses(
+    settings: &Settings,
+    handle: &Handle,
+    (store, environment, clock): (&Store, &Lookup, Clock),
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) {
+    for repository in &settings.repositories {
+        let ends = (handle.commit_statuses(), handle.status_errors());
+        if let Some(reporter) = StatusReporter::new(repository, ends, store, environment, clock) {
+            tasks.spawn(reporter.run(stop.clone()));
+        }
     }
 }
 

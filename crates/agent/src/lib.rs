@@ -109,6 +109,7 @@ mod resolved_stack;
 mod revision_changes;
 mod revisions;
 mod socket_watch;
+mod stale_queues;
 mod state_loss;
 mod status;
 mod stored_reports;

@@ -1,6 +1,8 @@
 //! Commit statuses that are posted or to be posted. They survive the process, so that none is posted twice and none is
 //! lost. The store posts nothing.
 
+use std::collections::BTreeSet;
+
 use driftless_model::CommitId;
 use rusqlite::params;
 
@@ -111,6 +113,22 @@ impl Store {
                 })?
                 .collect::<Result<_, _>>()?;
             Ok(statuses)
+        })
+    }
+
+    /// Removes the statuses that are not posted yet, of all repositories but these.
+    pub fn remove_other_statuses(&self, repositories: &BTreeSet<&str>) -> Result<(), Error> {
+        self.write("the commit statuses", Durability::Process, |transaction| {
+            let unposted: Vec<String> = transaction
+                .prepare_cached("SELECT DISTINCT repository FROM statuses WHERE sent = 0")?
+                .query_map([], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            for repository in unposted.iter().filter(|name| !repositories.contains(name.as_str())) {
+                transaction
+                    .prepare_cached("DELETE FROM statuses WHERE repository = ?1 AND sent = 0")?
+                    .execute(params![repository])?;
+            }
+            Ok(())
         })
     }
 

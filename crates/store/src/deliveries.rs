@@ -1,6 +1,8 @@
 //! The deliveries of webhooks. A delivery is on the disk before the forge gets its answer, and stays open until the fetch
 //! that it asks for has ended.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
@@ -92,6 +94,25 @@ impl Store {
             }
             Ok(())
         })
+    }
+
+    /// Closes the open deliveries of all repositories but these, with an outcome.
+    pub fn close_other_deliveries(
+        &self,
+        repositories: &BTreeSet<&str>,
+        outcome: &DeliveryOutcome,
+    ) -> Result<(), Error> {
+        let open: Vec<String> = self.read("the webhook deliveries", |connection| {
+            let open = connection
+                .prepare_cached("SELECT DISTINCT repository FROM deliveries WHERE open = 1")?
+                .query_map([], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            Ok(open)
+        })?;
+        for repository in open.iter().filter(|name| !repositories.contains(name.as_str())) {
+            self.set_delivery_outcome(repository, u64::MAX, outcome, DeliveryState::Closed)?;
+        }
+        Ok(())
     }
 
     /// The newest delivery.

@@ -11,8 +11,11 @@ use crate::{
 
 const WHAT: &str = "the requests of the fleet";
 
-/// The most requests that a collector stores, and the most ids that a host stores. The oldest are removed.
+/// The most requests that a collector stores which are over, and the most ids that a host stores. The oldest are removed.
 const MOST: u64 = 1000;
+
+/// The most requests that wait at a collector for all its hosts. One has about 500 bytes.
+const MOST_WAITING: u64 = 10_000;
 
 /// The most results in a report.
 const MOST_RESULTS: u64 = 20;
@@ -43,10 +46,15 @@ pub enum RequestCreation {
     NotEnrolled,
     /// Too many requests wait for the host already.
     TooMany,
+    /// Too many requests wait for all hosts together.
+    TooManyInAll {
+        /// The limit.
+        most: u64,
+    },
 }
 
 impl Store {
-    /// Stores a request to an enrolled host. At most `most` wait for it.
+    /// Stores a request to an enrolled host. At most `most` wait for it. One that waits is never removed for a new one.
     pub fn create_fleet_request(
         &self,
         host: &str,
@@ -59,21 +67,27 @@ impl Store {
             if transaction.query_row(key, params![host], |_| Ok(())).optional()?.is_none() {
                 return Ok(RequestCreation::NotEnrolled);
             }
-            let waiting: i64 = transaction.query_row(
-                "SELECT COUNT(*) FROM fleet_requests WHERE host = ?1 AND ended IS NULL AND expires > ?2",
+            let (of_host, of_all): (i64, i64) = transaction.query_row(
+                "SELECT COUNT(CASE WHEN host = ?1 THEN 1 END), COUNT(*) FROM fleet_requests
+                 WHERE ended IS NULL AND expires > ?2",
                 params![host, to_sql(now.0)],
-                |row| row.get(0),
+                |row| Ok((row.get(0)?, row.get(1)?)),
             )?;
-            if from_sql(waiting) >= most {
+            if from_sql(of_host) >= most {
                 return Ok(RequestCreation::TooMany);
+            }
+            if from_sql(of_all) >= MOST_WAITING {
+                return Ok(RequestCreation::TooManyInAll { most: MOST_WAITING });
             }
             transaction.execute(
                 "INSERT INTO fleet_requests (id, host, created, expires, request) VALUES (?1, ?2, ?3, ?4, ?5)",
                 params![request.id, host, to_sql(now.0), to_sql(request.expires.0), to_json(request)?],
             )?;
             transaction.execute(
-                "DELETE FROM fleet_requests WHERE sequence <= (SELECT MAX(sequence) FROM fleet_requests) - ?1",
-                params![to_sql(MOST)],
+                "DELETE FROM fleet_requests WHERE (ended IS NOT NULL OR expires <= ?1) AND sequence <=
+                 (SELECT sequence FROM fleet_requests WHERE ended IS NOT NULL OR expires <= ?1
+                  ORDER BY sequence DESC LIMIT 1 OFFSET ?2)",
+                params![to_sql(now.0), to_sql(MOST)],
             )?;
             Ok(RequestCreation::Created)
         })
@@ -287,6 +301,38 @@ mod tests {
         let all: Vec<_> = all.iter().map(|it| (it.request.id.as_str(), it.result.is_some())).collect();
         assert_eq!(all, [("d", false), ("b", false), ("a", true)]);
         assert_eq!(store.fleet_requests(Some("nas"), 9).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn request_that_waits_is_not_removed_for_newer_ones() {
+        let store = Store::in_memory(Clock::System).unwrap();
+        for (host, key) in [("laptop", "l"), ("nas", "n"), ("web", "w")] {
+            enrol(&store, host, key);
+        }
+        let create = |host, id: &str, expires, at| {
+            store.create_fleet_request(host, &request(id, expires), MOST_WAITING, Timestamp(at)).unwrap()
+        };
+        assert_eq!(create("laptop", "first", 1000, 10), RequestCreation::Created);
+        for number in 0..MOST + 5 {
+            assert_eq!(create("nas", &format!("n{number}"), 100, 10), RequestCreation::Created);
+        }
+        let waits = |host, at| store.due_fleet_requests(host, 5000, Timestamp(at)).unwrap().len() as u64;
+        assert_eq!((waits("laptop", 20), waits("nas", 20)), (1, MOST + 5));
+        // Those that have expired are over.
+        assert_eq!(create("web", "w", 1000, 200), RequestCreation::Created);
+        assert_eq!(store.fleet_requests(Some("nas"), 5000).unwrap().len() as u64, MOST);
+        assert_eq!((waits("laptop", 200), waits("web", 200)), (1, 1));
+        let accepted = [result("first", HostRequestOutcome::Accepted)];
+        assert_eq!(store.end_fleet_requests("laptop", &accepted, Timestamp(201)).unwrap().len(), 1);
+        // Those that wait have a limit, too.
+        let insert = "INSERT INTO fleet_requests (id, host, created, expires, request)
+            WITH RECURSIVE numbers (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM numbers WHERE i < ?1)
+            SELECT 'm' || i, 'nas', 300, 1000, '' FROM numbers";
+        let inserted = store.write(WHAT, Durability::Process, |transaction| {
+            Ok(transaction.execute(insert, params![to_sql(MOST_WAITING - 1)])?)
+        });
+        assert_eq!(inserted.unwrap() as u64, MOST_WAITING - 1);
+        assert_eq!(create("web", "x", 1000, 300), RequestCreation::TooManyInAll { most: MOST_WAITING });
     }
 
     #[test]

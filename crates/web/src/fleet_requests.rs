@@ -156,6 +156,9 @@ pub(super) async fn create_request(
         RequestCreation::TooMany => {
             Err(Error::Refused(format!("{MOST_WAITING} requests wait for `{host}` already")))
         }
+        RequestCreation::TooManyInAll { most } => {
+            Err(Error::Refused(format!("{most} requests wait for the hosts of this collector already")))
+        }
         RequestCreation::Created => {
             Ok(FleetRequest { host, request, created: now, sent: None, ended: None, result: None })
         }

@@ -327,6 +327,20 @@ async fn browser_exchanges_a_token_for_a_cookie() {
     assert!(raw(address, sync, &[host, cookie, origin], "").await.starts_with("HTTP/1.1 202"));
     let forged = ("cookie", "driftless_session=dG9rZW5GaWxl.99999999999999.AAAA");
     assert!(raw(address, "GET /", &[host, forged], "").await.starts_with("HTTP/1.1 401"));
+    // A browser sends no cookie with a link of another site, but with the request that follows.
+    let mut link = vec![host, html, ("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "document")];
+    link.push(("sec-fetch-mode", "navigate"));
+    let followed = raw(address, "GET /applications/shop?lines=50&to=12%3A00", &link, "").await;
+    let place = "login?next=applications/shop?lines=50%26to=12%253A00";
+    assert!(followed.contains(&format!("refresh: 0;url=../{place}\r\n")), "{followed}");
+    let next = raw(address, &format!("GET /{place}"), &[host, html, cookie], "").await;
+    assert!(next.contains("location: ./applications/shop?lines=50&to=12%3A00\r\n"), "{next}");
+    for credentials in [&[host, html][..], &[host, html, forged][..]] {
+        let form = raw(address, &format!("GET /{place}"), credentials, "").await;
+        assert!(form.starts_with("HTTP/1.1 200") && form.contains("name=\"token\""), "{form}");
+    }
+    let evil = raw(address, "GET /login?next=//evil.example", &[host, html, cookie], "").await;
+    assert!(evil.starts_with("HTTP/1.1 200") && !evil.contains("location:"), "{evil}");
     let bye = raw(address, "POST /logout", &[host, cookie, origin], "").await;
     assert!(bye.contains("driftless_session=;") && bye.contains("Max-Age=0"), "{bye}");
     let asked = it.asked.lock().unwrap().clone();

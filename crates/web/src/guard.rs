@@ -18,7 +18,7 @@ use super::{
     access::{
         Authenticator, Credential, HostRefusal, Identity, Needed, ProviderLogin,
         audit::{AuditNote, REPORT, completed, entry, entry_of},
-        foreign_refusal, is_same_origin, needed,
+        foreign_refusal, is_cross_site, is_same_origin, needed,
     },
     error::Error,
     fleet::{instance_of, note_conflict},
@@ -185,7 +185,10 @@ fn refuse(error: Error, request: &Request, provider: Option<&ProviderLogin>) -> 
     let has_credentials = request.headers().contains_key(header::AUTHORIZATION);
     if matches!(error, Error::Unauthorized | Error::Expired(_)) {
         if !has_credentials && *request.method() == Method::GET && accepts_html(request.headers()) {
-            return login::ask(request.uri().path(), provider);
+            if is_navigation(request) && is_cross_site(request.headers()) {
+                return login::look_for_session(request.uri());
+            }
+            return login::ask(request.uri(), provider);
         }
         let mut response = error.into_response();
         // The browser would ask for a password in the middle of an open page.

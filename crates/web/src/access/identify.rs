@@ -199,15 +199,18 @@ impl Authenticator {
                 matches!(self.tokens.find(&secret, self.clock.now()), Some(Found::Valid(_)))
                     || self.access.token.as_ref().is_some_and(|token| token.admits(&secret))
             }),
-            Credential::Cookie => {
-                cookie(headers, SESSION_COOKIE).is_some_and(|text| self.session(text).is_some())
-            }
+            Credential::Cookie => self.has_session(headers),
             // These are of the connection, of the proxy or of one request.
             Credential::Proxy
             | Credential::Signature
             | Credential::LocalUser
             | Credential::OtherLocalUser => true,
         }
+    }
+
+    /// Whether the browser sends the cookie of a session that is valid.
+    pub(crate) fn has_session(&self, headers: &HeaderMap) -> bool {
+        cookie(headers, SESSION_COOKIE).is_some_and(|text| self.session(text).is_some())
     }
 
     /// The log-in with the OpenID provider, if there is one.

@@ -19,7 +19,7 @@ mod token;
 pub(super) mod tokens;
 
 pub(super) use identify::{Authenticator, Caller, Credential, Identity};
-pub(super) use origin::{foreign_refusal, is_same_origin, names_loopback};
+pub(super) use origin::{foreign_refusal, is_cross_site, is_same_origin, names_loopback};
 pub(super) use permission::{Needed, needed};
 pub(super) use provider_login::{ProviderLogin, remove_attempt};
 pub use settings::Access;

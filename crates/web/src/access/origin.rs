@@ -59,6 +59,11 @@ fn is_cross_origin(headers: &HeaderMap) -> bool {
     foreign_origin || foreign_site
 }
 
+/// Whether the browser says that a page of another site began the request, or led to it.
+pub(crate) fn is_cross_site(headers: &HeaderMap) -> bool {
+    headers.get("sec-fetch-site").is_some_and(|value| value == "cross-site")
+}
+
 /// Whether the browser says that a page of this agent sent the request. Every browser sends `Origin` with a form.
 pub(crate) fn is_same_origin(headers: &HeaderMap) -> bool {
     let says = headers.contains_key(header::ORIGIN)

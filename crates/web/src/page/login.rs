@@ -8,7 +8,7 @@ use axum::{
     extract::State,
     response::{Html, IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Deserialize;
 
@@ -30,21 +30,49 @@ use driftless_model::{AuditEntry, Channel};
 /// The query of `GET /login`.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct LoginQuery {
-    #[serde(default)]
-    pub(super) next: String,
+    /// The page that is shown afterwards.
+    pub(super) next: Option<String>,
 }
 
 /// Answers a browser that has opened a page without credentials.
-pub(crate) fn ask(path: &str, provider: Option<&ProviderLogin>) -> Response {
-    let next = path.trim_start_matches('/');
-    (StatusCode::UNAUTHORIZED, form(path, next, None, provider)).into_response()
+pub(crate) fn ask(uri: &Uri, provider: Option<&ProviderLogin>) -> Response {
+    (StatusCode::UNAUTHORIZED, form(uri.path(), &next_of(uri), None, provider)).into_response()
 }
 
+/// Answers a browser that has followed a link of another site, such as that of a message in webmail. With that request it sends
+/// no cookie of a session (`SameSite=Strict`), but it does with the next one, which this page begins. [`show`] leads on.
+pub(crate) fn look_for_session(uri: &Uri) -> Response {
+    let root = root_of(uri.path());
+    let place = format!("{root}login?next={}", in_query(&next_of(uri)));
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(&root, "Log in"))
+            body.login { main { p { a href=(Text(&place)) { "Continue" } } } }
+        }
+    };
+    let mut response = (StatusCode::UNAUTHORIZED, Html(page.into_string())).into_response();
+    if let Ok(value) = HeaderValue::try_from(format!("0;url={place}")) {
+        response.headers_mut().insert(header::REFRESH, value);
+    }
+    response
+}
+
+/// The form. A browser that is logged in already and was on its way to a page is sent there.
 pub(crate) async fn show(
     State(shared): State<Shared>,
+    headers: HeaderMap,
     PageParameters(query): PageParameters<LoginQuery>,
 ) -> Response {
-    form("/login", &query.next, None, shared.authenticator.provider_login()).into_response()
+    let authenticator = &shared.authenticator;
+    match query.next {
+        Some(next) if is_place(&next) && authenticator.has_session(&headers) => {
+            (StatusCode::SEE_OTHER, [(header::LOCATION, format!("./{next}"))]).into_response()
+        }
+        next => {
+            form("/login", &next.unwrap_or_default(), None, authenticator.provider_login()).into_response()
+        }
+    }
 }
 
 /// Exchanges the token of the form for a cookie.
@@ -138,14 +166,34 @@ fn redirect(place: &str, cookie: &str) -> Response {
     response
 }
 
+/// The place of a page, with its query if that is usual.
+fn next_of(uri: &Uri) -> String {
+    let path = uri.path().trim_start_matches('/');
+    let whole = uri.query().map(|query| format!("{path}?{query}"));
+    whole.filter(|whole| is_place(whole)).unwrap_or_else(|| path.to_owned())
+}
+
+/// A place as the value of a query.
+fn in_query(place: &str) -> String {
+    if is_place(place) {
+        place.replace('%', "%25").replace('&', "%26").replace('+', "%2B")
+    } else {
+        String::new()
+    }
+}
+
 /// Whether a text is the place of a page below this one, and of no other host.
 pub(super) fn is_place(text: &str) -> bool {
-    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-/%".contains(letter);
+    let (path, query) = text.split_once('?').unwrap_or((text, ""));
+    let has_only = |text: &str, marks: &str| {
+        text.chars().all(|letter| letter.is_ascii_alphanumeric() || marks.contains(letter))
+    };
     text.len() <= 300
-        && text.chars().all(is_letter)
-        && !text.starts_with('/')
-        && !text.contains("//")
-        && !text.contains("..")
+        && has_only(path, "._-/%")
+        && has_only(query, "._-/%=&+:~")
+        && !path.starts_with('/')
+        && !path.contains("//")
+        && !path.contains("..")
 }
 
 /// The fields of a form, decoded.
@@ -162,7 +210,7 @@ pub(super) fn form(
 ) -> Html<String> {
     let root = root_of(path);
     let action = format!("{root}login");
-    let begin = format!("{root}auth/login?next={}", if is_place(next) { next } else { "" });
+    let begin = format!("{root}auth/login?next={}", in_query(next));
     let page: Markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -196,12 +244,17 @@ mod tests {
 
     #[test]
     fn login_leads_only_to_pages_of_the_agent() {
-        for good in ["", "applications/shop", "repositories/infra", "applications/shop/revisions/4"] {
+        for good in ["", "applications/shop", "applications/shop/revisions/4", "?app=shop", "a?b=c&d=12%3A00"]
+        {
             assert!(is_place(good), "{good}");
         }
-        for bad in ["/evil.example", "//evil.example", "https://evil.example", "a//b", "../x", "a?b", "a\\b"]
+        for bad in
+            ["/evil.example", "//evil.example", "https://evil.example", "a//b", "../x", "a\\b", "a?b;c"]
         {
             assert!(!is_place(bad), "{bad}");
         }
+        assert_eq!(in_query("a?b=c&d=12%3A00"), "a?b=c%26d=12%253A00");
+        let next = |text: &'static str| next_of(&Uri::from_static(text));
+        assert_eq!([next("/"), next("/a?b=c"), next("/a?b;c")], ["", "a?b=c", "a"]);
     }
 }

@@ -37,7 +37,7 @@ pub(crate) async fn begin(
     let Some(login) = shared.authenticator.provider_login() else {
         return Err(Error::NoSuchRoute(BEGIN.to_owned()));
     };
-    let next = if is_place(&query.next) { query.next.as_str() } else { "" };
+    let next = query.next.as_deref().filter(|next| is_place(next)).unwrap_or_default();
     Ok(match login.begin(next).await {
         Ok((url, cookie)) => {
             let mut response = StatusCode::SEE_OTHER.into_response();

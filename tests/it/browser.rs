@@ -482,6 +482,27 @@ async fn silence_of_the_agent_is_shown_and_ends() {
 
 #[tokio::test]
 #[ignore = "needs Chromium: make browser"]
+async fn end_of_a_session_at_the_proxy_loads_the_page_again() {
+    let served = served(vec![shop()], Access::loopback()).await;
+    let browser = Browser::open("light").await;
+    browser.visit(&served.url("/")).await;
+    browser.shows("live").await;
+    // A proxy that sends each request without a session to its own page, a minute later.
+    let ended = "window.kept = true; const now = Date.now; Date.now = () => now() + 60000; \
+        performance.now = () => 120000; \
+        window.fetch = async (place, options) => { \
+            if (options.redirect !== 'manual') throw new TypeError('it is of another host'); \
+            return { type: 'opaqueredirect', status: 0, ok: false, text: async () => '' }; }; \
+        window.EventSource = class { static CLOSED = 2; readyState = 2; close() {} \
+            addEventListener(kind, call) { if (kind === 'error') setTimeout(call); } }";
+    browser.run(ended).await;
+    let loaded = "return window.kept === undefined && document.body.innerText.includes('live')";
+    browser.until("the page is loaded again", loaded).await;
+    browser.console_is_clean("").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: make browser"]
 async fn hidden_tab_has_no_stream_until_it_is_shown() {
     let served = served(vec![shop()], Access::loopback()).await;
     let browser = Browser::open("light").await;

@@ -111,13 +111,19 @@
     let source = null, heard = Date.now(), opened = 0;
     const hear = () => { heard = Date.now(); say("live", "good"); };
     const lose = () => say(`no answer since ${new Date(heard).toLocaleTimeString()}`, "bad");
-    const page = () => fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+    // A proxy that logs people in leads to another host, which a script may not read.
+    const page = () =>
+      fetch(location.href, { headers: { accept: "text/html" }, redirect: "manual" }).catch(() => null);
     const refused = async () => {
       const answer = await page();
       // The session has ended: the form to log in. Or what the page shows is gone: a page that says so. A proxy may answer with
       // 404 too while the agent restarts, but not with a page of the agent.
       const isGone = answer?.status === 404 && (await answer.text().catch(() => "")).includes('id="fresh"');
-      if (answer?.status === 401 || isGone) { location.reload(); return; }
+      // The session at a proxy has ended, and only a person can begin the next one. The page was loaded with it, so one that was
+      // loaded just now stays: a proxy that refuses scripts would have it loaded again and again.
+      const isOfProxy = answer?.type === "opaqueredirect" || answer?.status === 403;
+      const isEnded = isOfProxy && performance.now() > 60000;
+      if (answer?.status === 401 || isGone || isEnded) { location.reload(); return; }
       setTimeout(() => { if (source?.readyState === EventSource.CLOSED) open(); }, 5000);
     };
     const close = () => { source?.close(); source = null; };

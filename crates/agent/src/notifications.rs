@@ -189,7 +189,7 @@ impl Notifications {
             return Some(Ok(message));
         }
         let sent = sender.send(&batch, place, now).await;
-        let fail = |reason| RequestError::Refused(format!("could not send to `{name}`: {reason}"));
+        let fail = |reason: String| RequestError::Refused(format!("could not send to `{name}`: {reason}"));
         Some(match sent {
             Ok(refused) if refused.is_empty() => Ok(message),
             Ok(refused) => Err(fail(in_words(&refused))),

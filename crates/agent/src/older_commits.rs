@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use driftless_config as config;
 use driftless_files::{AppSpec, Files};
 use driftless_manifest as manifest;
-use driftless_model::{AppName, Contents, Finding};
+use driftless_model::{AppName, Contents};
 
 use crate::{host_values::ReadValues, render::discover_at};
 
@@ -71,7 +71,7 @@ mod tests {
         let files = MemoryFiles::new([("driftless.yaml", settings), ("shop/app.yaml", compose)]);
         // The newest commit has another file, which the older one does not have, and a source that cannot be read.
         let mut newest = AppSpec::compose("shop", &["shop/compose.yaml"]);
-        newest.findings.push(Finding::error(driftless_model::Location::default(), "valuesFrom", "no"));
+        newest.findings.push(driftless_model::Finding::error(driftless_model::Location::default(), "valuesFrom", "no"));
         let contents = older.contents_at(&files, &newest);
         let is_word =
             |content: &Content| matches!(content, Content::File { bytes, .. } if bytes[..] == *b"first");

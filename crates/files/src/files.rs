@@ -186,6 +186,10 @@ impl Files for MemoryFiles {
         Ok(self.0.get(path).map(|it| String::from_utf8_lossy(it).into_owned()))
     }
 
+    fn ignored(&self, _: &str) -> Result<Vec<String>, ReadError> {
+        Ok(Vec::new())
+    }
+
     fn is_encrypted(&self, _: &str) -> bool {
         false
     }

@@ -97,7 +97,7 @@ fn transport(
                     parameters.add_root_certificate(certificate.map_err(|error| fail(error.to_string()))?);
             }
         }
-        let parameters = parameters.build_rustls().map_err(|error| fail(email.server.clone(), &error))?;
+        let parameters = parameters.build_rustls().map_err(|error| fail(&email.server, &error))?;
         builder = builder.tls(match email.tls {
             MailTls::Tls => Tls::Wrapper(parameters),
             MailTls::StartTls | MailTls::Off => Tls::Required(parameters),

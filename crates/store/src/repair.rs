@@ -6,7 +6,7 @@
 use std::{
     fs::{self, File},
     io,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use rusqlite::{Connection, params};

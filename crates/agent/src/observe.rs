@@ -95,7 +95,9 @@ impl<D: Docker> Observer<D> {
         let scope = with_adopted(ObserveScope::of_swarm(stack), record);
         let observed = self.docker.observe(context.name(), &scope).await;
         self.failures = if observed.is_ok() { 0 } else { self.failures.saturating_add(1) };
-        observed
+        let mut observed = observed?;
+        observed.claims.applications = Some(context.managed());
+        Ok(observed)
     }
 
     /// The containers that the probes have found ready.

@@ -8,8 +8,8 @@ use std::{
 
 use driftless_model::{
     AgentId, AppName, Build, Container, ContainerId, DiskSpace, FileChangeKind, Format, Healthcheck,
-    InstanceId, ListedImage, Observed, Peer, Platform, Protocol, Stack, Timestamp, WorkloadName,
-    swarm_service_name,
+    InstanceId, ListedImage, Observed, Peer, Platform, Protocol, Stack, Timestamp, Workload, WorkloadName,
+    swarm_service_name, wanted_data,
 };
 use driftless_plan::{Action, SwarmResult};
 use tokio::sync::broadcast;
@@ -142,6 +142,9 @@ pub struct ObserveScope {
     pub services: BTreeSet<String>,
     /// The project of the stack in the Swarm. An agent's service of it that lost the label of the application is observed, too.
     pub namespace: String,
+    /// By the names of these services: the data that they are to write to. If one does not have them yet, the services of other
+    /// applications that write to data are observed, too.
+    pub data: BTreeMap<String, BTreeSet<String>>,
     /// The names of the external configs in the Swarm that the application wants.
     pub external_configs: BTreeSet<String>,
     /// The names of the external secrets in the Swarm that the application wants.
@@ -172,6 +175,8 @@ impl ObserveScope {
     /// Everything that a stack of a Swarm names.
     pub fn of_swarm(stack: &Stack) -> Self {
         let name = |workload: &WorkloadName| swarm_service_name(&stack.project, workload);
+        let writers = stack.workloads.iter().filter(|(_, workload)| workload.job_or_template().is_none());
+        let data = |workload: &Workload| wanted_data(workload).map(str::to_owned).collect();
         let external = |secret: bool| {
             let files = stack.swarm.values().flat_map(|service| &service.files);
             let external = files.filter(|file| file.external && file.secret == secret);
@@ -181,6 +186,7 @@ impl ObserveScope {
             is_swarm: true,
             services: stack.workloads.keys().map(name).collect(),
             namespace: stack.project.clone(),
+            data: writers.map(|(workload, writer)| (name(workload), data(writer))).collect(),
             external_configs: external(false),
             external_secrets: external(true),
             networks: stack.networks.keys().cloned().collect(),
@@ -194,7 +200,7 @@ impl ObserveScope {
         if !stack.swarm.is_empty() {
             return Self::of_swarm(stack);
         }
-        let containers = || stack.workloads.values().flat_map(driftless_model::Workload::containers);
+        let containers = || stack.workloads.values().flat_map(Workload::containers);
         let outside_container = |peer: &Peer| match peer {
             Peer::Container(name) => Some(name.clone()),
             Peer::Workload(_) => None,

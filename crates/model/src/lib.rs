@@ -105,6 +105,7 @@ mod stack_hashes;
 mod stateful_set;
 mod status;
 mod swarm;
+mod swarm_data;
 mod swarm_name;
 mod sync_window;
 mod time;
@@ -223,11 +224,12 @@ pub use status::{
     SyncStatus, TrafficStatus, WaitStatus, WorkloadSpec, WorkloadStatus,
 };
 pub use swarm::{
-    AppliedRevision, EngineKind, LARGEST_SWARM_FILE, ObservedService, ObservedSwarm, ResolvedImage,
-    SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedObject, SharedState, SwarmFile, SwarmMode, SwarmNode,
-    SwarmObject, SwarmRecord, SwarmRestart, SwarmService, SwarmTask, SwarmUpdate, WrittenService,
-    swarm_service_name, written_data,
+    AppliedRevision, EngineKind, FITS_NO_NODE, LARGEST_SWARM_FILE, ObservedService, ObservedSwarm,
+    ResolvedImage, SHARED_LABEL, STACK_NAMESPACE, SWARM_OWNER, SharedObject, SharedState, SwarmFile,
+    SwarmMode, SwarmNode, SwarmObject, SwarmRecord, SwarmRestart, SwarmService, SwarmTask, SwarmUpdate,
+    WrittenService, swarm_service_name, written_data,
 };
+pub use swarm_data::wanted_data;
 pub use swarm_name::{LONGEST_SWARM_NAME, refused_swarm_name};
 pub use sync_window::{SyncWindow, WindowKind};
 pub use time::Timestamp;

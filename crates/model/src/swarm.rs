@@ -34,6 +34,9 @@ pub const SHARED_LABEL: &str = "driftless.shared";
 /// The label of `docker stack`, by which its commands find services, networks, configs and secrets.
 pub const STACK_NAMESPACE: &str = "com.docker.stack.namespace";
 
+/// A placement constraint that no node fulfils.
+pub const FITS_NO_NODE: &str = "node.id==none";
+
 /// The largest content of a Swarm config or secret, in bytes.
 pub const LARGEST_SWARM_FILE: usize = 500_000;
 
@@ -187,7 +190,10 @@ pub struct ObservedSwarm {
     pub nodes: BTreeMap<String, SwarmNode>,
     /// By name: the services with our label for this application, and those of its stack that nobody's agent owns.
     pub services: BTreeMap<String, ObservedService>,
-    /// By id: the tasks of these services.
+    /// By name: the services of other applications of the agents that write to data, while a service of this application is to begin
+    /// with some.
+    pub other_services: BTreeMap<String, ObservedService>,
+    /// By id: the tasks of these services, and those of removed ones that still run.
     pub tasks: BTreeMap<String, SwarmTask>,
     /// By [`SwarmFile::name`]: the configs with our label for this application. An adopted one may have several names.
     pub configs: BTreeMap<String, SwarmObject>,
@@ -296,6 +302,23 @@ impl ObservedService {
     /// Whether its tasks are to complete.
     pub fn is_job(&self) -> bool {
         self.mode().is_some_and(SwarmMode::is_job)
+    }
+
+    /// Whether its specification has no tasks.
+    pub fn is_stopped(&self) -> bool {
+        let constraints = self.spec.pointer("/TaskTemplate/Placement/Constraints").and_then(Value::as_array);
+        let fits_none =
+            constraints.is_some_and(|all| all.iter().any(|one| one.as_str() == Some(FITS_NO_NODE)));
+        let count = |path: &str| self.spec.pointer(path).and_then(Value::as_u64);
+        fits_none
+            || count("/Mode/Replicated/Replicas") == Some(0)
+            || count("/Mode/ReplicatedJob/TotalCompletions") == Some(0)
+    }
+
+    /// The data that its tasks which are still to start may write to, as [`written_data`].
+    pub fn writes(&self) -> BTreeSet<String> {
+        let task = self.spec.get("TaskTemplate").filter(|_| !self.is_stopped());
+        task.map(written_data).unwrap_or_default()
     }
 
     /// The names of its configs, or of its secrets.

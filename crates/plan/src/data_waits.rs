@@ -118,6 +118,19 @@ impl Wait {
         Self::workload(workload, WaitReason::DataInUse, sentence)
     }
 
+    /// The same for a service of a Swarm.
+    pub fn data_in_use_by_forgotten_service(
+        workload: &WorkloadName,
+        place: &str,
+        by: &str,
+        owner: &AppName,
+    ) -> Self {
+        let sentence = format!(
+            "needs {place}, and service {by} of application `{owner}`, which this agent does not manage any more, writes to it: it starts when {by} is removed (`docker service rm {by}`)"
+        );
+        Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
     /// No container is created that uses it.
     pub fn of_another_application(kind: &'static str, name: &str, owner: &AppName) -> Self {
         let sentence = format!(

@@ -221,28 +221,28 @@ pub(crate) async fn observe(
     let mut swarm = ObservedSwarm { node: info.swarm.node_id, ..ObservedSwarm::default() };
     swarm.nodes = nodes.into_iter().map(observed_node).collect();
     let present: BTreeSet<String> = services.iter().map(|service| service.id.clone()).collect();
+    let mut others = BTreeMap::new();
     for service in services {
-        let name = service.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        if !is_of(app, scope, &service.spec) && !scope.services.contains(&name) {
-            note_user(networks, &name, &service.spec);
+        let (name, observed) = observed_service(service);
+        if is_of(app, scope, &observed) || scope.services.contains(&name) {
+            swarm.services.insert(name, observed);
             continue;
         }
-        let update = service.update.unwrap_or_default();
-        let observed = ObservedService {
-            id: service.id,
-            version: service.version.index,
-            created: Timestamp::parse(&service.created).unwrap_or_default(),
-            update_state: update.state,
-            update_message: update.message,
-            desired_tasks: service.status.and_then(|status| status.desired_tasks),
-            iteration: service.job.unwrap_or_default().job_iteration.index,
-            spec: service.spec,
-        };
-        swarm.services.insert(name, observed);
+        note_user(networks, &name, &observed.spec);
+        if observed.label(label::AGENT) == Some(SWARM_OWNER) && !observed.is_job() {
+            others.insert(name, observed);
+        }
     }
     swarm.tasks = observe_tasks(manager, &swarm).await?;
     if !scope.namespace.is_empty() {
-        swarm.tasks.extend(removed_tasks(manager, &scope.namespace, &present).await?);
+        let of_stack = format!("{STACK_NAMESPACE}={}", scope.namespace);
+        swarm.tasks.extend(removed_tasks(manager, &of_stack, &present).await?);
+    }
+    if begins_with_data(scope, &swarm) {
+        let of_agent = format!("{}={SWARM_OWNER}", label::AGENT);
+        swarm.tasks.extend(removed_tasks(manager, &of_agent, &present).await?);
+        swarm.tasks.extend(tasks_of_others(manager, &others).await?);
+        swarm.other_services = others;
     }
     let configs: Vec<Object> = get(manager, "/configs").await?;
     let secrets: Vec<Object> = get(manager, "/secrets").await?;
@@ -268,6 +268,27 @@ pub(crate) async fn observe(
     swarm.configs = own(configs);
     swarm.secrets = own(secrets);
     Ok(swarm)
+}
+
+/// Whether a service is to write to data that the Swarm does not give it yet.
+fn begins_with_data(scope: &ObserveScope, swarm: &ObservedSwarm) -> bool {
+    scope.data.iter().any(|(name, wanted)| {
+        let present = swarm.services.get(name).map(ObservedService::writes).unwrap_or_default();
+        !wanted.is_subset(&present)
+    })
+}
+
+/// The tasks of services of other applications, by id. What is asked about them is whether they write to data, under any specification.
+async fn tasks_of_others(
+    manager: &impl ManagerApi,
+    services: &BTreeMap<String, ObservedService>,
+) -> Result<BTreeMap<String, SwarmTask>, CallError> {
+    if services.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let ids: Vec<&String> = services.values().map(|service| &service.id).collect();
+    let found = list_tasks(manager, &json!({"service": ids})).await?;
+    Ok(found.into_iter().map(|task| (task.id.clone(), observed_task(task, false))).collect())
 }
 
 /// The tasks of the services of an application, by id.
@@ -297,18 +318,18 @@ async fn observe_tasks(
     Ok(observed.collect())
 }
 
-/// The tasks of a stack whose service is removed: a Swarm keeps them until their containers have stopped. `present` are the ids of all
+/// The tasks with a label whose service is removed: a Swarm keeps them until their containers have stopped. `present` are the ids of all
 /// services.
 ///
 /// The label is that of the service at the time when the task was created. A task may be wanted to run for a moment after its service
 /// is gone. Tasks of Jobs are left out: engine 20.10 keeps those that have ended for good.
 async fn removed_tasks(
     manager: &impl ManagerApi,
-    namespace: &str,
+    label: &str,
     present: &BTreeSet<String>,
 ) -> Result<BTreeMap<String, SwarmTask>, CallError> {
     let filter = json!({
-        "label": [format!("{STACK_NAMESPACE}={namespace}")], "desired-state": ["ready", "running", "remove"],
+        "label": [label], "desired-state": ["ready", "running", "remove"],
     });
     let found = list_tasks(manager, &filter).await?;
     let removed =
@@ -321,12 +342,31 @@ async fn list_tasks(manager: &impl ManagerApi, filter: &Value) -> Result<Vec<Tas
 }
 
 /// Whether a service is one of an application, by its labels. Somebody may have removed that of the application by hand.
-fn is_of(app: &AppName, scope: &ObserveScope, service: &Value) -> bool {
-    let label = |name: &str| service.get("Labels").and_then(|labels| labels.get(name)?.as_str());
-    match label(label::APPLICATION) {
+fn is_of(app: &AppName, scope: &ObserveScope, service: &ObservedService) -> bool {
+    match service.label(label::APPLICATION) {
         Some(name) => name == app.as_str(),
-        None => label(label::AGENT) == Some(SWARM_OWNER) && label(STACK_NAMESPACE) == Some(&scope.namespace),
+        None => {
+            service.label(label::AGENT) == Some(SWARM_OWNER)
+                && service.label(STACK_NAMESPACE) == Some(scope.namespace.as_str())
+        }
     }
+}
+
+/// A service, with its name.
+fn observed_service(service: Service) -> (String, ObservedService) {
+    let name = service.spec.get("Name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let update = service.update.unwrap_or_default();
+    let observed = ObservedService {
+        id: service.id,
+        version: service.version.index,
+        created: Timestamp::parse(&service.created).unwrap_or_default(),
+        update_state: update.state,
+        update_message: update.message,
+        desired_tasks: service.status.and_then(|status| status.desired_tasks),
+        iteration: service.job.unwrap_or_default().job_iteration.index,
+        spec: service.spec,
+    };
+    (name, observed)
 }
 
 /// A node, by its id.

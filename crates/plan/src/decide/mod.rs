@@ -23,7 +23,7 @@ pub(crate) mod job_retry;
 pub(crate) mod jobs;
 mod namespaces;
 mod orphans;
-mod other_writers;
+pub(crate) mod other_writers;
 mod own_update;
 mod platform;
 mod pod_parts;

@@ -8,7 +8,9 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use driftless_model::{AppName, HostMount, HostSource, MountingContainer, Subject, Workload, WorkloadName};
+use driftless_model::{
+    AppName, HostMount, HostSource, ManagedApplications, MountingContainer, Subject, Workload, WorkloadName,
+};
 
 use crate::{
     decide::writers::new_places,
@@ -16,8 +18,8 @@ use crate::{
     facts::{
         Facts,
         places::{
-            Stacks, is_given_to, is_given_to_services, is_job_of, is_volume, places, writes_nothing,
-            writes_to, written_place,
+            Stacks, is_common, is_given_to, is_given_to_services, is_job_of, is_volume, places,
+            writes_nothing, writes_to, written_place,
         },
         sharing::Sharing,
     },
@@ -63,20 +65,33 @@ fn reason_to_wait_for_new_places(draft: &Draft<'_>, subject: Subject<'_>) -> Opt
         // The commit that gives the volume to this workload may take it from the other one, whose application has not read that yet.
         let is_unclear =
             || is_unread(owner) && is_volume(place) && !is_job(stacks, owner, container) && !is_usual();
-        (!is_shared || is_unclear()) && !is_common(stacks, [own, owner], mount, place)
+        (!is_shared || is_unclear()) && !is_common(stacks, [own, owner], place)
     });
     let OtherWriter { container, owner, place } = found?;
     let by = &container.name;
-    let is_in_git = stacks.contains_key(owner);
     Some(if applications.is_gone(owner) {
         Wait::data_in_use_by_forgotten(name, &place, by, owner)
-    } else if is_unread(owner) && (is_volume(&place) || !is_in_git) {
-        Wait::data_in_use_by_unread(name, &place, by, owner)
-    } else if applications.names.contains(owner) && !is_in_git {
-        Wait::data_in_use_by_leaving(name, &place, by, owner)
     } else {
-        Wait::data_handed_over(name, &place, by, owner)
+        wait_for_managed(applications, name, &place, by, owner)
     })
+}
+
+/// A wait for a container or service of an application that the agent manages, which writes to a place.
+pub(crate) fn wait_for_managed(
+    applications: &ManagedApplications,
+    name: &WorkloadName,
+    place: &str,
+    by: &str,
+    owner: &AppName,
+) -> Wait {
+    let is_in_git = applications.stacks.contains_key(owner);
+    if applications.unread.contains(owner) && (is_volume(place) || !is_in_git) {
+        Wait::data_in_use_by_unread(name, place, by, owner)
+    } else if applications.names.contains(owner) && !is_in_git {
+        Wait::data_in_use_by_leaving(name, place, by, owner)
+    } else {
+        Wait::data_handed_over(name, place, by, owner)
+    }
 }
 
 /// Why an older version of a service does not start on the places that it has always had: Git has given them to another application
@@ -193,13 +208,4 @@ fn is_renamed(
     };
     matches!(mount.source, HostSource::Path(_))
         && stacks.get(owner).is_some_and(|stack| stack.workloads.iter().any(is_new))
-}
-
-/// Whether a folder of the host is for several applications, such as one of films: Git gives it to two besides the one that needs it and the
-/// owner of a container that nobody ends, as its application has left Git or was forgotten. One may make backups of a database, which has
-/// got another application.
-fn is_common(stacks: &Stacks, [own, owner]: [&AppName; 2], mount: &HostMount, place: &String) -> bool {
-    let is_folder = matches!(mount.source, HostSource::Path(_));
-    let has_it = |app: &&AppName| *app != own && is_given_to_services(stacks, app, place);
-    is_folder && !stacks.contains_key(owner) && stacks.keys().filter(has_it).count() >= 2
 }

@@ -52,7 +52,8 @@ pub(crate) fn rehearse(
             plan.steps.iter().map(|step| apply(target, &mut observed, &step.action, now)).collect();
         note_executed(&mut record, target, &plan, &outcomes, now);
         if let Some(swarm) = observed.swarm.as_deref_mut() {
-            let present: BTreeSet<&String> = swarm.services.values().map(|service| &service.id).collect();
+            let present = swarm.services.values().chain(swarm.other_services.values());
+            let present: BTreeSet<&String> = present.map(|service| &service.id).collect();
             swarm.tasks.retain(|_, task| present.contains(&task.service));
         }
         rounds.push(plan);

@@ -89,6 +89,14 @@ pub(crate) fn is_given_to(stacks: &Stacks, app: &AppName, workload: &WorkloadNam
     is_given_to_services(stacks, app, place) || stacks.get(app).is_some_and(is_of_job)
 }
 
+/// Whether a folder of the host is for several applications, such as one of films: Git gives it to two besides the one that needs it and the
+/// owner of a container that nobody ends, as its application has left Git or was forgotten. One may make backups of a database, which has
+/// got another application.
+pub(crate) fn is_common(stacks: &Stacks, [own, owner]: [&AppName; 2], place: &String) -> bool {
+    let has_it = |app: &&AppName| *app != own && is_given_to_services(stacks, app, place);
+    !is_volume(place) && !stacks.contains_key(owner) && stacks.keys().filter(has_it).count() >= 2
+}
+
 /// Whether a workload is a Job of a stack, or a run of one.
 pub(crate) fn is_job_of(stack: &Stack, workload: &WorkloadName) -> bool {
     jobs_of(stack, workload).next().is_some()

@@ -14,6 +14,7 @@ mod job_tasks;
 mod jobs;
 mod leaving;
 mod networks;
+mod other_services;
 mod ownership;
 mod progress;
 mod runs;

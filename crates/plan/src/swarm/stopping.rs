@@ -1,14 +1,11 @@
 //! Services without tasks: the tasks of a Job run on when its service is removed, and those with data may be waited for, so both are
 //! stopped before.
 
-use driftless_model::{AppName, ObservedService, label};
+use driftless_model::{AppName, FITS_NO_NODE, ObservedService, label};
 use serde_json::{Map, Value, json};
 
 use super::{action::SwarmAction, ownership::workload_of, spec::OWNER};
 use crate::{action::Action, cause::Cause, draft::Draft};
-
-/// A constraint that no node fulfils.
-const NOWHERE: &str = "node.id==none";
 
 /// Stops all tasks of a service. `false`: its specification has none already. A service of `docker stack deploy` that may be adopted
 /// is adopted with it: the agent has to start and remove it later.
@@ -19,16 +16,6 @@ pub(super) fn stop(draft: &mut Draft<'_>, found: &ObservedService, cause: &Cause
     let action = SwarmAction::StopService { name, id: found.id.clone(), version: found.version, spec };
     draft.push(Action::Swarm(Box::new(action)), cause.clone(), Vec::new());
     true
-}
-
-/// Whether a specification has no tasks.
-pub(super) fn is_stopped(spec: &Value) -> bool {
-    let constraints = spec.pointer("/TaskTemplate/Placement/Constraints").and_then(Value::as_array);
-    let is_nowhere = constraints.is_some_and(|all| all.iter().any(|it| it.as_str() == Some(NOWHERE)));
-    let count = |path: &str| spec.pointer(path).and_then(Value::as_u64);
-    is_nowhere
-        || count("/Mode/Replicated/Replicas") == Some(0)
-        || count("/Mode/ReplicatedJob/TotalCompletions") == Some(0)
 }
 
 /// The specification without any task. `None`: it is so already.
@@ -42,7 +29,7 @@ fn stopped(spec: &Value, app: &AppName) -> Option<Value> {
     } else {
         let task = stopped.get_mut("TaskTemplate")?.as_object_mut()?;
         let placement = task.entry("Placement").or_insert_with(|| Map::new().into());
-        placement.as_object_mut()?.insert("Constraints".to_owned(), json!([NOWHERE]));
+        placement.as_object_mut()?.insert("Constraints".to_owned(), json!([FITS_NO_NODE]));
     }
     // It does nobody's work any more.
     let labels = stopped.get_mut("Labels").and_then(Value::as_object_mut)?;

@@ -151,6 +151,18 @@ pub(super) fn waits_for_lost_nodes(swarm: &ObservedSwarm, service: &ObservedServ
     lacking.peek().is_some() && lacking.all(is_lost)
 }
 
+/// Whether the Swarm may start tasks of the former specification again.
+pub(super) fn may_go_back(swarm: &ObservedSwarm, service: &ObservedService) -> bool {
+    let action = service.spec.pointer("/UpdateConfig/FailureAction").and_then(|it| it.as_str());
+    let is_updating = service.update_state == "updating" && action == Some("rollback");
+    is_updating && !waits_for_lost_nodes(swarm, service)
+}
+
+/// A volume or folder of a task, as messages name it.
+pub(super) fn place(data: &str) -> String {
+    if data.starts_with('/') { format!("`{data}` of a node") } else { format!("the volume `{data}`") }
+}
+
 /// The number of tasks that a service should have.
 pub(super) fn desired(swarm: &ObservedSwarm, service: &ObservedService, workload: Option<&Workload>) -> u64 {
     match service.spec.pointer("/Mode/Replicated/Replicas").and_then(Value::as_u64) {

@@ -9,8 +9,8 @@ use std::{
 };
 
 use driftless_model::{
-    MountSource, ObservedService, ObservedSwarm, Stack, Subject, SwarmMode, SwarmTask, Workload,
-    WorkloadName, is_system_path, swarm_service_name, written_data,
+    ObservedService, ObservedSwarm, Stack, Subject, SwarmMode, SwarmTask, WorkloadName, is_system_path,
+    swarm_service_name, wanted_data,
 };
 
 use super::{
@@ -19,9 +19,9 @@ use super::{
     images::usable_image,
     job_tasks::is_active,
     networks::NetworkSteps,
+    other_services::{OtherService, other_services},
     ownership::{is_of_application, objection, workload_of},
-    stopping::is_stopped,
-    tasks::{waits_for_lost_nodes, wants_none},
+    tasks::{may_go_back, place, wants_none},
     volumes,
 };
 use crate::{
@@ -44,6 +44,8 @@ pub(super) struct Writers<'a> {
     active: BTreeMap<&'a str, BTreeSet<&'a str>>,
     /// The data that tasks of removed services still write to.
     left: BTreeSet<&'a str>,
+    /// The services of other applications that write to data.
+    others: Vec<OtherService<'a>>,
     /// The workloads of Git by the names of their services.
     workloads: BTreeMap<String, Subject<'a>>,
     /// Those of them that lack their image, a file or a network.
@@ -74,7 +76,8 @@ impl<'a> Writers<'a> {
         let incomplete = stack.subjects().filter(|it| !has_parts(facts, swarm, networks, *it));
         let incomplete = incomplete.map(|it| it.name).collect();
         let (by_data, active, left) = (BTreeMap::new(), BTreeMap::new(), data_of_removed(swarm));
-        let mut all = Self { facts, swarm, by_data, active, left, workloads, incomplete, removed };
+        let others = other_services(facts, swarm);
+        let mut all = Self { facts, swarm, by_data, active, left, others, workloads, incomplete, removed };
         let is_meant = |service: &ObservedService| {
             !service.is_job() && (is_of_application(stack, service) || service.is_of_stack(&stack.project))
         };
@@ -82,7 +85,7 @@ impl<'a> Writers<'a> {
         let by_id: BTreeMap<&str, (&'a str, &'a ObservedService)> =
             services.map(|(name, service)| (service.id.as_str(), (name.as_str(), service))).collect();
         for (name, service) in by_id.values() {
-            for data in written_by(service) {
+            for data in service.writes() {
                 all.by_data.entry(data).or_default().insert(*name);
             }
         }
@@ -104,6 +107,10 @@ impl<'a> Writers<'a> {
 
     /// Whether nobody writes to the data of a service who is not to do so together with it. Says who does.
     pub(super) fn is_free(&self, draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
+        if let Some((other, data)) = self.kept_by_other(subject) {
+            draft.wait(other.wait(&self.facts.target.stack.app, subject.name, data));
+            return false;
+        }
         let mut writers = self.in_the_way(subject);
         // The others make way only once those that stay are gone.
         writers.sort_by_key(|writer| !self.stays(writer));
@@ -164,6 +171,7 @@ impl<'a> Writers<'a> {
         let found = self.swarm.services.get(&swarm_service_name(&stack.project, subject.name));
         found.is_some_and(|found| objection(self.facts, subject.name, found).is_some())
             || volumes::changed(stack, self.swarm, subject).is_some()
+            || self.kept_by_other(subject).is_some()
             || self.in_the_way(subject).iter().any(|writer| self.stays(writer))
     }
 
@@ -227,16 +235,32 @@ impl<'a> Writers<'a> {
         false
     }
 
+    /// Whether a service may write to data with others: it has tasks, which are no work that ends.
+    fn may_write(&self, Subject { name, workload }: Subject<'_>) -> bool {
+        let has_none = workload.replicas == 0 && !is_on_each_node(self.facts.target.stack, name);
+        !has_none && workload.job_or_template().is_none()
+    }
+
+    /// A service of another application that keeps this one from its data, which the Swarm does not give it yet.
+    fn kept_by_other<'s>(&self, subject: Subject<'s>) -> Option<(&OtherService<'a>, &'s str)> {
+        if self.others.is_empty() || !self.may_write(subject) {
+            return None;
+        }
+        let stack = self.facts.target.stack;
+        let present = self.swarm.services.get(&swarm_service_name(&stack.project, subject.name));
+        let present = present.map(ObservedService::writes).unwrap_or_default();
+        wanted_data(subject.workload).filter(|data| !present.contains(*data)).find_map(|data| {
+            let other = self.others.iter().find(|other| other.keeps(&stack.app, data))?;
+            Some((other, data))
+        })
+    }
+
     /// The services that may write to what this one is to write to, unless they do so in Git, too. A service goes on with data that it
     /// writes to already, unless it has to stop for another mode.
     fn in_the_way(&self, subject: Subject<'_>) -> Vec<Writer<'a>> {
         let Subject { name, workload } = subject;
         let stack = self.facts.target.stack;
-        let has_none = workload.replicas == 0 && !is_on_each_node(stack, name);
-        if (self.by_data.is_empty() && self.left.is_empty())
-            || has_none
-            || workload.job_or_template().is_some()
-        {
+        if (self.by_data.is_empty() && self.left.is_empty()) || !self.may_write(subject) {
             return Vec::new();
         }
         let own = swarm_service_name(&stack.project, name);
@@ -244,14 +268,14 @@ impl<'a> Writers<'a> {
         let stays = !found.is_some_and(|found| self.changes_mode(subject, found));
         let known = self.active.get(own.as_str()).filter(|_| stays);
         let mut found = Vec::new();
-        for data in data_of(workload).filter(|data| known.is_none_or(|known| !known.contains(*data))) {
+        for data in wanted_data(workload).filter(|data| known.is_none_or(|known| !known.contains(*data))) {
             if self.left.contains(data) {
                 found.push(Writer { service: None, workload: None, data: data.to_owned() });
             }
             let services = self.by_data.get(data).into_iter().flatten().copied();
             for service in services.filter(|service| *service != own) {
                 let subject = self.workloads.get(service);
-                if subject.is_none_or(|it| data_of(it.workload).all(|kept| kept != data)) {
+                if subject.is_none_or(|it| wanted_data(it.workload).all(|kept| kept != data)) {
                     let workload = subject.map(|it| it.name);
                     found.push(Writer { service: Some(service), workload, data: data.to_owned() });
                 }
@@ -277,52 +301,19 @@ fn has_parts(
 /// Whether a service may write to data that another one may write to as well, now or once Git has it again.
 pub(super) fn has_data(swarm: &ObservedSwarm, found: &ObservedService) -> bool {
     let tasks = swarm.tasks_of(&found.id).filter(|task| is_active(swarm, task));
-    let mut written = written_by(found);
+    let mut written = found.writes();
     written.extend(tasks.flat_map(|task| task.writes.iter().cloned()));
     written.iter().any(|data| !is_system_path(data))
 }
 
 /// The data that tasks of removed services still write to.
 fn data_of_removed(swarm: &ObservedSwarm) -> BTreeSet<&str> {
-    let present: BTreeSet<&str> = swarm.services.values().map(|service| service.id.as_str()).collect();
+    let present = swarm.services.values().chain(swarm.other_services.values());
+    let present: BTreeSet<&str> = present.map(|service| service.id.as_str()).collect();
     let left = swarm.tasks.values().filter(|task| !present.contains(task.service.as_str()));
     left.filter(|task| is_active(swarm, task))
         .flat_map(|task| task.writes.iter().map(String::as_str))
         .collect()
-}
-
-/// The data that tasks of a service which are still to start may write to.
-fn written_by(service: &ObservedService) -> BTreeSet<String> {
-    let task = service.spec.get("TaskTemplate").filter(|_| !is_stopped(&service.spec));
-    task.map(written_data).unwrap_or_default()
-}
-
-/// Whether the Swarm may start tasks of the former specification again.
-fn may_go_back(swarm: &ObservedSwarm, service: &ObservedService) -> bool {
-    let action = service.spec.pointer("/UpdateConfig/FailureAction").and_then(|it| it.as_str());
-    let is_updating = service.update_state == "updating" && action == Some("rollback");
-    is_updating && !waits_for_lost_nodes(swarm, service)
-}
-
-/// The volumes and folders that a workload may write to.
-fn data_of(workload: &Workload) -> impl Iterator<Item = &str> {
-    let written = workload.container.mounts.iter().filter(|mount| !mount.read_only);
-    written.filter_map(|mount| match &mount.source {
-        MountSource::Volume { name, .. } => Some(name.as_str()),
-        MountSource::Bind { path, .. } => Some(path.as_str()).filter(|path| !is_system_path(path)),
-        MountSource::AppFolder(_)
-        | MountSource::Anonymous
-        | MountSource::Image(_)
-        | MountSource::Empty
-        | MountSource::Tmpfs { .. }
-        | MountSource::Content(_)
-        | MountSource::Secret(_)
-        | MountSource::InPlace { .. } => None,
-    })
-}
-
-fn place(data: &str) -> String {
-    if data.starts_with('/') { format!("`{data}` of a node") } else { format!("the volume `{data}`") }
 }
 
 fn is_on_each_node(stack: &Stack, name: &WorkloadName) -> bool {

@@ -1,6 +1,10 @@
 //! Tests of the Swarm in memory, seen as the planner sees it.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
 
 use driftless_clock::Clock;
 use driftless_model::{
@@ -71,6 +75,43 @@ async fn tasks_of_a_removed_service_are_seen_until_they_stop() {
     assert!(tasks.values().all(|task| task.writes.contains("shop_data")));
     sleep(Duration::from_secs(5)).await;
     assert!(scene.tasks().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn writers_of_others_are_seen_while_data_are_awaited() {
+    let scene = Scene::new();
+    scene.create("shop");
+    let mount = json!({"Type": "volume", "Source": "shop_data", "Target": "/data"});
+    let spec = json!({
+        "Name": "blog_db",
+        "Labels": {STACK_NAMESPACE: "blog", label::AGENT: SWARM_OWNER, label::APPLICATION: "blog"},
+        "TaskTemplate": {"ContainerSpec": {"Image": "db:1", "Mounts": [mount]}},
+        "Mode": {"Replicated": {"Replicas": 1}},
+    });
+    scene.swarm.user_call("POST", "/services/create", &spec).unwrap();
+    sleep(Duration::from_secs(5)).await;
+    let observed = async |service: &str| {
+        let scope = ObserveScope {
+            is_swarm: true,
+            namespace: "shop".to_owned(),
+            services: BTreeSet::from(["shop_db".to_owned()]),
+            data: BTreeMap::from([(service.to_owned(), BTreeSet::from(["shop_data".to_owned()]))]),
+            ..ObserveScope::default()
+        };
+        let observed = scene.engine.observe(&AppName::from("shop"), &scope).await.unwrap();
+        let swarm = *observed.swarm.unwrap();
+        (swarm.other_services.into_keys().collect::<Vec<_>>(), swarm.tasks)
+    };
+    // The service of the application has the data already.
+    let (others, tasks) = observed("shop_db").await;
+    assert_eq!((others.len(), tasks.len()), (0, 1));
+    let (others, tasks) = observed("shop_new").await;
+    assert_eq!((others, tasks.len()), (vec!["blog_db".to_owned()], 2));
+    assert!(tasks.values().all(|task| task.writes.contains("shop_data")));
+    // A user removes it.
+    scene.swarm.user_call("DELETE", "/services/blog_db", &Value::Null).unwrap();
+    let (others, tasks) = observed("shop_new").await;
+    assert_eq!((others.len(), tasks.len()), (0, 2));
 }
 
 #[tokio::test(start_paused = true)]

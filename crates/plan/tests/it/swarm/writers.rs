@@ -1,6 +1,10 @@
 //! Data that passes from one service to another: never do two services write to it that Git does not have together.
 
-use driftless_model::{Mount, MountSource, STACK_NAMESPACE, SwarmUpdate, label};
+use std::collections::BTreeSet;
+
+use driftless_model::{
+    AppName, ManagedApplications, Mount, MountSource, STACK_NAMESPACE, SwarmUpdate, label,
+};
 
 use super::{explain::rounds, *};
 
@@ -515,4 +519,97 @@ fn folders_of_the_system_and_read_only_data_pass_at_once() {
         cluster.want("b", agent);
         assert_eq!(cluster.settle().len(), steps);
     }
+}
+
+/// The application `shop`, which has no service yet, and a service of `blog` that writes to its volume. Git has these services of `blog`.
+fn shop_and_blog<const N: usize>(blog: [(&'static str, Workload); N]) -> Cluster {
+    let mut cluster = Cluster::new([("db", with_data("db:1", ["data"]))]);
+    let spec = json!({
+        "Name": "blog_db",
+        "Labels": {label::AGENT: SWARM_OWNER, label::APPLICATION: "blog", label::WORKLOAD: "db"},
+        "TaskTemplate": {"ContainerSpec": {"Mounts": [{"Type": "volume", "Source": "data", "Target": "/data"}]}},
+        "Mode": {"Replicated": {"Replicas": 1}},
+    });
+    let service = ObservedService { id: "blog".to_owned(), spec, ..ObservedService::default() };
+    cluster.swarm.other_services.insert("blog_db".to_owned(), service);
+    let blog = Stack { app: "blog".into(), ..stack(blog) };
+    let applications = ManagedApplications {
+        is_complete: true,
+        names: BTreeSet::from([AppName::from("blog"), AppName::from("shop")]),
+        stacks: BTreeMap::from([
+            (AppName::from("blog"), Arc::new(blog)),
+            (AppName::from("shop"), Arc::new(cluster.stack.clone())),
+        ]),
+        ..ManagedApplications::default()
+    };
+    cluster.observed.claims.applications = Some(Arc::new(applications));
+    cluster
+}
+
+#[test]
+fn service_waits_for_one_of_another_application() {
+    let mut cluster = shop_and_blog([]);
+    assert_eq!(cluster.steps(), ["find the digest of db:1"]);
+    let waits = cluster.waits();
+    let expected = "db waits for application `blog`: blog_db still writes to the volume `data`";
+    assert!(waits.contains(expected), "{waits}");
+    // The other application stops it.
+    let service = cluster.swarm.other_services.get_mut("blog_db").unwrap();
+    service.spec["Mode"]["Replicated"]["Replicas"] = json!(0);
+    let task = SwarmTask {
+        id: "blog.1".to_owned(),
+        service: "blog".to_owned(),
+        state: "running".to_owned(),
+        desired_state: "remove".to_owned(),
+        writes: ["data".to_owned()].into(),
+        ..SwarmTask::default()
+    };
+    cluster.swarm.tasks.insert(task.id.clone(), task.clone());
+    assert_eq!(cluster.steps(), [""; 0]);
+    assert!(cluster.waits().contains(expected), "{}", cluster.waits());
+    // Somebody removes the service before its task has stopped.
+    let service = cluster.swarm.other_services.remove("blog_db").unwrap();
+    assert_eq!(cluster.steps(), [""; 0]);
+    assert!(cluster.waits().contains("tasks of a removed service"), "{}", cluster.waits());
+    cluster.swarm.tasks.remove("blog.1");
+    assert_eq!(cluster.settle(), ["create service shop_db from db:1"]);
+    // It goes on with the data that it has.
+    cluster.swarm.other_services.insert("blog_db".to_owned(), service);
+    cluster.swarm.tasks.insert(task.id.clone(), task);
+    change(&mut cluster, "db", "db:2");
+    assert_eq!(cluster.settle(), ["find the digest of db:2", "update service shop_db"]);
+}
+
+#[test]
+fn applications_share_the_data_that_git_gives_to_both() {
+    let shared = || [("db", with_data("db:1", ["data"]))];
+    assert_eq!(shop_and_blog(shared()).settle().len(), 2);
+    let waits = |change: fn(&mut ManagedApplications)| {
+        let mut cluster = shop_and_blog(shared());
+        change(Arc::make_mut(cluster.observed.claims.applications.as_mut().unwrap()));
+        assert_eq!(cluster.steps(), ["find the digest of db:1"]);
+        cluster.waits()
+    };
+    let unread = waits(|all| {
+        all.unread.insert(AppName::from("blog"));
+    });
+    assert!(unread.contains("whose newest manifests cannot be read"), "{unread}");
+    let left = waits(|all| {
+        all.stacks.remove(&AppName::from("blog"));
+    });
+    assert!(left.contains("which is not in Git any more"), "{left}");
+    let forgotten = waits(|all| {
+        all.stacks.remove(&AppName::from("blog"));
+        all.names.remove(&AppName::from("blog"));
+    });
+    assert!(forgotten.contains("`docker service rm blog_db`"), "{forgotten}");
+    // An older version of this application.
+    let given = waits(|all| {
+        let shop = all.stacks.get_mut(&AppName::from("shop")).unwrap();
+        Arc::make_mut(shop).workloads.clear();
+    });
+    assert!(given.contains("which Git has given to application `blog`"), "{given}");
+    // Another service of that application has the data in Git.
+    let mut cluster = shop_and_blog([("other", with_data("db:1", ["data"]))]);
+    assert_eq!(cluster.steps(), ["find the digest of db:1"]);
 }

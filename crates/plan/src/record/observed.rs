@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use driftless_model::{
-    AppName, ContainerId, Crash, Format, Image, Instance, InstanceId, Observed, PlatformImage, Preparation,
-    Progress, Readiness, Record, Role, SpecHash, Stack, State, Subject, Timestamp, UnknownEnd, Update,
-    Workload, WorkloadName,
+    AppName, ContainerId, Crash, EngineKind, Format, Image, Instance, InstanceId, Observed, PlatformImage,
+    Preparation, Progress, Readiness, Record, Role, SpecHash, Stack, State, Subject, Timestamp, UnknownEnd,
+    Update, Workload, WorkloadName, swarm_service_name,
 };
 
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
         standing::STABLE_AFTER,
     },
     record::{canary, executed::FIGHT, fs_changes, hooks, jobs, shared_places},
+    swarm::images::awaits_image,
     target::Target,
     text::DEAD,
 };
@@ -103,7 +104,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.heals.retain(|_, heal| now.since(heal.ended) < FIGHT || heal.ineffective + 1 >= TRIES);
     note_objects(record, target.stack, now);
     let instances = observed.by_workload();
-    let awaiting_images = awaiting_images(record, target, observed);
+    let awaiting_images = awaiting_images(record, target, observed, now);
     for subject in target.stack.subjects() {
         let members = instances.get(subject.name).map_or(&[][..], Vec::as_slice);
         measure(record, target, members, subject, awaiting_images.contains(subject.name), now);
@@ -136,16 +137,42 @@ fn note_protected_volumes(record: &mut Record, target: &Target<'_>, observed: &O
     record.protected_volumes.extend(protected.map(|(name, _)| name.clone()));
 }
 
-/// The workloads with an image that is not here or could not be pulled, built or verified, and those that depend on them. The
-/// nodes of a Swarm have images of their own.
+/// The workloads with an image that is not here or could not be pulled, built or verified, and those that depend on them. In a Swarm,
+/// each node has images of its own.
 fn awaiting_images<'a>(
     record: &Record,
     target: &Target<'a>,
     observed: &Observed,
+    now: Timestamp,
 ) -> BTreeSet<&'a WorkloadName> {
-    if observed.swarm.is_some() {
-        return BTreeSet::new();
+    let workloads = &target.stack.workloads;
+    let mut awaiting: BTreeSet<&WorkloadName> = match observed.swarm.as_deref() {
+        Some(swarm) => {
+            let project = &target.stack.project;
+            let service = |name: &WorkloadName| swarm.services.get(&swarm_service_name(project, name));
+            let lacks_image =
+                |name: &&WorkloadName| service(name).is_some_and(|found| awaits_image(swarm, found, now));
+            workloads.keys().filter(lacks_image).collect()
+        }
+        None => lacking_images(record, target, observed),
+    };
+    loop {
+        let depends = |workload: &Workload| workload.after.iter().any(|it| awaiting.contains(&it.workload));
+        let more = workloads.iter().filter(|(name, workload)| !awaiting.contains(name) && depends(workload));
+        let more: Vec<&WorkloadName> = more.map(|(name, _)| name).collect();
+        if more.is_empty() {
+            return awaiting;
+        }
+        awaiting.extend(more);
     }
+}
+
+/// The workloads with an image that this host lacks.
+fn lacking_images<'a>(
+    record: &Record,
+    target: &Target<'a>,
+    observed: &Observed,
+) -> BTreeSet<&'a WorkloadName> {
     // A rollback goes back to digests.
     let names = |image: PlatformImage| {
         let pinned = target.images.get(&image.name);
@@ -169,16 +196,7 @@ fn awaiting_images<'a>(
         workload.own_images().chain(mounted).any(is_lacking)
     };
     let lacking = workloads.iter().filter(|(_, workload)| lacks_image(workload));
-    let mut awaiting: BTreeSet<&WorkloadName> = lacking.map(|(name, _)| name).collect();
-    loop {
-        let depends = |workload: &Workload| workload.after.iter().any(|it| awaiting.contains(&it.workload));
-        let more = workloads.iter().filter(|(name, workload)| !awaiting.contains(name) && depends(workload));
-        let more: Vec<&WorkloadName> = more.map(|(name, _)| name).collect();
-        if more.is_empty() {
-            return awaiting;
-        }
-        awaiting.extend(more);
-    }
+    lacking.map(|(name, _)| name).collect()
 }
 
 /// Notes which parts of pods are genuine, completed or crashed.
@@ -447,7 +465,9 @@ fn measure(
     let wanted = step.map_or(workload.replicas, |step| step.instances);
     let was_complete = before.is_some_and(|it| (it.old == 0 || step.is_some()) && it.available >= wanted);
     let is_complete = (old == 0 || step.is_some()) && available >= wanted;
-    let awaits_image = awaits_image && updated < wanted;
+    // A Swarm has the tasks before the images.
+    let has_instances = updated >= wanted && target.policy.engine != EngineKind::Swarm;
+    let awaits_image = awaits_image && !has_instances;
     let is_paused = workload.paused || record.paused.contains(name);
     let is_excused = before.is_some_and(|it| it.excused);
     let is_standing =

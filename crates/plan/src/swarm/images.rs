@@ -4,16 +4,20 @@
 //! The agent on the leader asks the registries and resolves newer images. The label [`IMAGE`] of a service then has the digest
 //! that it was resolved to, and so the agents on other managers know it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use driftless_model::{
     ContentId, FollowedImage, ImageRef, ImageUpdate, Observed, ObservedService, ObservedSwarm, Record,
-    ResolvedImage, Stack, Subject, Timestamp, WorkloadName, label, swarm_service_name,
+    ResolvedImage, Stack, Subject, SwarmTask, Timestamp, WorkloadName, label, swarm_service_name,
 };
 
 use super::{
+    job_tasks::{has_ended, is_over},
     spec::{IMAGE, OWNER},
-    tasks::digest,
+    tasks::{digest, newest, place_of},
 };
 use crate::{facts::Facts, target::Target};
 
@@ -83,6 +87,34 @@ pub(super) fn usable_image(
 /// An image of which it is not known where it runs: the Swarm puts its tasks on any node.
 pub(super) fn without_platforms(image: &str) -> ResolvedImage {
     ResolvedImage { image: image.to_owned(), platforms: BTreeSet::new() }
+}
+
+/// The time in which a node gets an image, as an engine has on one host.
+const LONGEST_PULL: Duration = Duration::from_hours(24);
+
+/// Whether a node gets the image of a service now, or is about to try again after it could not get it.
+pub(crate) fn awaits_image(swarm: &ObservedSwarm, service: &ObservedService, now: Timestamp) -> bool {
+    let tasks = || swarm.tasks_of(&service.id).filter(|task| task.is_current);
+    let is_lost = |task: &SwarmTask| {
+        let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
+        node.is_some_and(|node| node.state == "down")
+    };
+    let failed_before = |task: &SwarmTask| {
+        let ended = tasks().filter(|other| has_ended(other) && place_of(other) == place_of(task));
+        ended.max_by_key(|other| other.created).is_some_and(could_not_pull)
+    };
+    newest(tasks()).filter(|task| !is_over(task) && !is_lost(task)).any(|task| match task.state.as_str() {
+        "preparing" => now.since(task.since) < LONGEST_PULL,
+        "new" | "allocated" | "pending" | "assigned" | "accepted" => {
+            task.error.is_empty() && failed_before(task)
+        }
+        _ => false,
+    })
+}
+
+/// Whether the node of a task could not get its image.
+pub(super) fn could_not_pull(task: &SwarmTask) -> bool {
+    task.state == "rejected" && task.error.contains("No such image")
 }
 
 fn platforms(service: &ObservedService) -> BTreeSet<(String, String)> {

@@ -9,7 +9,7 @@ use super::{
     compare::{differences, in_form_of, network_names},
     dependencies::is_ready_for,
     files::{FileSteps, has_external_files, name_as_present},
-    images::{pull_secrets, usable_image},
+    images::{could_not_pull, pull_secrets, usable_image},
     job_tasks::failure,
     jobs,
     leaving::Leaving,
@@ -262,7 +262,7 @@ fn failed_update(
 /// The advice for a task whose node has not got the image and could not pull it. A service keeps the login that it was written with,
 /// which may have been replaced or have expired since.
 fn pull_advice(task: &SwarmTask) -> &'static str {
-    if task.state == "rejected" && task.error.contains("No such image") {
+    if could_not_pull(task) {
         "; its node could not pull it: if the login of the registry was replaced or has expired since the service was written, \
          `driftless rollout restart` writes the new one"
     } else {

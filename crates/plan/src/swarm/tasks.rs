@@ -67,16 +67,19 @@ pub(super) fn completed<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedServi
     }
     let has_done_its_work =
         |task: &&SwarmTask| task.state == "complete" && task.desired_state != "remove" && task.is_current;
-    newest(swarm, service).filter(has_done_its_work).collect()
+    newest(swarm.tasks_of(&service.id)).filter(has_done_its_work).collect()
 }
 
-/// The newest task of each replica, or of each node of a global service.
-fn newest<'a>(swarm: &'a ObservedSwarm, service: &'a ObservedService) -> impl Iterator<Item = &'a SwarmTask> {
+/// The number of the replica of a task. The tasks of a global service have a node of their own.
+pub(super) fn place_of(task: &SwarmTask) -> (Option<u32>, Option<&String>) {
+    (task.slot, task.node.as_ref().filter(|_| task.slot.is_none()))
+}
+
+/// The newest of these tasks for each replica, or for each node of a global service.
+pub(super) fn newest<'a>(tasks: impl Iterator<Item = &'a SwarmTask>) -> impl Iterator<Item = &'a SwarmTask> {
     let mut newest: BTreeMap<_, &SwarmTask> = BTreeMap::new();
-    for task in swarm.tasks_of(&service.id) {
-        // The tasks of a global service have a node of their own.
-        let place = (task.slot, task.node.as_ref().filter(|_| task.slot.is_none()));
-        let last = newest.entry(place).or_insert(task);
+    for task in tasks {
+        let last = newest.entry(place_of(task)).or_insert(task);
         if task.created >= last.created {
             *last = task;
         }
@@ -190,7 +193,7 @@ fn uncounted_nodes(swarm: &ObservedSwarm, service: &ObservedService) -> u64 {
         _ => false,
     };
     let has_ended_well = completed(swarm, service).into_iter().filter(|it| it.desired_state == "shutdown");
-    (newest(swarm, service).filter(is_uncounted).count() + has_ended_well.count()) as u64
+    (newest(swarm.tasks_of(&service.id)).filter(is_uncounted).count() + has_ended_well.count()) as u64
 }
 
 /// The time in which a Swarm counts the nodes that fit a new service.

@@ -214,3 +214,51 @@ fn service_rolled_back_by_hand_stays_so_after_requests() {
     assert!(last.is_reached(), "{last}");
     assert_eq!(cluster.swarm.services["shop_db"].spec, before);
 }
+
+#[test]
+fn deadline_stands_while_nodes_get_the_image() {
+    let limit = Duration::from_mins(10);
+    // After a time in a state: whether the workload is late.
+    let is_late = |state: &str, pause: Duration| {
+        let mut cluster = Cluster::new([("web", workload("web:1", 1))]);
+        cluster.settle();
+        change(&mut cluster, "web", "web:2");
+        cluster.steps();
+        let id = format!("{}.1", cluster.swarm.services["shop_web"].id);
+        let begun = cluster.now;
+        let task = cluster.swarm.tasks.get_mut(&id).unwrap();
+        (task.state, task.since, task.created) = (state.to_owned(), begun, begun);
+        if state == "assigned" {
+            // Each try of the node fails at once, and the next one follows.
+            let failed = SwarmTask {
+                id: format!("{id}.before"),
+                state: "rejected".to_owned(),
+                desired_state: "shutdown".to_owned(),
+                error: "No such image: web:2@sha256:1".to_owned(),
+                created: NOON,
+                ..task.clone()
+            };
+            cluster.swarm.tasks.insert(failed.id.clone(), failed);
+        }
+        let end = begun.after(pause);
+        let mut waits = String::new();
+        while cluster.now <= end {
+            let mut record = cluster.record.clone();
+            cluster.with_target(|target| {
+                let mut observed = cluster.seen();
+                with_tasks(target, &mut observed, &mut record);
+                note_observed(&mut record, target, &observed, cluster.now);
+                let made = plan(target, &observed, &record, cluster.now);
+                waits = made.waits.iter().map(ToString::to_string).collect();
+            });
+            cluster.record = record;
+            cluster.now = cluster.now.after(Duration::from_mins(1));
+        }
+        assert!(waits.contains("web has 0 of 1 available"), "{waits}");
+        waits.contains("made no progress")
+    };
+    assert!(!is_late("preparing", limit * 6));
+    assert!(!is_late("assigned", limit * 6));
+    assert!(is_late("preparing", Duration::from_hours(25)));
+    assert!(is_late("starting", limit * 2));
+}

@@ -46,18 +46,25 @@ pub(super) fn known_image(
     if let Some(known) = resolved(reference) {
         return Some(known.clone());
     }
-    // After a change of the leader another agent knows the digest by the service.
+    // After a change of the leader another agent knows the digest by the service. `docker service update --image` leaves the label as
+    // it is.
     let service = service.filter(|service| service.label(IMAGE) == Some(reference))?;
     let is_own = service.label(label::AGENT) == Some(OWNER);
     let image = service
         .image()
-        .filter(|image| image.contains('@') || (is_own && is_without_digest(image, reference)))?;
+        .filter(|image| is_resolved_from(image, reference) && (image.contains('@') || is_own))?;
     Some(ResolvedImage { image: image.to_owned(), platforms: platforms(service) })
+}
+
+/// Whether the image of a service is a reference of Git, with or without the digest that this was resolved to.
+fn is_resolved_from(image: &str, reference: &str) -> bool {
+    let plain = image.split_once('@').filter(|_| !reference.contains('@')).map_or(image, |(plain, _)| plain);
+    ImageRef::parse(plain).familiar() == ImageRef::parse(reference).familiar()
 }
 
 /// Whether the image of a service is the reference itself: `docker stack deploy` writes it so, with a tag, if no registry answers for it.
 fn is_without_digest(image: &str, reference: &str) -> bool {
-    !image.contains('@') && ImageRef::parse(image).familiar() == ImageRef::parse(reference).familiar()
+    !image.contains('@') && is_resolved_from(image, reference)
 }
 
 /// The image from which a service can be created or updated now. A rollback needs no registry: its digest is known. Neither does the
@@ -138,7 +145,8 @@ pub fn service_digests(stack: &Stack, observed: &Observed) -> BTreeMap<String, S
     let of_it = services.filter(|service| service.label(label::APPLICATION) == Some(stack.app.as_str()));
     let digest = |service: &ObservedService| {
         let (reference, image) = (service.label(IMAGE)?, service.image()?);
-        (image.contains('@') && !reference.contains('@')).then(|| (reference.to_owned(), image.to_owned()))
+        let is_digest = image.contains('@') && !reference.contains('@') && is_resolved_from(image, reference);
+        is_digest.then(|| (reference.to_owned(), image.to_owned()))
     };
     of_it.filter_map(digest).collect()
 }

@@ -199,3 +199,33 @@ fn image_that_no_registry_has_is_adopted_as_it_runs() {
         assert_eq!(cluster.settle(), [""; 0]);
     }
 }
+
+#[test]
+fn image_that_somebody_set_is_not_taken_for_that_of_git() {
+    for image in ["web:2@sha256:9", "else/web:1@sha256:9", "web@sha256:9"] {
+        let mut cluster = Cluster::new([("web", workload("web:1", 1))]);
+        cluster.settle();
+        // Docker's client leaves the label with the image of the file as it is.
+        let set_by_hand = |cluster: &mut Cluster| {
+            cluster.record = Record::default();
+            cluster.spec("shop_web")["TaskTemplate"]["ContainerSpec"]["Image"] = image.into();
+        };
+        let healed = ["find the digest of web:1", "update service shop_web"];
+        set_by_hand(&mut cluster);
+        assert!(service_digests(&cluster.stack, &cluster.seen()).is_empty(), "no rollback goes to {image}");
+        assert_eq!(cluster.settle(), healed, "{image} with a new record");
+        // `docker stack deploy` has made the service.
+        set_by_hand(&mut cluster);
+        cluster.policy.adopt = Adopt::Auto;
+        let labels = cluster.spec("shop_web")["Labels"].as_object_mut().unwrap();
+        labels.retain(|name, _| !name.starts_with("driftless."));
+        assert_eq!(cluster.settle(), healed, "{image} of a service that is adopted");
+        assert_eq!(cluster.swarm.services["shop_web"].image(), Some("web:1@sha256:1"));
+    }
+    // The names of the Docker Hub.
+    let mut cluster = Cluster::new([("web", workload("docker.io/library/web", 1))]);
+    cluster.settle();
+    cluster.record = Record::default();
+    cluster.spec("shop_web")["TaskTemplate"]["ContainerSpec"]["Image"] = "web:latest@sha256:1".into();
+    assert_eq!(cluster.settle(), [""; 0]);
+}

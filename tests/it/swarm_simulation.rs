@@ -779,15 +779,17 @@ async fn newer_image_of_services_is_deployed_on_request() {
 async fn services_of_a_stack_are_adopted_by_request() {
     let all = Cluster::of(&shop(1, "pause"), 2);
     all.synced().await;
-    // As `docker stack deploy` makes it.
+    // As `docker stack deploy` makes it. It is not the service that the agents know.
     let is_of_agent = |label: &str| label.starts_with("driftless.");
-    all.change("shop_web", |spec| {
-        spec["Labels"].as_object_mut().unwrap().retain(|label, _| !is_of_agent(label));
-    });
+    let mut spec = all.service("shop_web")["Spec"].clone();
+    spec["Labels"].as_object_mut().unwrap().retain(|label, _| !is_of_agent(label));
+    all.user("DELETE", "/services/shop_web", &Value::Null);
+    all.user("POST", "/services/create", &spec);
     let has_wait = |app: &Application| {
         app.status.waits.iter().any(|wait| wait.message.contains("adopt it with `driftless adopt shop`"))
     };
     all.first().until("it asks for the adoption", has_wait).await;
+    minutes(1).await;
     let (tasks, writes) = (all.images(), all.writes());
     let refused = all.agents[1].refusal(RequestKind::Adopt).await;
     assert!(refused.ends_with("ask the agent on one"), "{refused}");

@@ -471,6 +471,9 @@ pub struct SwarmRecord {
     /// By name: what the Swarm returned when the agent had written a service.
     #[serde(skip_serializing_if = "is_default")]
     pub services: BTreeMap<String, WrittenService>,
+    /// By name: the ids of the services that had the labels of the application when they were last seen with labels.
+    #[serde(skip_serializing_if = "is_default")]
+    pub own: BTreeMap<String, String>,
     /// The images with their digests, by the reference in Git.
     #[serde(skip_serializing_if = "is_default")]
     pub images: BTreeMap<String, ResolvedImage>,

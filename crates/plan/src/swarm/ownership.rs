@@ -59,7 +59,7 @@ pub(super) fn objection(facts: &Facts<'_>, name: &WorkloadName, found: &Observed
         && found.label(STACK_NAMESPACE) == Some(target.stack.project.as_str());
     match found.label(label::APPLICATION) {
         Some(app) if app == target.stack.app.as_str() => return None,
-        None if is_labelled => return None,
+        None if is_labelled || has_lost_labels(facts, name, found) => return None,
         Some(app) => {
             let sentence = format!(
                 "needs a service that belongs to the application `{app}`: give the project another `name`"
@@ -78,13 +78,21 @@ pub(super) fn objection(facts: &Facts<'_>, name: &WorkloadName, found: &Observed
             target.stack.app
         ),
         (true, Adopt::Never) => {
-            "has a service of `docker stack deploy`, and `adopt` is `never`: remove it, or give the project another `name`".to_owned()
+            "has a service of `docker stack deploy`, and `adopt` is `never`: set `adopt: ask` to adopt it, or give the project another `name`".to_owned()
         }
         (false, _) => {
             "has a service that somebody else created: remove it, or give the project another `name`".to_owned()
         }
     };
     Some(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::NotAdopted, sentence))
+}
+
+/// Whether a service of the application has lost all labels, as by `docker stack deploy`: that is drift. A Job is not written again, as
+/// that would run it.
+pub(super) fn has_lost_labels(facts: &Facts<'_>, name: &WorkloadName, found: &ObservedService) -> bool {
+    let full = swarm_service_name(&facts.target.stack.project, name);
+    let known = facts.record.swarm.as_ref().and_then(|record| record.own.get(&full));
+    known == Some(&found.id) && found.label(label::AGENT).is_none() && !found.is_job()
 }
 
 /// The services that this round does not remove.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use driftless_model::{ContentId, ObservedService, ObservedSwarm, ResolvedImage, Subject, SwarmTask, label};
+use driftless_model::{
+    ContentId, ObservedService, ObservedSwarm, ResolvedImage, Subject, SwarmTask, WorkloadName, label,
+};
 
 use super::{
     action::SwarmAction,
@@ -14,7 +16,7 @@ use super::{
     jobs,
     leaving::Leaving,
     networks::NetworkSteps,
-    ownership::is_own,
+    ownership::{has_lost_labels, is_own},
     progress,
     spec::{WantedService, wanted},
     stopping::stop,
@@ -160,11 +162,7 @@ fn provide_one(
         update(draft, Cause::SpecChanged);
         return;
     }
-    let is_of_git = found.label(label::SPEC) == Some(wanted.hash.as_str());
-    // A specification that the agent wrote, and somebody brought back to an older one, is drift.
-    let is_drift =
-        is_of_git || (facts.is_at_rest(name) && written.is_some_and(|it| it.wanted == wanted.hash));
-    if !is_drift {
+    if !is_changed_by_others(facts, name, found, &wanted) {
         if let Some(failed) = facts.failed_commit() {
             draft.wait(Wait::commit_failed(name, failed));
         } else if volumes::are_as_before(draft, swarm, subject) {
@@ -197,6 +195,22 @@ fn provide_one(
         return;
     }
     await_tasks(draft, swarm, subject, found);
+}
+
+/// Whether nobody but others can have made a service differ from Git, which is drift.
+fn is_changed_by_others(
+    facts: &Facts<'_>,
+    name: &WorkloadName,
+    found: &ObservedService,
+    wanted: &WantedService,
+) -> bool {
+    let written = facts.record.swarm.as_ref().and_then(|record| record.services.get(&wanted.name));
+    let is_of_git = found.label(label::SPEC) == Some(wanted.hash.as_str());
+    // The agent wrote a specification, and somebody brought it back to an older one, or took all labels away.
+    let was_written = || {
+        written.is_some_and(|written| written.wanted == wanted.hash) || has_lost_labels(facts, name, found)
+    };
+    is_of_git || (facts.is_at_rest(name) && was_written())
 }
 
 fn create(

@@ -9,15 +9,15 @@ use std::{
 use driftless_model::{
     CompletedJobs, Container, ContainerId, EngineKind, Health, Healthcheck, Instance, InstanceId, JobRecord,
     LiveSettings, Observed, ObservedService, ObservedSwarm, Readiness, Record, ResolvedImage, SpecHash,
-    Stack, State, Subject, SwarmMode, SwarmTask, Timestamp, Workload, WorkloadName, WrittenService, label,
-    swarm_service_name,
+    Stack, State, Subject, SwarmMode, SwarmRecord, SwarmTask, Timestamp, Workload, WorkloadName,
+    WrittenService, label, swarm_service_name,
 };
 use serde_json::Value;
 
 use super::{
     action::{SwarmAction, SwarmResult},
     job_tasks::{failure, has_ended, is_of_job, is_over},
-    spec::wanted,
+    spec::{OWNER, wanted},
 };
 use crate::{
     action::Action,
@@ -234,6 +234,7 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
         kept.restarts.clear();
         kept.adopts.clear();
     }
+    note_own(kept, target.stack, &swarm);
     kept.adopts.retain(|name| {
         let service = swarm.services.get(&swarm_service_name(&target.stack.project, name));
         service.is_some_and(|service| service.is_of_stack(&target.stack.project))
@@ -287,6 +288,17 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     }
     kept.services.retain(|name, _| swarm.services.contains_key(name));
     observed.swarm = Some(swarm);
+}
+
+/// Remembers the services with the labels of the application, by any agent: they stay its own without them.
+fn note_own(kept: &mut SwarmRecord, stack: &Stack, swarm: &ObservedSwarm) {
+    kept.own.retain(|name, id| swarm.services.get(name).is_some_and(|service| service.id == *id));
+    let is_own = |service: &ObservedService| {
+        let app = service.label(label::APPLICATION);
+        service.label(label::AGENT) == Some(OWNER) && app == Some(stack.app.as_str())
+    };
+    let own = swarm.services.iter().filter(|(_, service)| is_own(service));
+    kept.own.extend(own.map(|(name, service)| (name.clone(), service.id.clone())));
 }
 
 /// Remembers the Jobs that other agents saw completed. Those that this one has not begun count as complete as well.

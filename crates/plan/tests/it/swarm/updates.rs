@@ -262,3 +262,32 @@ fn deadline_stands_while_nodes_get_the_image() {
     assert!(is_late("preparing", Duration::from_hours(25)));
     assert!(is_late("starting", limit * 2));
 }
+
+#[test]
+fn labels_that_docker_stack_deploy_drops_are_drift() {
+    for (is_leader, adopt) in [(true, Adopt::Ask), (true, Adopt::Never), (false, Adopt::Ask)] {
+        let mut cluster = shop();
+        cluster.settle();
+        if !is_leader {
+            // The agent on another manager has seen the services, and leads now.
+            cluster.record = Record::default();
+            cluster.round();
+        }
+        cluster.policy.adopt = adopt;
+        let before = cluster.swarm.services["shop_web"].spec.clone();
+        let labels = cluster.spec("shop_web")["Labels"].as_object_mut().unwrap();
+        labels.retain(|name, _| !name.starts_with("driftless."));
+        let made = cluster.round();
+        assert!(made.waits.iter().all(|wait| !wait.is(WaitReason::NotAdopted)), "{made}");
+        assert!(made.drifts.iter().any(|drift| drift.field == "Labels.driftless.agent"), "{made}");
+        assert_eq!(made.steps[0].action.to_string(), "update service shop_web");
+        assert_eq!(cluster.settle(), [""; 0]);
+        assert_eq!(cluster.swarm.services["shop_web"].spec, before);
+        // A service that somebody makes under its name is another one.
+        let service = cluster.swarm.services.get_mut("shop_web").unwrap();
+        service.id = "theirs".to_owned();
+        service.spec["Labels"].as_object_mut().unwrap().retain(|name, _| !name.starts_with("driftless."));
+        let made = cluster.round();
+        assert!(made.steps.is_empty() && made.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted)));
+    }
+}

@@ -199,6 +199,8 @@ pub struct ObservedSwarm {
     pub configs: BTreeMap<String, SwarmObject>,
     /// By [`SwarmFile::name`]: the secrets with our label for this application.
     pub secrets: BTreeMap<String, SwarmObject>,
+    /// By the id of a config or secret: a service outside of the application that has it.
+    pub file_users: BTreeMap<String, String>,
     /// By name: the external configs that the application wants, if they are there, with the other application that has them.
     pub external_configs: BTreeMap<String, Option<AppName>>,
     /// By name: the external secrets that the application wants, if they are there, with the other application that has them.
@@ -324,9 +326,18 @@ impl ObservedService {
     /// The names of its configs, or of its secrets.
     pub fn files(&self, secret: bool) -> impl Iterator<Item = &str> {
         let (list, name) = if secret { ("Secrets", "SecretName") } else { ("Configs", "ConfigName") };
-        let all =
-            self.spec.pointer("/TaskTemplate/ContainerSpec").and_then(|spec| spec.get(list)?.as_array());
-        all.into_iter().flatten().filter_map(move |file| file.get(name)?.as_str())
+        self.texts_of_files(list, name)
+    }
+
+    /// The ids of its configs and secrets.
+    pub fn file_ids(&self) -> impl Iterator<Item = &str> {
+        self.texts_of_files("Configs", "ConfigID").chain(self.texts_of_files("Secrets", "SecretID"))
+    }
+
+    fn texts_of_files(&self, list: &'static str, key: &'static str) -> impl Iterator<Item = &str> {
+        let container = self.spec.pointer("/TaskTemplate/ContainerSpec");
+        let all = container.and_then(|container| container.get(list)?.as_array());
+        all.into_iter().flatten().filter_map(move |file| file.get(key)?.as_str())
     }
 }
 

@@ -229,6 +229,7 @@ pub(crate) async fn observe(
             continue;
         }
         note_user(networks, &name, &observed.spec);
+        swarm.file_users.extend(observed.file_ids().map(|id| (id.to_owned(), name.clone())));
         if observed.label(label::AGENT) == Some(SWARM_OWNER) && !observed.is_job() {
             others.insert(name, observed);
         }

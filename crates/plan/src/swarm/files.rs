@@ -165,11 +165,11 @@ pub(super) fn missing_files<'a>(
     })
 }
 
-/// Removes configs and secrets that neither a service of Git nor one of the last revisions has, to which a rollback may lead.
-/// Called when everything else is done: a service that Swarm rolls back needs those of its former specification.
-pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
+/// Removes configs and secrets that neither a service of Git nor one of the last revisions has, to which a rollback may lead, and that no
+/// service outside of the application has. Called when everything else is done: a service that Swarm rolls back needs those of its former
+/// specification. `services` are the steps that remove services.
+pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm, services: &[usize]) {
     let stack = draft.facts.target.stack;
-    let services: Vec<usize> = (0..draft.plan.steps.len()).collect();
     let is_leaving = stack.workloads.is_empty();
     let wanted: BTreeSet<(&str, bool)> = stack
         .swarm
@@ -188,13 +188,14 @@ pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
     if let Some(shared) = swarm.shared.as_ref().filter(|_| is_leaving) {
         let (name, id) = (shared.name.clone(), shared.id.clone());
         let action = SwarmAction::RemoveFile { name, id, secret: false };
-        draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.clone());
+        draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.to_vec());
     }
     for (all, secret) in [(&swarm.configs, false), (&swarm.secrets, true)] {
         // The run of a CronJob keeps the files with which it was begun, and so does a service that is protected from removal.
         let used: BTreeSet<&str> = staying(draft, swarm).flat_map(|service| service.files(secret)).collect();
         let is_needed = |name: &String, object: &SwarmObject| {
             used.contains(object.name.as_str())
+                || swarm.file_users.contains_key(&object.id)
                 || kept.contains(name)
                 || wanted.contains(&(name.as_str(), secret))
         };
@@ -209,7 +210,7 @@ pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
         for object in objects.values().filter(|object| !needed.contains(object.id.as_str())) {
             let SwarmObject { id, name } = (*object).clone();
             let action = SwarmAction::RemoveFile { name, id, secret };
-            draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.clone());
+            draft.push(Action::Swarm(Box::new(action)), Cause::NotInGit, services.to_vec());
         }
     }
 }

@@ -72,8 +72,9 @@ pub(crate) fn plan<'a>(facts: &'a Facts<'a>) -> Plan {
     // The agent on another manager may keep the files of other revisions.
     let is_done = draft.plan.is_reached() && swarm.is_leader();
     if is_done || (is_leaving && draft.plan.waits.is_empty()) {
-        files::remove_unused(&mut draft, swarm);
-        networks::remove_unused(&mut draft, swarm);
+        let services: Vec<usize> = (0..draft.plan.steps.len()).collect();
+        files::remove_unused(&mut draft, swarm, &services);
+        networks::remove_unused(&mut draft, swarm, &services);
     }
     engine_change::remark(&mut draft);
     waves::remark(&mut draft);

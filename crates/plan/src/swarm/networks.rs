@@ -163,18 +163,18 @@ fn uses(service: &ObservedService, name: &str, network: &ObservedNetwork) -> boo
     targets.any(|target| target == network.id || target == name)
 }
 
-/// Removes networks of the application that Git does not have any more, and that no service uses which stays.
-pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm) {
+/// Removes networks of the application that Git does not have any more, and that no service uses which stays. `services` are the steps that
+/// remove services.
+pub(super) fn remove_unused(draft: &mut Draft<'_>, swarm: &ObservedSwarm, services: &[usize]) {
     let facts = draft.facts;
     let stack = facts.target.stack;
-    let before: Vec<usize> = (0..draft.plan.steps.len()).collect();
     let staying: Vec<&ObservedService> = staying(draft, swarm).collect();
     for (name, found) in &facts.observed.networks {
         let is_own = found.app.as_ref() == Some(&stack.app);
         let is_used = !found.foreign.is_empty() || staying.iter().any(|service| uses(service, name, found));
         if is_own && !stack.networks.contains_key(name) && !is_used {
             let action = Action::RemoveNetwork { name: name.clone(), id: found.id.clone() };
-            draft.push(action, Cause::NotInGit, before.clone());
+            draft.push(action, Cause::NotInGit, services.to_vec());
         }
     }
 }

@@ -291,3 +291,29 @@ fn labels_that_docker_stack_deploy_drops_are_drift() {
         assert!(made.steps.is_empty() && made.waits.iter().any(|wait| wait.is(WaitReason::NotAdopted)));
     }
 }
+
+#[test]
+fn files_that_services_outside_use_stay() {
+    let mut cluster = Cluster::new([("web", workload("web:1", 1))]);
+    let file = |name: &str, secret: bool| SwarmFile {
+        name: name.to_owned(),
+        target: format!("/{name}"),
+        secret,
+        ..SwarmFile::default()
+    };
+    cluster.stack.swarm.get_mut(&"web".into()).unwrap().files =
+        vec![file("shop_a", false), file("shop_b", false), file("shop_key", true)];
+    cluster.stack.networks.insert("shop_net".to_owned(), Network::default());
+    cluster.settle();
+    for id in ["id-shop_a", "id-shop_key"] {
+        cluster.swarm.file_users.insert(id.to_owned(), "shop_old".to_owned());
+    }
+    cluster.stack = cluster.stack.emptied();
+    let made = cluster.round();
+    let steps: Vec<String> = made.steps.iter().map(|step| step.action.to_string()).collect();
+    assert_eq!(steps, ["remove service shop_web", "remove config shop_b", "remove network shop_net"]);
+    // No network waits for the removal of a config, which may fail.
+    assert_eq!(made.steps[2].after, [0]);
+    assert_eq!(cluster.settle(), [""; 0]);
+    assert_eq!((cluster.swarm.configs.len(), cluster.swarm.secrets.len()), (1, 1));
+}

@@ -56,7 +56,7 @@ pub(crate) struct NamedObject {
     pub spec: Option<SpecHash>,
     /// The Compose project that it was created for.
     pub project: Option<String>,
-    /// The specification of a network of a Compose project.
+    /// The specification of a network of a Compose project, or of one of a Swarm that no agent created.
     pub network: Option<Network>,
     /// The addresses that services and tasks can have on a network.
     pub addresses: Option<u64>,

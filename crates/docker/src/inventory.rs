@@ -302,11 +302,13 @@ fn is_compose(labels: &BTreeMap<String, String>) -> bool {
 /// Name and content.
 fn network_entry(network: api::Network) -> (String, NamedObject) {
     let labels: BTreeMap<_, _> = network.labels.clone().into_iter().flatten().collect();
+    let is_local = network.scope.as_deref() == Some("local");
+    let is_of_others = is_compose(&labels) || (!is_local && !labels.contains_key(label::AGENT));
     let object = NamedObject {
         created: network.created.as_deref().and_then(Timestamp::parse),
-        network: is_compose(&labels).then(|| from_engine::network(&network, &labels)),
+        network: is_of_others.then(|| from_engine::network(&network, &labels)),
         addresses: from_engine::addresses(network.ipam.as_ref()),
-        is_local: network.scope.as_deref() == Some("local"),
+        is_local,
         ..named_object(network.id.unwrap_or_default(), &labels)
     };
     (network.name.unwrap_or_default(), object)

@@ -244,14 +244,15 @@ impl Observer {
                     app,
                     agent,
                     spec,
-                    project: _,
+                    project,
                     network,
                     addresses,
                     is_local,
                     volume: _,
                     created: _,
                 } = network.clone();
-                let compose = network.filter(|_| is_of_app);
+                let unlabelled = network.clone().filter(|_| agent.is_none() && !is_local);
+                let compose = network.filter(|_| is_of_app && project.is_some());
                 let agent = agent.map(|agent| self.agents.owner(agent));
                 let foreign = Vec::new();
                 let is_unallocated = false;
@@ -262,6 +263,7 @@ impl Observer {
                     spec,
                     foreign,
                     compose,
+                    unlabelled,
                     addresses,
                     is_unallocated,
                     is_local,

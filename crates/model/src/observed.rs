@@ -372,6 +372,8 @@ pub struct ObservedNetwork {
     pub foreign: Vec<String>,
     /// Its configuration, if Docker Compose or an agent created it for this project, or an agent for this application.
     pub compose: Option<Network>,
+    /// Its configuration, if it is one of a Swarm and no agent created it.
+    pub unlabelled: Option<Network>,
     /// The addresses of its subnets of IPv4 for services and tasks: see [`crate::addresses_of_subnet`]. `None`: it has none yet.
     pub addresses: Option<u64>,
     /// A Swarm gives it no range of addresses, ever: its services would wait.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftless_model::{
-    Network, Observed, ObservedNetwork, ObservedService, ObservedSwarm, SpecHash, Stack, WorkloadName,
+    Mask, Network, Observed, ObservedNetwork, ObservedService, ObservedSwarm, SpecHash, Stack, WorkloadName,
     addresses_at_least, addresses_at_most,
 };
 use serde_json::Value;
@@ -14,6 +14,7 @@ use crate::{
     cause::Cause,
     draft::{Draft, heal::Difference},
     facts::ownership::forbidden_owner,
+    fields::resources::network_differences,
     wait::{Wait, WaitObject, WaitReason},
 };
 
@@ -135,8 +136,10 @@ fn report_differences(
 ) {
     let sentence = if found.is_unallocated {
         "has no addresses, so its services wait for ever: its `ipam` overlaps with the range of another network; give it another `name` and another range in Git".to_owned()
-    } else if found.spec.as_ref().is_some_and(|spec| *spec != SpecHash::of(network)) {
-        "has changed in Git, and a network of a Swarm cannot be replaced while services use it: give it another name".to_owned()
+    } else if let Some(change) = change_in_git(network, found, draft.facts.target.mask) {
+        format!(
+            "{change}, and a network of a Swarm cannot be replaced while services use it: give it another name"
+        )
     } else if let Some(room) = found.addresses.filter(|room| *room < needed) {
         format!(
             "has {room} addresses, and the services need {needed}: give it another `name` in Git, then a larger one takes its place"
@@ -145,6 +148,21 @@ fn report_differences(
         return;
     };
     draft.wait(blocked(name, sentence));
+}
+
+/// The difference of a network from Git. The labels of one that somebody else created say nothing.
+fn change_in_git(network: &Network, found: &ObservedNetwork, mask: &Mask) -> Option<String> {
+    if let Some(spec) = &found.spec {
+        return (*spec != SpecHash::of(network)).then(|| "has changed in Git".to_owned());
+    }
+    let present = found.unlabelled.as_ref()?;
+    let present = Network { labels: network.labels.clone(), ..present.clone() };
+    let differences = network_differences(network, &present, mask);
+    let mut fields: Vec<&str> = differences.iter().map(|difference| difference.field.as_str()).collect();
+    if network.attachable != present.attachable {
+        fields.push("attachable");
+    }
+    (!fields.is_empty()).then(|| format!("differs from Git ({})", fields.join(", ")))
 }
 
 fn blocked(name: &str, sentence: impl Into<String>) -> Wait {

@@ -110,6 +110,39 @@ fn changed_network_is_out_of_sync() {
 }
 
 #[test]
+fn network_of_a_stack_that_differs_is_reported() {
+    let mut cluster = on_one_network(1);
+    let of_git = cluster.stack.networks["shop_net"].clone();
+    // As `docker stack deploy` and the engine make it.
+    let present = Network {
+        labels: [("com.docker.stack.namespace".to_owned(), "shop".to_owned())].into(),
+        options: [("com.docker.network.driver.overlay.vxlanid_list".to_owned(), "4097".to_owned())].into(),
+        enable_ipv6: Some(false),
+        ipam: vec![(Some("10.0.1.0/24".to_owned()), Some("10.0.1.1".to_owned()), None)],
+        ..of_git.clone()
+    };
+    let found =
+        ObservedNetwork { id: "theirs".to_owned(), unlabelled: Some(present), ..ObservedNetwork::default() };
+    cluster.observed.networks.insert("shop_net".to_owned(), found);
+    assert_eq!(cluster.settle().len(), 2, "the network is used as it is");
+    assert_eq!(cluster.waits(), "");
+    let changes: [(&str, fn(&mut Network)); 4] = [
+        ("options.encrypted", |network| drop(network.options.insert("encrypted".to_owned(), String::new()))),
+        ("internal", |network| network.internal = true),
+        ("attachable", |network| network.attachable = true),
+        ("ipam.subnet", |network| network.ipam = vec![(Some("10.9.0.0/24".to_owned()), None, None)]),
+    ];
+    for (field, change) in changes {
+        let mut network = of_git.clone();
+        change(&mut network);
+        cluster.stack.networks.insert("shop_net".to_owned(), network);
+        let waits = cluster.waits();
+        assert!(waits.contains(&format!("network shop_net differs from Git ({field})")), "{waits}");
+        assert_eq!(cluster.assess().sync, SyncStatus::OutOfSync, "{field}");
+    }
+}
+
+#[test]
 fn service_waits_for_a_network_that_it_can_use() {
     let local = ObservedNetwork { is_local: true, ..ObservedNetwork::default() };
     let of_another = ObservedNetwork { app: Some("other".into()), ..ObservedNetwork::default() };

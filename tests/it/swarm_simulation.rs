@@ -811,6 +811,26 @@ async fn services_of_a_stack_are_adopted_by_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn digest_set_by_hand_is_undone_by_the_next_leader() {
+    let mut all = Cluster::of(&shop(1, "pause"), 2);
+    all.synced().await;
+    minutes(5).await;
+    let image = |all: &Cluster| {
+        let spec = all.service("shop_web")["Spec"].clone();
+        spec["TaskTemplate"]["ContainerSpec"]["Image"].as_str().unwrap().to_owned()
+    };
+    let before = image(&all);
+    let writes = all.writes();
+    all.lead("two");
+    all.change("shop_web", |spec| {
+        spec["TaskTemplate"]["ContainerSpec"]["Image"] = json!(format!("web:1@sha256:{}", "9".repeat(64)));
+    });
+    minutes(10).await;
+    assert_eq!((image(&all), all.writes()), (before, writes + 1), "{}", all.story());
+    all.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn broken_commit_is_rolled_back_once() {
     let all = Cluster::of(&shop(1, "rollback"), 2);
     all.synced().await;

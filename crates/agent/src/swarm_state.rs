@@ -1,6 +1,6 @@
 //! The state of an application that the agents on all managers of a Swarm have in common: its pin, its suspension, the numbers of
-//! tasks that users set, the updates that failed, the Jobs that have completed, the newer images that were found, and the revision
-//! that was last applied, and what is left of `engine: docker` on the managers. It is in the label of a Swarm config, so it outlives each of the nodes.
+//! tasks that users set, the updates that failed, the Jobs that have completed, the newer images that were found, the digests of images, and the
+//! revision that was last applied, and what is left of `engine: docker` on the managers. It is in the label of a Swarm config, so it outlives each of the nodes.
 //!
 //! Each agent remembers the state that all last agreed on. A change by its own users since then goes to the Swarm, and a change
 //! in the Swarm becomes its own.
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use driftless_model::{
     AppName, AppliedRevision, AvailableImage, EventKind, Observed, ObservedSwarm, Pin, REVISION_ELSEWHERE,
-    Record, Revision, ScaleOverride, SharedState, SwarmRecord, WorkloadName, digest_hex,
+    Record, ResolvedImage, Revision, ScaleOverride, SharedState, SwarmRecord, WorkloadName, digest_hex,
 };
 use driftless_plan::{SwarmAction, left_on_host};
 use driftless_store as store;
@@ -111,6 +111,7 @@ fn own_state(
         scales: scales(context, target, record),
         completed_jobs: record.completed_jobs.shared(),
         images: images(swarm, record),
+        digests: digests(swarm, record),
         left: left(target, observed, swarm, record),
         unknown: agreed.map(|agreed| agreed.unknown.clone()).unwrap_or_default(),
     })
@@ -135,6 +136,16 @@ fn images(swarm: &ObservedSwarm, record: &Record) -> BTreeMap<String, AvailableI
         return kept.map(|kept| kept.shared.images.clone()).unwrap_or_default();
     }
     own_images(record)
+}
+
+/// The digests of images that the agent on the leader has resolved: those of services may be of somebody else.
+fn digests(swarm: &ObservedSwarm, record: &Record) -> BTreeMap<String, ResolvedImage> {
+    let Some(kept) = record.swarm.as_deref() else { return BTreeMap::new() };
+    if !swarm.is_leader() || !swarm.has_several_managers() || kept.unfetched.is_some() {
+        return kept.shared.digests.clone();
+    }
+    let resolved = kept.images.iter().filter(|(reference, _)| !reference.contains('@'));
+    resolved.map(|(reference, image)| (reference.clone(), image.clone())).collect()
 }
 
 /// The command that removes what is left of `engine: docker`, by the manager: on this agent's own one as it sees it, and on the others as their agents said.
@@ -231,6 +242,7 @@ fn take(context: &AppContext, shared: &SharedState, record: &mut StoredRecord) -
         }
     }
     let kept = record.get_mut().swarm.get_or_insert_default();
+    kept.images.extend(shared.digests.clone());
     for (service, written) in &mut kept.services {
         if written.failed.is_some() && !shared.failed.contains_key(service) {
             // It is tried again, or another specification has taken its place.

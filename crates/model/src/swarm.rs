@@ -425,6 +425,9 @@ pub struct SharedState {
     /// The newer images that the agent on the leader has found, by the reference in Git.
     #[serde(skip_serializing_if = "is_default")]
     pub images: BTreeMap<String, AvailableImage>,
+    /// The images that the agent on the leader has resolved, by the reference in Git, if the Swarm has several managers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub digests: BTreeMap<String, ResolvedImage>,
     /// By the id of a manager: the command that removes the objects of `engine: docker` that its agent found there. Each agent sees
     /// its own host alone.
     #[serde(skip_serializing_if = "is_default")]
@@ -469,6 +472,7 @@ impl SharedState {
             scales: pick(self.scales, &agreed.scales, &found.scales),
             completed_jobs: self.completed_jobs.merged(&found.completed_jobs),
             images: pick(self.images, &agreed.images, &found.images),
+            digests: pick(self.digests, &agreed.digests, &found.digests),
             left,
             unknown: found.unknown.clone(),
         }

@@ -227,13 +227,15 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     let names = target.stack.workloads.keys();
     let at_rest: BTreeSet<&WorkloadName> = names.filter(|name| target.is_at_rest(record, name)).collect();
     let kept = record.swarm.get_or_insert_default();
-    let is_pinned = |image: &String| target.images.values().any(|it| it == image);
-    kept.images.retain(|image, _| is_pinned(image) || target.stack.images().any(|it| it == image));
-    // Another leader has not heard of these requests. Done when this node leads again, they would surprise.
     if swarm.leader().is_some() && !swarm.is_leader() {
+        // Another leader has not heard of these requests. Done when this node leads again, they would surprise.
         kept.restarts.clear();
         kept.adopts.clear();
+        // It resolves the images.
+        kept.images.extend(kept.shared.digests.clone());
     }
+    let is_pinned = |image: &String| target.images.values().any(|it| it == image);
+    kept.images.retain(|image, _| is_pinned(image) || target.stack.images().any(|it| it == image));
     note_own(kept, target.stack, &swarm);
     kept.adopts.retain(|name| {
         let service = swarm.services.get(&swarm_service_name(&target.stack.project, name));

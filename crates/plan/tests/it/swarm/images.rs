@@ -229,3 +229,24 @@ fn image_that_somebody_set_is_not_taken_for_that_of_git() {
     cluster.spec("shop_web")["TaskTemplate"]["ContainerSpec"]["Image"] = "web:latest@sha256:1".into();
     assert_eq!(cluster.settle(), [""; 0]);
 }
+
+#[test]
+fn digest_that_the_leader_resolved_counts_on_other_managers() {
+    let mut cluster = Cluster::new([("web", workload("web:1", 1))]);
+    cluster.settle();
+    // The agent on another manager knows the digest from the state that all share.
+    let resolved = cluster.record.swarm.as_ref().unwrap().images.clone();
+    cluster.record = Record::default();
+    cluster.record.swarm.get_or_insert_default().shared.digests = resolved;
+    let by_hand = cluster.spec("shop_web");
+    by_hand["TaskTemplate"]["ContainerSpec"]["Image"] = "web:1@sha256:9".into();
+    let leader = cluster.swarm.nodes["n1"].clone();
+    cluster.swarm.nodes.insert("n2".to_owned(), leader);
+    cluster.swarm.nodes.get_mut("n1").unwrap().is_leader = false;
+    let made = cluster.round();
+    assert!(made.drifts.iter().any(|drift| drift.field.ends_with("Image")), "{made}");
+    // Its node leads now.
+    cluster.swarm.nodes.get_mut("n1").unwrap().is_leader = true;
+    assert_eq!(cluster.settle(), ["update service shop_web"]);
+    assert_eq!(cluster.swarm.services["shop_web"].image(), Some("web:1@sha256:1"));
+}

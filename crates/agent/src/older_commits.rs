@@ -56,7 +56,7 @@ impl OlderCommits {
 mod tests {
     use driftless_config::Settings;
     use driftless_files::MemoryFiles;
-    use driftless_model::Content;
+    use driftless_model::{Content, Finding, Location};
 
     use super::*;
 
@@ -71,7 +71,7 @@ mod tests {
         let files = MemoryFiles::new([("driftless.yaml", settings), ("shop/app.yaml", compose)]);
         // The newest commit has another file, which the older one does not have, and a source that cannot be read.
         let mut newest = AppSpec::compose("shop", &["shop/compose.yaml"]);
-        newest.findings.push(driftless_model::Finding::error(driftless_model::Location::default(), "valuesFrom", "no"));
+        newest.findings.push(Finding::error(Location::default(), "valuesFrom", "no"));
         let contents = older.contents_at(&files, &newest);
         let is_word =
             |content: &Content| matches!(content, Content::File { bytes, .. } if bytes[..] == *b"first");

@@ -190,8 +190,7 @@ pub struct ObservedSwarm {
     pub nodes: BTreeMap<String, SwarmNode>,
     /// By name: the services with our label for this application, and those of its stack that nobody's agent owns.
     pub services: BTreeMap<String, ObservedService>,
-    /// By name: the services of other applications of the agents that write to data, while a service of this application is to begin
-    /// with some.
+    /// By name: the services of other applications, while a service of this one is to begin to write to data.
     pub other_services: BTreeMap<String, ObservedService>,
     /// By id: the tasks of these services, and those of removed ones that still run.
     pub tasks: BTreeMap<String, SwarmTask>,

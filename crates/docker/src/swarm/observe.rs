@@ -279,7 +279,7 @@ fn begins_with_data(scope: &ObserveScope, swarm: &ObservedSwarm) -> bool {
     })
 }
 
-/// The tasks of services of other applications, by id. What is asked about them is whether they write to data, under any specification.
+/// The tasks of services of other applications, by id. They count for the data that they write to, under any specification.
 async fn tasks_of_others(
     manager: &impl ManagerApi,
     services: &BTreeMap<String, ObservedService>,

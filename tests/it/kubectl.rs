@@ -269,9 +269,13 @@ async fn served() -> Served {
 }
 
 async fn serving(orders: Application) -> Served {
+    serving_all([compose(), orders]).await
+}
+
+async fn serving_all(applications: impl IntoIterator<Item = Application>) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let agent = sample::agent([compose(), orders]);
+    let agent = sample::agent(applications);
     agent.happens(sample::event("shop", "Started", "start shop-web-1 (missing)"));
     let (seen, printed) = (Seen::default(), Printed::default());
     let handle = agent.handle.with_logs(Arc::new(printed.clone()));
@@ -423,6 +427,22 @@ async fn endpoints_list_ready_pods_and_why_others_get_no_traffic() {
     let ready = object["subsets"][0]["addresses"].as_array().unwrap();
     assert_eq!((ready.len(), &ready[0]["targetRef"]["kind"]), (4, &"Pod".into()));
     assert_eq!(object["subsets"][0]["ports"][0]["port"], 8080);
+}
+
+#[tokio::test]
+async fn service_is_described_with_endpoints_of_its_application() {
+    // `blog` has a Service of the same name and namespace, and is the first in the alphabet.
+    let mut blog = orders();
+    blog.name = "blog".into();
+    let web = Arc::make_mut(&mut blog.status.workloads).get_mut(&"web.prod".into()).unwrap();
+    for instance in &mut web.instances {
+        instance.ip = Some("10.9.0.9".to_owned());
+    }
+    let it = serving_all([blog, orders()]).await;
+    let described = it.said("describe svc web -n prod --app orders").await;
+    assert!(described.contains("172.18.0.2:8080") && !described.contains("10.9.0.9"), "{described}");
+    let described = it.said("describe svc web -n prod --app blog").await;
+    assert!(described.contains("10.9.0.9") && !described.contains("172.18.0.2"), "{described}");
 }
 
 #[tokio::test]

@@ -102,11 +102,11 @@ async fn template(target: &Target, client: &Client) -> Result<String, Error> {
     Ok(found.map_or_else(String::new, |it| it.spec.template.to_string()))
 }
 
-/// The Endpoints with the name of a Service.
+/// The Endpoints of a Service: of its application, because another one may have a Service of the same name.
 async fn endpoints_of(target: &Target, client: &Client) -> Result<Value, Error> {
     let wanted = Wanted::parse(&[format!("endpoints/{}", at(&target.item, "/metadata/name"))])?;
     let namespace = at(&target.item, "/metadata/namespace");
-    let scope = Scope { namespace: Some(&namespace), app: None, selector: None };
+    let scope = Scope { namespace: Some(&namespace), app: Some(&target.app), selector: None };
     let Some(one) = wanted.first() else { return Ok(Value::Null) };
     Ok(objects(client, one, &scope).await?.into_iter().next().unwrap_or_default())
 }

@@ -142,6 +142,8 @@ fn orders() -> Application {
         }],
         ..WorkloadStatus::default()
     };
+    let mut database = set(Kind::StatefulSet, "db");
+    database.spec.whole = Some("db.prod".into());
     let resource = |kind, name: &str, facts| ResourceStatus {
         created: None,
         resource: Resource {
@@ -171,7 +173,7 @@ fn orders() -> Application {
         workloads: Arc::new(BTreeMap::from([
             ("web.prod".into(), web),
             ("migrate.prod".into(), migrate),
-            ("db.prod".into(), set(Kind::StatefulSet, "db")),
+            ("db-0.prod".into(), database),
             ("watcher.prod".into(), set(Kind::DaemonSet, "watcher")),
         ])),
         resources: Arc::new(vec![
@@ -585,7 +587,7 @@ async fn workload_of_several_namespaces_is_selected_by_one() {
 async fn objects_without_rolling_updates_have_no_rollout_status() {
     let mut orders = orders();
     let workloads = Arc::make_mut(&mut orders.status.workloads);
-    for name in ["db.prod", "watcher.prod"] {
+    for name in ["db-0.prod", "watcher.prod"] {
         workloads.get_mut(&name.into()).unwrap().spec.update = Update::OnDelete;
     }
     let it = serving(orders).await;
@@ -617,7 +619,7 @@ async fn failed_commit_ends_the_wait_for_a_rollout() {
     // A container that crashes again and again runs for moments.
     let mut crashing = failed("RolloutsPaused");
     let workloads = Arc::make_mut(&mut crashing.status.workloads);
-    workloads.get_mut(&"db.prod".into()).unwrap().health = HealthStatus::Degraded;
+    workloads.get_mut(&"db-0.prod".into()).unwrap().health = HealthStatus::Degraded;
     assert_eq!(serving(crashing).await.said("rollout status sts/db").await, error);
     // All that is counted is of the older commit.
     let it = serving(failed("RolledBack")).await;

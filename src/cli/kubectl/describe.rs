@@ -18,7 +18,7 @@ use crate::{
     cli::Context, cli::Error, cli::Verdict, cli::client::Client, cli::output::print, cli::screen::Colours,
     cli::screen::plain, cli::table::Table,
 };
-use driftless_model::{Application, Event, Kind, Timestamp};
+use driftless_model::{Application, Event, Kind, Timestamp, WorkloadName, WorkloadStatus};
 
 /// Width of the names of fields.
 const NAMES: usize = 24;
@@ -92,14 +92,20 @@ async fn text(target: &Target, client: &Client, context: &Context<'_>) -> Result
     Ok(out)
 }
 
-/// The container in full, masked, as it is published.
+/// The container in full, masked, as it is published. For an object of several workloads, such as a StatefulSet, it is that
+/// of the first.
 async fn template(target: &Target, client: &Client) -> Result<String, Error> {
     if target.workload.is_empty() {
         return Ok(String::new());
     }
     let application: Application = client.get(&target.route("")?).await?;
-    let found = application.status.workloads.get(&target.workload.as_str().into());
-    Ok(found.map_or_else(String::new, |it| it.spec.template.to_string()))
+    let is_of_it = |(name, workload): &(&WorkloadName, &WorkloadStatus)| {
+        workload.spec.whole.as_ref().unwrap_or(name).as_str() == target.workload
+    };
+    let workloads = application.status.workloads.iter().filter(is_of_it);
+    let first =
+        workloads.min_by_key(|(_, workload)| workload.spec.member.as_ref().map(|member| member.ordinal));
+    Ok(first.map_or_else(String::new, |(_, workload)| workload.spec.template.to_string()))
 }
 
 /// The Endpoints of a Service: of its application, because another one may have a Service of the same name.

@@ -211,6 +211,55 @@ fn names_are_those_that_a_cluster_would_take() {
 }
 
 #[test]
+fn empty_text_stands_for_the_default() {
+    let text = "\
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: ''}
+spec:
+  type: ''
+  clusterIP: ''
+  sessionAffinity: ''
+  selector: {app: db}
+  ports: [{name: '', port: 80, protocol: '', targetPort: ''}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {volumeName: '', accessModes: [ReadWriteOnce]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  serviceName: ''
+  podManagementPolicy: ''
+  updateStrategy: {type: ''}
+  persistentVolumeClaimRetentionPolicy: {whenDeleted: ''}
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      restartPolicy: ''
+      dnsPolicy: ''
+      hostname: ''
+      subdomain: ''
+      containers:
+      - name: db
+        image: 'db:1'
+        imagePullPolicy: ''
+        workingDir: ''
+        ports: [{name: '', containerPort: 80, protocol: ''}]
+        readinessProbe: {httpGet: {path: /, port: 80, host: '', scheme: ''}}
+";
+    assert_eq!(errors(text), Vec::<String>::new());
+    let stack = stack(text);
+    assert_eq!(stack.workloads[&"db-0".into()].container.working_dir, None);
+    let inventory = serde_json::to_string(&stack.inventory).unwrap();
+    assert!(inventory.contains("shop_data") && inventory.contains("ClusterIP"), "{inventory}");
+}
+
+#[test]
 fn ports_of_a_service_need_distinct_names() {
     let service = |spec: &str| {
         beside(&format!(

@@ -128,13 +128,13 @@ pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
     // it is restarted: the container runs, but nothing can be executed in it.
     let grace = spec.integer("terminationGracePeriodSeconds", 0..=0x7FFF_FFFF).unwrap_or(30).max(1);
     container.stop_grace_period = Some(Duration::from_secs(u64::try_from(grace).unwrap_or(30)));
-    container.hostname = spec.get("hostname").and_then(|it| names::label(&it)).map(str::to_owned);
+    container.hostname = spec.filled("hostname").and_then(|it| names::label(&it)).map(str::to_owned);
     if let Some(value) = spec.get("hostUsers")
         && value.boolean() == Some(false)
     {
         value.error("a user namespace for one pod is not supported, and ignoring it would change how the application works");
     }
-    if let Some(value) = spec.get("dnsPolicy") {
+    if let Some(value) = spec.filled("dnsPolicy") {
         let words =
             [("ClusterFirst", true), ("ClusterFirstWithHostNet", true), ("Default", true), ("None", false)];
         let is_on_host = container.network_mode == NetworkMode::Host;
@@ -185,13 +185,13 @@ pub(super) fn read_pod(spec: &Object<'_>, container: &mut Container) {
 
 /// The `hostname` and `subdomain` of a pod.
 pub(super) fn subdomain(spec: &Object<'_>, owner: &Owner<'_>) -> Option<Subdomain> {
-    let value = spec.get("subdomain")?;
+    let value = spec.filled("subdomain")?;
     let service = names::label(&value)?;
     if owner.kind == "StatefulSet" {
         value.warning("has no effect: the pods have names of their own");
         return None;
     }
-    let Some(hostname) = spec.string("hostname") else {
+    let Some(hostname) = spec.filled("hostname").and_then(|it| it.string()) else {
         value.warning("has no effect: a pod without a `hostname` has no DNS name in the subdomain");
         return None;
     };
@@ -209,7 +209,7 @@ fn dns_option(item: Value<'_>) -> Option<String> {
 /// The restart policy of the container.
 pub(super) fn restarts(spec: &Object<'_>, owner: &Owner<'_>) -> (RestartPolicy, Completion) {
     let words = [("Always", "Always"), ("OnFailure", "OnFailure"), ("Never", "Never")];
-    let given = spec.get("restartPolicy");
+    let given = spec.filled("restartPolicy");
     let policy = given.as_ref().map_or(Some("Always"), |it| it.one_of(&words)).unwrap_or("Always");
     let kind = owner.kind;
     match (owner.restarts, policy, given) {
@@ -265,7 +265,7 @@ pub(super) fn read_container(
     container.entrypoint = words("command");
     container.command = words("args");
     container.env = variables.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
-    container.working_dir = object.get("workingDir").and_then(|it| it.text()).map(str::to_owned);
+    container.working_dir = object.filled("workingDir").and_then(|it| it.text()).map(str::to_owned);
     container.stdin_open = object.boolean("stdin").unwrap_or(false);
     container.tty = object.boolean("tty").unwrap_or(false);
     let (named, published) = ports::read(object, &mut container);

@@ -84,7 +84,7 @@ pub(super) fn check_labels(wanted: &Value<'_>, labels: &BTreeMap<String, String>
 /// Whether the update strategy has the type `OnDelete`; default: `RollingUpdate`.
 pub(super) fn is_on_delete(object: &Object<'_>) -> bool {
     let words = [("RollingUpdate", false), ("OnDelete", true)];
-    object.get("type").and_then(|it| it.one_of(&words)).unwrap_or(false)
+    object.filled("type").and_then(|it| it.one_of(&words)).unwrap_or(false)
 }
 
 /// A number of instances, or a percentage of the replicas.

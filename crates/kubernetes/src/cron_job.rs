@@ -37,7 +37,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Option<ReadWorklo
     }
     let words =
         [("Allow", Concurrency::Allow), ("Forbid", Concurrency::Forbid), ("Replace", Concurrency::Replace)];
-    let concurrency = spec.get("concurrencyPolicy").and_then(|it| it.one_of(&words));
+    let concurrency = spec.filled("concurrencyPolicy").and_then(|it| it.one_of(&words));
     let number = |field| spec.integer(field, 0..=MOST).map(whole);
     let cron = Cron {
         schedule: schedule.unwrap_or_default().to_owned(),

@@ -99,7 +99,7 @@ enum StrategyType {
 fn strategy(spec: &Object<'_>, replicas: u32) -> Strategy {
     let object = spec.object("strategy", fields::STRATEGY);
     let words = [("RollingUpdate", StrategyType::RollingUpdate), ("Recreate", StrategyType::Recreate)];
-    let kind = object.as_ref().and_then(|it| it.get("type")).and_then(|it| it.one_of(&words));
+    let kind = object.as_ref().and_then(|it| it.filled("type")).and_then(|it| it.one_of(&words));
     let rolling = object.as_ref().and_then(|it| it.get("rollingUpdate"));
     match kind.unwrap_or(StrategyType::RollingUpdate) {
         StrategyType::Recreate => {

@@ -279,7 +279,7 @@ fn subscript<'t>(text: &'t str, of: &str) -> Option<&'t str> {
 /// The value of a `resourceFieldRef`: a limit or request of the named container (default: `own`), divided by the divisor
 /// and rounded up.
 pub(super) fn resource(reference: &Object<'_>, own: Option<&Node>, about: &About<'_>) -> Option<String> {
-    let container = match (reference.get("containerName"), own) {
+    let container = match (reference.filled("containerName"), own) {
         (None, Some(own)) => own,
         (None, None) => {
             reference.require("containerName");
@@ -311,9 +311,12 @@ pub(super) fn resource(reference: &Object<'_>, own: Option<&Node>, about: &About
     let amount_of = |group| container.get("resources")?.get(group)?.get(name).filter(|it| !it.is_null());
     // The API server sets a missing request to the limit.
     let limit = || amount_of("limits").filter(|_| group == "requests");
-    let Some(amount) =
-        amount_of(group).or_else(limit).and_then(|it| it.as_scalar()).and_then(Quantity::parse)
-    else {
+    let given = amount_of(group).or_else(limit);
+    // The capacity of the host counts for limits only.
+    if given.is_none() && group == "requests" {
+        return Some("0".to_owned());
+    }
+    let Some(amount) = given.and_then(|it| it.as_scalar()).and_then(Quantity::parse) else {
         path.error_help(
             format!("the container sets no {text}, and the capacity of the host is not known when the manifest is read"),
             format!("set `resources.{text}`"),

@@ -47,7 +47,7 @@ pub(super) fn take(
 fn resource(app: &str, kind: Owned, node: &Node, catalogue: &Catalogue) -> Option<Resource> {
     let metadata = node.get("metadata")?;
     let name = metadata.get("name")?;
-    let key = Key::new(text(metadata, "namespace").unwrap_or(DEFAULT_NAMESPACE), name.as_scalar()?);
+    let key = Key::new(filled(metadata, "namespace").unwrap_or(DEFAULT_NAMESPACE), name.as_scalar()?);
     let (kind, facts) = match kind {
         Owned::Service => (Kind::Service, service(node.get("spec")?)),
         Owned::ConfigMap => {
@@ -62,7 +62,7 @@ fn resource(app: &str, kind: Owned, node: &Node, catalogue: &Catalogue) -> Optio
         }
         Owned::PersistentVolumeClaim => {
             let spec = node.get("spec")?;
-            let bound = text(spec, "volumeName").map(str::to_owned);
+            let bound = filled(spec, "volumeName").map(str::to_owned);
             let modes = spec.get("accessModes").map(Node::items).unwrap_or_default();
             let access_modes = modes.iter().filter_map(Node::as_scalar).map(str::to_owned).collect();
             let volume = bound.unwrap_or_else(|| format!("{app}_{}", key.dotted()));
@@ -87,18 +87,18 @@ fn service(spec: &Node) -> Facts {
     let pairs = selector.iter().filter_map(|it| Some((it.key.clone(), it.value.as_scalar()?.to_owned())));
     let port = |it: &Node| {
         let port = number(it, "port")?;
-        let target = text(it, "targetPort").filter(|it| *it != "0");
+        let target = filled(it, "targetPort").filter(|it| *it != "0");
         Some(ServicePort {
-            name: text(it, "name").map(str::to_owned),
+            name: filled(it, "name").map(str::to_owned),
             port,
             target_port: target.map_or_else(|| port.to_string(), str::to_owned),
-            protocol: text(it, "protocol").unwrap_or("TCP").to_owned(),
+            protocol: filled(it, "protocol").unwrap_or("TCP").to_owned(),
             node_port: number(it, "nodePort").filter(|it| *it != 0),
         })
     };
     let ports = spec.get("ports").map(Node::items).unwrap_or_default();
     Facts::Service {
-        r#type: text(spec, "type").unwrap_or("ClusterIP").to_owned(),
+        r#type: filled(spec, "type").unwrap_or("ClusterIP").to_owned(),
         headless: text(spec, "clusterIP") == Some("None"),
         selector: pairs.collect::<BTreeMap<_, _>>(),
         ports: ports.iter().filter_map(port).collect(),
@@ -107,6 +107,11 @@ fn service(spec: &Node) -> Facts {
 
 fn text<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.get(key)?.as_scalar()
+}
+
+/// The text under a key, unless it is empty: an empty one stands for the default.
+fn filled<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    text(node, key).filter(|text| !text.is_empty())
 }
 
 fn number(node: &Node, key: &str) -> Option<u16> {

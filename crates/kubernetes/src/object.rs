@@ -66,7 +66,8 @@ pub(super) fn identity(metadata: &Object<'_>) -> Option<Identity> {
     let name = metadata.require("name")?;
     let origin = name.place().location();
     let name = names::subdomain(&name)?;
-    let namespace = metadata.get("namespace").and_then(|it| names::label(&it)).unwrap_or(DEFAULT_NAMESPACE);
+    let namespace =
+        metadata.filled("namespace").and_then(|it| names::label(&it)).unwrap_or(DEFAULT_NAMESPACE);
     Some(Identity { key: Key::new(namespace, name), origin })
 }
 

@@ -40,13 +40,12 @@ pub(super) fn read(object: &Object<'_>, container: &mut Container) -> (NamedPort
     for item in object.items("ports") {
         let Some(port) = item.object(fields::PORT) else { continue };
         let number = port.require("containerPort").and_then(|it| port_number(&it));
-        let protocol = port.get("protocol").and_then(|it| it.one_of(&protocols)).unwrap_or_default();
+        let protocol = port.filled("protocol").and_then(|it| it.one_of(&protocols)).unwrap_or_default();
         let host = port.get("hostPort").filter(|it| it.node.as_i64() != Some(0));
         let host = host.and_then(|it| Some((port_number(&it)?, it)));
-        let host_ip =
-            port.get("hostIP").filter(|it| it.node.as_scalar() != Some("")).and_then(|it| address(&it));
+        let host_ip = port.filled("hostIP").and_then(|it| address(&it));
         let Some(number) = number else { continue };
-        if let Some(value) = port.get("name")
+        if let Some(value) = port.filled("name")
             && let Some(name) = names::port(&value)
             && named.insert(name.to_owned(), number).is_some()
         {

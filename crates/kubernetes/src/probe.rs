@@ -122,7 +122,7 @@ fn read_action(object: &Object<'_>, references: &References<'_>) -> Option<Probe
         }
         [_, _, Some(tcp), _] => {
             let tcp = tcp.object(fields::TCP_SOCKET)?;
-            let host = tcp.get("host").and_then(|it| it.text()).map(str::to_owned);
+            let host = tcp.filled("host").and_then(|it| it.text()).map(str::to_owned);
             Some(ProbeAction::TcpSocket { port: port_number(&tcp.require("port")?, ports)?, host })
         }
         [.., Some(grpc)] => {
@@ -146,8 +146,8 @@ pub(super) fn http_get(object: &Object<'_>, ports: &NamedPorts) -> Option<HttpHo
     let path = object.string("path").unwrap_or_default();
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let schemes = [("HTTP", false), ("HTTPS", true)];
-    let https = object.get("scheme").and_then(|it| it.one_of(&schemes)).unwrap_or(false);
-    let host = object.get("host").and_then(|it| it.text()).map(str::to_owned);
+    let https = object.filled("scheme").and_then(|it| it.one_of(&schemes)).unwrap_or(false);
+    let host = object.filled("host").and_then(|it| it.text()).map(str::to_owned);
     let mut headers = Vec::new();
     for header in object.items("httpHeaders") {
         let Some(header) = header.object(fields::HEADER) else { continue };

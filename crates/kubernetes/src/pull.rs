@@ -100,7 +100,7 @@ pub(super) fn policy(object: &Object<'_>, key: &str, image: &str) -> PullPolicy 
         ("IfNotPresent", PullPolicy::IfNotPresent),
         ("Never", PullPolicy::Never),
     ];
-    object.get(key).and_then(|policy| policy.one_of(&words)).unwrap_or_else(|| default_pull(image))
+    object.filled(key).and_then(|policy| policy.one_of(&words)).unwrap_or_else(|| default_pull(image))
 }
 
 fn default_pull(image: &str) -> PullPolicy {

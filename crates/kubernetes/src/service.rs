@@ -94,13 +94,13 @@ pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
         ("LoadBalancer", Some(Reach::LoadBalancer)),
         ("ExternalName", None),
     ];
-    let reach = spec.get("type").map_or(Some(Some(Reach::Inside)), |it| it.one_of(&words))?;
+    let reach = spec.filled("type").map_or(Some(Some(Reach::Inside)), |it| it.one_of(&words))?;
     let (reach, answer) = match reach {
         Some(reach) => (reach, pods(&spec)?),
         None => (Reach::Inside, outside(&spec)?),
     };
     let is_headless = spec.get("clusterIP").and_then(|it| it.node.as_scalar()) == Some("None");
-    if let Some(address) = spec.get("clusterIP").filter(|it| it.node.as_scalar() != Some("")) {
+    if let Some(address) = spec.filled("clusterIP") {
         if !is_headless {
             address.warning(
                 "has no effect: the name of the Service is answered with the addresses of the containers",
@@ -127,7 +127,7 @@ pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
 
 /// The target of a Service that selects pods.
 fn pods<'a>(spec: &Object<'a>) -> Option<Answer<'a>> {
-    if let Some(name) = spec.get("externalName").filter(|it| it.node.as_scalar() != Some("")) {
+    if let Some(name) = spec.filled("externalName") {
         name.error_help("must not be set unless `type` is `ExternalName`", "remove it, or set that");
     }
     let Some(selector) = spec.get("selector").filter(|it| !it.node.entries().is_empty()) else {
@@ -175,7 +175,7 @@ fn external_addresses(spec: &Object<'_>) -> Vec<IpAddr> {
 fn affinity(spec: &Object<'_>) -> Option<Duration> {
     const DEFAULT: i64 = 10_800;
     let words = [("None", false), ("ClientIP", true)];
-    let is_sticky = spec.get("sessionAffinity").and_then(|it| it.one_of(&words)).unwrap_or(false);
+    let is_sticky = spec.filled("sessionAffinity").and_then(|it| it.one_of(&words)).unwrap_or(false);
     let config = spec.object("sessionAffinityConfig", fields::AFFINITY);
     if let Some(config) = config.as_ref().filter(|_| !is_sticky) {
         config.value.error_help("must not be set when `sessionAffinity` is `None`", "set that to `ClientIP`");
@@ -219,12 +219,12 @@ fn check_ports(spec: &Object<'_>, is_headless: bool) {
 fn read_port<'a>(item: Value<'a>, reach: Reach, external: &[IpAddr]) -> Option<ServicePort<'a>> {
     let object = item.clone().object(fields::SERVICE_PORT)?;
     let port = object.require("port").and_then(|it| port_number(&it))?;
-    if let Some(name) = object.get("name") {
+    if let Some(name) = object.filled("name") {
         names::label(&name);
     }
     let protocols = [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)];
-    let protocol = object.get("protocol").and_then(|it| it.one_of(&protocols)).unwrap_or_default();
-    let target = match object.get("targetPort") {
+    let protocol = object.filled("protocol").and_then(|it| it.one_of(&protocols)).unwrap_or_default();
+    let target = match object.filled("targetPort") {
         None => TargetPort::Number(port),
         Some(value) => match value.node.resolved() {
             Some(Scalar::Text(_)) => TargetPort::Name(names::port(&value)?),

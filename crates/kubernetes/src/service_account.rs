@@ -21,7 +21,8 @@ pub(super) fn has_logins(kind: &str, value: &Value<'_>) -> bool {
 /// Reads the logins of an account. Its other fields are not checked, because they have no effect.
 pub(super) fn read(value: &Value<'_>) -> Option<(Key, Vec<AccountLogin>)> {
     let metadata = value.node.get("metadata")?;
-    let namespace = metadata.get("namespace").and_then(Node::as_scalar).unwrap_or(DEFAULT_NAMESPACE);
+    let namespace = metadata.get("namespace").and_then(Node::as_scalar).filter(|it| !it.is_empty());
+    let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
     let key = Key::new(namespace, metadata.get("name")?.as_scalar()?);
     let login = |item: &Node| {
         let name = item.get("name")?;

@@ -54,7 +54,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<ReadWorkload>
     let min_ready = spec.integer("minReadySeconds", 0..=MOST).map_or(0, seconds);
     history_limit(&spec);
     let words = [("OrderedReady", true), ("Parallel", false)];
-    let ordered = spec.get("podManagementPolicy").and_then(|it| it.one_of(&words)).unwrap_or(true);
+    let ordered = spec.filled("podManagementPolicy").and_then(|it| it.one_of(&words)).unwrap_or(true);
     check_retention(&spec);
     let template = Template::read(&spec);
     check_selector(&spec, template.as_ref().map(|it| &it.labels));
@@ -64,7 +64,7 @@ pub(super) fn read(value: Value<'_>, catalogue: &Catalogue) -> Vec<ReadWorkload>
     // It counts pods, not ordinals.
     let partition = start.saturating_add(partition);
     let set = Set { key, spec, template, catalogue, max_unavailable, partition, on_delete, ordered };
-    let service = set.spec.get("serviceName").and_then(|it| names::label(&it)).map(str::to_owned);
+    let service = set.spec.filled("serviceName").and_then(|it| names::label(&it)).map(str::to_owned);
     // A set without replicas is represented by one workload with 0 replicas.
     let ordinals = start..start.saturating_add(replicas.max(1));
     let pods = ordinals.filter_map(|ordinal| {
@@ -144,7 +144,7 @@ fn update_strategy(spec: &Object<'_>, replicas: u32) -> (bool, u32, u32) {
 fn check_retention(spec: &Object<'_>) {
     let Some(policy) = spec.object("persistentVolumeClaimRetentionPolicy", fields::RETENTION) else { return };
     for field in ["whenDeleted", "whenScaled"] {
-        if let Some(value) = policy.get(field)
+        if let Some(value) = policy.filled(field)
             && value.one_of(&[("Retain", false), ("Delete", true)]) == Some(true)
         {
             value.warning("has no effect: volumes are never removed");

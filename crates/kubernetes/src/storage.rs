@@ -144,7 +144,7 @@ impl Storage {
             return;
         }
         let size = spec.get("resources").and_then(|it| storage_in(it.node.get("requests")?));
-        let bound = spec.get("volumeName").and_then(|it| names::subdomain(&it)).map(str::to_owned);
+        let bound = spec.filled("volumeName").and_then(|it| names::subdomain(&it)).map(str::to_owned);
         let selector = spec.get("selector").and_then(|value| {
             let place = value.place().location();
             Some((LabelSelector::read(&value.object(fields::SELECTOR)?), place))
@@ -177,7 +177,8 @@ impl Storage {
         }
         let kept_for = spec.get("claimRef").and_then(|reference| {
             let text = |field| reference.node.get(field).and_then(|it| it.as_scalar());
-            Some(Key::new(text("namespace").unwrap_or(DEFAULT_NAMESPACE), text("name")?))
+            let namespace = text("namespace").filter(|it| !it.is_empty());
+            Some(Key::new(namespace.unwrap_or(DEFAULT_NAMESPACE), text("name")?))
         });
         let size = spec.get("capacity").and_then(|it| storage_in(it.node));
         if let Some(claim) = claim_of(&spec, &key.name) {

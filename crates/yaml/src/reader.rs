@@ -401,6 +401,11 @@ impl<'a, D: Dialect> Object<'a, D> {
         Some(self.value.key(key, node))
     }
 
+    /// The value of a key, unless it is an empty text: for fields whose default stands for that, too.
+    pub fn filled(&self, key: &str) -> Option<Value<'a, D>> {
+        self.get(key).filter(|value| value.node.as_scalar() != Some(""))
+    }
+
     /// The value of a key; if it is missing, that is an error.
     pub fn require(&self, key: &str) -> Option<Value<'a, D>> {
         let found = self.get(key);

@@ -11,7 +11,7 @@ pub(super) fn constraints(pod: &Value<'_>) -> Vec<String> {
     let selector = at(pod, "nodeSelector").map(|selector| selector.pairs()).unwrap_or_default();
     let mut all: Vec<String> =
         selector.iter().filter_map(|(label, value)| constraint(label, value, value.text()?)).collect();
-    if let Some(name) = at(pod, "nodeName").and_then(|name| name.text()) {
+    if let Some(name) = node_name(pod).and_then(|name| name.text()) {
         all.push(format!("node.hostname == {name}"));
     }
     all.sort();
@@ -21,7 +21,12 @@ pub(super) fn constraints(pod: &Value<'_>) -> Vec<String> {
 /// Whether the pod names its node.
 pub(super) fn is_on_one_node(pod: &Value<'_>) -> bool {
     let selector = at(pod, "nodeSelector");
-    at(pod, "nodeName").is_some() || selector.is_some_and(|it| it.node.get(HOST_NAME).is_some())
+    node_name(pod).is_some() || selector.is_some_and(|it| it.node.get(HOST_NAME).is_some())
+}
+
+/// The node that the pod names. An empty text names none, as in Kubernetes.
+fn node_name<'a>(pod: &Value<'a>) -> Option<Value<'a>> {
+    at(pod, "nodeName").filter(|name| name.node.as_scalar() != Some(""))
 }
 
 fn constraint(label: &str, place: &Value<'_>, value: &str) -> Option<String> {

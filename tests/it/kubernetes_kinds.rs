@@ -512,6 +512,39 @@ fn service_gets_a_proxy_where_names_do_not_suffice() {
 }
 
 #[test]
+fn annotation_gives_a_service_a_proxy() {
+    let annotated = |annotation: &str, spec: &str| {
+        let head = format!("{{name: front, annotations: {{{annotation}}}}}");
+        let front = service("front", &format!("{{selector: {{app: web}}, {spec}}}"));
+        deployment("web", "", "tty: false") + &front.replace("{name: front}", &head)
+    };
+    let ports = "ports: [{port: 8080}]";
+    let direct = stack(&annotated("", ports));
+    assert_eq!(aliases(&direct, "web", "shop_default")[0], "front");
+    let asked = stack(&annotated("driftless.proxy: 'true'", ports));
+    assert!(asked.workloads.contains_key(&"front_proxy_worker".into()));
+    assert_eq!(aliases(&asked, "front_proxy", "shop_default")[0], "front");
+    assert_eq!(aliases(&asked, "web", "shop_default"), ["_front._web", "web"]);
+
+    for (annotation, spec, expected) in [
+        ("driftless.proxy: 'no'", ports, "driftless.proxy: `no` is not a value of this field"),
+        ("driftless.proxy: true", ports, "driftless.proxy: must be a string, but it is a boolean"),
+        ("driftless.proxi: 'true'", ports, "metadata.annotations: has no effect"),
+        (
+            "driftless.proxy: 'true'",
+            "clusterIP: None, ports: [{port: 8080}]",
+            "a headless Service has no proxy",
+        ),
+        ("driftless.proxy: 'true'", "ports: [{port: 8080, protocol: SCTP}]", "a proxy does not forward SCTP"),
+    ] {
+        told(&annotated(annotation, spec), &[expected]);
+    }
+    let of_pods = "metadata: {name: web, annotations: {driftless.proxy: 'true'}}";
+    let text = deployment("web", "", "tty: false").replace("metadata: {name: web}", of_pods);
+    told(&text, &["metadata.annotations: has no effect"]);
+}
+
+#[test]
 fn services_of_probed_pods_forward_to_ready_pods_only() {
     let probe = "readinessProbe: {tcpSocket: {port: 8080}}";
     let init = "initContainers: [{name: first, image: a:1}]";

@@ -112,10 +112,11 @@ const NOT_YET: &[(&str, &str)] = &[
 ];
 
 const NAME_INSTEAD: &str = "use a Service of `type: ExternalName`, or the address itself";
-const REVERSE_PROXY: &str = "run a reverse proxy such as Caddy, nginx or Traefik as a Deployment with a Service of `type: \
+const REVERSE_PROXY: &str = "run a reverse proxy such as Caddy or Traefik as a Deployment with a Service of `type: \
                              LoadBalancer`, and write the routes into its configuration: with the names of the Services of \
                              its application, and for other applications with the host's address and the port of a \
-                             Service of `type: NodePort`";
+                             Service of `type: NodePort`; nginx and HAProxy keep the address that a name had at their start, \
+                             so give the Services behind them the annotation `driftless.proxy: \"true\"`";
 
 /// Kinds of well-known extensions of a cluster, each with what to do instead: the end of the API group, and the kind. An empty
 /// kind is any other one of that group.

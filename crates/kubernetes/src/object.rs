@@ -50,14 +50,14 @@ pub(super) fn head(value: Value<'_>, table: fields::Fields) -> Option<Head<'_>> 
     let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA));
     let spec = object.require("spec").and_then(|it| it.object(table));
     let metadata = metadata?;
-    let Identity { key, origin } = identity(&metadata)?;
+    let Identity { key, origin } = identity(&metadata, &[])?;
     Some(Head { metadata, spec: spec?, key, origin })
 }
 
-/// Reads the name and the namespace.
-pub(super) fn identity(metadata: &Object<'_>) -> Option<Identity> {
+/// Reads the name and the namespace. `own` are the annotations that only this kind has.
+pub(super) fn identity(metadata: &Object<'_>, own: &[&str]) -> Option<Identity> {
     let annotations = metadata.value.node.entries().iter().find(|entry| entry.key == "annotations");
-    let is_effective = |entry: &Entry| sync_annotations::is_known(&entry.key);
+    let is_effective = |entry: &Entry| sync_annotations::is_known(&entry.key) || own.contains(&&*entry.key);
     if let Some(annotations) = annotations.filter(|it| !it.value.entries().iter().all(is_effective)) {
         let message = "has no effect: only annotations of the pod template are kept, as labels";
         let path = join(&metadata.value.path, "annotations");
@@ -77,7 +77,7 @@ pub(super) fn identify(object: &Object<'_>) -> Option<Identity> {
     if let Some(labels) = metadata.get("labels") {
         names::labels(&labels);
     }
-    identity(&metadata)
+    identity(&metadata, &[])
 }
 
 /// Reports a second object of one kind and name.

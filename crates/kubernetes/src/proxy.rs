@@ -31,7 +31,8 @@ pub(super) fn is_needed(service: &Service<'_>, selected: &[&mut ReadWorkload]) -
     let is_published = service.ports.iter().any(|it| !it.published.is_empty());
     let has_sctp = service.ports.iter().any(|port| port.protocol == Protocol::Sctp);
     let runs_several = has_several || (!is_published && selected.iter().any(|it| starts_first(&it.workload)));
-    selected.iter().any(|it| is_elsewhere(it) || is_on_host(it))
+    service.asks_for_proxy
+        || selected.iter().any(|it| is_elsewhere(it) || is_on_host(it))
         || (has_several && (is_published || service.affinity.is_some()))
         || (runs_several && !has_sctp && is_ready_only(service, selected))
 }

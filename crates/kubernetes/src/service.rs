@@ -8,6 +8,7 @@ use super::{
     object::{Identity, Key, identity},
     ports::{HostPort, Taker, port_number},
     reader::{Object, Report, Value},
+    sync_annotations::PROXY,
     workload::ReadWorkload,
 };
 use driftless_model::{Finding, Location, Port, PortRange, Protocol};
@@ -35,6 +36,8 @@ pub(super) struct Service<'a> {
     pub(super) affinity: Option<Duration>,
     /// Pods that are not ready get traffic too (`publishNotReadyAddresses`).
     pub(super) publishes_not_ready: bool,
+    /// The annotation `driftless.proxy` asks for a proxy.
+    pub(super) asks_for_proxy: bool,
 }
 
 /// One of the `ports` of a Service.
@@ -85,7 +88,7 @@ pub(super) enum Answer<'a> {
 pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
     let object = value.object(fields::OBJECT)?;
     let metadata = object.require("metadata").and_then(|it| it.object(fields::METADATA))?;
-    let Identity { key, origin } = identity(&metadata)?;
+    let Identity { key, origin } = identity(&metadata, &[PROXY])?;
     names::service(&metadata.get("name")?)?;
     let spec = object.require("spec").and_then(|it| it.object(fields::SERVICE))?;
     let words = [
@@ -120,9 +123,27 @@ pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
         // A published headless Service is already reported.
         Some(if is_headless { ServicePort { published: Vec::new(), ..port } } else { port })
     };
-    let ports = spec.items("ports").into_iter().filter_map(read).collect();
+    let ports: Vec<ServicePort<'a>> = spec.items("ports").into_iter().filter_map(read).collect();
     let publishes_not_ready = spec.boolean("publishNotReadyAddresses").unwrap_or(false);
-    Some(Service { key, origin, answer, is_headless, ports, affinity, publishes_not_ready })
+    let asks_for_proxy = asks_for_proxy(&metadata, is_headless, &ports);
+    Some(Service { key, origin, answer, is_headless, ports, affinity, publishes_not_ready, asks_for_proxy })
+}
+
+/// Whether an annotation asks for a proxy. A headless Service cannot have one, nor a port of SCTP.
+fn asks_for_proxy(metadata: &Object<'_>, is_headless: bool, ports: &[ServicePort<'_>]) -> bool {
+    let Some(annotations) = metadata.get("annotations") else { return false };
+    let Some(node) = annotations.node.get(PROXY) else { return false };
+    let asked = annotations.key(PROXY, node);
+    if asked.one_of(&[("true", ())]).is_none() {
+        return false;
+    }
+    let has_sctp = ports.iter().any(|port| port.protocol == Protocol::Sctp);
+    if is_headless {
+        asked.error_help("a headless Service has no proxy", "remove it, or `clusterIP: None`");
+    } else if has_sctp {
+        asked.error_help("a proxy does not forward SCTP", "remove it, or give SCTP a Service of its own");
+    }
+    !is_headless && !has_sctp
 }
 
 /// The target of a Service that selects pods.

@@ -1,7 +1,7 @@
 //! Connects Services with the workloads that they select: names, host ports, and proxies where these are not enough.
 //!
 //! The engine's name resolution answers with the addresses of all selected instances. A proxy is used where that is not
-//! enough: another port than the container's, one host port for several instances, or session affinity. See
+//! enough: another port than the container's, one host port for several instances, session affinity, or an address that stays. See
 //! [`super::proxy`].
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! The names of the annotations that order a sync, update images, name ignored differences, or give a Deployment a canary.
+//! The names of the annotations that order a sync, update images, name ignored differences, give a Deployment a canary, or give a
+//! Service a proxy.
 
 pub(super) const HOOKS: [&str; 2] = ["argocd.argoproj.io/hook", "driftless.hook"];
 pub(super) const WAVES: [&str; 2] = ["argocd.argoproj.io/sync-wave", "driftless.wave"];
@@ -21,6 +22,9 @@ pub(super) const UPDATE_TAGS: &str = "driftless.update-tags";
 pub(super) const UPDATE_MIN_AGE: &str = "driftless.update-min-age";
 pub(super) const UPDATE_EVERY: &str = "driftless.update-every";
 
+/// On a Service: a proxy has its names, also where names alone would do.
+pub(super) const PROXY: &str = "driftless.proxy";
+
 /// Whether an annotation says when an object is applied.
 pub(super) fn is_order(annotation: &str) -> bool {
     let others = [DELETE_POLICY, HELM_HOOK, HELM_WEIGHT, HELM_DELETE_POLICY];
@@ -32,7 +36,7 @@ pub(super) fn is_update(annotation: &str) -> bool {
     [UPDATE, UPDATE_TAGS, UPDATE_MIN_AGE, UPDATE_EVERY].contains(&annotation)
 }
 
-/// Whether an annotation of an object has an effect.
+/// Whether an annotation of any object has an effect.
 pub(super) fn is_known(annotation: &str) -> bool {
     is_order(annotation) || is_update(annotation) || [IGNORE_DIFFERENCES, CANARY].contains(&annotation)
 }

@@ -9,6 +9,7 @@ use crate::{
     networks::AppNetworks,
     reader::{Kubernetes, Report, Value},
     service::{self, Service},
+    sync_annotations::PROXY,
     workload::ReadWorkload,
 };
 use driftless_yaml::Dialect as _;
@@ -25,8 +26,14 @@ const REFUSED: &[(&str, &str)] = &[
 
 /// Reports the fields of Services that a Swarm does not have.
 pub(crate) fn refuse_fields(objects: &[(Owned, Value<'_>)]) {
-    let services = objects.iter().filter(|(kind, _)| *kind == Owned::Service);
-    for spec in services.filter_map(|(_, object)| at(object, "spec")) {
+    let services = || objects.iter().filter(|(kind, _)| *kind == Owned::Service).map(|(_, object)| object);
+    for annotations in services().filter_map(|object| at(object, "metadata.annotations")) {
+        if let Some(node) = annotations.node.get(PROXY) {
+            let message = "has no effect: a Service of a Swarm has an address that stays";
+            annotations.key(PROXY, node).warning(message);
+        }
+    }
+    for spec in services().filter_map(|object| at(object, "spec")) {
         let text = |key: &str| at(&spec, key).and_then(|it| it.node.as_scalar());
         for (key, help) in REFUSED {
             if at(&spec, key).is_some_and(|value| !Kubernetes::is_absent(value.node)) {

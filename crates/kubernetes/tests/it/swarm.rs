@@ -295,6 +295,8 @@ fn fields_without_effect_in_a_swarm_are_warned_about() {
     );
     let memory =
         format!("{}      volumes:\n      - name: a\n        emptyDir: {{medium: Memory}}\n", container(host));
+    let annotated = "{name: web, annotations: {driftless.proxy: 'true'}}";
+    let asked = service("ports: [{port: 80}]").replace("{name: web}", annotated);
     let cases = [
         (pod("tolerations: [{operator: Exists}]"), "a.yaml:14:20: warning: spec.template.spec.tolerations: has no effect: the nodes of a Swarm".to_owned()),
         (pod("priorityClassName: high"), "a.yaml:14:26: warning: spec.template.spec.priorityClassName: has no effect: a Swarm has no priorities".into()),
@@ -304,6 +306,7 @@ fn fields_without_effect_in_a_swarm_are_warned_about() {
         (path, format!("a.yaml:15:11: warning: {one}.volumeMounts[0]: /srv must exist on each node")),
         (memory, format!("a.yaml:15:11: warning: {one}.volumeMounts[0]: has another effect")),
         (service("type: LoadBalancer\nports: [{port: 80, targetPort: 8080}]"), "a.yaml:21:34: warning: spec.ports[0].targetPort: port 80 of the nodes leads to it, but inside".into()),
+        (asked, "a.yaml:17:54: warning: metadata.annotations.driftless.proxy: has no effect: a Service of a Swarm".into()),
     ];
     let cases: Vec<(String, &str)> =
         cases.iter().map(|(text, expected)| (text.clone(), &**expected)).collect();

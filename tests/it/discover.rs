@@ -297,6 +297,39 @@ fn folder_with_a_broken_manifest_stays_that_application() {
 }
 
 #[test]
+fn compose_file_of_two_applications_is_reported() {
+    const COMMON: &str = "services: {db: {image: 'postgres:17', volumes: ['/srv/db:/data']}}\n";
+    const INCLUDE: &str = "include: [../commons/compose.yaml]\nservices: {web: {image: 'app:1'}}\n";
+    const EXTEND: &str = "services:\n  web:\n    extends: {file: ../commons/compose.yaml, service: db}\n";
+    const INDIRECT: &str = "include: [{path: [../lib/all.yaml]}]\nservices: {web: {image: 'app:1'}}\n";
+    for (using, place) in [
+        (INCLUDE, "sites/shop/compose.yaml:1:11: warning: include[0]"),
+        (EXTEND, "sites/shop/compose.yaml:3:21: warning: services.web.extends.file"),
+        (INDIRECT, "sites/lib/all.yaml:1:11: warning: include[0]"),
+    ] {
+        let files = MemoryFiles::new([
+            ("sites/commons/compose.yaml", COMMON),
+            ("sites/lib/all.yaml", "include: [../commons/compose.yaml]\n"),
+            ("sites/shop/compose.yaml", using),
+        ]);
+        let found = discover(&files, "sites", "repository", &[]);
+        assert_eq!(findings(&found), Vec::<String>::new());
+        let [commons, shop] = found.apps.as_slice() else { panic!("{found:#?}") };
+        assert!(commons.findings.is_empty(), "{commons:#?}");
+        let [warning] = shop.findings.as_slice() else { panic!("{shop:#?}") };
+        let warning = warning.to_string();
+        assert!(warning.starts_with(place) && warning.contains("the application `commons`"), "{warning}");
+        assert!(render(&files, shop).stack.is_some() && render(&files, commons).stack.is_some());
+
+        // Somebody who lists both wants both.
+        let listed = ["sites/commons", "sites/shop"]
+            .map(|path| Configured { path: path.to_owned(), ..Configured::default() });
+        let found = discover(&files, "sites", "repository", &listed);
+        assert!(found.apps.iter().all(|app| app.findings.is_empty()), "{found:#?}");
+    }
+}
+
+#[test]
 fn two_folders_of_one_name_is_an_error_naming_both() {
     let files = MemoryFiles::new([("a/web/compose.yaml", COMPOSE), ("b/Web/compose.yaml", COMPOSE)]);
     let found = discover(&files, "", "repository", &[]);

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::shared_manifests;
 use driftless_files::{AppSpec, Bounded, Entry, Files, paths};
 use driftless_kubernetes::{self as kubernetes, kustomize};
 use driftless_model::{AppName, EngineKind, Finding, Format, HostIdentity, Location};
@@ -130,6 +131,7 @@ pub fn discover_for(
             } else {
                 search.warn_of_deeper(&deeper, "a Compose file");
             }
+            shared_manifests::report(files, &mut search.found);
         }
     }
     for one in configured {

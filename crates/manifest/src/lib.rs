@@ -30,6 +30,7 @@ pub mod convert;
 mod discover;
 pub mod import;
 mod parallel;
+mod shared_manifests;
 
 pub use discover::{Configured, Discovery, discover, discover_for, unlisted};
 pub use parallel::on_all_cores;

@@ -31,7 +31,7 @@ use crate::{
 use driftless_clock::Clock;
 use driftless_model::{
     AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ImageRef, LeftInSwarm, ListedImage,
-    Observed, State, Timestamp, is_proxy_image,
+    Observed, State, Timestamp, WorkloadName, is_proxy_image,
 };
 use driftless_plan::{Action, Refusal};
 
@@ -82,6 +82,18 @@ impl SimulatedEngine {
     pub fn give_app_to(&self, app: &AppName, agent: &AgentId, is_living: bool) {
         self.set_living(agent, is_living);
         self.host.state().relabel(|of, _| of == app, agent);
+    }
+
+    /// The containers of one workload were created by an agent with this id, which runs at the same time as the simulated one or
+    /// not.
+    pub fn give_workload_to(&self, app: &AppName, name: &WorkloadName, agent: &AgentId, is_living: bool) {
+        self.set_living(agent, is_living);
+        let mut state = self.host.state();
+        let Some(app) = state.apps.get_mut(app) else { return };
+        let instances = app.world.observed.instances.values_mut();
+        for instance in instances.filter(|instance| instance.instance.workload == *name) {
+            instance.agent = agent.clone();
+        }
     }
 
     /// Another agent with this id lives on the host, or does not.

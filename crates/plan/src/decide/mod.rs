@@ -24,6 +24,7 @@ pub(crate) mod jobs;
 mod namespaces;
 mod orphans;
 pub(crate) mod other_writers;
+mod other_agent;
 mod own_update;
 mod platform;
 mod pod_parts;

@@ -1114,6 +1114,25 @@ async fn status_before_a_pin_or_suspension_is_outdated_at_once() {
     }
 }
 
+/// Otherwise `driftless adopt shop && driftless wait shop` ends at once with the advice to adopt it.
+#[tokio::test(start_paused = true)]
+async fn status_before_an_adoption_is_outdated_at_once() {
+    let mut it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.crash();
+    it.store = Store::in_memory(it.clock).unwrap();
+    it.docker.give_to_compose(&app());
+    it.begin();
+    it.until("it waits to be adopted", |shown| shown.status.obstacle.is_some()).await;
+    it.ask(RequestKind::Adopt).await;
+    let shown = it.status().unwrap();
+    assert!(shown.status.observed_generation < shown.generation, "{:#?}", shown.status);
+    it.until("it is adopted", |shown| {
+        shown.status.obstacle.is_none() && shown.status.observed_generation == shown.generation
+    })
+    .await;
+}
+
 /// Somebody runs a command in a container that writes a file there.
 fn visit(name: &str, file: &str) -> UserAction {
     let command = "sh -c 'touch it'".to_owned();

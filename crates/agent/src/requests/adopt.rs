@@ -37,7 +37,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             RequestError::Refused(format!("{name} cannot be adopted: {}", obstacles.join("; ")))
         })?;
         if !claims.is_empty() {
-            self.record.replace(self.context, record)?;
+            self.store(record)?;
         }
         report_adoption(self.context, self.actor, &claims);
         Ok(Answer::Adopted(claims.iter().map(ToString::to_string).collect()))

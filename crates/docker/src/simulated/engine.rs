@@ -30,8 +30,8 @@ use crate::{
 };
 use driftless_clock::Clock;
 use driftless_model::{
-    AgentId, AppName, Build, ContainerId, DiskSpace, Healthcheck, ImageRef, LeftInSwarm, ListedImage,
-    Observed, State, Timestamp, WorkloadName, is_proxy_image,
+    AgentId, AppName, Build, Candidate, ContainerId, DiskSpace, Healthcheck, ImageRef, LeftInSwarm,
+    ListedImage, Observed, SpecHash, State, Timestamp, WorkloadName, is_proxy_image,
 };
 use driftless_plan::{Action, Refusal};
 
@@ -93,6 +93,17 @@ impl SimulatedEngine {
         let instances = app.world.observed.instances.values_mut();
         for instance in instances.filter(|instance| instance.instance.workload == *name) {
             instance.agent = agent.clone();
+        }
+    }
+
+    /// The containers of an application were created by Docker Compose.
+    pub fn give_to_compose(&self, app: &AppName) {
+        let mut state = self.host.state();
+        let Some(app) = state.apps.get_mut(app) else { return };
+        let Observed { instances, candidates, .. } = &mut app.world.observed;
+        for (id, mut instance) in std::mem::take(instances) {
+            (instance.agent, instance.spec) = (AgentId(String::new()), SpecHash(String::new()));
+            candidates.insert(id, Candidate { instance, by_name: false, defaults: Arc::default() });
         }
     }
 

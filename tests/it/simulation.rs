@@ -1133,6 +1133,21 @@ async fn status_before_an_adoption_is_outdated_at_once() {
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn operation_without_a_failure_has_no_next_try() {
+    let it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.push(&web("web:2")).await;
+    let is_seen = Mutex::new(false);
+    it.until("it is updated", |shown| {
+        let operation = shown.status.operation.as_ref().unwrap();
+        assert_eq!((operation.attempt, operation.next_retry_at), (0, None), "{operation:#?}");
+        *is_seen.lock().unwrap() |= operation.finished.is_none();
+        shown.status.sync == SyncStatus::Synced && *is_seen.lock().unwrap() && operation.finished.is_some()
+    })
+    .await;
+}
+
 /// Somebody runs a command in a container that writes a file there.
 fn visit(name: &str, file: &str) -> UserAction {
     let command = "sh -c 'touch it'".to_owned();

@@ -269,7 +269,8 @@ impl StatusInputs<'_> {
             let wait = || plan.waits.first().map(ToString::to_string);
             self.progress.map(str::to_owned).or_else(step).or_else(wait).unwrap_or_default()
         };
-        let next = attempt.map(|attempt| attempt.next).or(plan.look_again);
+        // Only a failure has another try. A deadline, at which the plan is looked at again, is none.
+        let next = attempt.map(|attempt| attempt.next);
         Some(Operation {
             phase,
             revision: Some(revision.number),

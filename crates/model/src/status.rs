@@ -230,7 +230,7 @@ pub struct Operation {
     pub started: Timestamp,
     pub finished: Option<Timestamp>,
     pub outcome: Option<Outcome>,
-    /// Number of failures in a row, and the time of the next try.
+    /// Number of failures in a row, and the time of the next try after a failure.
     pub attempt: u32,
     pub next_retry_at: Option<Timestamp>,
 }

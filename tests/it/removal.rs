@@ -365,6 +365,25 @@ async fn volumes_are_removed_only_on_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn adopted_volumes_that_stay_are_named() {
+    let mut it = deployed(false, "", &[("shop/compose.yaml", SHOP)]).await;
+    it.crash();
+    it.store = Store::in_memory(it.clock).unwrap();
+    it.docker.give_to_compose(&app());
+    it.begin();
+    it.until("it waits to be adopted", |shown| shown.status.obstacle.is_some()).await;
+    it.ask(RequestKind::Adopt).await;
+    it.git.push_files("Ada", &[("README.md", "empty")]);
+    minutes(3).await;
+    let answer = it.handle().request(app(), RequestKind::Remove(Removal::WithVolumes)).await;
+    let Ok(Answer::Noted(note)) = &answer else { panic!("no note: {answer:?}") };
+    assert!(note.contains("`docker volume rm shop_data`"), "{note}");
+    let events = it.store.events(0, 1000, None).unwrap();
+    let asked = events.iter().find(|event| event.reason == "RemovalRequested").unwrap();
+    assert!(asked.message.contains("shop_data"), "{}", asked.message);
+}
+
+#[tokio::test(start_paused = true)]
 async fn volumes_of_the_last_application_are_removed() {
     let mut it = deployed(false, "", &[("shop/compose.yaml", SHOP)]).await;
     it.git.push_files("Ada", &[("README.md", "empty")]);

@@ -2,7 +2,7 @@
 
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
-use driftless_model::{EngineKind, Format, HookPhase, HookRecord, JobRecord, Record, Removal, Stack};
+use driftless_model::{EngineKind, Format, HookPhase, HookRecord, JobRecord, Record, Removal, Stack, label};
 use driftless_plan::has_hook;
 use driftless_store::Suspension;
 
@@ -71,35 +71,51 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         self.accept(record)?;
         let message = match removal {
             Removal::KeepVolumes => "containers and networks are removed, volumes are kept",
-            Removal::WithVolumes => "containers, networks and volumes are removed",
+            Removal::WithVolumes => "containers, networks and the volumes that the agent created are removed",
         };
-        let (mut used, mut kept, mut format) = (String::new(), Vec::new(), Format::Compose);
-        if let Some(LastStack { stack, .. }) = &last {
-            format = stack.format;
-            match removal {
-                Removal::KeepVolumes => kept.extend(own_volumes(stack)),
-                Removal::WithVolumes => used = self.used_by_others(stack),
-            }
-        }
-        self.event("RemovalRequested", name.as_str(), &format!("{message}{used}{skipped}"));
-        if kept.is_empty() {
-            return Ok(Answer::Accepted);
-        }
-        Ok(Answer::Noted(format!(
-            "volumes that stay: {}; {}: docs/rollouts.md#rename-or-move-an-application",
-            kept.join(", "),
-            under_another_name(format)
-        )))
+        let stack = last.as_ref().map(|last| &last.stack);
+        let spared = match removal {
+            Removal::KeepVolumes => Vec::new(),
+            Removal::WithVolumes => self.spared_volumes(stack),
+        };
+        let said: Vec<&str> = std::iter::once(message).chain(spared.iter().map(String::as_str)).collect();
+        self.event("RemovalRequested", name.as_str(), &format!("{}{skipped}", said.join("; ")));
+        let note = match removal {
+            Removal::KeepVolumes => stack.and_then(kept_volumes),
+            Removal::WithVolumes => Some(spared.join("; ")).filter(|sentences| !sentences.is_empty()),
+        };
+        Ok(note.map_or(Answer::Accepted, Answer::Noted))
     }
 
-    /// The volumes of a stack that stay because other applications use them, as the end of a sentence.
-    fn used_by_others(&self, stack: &Stack) -> String {
+    /// The volumes that stay although an application is removed with its volumes: a sentence for each reason.
+    fn spared_volumes(&self, stack: Option<&Stack>) -> Vec<String> {
+        let record = self.record.get();
+        let adopted: Vec<&str> = record.adopted.volumes.keys().map(String::as_str).collect();
+        let mut sentences = Vec::new();
+        if !adopted.is_empty() {
+            sentences.push(format!(
+                "volumes that stay, because Docker Compose created them: {} (`docker volume rm {}` removes them and their data)",
+                adopted.join(", "),
+                adopted.join(" ")
+            ));
+        }
+        let is_labelled = |volume: &&str| !adopted.contains(volume);
+        let protected: Vec<&str> =
+            record.protected_volumes.iter().map(String::as_str).filter(is_labelled).collect();
+        if !protected.is_empty() {
+            sentences.push(format!(
+                "volumes that stay, because their label `{}` is `false`: {}",
+                label::PRUNE,
+                protected.join(", ")
+            ));
+        }
         let managed = self.context.managed();
-        let own = own_volumes(stack);
-        let used = own.filter_map(|volume| Some((volume, managed.user_of_volume(volume, &stack.app)?)));
-        let used =
-            used.map(|(volume, app)| format!("; volume {volume} stays, because application `{app}` uses it"));
-        used.collect()
+        for volume in stack.into_iter().flat_map(own_volumes).filter(is_labelled) {
+            if let Some(app) = managed.user_of_volume(volume, self.context.name()) {
+                sentences.push(format!("volume {volume} stays, because application `{app}` uses it"));
+            }
+        }
+        sentences
     }
 
     /// On a Swarm, the agent on the leader removes an application, and nobody its volumes: they are on the nodes.
@@ -139,6 +155,17 @@ fn under_another_name(format: Format) -> &'static str {
             "an application under another name begins on empty ones, to which their data can be copied"
         }
     }
+}
+
+/// The volumes that stay because an application is removed without them, and the way to go on with them.
+fn kept_volumes(stack: &Stack) -> Option<String> {
+    let kept: Vec<&str> = own_volumes(stack).collect();
+    let note = format!(
+        "volumes that stay: {}; {}: docs/rollouts.md#rename-or-move-an-application",
+        kept.join(", "),
+        under_another_name(stack.format)
+    );
+    (!kept.is_empty()).then_some(note)
 }
 
 /// The names of the volumes that are not external.

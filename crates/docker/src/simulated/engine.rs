@@ -96,11 +96,12 @@ impl SimulatedEngine {
         }
     }
 
-    /// The containers of an application were created by Docker Compose.
+    /// The containers and volumes of an application were created by Docker Compose.
     pub fn give_to_compose(&self, app: &AppName) {
         let mut state = self.host.state();
         let Some(app) = state.apps.get_mut(app) else { return };
-        let Observed { instances, candidates, .. } = &mut app.world.observed;
+        let Observed { instances, candidates, volumes, .. } = &mut app.world.observed;
+        volumes.values_mut().for_each(|volume| (volume.agent, volume.spec) = (None, None));
         for (id, mut instance) in std::mem::take(instances) {
             (instance.agent, instance.spec) = (AgentId(String::new()), SpecHash(String::new()));
             candidates.insert(id, Candidate { instance, by_name: false, defaults: Arc::default() });

@@ -9,7 +9,7 @@ use std::{
 };
 
 use driftless_agent::{
-    Answer, Handle, InstanceName, Parts, RequestError, RequestKind, Rollback, Supposed, launch,
+    Against, Answer, Handle, InstanceName, Parts, RequestError, RequestKind, Rollback, Supposed, launch,
 };
 use driftless_clock::Clock;
 use driftless_config as config;
@@ -1131,6 +1131,24 @@ async fn status_before_an_adoption_is_outdated_at_once() {
         shown.status.obstacle.is_none() && shown.status.observed_generation == shown.generation
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn containers_that_are_not_adopted_are_not_missing() {
+    let mut it = Simulation::of(&web("web:1"));
+    it.synced_with_tip().await;
+    it.crash();
+    it.store = Store::in_memory(it.clock).unwrap();
+    it.docker.give_to_compose(&app());
+    it.begin();
+    it.until("it waits to be adopted", |shown| shown.status.obstacle.is_some()).await;
+    let Ok(Answer::Drift(found)) = it.handle().request(app(), RequestKind::Drift(Against::Head)).await else {
+        panic!("no comparison")
+    };
+    let note = found.app.note.as_deref().unwrap_or_default();
+    assert!(note.contains("shop-web-1") && note.contains("`driftless adopt shop`"), "{:#?}", found.app);
+    let missing = found.app.items.iter().filter(|item| item.change == driftless_report::Type::Missing);
+    assert_eq!(missing.count(), 0, "{:#?}", found.app.items);
 }
 
 #[tokio::test(start_paused = true)]

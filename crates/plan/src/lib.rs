@@ -109,7 +109,7 @@ pub use incident_facts::{IncidentFacts, IncidentTimes};
 pub use incidents::{IncidentChange, incidents};
 pub use names::container_name;
 pub use record::{
-    adoption::{adopt, adopt_without, merge_adopted},
+    adoption::{adopt, adopt_without, merge_adopted, suppose_adopted},
     canary::promote,
     cron::{CronEvent, schedule},
     executed::note_executed,

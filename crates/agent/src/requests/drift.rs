@@ -86,9 +86,18 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let target = Target { stack, hashes, fallback: None, agent, policy, images, mask: &mask };
         plan::with_tasks(&target, &mut observed, record);
         let plan = plan::plan(&target, &observed, record, self.context.now());
+        // They run, so none of them is missing. Services take no containers over.
+        let unadopted = if is_swarm { Vec::new() } else { plan::suppose_adopted(record, &target, &observed) };
+        plan::merge_adopted(&mut observed, record, agent);
         let to = format!("git@{}", reference.commit.short());
         let context = Context { from: "live", to: &to };
         report::of_live(&mut app, &target, &observed, record, &plan.drifts, context);
+        if !unadopted.is_empty() {
+            app.note = Some(unadopted_note(name, &unadopted));
+            for item in app.items.iter_mut().filter(|item| is_claimed(&unadopted, &item.name)) {
+                item.action = Some(report::Action::Report);
+            }
+        }
         Ok(Inspection { app, unmanaged: unmanaged(&observed) })
     }
 
@@ -298,6 +307,20 @@ impl Inspector {
 /// The error of an application of a Swarm, where the engine has none or is a worker.
 fn no_manager(app: &AppName) -> String {
     format!("{app} has `engine: swarm`, and the engine is no manager of a Swarm")
+}
+
+/// Whether an object is among those that are not adopted.
+fn is_claimed(unadopted: &[Claim], name: &str) -> bool {
+    unadopted.iter().any(|claim| claim.name == name)
+}
+
+/// Says which objects are compared although nobody has adopted them.
+fn unadopted_note(app: &AppName, unadopted: &[Claim]) -> String {
+    let names: Vec<&str> = unadopted.iter().map(|claim| claim.name.as_str()).collect();
+    format!(
+        "not adopted, and compared as if they were: {}; `driftless plan {app}` shows what `driftless adopt {app}` would change",
+        names.join(", ")
+    )
 }
 
 /// Says which objects are compared although no label says that an agent has them.

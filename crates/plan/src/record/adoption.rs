@@ -36,7 +36,19 @@ pub fn adopt_without(
         Claimed::Container { id, .. } => !observed.candidates.get(id).is_some_and(&is_left),
         Claimed::Network { .. } | Claimed::Volume => true,
     });
-    for Claim { name, what, spec, .. } in &claims {
+    note_claims(record, &claims);
+    Ok(claims)
+}
+
+/// Adopts everything in a copy of the record, also what has an obstacle or may not be adopted, so that what runs can be compared with Git.
+pub fn suppose_adopted(record: &mut Record, target: &Target<'_>, observed: &Observed) -> Vec<Claim> {
+    let claims = survey(target, observed);
+    note_claims(record, &claims);
+    claims
+}
+
+fn note_claims(record: &mut Record, claims: &[Claim]) {
+    for Claim { name, what, spec, .. } in claims {
         match what {
             Claimed::Container { id, instance, by_name: _, activity: _ } => {
                 record.adopted.workloads.insert(instance.workload.clone());
@@ -51,7 +63,6 @@ pub fn adopt_without(
             Claimed::Volume => drop(record.adopted.volumes.insert(name.clone(), spec.clone())),
         }
     }
-    Ok(claims)
 }
 
 /// Moves adopted objects among the agent's own, as if they carried the agent's labels.

@@ -86,7 +86,7 @@ pub use explain::{
     unified::unified_diff,
 };
 pub use facts::{
-    adoption::{Activity, Claim, Claimed, mounts_in_place_of_binds, survey},
+    adoption::{Activity, Claim, Claimed, Loss, mounts_in_place_of_binds, survey},
     cron::{run_name, run_of, with_runs, without_runs},
     fs_changes::{FOLLOWED, watched},
     hooks::{has_hook, is_held_by_hooks},

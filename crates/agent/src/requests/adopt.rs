@@ -33,9 +33,10 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
         plan::merge_adopted(&mut observed, self.record.get(), self.context.agent());
         let mut record = self.record.get().clone();
-        let claims = plan::adopt(&mut record, &planned, &observed).map_err(|obstacles| {
+        let mut claims = plan::adopt(&mut record, &planned, &observed).map_err(|obstacles| {
             RequestError::Refused(format!("{name} cannot be adopted: {}", obstacles.join("; ")))
         })?;
+        leave_out_files(self.context.contents(), &mut claims);
         if !claims.is_empty() {
             self.store(record)?;
         }
@@ -65,9 +66,10 @@ pub(crate) fn adopt_by_policy(
             |workload: &Workload| has_folder_of_host(context.contents(), workload, &instance.config);
         *by_name || workload.is_some_and(has_folder)
     };
-    if let Ok(claims) = plan::adopt_without(record.get_mut(), target, observed, is_for_user)
+    if let Ok(mut claims) = plan::adopt_without(record.get_mut(), target, observed, is_for_user)
         && !claims.is_empty()
     {
+        leave_out_files(context.contents(), &mut claims);
         // Stored before anything is done about it. If that fails, a restarted agent adopts again.
         record.save(context);
         report_adoption(context, &Actor::agent(), &claims);
@@ -91,6 +93,29 @@ fn has_folder_of_host(contents: &ContentDir, workload: &Workload, found: &Contai
     plan::mounts_in_place_of_binds(workload, found).any(|(mount, _)| is_folder(mount))
 }
 
+/// Leaves out the losses that are none: Git has all of a single file.
+fn leave_out_files(contents: &ContentDir, claims: &mut [Claim]) {
+    for claim in claims {
+        claim.losses.retain(|loss| !is_file(contents, &loss.source));
+    }
+}
+
+/// Whether a mount is known to be a single file of Git. One that is not on the disk may be a folder.
+fn is_file(contents: &ContentDir, source: &MountSource) -> bool {
+    match source {
+        MountSource::Content(id) => contents.path(id, Visibility::Public).is_file(),
+        MountSource::Secret(id) => contents.path(id, Visibility::Secret).is_file(),
+        MountSource::InPlace { secret: _, folder } => !folder,
+        MountSource::Volume { .. }
+        | MountSource::Anonymous
+        | MountSource::Empty
+        | MountSource::Bind { .. }
+        | MountSource::Tmpfs { .. }
+        | MountSource::Image(_)
+        | MountSource::AppFolder(_) => false,
+    }
+}
+
 fn report_adoption(context: &AppContext, actor: &Actor, claims: &[Claim]) {
     for claim in claims {
         let kind = match claim.what {
@@ -99,10 +124,12 @@ fn report_adoption(context: &AppContext, actor: &Actor, claims: &[Claim]) {
             Claimed::Volume => "volume",
         };
         tracing::info!(kind, object = claim.name, "adopted");
+        // The message of an event is one line.
+        let fate = claim.to_string().replace("\n  ", "; ");
         let message = match claim.what {
-            Claimed::Container { by_name: true, .. } => format!("adopted by its name; {claim}"),
+            Claimed::Container { by_name: true, .. } => format!("adopted by its name; {fate}"),
             Claimed::Container { .. } | Claimed::Network { .. } | Claimed::Volume => {
-                format!("adopted from Docker Compose; {claim}")
+                format!("adopted from Docker Compose; {fate}")
             }
         };
         context.event_by(actor, EventKind::Normal, "Adopted", &claim.name, &message);
@@ -110,14 +137,18 @@ fn report_adoption(context: &AppContext, actor: &Actor, claims: &[Claim]) {
 }
 
 /// Adopts in a copy of the live state. Returns the objects that can be adopted, one sentence each, and the obstacles
-/// because of which none of them would be.
+/// because of which none of them would be. `contents` has the mounted files, if an agent asks.
 pub(crate) fn adopt_in_dry_run(
     target: &Target<'_>,
     observed: &mut Observed,
     record: &mut Record,
+    contents: Option<&ContentDir>,
 ) -> (Vec<String>, Vec<String>) {
     plan::merge_adopted(observed, record, target.agent);
-    let claims = plan::survey(target, observed);
+    let mut claims = plan::survey(target, observed);
+    if let Some(contents) = contents {
+        leave_out_files(contents, &mut claims);
+    }
     let sentences: Vec<String> = claims.iter().map(ToString::to_string).collect();
     if sentences.is_empty() {
         return (sentences, Vec::new());
@@ -179,5 +210,13 @@ mod tests {
         assert!(is_left(&folder, &bind));
         assert!(!is_left(&file, &bind), "Git has all of it");
         assert!(!is_left(&folder, &folder.container), "it is of Git already");
+
+        // Nothing is lost of a single file, if it is known to be one.
+        let is_file = |source: &MountSource| is_file(context.contents(), source);
+        let in_place = |folder| MountSource::InPlace { secret: false, folder };
+        let source_of = |workload: &Workload| workload.container.mounts[0].source.clone();
+        let unknown = MountSource::Content(Content::file(*b"not written yet").id());
+        assert!(is_file(&source_of(&file)) && is_file(&in_place(false)));
+        assert!(!is_file(&source_of(&folder)) && !is_file(&in_place(true)) && !is_file(&unknown));
     }
 }

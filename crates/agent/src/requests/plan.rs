@@ -9,6 +9,7 @@ use driftless_git::CommitSource;
 use driftless_model::{AgentId, Cause, EngineKind, Mask, Observed, Record, Stack, StackHashes};
 use driftless_plan as plan;
 use driftless_plan::Target;
+use driftless_store::ContentDir;
 
 use super::{
     adopt::adopt_in_dry_run,
@@ -101,7 +102,8 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let fallback = fallback(self.context, &target, record);
         let mask = self.context.mask_with_kept(&target.stack);
         let planned = target.for_planner(fallback.as_ref(), self.context.agent(), &mask);
-        Ok(DryRun { suspended, ..dry_run(&planned, &observed, record, self.context.clock()) })
+        let (clock, contents) = (self.context.clock(), Some(self.context.contents()));
+        Ok(DryRun { suspended, ..dry_run(&planned, &observed, record, clock, contents) })
     }
 
     /// Why nothing follows for an application that has left Git and is kept: it is suspended, and cannot be resumed.
@@ -153,16 +155,23 @@ pub async fn plan_stack(stack: &Stack, host: &DockerHost) -> Result<DryRun, Erro
     let target = Target { stack, hashes, fallback: None, agent, policy, images, mask };
     plan::suppose_delivered(&mut record, &target, &observed.instances);
     plan::with_tasks(&target, &mut observed, &mut record);
-    Ok(dry_run(&target, &observed, &record, clock))
+    Ok(dry_run(&target, &observed, &record, clock, None))
 }
 
-fn dry_run(target: &Target<'_>, observed: &Observed, record: &Record, clock: Clock) -> DryRun {
+/// `contents` has the mounted files, if an agent asks.
+fn dry_run(
+    target: &Target<'_>,
+    observed: &Observed,
+    record: &Record,
+    clock: Clock,
+    contents: Option<&ContentDir>,
+) -> DryRun {
     let (mut observed, mut record) = (observed.clone(), record.clone());
     plan::merge_adopted(&mut observed, &record, target.agent);
     // The waits of this moment, before anything is adopted.
     let first = plan::plan(target, &observed, &record, clock.now());
     let (adoption, adoption_obstacles) = match target.policy.engine {
-        EngineKind::Docker => adopt_in_dry_run(target, &mut observed, &mut record),
+        EngineKind::Docker => adopt_in_dry_run(target, &mut observed, &mut record, contents),
         EngineKind::Swarm => adopt_services_in_dry_run(target, &observed, &mut record),
     };
     let plans = plan::dry_run(target, &observed, &record, clock.now());

@@ -32,12 +32,22 @@ pub struct Claim {
     pub differences: Vec<FieldDifference>,
     /// Why it must not be taken over as it is.
     pub obstacle: Option<String>,
-    /// The files that its successor will not have, one sentence each.
-    pub losses: Vec<String>,
+    /// The paths of the host of which its successor may lack files.
+    pub losses: Vec<Loss>,
     /// The spec hash that the record gets.
     pub(crate) spec: SpecHash,
     /// It need not be created again.
     stays: bool,
+}
+
+/// A path of the host in whose place a container will have what Git has. If it is a folder, Git may not have all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    pub source: MountSource,
+    /// The path in the container.
+    pub target: String,
+    /// The path on the host.
+    pub path: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,16 +254,23 @@ pub fn mounts_in_place_of_binds<'a>(
     mounts.filter_map(move |mount| bind_at(found, &mount.target).map(|(_, path)| (mount, path)))
 }
 
-fn losses(workload: &Workload, found: &Container) -> Vec<String> {
-    let sentence = |(mount, path): (&Mount, &String)| {
-        let target = &mount.target;
-        format!("{target} will have the files of Git only, and nothing else that is in {path} on the host")
+fn losses(workload: &Workload, found: &Container) -> Vec<Loss> {
+    let loss = |(mount, path): (&Mount, &String)| {
+        let Mount { target, source, read_only: _ } = mount.clone();
+        Loss { source, target, path: path.clone() }
     };
-    mounts_in_place_of_binds(workload, found).map(sentence).collect()
+    mounts_in_place_of_binds(workload, found).map(loss).collect()
 }
 
 fn slashless(path: &str) -> &str {
     path.trim_end_matches('/')
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source: _, target, path } = self;
+        write!(f, "{target} will have the files of Git only, and nothing else that is in {path} on the host")
+    }
 }
 
 /// One line of what becomes of it, one for each field that differs, and one for each loss.

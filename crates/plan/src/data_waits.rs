@@ -1,4 +1,5 @@
-//! Waits about data: volumes and folders of the host that workloads and applications share or hand over.
+//! Waits about data, which workloads and applications share or hand over: volumes and folders of the host. And about ports that they
+//! hand over.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +22,15 @@ impl Wait {
             "needs {place}, and {by}, a container of Docker Compose that is not adopted, writes to it: it starts when {by} is stopped (`docker stop {by}`)"
         );
         Self::workload(workload, WaitReason::DataInUse, sentence)
+    }
+
+    /// The container `by` of the application `owner` has the port `what`, which that application does not have in Git any more.
+    pub fn port_given_up(workload: &WorkloadName, what: &str, by: &str, owner: &AppName) -> Self {
+        let sentence = format!(
+            "needs {what}, which application `{owner}` gives up in Git, and {by} still holds it: it starts when {by} has stopped; if \
+             `{owner}` waits for a port of this application at the same time, move one of the two to a free port in a first commit"
+        );
+        Self::workload(workload, WaitReason::Blocked, sentence)
     }
 
     /// The container `by`, which stays at its older version because a person or the manifest wants it, writes to `place`.

@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use driftless_model::{
-    Claims, Condition, Container, Dependency, Health, Instance, MountSource, Peer, Port, SpecHash, State,
-    Subject, Update, Workload, WorkloadName,
+    AppName, Claims, Condition, Container, Dependency, Health, Instance, MountSource, Peer, Port, SpecHash,
+    State, Subject, Update, Workload, WorkloadName,
 };
 
 use crate::{
@@ -322,6 +322,15 @@ fn gives_up_port(draft: &Draft<'_>, holder: &Instance, port: &Port) -> bool {
     wanted.is_some_and(|wanted| !wanted.container.ports.iter().any(|other| other.collides(port)))
 }
 
+/// The other application of this agent that a container belongs to, if it does not publish a port of the host any more in Git.
+fn gives_up_elsewhere<'a>(draft: &Draft<'a>, container: &str, port: &Port) -> Option<&'a AppName> {
+    let claims = &draft.facts.observed.claims;
+    let owner = claims.name_holder(container)?.app.as_ref()?;
+    let stack = claims.applications.as_deref()?.stacks.get(owner)?;
+    let mut ports = stack.workloads.values().flat_map(|workload| &workload.container.ports);
+    (!ports.any(|other| other.collides(port))).then_some(owner)
+}
+
 /// Whether the workload of a container has another fixed name in Git, or none.
 fn gives_up_name(draft: &Draft<'_>, holder: &Instance) -> bool {
     let wanted = draft.facts.target.stack.workloads.get(&holder.instance.workload);
@@ -515,6 +524,9 @@ fn contest<'a>(draft: &Draft<'a>, subject: Subject<'_>) -> Contest<'a> {
             continue;
         }
         if let Some(by) = draft.facts.observed.claims.holder(port) {
+            if let Some(owner) = gives_up_elsewhere(draft, by, port) {
+                return Contest::KeptElsewhere(Wait::port_given_up(name, &host_port(port), by, owner));
+            }
             return Contest::Taken { by: by.to_owned(), what: host_port(port) };
         }
         for other in port_holders(draft, name, port) {

@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use driftless_model::{
-    AppName, ContainerId, HostMount, HostSource, Job, ManagedApplications, Mount, MountSource,
-    MountingContainer, Network, ObjectsOfOthers, ObservedVolume, Removal, SharedPlace, SharingServices,
-    Stack, State, Volume, Workload, WorkloadKind,
+    AppName, ContainerId, HeldPort, HostMount, HostSource, Job, ManagedApplications, Mount, MountSource,
+    MountingContainer, NameHolder, Network, ObjectsOfOthers, ObservedVolume, Port, PortRange, Protocol,
+    Removal, SharedPlace, SharingServices, Stack, State, Volume, Workload, WorkloadKind,
 };
 use driftless_plan::{Action, Plan, WaitReason, hands_over};
 
@@ -837,4 +837,30 @@ fn application_with_an_error_is_not_said_to_have_left() {
         assert!(said.contains("whose newest manifests cannot be read"), "{said}");
         assert!(!said.contains("driftless remove"), "{said}");
     }
+}
+
+#[test]
+fn port_that_another_application_gives_up_is_awaited() {
+    let publishing = |host: u16| {
+        let mut publishing = workload("proxy:1", 1);
+        let (protocol, host) = (Protocol::Tcp, Some(PortRange::one(host)));
+        publishing.container.ports = vec![Port { container: 80, protocol, host_ip: None, host }];
+        publishing
+    };
+    let mut stage = Stage::new(stack([("web", publishing(8080))]));
+    let by = "edge-proxy-1".to_owned();
+    let holder = NameHolder { id: ContainerId("e".repeat(64)), app: Some("edge".into()) };
+    stage.world.observed.claims.hold_name(&by, holder);
+    let held = HeldPort { port: 8080, protocol: Protocol::Tcp, ip: None, by };
+    stage.world.observed.claims.ports.insert(held);
+    for (in_git, expected) in [(8080, "change one of the two in Git"), (9090, "gives up in Git")] {
+        let edge = of_app("edge", stack([("proxy", publishing(in_git))]));
+        stage.set_managed(&[], &[&edge]);
+        let plan = stage.round();
+        let wait = plan.waits.iter().find(|wait| wait.is(WaitReason::Blocked)).unwrap();
+        assert!(wait.to_string().contains(expected), "{in_git}: {wait}");
+    }
+    stage.world.observed.claims.ports.clear();
+    settle(&mut stage);
+    assert_eq!(stage.running(), 1);
 }

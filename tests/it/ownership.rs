@@ -40,6 +40,9 @@ async fn newcomer_does_not_take_the_project_of_a_running_application() {
     assert!(it.docker.observed(&newcomer()).instances.is_empty(), "{}", it.story());
     let refused = it.application(&newcomer());
     assert!(refused.status.message.contains("is taken by application `shop`"), "{:#?}", refused.status);
+    // Both are of one commit, so `driftless sync --wait` need not wait for its end.
+    let obstacle = refused.status.obstacle.clone().unwrap_or_default();
+    assert!(obstacle.contains("is taken by application `shop`"), "{:#?}", refused.status);
 
     // It is so in the next life of the agent, and while Git does not have the running application.
     it.crash();
@@ -48,6 +51,7 @@ async fn newcomer_does_not_take_the_project_of_a_running_application() {
     minutes(10).await;
     assert_eq!(it.images(), ["web:2"]);
     assert!(it.docker.observed(&newcomer()).instances.is_empty(), "{}", it.story());
+    assert_eq!(it.application(&newcomer()).status.obstacle, None, "`driftless remove shop` ends it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -92,12 +92,19 @@ pub(crate) struct Claims {
     /// The last stacks of applications that are in no repository now.
     absent: BTreeMap<AppName, Option<Arc<Stack>>>,
     are_disputed: bool,
+    /// The conflicts between applications of one commit.
+    lasting: BTreeMap<AppName, Finding>,
 }
 
 impl Claims {
     /// Whether some application claims what another one has, or that is not known, because one of them could not be read.
     pub(crate) fn are_disputed(&self) -> bool {
         self.are_disputed
+    }
+
+    /// The first conflict of an application with another one of the same commit, which only another commit ends.
+    pub(crate) fn lasting_conflict(&self, app: &AppName) -> Option<&Finding> {
+        self.lasting.get(app)
     }
 
     /// The project of an application that is in no repository now, as it was last deployed.
@@ -132,6 +139,7 @@ impl Claims {
         // At the start no repository was read: nothing is claimed, and all stacks would be read for nothing.
         if claimants.is_empty() {
             self.are_disputed = false;
+            self.lasting.clear();
             return BTreeMap::new();
         }
         let (mut absent, are_unread) = (Vec::new(), Cell::new(false));
@@ -158,7 +166,9 @@ impl Claims {
             last_stack(store, app).inspect_err(note).ok().flatten()
         };
         let held = Held { of: &last_of, absent: &absent };
-        for (app, finding) in conflicts(&stacks, &held) {
+        let contested = conflicts(&stacks, &held);
+        self.lasting = lasting_conflicts(&contested, claimants, &Held { of: &last_of, absent: &[] });
+        for (app, finding) in contested {
             found.entry(app).or_default().push(finding);
         }
         for (app, finding) in used_objects_of_others(claimants, &absent, last_of) {
@@ -207,6 +217,31 @@ pub(crate) fn found_elsewhere(app: &AppName, views: &[RepositoryView]) -> Vec<Fi
         Finding::warning(Location::file(rendered.spec.path.clone()), "", message).help(help)
     };
     others.map(warning).collect()
+}
+
+/// The first of the conflicts of each application that is one with another application of the same commit of a repository. `held` has no
+/// application that is in no repository.
+fn lasting_conflicts(
+    contested: &[(AppName, Finding)],
+    claimants: &[Claimant],
+    held: &Held<'_>,
+) -> BTreeMap<AppName, Finding> {
+    let mut lasting = BTreeMap::new();
+    for (app, finding) in contested {
+        let Some(own) = claimants.iter().find(|claimant| claimant.rendered.spec.name == *app) else {
+            continue;
+        };
+        let is_of_commit = |other: &&Claimant| {
+            other.repository == own.repository && other.rendered.commit.id == own.rendered.commit.id
+        };
+        let of_commit = claimants.iter().filter(is_of_commit);
+        let stacks: Vec<&Stack> =
+            of_commit.filter_map(|claimant| claimant.rendered.stack.as_deref()).collect();
+        if conflicts(&stacks, held).contains(&(app.clone(), finding.clone())) {
+            lasting.entry(app.clone()).or_insert_with(|| finding.clone());
+        }
+    }
+    lasting
 }
 
 /// The applications that each one depends on.

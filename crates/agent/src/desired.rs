@@ -24,6 +24,8 @@ pub(crate) struct Desired {
     /// Why the commit may not be applied although it was rendered: the application claims what another one has, or
     /// the repository as a whole cannot be read.
     objections: Vec<Finding>,
+    /// The objection that only another commit ends, if there is one.
+    lasting_objection: Option<Finding>,
     /// The newest accepted commit of the repository, if it could not be rendered for this application.
     unrendered: Option<CommitInfo>,
     /// Why commit statuses do not reach the forge, if they do not.
@@ -121,6 +123,7 @@ impl Desired {
             repository,
             presence: Presence::Present,
             objections: Vec::new(),
+            lasting_objection: None,
             unrendered: None,
             status_error: None,
         }
@@ -134,6 +137,11 @@ impl Desired {
     /// With findings that keep the commit from being applied if one of them is an error.
     pub(crate) fn with_objections(self, objections: Vec<Finding>) -> Self {
         Self { objections, ..self }
+    }
+
+    /// With the objection among them that only another commit ends.
+    pub(crate) fn with_lasting_objection(self, lasting_objection: Option<Finding>) -> Self {
+        Self { lasting_objection, ..self }
     }
 
     /// With the reason why commit statuses do not reach the forge.
@@ -234,8 +242,8 @@ impl Desired {
         findings.iter().chain(rule_findings).chain(&self.objections)
     }
 
-    /// The first error of the newest commit that only another commit mends. `None` also while other errors may hide it: a
-    /// conflict with another application, or a source of `valuesFrom`, may end without one.
+    /// The first error of the newest commit that only another commit mends. `None` also while other errors may hide it: a source of
+    /// `valuesFrom` may get readable, and a conflict with an application of another commit may end without one.
     pub(crate) fn lasting_error(&self) -> Option<&Finding> {
         let is_of_host = |finding: &Finding| finding.is_error() && finding.path == "valuesFrom";
         let is_newest = self.unrendered.is_none() && self.repository.error.is_none();
@@ -243,7 +251,9 @@ impl Desired {
         if !is_newest || findings.iter().any(is_of_host) {
             return None;
         }
-        findings.iter().chain(&self.rendered.rule_findings).find(|finding| finding.is_error())
+        let mut errors =
+            findings.iter().chain(&self.rendered.rule_findings).filter(|finding| finding.is_error());
+        errors.next().or(self.lasting_objection.as_ref())
     }
 
     /// Why there is nothing to apply or to compare with: the first error, and how to read the others.
@@ -281,6 +291,7 @@ impl Desired {
             && one.rule_findings == another.rule_findings
             && self.presence == other.presence
             && self.objections == other.objections
+            && self.lasting_objection == other.lasting_objection
             && self.unrendered == other.unrendered
             && self.status_error == other.status_error
             && self.rejected() == other.rejected()
@@ -378,7 +389,10 @@ pub(crate) mod tests {
         let broken = invalid(vec![error("services")]);
         assert_eq!(broken.lasting_error(), Some(&error("services")));
         assert_eq!(invalid(vec![error("services"), error("valuesFrom")]).lasting_error(), None);
-        assert_eq!(invalid(Vec::new()).with_objections(vec![error("ports")]).lasting_error(), None);
+        let taken = invalid(Vec::new()).with_objections(vec![error("ports")]);
+        assert_eq!(taken.lasting_error(), None);
+        let taken = taken.with_lasting_objection(Some(error("ports")));
+        assert_eq!(taken.lasting_error(), Some(&error("ports")));
         let failure = FetchFailure { reason: "UnknownHost", message: String::new(), since: Timestamp(1) };
         let unfetched = RepositoryState { error: Some(failure), ..RepositoryState::default() };
         assert_eq!(broken.kept(Arc::new(unfetched), None).lasting_error(), None);

@@ -212,6 +212,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             let Some(view) = views.get(repository) else { continue };
             let desired = Desired::present(rendered, Arc::clone(&view.state))
                 .with_objections(conflicts.get(&name).cloned().unwrap_or_default())
+                .with_lasting_objection(self.claims.lasting_conflict(&name).cloned())
                 .with_status_error(self.status_error(repository));
             self.set_desired(name, desired);
         }

@@ -156,8 +156,8 @@ pub struct ApplicationStatus {
     pub health: HealthStatus,
     /// One sentence: why it is not `Synced` and `Healthy`, or empty.
     pub message: String,
-    /// Why the newest commit is not reached until somebody acts: it failed, its manifests have errors, or containers are not
-    /// adopted. It is no part of the API, which answers it to a wait.
+    /// Why the newest commit is not reached until somebody acts: it failed, its manifests have errors or claim what another
+    /// application of the same commit has, or containers are not adopted. It is no part of the API, which answers it to a wait.
     #[serde(skip)]
     pub obstacle: Option<String>,
     pub operation: Option<Operation>,

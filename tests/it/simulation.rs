@@ -1149,6 +1149,13 @@ async fn containers_that_are_not_adopted_are_not_missing() {
     assert!(note.contains("shop-web-1") && note.contains("`driftless adopt shop`"), "{:#?}", found.app);
     let missing = found.app.items.iter().filter(|item| item.change == driftless_report::Type::Missing);
     assert_eq!(missing.count(), 0, "{:#?}", found.app.items);
+
+    // The dry run says once what an adoption changes.
+    let Ok(Answer::Plan(plan)) = it.handle().request(app(), RequestKind::Plan).await else {
+        panic!("no plan")
+    };
+    assert!(!plan.adoption.is_empty() && plan.adoption_obstacles.is_empty(), "{plan:#?}");
+    assert!(!plan.waits.iter().any(|wait| wait.contains("driftless adopt")), "{plan:#?}");
 }
 
 #[tokio::test(start_paused = true)]

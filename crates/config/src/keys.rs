@@ -72,6 +72,15 @@ impl Keys for Table {
     fn names(&self) -> Vec<&'static str> {
         self.all().map(|key| key.name).collect()
     }
+
+    fn parent_of(&self, key: &str) -> Option<&'static str> {
+        let has_it = |parent: &&Key| {
+            let table = parent.shape.table();
+            table.is_some_and(|table| table.all().any(|known| known.name == key))
+        };
+        let mut parents = self.all().filter(has_it);
+        parents.next().filter(|_| parents.next().is_none()).map(|parent| parent.name)
+    }
 }
 
 /// The whole file.

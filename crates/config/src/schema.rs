@@ -69,3 +69,26 @@ fn shape(shape: &Shape) -> Value {
 fn shape_of_item() -> Value {
     json!({ "type": ["string", "number", "boolean"] })
 }
+
+impl Shape {
+    /// The keys of its map, if it is one or a list of them.
+    pub(super) const fn table(&self) -> Option<&'static Table> {
+        match self {
+            Self::OneOrMore(table) | Self::TextOr(table) | Self::Object(table) | Self::ListOf(table) => {
+                Some(*table)
+            }
+            Self::Text
+            | Self::Path
+            | Self::File
+            | Self::Address
+            | Self::Duration
+            | Self::Boolean
+            | Self::Integer(_)
+            | Self::Word(_)
+            | Self::Strings
+            | Self::Paths
+            | Self::Mapping
+            | Self::List(_) => None,
+        }
+    }
+}

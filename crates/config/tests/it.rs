@@ -131,6 +131,10 @@ fn unknown_key_is_reported_with_a_suggestion() {
         "driftless.yaml:3:5: error: repositories[0].pol: unknown key `pol` (did you mean `poll`?)",
     );
     assert!(mistake("selfheal: true\nrepositories: []").ends_with("(did you mean `selfHeal`?)"));
+    assert_eq!(
+        mistake("repositories:\n  - url: /srv/a\n    variables: {TAG: '1'}\n"),
+        "driftless.yaml:3:5: error: repositories[0].variables: unknown key `variables` (`variables` is a key of `applications`)",
+    );
     let unlike = mistake("colour: red\nrepositories: []");
     assert!(unlike.contains("unknown key `colour`") && !unlike.contains("did you mean"), "{unlike}");
 }

@@ -78,6 +78,11 @@ pub trait Keys {
 
     /// The names of all keys, for "did you mean".
     fn names(&self) -> Vec<&'static str>;
+
+    /// The key that has a key in its map, if that is one of these keys and only one.
+    fn parent_of(&self, _key: &str) -> Option<&'static str> {
+        None
+    }
 }
 
 impl Keys for [(&'static str, Support)] {
@@ -378,17 +383,25 @@ impl<'a, D: Dialect> Value<'a, D> {
                 self.report.refuse(Finding::error(location, path, D::refused(key, why)));
             }
             None if D::is_extension(key) => {}
-            None => self.unknown(entry, &keys.names()),
+            None => self.report_unknown(entry, &keys.names(), keys.parent_of(key)),
         }
         false
     }
 
     /// Reports a key that is none of `known`, with the one that was probably meant.
     pub fn unknown(&self, entry: &Entry, known: &[&str]) {
-        let path = join(&self.path, &entry.key);
-        let finding = Finding::error(entry.key_place.location(), path, D::unknown(&entry.key));
-        self.report.say(match closest(&entry.key, known.iter().copied()) {
-            Some(name) => finding.help(format!("did you mean `{name}`?")),
+        self.report_unknown(entry, known, None);
+    }
+
+    /// The same for a key that the map of `parent` has.
+    fn report_unknown(&self, entry: &Entry, known: &[&str], parent: Option<&str>) {
+        let key = &entry.key;
+        let path = join(&self.path, key);
+        let finding = Finding::error(entry.key_place.location(), path, D::unknown(key));
+        let similar = closest(key, known.iter().copied()).map(|name| format!("did you mean `{name}`?"));
+        let help = similar.or_else(|| parent.map(|parent| format!("`{key}` is a key of `{parent}`")));
+        self.report.say(match help {
+            Some(help) => finding.help(help),
             None => finding,
         });
     }

@@ -8,7 +8,7 @@ use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogi
 use driftless_git::CommitSource;
 use driftless_model::{AgentId, Cause, EngineKind, Mask, Observed, Record, Stack, StackHashes};
 use driftless_plan as plan;
-use driftless_plan::Target;
+use driftless_plan::{Target, WaitReason};
 use driftless_store::ContentDir;
 
 use super::{
@@ -169,11 +169,15 @@ fn dry_run(
     let (mut observed, mut record) = (observed.clone(), record.clone());
     plan::merge_adopted(&mut observed, &record, target.agent);
     // The waits of this moment, before anything is adopted.
-    let first = plan::plan(target, &observed, &record, clock.now());
+    let mut first = plan::plan(target, &observed, &record, clock.now());
     let (adoption, adoption_obstacles) = match target.policy.engine {
         EngineKind::Docker => adopt_in_dry_run(target, &mut observed, &mut record, contents),
         EngineKind::Swarm => adopt_services_in_dry_run(target, &observed, &mut record),
     };
+    if !adoption.is_empty() && adoption_obstacles.is_empty() {
+        // The dry run shows what the adoption changes, for which they wait.
+        first.waits.retain(|wait| !wait.is(WaitReason::NotAdopted));
+    }
     let plans = plan::dry_run(target, &observed, &record, clock.now());
     let steps = |plan: &plan::Plan| plan::describe_steps(&plan.steps, target, &observed, &record);
     DryRun {

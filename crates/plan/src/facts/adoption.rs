@@ -69,6 +69,8 @@ pub enum Claimed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     Running,
+    /// It ends again and again, and the engine starts it.
+    Restarting,
     /// The agent starts it, or continues it.
     Stopped,
     /// It stays stopped, and its difference from Git is reported.
@@ -87,7 +89,8 @@ impl Activity {
                 || standing::counts_as_success(&nothing, target.stack, workload, instance)
         };
         match &instance.state {
-            State::Running { .. } | State::Restarting { .. } => Self::Running,
+            State::Running { .. } => Self::Running,
+            State::Restarting { .. } => Self::Restarting,
             State::Exited { .. } if has_succeeded() => Self::Completed,
             State::Exited { .. } if standing::failure(&nothing, observed, workload, instance).is_some() => {
                 Self::Failed
@@ -103,6 +106,7 @@ impl Activity {
     const fn stays(self) -> &'static str {
         match self {
             Self::Running => "keeps running",
+            Self::Restarting => "restarts again and again",
             Self::Stopped => "is stopped and will be started",
             Self::LeftStopped => "is stopped",
             Self::Completed => "has completed",

@@ -367,6 +367,16 @@ fn bind_mount_of_another_folder_prevents_adoption() {
 }
 
 #[test]
+fn container_in_a_restart_loop_does_not_keep_running() {
+    let mut stage = by_compose(|_| {});
+    for candidate in stage.world.observed.candidates.values_mut() {
+        candidate.instance.state = State::Restarting { code: 1, finished: NOON };
+    }
+    let lines = take_over(&mut stage).unwrap();
+    assert!(lines.iter().all(|line| line.ends_with(": as in Git, restarts again and again")), "{lines:?}");
+}
+
+#[test]
 fn adoption_names_paths_of_which_git_has_a_part() {
     let mut stage = by_compose(|container| {
         if container.image == "db:1" {

@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
-use driftless_agent::{Answer, RequestError, RequestKind, Rollback};
+use driftless_agent::{Against, Answer, RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_model::{AgentId, AppName, Application, ConditionStatus, Observed, SyncStatus, Until};
@@ -540,6 +540,11 @@ async fn workload_of_another_agent_waits_and_the_others_go_on() {
         minutes(10).await;
         assert_eq!(it.images(), ["bot:1", "web:2"], "{}", it.story());
         assert!(it.waits_for_owner(), "{:#?}", it.application(&app()).status.waits);
+        let asked = it.handle().request(app(), RequestKind::Drift(Against::Head)).await;
+        let Ok(Answer::Drift(found)) = &asked else { panic!("{asked:?}") };
+        assert!(found.app.items.is_empty(), "its container is not missing: {:#?}", found.app);
+        let note = found.app.note.as_deref().unwrap_or_default();
+        assert!(note.contains("-bot-1") && note.contains("another agent"), "{note}");
         it.docker.set_living(&old(), false);
         it.handle().recover().await.unwrap();
         it.synced_with_tip().await;

@@ -388,7 +388,7 @@ fn wait_for_a_folder_names_its_cause() {
     stage.set_unread("old");
     waits(&mut stage, "(`driftless status old` shows the error)");
     stage.set_managed(&[], &[&git]);
-    let holder = driftless_model::NameHolder { id: ContainerId("left".to_owned()), app: Some("old".into()) };
+    let holder = NameHolder { id: ContainerId("left".to_owned()), app: Some("old".into()) };
     stage.world.observed.claims.hold_name("old-db-1", holder);
     waits(
         &mut stage,
@@ -416,7 +416,7 @@ fn volume_of_a_living_application_is_not_mounted() {
     known.set_managed(&["shop"], &[&store]);
     foreign.set_managed(&[], &[&store]);
     left.set_managed(&[], &[&store]);
-    let holder = driftless_model::NameHolder { id: ContainerId("left".to_owned()), app: Some("shop".into()) };
+    let holder = NameHolder { id: ContainerId("left".to_owned()), app: Some("shop".into()) };
     left.world.observed.claims.hold_name("shop-db-1", holder);
     unread.world.observed.claims.applications = Some(Arc::new(ManagedApplications::default()));
     for mut stage in [known, foreign, left, unread] {

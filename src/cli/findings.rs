@@ -22,6 +22,16 @@ pub(super) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
+/// More names are only counted.
+const MOST_NAMES: usize = 3;
+
+/// `blog, shop`, `blog, shop, wiki and 4 more`
+pub(super) fn first_names(names: &[&str]) -> String {
+    let (first, more) = names.split_at(names.len().min(MOST_NAMES));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!("{}{more}", first.join(", "))
+}
+
 fn render_one(finding: &Finding, colours: Colours) -> String {
     let Finding { severity, location, path, message, help, excerpt } = finding;
     let (paint, word) = match severity {

@@ -63,6 +63,7 @@ mod helper_container;
 mod hosts;
 mod log_export;
 mod log_format;
+mod missing;
 mod notify;
 mod on_host;
 mod options;

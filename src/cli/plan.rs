@@ -17,9 +17,9 @@ use super::{
     findings::{counted, render_findings},
     folder::{Folder, FolderApp, docker_host, render_folder},
     hosts::{EngineArg, host_of_engine, parse_name},
+    missing::Missing,
     options::{ServerArgs, TextOrJson, parse_variable},
     output::{json, print},
-    report::live::unread_repositories,
     screen::{Colours, Paint, plain},
 };
 use driftless_agent as controller;
@@ -130,8 +130,9 @@ async fn plan_by_agent(args: &PlanArgs, context: &Context<'_>) -> Result<Plans, 
         return Ok(Plans { results, errors: Vec::new() });
     }
     let mut results = BTreeMap::new();
+    let missing = Missing::read(&client).await?;
     let all: Vec<Application> = client.get(SUMMARIES).await?;
-    let errors = unread_repositories(&client, &all).await?;
+    let errors = missing.sentences(&all);
     for Application { name, .. } in all {
         let result = match client.get(&application_path(name.as_str(), "/plan")?).await {
             Ok(dry_run) => PlanResult::Plan(dry_run),

@@ -12,6 +12,7 @@ use super::{
     error::Error,
     findings::counted,
     fold::fold,
+    missing::{unobserved, unobserved_sentence},
     options::{Output, ServerArgs},
     output::{json, print, yaml},
     screen::{Colours, Paint, plain},
@@ -105,6 +106,8 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
         Output::Table => SUMMARIES,
         Output::Json | Output::Yaml | Output::Wide => "/api/v1/applications",
     };
+    // Before the list, which has them once they are observed.
+    let unobserved = unobserved(client).await?;
     let all: Vec<Application> = client.get(path).await?;
     let detail = match args.output {
         Output::Json => return Ok(json(&all)),
@@ -118,11 +121,15 @@ async fn status_text(args: &StatusArgs, client: &Client, context: &Context<'_>) 
     let width = (!is_wide).then(|| context.list_width());
     let problems = agent_problems(client).await?;
     let is_released = problems.iter().any(|problem| problem.subject == RELEASED);
+    let unobserved = unobserved_sentence(&unobserved, &all);
     let mut text = if all.is_empty() && is_released {
         "no applications\n".to_owned()
+    } else if all.is_empty() && unobserved.is_some() {
+        String::new()
     } else {
         render_status(&all, width, now, context.colours)
     };
+    text.extend(unobserved.map(|sentence| format!("{sentence}\n")));
     if let Some(detail) = detail {
         for application in &all {
             let name = context.colours.paint(Paint::Strong, application.name.as_str());

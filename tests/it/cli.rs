@@ -645,6 +645,33 @@ async fn plan_fails_if_a_repository_was_not_read() {
 }
 
 #[tokio::test]
+async fn applications_without_a_first_round_are_errors() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let agent = sample::agent([shop()]);
+    for name in ["blog", "shop"] {
+        agent.handle.unpublished().add(name.into(), "infra".to_owned());
+    }
+    agent.inbox.repositories.send_replace(Arc::new(vec![followed()]));
+    let routes = router(agent.handle, agent.store, Access::loopback());
+    tokio::spawn(serve(listener, routes, std::future::pending()));
+    tokio::spawn(sample::answer(agent.inbox, Seen::default()));
+    let sentence = "the agent has not observed blog yet; try again in a moment";
+    for command in ["drift", "plan"] {
+        let (code, out, error) = run(server, &[command]).await;
+        let said = out + &error;
+        assert!(code == 2 && said.contains("shop: ") && said.contains(sentence), "{code} {said}");
+    }
+    for command in [&["status"][..], &["get", "deploy"]] {
+        let (code, out, error) = run(server, command).await;
+        let said = out + &error;
+        assert!(code == 0 && said.contains(sentence), "{code} {said}");
+    }
+    let (code, out, error) = run(server, &["drift", "--app", "shop"]).await;
+    assert!(code != 2 && !(out + &error).contains(sentence), "{code}");
+}
+
+#[tokio::test]
 async fn host_of_the_users_file_is_asked() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join(".config/driftless");

@@ -880,6 +880,21 @@ async fn released_agent_manages_nothing_until_the_undo() {
     assert!(it.handle().agent_status().problems.is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn new_application_is_unobserved_until_its_first_round() {
+    let it = Simulation::idle();
+    it.git.push_files("Ada", &[("shop/compose.yaml", SHOP)]);
+    let it = it.begun();
+    let mut handle = it.handle();
+    while handle.repositories().iter().all(|repository| repository.commit.is_none()) {
+        assert!(handle.published().await, "the agent has stopped");
+    }
+    let is_listed = handle.applications().contains_key(&app());
+    assert!(is_listed || handle.agent_status().unobserved == [app()], "{:?}", handle.agent_status());
+    it.synced_with_tip().await;
+    assert!(it.handle().agent_status().unobserved.is_empty());
+}
+
 /// A shop that waits for a migration.
 const WITH_JOB: &str = "services:
   web: {image: 'web:1', depends_on: {migrate: {condition: service_completed_successfully}}}

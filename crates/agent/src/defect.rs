@@ -50,7 +50,7 @@ pub(crate) async fn ends_agent(name: &'static str, task: impl Future<Output = ()
 /// The published status of an application, as a defect of its task changes it.
 pub(crate) struct Publication {
     pub(crate) applications: watch::Sender<Applications>,
-    /// The known applications that are not published yet.
+    /// The applications that are not published yet.
     pub(crate) unpublished: Unpublished,
     pub(crate) desired: watch::Receiver<Arc<Desired>>,
 }

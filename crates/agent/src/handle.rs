@@ -373,6 +373,7 @@ impl Handle {
             ready: readiness.is_ready(),
             message: readiness.message,
             problems: self.problems.list(),
+            unobserved: self.unpublished.names(),
         }
     }
 
@@ -447,7 +448,7 @@ impl Handle {
         applications.get(name).map(|application| application.spec.repository.clone()).or(unpublished)
     }
 
-    /// The known applications that are not published yet.
+    /// The applications that are not published yet.
     pub fn unpublished(&self) -> &Unpublished {
         &self.unpublished
     }

@@ -81,7 +81,7 @@ pub(crate) struct Shared<D> {
     /// Calls to ask registries now.
     pub(crate) image_calls: ImageCalls,
     pub(crate) applications: watch::Sender<Applications>,
-    /// The known applications that are not published yet.
+    /// The applications that are not published yet.
     pub(crate) unpublished: Unpublished,
     pub(crate) commit_statuses: watch::Sender<CommitStatuses>,
     /// The numbers of requests.

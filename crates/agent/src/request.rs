@@ -286,7 +286,7 @@ pub enum RequestError {
     #[error("there is no application `{0}`")]
     NoSuchApplication(AppName),
     /// The agent knows the application, and has made no round of it since its start.
-    #[error("the agent has just started and has not looked at `{0}` yet")]
+    #[error("the agent has just started or found `{0}` in Git, and has not looked at it yet")]
     Starting(AppName),
     /// The request makes no sense in the present state. The text says what to do instead.
     #[error("{0}")]

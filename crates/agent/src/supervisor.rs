@@ -494,6 +494,10 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             task.desired.send_replace(desired);
             return;
         }
+        // Before the repository is published as read. One that was removed is not published any more.
+        if !desired.may_be_removed() && !self.shared.applications.borrow().contains_key(&name) {
+            self.shared.unpublished.add(name.clone(), desired.rendered().repository.clone());
+        }
         let wake = self.services.wakes.of(&name);
         let span = log_span::application(&name);
         let reconciler = span.in_scope(|| {

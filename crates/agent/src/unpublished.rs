@@ -1,7 +1,8 @@
-//! The applications that the agent has known since before its start and has not published yet.
+//! The applications that the agent has known since before its start or has found in Git, and has not published yet.
 //!
 //! They exist, although nothing is known of them before their first round. Without this list, a client that asks for one just
-//! after the start would read that there is no such application.
+//! after the start would read that there is no such application, and one that asks for all would take the list of the published
+//! ones for complete.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +11,7 @@ use std::{
 
 use driftless_model::AppName;
 
-/// The known applications that are not published yet, with their repositories. Clones share them.
+/// The applications that are not published yet, with their repositories. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Unpublished(Arc<Mutex<BTreeMap<AppName, String>>>);
 
@@ -28,6 +29,11 @@ impl Unpublished {
     /// The repository of an application that is not published yet.
     pub(crate) fn repository_of(&self, app: &AppName) -> Option<String> {
         self.lock().get(app).cloned()
+    }
+
+    /// The applications that are not published yet, by name.
+    pub(crate) fn names(&self) -> Vec<AppName> {
+        self.lock().keys().cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<AppName, String>> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Timestamp;
+use super::{AppName, Timestamp};
 
 /// The agent itself: its version, its host, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub struct AgentStatus {
     pub message: String,
     /// The problems that do not keep it from its work.
     pub problems: Vec<AgentProblem>,
+    /// The applications that no list has yet, because the agent has not observed them since it started or since Git has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unobserved: Vec<AppName>,
 }
 
 /// A problem of the agent itself.

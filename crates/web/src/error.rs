@@ -34,7 +34,7 @@ pub struct ErrorDetail {
 pub(super) enum Error {
     #[error("there is no application `{0}`")]
     NoSuchApplication(AppName),
-    #[error("the agent has just started and has not looked at `{0}` yet")]
+    #[error("the agent has just started or found `{0}` in Git, and has not looked at it yet")]
     Starting(AppName),
     #[error("this agent follows no repository `{0}`")]
     NoSuchRepository(String),

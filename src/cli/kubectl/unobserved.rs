@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::{cli::Context, cli::client::Client, cli::client::SUMMARIES, cli::screen::plain, cli::span::span};
-use driftless_model::{Application, HealthStatus, Timestamp, label};
-
-/// More names of applications are only counted.
-const MOST_NAMES: usize = 3;
+use crate::{
+    cli::Context, cli::client::Client, cli::client::SUMMARIES, cli::findings::first_names,
+    cli::missing::unobserved, cli::missing::unobserved_sentence, cli::screen::plain, cli::span::span,
+};
+use driftless_model::{AppName, Application, HealthStatus, Timestamp, label};
 
 /// Says on standard error which applications of these objects the agent cannot observe, and why; without objects, which of all
 /// applications or of `app`.
@@ -27,7 +27,12 @@ pub(super) async fn warn_of_unobserved(
         let name = it.name.as_str();
         if items.is_empty() { app.is_none_or(|app| app == name) } else { of_items.contains(name) }
     };
-    for sentence in sentences(all.iter().filter(is_meant), context.clock.now()) {
+    // Any object may belong to an application that the list does not have.
+    let unlisted = unobserved(client).await.unwrap_or_default();
+    let unlisted: Vec<AppName> =
+        unlisted.into_iter().filter(|name| app.is_none_or(|app| app == name.as_str())).collect();
+    let sentences = sentences(all.iter().filter(is_meant), context.clock.now());
+    for sentence in sentences.into_iter().chain(unobserved_sentence(&unlisted, &all)) {
         context.screen.say(format!("warning: {sentence}"));
     }
 }
@@ -52,18 +57,13 @@ fn sentences<'a>(applications: impl Iterator<Item = &'a Application>, now: Times
         }
     }
     let sentence = |((reason, _), applications): ((String, bool), Vec<&Application>)| {
-        let (first, more) = applications.split_at(applications.len().min(MOST_NAMES));
-        let names: Vec<&str> = first.iter().map(|it| it.name.as_str()).collect();
-        let names = names.join(", ");
-        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        let names: Vec<&str> = applications.iter().map(|it| it.name.as_str()).collect();
+        let names = first_names(&names);
         match applications.iter().filter_map(|it| it.status.observed_at).min() {
             Some(at) => {
-                format!(
-                    "the agent cannot observe {names}{more}, last seen {} ago: {reason}",
-                    span(now.since(at))
-                )
+                format!("the agent cannot observe {names}, last seen {} ago: {reason}", span(now.since(at)))
             }
-            None => format!("the agent has not observed {names}{more} yet: {reason}"),
+            None => format!("the agent has not observed {names} yet: {reason}"),
         }
     };
     by_reason.into_iter().map(sentence).collect()

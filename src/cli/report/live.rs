@@ -9,11 +9,11 @@ use tokio::time::{Instant, timeout_at};
 use super::{error::Error, selection::Selection};
 use crate::{
     cli::Context, cli::Error as CliError, cli::client::Client, cli::client::SUMMARIES,
-    cli::client::application_path, cli::options::ServerArgs,
+    cli::client::application_path, cli::missing::Missing, cli::options::ServerArgs,
 };
 use driftless_agent::{Inspection, Inspector};
 use driftless_config::DockerHost;
-use driftless_model::{AppName, Application, CommitInfo, RepositoryStatus, Stack};
+use driftless_model::{AppName, Application, CommitInfo, Stack};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
 
@@ -60,6 +60,10 @@ pub(in crate::cli) async fn compare_by_agent(
     context: &Context<'_>,
 ) -> Result<Report, CliError> {
     let client = Client::new(server, context.environment)?;
+    let mut missing = None;
+    if selection.apps.is_empty() {
+        missing = Some(deadline.limit(Missing::read(&client)).await??);
+    }
     let all = deadline.limit(client.get::<Vec<Application>>(SUMMARIES)).await??;
     selection.check(all.iter().map(|application| application.name.as_str()))?;
     let mut report = Report::new(Kind::Drift);
@@ -73,7 +77,7 @@ pub(in crate::cli) async fn compare_by_agent(
         }
         requests.push((app, path));
     }
-    report.errors = uncompared(&client, selection, &all, deadline).await?;
+    report.errors = missing.map(|missing| uncompared(selection, &missing, &all)).unwrap_or_default();
     let answers: Vec<_> = stream::iter(requests)
         .map(|(app, path)| {
             let client = &client;
@@ -98,46 +102,17 @@ pub(in crate::cli) async fn compare_by_agent(
     Ok(report)
 }
 
-/// The selected things that could not be compared: a folder without applications, repositories that the agent could not read.
-async fn uncompared(
-    client: &Client,
-    selection: &Selection,
-    all: &[Application],
-    deadline: Deadline,
-) -> Result<Vec<String>, CliError> {
-    if !selection.apps.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut errors = Vec::new();
+/// The selected things that could not be compared: a folder without applications, applications that the agent does not list.
+fn uncompared(selection: &Selection, missing: &Missing, all: &[Application]) -> Vec<String> {
+    let mut errors = missing.sentences(all);
     let is_inside = |app: &Application| selection.includes(app.name.as_str(), &app.spec.path);
     match &selection.path {
-        Some(folder) if !all.iter().any(is_inside) => {
+        Some(folder) if errors.is_empty() && !all.iter().any(is_inside) => {
             errors.push(format!("the agent has no application in the folder {folder}"));
         }
         Some(_) | None => {}
     }
-    errors.extend(deadline.limit(unread_repositories(client, all)).await??);
-    Ok(errors)
-}
-
-/// The repositories that the agent could not read and that have none of its applications, so that some may be missing.
-pub(in crate::cli) async fn unread_repositories(
-    client: &Client,
-    all: &[Application],
-) -> Result<Vec<String>, CliError> {
-    let repositories = match client.get::<Vec<RepositoryStatus>>("/api/v1/repositories").await {
-        // The token is for others, or the agent is older.
-        Err(error) if error.is_forbidden() || error.is_not_found() => return Ok(Vec::new()),
-        repositories => repositories?,
-    };
-    let unread = repositories.iter().filter(|repository| {
-        repository.commit.is_none() && !all.iter().any(|app| app.spec.repository == repository.name)
-    });
-    let sentence = |RepositoryStatus { name, message, .. }: &RepositoryStatus| {
-        let message = if message.is_empty() { "it was not read yet" } else { message };
-        format!("repository {name}: {message}")
-    };
-    Ok(unread.map(sentence).collect())
+    errors
 }
 
 /// An engine to observe without an agent.

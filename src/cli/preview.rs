@@ -272,11 +272,18 @@ fn compare_application(
     }
     let [base, head] = [from, to].map(|side| side.and_then(|side| side.rendered.stack.as_ref()));
     if let Some(errors) = base_errors {
-        report::errors_mended(app);
+        if to.is_some() {
+            report::errors_mended(app);
+        }
         // Errors because of another application leave the base a stack.
         if base.is_none() {
             let errors = errors.replace('\n', "; ");
-            app.note = Some(format!("the base cannot be rendered, so the changes are unknown: {errors}"));
+            let mut unknown = "changes";
+            if to.is_none() {
+                report::application_removed(app);
+                unknown = "removed objects";
+            }
+            app.note = Some(format!("the base cannot be rendered, so the {unknown} are unknown: {errors}"));
             return;
         }
     }

@@ -247,6 +247,28 @@ fn errors_that_the_base_has_too_do_not_fail_the_preview() {
 }
 
 #[test]
+fn removed_application_with_errors_is_a_removal() {
+    let clone = Clone::new();
+    clone.git(&["checkout", "-q", "main"]);
+    let wiki = "services: {wiki: {image: \"wiki:1\", environment: {KEY: \"${KEY:?}\"}}}\n";
+    clone.commit(&[("sites/wiki/compose.yaml", Some(wiki))]);
+    clone.git(&["checkout", "-q", "-B", "change", "main"]);
+    clone.commit(&[("sites/wiki/compose.yaml", None)]);
+    let (code, out, _) = clone.run(&with(&["--fail-on", "removed"]));
+    assert_eq!(code, 1, "{out}");
+    for expected in ["application wiki: removed", "so the removed objects are unknown", "1 removed"] {
+        assert!(out.contains(expected), "{out}");
+    }
+    assert!(!out.contains("without errors"), "{out}");
+    let report = clone.json(PREVIEW);
+    assert_eq!((&report["summary"]["extra"], &report["summary"]["modified"]), (&json!(1), &json!(0)));
+    let (_, markdown, _) = clone.run(&with(&["-o", "markdown"]));
+    for expected in ["| `wiki` |  | 1 |  |  |", "- application `wiki`: removed"] {
+        assert!(markdown.contains(expected), "{markdown}");
+    }
+}
+
+#[test]
 fn mended_settings_of_the_repository_create_nothing() {
     let clone = Clone::new();
     let settings = |key: &str| format!("applications: [{{path: sites/shop, {key}: false}}]\n");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::{Action, App, Item, ObjectDiff, Report, Summary, Type};
+use crate::report::{APPLICATION, Action, App, Item, ObjectDiff, Report, Summary, Type};
 use driftless_model::{AppName, Drift, DriftAction, EffectiveSetting, Location, Mask, Stack};
 use driftless_plan::{Change, ObjectDifference, compare_live, compare_stacks, unified_diff};
 
@@ -17,9 +17,6 @@ pub struct Context<'a> {
 
 /// Begin of a hidden value.
 const HIDDEN: &str = "••••";
-
-/// The kind of a change of an application as a whole.
-const APPLICATION: &str = "application";
 
 /// An application without differences yet.
 pub fn application(name: &AppName, path: &str) -> App {
@@ -88,6 +85,12 @@ pub fn of_stacks(app: &mut App, from: Option<&Stack>, to: Option<&Stack>, mask: 
 pub fn errors_mended(app: &mut App) {
     let item = of_application(app, "manifests", "without errors", "with errors", &Location::default());
     app.items.push(item);
+}
+
+/// Adds the removal of an application whose base cannot be rendered, so that no object shows it.
+pub fn application_removed(app: &mut App) {
+    let item = of_application(app, "", "", "", &Location::default());
+    app.items.push(Item { change: Type::Removed, ..item });
 }
 
 /// Adds the settings of an application that are not the same in two commits, each with its place in the newer one.

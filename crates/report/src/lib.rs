@@ -27,7 +27,9 @@ mod select;
 mod text;
 
 pub use annotations::annotations;
-pub use build::{Context, application, errors_mended, of_live, of_settings, of_stacks, settle};
+pub use build::{
+    Context, application, application_removed, errors_mended, of_live, of_settings, of_stacks, settle,
+};
 pub use ignore::{Ignore, InvalidRule};
 pub use json::{json, ndjson};
 pub use junit::junit;

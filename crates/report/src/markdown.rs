@@ -245,9 +245,10 @@ fn body(app: &App, kind: Kind) -> String {
         let _ = writeln!(out, "{}\n", escaped(&text::one_line(note)));
     }
     // The diff shows the fields; the list has what a diff does not show.
-    for (item, rule) in app.items.iter().filter_map(|it| Some((it, it.ignored.as_ref()?))) {
+    for item in app.items.iter().filter(|item| item.ignored.is_some() || item.has_no_diff()) {
         let said = escaped(&text::one_line(&item.sentence()));
-        let _ = writeln!(out, "- {} {}: {said} (ignored by {})", item.kind, code(&item.name), code(rule));
+        let rule = item.ignored.as_ref().map(|rule| format!(" (ignored by {})", code(rule)));
+        let _ = writeln!(out, "- {} {}: {said}{}", item.kind, code(&item.name), rule.unwrap_or_default());
     }
     let diffs: String = app.diffs.iter().map(|it| it.text.as_str()).collect();
     if !diffs.is_empty() {

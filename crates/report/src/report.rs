@@ -11,6 +11,9 @@ use driftless_model::{
 /// Version of the JSON format. It rises when a reader of the previous version would misread the report.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// The kind of a change of an application as a whole.
+pub(crate) const APPLICATION: &str = "application";
+
 /// The commits or the host that were compared, and every difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -303,6 +306,11 @@ impl Item {
                 format!("{}: {} -> {}", self.path, on_one_line(&self.got), on_one_line(&self.want))
             }
         }
+    }
+
+    /// Whether no diff shows it: a change of an application as a whole, other than one of its settings.
+    pub(crate) fn has_no_diff(&self) -> bool {
+        self.kind == APPLICATION && !self.path.starts_with("settings.")
     }
 
     /// A stable identifier of the difference that does not depend on its line.

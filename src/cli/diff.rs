@@ -51,6 +51,10 @@ pub(super) struct DiffArgs {
     /// in driftless.yaml, else docker]
     #[arg(long, value_enum, value_name = "ENGINE", requires = "dir")]
     pub(super) engine: Option<EngineArg>,
+    /// Variable of Compose files, with --dir, for all applications; overrides all others. For variables that only the
+    /// configuration of the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
+    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = parse_variable)]
+    pub(super) variables: Vec<(String, String)>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
@@ -90,7 +94,7 @@ async fn at_engine(
     deadline: Deadline,
     context: &Context<'_>,
 ) -> Result<Report, Error> {
-    let host = host_of_engine(args.host.as_deref(), &args.host_labels, args.engine);
+    let host = host_of_engine(args.host.as_deref(), &args.host_labels, args.engine, &args.variables);
     let Folder { applications, findings, undiscovered, .. } = render_folder(dir, &host, context)?;
     if undiscovered.is_empty() {
         selection.check(applications.iter().map(|app| app.spec.name.as_str()))?;

@@ -86,6 +86,10 @@ pub(super) struct DirectArgs {
     /// driftless.yaml, else docker]
     #[arg(long, value_enum, value_name = "ENGINE", requires = "docker")]
     pub(super) engine: Option<EngineArg>,
+    /// Variable of Compose files, for all applications; overrides all others. For variables that only the configuration of
+    /// the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
+    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "docker", value_parser = parse_variable)]
+    pub(super) variables: Vec<(String, String)>,
     /// State directory of that host's agent, from which containers mount files.
     #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/var/lib/driftless")]
     pub(super) state_dir: PathBuf,
@@ -139,9 +143,9 @@ async fn at_engine(
     let (name, folder) = (place.name(), place.folder(args.report.path.as_deref()));
     let checkout = deadline.limit(place.commit(revision, context)).await??;
     let commit = checkout.commit.clone();
-    let DirectArgs { engine: kind, host, host_labels, .. } = &args.direct;
-    let kind = *kind;
-    let host = host_of_engine(host.as_deref(), host_labels, kind).one_host();
+    let DirectArgs { engine, host, host_labels, variables, .. } = &args.direct;
+    let given = host_of_engine(host.as_deref(), host_labels, *engine, variables);
+    let host = given.one_host();
     let (path, rendered_host) = (folder.clone(), host.clone());
     let rendering = tokio::task::spawn_blocking(move || {
         let source = RenderedFolder {
@@ -149,8 +153,7 @@ async fn at_engine(
             folder: &path,
             name: &name,
             hosts: RenderedHosts::One(&rendered_host),
-            engine: kind.map(Into::into),
-            host_files: &[],
+            given: &given,
         };
         render(&source, None, &Rendering::default())
     });

@@ -73,8 +73,6 @@ pub(super) struct Folder {
 pub(super) struct RenderOptions<'a> {
     pub(super) policy: Option<&'a AdmissionPolicy>,
     pub(super) hosts: &'a HostArgs,
-    /// Variables for every application; they win over all others.
-    pub(super) variables: &'a [(String, String)],
     /// Further active Compose profiles.
     pub(super) profiles: &'a [String],
     /// The Compose files of the one application in the folder. Empty: applications are searched.
@@ -87,7 +85,7 @@ pub(super) fn render_folder(dir: &Path, hosts: &HostArgs, context: &Context<'_>)
     let folder = Directory::open(dir).map_err(|source| Error::Open { path: dir.to_owned(), source })?;
     let folder = Arc::new(folder);
     let name = repository_name(&dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
-    let options = RenderOptions { policy: None, hosts, variables: &[], profiles: &[], files: &[] };
+    let options = RenderOptions { policy: None, hosts, profiles: &[], files: &[] };
     let mut rendered = render_files(Arc::<Directory>::clone(&folder), &name, "", options, context)?;
     rendered.add(folder.ignored_findings());
     rendered.report_other_hosts(hosts.host.as_deref().unwrap_or_default());
@@ -119,12 +117,8 @@ pub(super) fn render_files(
         undiscovered.extend(discovery.findings.iter().filter(|finding| finding.is_error()).cloned());
         findings.extend(discovery.findings);
         let render = |mut app: AppSpec| {
-            if let Some(engine) = options.hosts.engine {
-                app.engine = engine.into();
-            }
-            app.variables.extend(options.variables.iter().cloned());
+            options.hosts.apply(&mut app);
             app.profiles.extend(options.profiles.iter().cloned());
-            app.host_files = options.hosts.host_files();
             let mut rendered = manifest::render(&files, &app);
             if let Some(policy) = policy {
                 manifest::admission::enforce(&files, policy, &mut rendered);

@@ -7,7 +7,7 @@ use clap::Args;
 use super::options::parse_variable;
 use driftless_agent::{discover_at, discover_elsewhere};
 use driftless_config::{ApplicationSettings, Reference, Repository, SETTINGS_FILE, machine_labels};
-use driftless_files::{AppSpec, Files, HostFile, files::Entry};
+use driftless_files::{AppSpec, Files, HostFile, HostValues, files::Entry};
 use driftless_manifest::{Configured, Discovery, discover_for};
 use driftless_model::{EngineKind, Finding, HostIdentity, Location, RepoUrl};
 
@@ -40,6 +40,10 @@ pub(super) struct HostArgs {
     /// the agent reads for it (`valuesFrom`) is not known here. Can be repeated.
     #[arg(long = "host-file", value_name = "PATH", value_parser = parse_host_file)]
     pub(super) host_files: Vec<String>,
+    /// Variable of Compose files, for all applications; overrides all others. For variables that only the configuration of
+    /// the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
+    #[arg(long = "variable", value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub(super) variables: Vec<(String, String)>,
 }
 
 /// The value of `--engine`.
@@ -88,8 +92,26 @@ pub(super) fn parse_name(text: &str) -> Result<String, String> {
 }
 
 impl HostArgs {
+    /// Gives an application the engine, the files and the variables of the arguments, as the host gives them to it.
+    pub(super) fn apply(&self, app: &mut AppSpec) {
+        if let Some(engine) = self.engine {
+            app.engine = engine.into();
+        }
+        app.host_files = self.host_files();
+        for (name, value) in &self.variables {
+            // Those of driftless.yaml would win over values of the host.
+            app.variables.remove(name);
+            app.host_values.push(HostValues {
+                source: "--variable".to_owned(),
+                name: Some(name.clone()),
+                text: value.as_str().into(),
+                is_secret: true,
+            });
+        }
+    }
+
     /// The files that only the host has, without content.
-    pub(super) fn host_files(&self) -> Vec<HostFile> {
+    fn host_files(&self) -> Vec<HostFile> {
         let file = |path: &String| HostFile {
             path: path.clone(),
             source: "a file of the host".to_owned(),
@@ -260,11 +282,13 @@ fn repository(name: &str, folder: &str, host: &HostIdentity) -> Option<Repositor
     Some(Repository { name, host, ..Repository::new(url, folder, Reference::Head) })
 }
 
-/// The host of an engine, for commands that compare a folder with it: the one with this name and these labels, or this machine.
+/// The host of an engine, for commands that compare a folder with it: the one with this name and these labels, or this machine. It
+/// has these variables.
 pub(super) fn host_of_engine(
     name: Option<&str>,
     labels: &[(String, String)],
     engine: Option<EngineArg>,
+    variables: &[(String, String)],
 ) -> HostArgs {
     let own = machine_labels().map(|(label, value)| (label.to_owned(), value.to_owned()));
     let own = own.into_iter().filter(|_| name.is_none());
@@ -275,5 +299,6 @@ pub(super) fn host_of_engine(
         all_hosts: false,
         engine,
         host_files: Vec::new(),
+        variables: variables.to_vec(),
     }
 }

@@ -50,6 +50,10 @@ pub(super) struct PlanArgs {
     /// in driftless.yaml, else docker]
     #[arg(long, value_enum, value_name = "ENGINE", requires = "dir")]
     pub(super) engine: Option<EngineArg>,
+    /// Variable of Compose files, with --dir, for all applications; overrides all others. For variables that only the
+    /// configuration of the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
+    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = parse_variable)]
+    pub(super) variables: Vec<(String, String)>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,
@@ -147,7 +151,7 @@ async fn plan_by_agent(args: &PlanArgs, context: &Context<'_>) -> Result<Plans, 
 
 /// Plans the applications of a folder as an agent without a record would.
 async fn plan_folder(dir: &Path, args: &PlanArgs, context: &Context<'_>) -> Result<Plans, CliError> {
-    let host = host_of_engine(args.host.as_deref(), &args.host_labels, args.engine);
+    let host = host_of_engine(args.host.as_deref(), &args.host_labels, args.engine, &args.variables);
     let Folder { applications, findings, undiscovered, .. } = render_folder(dir, &host, context)?;
     if !findings.is_empty() {
         context.screen.say(render_findings(&findings, context.screen.colours()).trim_end());

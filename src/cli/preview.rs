@@ -39,7 +39,8 @@ Exit codes:
   1  changes
   2  error: wrong usage, no such commit, an application that cannot be
      rendered; takes precedence over changes. Errors that the base has too
-     are listed apart and do not count, unless with --fail-on any
+     are listed apart and do not count, unless with --fail-on any: the
+     changes of these applications are not known
      (--detailed-exitcode: 2 is changes and 1 is error)
 
 Examples:
@@ -47,6 +48,7 @@ Examples:
   driftless preview --base origin/main --head HEAD --merge-base -o markdown
   driftless preview --base v1.4 --head v1.5 --path sites -o diff ~/infra
   driftless preview --base main --all-hosts
+  driftless preview --base main --variable DB_PASSWORD=x
   driftless preview --base main --exit-zero \\
     -o github -o markdown=preview.md --post")]
 pub(super) struct PreviewArgs {
@@ -91,7 +93,7 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
     let mut report = Report::new(Kind::Preview);
     (report.base, report.head) = (Some(base.commit.clone()), Some(head.commit.clone()));
     let selection = args.report.selection();
-    let (hosts, host_files) = (args.hosts.clone(), args.hosts.host_files());
+    let hosts = args.hosts.clone();
     let labels = (format!("git@{}", base.commit.short()), format!("git@{}", head.commit.short()));
     let rendered = tokio::task::spawn_blocking(move || {
         let [base_files, head_files] =
@@ -100,14 +102,8 @@ async fn make(args: &PreviewArgs, context: &Context<'_>) -> Result<Report, CliEr
                   rendered_hosts: RenderedHosts<'_>,
                   before: &Rendering,
                   policy: Option<&AdmissionPolicy>| {
-            let source = RenderedFolder {
-                files,
-                folder: &folder,
-                name: &name,
-                hosts: rendered_hosts,
-                engine: hosts.engine.map(Into::into),
-                host_files: &host_files,
-            };
+            let source =
+                RenderedFolder { files, folder: &folder, name: &name, hosts: rendered_hosts, given: &hosts };
             render(&source, policy, before)
         };
         let both = |rendered_hosts: RenderedHosts<'_>| {

@@ -13,7 +13,7 @@ use super::{
     folder::{Error, Folder, FolderApp, RenderOptions, render_files, repository_name},
     hosts::{HostArgs, unlisted},
     on_host::on_host,
-    options::{TextOrJson, parse_variable},
+    options::TextOrJson,
     output::{json, print},
     policy_file::PolicyArgs,
     report::error::Error as ReportError,
@@ -54,10 +54,6 @@ pub(super) struct ValidateArgs {
     /// Read the files on disk instead of the index of Git.
     #[arg(long)]
     pub(super) worktree: bool,
-    /// Variable of Compose files, for all applications; overrides all others. For variables that the configuration of the
-    /// host has.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
-    pub(super) variable: Vec<(String, String)>,
     /// Active profile of Compose files, for all applications.
     #[arg(long, value_name = "PROFILE")]
     pub(super) profile: Vec<String>,
@@ -146,7 +142,6 @@ fn read(args: &ValidateArgs, context: &Context<'_>) -> Result<(FilesRead, Folder
     let options = RenderOptions {
         policy: policy.as_ref(),
         hosts: &args.hosts,
-        variables: &args.variable,
         profiles: &args.profile,
         files: &args.file,
     };

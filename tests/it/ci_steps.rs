@@ -159,6 +159,16 @@ async fn action_reports_changes_between_two_commits() {
         let states: Vec<String> = played.statuses().iter().map(|(_, it)| it["state"].to_string()).collect();
         assert_eq!(states, [format!("\"{state}\"")], "{said}");
     }
+    // A variable that only the host has.
+    let git = "printf 'services: {web: {image: \"web:3\", command: \"${WORD:?}\"}}' > shop/compose.yaml && \
+               git -c user.name=a -c user.email=a@example.com commit -qam three";
+    assert_eq!(job.run(git, &[]).await.0, 0);
+    for (variables, code) in [("", 2), ("OTHER=a b\nWORD=x\n", 0)] {
+        let mut given = with("HEAD^1", "false", "preview").to_vec();
+        given.push(("VARIABLES", variables));
+        let (found, said) = job.run(&script, &given).await;
+        assert_eq!(found, code, "{said}");
+    }
     let (code, said) = job.run(&script, &with("HEAD", "false", "deploy")).await;
     assert!(code == 2 && said.contains("command is preview or drift, not deploy"), "{said}");
 }

@@ -803,6 +803,30 @@ fn plan_of_a_folder_for_another_host_is_an_error() {
 }
 
 #[test]
+fn variable_of_the_host_is_given_to_both_sides() {
+    let clone = Clone::new();
+    let wiki = "services: {wiki: {image: \"wiki:1\", environment: {KEY: \"${WIKI:?}\"}}}\n";
+    clone.commit(&[("sites/wiki/compose.yaml", Some(wiki))]);
+    clone.git(&["branch", "-f", "main"]);
+    let newer = wiki.replace("wiki:1", "wiki:2").replace("KEY:", "PLACE: \"at ${WIKI}\", KEY:");
+    clone.commit(&[("sites/wiki/compose.yaml", Some(&newer))]);
+    let (code, out, _) = clone.run(PREVIEW);
+    let headline = "0 of 3 applications change; 1 error of the base, so 1 application is not known\n";
+    assert!(code == 0 && out.ends_with(headline), "{code}: {out}");
+    let (code, out, _) = clone.run(&with(&["--variable", "WIKI=correcthorsebattery"]));
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("image: wiki:1 -> wiki:2") && out.contains("env.PLACE"), "{out}");
+    assert!(!out.contains("env.KEY") && !out.contains("correcthorse"), "{out}");
+    for (command, folder) in [("plan", "--dir"), ("diff", "--dir"), ("drift", "--repo")] {
+        let engine = if command == "drift" { "--docker" } else { "--docker-host" };
+        let words = [command, folder, ".", engine, "unix:///nonexistent/docker.sock"];
+        let (code, _, error) = clone.run(&[&words[..], &["--variable", "WIKI=1"]].concat());
+        assert!(code != 0 && error.contains("could not observe the engine"), "{command}: {error}");
+        assert!(!error.contains("required variable"), "{command}: {error}");
+    }
+}
+
+#[test]
 fn applications_of_hosts_that_are_not_listed_are_checked() {
     let clone = Clone::new();
     let settings = "hosts: [{name: nas}]\napplications:\n- {path: shop, hosts: {labels: {os: linux}}}\n- {path: sensor, \

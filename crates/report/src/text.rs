@@ -98,6 +98,13 @@ pub fn headline(report: &Report) -> String {
     if known > 0 {
         let noun = if known == 1 { "error" } else { "errors" };
         let _ = write!(out, "; {known} {noun} of the base");
+        match summary.apps_with_known_errors {
+            0 => {}
+            1 => out.push_str(", so 1 application is not known"),
+            count => {
+                let _ = write!(out, ", so {count} applications are not known");
+            }
+        }
     }
     out
 }

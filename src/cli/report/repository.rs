@@ -9,17 +9,16 @@ use std::{
 
 use super::{error::Error, options::GitArgs};
 use crate::{
-    cli::Context, cli::Error as CliError, cli::conflicts::conflicts, cli::hosts::OfHost,
-    cli::hosts::discover_for_host, cli::hosts::discover_unlisted, cli::sops_keys::decrypted,
+    cli::Context, cli::Error as CliError, cli::conflicts::conflicts, cli::hosts::HostArgs,
+    cli::hosts::OfHost, cli::hosts::discover_for_host, cli::hosts::discover_unlisted,
+    cli::sops_keys::decrypted,
 };
 use driftless_config::{ApplicationSettings, Reference, Secret, Settings};
-use driftless_files::{AppSpec, Entry, Files, HostFile, Reads, Recorder, Rendered};
+use driftless_files::{AppSpec, Entry, Files, Reads, Recorder, Rendered};
 use driftless_git::{Checkout, CommitSource, FetchPermits, LocalRepository, Repository, RepositoryOptions};
 use driftless_manifest as manifest;
 use driftless_manifest::Discovery;
-use driftless_model::{
-    AdmissionPolicy, AppName, CommitId, EffectiveSetting, EngineKind, Finding, HostIdentity,
-};
+use driftless_model::{AdmissionPolicy, AppName, CommitId, EffectiveSetting, Finding, HostIdentity};
 
 /// A repository to read commits from.
 pub(in crate::cli) enum Place {
@@ -153,10 +152,8 @@ pub(in crate::cli) struct RenderedFolder<'a> {
     /// The name of the repository.
     pub(in crate::cli) name: &'a str,
     pub(in crate::cli) hosts: RenderedHosts<'a>,
-    /// The engine that runs its applications. `None`: that of driftless.yaml.
-    pub(in crate::cli) engine: Option<EngineKind>,
-    /// The files that only the host has.
-    pub(in crate::cli) host_files: &'a [HostFile],
+    /// The engine, the files and the variables that the host gives to its applications.
+    pub(in crate::cli) given: &'a HostArgs,
 }
 
 /// The hosts whose applications are rendered.
@@ -202,7 +199,7 @@ pub(in crate::cli) fn render(
     policy: Option<&AdmissionPolicy>,
     before: &Rendering,
 ) -> Rendering {
-    let RenderedFolder { files, folder, name, hosts, engine, host_files } = *source;
+    let RenderedFolder { files, folder, name, hosts, given } = *source;
     let OfHost { discovery, settings, .. } = match hosts {
         RenderedHosts::One(host) => discover_for_host(files, folder, (name, host), &[]),
         RenderedHosts::Others(hosts) => discover_unlisted(files, folder, name, hosts),
@@ -219,8 +216,7 @@ pub(in crate::cli) fn render(
     let before: BTreeMap<&AppName, &RenderedApp> =
         before.applications.iter().map(|it| (&it.spec.name, it)).collect();
     let one = |mut spec: AppSpec| {
-        spec.engine = engine.unwrap_or(spec.engine);
-        spec.host_files = host_files.to_vec();
+        given.apply(&mut spec);
         let known = before.get(&spec.name).filter(|it| it.spec == spec && it.reads.hold_in(files));
         match (known, policy) {
             (Some(known), None) => (*known).clone(),

@@ -268,10 +268,10 @@ fn unset(location: Location, path: &str, variable: &str, meaning: Meaning) -> Fi
                 .to_owned()
         }
         Meaning::NoSource => {
-            format!("{SET_IT} (`validate` then takes `--variable {variable}=…`)")
+            format!("{SET_IT} (`validate` and `preview` then take `--variable {variable}=…`)")
         }
         Meaning::Password | Meaning::PathStart => format!(
-            "{SET_IT} (`validate` then takes `--variable {variable}=…`); write `${{{variable}:-}}` if it may be empty"
+            "{SET_IT} (`validate` and `preview` then take `--variable {variable}=…`); write `${{{variable}:-}}` if it may be empty"
         ),
     };
     Finding::error(location, path, message).help(help)

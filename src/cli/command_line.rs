@@ -203,12 +203,13 @@ impl Invocation {
         // Other exit codes that the arguments request apply to usage errors too.
         let is_detailed = arguments.iter().any(|it| it == "--detailed-exitcode");
         let wrong = if is_detailed { 1 } else { 2 };
-        let arguments = arrange(arguments).map_err(|error| {
+        let command = definition();
+        let arguments = arrange(arguments, &command).map_err(|error| {
             // A closed output cannot receive an error.
             let _ = definition().error(ErrorKind::ValueValidation, error_chain(&error)).print();
             ExitCode::from(wrong)
         })?;
-        let parsed = definition().try_get_matches_from(arguments);
+        let parsed = command.try_get_matches_from(arguments);
         parsed.and_then(|matches| Arguments::from_arg_matches(&matches)).map(Self).map_err(|mut error| {
             advise(&mut error);
             // A closed output cannot receive an error.

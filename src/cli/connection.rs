@@ -9,6 +9,7 @@ use std::{
     path::PathBuf,
 };
 
+use clap::Command;
 use driftless_config::{ClientHost, client_hosts};
 use driftless_model::Finding;
 
@@ -47,8 +48,8 @@ pub(super) enum Error {
 }
 
 /// The same arguments with the options about the connection behind the command, and with the address and token of a host
-/// instead of `--host`.
-pub(super) fn arrange(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
+/// instead of `--host`. A group without one of its commands gets none of them: it prints its help.
+pub(super) fn arrange(arguments: Vec<OsString>, definition: &Command) -> Result<Vec<OsString>, Error> {
     let mut words = arguments.into_iter();
     let mut arranged: Vec<OsString> = words.next().into_iter().collect();
     let (mut options, mut host, mut rest) = (Vec::new(), None, Vec::new());
@@ -88,10 +89,22 @@ pub(super) fn arrange(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> 
         Some(name) => options.extend(options_of(&name.to_string_lossy())?),
         None => {}
     }
-    let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
-    rest.splice(end..end, options);
+    if !lacks_command(&rest, definition) {
+        let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
+        rest.splice(end..end, options);
+    }
     arranged.extend(rest);
     Ok(arranged)
+}
+
+/// Whether these words name no command, or only a group of commands, such as `fleet`.
+fn lacks_command(words: &[OsString], definition: &Command) -> bool {
+    let mut command = definition;
+    for word in words {
+        let Some(found) = command.find_subcommand(word) else { break };
+        command = found;
+    }
+    command.is_subcommand_required_set()
 }
 
 /// Whether a command renders manifests itself. `words` stand behind it.
@@ -132,11 +145,15 @@ fn options_of(name: &str) -> Result<Vec<OsString>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::command_line::definition;
 
     fn arranged(text: &str) -> String {
         let words = text.split(' ').map(OsString::from).collect();
-        let words: Vec<_> =
-            arrange(words).unwrap().into_iter().map(|word| word.into_string().unwrap()).collect();
+        let words: Vec<_> = arrange(words, &definition())
+            .unwrap()
+            .into_iter()
+            .map(|word| word.into_string().unwrap())
+            .collect();
         words.join(" ")
     }
 
@@ -160,11 +177,15 @@ mod tests {
                 "driftless drift --host nas --docker=tcp://nas:1",
                 "driftless drift --host nas --docker=tcp://nas:1",
             ),
+            ("driftless --server a:1 fleet status", "driftless fleet status --server a:1"),
+            ("driftless --server a:1 fleet", "driftless fleet"),
+            ("driftless --server a:1", "driftless"),
             ("driftless --version", "driftless --version"),
             ("driftless", "driftless"),
         ] {
             assert_eq!(arranged(given), expected);
         }
-        assert!(matches!(arrange(vec!["driftless".into(), "--host".into()]), Err(Error::NoName)));
+        let unnamed = arrange(vec!["driftless".into(), "--host".into()], &definition());
+        assert!(matches!(unnamed, Err(Error::NoName)));
     }
 }

@@ -690,6 +690,20 @@ async fn paused_commit_with_a_job_without_retries_runs_it_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn running_version_is_named_once_after_a_failure() {
+    let it = prepared(&web("web:1"), OnFailure::Pause).begun();
+    it.synced_with_tip().await;
+    make_unhealthy(&it, &["web:2"]);
+    it.push(&web("web:2")).await;
+    it.until("rollouts are paused", is_paused).await;
+    minutes(5).await;
+    let found = it.until("rollouts are paused", is_paused).await;
+    let shown = format!("{:?}", found.status);
+    assert!(shown.contains("version 1 keeps running"), "{shown}");
+    assert!(!shown.contains("keeps running; version 1 keeps running"), "{shown}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_rollback_leads_to_a_revision_against_the_policy() {
     let privileged = web("web:1").replace("    image: web:1\n", "    image: web:1\n    privileged: true\n");
     let mut it = prepared(&privileged, OnFailure::Rollback).begun();

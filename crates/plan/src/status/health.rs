@@ -75,7 +75,9 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
     let Inputs { observed, record, plan, now, .. } = inputs;
     let Subject { name, workload } = subject;
     let degraded = |reason: &str, message: String| {
-        let message = message + &counts.old_version_keeps_running(workload);
+        // The reason of a failed commit is such a message already.
+        let running = counts.old_version_keeps_running(workload);
+        let message = if message.ends_with(&running) { message } else { message + &running };
         Some(WorkloadHealth::new(HealthStatus::Degraded, reason, message))
     };
     let waits = waits(inputs, name);

@@ -12,8 +12,8 @@ use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogi
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{
-    Adopt, AgentId, AppName, CommitId, CommitInfo, EngineKind, Finding, Instance, Mask, Observed, Policy,
-    Record, Stack, StackHashes,
+    Adopt, AgentId, AppName, CommitId, CommitInfo, EngineKind, Finding, Instance, Mask, MountSource,
+    Observed, Policy, Record, Stack, StackHashes,
 };
 use driftless_plan as plan;
 use driftless_plan::{Claim, Target};
@@ -29,6 +29,9 @@ use crate::{
 
 /// A shorter number is a revision's, a longer one may be a commit's id.
 const LONGEST_NUMBER: usize = 6;
+
+/// Number of digits of the id of a mounted file, a SHA-256.
+const CONTENT_ID_LENGTH: usize = 64;
 
 /// A stack to compare the live state with.
 struct Reference {
@@ -286,6 +289,9 @@ impl Inspector {
                 ));
             }
         }
+        let mounts = observed.containers().flat_map(|instance| &instance.config.mounts);
+        let notes = app.note.take().into_iter().chain(directories_note(mounts.map(|mount| &mount.source)));
+        app.note = notes.reduce(|first, second| format!("{first}; {second}"));
         plan::note_observed(&mut record, &target, &observed, self.clock.now());
         let plan = plan::plan(&target, &observed, &record, self.clock.now());
         report::of_live(&mut app, &target, &observed, &record, &plan.drifts, context);
@@ -342,6 +348,31 @@ fn adoption_note(claims: &[Claim]) -> String {
     )
 }
 
+/// Says that containers mount files of an agent with other directories than the options name. Such mounts are differences,
+/// although the files may be those of Git.
+fn directories_note<'a>(mounts: impl Iterator<Item = &'a MountSource>) -> Option<String> {
+    let options: BTreeSet<String> = mounts.filter_map(directory_option).collect();
+    let options: Vec<String> = options.into_iter().collect();
+    (!options.is_empty()).then(|| {
+        format!(
+            "the agent of these containers has other directories, so the files that they mount are differences: compare with \
+             `driftless drift --docker … {}`",
+            options.join(" ")
+        )
+    })
+}
+
+/// The option that names the directory of an agent, if a path is that of a file which an agent mounts.
+fn directory_option(source: &MountSource) -> Option<String> {
+    let MountSource::Bind { path, .. } = source else { return None };
+    let (folder, id) = path.rsplit_once('/')?;
+    let is_id = id.len() == CONTENT_ID_LENGTH && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let of = |option: &str, below: &str| {
+        folder.strip_suffix(below).filter(|_| is_id).map(|directory| format!("{option} {directory}"))
+    };
+    of("--state-dir", "/contents").or_else(|| of("--runtime-dir", "/secrets"))
+}
+
 /// The containers of no application.
 fn unmanaged(observed: &Observed) -> BTreeSet<String> {
     let managed: BTreeSet<&str> = observed.containers().map(|container| container.name.as_str()).collect();
@@ -357,4 +388,26 @@ fn owner(observed: &Observed) -> AgentId {
     let of_networks = observed.networks.values().find_map(|network| network.agent.as_ref());
     let most = count.into_iter().max_by_key(|(_, count)| *count).map(|(agent, _)| agent);
     most.or(of_networks).cloned().unwrap_or_else(|| AgentId(String::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_another_agent_are_named() {
+        let id = "96e2c227".repeat(8);
+        let bind = |path: String| MountSource::Bind { path, create: false, propagation: None, selinux: None };
+        let mounts = [
+            bind("/srv/data".to_owned()),
+            bind(format!("/run/two/secrets/{id}")),
+            bind(format!("/srv/two/contents/{id}")),
+        ];
+        assert_eq!(directories_note(mounts[..1].iter()), None);
+        let note = directories_note(mounts.iter()).unwrap();
+        assert!(
+            note.ends_with("`driftless drift --docker … --runtime-dir /run/two --state-dir /srv/two`"),
+            "{note}"
+        );
+    }
 }

@@ -660,7 +660,7 @@ async fn applications_without_a_first_round_are_errors() {
     for command in ["drift", "plan"] {
         let (code, out, error) = run(server, &[command]).await;
         let said = out + &error;
-        assert!(code == 2 && said.contains("shop: ") && said.contains(sentence), "{code} {said}");
+        assert!(code == 2 && said.contains("shop") && said.contains(sentence), "{code} {said}");
     }
     for command in [&["status"][..], &["get", "deploy"]] {
         let (code, out, error) = run(server, command).await;

@@ -663,6 +663,39 @@ async fn outbox_is_sent_after_a_restart_and_in_one_message() {
     assert_eq!(got[0].body["notifications"].as_array().unwrap().len(), 2);
 }
 
+#[tokio::test]
+async fn refused_text_does_not_hold_back_the_messages_of_others() {
+    let (service, url) = Service::start_with(200, Some(4800)).await;
+    let settings = settings(&format!("receivers:\n- name: it\n  type: webhook\n  url: {url}\n"));
+    let samples::Agent { handle, store, inbox: _inbox } = samples::agent([samples::shop()]);
+    let now = Clock::System.now();
+    for (host, message) in [("nas", "•".repeat(3000)), ("web-1", "it is silent".to_owned())] {
+        let incident = driftless_model::Incident {
+            ended: None,
+            host: Some(host.to_owned()),
+            message,
+            ..sample(IncidentKind::HostLost, now)
+        };
+        let notifications =
+            vec![(IncidentPhase::Opened, incident.clone(), BTreeSet::from(["it".to_owned()]))];
+        let update =
+            driftless_store::IncidentUpdate { kept: vec![incident], notifications, ..Default::default() };
+        store.update_incidents(&update, now).unwrap();
+    }
+    let made = Notifications::new(&settings.notifications, store.clone(), &environment(), Clock::System);
+    let notifications = made.unwrap_or_else(|(_, error)| panic!("{error}"));
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    start_notifications(&notifications, &handle, &stop, &tasks);
+    until(|| notifications.status().unwrap().receivers[0].error.contains("400")).await;
+    stop.cancel();
+    let waiting = store.waiting_notifications("it").unwrap();
+    let hosts: Vec<_> = waiting.iter().map(|one| one.incident.host.as_deref()).collect();
+    assert_eq!(hosts, [Some("nas")]);
+    let got = service.take();
+    assert_eq!(got.len(), 1, "{got:?}");
+    assert_eq!(got[0].body["notifications"][0]["message"], "it is silent");
+}
+
 /// Waits in real time.
 async fn until(is_so: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);

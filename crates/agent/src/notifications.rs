@@ -38,6 +38,9 @@ const RATE_TIME: Duration = Duration::from_hours(1);
 /// The most incidents of one repeat. The next request has the rest.
 const REPEATED_AT_ONCE: usize = 50;
 
+/// The most notifications of one message that are refused alone before the agent waits again.
+const MOST_REFUSED: usize = 10;
+
 /// Notifications of one agent: their state, and test messages. Clones share it.
 #[derive(Clone)]
 pub struct Notifications(Arc<Inner>);
@@ -133,7 +136,7 @@ impl Notifications {
                 kind: receiver.target.kind().to_owned(),
                 routes: describe_routes(&receiver.name, settings),
                 waiting: store.waiting_notifications(&receiver.name)?.len() as u64,
-                last_sent: result.sent.or(stored.last().copied()),
+                last_sent: result.sent.max(stored.last().copied()),
                 error: result.error,
             });
         }
@@ -294,11 +297,10 @@ impl Notifications {
     }
 
     async fn send_once(&self, sender: &Sender, unmarked: &mut Unmarked) -> Result<NextSend, SendError> {
-        let Inner { store, clock, place, .. } = self.0.as_ref();
+        let Inner { store, clock, .. } = self.0.as_ref();
         let receiver = sender.receiver();
-        let mark = |batch: &[Notification], at| store.mark_sent(&receiver.name, batch, at);
         // If that fails, other notifications are sent all the same.
-        let marked = unmarked.mark(mark);
+        let marked = unmarked.mark(|batch, at| store.mark_sent(&receiver.name, batch, at));
         let now = clock.now();
         let waiting = store.waiting_notifications(&receiver.name)?;
         let sent = store.sent_times(&receiver.name, rate_begin(now))?;
@@ -308,14 +310,61 @@ impl Notifications {
             Due::At(at) => return marked.map(|()| NextSend::At(Some(at))).map_err(SendError::Store),
             Due::Now(batch) => batch,
         };
-        let refused = in_words(&sender.send(&batch, place, now).await?);
-        tracing::info!(receiver = receiver.name, notifications = batch.len(), "notification sent");
+        let refused = match self.send_batch(sender, batch.clone(), unmarked).await {
+            Err(SendError::Send(error)) if batch.len() > 1 && error.is_about_message() => {
+                let room = receiver.rate_limit.saturating_sub(sent.len()).max(1);
+                self.send_each(sender, batch, room, unmarked).await?
+            }
+            result => result?,
+        };
+        Ok(NextSend::Again { refused })
+    }
+
+    /// Sends each notification of a refused message alone, so that the one at fault does not hold back the others. `room`: the
+    /// most messages that the rate limit allows. Returns the recipients who did not get them.
+    async fn send_each(
+        &self,
+        sender: &Sender,
+        batch: Vec<Notification>,
+        room: usize,
+        unmarked: &mut Unmarked,
+    ) -> Result<String, SendError> {
+        let (mut sent, mut refused, mut refusals) = (0, String::new(), Vec::new());
+        for notification in batch {
+            match self.send_batch(sender, vec![notification], unmarked).await {
+                Ok(recipients) => {
+                    sent += 1;
+                    if !recipients.is_empty() {
+                        refused = recipients;
+                    }
+                }
+                Err(SendError::Send(error)) if !error.is_temporary() => refusals.push(error),
+                Err(error) => return Err(error),
+            }
+            if sent == room || refusals.len() == MOST_REFUSED {
+                break;
+            }
+        }
+        refusals.pop().map_or(Ok(refused), |refusal| Err(refusal.into()))
+    }
+
+    /// Sends one message and marks its notifications as sent. Returns the recipients who did not get it.
+    async fn send_batch(
+        &self,
+        sender: &Sender,
+        batch: Vec<Notification>,
+        unmarked: &mut Unmarked,
+    ) -> Result<String, SendError> {
+        let Inner { store, clock, place, .. } = self.0.as_ref();
+        let name = &sender.receiver().name;
+        let refused = in_words(&sender.send(&batch, place, clock.now()).await?);
+        tracing::info!(receiver = name, notifications = batch.len(), "notification sent");
         if !refused.is_empty() {
-            tracing::warn!(receiver = receiver.name, refused, "a notification did not reach all recipients");
+            tracing::warn!(receiver = name, refused, "a notification did not reach all recipients");
         }
         unmarked.0.push((clock.now(), batch));
-        unmarked.mark(mark)?;
-        Ok(NextSend::Again { refused })
+        unmarked.mark(|batch, at| store.mark_sent(name, batch, at))?;
+        Ok(refused)
     }
 
     /// Logs a failure and returns the pause before the next try.

@@ -14,7 +14,11 @@ use lettre::{
     },
 };
 
-use crate::{client::explanation, error::Error, services::Batch};
+use crate::{
+    client::explanation,
+    error::{Error, REFUSES_ALL},
+    services::Batch,
+};
 
 /// The time for each command of the conversation.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -22,9 +26,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// A server that greylists a sender refuses its first mail, and accepts it after five minutes at most. So long, a mail that is
 /// refused for the moment is tried to all recipients.
 const GREYLISTED: Duration = Duration::from_mins(5);
-
-/// Refusals of the connection and of the login (RFC 5321, RFC 4954): they are the same for each recipient.
-const REFUSES_ALL: [u16; 7] = [421, 432, 454, 530, 534, 535, 538];
 
 /// A recipient of a mail that the server refused, while it accepted the mail for others.
 #[derive(Debug, thiserror::Error)]

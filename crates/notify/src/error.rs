@@ -2,6 +2,10 @@
 
 use driftless_trust::CaFileError;
 
+/// Refusals of the connection and of the login by a mail server (RFC 5321, RFC 4954): they are the same for each message and
+/// each recipient.
+pub(crate) const REFUSES_ALL: [u16; 7] = [421, 432, 454, 530, 534, 535, 538];
+
 /// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -56,6 +60,13 @@ impl Error {
     /// Whether the service refused what the message says, so that another text may be accepted.
     pub(crate) fn is_about_content(&self) -> bool {
         matches!(self, Self::Refused { status: 400 | 413 | 422, .. })
+    }
+
+    /// Whether the service refused this message, and may accept another one. Of HTTP, all statuses from 500 on are temporary;
+    /// a mail server has its refusals of a text and of a recipient there.
+    pub fn is_about_message(&self) -> bool {
+        let Self::Refused { status, is_temporary: false, .. } = self else { return false };
+        self.is_about_content() || (*status >= 500 && !REFUSES_ALL.contains(status))
     }
 
     /// Whether the same message may be accepted later without a change by a user.

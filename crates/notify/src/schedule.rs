@@ -11,6 +11,9 @@ const RATE_TIME: Duration = Duration::from_hours(1);
 /// The most notifications of one message. The next message has the rest.
 const LARGEST_BATCH: usize = 50;
 
+/// A notification that was not sent for this long after it was due waits for the younger ones. Longer than quiet hours last.
+const LONG_WAIT: Duration = Duration::from_hours(24);
+
 /// The next action for a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
@@ -47,8 +50,13 @@ pub fn due(
     {
         return Due::At(oldest.after(RATE_TIME));
     }
-    ready.truncate(LARGEST_BATCH);
-    Due::Now(ready)
+    // A message that fails for days, such as one that the service refuses, must not hold back all others.
+    let long = LONG_WAIT.saturating_add(receiver.digest.unwrap_or_default());
+    let (young, old): (Vec<_>, Vec<_>) =
+        ready.into_iter().partition(|notification| now.since(notification.at) < long);
+    let mut batch = if young.is_empty() { old } else { young };
+    batch.truncate(LARGEST_BATCH);
+    Due::Now(batch)
 }
 
 /// Until when a notification waits, if it does.
@@ -143,6 +151,19 @@ mod tests {
         assert_eq!(held, Due::At(NOW.after(Duration::from_mins(10))));
         assert_eq!(sent_now(&due(&waiting, &[at(70), at(20), at(2)], &receiver(), NOW)), [1, 2]);
         assert_eq!(due(&[], &[], &receiver(), NOW), Due::Nothing);
+    }
+
+    #[test]
+    fn message_that_fails_for_days_holds_back_no_younger_one() {
+        let days = |days: u64| Timestamp(NOW.0 - days * 24 * 3_600_000);
+        let old = Notification { at: days(3), ..opened(1, IncidentKind::RolledBack) };
+        let young = opened(2, IncidentKind::Degraded);
+        assert_eq!(sent_now(&due(&[old.clone(), young], &[], &receiver(), NOW)), [2]);
+        assert_eq!(sent_now(&due(std::slice::from_ref(&old), &[], &receiver(), NOW)), [1]);
+        let weekly = NotificationReceiver { digest: Some(Duration::from_hours(24 * 7)), ..receiver() };
+        let first = Notification { at: days(7), ..old };
+        let second = Notification { at: days(2), ..opened(2, IncidentKind::DriftFound) };
+        assert_eq!(sent_now(&due(&[first, second], &[], &weekly, NOW)), [1, 2], "a digest stays whole");
     }
 
     #[test]

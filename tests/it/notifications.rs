@@ -877,76 +877,119 @@ async fn real_smtp_server_gets_the_mail_with_and_without_tls() {
     assert_eq!(std::fs::read_to_string(&printed).unwrap(), "");
 }
 
-/// An SMTP server that answers for one recipient with `refusal`. Returns its port and the recipients of the mails that it
-/// accepted.
-async fn mail_server_without(refused: &'static str, refusal: &'static str) -> (u16, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let accepted = Arc::<Mutex<Vec<String>>>::default();
-    let kept = accepted.clone();
-    tokio::spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let kept = kept.clone();
-            tokio::spawn(async move {
-                let (read, mut write) = stream.split();
-                let mut lines = BufReader::new(read).lines();
-                let (mut recipients, mut is_text) = (Vec::new(), false);
-                let mut answer = "220 here";
-                while write.write_all(format!("{answer}\r\n").as_bytes()).await.is_ok() {
-                    let Ok(Some(mut line)) = lines.next_line().await else { return };
-                    while is_text && line != "." {
-                        let Ok(Some(next)) = lines.next_line().await else { return };
-                        line = next;
-                    }
-                    is_text = line == "DATA";
-                    answer = match line.as_str() {
-                        "DATA" => "354 go on",
-                        "QUIT" => "221 bye",
-                        line if line.starts_with("RCPT") && line.contains(refused) => refusal,
-                        line => {
-                            recipients.extend(line.strip_prefix("RCPT TO:").map(str::to_owned));
-                            "250 fine"
-                        }
-                    };
-                    if line == "." {
-                        kept.lock().unwrap().append(&mut recipients);
-                    }
-                }
-            });
-        }
-    });
-    (port, accepted)
+/// An SMTP server that refuses some recipients.
+struct MailServer {
+    port: u16,
+    /// A part of the address, and the answer.
+    refusals: Arc<Mutex<BTreeMap<&'static str, &'static str>>>,
+    /// The recipients of the mails that it accepted.
+    accepted: Arc<Mutex<Vec<String>>>,
 }
+
+impl MailServer {
+    async fn start<const N: usize>(refusals: [(&'static str, &'static str); N]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let refusals = Arc::new(Mutex::new(BTreeMap::from(refusals)));
+        let server = Self { port, refusals: Arc::clone(&refusals), accepted: Arc::default() };
+        let accepted = Arc::clone(&server.accepted);
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(receive_mail(stream, Arc::clone(&refusals), Arc::clone(&accepted)));
+            }
+        });
+        server
+    }
+
+    fn accepted(&self) -> Vec<String> {
+        self.accepted.lock().unwrap().clone()
+    }
+}
+
+async fn receive_mail(
+    mut stream: tokio::net::TcpStream,
+    refusals: Arc<Mutex<BTreeMap<&'static str, &'static str>>>,
+    accepted: Arc<Mutex<Vec<String>>>,
+) {
+    let (read, mut write) = stream.split();
+    let mut lines = BufReader::new(read).lines();
+    let (mut recipients, mut is_text) = (Vec::new(), false);
+    let mut answer = "220 here";
+    while write.write_all(format!("{answer}\r\n").as_bytes()).await.is_ok() {
+        let Ok(Some(mut line)) = lines.next_line().await else { return };
+        while is_text && line != "." {
+            let Ok(Some(next)) = lines.next_line().await else { return };
+            line = next;
+        }
+        is_text = line == "DATA";
+        let recipient = line.strip_prefix("RCPT TO:");
+        let refusal = recipient.and_then(|recipient| {
+            let refusals = refusals.lock().unwrap();
+            refusals.iter().find(|(part, _)| recipient.contains(**part)).map(|(_, refusal)| *refusal)
+        });
+        answer = match (line.as_str(), refusal) {
+            ("DATA", _) => "354 go on",
+            ("QUIT", _) => "221 bye",
+            (_, Some(refusal)) => refusal,
+            (_, None) => {
+                recipients.extend(recipient.map(str::to_owned));
+                "250 fine"
+            }
+        };
+        if line == "." {
+            accepted.lock().unwrap().append(&mut recipients);
+        }
+    }
+}
+
+/// A sender of mails to these addresses.
+fn mail_to(server: &MailServer, addresses: &str) -> Sender {
+    let port = server.port;
+    let text = format!(
+        "receivers:\n- name: it\n  type: email\n  server: localhost\n  port: {port}\n  tls: none\n  from: a@example.com\n  to: [{addresses}]\n"
+    );
+    sender(&settings(&text).notifications.receivers[0])
+}
+
+const THREE: &str = "ada@example.com, bob@example.com, eve@example.com";
 
 #[tokio::test]
 async fn refused_recipient_does_not_hold_back_the_mail_of_others() {
-    let to = |port: u16, addresses: &str| {
-        sender(
-            &settings(&format!(
-                "receivers:\n- name: it\n  type: email\n  server: localhost\n  port: {port}\n  tls: none\n  from: a@example.com\n  to: [{addresses}]\n"
-            ))
-            .notifications
-            .receivers[0],
-        )
-    };
-    let three = "ada@example.com, bob@example.com, eve@example.com";
     let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
-    let (port, accepted) = mail_server_without("bob@", "550 5.1.1 user unknown").await;
-    let refused = to(port, three).send(&batch, &place(), NOON).await.unwrap();
-    assert_eq!(*accepted.lock().unwrap(), ["<ada@example.com>", "<eve@example.com>"]);
+    let server = MailServer::start([("bob@", "550 5.1.1 user unknown")]).await;
+    let refused = mail_to(&server, THREE).send(&batch, &place(), NOON).await.unwrap();
+    assert_eq!(server.accepted(), ["<ada@example.com>", "<eve@example.com>"]);
     assert_eq!(refused.len(), 1);
     let text = refused[0].to_string();
     assert!(text.starts_with("bob@example.com did not") && text.contains("user unknown"), "{text}");
-    let error = to(port, "bob@example.com, bob@example.org").send(&batch, &place(), NOON).await.unwrap_err();
+    let both = mail_to(&server, "bob@example.com, bob@example.org");
+    let error = both.send(&batch, &place(), NOON).await.unwrap_err();
     assert!(error.to_string().contains("answers 550") && !error.is_temporary(), "{error}");
-    // A server that refuses for the moment, such as one that greylists, is asked again for all recipients first.
-    let (port, accepted) = mail_server_without("bob@", "450 4.2.0 greylisted").await;
-    let error = to(port, three).send(&batch, &place(), NOON).await.unwrap_err();
-    assert!(error.is_temporary() && accepted.lock().unwrap().is_empty(), "{error}");
-    let later = NOON.after(Duration::from_secs(360));
-    assert_eq!(to(port, three).send(&batch, &place(), later).await.unwrap().len(), 1);
-    assert_eq!(accepted.lock().unwrap().len(), 2);
+    // A server that refuses for the moment, such as one that greylists, is asked again for all recipients first. The mail may
+    // have waited for long before its first try.
+    let server = MailServer::start([("bob@", "450 4.2.0 greylisted")]).await;
+    let (sender, first) = (mail_to(&server, THREE), NOON.after(Duration::from_hours(24)));
+    let error = sender.send(&batch, &place(), first).await.unwrap_err();
+    assert!(error.is_temporary() && server.accepted().is_empty(), "{error}");
+    let later = first.after(Duration::from_mins(6));
+    assert_eq!(sender.send(&batch, &place(), later).await.unwrap().len(), 1);
+    assert_eq!(server.accepted().len(), 2);
+}
+
+#[tokio::test]
+async fn mail_is_tried_again_only_for_recipients_without_it() {
+    let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
+    let refusals = [("bob@", "550 5.1.1 user unknown"), ("eve@", "450 4.2.0 greylisted")];
+    let server = MailServer::start(refusals).await;
+    let sender = mail_to(&server, THREE);
+    let error = sender.send(&batch, &place(), NOON).await.unwrap_err();
+    assert!(error.is_temporary(), "{error}");
+    assert_eq!(server.accepted(), ["<ada@example.com>"]);
+    server.refusals.lock().unwrap().remove("eve@");
+    let refused = sender.send(&batch, &place(), NOON.after(Duration::from_mins(1))).await.unwrap();
+    assert!(refused.len() == 1 && refused[0].to_string().starts_with("bob@example.com"), "{refused:?}");
+    assert_eq!(server.accepted(), ["<ada@example.com>", "<eve@example.com>"]);
 }
 
 #[test]

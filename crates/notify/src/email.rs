@@ -1,8 +1,9 @@
 //! E-mail by SMTP.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use driftless_config::{Email, MailTls, Secret};
+use driftless_model::Timestamp;
 use driftless_trust::read_certificates;
 use lettre::{
     Address, AsyncSmtpTransport, AsyncTransport, Message as Mail, Tokio1Executor,
@@ -23,8 +24,8 @@ use crate::{
 /// The time for each command of the conversation.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// A server that greylists a sender refuses its first mail, and accepts it after five minutes at most. So long, a mail that is
-/// refused for the moment is tried to all recipients.
+/// A server that greylists a sender refuses its first mail, and accepts it after five minutes at most. So long, a recipient who
+/// is refused for the moment is tried again.
 const GREYLISTED: Duration = Duration::from_mins(5);
 
 /// A recipient of a mail that the server refused, while it accepted the mail for others.
@@ -33,6 +34,15 @@ const GREYLISTED: Duration = Duration::from_mins(5);
 pub struct RefusedRecipient {
     address: String,
     error: Error,
+}
+
+/// The progress of a mail that the server has refused for a recipient, until no recipient waits for another try.
+#[derive(Debug, Default)]
+pub(crate) struct MailProgress {
+    /// The recipients that have got it.
+    accepted: BTreeSet<Address>,
+    /// When the server first refused it. An unreachable server has refused nobody yet.
+    pub(crate) refused_since: Option<Timestamp>,
 }
 
 /// A mail to all recipients, and the connection that carries it.
@@ -54,30 +64,63 @@ impl Outgoing {
         Ok(Self { mail: mail(email, batch)?, transport: transport(email, ca_file, read)?, host })
     }
 
-    /// Sends the mail that has waited for this long. A server that refuses one recipient refuses the mail to all, so each one
-    /// then gets it alone: an address that is gone would hold back all mails. Returns those that did not get it.
-    pub(crate) async fn send(self, waited: Duration) -> Result<Vec<RefusedRecipient>, Error> {
+    /// Sends the mail to all recipients that have not got it. A server that refuses one of them refuses the mail to all, so each
+    /// one then gets it alone: an address that is gone would hold back all mails. Returns those that did not get it. After an
+    /// error, the next try goes on from `progress`.
+    pub(crate) async fn send(
+        self,
+        progress: &mut MailProgress,
+        now: Timestamp,
+    ) -> Result<Vec<RefusedRecipient>, Error> {
         let Self { mail, transport, host } = self;
         let (envelope, text) = (mail.envelope(), mail.formatted());
-        let Err(error) = transport.send_raw(envelope, &text).await else { return Ok(Vec::new()) };
-        let status = error.status().map(u16::from);
-        let is_about_one = status.is_some_and(|status| !REFUSES_ALL.contains(&status))
-            && (waited >= GREYLISTED || !error.is_transient());
         let all = envelope.to();
-        if !is_about_one || all.len() < 2 {
-            return Err(fail(&host, &error));
+        if progress.accepted.is_empty() {
+            let Err(error) = transport.send_raw(envelope, &text).await else { return Ok(Vec::new()) };
+            if may_be_accepted(&error, progress, now) || all.len() < 2 {
+                return Err(fail(&host, &error));
+            }
         }
-        let mut refused = Vec::new();
+        let (mut refused, mut waiting) = (Vec::new(), None);
         for address in all {
+            if progress.accepted.contains(address) {
+                continue;
+            }
             let alone = Envelope::new(envelope.from().cloned(), vec![address.clone()])
                 .map_err(|error| Error::Address(format!("the mail has no recipient: {error}")))?;
-            if let Err(error) = transport.send_raw(&alone, &text).await {
+            let Err(error) = transport.send_raw(&alone, &text).await else {
+                progress.accepted.insert(address.clone());
+                continue;
+            };
+            if may_be_accepted(&error, progress, now) {
+                waiting = Some(fail(&host, &error));
+            } else {
                 let error = fail(&host, &error);
                 refused.push(RefusedRecipient { address: address.to_string(), error });
             }
         }
-        if refused.len() < all.len() { Ok(refused) } else { Err(fail(&host, &error)) }
+        if let Some(error) = waiting {
+            return Err(error);
+        }
+        match refused.pop() {
+            Some(last) if progress.accepted.is_empty() => Err(last.error),
+            last => Ok(refused.into_iter().chain(last).collect()),
+        }
     }
+}
+
+/// Whether the same recipient may get the mail at another try: the server could not be reached or refuses everything, or it
+/// has refused for the moment, and not for as long as it greylists.
+fn may_be_accepted(
+    error: &lettre::transport::smtp::Error,
+    progress: &mut MailProgress,
+    now: Timestamp,
+) -> bool {
+    if error.status().is_none_or(|status| REFUSES_ALL.contains(&u16::from(status))) {
+        return true;
+    }
+    let since = *progress.refused_since.get_or_insert(now);
+    error.is_transient() && now.since(since) < GREYLISTED
 }
 
 fn transport(

@@ -1,13 +1,17 @@
 //! Writes and sends the messages of one receiver.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use driftless_config::{NotificationReceiver, Secret, Target};
 use driftless_model::{Notification, Timestamp};
 
 use crate::{
     client::{self, Request},
-    email::{Outgoing, RefusedRecipient},
+    email::{MailProgress, Outgoing, RefusedRecipient},
     error::Error,
     message::{self, Message},
     place::Place,
@@ -18,6 +22,9 @@ use crate::{
 const REFUSED_TEXT: &str =
     "The service has refused the text of this message: `driftless notify list` shows the incidents.";
 
+/// A mail that some recipients have got is remembered for this long after it was first refused for another one.
+const REMEMBER_MAIL: Duration = Duration::from_hours(72);
+
 /// Reads a secret. It is read for each message, so that it can be rotated. An error is in words.
 pub type ReadSecret = Arc<dyn Fn(&Secret) -> Result<String, String> + Send + Sync>;
 
@@ -26,6 +33,8 @@ pub type ReadSecret = Arc<dyn Fn(&Secret) -> Result<String, String> + Send + Syn
 pub struct Sender {
     receiver: NotificationReceiver,
     read_secret: ReadSecret,
+    /// The mails that are tried again, by the id of their batch.
+    mails: Arc<Mutex<BTreeMap<String, MailProgress>>>,
 }
 
 impl Sender {
@@ -37,7 +46,7 @@ impl Sender {
     pub fn new(receiver: NotificationReceiver, read_secret: ReadSecret) -> Result<Self, Error> {
         let place = Place { host: "host".to_owned(), url: Some("https://host".to_owned()) };
         message::check(&receiver, &place)?;
-        Ok(Self { receiver, read_secret })
+        Ok(Self { receiver, read_secret, mails: Arc::default() })
     }
 
     /// The settings of the receiver.
@@ -93,8 +102,24 @@ impl Sender {
             Prepared::Http(request) => {
                 client::send(*request, self.receiver.ca_file.as_deref()).await.map(|()| Vec::new())
             }
-            Prepared::Mail(outgoing) => outgoing.send(batch.waited()).await,
+            Prepared::Mail(outgoing) => {
+                let id = batch.id();
+                let mut progress = self.mails(batch.now).remove(&id).unwrap_or_default();
+                let result = outgoing.send(&mut progress, batch.now).await;
+                if result.is_err() && progress.refused_since.is_some() {
+                    self.mails(batch.now).insert(id, progress);
+                }
+                result
+            }
         }
+    }
+
+    /// The mails that are tried again, without those that are too old.
+    fn mails(&self, now: Timestamp) -> MutexGuard<'_, BTreeMap<String, MailProgress>> {
+        let mut mails = self.mails.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_young = |since: Timestamp| since.is_recent(REMEMBER_MAIL, now);
+        mails.retain(|_, progress| progress.refused_since.is_some_and(is_young));
+        mails
     }
 
     fn prepare(&self, batch: &Batch<'_>) -> Result<Prepared, Error> {

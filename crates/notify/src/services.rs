@@ -38,12 +38,6 @@ pub(crate) struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// The time since its oldest notification was made.
-    pub(crate) fn waited(&self) -> Duration {
-        let first = self.notifications.iter().map(|notification| notification.at).min();
-        first.map(|first| self.now.since(first)).unwrap_or_default()
-    }
-
     /// The same for the same notifications, so that a receiver can recognise a message that comes twice.
     pub(crate) fn id(&self) -> String {
         let ids = self.notifications.iter().map(|notification| {

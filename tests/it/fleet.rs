@@ -610,7 +610,9 @@ async fn page_and_metrics_show_fresh_and_lost_hosts() {
 async fn lost_host_is_an_incident_until_it_is_heard() {
     let clock = Clock::starting_at(NOON);
     let sample::Agent { handle, store, inbox: _inbox } = agent([]);
-    let handle = handle.with_fleet(Fleet { accept: true, ..Fleet::default() });
+    // It stays listed after its removal.
+    let expected = vec!["gone".to_owned()];
+    let handle = handle.with_fleet(Fleet { accept: true, expected, ..Fleet::default() });
     let text = "repositories:\n- url: https://git.example.com/me/infra.git\nnotifications:\n  receivers:\n  - name: phone\n    type: webhook\n    url: http://127.0.0.1:1\n";
     let settings = Settings::parse("driftless.yaml", text).unwrap();
     let made =

@@ -183,7 +183,8 @@ fn with_older(applications: &Applications, store: &Store) -> Result<BTreeSet<App
     Ok(found)
 }
 
-/// The hosts of a collector, each with a sentence if it is lost.
+/// The hosts of a collector, each with a sentence if it is lost. One that is only expected is left out: it stays listed
+/// after it was removed, and while its reports cannot be read, and is not back.
 fn hosts(
     handle: &Handle,
     store: &Store,
@@ -191,6 +192,7 @@ fn hosts(
 ) -> Result<BTreeMap<String, Option<String>>, store::Error> {
     let hosts = fleet_hosts(handle, store, now)?.into_iter();
     Ok(hosts
+        .filter(|host| host.report.is_some() || host.last_heard.is_some())
         .map(|host| {
             let sentence = || host.last_heard.map(|at| format!("last heard at {at}")).unwrap_or_default();
             let lost = (host.state == HostState::Lost).then(sentence);

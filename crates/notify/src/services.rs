@@ -344,7 +344,8 @@ fn alert(notification: &Notification, batch: &Batch<'_>) -> Value {
             "summary": format!("[{}] {}", batch.place.host, incident.headline(IncidentPhase::Opened)),
             "description": format!("{}. To do: {}", incident.message, incident.advice),
         },
-        "startsAt": incident.since,
+        // Alertmanager refuses an alert that begins after its end, as when the clock was set back.
+        "startsAt": incident.since.min(batch.now).min(ends),
         "endsAt": ends,
     });
     if let Some(link) = link(incident, batch.place) {
@@ -448,4 +449,31 @@ fn colour(urgency: Urgency, is_recovery: bool) -> u32 {
 
 fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alert_does_not_begin_after_its_end() {
+        let now = Timestamp(1_767_225_600_000);
+        let place = Place { host: "nas".to_owned(), url: None };
+        let message = Message {
+            title: String::new(),
+            body: String::new(),
+            link: None,
+            urgency: Urgency::Warning,
+            is_recovery: false,
+        };
+        let batch = Batch { notifications: &[], message: &message, place: &place, now };
+        // The clock was set back by an hour.
+        let incident = sample(IncidentKind::Degraded, now.after(Duration::from_hours(1)));
+        let receiver = "it".to_owned();
+        let phase = IncidentPhase::Opened;
+        let notification = Notification { number: 1, receiver, phase, incident, at: now, sent: None };
+        let alert = alert(&notification, &batch);
+        assert_eq!(alert["startsAt"], json!(now));
+        assert_eq!(alert["endsAt"], json!(now.after(OPEN_ALERT)));
+    }
 }

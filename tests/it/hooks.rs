@@ -303,7 +303,7 @@ async fn leave(it: &Simulation) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removal_applies_no_commit_whose_hooks_still_run() {
+async fn removal_applies_no_commit_while_its_hooks_run() {
     let mut idle = prepared(&shop(1, "dump:1"), OnFailure::None);
     idle.settings.policy.prune = false;
     let it = idle.begun();

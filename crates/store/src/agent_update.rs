@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     archive::{copy_database, failed},
-    error::Error,
+    error::{BoxError, Error},
     salvage::copy as copy_table,
     state_dir::{BACKUP, StateDir},
 };
@@ -240,14 +240,14 @@ fn keep_decisions(newer: &Path, copy: &Path) -> Result<(), Error> {
     into.close().map_err(|(_, error)| write(error))
 }
 
-fn copy_decisions(newer: &Path, into: &mut Connection) -> Result<(), rusqlite::Error> {
+fn copy_decisions(newer: &Path, into: &mut Connection) -> Result<(), BoxError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let from = Connection::open_with_flags(newer, flags)?;
     let transaction = into.transaction()?;
     for table in ["numbers", "pins", "suspensions"] {
         transaction.execute(&format!("DELETE FROM {table}"), [])?;
         if !copy_table(&from, &transaction, table, None)? {
-            return Err(rusqlite::Error::InvalidQuery);
+            return Err(format!("the table `{table}` cannot be read as a whole").into());
         }
     }
     // The agent must not go on from the pin to the newest commit.
@@ -259,7 +259,7 @@ fn copy_decisions(newer: &Path, into: &mut Connection) -> Result<(), rusqlite::E
         let loss = "a pin names a revision that only the newer version of a failed update has";
         transaction.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('loss', ?1)", [loss])?;
     }
-    transaction.commit()
+    Ok(transaction.commit()?)
 }
 
 /// The first characters of a text.
@@ -349,7 +349,7 @@ mod tests {
         change("DROP TABLE suspensions");
         assert!(notes.go_back().unwrap());
         let (is_suspended, loss) = found(folder.path());
-        assert!(is_suspended && loss.is_some_and(|it| it.contains("no such table: suspensions")));
+        assert!(is_suspended && loss.is_some_and(|it| it.contains("the table `suspensions` cannot be read")));
     }
 
     #[test]

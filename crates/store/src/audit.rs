@@ -74,7 +74,7 @@ impl Store {
     }
 }
 
-/// The last entry that may be removed: all before the first one of these times are older, whatever the clock said then.
+/// The last entry that may be removed: all before the first one of these times are older by some clock.
 fn last_expired(
     transaction: &Transaction<'_>,
     times: &RangeInclusive<i64>,

@@ -20,6 +20,15 @@ fn shop(version: u32) -> String {
     )
 }
 
+/// A service with a canary, and another one that loses its health after the second commit.
+fn with_canary(version: u32) -> String {
+    format!(
+        "services:\n  web:\n    image: web:{version}\n    restart: always\n    \
+         deploy: {{replicas: 5, update_config: {{order: start-first}}}}\n    x-driftless: {{canary: ['1']}}\n  \
+         api:\n    image: api:{version}\n    restart: always\n"
+    )
+}
+
 fn prepared(compose: &str) -> Simulation {
     let mut it = Simulation::prepared(compose, Clock::starting_at(NOON));
     it.settings.policy.on_failure = OnFailure::Pause;
@@ -113,20 +122,13 @@ async fn lost_containers_come_back_at_the_version_reached() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_of_a_reached_commit_begins_no_canary() {
-    let compose = |version: u32| {
-        format!(
-            "services:\n  web:\n    image: web:{version}\n    restart: always\n    \
-             deploy: {{replicas: 5, update_config: {{order: start-first}}}}\n    x-driftless: {{canary: ['1']}}\n  \
-             api:\n    image: api:{version}\n    restart: always\n"
-        )
-    };
-    let mut it = prepared(&compose(1));
+    let mut it = prepared(&with_canary(1));
     it.settings.policy.monitor = Duration::from_mins(40);
     let it = it.begun();
     it.synced_with_tip().await;
     // The first end comes when the canary is over.
     exits(&it, "api:2", Some(Duration::from_mins(20)));
-    it.push(&compose(2)).await;
+    it.push(&with_canary(2)).await;
     minutes(5).await;
     it.ask(RequestKind::Promote(Promotion { workload: None, is_full: true })).await;
     it.synced_with_tip().await;
@@ -140,6 +142,46 @@ async fn retry_of_a_reached_commit_begins_no_canary() {
     assert!(!has_run_since(&it, from, &["web:1", "api:1"]), "{}", it.story());
     let history = it.store.revisions(&app()).unwrap();
     assert_eq!((history.len(), history[0].outcome.clone()), (2, Outcome::Succeeded), "{history:?}");
+    it.check(&[("web", 5)].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn overtaken_revert_leaves_the_failed_commit() {
+    let compose = |version: u32| {
+        format!("{}  warm: {{image: 'warm:1', x-driftless: {{hook: PostSync}}}}\n", with_canary(version))
+    };
+    let mut it = prepared(&compose(1));
+    it.settings.policy.monitor = Duration::from_mins(40);
+    // The hook after a sync succeeds, and these containers fail.
+    let ends = |it: &Simulation, api: Duration| {
+        it.docker.faults(|faults| {
+            faults.exits.insert("warm:1".to_owned(), (Duration::from_secs(2), 0));
+            faults.exits.insert("api:2".to_owned(), (api, 3));
+        });
+    };
+    ends(&it, Duration::from_mins(20));
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it.push(&compose(2)).await;
+    minutes(5).await;
+    it.ask(RequestKind::Promote(Promotion { workload: None, is_full: true })).await;
+    it.synced_with_tip().await;
+    ends(&it, Duration::from_secs(15));
+    it.until("it has failed", has_failed).await;
+    assert!(it.store.revisions(&app()).unwrap()[0].was_reached, "{}", it.story());
+    // The hook of the revert does not end before the next commit.
+    it.docker.faults(|faults| _ = faults.exits.remove("warm:1"));
+    it.push(&compose(1)).await;
+    minutes(3).await;
+    let from = it.docker.transcript().len();
+    it.push(&compose(3)).await;
+    minutes(5).await;
+    assert!(!has_run_since(&it, from, &["web:2", "api:2"]), "{}", it.story());
+    let images = it.images();
+    let count = |image: &str| images.iter().filter(|other| *other == image).count();
+    assert_eq!((count("web:1"), count("web:3"), count("api:3")), (4, 1, 1), "{}", it.story());
+    let history = it.store.revisions(&app()).unwrap();
+    assert_eq!((history.len(), &history[1].outcome), (4, &Outcome::Superseded), "{history:?}");
     it.check(&[("web", 5)].into());
 }
 

@@ -41,6 +41,7 @@ mod tests {
     use std::{collections::BTreeMap, sync::Arc};
 
     use driftless_model::{Cause, CommitInfo, FailedCommit, Policy};
+    use driftless_store::NewRevision;
 
     use super::*;
     use crate::{
@@ -52,18 +53,22 @@ mod tests {
         TargetRevision::new(Arc::new(stack(project)), CommitInfo::default(), Policy::default(), Cause::Commit)
     }
 
+    /// Begins a revision and gives it these outcomes.
+    fn run_as(context: &AppContext, new: &NewRevision, project: &str, outcomes: &[&Outcome]) -> Revision {
+        let store = context.store();
+        let begun = store.begin_revision(new, &stack(project)).unwrap();
+        for outcome in outcomes {
+            store.finish_revision(context.name(), begun.number, outcome, &BTreeMap::new()).unwrap();
+        }
+        begun
+    }
+
     #[test]
     fn reached_version_counts_until_the_application_goes_back() {
         let (context, _folder) = context();
         let failed = Outcome::Failed { reason: "web exited".to_owned() };
-        let run = |project: &str, outcomes: &[&Outcome]| {
-            let store = context.store();
-            let begun = store.begin_revision(&new_revision(context.name()), &stack(project)).unwrap();
-            for outcome in outcomes {
-                store.finish_revision(context.name(), begun.number, outcome, &BTreeMap::new()).unwrap();
-            }
-            begun
-        };
+        let new = new_revision(context.name());
+        let run = |project: &str, outcomes: &[&Outcome]| run_as(&context, &new, project, outcomes);
         let last = |target: &TargetRevision, record: &Record| {
             reached_last(&context, target, record).map(|revision| revision.number)
         };
@@ -91,5 +96,17 @@ mod tests {
         };
         let record = Record { failed: Some(known), ..Record::default() };
         assert_eq!(last(&target("c"), &record), Some(3));
+    }
+
+    #[test]
+    fn overtaken_revert_leaves_the_version_that_failed() {
+        let (context, _folder) = context();
+        let failed = Outcome::Failed { reason: "web exited".to_owned() };
+        let new = new_revision(context.name());
+        run_as(&context, &new, "a", &[&Outcome::Succeeded]);
+        run_as(&context, &new, "b", &[&Outcome::Succeeded, &failed]);
+        run_as(&context, &new, "a", &[]);
+        let last = reached_last(&context, &target("c"), &Record::default());
+        assert_eq!(last.map(|revision| revision.number), Some(1));
     }
 }

@@ -108,13 +108,18 @@ fn origin<'a>(history: &'a [Revision], revision: &'a Revision) -> &'a Revision {
     history.iter().find(is_origin).map_or(revision, |older| origin(history, older))
 }
 
-/// The revision that was reached last, also if it has failed since, unless a rollback has left it then. `history` has the newest
-/// revision first.
+/// The revision that was reached last, also if it has failed since, unless a rollback has left it then, or a commit that reverted to the
+/// last success. `history` has the newest revision first.
 pub fn last_reached(history: &[Revision]) -> Option<&Revision> {
+    let succeeded = history.iter().find(|revision| revision.outcome == Outcome::Succeeded);
+    // Also one that a newer commit has overtaken: its containers are of the older version already.
+    let reverts =
+        |revision: &Revision| succeeded.is_some_and(|older| is_same_version(history, older, revision));
     let mut has_gone_back = false;
     history.iter().find(|revision| {
         let counts = revision.outcome == Outcome::Succeeded || (revision.was_reached && !has_gone_back);
-        has_gone_back |= matches!(revision.cause, Cause::Rollback | Cause::AutomaticRollback);
+        has_gone_back |=
+            matches!(revision.cause, Cause::Rollback | Cause::AutomaticRollback) || reverts(revision);
         counts
     })
 }
@@ -243,6 +248,26 @@ mod tests {
         let second = finished(&[Outcome::Succeeded, failed()], revision(2, "b", Cause::Commit));
         let back = revision(3, "a", Cause::AutomaticRollback);
         assert_eq!(number(&[back, second, first]), Some(1), "a rollback has left it");
+    }
+
+    #[test]
+    fn reverted_revision_does_not_count_any_more() {
+        let number = |history: &[Revision]| last_reached(history).map(|revision| revision.number);
+        let first = finished(&[Outcome::Succeeded], revision(1, "a", Cause::Start));
+        let second = finished(&[Outcome::Succeeded, failed()], revision(2, "b", Cause::Commit));
+        let revert = |number: u64| finished(&[Outcome::Superseded], revision(number, "a", Cause::Commit));
+        let overtaken = [revision(4, "c", Cause::Commit), revert(3), second.clone(), first.clone()];
+        assert_eq!(number(&overtaken), Some(1));
+        // The success is a rollback, which has another hash.
+        let back = Revision { rollback_of: Some(1), ..revision(3, "a without", Cause::AutomaticRollback) };
+        let back = finished(&[Outcome::Succeeded], back);
+        let third = finished(&[Outcome::Succeeded, failed()], revision(4, "c", Cause::Commit));
+        assert_eq!(
+            number(&[revert(5), third.clone(), back.clone(), second.clone(), first.clone()]),
+            Some(3)
+        );
+        let other = finished(&[failed()], revision(5, "b", Cause::Commit));
+        assert_eq!(number(&[other, third, back, second, first]), Some(4), "no revert to a success");
     }
 
     #[test]

@@ -64,6 +64,23 @@ async fn reached_and_failed() -> Simulation {
     it
 }
 
+/// Reaches the second version, of which `api` loses its health then.
+async fn promote_and_fail(it: &Simulation, compose: &str) {
+    let ends = |after: Duration| {
+        it.docker.faults(|faults| _ = faults.exits.insert("api:2".to_owned(), (after, 3)));
+    };
+    // The first end comes when the canary is over.
+    ends(Duration::from_mins(20));
+    it.push(compose).await;
+    minutes(5).await;
+    it.ask(RequestKind::Promote(Promotion { workload: None, is_full: true })).await;
+    it.synced_with_tip().await;
+    ends(Duration::from_secs(15));
+    it.until("it has failed", has_failed).await;
+    let history = it.store.revisions(&app()).unwrap();
+    assert!(matches!(history[0].outcome, Outcome::Failed { .. }) && history[0].was_reached, "{history:?}");
+}
+
 /// Pins the application to its first revision, and waits until that has succeeded.
 async fn back_to_first(it: &Simulation) {
     let rollback = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
@@ -126,14 +143,7 @@ async fn retry_of_a_reached_commit_begins_no_canary() {
     it.settings.policy.monitor = Duration::from_mins(40);
     let it = it.begun();
     it.synced_with_tip().await;
-    // The first end comes when the canary is over.
-    exits(&it, "api:2", Some(Duration::from_mins(20)));
-    it.push(&with_canary(2)).await;
-    minutes(5).await;
-    it.ask(RequestKind::Promote(Promotion { workload: None, is_full: true })).await;
-    it.synced_with_tip().await;
-    exits(&it, "api:2", Some(Duration::from_secs(15)));
-    it.until("it has failed", has_failed).await;
+    promote_and_fail(&it, &with_canary(2)).await;
     exits(&it, "api:2", None);
     let from = it.docker.transcript().len();
     it.ask(RequestKind::Retry).await;
@@ -152,23 +162,10 @@ async fn overtaken_revert_leaves_the_failed_commit() {
     };
     let mut it = prepared(&compose(1));
     it.settings.policy.monitor = Duration::from_mins(40);
-    // The hook after a sync succeeds, and these containers fail.
-    let ends = |it: &Simulation, api: Duration| {
-        it.docker.faults(|faults| {
-            faults.exits.insert("warm:1".to_owned(), (Duration::from_secs(2), 0));
-            faults.exits.insert("api:2".to_owned(), (api, 3));
-        });
-    };
-    ends(&it, Duration::from_mins(20));
+    it.docker.faults(|faults| _ = faults.exits.insert("warm:1".to_owned(), (Duration::from_secs(2), 0)));
     let it = it.begun();
     it.synced_with_tip().await;
-    it.push(&compose(2)).await;
-    minutes(5).await;
-    it.ask(RequestKind::Promote(Promotion { workload: None, is_full: true })).await;
-    it.synced_with_tip().await;
-    ends(&it, Duration::from_secs(15));
-    it.until("it has failed", has_failed).await;
-    assert!(it.store.revisions(&app()).unwrap()[0].was_reached, "{}", it.story());
+    promote_and_fail(&it, &compose(2)).await;
     // The hook of the revert does not end before the next commit.
     it.docker.faults(|faults| _ = faults.exits.remove("warm:1"));
     it.push(&compose(1)).await;
@@ -182,6 +179,27 @@ async fn overtaken_revert_leaves_the_failed_commit() {
     assert_eq!((count("web:1"), count("web:3"), count("api:3")), (4, 1, 1), "{}", it.story());
     let history = it.store.revisions(&app()).unwrap();
     assert_eq!((history.len(), &history[1].outcome), (4, &Outcome::Superseded), "{history:?}");
+    it.check(&[("web", 5)].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn revert_to_the_version_of_a_rollback_has_no_canary() {
+    let mut it = prepared(&with_canary(1));
+    it.settings.policy.monitor = Duration::from_mins(40);
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it.push(&with_canary(3)).await;
+    minutes(5).await;
+    it.ask(RequestKind::Abort).await;
+    minutes(5).await;
+    let history = it.store.revisions(&app()).unwrap();
+    assert_eq!((history[0].rollback_of, &history[0].outcome), (Some(1), &Outcome::Succeeded), "{history:?}");
+    assert_ne!(history[0].stack, history[2].stack);
+    promote_and_fail(&it, &with_canary(2)).await;
+    it.push(&with_canary(1)).await;
+    minutes(5).await;
+    let expected = ["api:1", "web:1", "web:1", "web:1", "web:1", "web:1"];
+    assert_eq!(it.images(), expected, "{}", it.story());
     it.check(&[("web", 5)].into());
 }
 

@@ -1,6 +1,6 @@
 //! The version of an application that was reached last. The planner keeps its workloads while the target has to wait.
 
-use driftless_model::{Outcome, Record, Revision, Stack, last_reached};
+use driftless_model::{Outcome, Record, Revision, Stack, is_version_of, last_reached};
 use driftless_plan::with_scales;
 
 use crate::{context::AppContext, target_revision::TargetRevision};
@@ -30,7 +30,8 @@ pub(crate) fn reached_last(
         revision.was_reached |= failed.is_some_and(|failed| failed.revision == revision.number);
     }
     let succeeded = history.iter().find(|revision| revision.outcome == Outcome::Succeeded);
-    let is_reverted = succeeded.is_some_and(|succeeded| succeeded.stack == target.hash);
+    // Also if that went back to the version of the target, without a canary and so with another hash.
+    let is_reverted = succeeded.is_some_and(|succeeded| is_version_of(&history, succeeded, &target.hash));
     let goes_back = !target.is_newest() || is_reverted;
     let last = if goes_back { succeeded } else { last_reached(&history) };
     last.cloned()
@@ -108,5 +109,24 @@ mod tests {
         run_as(&context, &new, "a", &[]);
         let last = reached_last(&context, &target("c"), &Record::default());
         assert_eq!(last.map(|revision| revision.number), Some(1));
+    }
+
+    #[test]
+    fn revert_to_the_version_of_a_rollback_is_recognised() {
+        let (context, _folder) = context();
+        let failed = Outcome::Failed { reason: "web exited".to_owned() };
+        let new = new_revision(context.name());
+        let first = run_as(&context, &new, "a", &[&Outcome::Succeeded]);
+        run_as(&context, &new, "b", &[&failed]);
+        let (cause, rollback_of) = (Cause::AutomaticRollback, Some(first.number));
+        let back = NewRevision { cause, rollback_of, ..new_revision(context.name()) };
+        let back = run_as(&context, &back, "a without a canary", &[&Outcome::Succeeded]);
+        run_as(&context, &new, "c", &[&Outcome::Succeeded, &failed]);
+        let last = |project: &str| {
+            let last = reached_last(&context, &target(project), &Record::default());
+            last.map(|revision| revision.number)
+        };
+        assert_eq!(last("a"), Some(back.number));
+        assert_eq!(last("d"), Some(4), "no revert");
     }
 }

@@ -207,8 +207,8 @@ pub use record::{
 };
 pub use repo_url::{InvalidUrl, RepoUrl};
 pub use revision::{
-    Cause, CommitInfo, Outcome, Pin, REVISION_ELSEWHERE, Revision, Until, is_same_version, last_reached,
-    older_success,
+    Cause, CommitInfo, Outcome, Pin, REVISION_ELSEWHERE, Revision, Until, is_same_version, is_version_of,
+    last_reached, older_success,
 };
 pub use rollout_sizes::RolloutSizes;
 pub use scale_override::ScaleOverride;

@@ -101,6 +101,11 @@ pub fn is_same_version(history: &[Revision], one: &Revision, other: &Revision) -
     one.stack == other.stack || origin(history, one).stack == origin(history, other).stack
 }
 
+/// Whether a revision has the stack of a commit, also if the revision went back to it.
+pub fn is_version_of(history: &[Revision], revision: &Revision, stack: &StackHash) -> bool {
+    revision.stack == *stack || origin(history, revision).stack == *stack
+}
+
 /// The revision of a commit that a revision went back to, or itself.
 fn origin<'a>(history: &'a [Revision], revision: &'a Revision) -> &'a Revision {
     let is_origin =
@@ -262,10 +267,7 @@ mod tests {
         let back = Revision { rollback_of: Some(1), ..revision(3, "a without", Cause::AutomaticRollback) };
         let back = finished(&[Outcome::Succeeded], back);
         let third = finished(&[Outcome::Succeeded, failed()], revision(4, "c", Cause::Commit));
-        assert_eq!(
-            number(&[revert(5), third.clone(), back.clone(), second.clone(), first.clone()]),
-            Some(3)
-        );
+        assert_eq!(number(&[revert(5), third.clone(), back.clone(), second.clone(), first.clone()]), Some(3));
         let other = finished(&[failed()], revision(5, "b", Cause::Commit));
         assert_eq!(number(&[other, third, back, second, first]), Some(4), "no revert to a success");
     }

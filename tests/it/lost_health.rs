@@ -5,7 +5,7 @@ use std::time::Duration;
 use driftless_agent::{Promotion, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
-use driftless_model::{Application, Cause, ConditionStatus, OnFailure, Outcome, Until};
+use driftless_model::{Application, Cause, ConditionStatus, OnFailure, Outcome, Record, Until};
 
 use crate::{
     sample::NOON,
@@ -201,6 +201,38 @@ async fn revert_to_the_version_of_a_rollback_has_no_canary() {
     let expected = ["api:1", "web:1", "web:1", "web:1", "web:1", "web:1"];
     assert_eq!(it.images(), expected, "{}", it.story());
     it.check(&[("web", 5)].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_of_a_failed_commit_outlive_a_lost_record() {
+    let compose = |version: u32| {
+        format!(
+            "services:\n  web:\n    image: web:{version}\n    restart: always\n    \
+             depends_on: {{migrate: {{condition: service_completed_successfully}}}}\n  \
+             migrate:\n    image: migrate:{version}\n    restart: 'no'\n"
+        )
+    };
+    let it = prepared(&compose(1));
+    it.docker.faults(|faults| {
+        for image in ["migrate:1", "migrate:2"] {
+            faults.exits.insert(image.to_owned(), (Duration::from_secs(2), 0));
+        }
+        faults.exits.insert("web:2".to_owned(), (Duration::from_secs(15), 3));
+    });
+    let mut it = it.begun();
+    it.synced_with_tip().await;
+    it.push(&compose(2)).await;
+    it.until("it has failed", has_failed).await;
+    assert!(it.store.revisions(&app()).unwrap()[0].was_reached, "{}", it.story());
+    remove_all(&it, "migrate");
+    minutes(2).await;
+    it.crash();
+    it.store.save_record(&app(), &Record::default()).unwrap();
+    let from = it.docker.transcript().len();
+    it.begin();
+    minutes(10).await;
+    assert!(!has_run_since(&it, from, &["migrate:1", "migrate:2"]), "{}", it.story());
+    assert!(has_run_since(&it, from, &["web:2"]), "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use driftless_model::{EventKind, Observed, Outcome, Record, Stack, Timestamp, WorkloadName};
+use driftless_model::{EventKind, Observed, Record, Stack, Timestamp, WorkloadName};
 use driftless_plan::suppose_completed;
 use driftless_store::{self as store, KnownApplication};
 
@@ -133,7 +133,7 @@ impl StoredRecord {
             if stack.is_empty() {
                 break;
             }
-            if revision.outcome == Outcome::Succeeded {
+            if revision.has_been_reached() {
                 reached.push((stack, revision.finished.unwrap_or(revision.started)));
             }
         }

@@ -323,6 +323,33 @@ async fn removal_applies_no_commit_while_its_hooks_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failed_rollback_stays_failed_after_a_cancelled_removal() {
+    let compose = |version: u8| {
+        format!(
+            "services:
+  web: {{image: 'web:{version}', restart: always, healthcheck: {{test: [CMD, check]}}}}
+  save: {{image: 'save:1', x-driftless: {{hook: PreDelete}}}}
+"
+        )
+    };
+    let mut idle = prepared(&compose(1), OnFailure::Rollback);
+    idle.settings.policy.prune = false;
+    let it = idle.begun();
+    it.synced_with_tip().await;
+    // The older version does not come up again either.
+    it.docker.faults(|faults| faults.unhealthy = ["web:1".to_owned(), "web:2".to_owned()].into());
+    it.push(&compose(2)).await;
+    minutes(30).await;
+    let failed = it.store.revisions(&app()).unwrap();
+    let has_failed = matches!(failed[0].outcome, Outcome::Failed { .. });
+    assert!(has_failed && failed[0].rollback_of == Some(1), "{failed:?}");
+    leave(&it).await;
+    it.push(&compose(2)).await;
+    minutes(30).await;
+    assert_eq!(it.store.revisions(&app()).unwrap(), failed, "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn failed_commit_stays_failed_after_a_cancelled_removal() {
     let mut idle = prepared(&shop(1, "dump:1"), OnFailure::Pause);
     idle.settings.policy.prune = false;

@@ -71,8 +71,12 @@ pub(crate) fn advance(
 }
 
 /// Whether another attempt at a failed revision is due that is not in progress yet: the agent ended while it began, or a removal cut
-/// the last one off. Not while the failure pauses its rollouts.
+/// the last one off. Not while the failure pauses its rollouts, nor of a revision that the application went back to by itself: it runs
+/// without hooks.
 pub(crate) fn awaits_another_attempt(record: &Record, sync: &Sync<'_>) -> bool {
+    if sync.target.back_to.is_some() {
+        return false;
+    }
     let Some(revision) = sync.revision() else { return false };
     let has_failed = matches!(revision.outcome, Outcome::Failed { .. });
     let is_paused = record.failed.as_ref().is_some_and(|failed| failed.stack == revision.stack);

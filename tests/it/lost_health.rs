@@ -275,3 +275,30 @@ async fn restart_is_accepted_while_pinned_after_a_failure() {
     let said = events.iter().rfind(|event| event.reason == "RetryRequested").unwrap();
     assert!(said.message.ends_with("`driftless resume shop` tries the newest commit"), "{}", said.message);
 }
+
+#[tokio::test(start_paused = true)]
+async fn retry_while_pinned_restarts_failed_containers() {
+    let compose = |version: u32| format!("services: {{web: {{image: 'web:{version}', restart: 'no'}}}}\n");
+    let mut it = prepared(&compose(1));
+    it.settings.policy.on_failure = OnFailure::Rollback;
+    let it = it.begun();
+    it.synced_with_tip().await;
+    it.push(&compose(2)).await;
+    it.synced_with_tip().await;
+    exits(&it, "web:3", Some(Duration::from_secs(2)));
+    it.push(&compose(3)).await;
+    minutes(10).await;
+    let history = it.store.revisions(&app()).unwrap();
+    assert_eq!((history[0].cause.clone(), history[0].rollback_of), (Cause::AutomaticRollback, Some(2)));
+    assert_eq!(it.images(), ["web:2"], "{}", it.story());
+    exits(&it, "web:1", Some(Duration::from_secs(2)));
+    let rollback = Rollback { to: Some("1".to_owned()), reason: String::new(), until: Until::Manual };
+    it.ask(RequestKind::Rollback(rollback)).await;
+    minutes(10).await;
+    assert!(it.images().is_empty(), "{}", it.story());
+    exits(&it, "web:1", None);
+    it.ask(RequestKind::Retry).await;
+    minutes(5).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    assert!(it.store.pin(&app()).unwrap().is_some());
+}

@@ -99,7 +99,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             return self.retry_jobs().await;
         };
         let pin = self.context.store().pin(name)?;
-        self.release_failed(&failed).await?;
+        self.release_failed(&failed, pin.as_ref()).await?;
         let (commit, message) = match &pin {
             // The target is not the commit that failed.
             Some(Pin { revision, commit, .. }) => {
@@ -151,9 +151,11 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(self.sync())
     }
 
-    /// Forgets a failed commit, so that the next round moves towards it again.
-    async fn release_failed(&mut self, failed: &FailedCommit) -> Result<(), RequestError> {
-        let target = if failed.back_to.is_none() { Some(self.active_target()?) } else { None };
+    /// Forgets a failed commit, so that the next round moves towards it again, or towards the pinned revision.
+    async fn release_failed(&mut self, failed: &FailedCommit, pin: Option<&Pin>) -> Result<(), RequestError> {
+        // An automatic rollback ends now: nothing that failed of it has to start again.
+        let is_target_tried = pin.is_some() || failed.back_to.is_none();
+        let target = if is_target_tried { Some(self.active_target()?) } else { None };
         let record = self.released_record(target.as_ref()).await?;
         self.accept(record)?;
         // With a pin, the target is another one than the failed commit, and its hooks run again, too.
@@ -178,14 +180,14 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(Some(target))
     }
 
-    /// The record without the failed commit. With a target, whose rollouts the failure has paused, what failed of it for good
-    /// starts again.
+    /// The record without the failed commit. With a target, whose rollouts the failure has paused or that is pinned, what failed of it
+    /// for good starts again.
     pub(super) async fn released_record(
         &mut self,
-        paused: Option<&TargetRevision>,
+        tried: Option<&TargetRevision>,
     ) -> Result<Record, RequestError> {
         let mut record = self.record.get().clone();
-        if let Some(target) = paused {
+        if let Some(target) = tried {
             for id in self.failed_containers(target).await? {
                 record.replaced.insert(id, Replacement::Delete);
             }

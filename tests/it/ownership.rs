@@ -424,6 +424,21 @@ async fn removed_question_refuses_no_agent_that_starts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn missed_question_grants_no_id_of_a_living_agent() {
+    let mut it = Simulation::of(&shop("web:1"));
+    it.synced_with_tip().await;
+    it.crash();
+    it.docker.set_living(&agent_id(), true);
+    // The other agent is late to answer the second question.
+    it.docker.faults(|faults| faults.missed_claim = Some(1));
+    it.git.push(&shop("web:2"));
+    it.begin();
+    minutes(10).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    assert!(it.condition("OwnedByAnotherAgent").is_some(), "{}", it.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn refused_agent_waits_while_no_volume_can_be_created() {
     let mut it = Simulation::of(&shop("web:1"));
     it.synced_with_tip().await;

@@ -207,20 +207,30 @@ impl<D: Docker> AgentFinder<D> {
         is_in_doubt.then(|| Instant::now() + DOUBT)
     }
 
-    /// Claims an id. A living agent refuses each of the tries.
+    /// Claims an id. A living agent refuses each of the tries, but may be late for one of them. So after a refusal, only two grants in a
+    /// row count.
     async fn claim(
         &self,
         agent: &AgentId,
         patience: Duration,
         tries: u32,
     ) -> Result<Claim, driftless_docker::Error> {
-        for _ in 1..tries {
+        let (mut refusals, mut is_granted) = (0, false);
+        loop {
             match self.docker.claim(agent, patience).await {
-                Ok(Claim::Refused) => {}
+                Ok(Claim::Refused) => {
+                    (refusals, is_granted) = (refusals + 1, false);
+                    if refusals >= tries {
+                        return Ok(Claim::Refused);
+                    }
+                }
+                Ok(Claim::Granted) if refusals > 0 && !is_granted => {
+                    is_granted = true;
+                    tracing::warn!(%agent, "the id was refused and then granted; asking once more whether another agent with it lives");
+                }
                 other => return other,
             }
         }
-        self.docker.claim(agent, patience).await
     }
 
     /// Finds out whether another agent lives, and takes over its containers if not.

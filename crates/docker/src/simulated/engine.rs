@@ -505,7 +505,9 @@ impl Docker for SimulatedEngine {
             }
             let left = state.faults.removed_claims;
             state.faults.removed_claims = left.saturating_sub(1);
-            left > 0 || state.living.contains(agent)
+            let is_missed = state.faults.missed_claim == Some(0);
+            state.faults.missed_claim = state.faults.missed_claim.and_then(|others| others.checked_sub(1));
+            left > 0 || (state.living.contains(agent) && !is_missed)
         };
         if is_refused {
             return Ok(Claim::Refused);

@@ -44,6 +44,8 @@ pub struct Faults {
     pub has_no_room: bool,
     /// This many claims of ids are removed by somebody, as by `docker volume prune -a`.
     pub removed_claims: u32,
+    /// A living agent misses one claim of its id, after this many others.
+    pub missed_claim: Option<u32>,
     /// The free space of the disk if there were no images, of 100 GB. Each image takes [`IMAGE_BYTES`].
     pub disk: u64,
     /// The size of the build cache, in bytes.
@@ -111,6 +113,7 @@ impl Default for Faults {
             is_registry_down: false,
             has_no_room: false,
             removed_claims: 0,
+            missed_claim: None,
             disk: DISK_BYTES,
             build_cache: 0,
             warm_up: Duration::from_secs(1),

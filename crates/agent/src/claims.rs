@@ -1,7 +1,7 @@
 //! Names and ports that several applications claim: the application that has one already keeps it.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -16,9 +16,12 @@ use crate::{
     Applications,
     dependency_cycles::dependency_cycles,
     desired::Rendered,
-    error::chain,
+    failed_reads::FailedReads,
     repository::{Absence, RepositoryView},
 };
+
+/// Read of an application that is in no repository now, or whose manifests have errors.
+const LAST_STACK: &str = "the last stack of an application";
 
 /// A rendered application, with the index of its repository.
 #[derive(Clone)]
@@ -94,6 +97,7 @@ pub(crate) struct Claims {
     are_disputed: bool,
     /// The conflicts between applications of one commit.
     lasting: BTreeMap<AppName, Finding>,
+    failed_reads: FailedReads,
 }
 
 impl Claims {
@@ -149,21 +153,19 @@ impl Claims {
             if is_gone && inventory.has_nothing_left(&known.app) {
                 continue;
             }
-            match self.stack_of_absent(&known.app, || last_stack(store, &known.app)) {
-                Ok(stack) => absent.extend(stack),
-                Err(error) => {
-                    warn_of_unread_stack(&known.app, &error);
-                    are_unread.set(true);
-                }
+            let read = self.stack_of_absent(&known.app, || last_stack(store, &known.app));
+            if let Some(stack) = self.failed_reads.note(&known.app, LAST_STACK, read) {
+                absent.extend(stack);
+            } else {
+                are_unread.set(true);
             }
         }
         let (mut found, stacks) = first_by_name(claimants);
+        let failed_reads = RefCell::new(&mut self.failed_reads);
         let last_of = |app: &AppName| {
-            let note = |error: &store::Error| {
-                warn_of_unread_stack(app, error);
-                are_unread.set(true);
-            };
-            last_stack(store, app).inspect_err(note).ok().flatten()
+            let found = failed_reads.borrow_mut().note(app, LAST_STACK, last_stack(store, app));
+            are_unread.set(are_unread.get() || found.is_none());
+            found.flatten()
         };
         let held = Held { of: &last_of, absent: &absent };
         let contested = conflicts(&stacks, &held);
@@ -290,10 +292,6 @@ fn used_objects_of_others(
 /// The stack of an application's newest revision.
 fn last_stack(store: &Store, app: &AppName) -> Result<Option<Arc<Stack>>, store::Error> {
     Ok(store.current_stack(app)?.map(|(_, stack)| Arc::new(stack)))
-}
-
-fn warn_of_unread_stack(app: &AppName, error: &store::Error) {
-    tracing::warn!(%app, error = chain(error), "could not read the last stack of an application");
 }
 
 /// The stacks of the applications. One whose name is taken by an application before it is left out, with a finding.

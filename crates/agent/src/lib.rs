@@ -49,6 +49,7 @@ mod error;
 mod execute;
 mod expiries;
 mod expiry_watch;
+mod failed_reads;
 mod fleet_collector;
 mod fleet_hosts;
 mod fleet_join;

@@ -37,6 +37,7 @@ use crate::{
     desired::{Desired, Rendered, RepositoryState},
     engine_state::EngineState,
     error::chain,
+    failed_reads::FailedReads,
     log_span,
     managed::{Adopters, Managed, may_free_others, read_adopters, read_last_in_git},
     mounts::CONTENT_AGE,
@@ -117,6 +118,7 @@ pub(crate) struct Supervisor<D, S> {
     pub(crate) claims: Claims,
     /// The stacks that Git last asked for, of applications whose manifests have errors or are not read.
     pub(crate) last_in_git: BTreeMap<AppName, Option<Arc<Stack>>>,
+    pub(crate) failed_reads: FailedReads,
     /// The containers that applications had adopted when the agent started. `None`: they were not read yet.
     pub(crate) adopters: Option<Arc<Adopters>>,
     pub(crate) finder: AgentFinder<D>,
@@ -261,14 +263,11 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         let (store, before) = (&self.services.store, std::mem::take(&mut self.last_in_git));
         let mut has_unread = false;
         let last_in_git = |app: &AppName| {
-            let stack = match before.get(app).cloned().map_or_else(|| read_last_in_git(store, app), Ok) {
-                Ok(stack) => stack,
-                // Another pass reads it again.
-                Err(error) => {
-                    has_unread = true;
-                    tracing::warn!(%app, error = chain(&error), "could not read the last stack of an application");
-                    return None;
-                }
+            let read = before.get(app).cloned().map_or_else(|| read_last_in_git(store, app), Ok);
+            // Another pass reads it again.
+            let Some(stack) = self.failed_reads.note(app, "the last stack of an application", read) else {
+                has_unread = true;
+                return None;
             };
             self.last_in_git.insert(app.clone(), stack.clone());
             stack
@@ -343,14 +342,12 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                     Desired::gone(nothing(), state).with_objections(found_elsewhere(&known.app, views))
                 }
                 Absence::Unclear => {
-                    let absent = match self.absent_before(known, &policy) {
-                        Ok(absent) => absent,
-                        // It begins in a later pass: one that had left must not be managed meanwhile.
-                        Err(error) => {
-                            has_unread = true;
-                            tracing::warn!(app = %known.app, error = chain(&error), "could not read whether an application had left Git");
-                            continue;
-                        }
+                    let read = self.absent_before(known, &policy);
+                    let what = "whether an application had left Git";
+                    // It begins in a later pass: one that had left must not be managed meanwhile.
+                    let Some(absent) = self.failed_reads.note(&known.app, what, read) else {
+                        has_unread = true;
+                        continue;
                     };
                     let unread = absent.map(|absent| absent.kept(Arc::clone(&state), newest.clone()));
                     unread.unwrap_or_else(|| kept(state)).with_objections(errors())

@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
-use driftless_agent::{Against, Answer, RequestError, RequestKind, Rollback};
+use driftless_agent::{Answer, RequestError, RequestKind, Rollback};
 use driftless_clock::Clock;
 use driftless_docker::UserAction;
 use driftless_model::{AgentId, AppName, Application, ConditionStatus, Observed, SyncStatus, Until};
@@ -510,61 +510,6 @@ async fn recover_takes_over_from_all_agents_that_are_gone() {
     assert_eq!(it.images(), ["web:2"]);
     let running = it.docker.observed(&newcomer()).instances;
     assert!(running.values().all(|instance| instance.config.image == "web:1"), "{}", it.story());
-}
-
-/// A web server and a bot without a volume.
-fn with_bot(web: &str, bot: &str) -> String {
-    format!("services: {{web: {{image: '{web}'}}, bot: {{image: '{bot}'}}}}\n")
-}
-
-impl Simulation {
-    /// The next life of the agent finds that another agent has made the bot, as after the restoration of a backup.
-    async fn lose_the_bot(&mut self, is_living: bool) {
-        self.synced_with_tip().await;
-        self.crash();
-        self.docker.give_workload_to(&app(), &"bot".into(), &old(), is_living);
-    }
-
-    fn waits_for_owner(&self) -> bool {
-        self.application(&app()).status.waits.iter().any(|wait| wait.reason == "OfAnotherAgent")
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn workload_of_a_former_agent_is_taken_over_and_not_made_twice() {
-    let mut it = Simulation::of(&with_bot("web:1", "bot:1"));
-    it.lose_the_bot(false).await;
-    let writes = it.docker.transcript().len();
-    it.begin();
-    minutes(5).await;
-    assert_eq!(it.docker.transcript().len(), writes, "{}", it.story());
-    assert!(!it.waits_for_owner(), "{:#?}", it.application(&app()).status.waits);
-    it.push(&with_bot("web:1", "bot:2")).await;
-    it.synced_with_tip().await;
-    assert_eq!(it.images(), ["bot:2", "web:1"], "{}", it.story());
-}
-
-#[tokio::test(start_paused = true)]
-async fn workload_of_another_agent_waits_and_the_others_go_on() {
-    for is_living in [true, false] {
-        let mut it = Simulation::of(&with_bot("web:1", "bot:1"));
-        it.lose_the_bot(is_living).await;
-        // An agent that is gone is not asked for: its container is not as in Git.
-        it.git.push(&with_bot("web:2", "bot:2"));
-        it.begin();
-        minutes(10).await;
-        assert_eq!(it.images(), ["bot:1", "web:2"], "{}", it.story());
-        assert!(it.waits_for_owner(), "{:#?}", it.application(&app()).status.waits);
-        let asked = it.handle().request(app(), RequestKind::Drift(Against::Head)).await;
-        let Ok(Answer::Drift(found)) = &asked else { panic!("{asked:?}") };
-        assert!(found.app.items.is_empty(), "its container is not missing: {:#?}", found.app);
-        let note = found.app.note.as_deref().unwrap_or_default();
-        assert!(note.contains("-bot-1") && note.contains("another agent"), "{note}");
-        it.docker.set_living(&old(), false);
-        it.handle().recover().await.unwrap();
-        it.synced_with_tip().await;
-        assert_eq!(it.images(), ["bot:2", "web:2"], "{}", it.story());
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 //!
 //! An agent whose state directory was lost has a new id, so the containers that run seem to be another agent's. If no
 //! agent with that id lives and the containers run exactly what Git says, they are taken over. In any other case
-//! no further container of what they run is started.
+//! no further container is started.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use tokio::sync::{Mutex as TurnMutex, MutexGuard as Turn, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use driftless_model::{AgentId, Observed, Stack};
-use driftless_plan::{could_be_own, is_in_force};
+use driftless_plan::is_in_force;
 
 /// Knowledge about the agents on the engine.
 pub(crate) struct Ownership {
@@ -125,20 +125,13 @@ impl Ownership {
         let has_own = instances().any(|instance| instance.agent == *own);
         let mut reason = None;
         for (agent, container) in foreign {
-            // The planner leaves alone what containers of this other agent run, and goes on with the rest.
-            let is_same = || {
-                if has_own {
-                    could_be_own(stack, observed, own, agent)
-                } else {
-                    is_in_force(stack, observed, agent)
-                }
-            };
+            let is_same = || is_in_force(stack, observed, agent);
             let why = match self.other(agent) {
                 Some(Other::Living) => {
                     "which lives on this engine: stop one of the two, then run `driftless recover`"
                 }
                 Some(Other::Asked) => "and the agent finds out whether that one still runs",
-                Some(Other::Unclear) | None if is_same() => {
+                Some(Other::Unclear) | None if !has_own && is_same() => {
                     self.ask(agent);
                     "and the agent finds out whether that one still runs"
                 }
@@ -149,7 +142,7 @@ impl Ownership {
             };
             reason.get_or_insert_with(|| format!("container {container} belongs to agent {agent}, {why}"));
         }
-        // With containers of its own, the agent only holds the workloads that the other one runs: see `OfAnotherAgent` of the planner.
+        // With containers of its own, an agent may have an application of the same name as another agent.
         reason.filter(|_| !has_own)
     }
 }

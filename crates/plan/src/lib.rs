@@ -90,7 +90,7 @@ pub use facts::{
     cron::{run_name, run_of, with_runs, without_runs},
     fs_changes::{FOLLOWED, watched},
     hooks::{has_hook, is_held_by_hooks},
-    in_force::{could_be_own, is_in_force},
+    in_force::is_in_force,
     limits::exclusive,
     objects::resources,
     pods::whole,

@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
-    Adopt, AgentId, AppName, Claims, FailedCommit, FailedOwnUpdate, FailureRule, HookPhase, IgnoredField,
-    InstanceId, LimitKind, Platform, ScaleOverride, Timestamp, UnknownEnd, WaitStatus, WorkloadName, label,
+    Adopt, AppName, Claims, FailedCommit, FailedOwnUpdate, FailureRule, HookPhase, IgnoredField, InstanceId,
+    LimitKind, Platform, ScaleOverride, Timestamp, UnknownEnd, WaitStatus, WorkloadName, label,
 };
 
 use crate::facts::canary::CurrentStep;
@@ -139,8 +139,6 @@ reasons! {
     Own: Decision, None;
     /// A container to which Git does not give the data of the workload, and that stays for now, writes to them.
     DataInUse: Decision, Some("Pending");
-    /// A container of another agent runs the workload.
-    OfAnotherAgent: Decision, Some("Pending");
     /// The agent's own container is being replaced.
     OwnUpdate: Progress, None;
     /// The container that was to take the place of the agent's own one failed.
@@ -353,15 +351,6 @@ impl Wait {
             "needs {what}, and {by}, which is not in Git any more, still has it: it starts when {by} is removed"
         );
         Self::workload(workload, WaitReason::Blocked, sentence)
-    }
-
-    /// The container `by` of another agent runs the workload. Only that agent's answer or a person says whether it still counts.
-    pub fn of_another_agent(workload: &WorkloadName, by: &str, agent: &AgentId) -> Self {
-        let sentence = format!(
-            "is run by {by}, which belongs to agent {agent}, and is not run a second time: stop one of the two agents, or if that one \
-             is gone, take its containers over with `driftless recover`"
-        );
-        Self::workload(workload, WaitReason::OfAnotherAgent, sentence)
     }
 
     /// The network must be replaced, and `container`, which the agent does not own, is connected to it.

@@ -95,12 +95,12 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let to = format!("git@{}", reference.commit.short());
         let context = Context { from: "live", to: &to };
         report::of_live(&mut app, &target, &observed, record, &plan.drifts, context);
-        for item in app.items.iter_mut().filter(|item| is_claimed(&unadopted, &item.name)) {
-            item.action = Some(report::Action::Report);
+        if !unadopted.is_empty() {
+            app.note = Some(unadopted_note(name, &unadopted));
+            for item in app.items.iter_mut().filter(|item| is_claimed(&unadopted, &item.name)) {
+                item.action = Some(report::Action::Report);
+            }
         }
-        let foreign = if is_swarm { None } else { foreign_note(&observed, agent) };
-        let notes: Vec<String> = unadopted_note(name, &unadopted).into_iter().chain(foreign).collect();
-        app.note = Some(notes.join("; ")).filter(|note| !note.is_empty());
         Ok(Inspection { app, unmanaged: unmanaged(&observed) })
     }
 
@@ -320,22 +320,13 @@ fn is_claimed(unadopted: &[Claim], name: &str) -> bool {
     unadopted.iter().any(|claim| claim.name == name)
 }
 
-/// Says which objects are compared although nobody has adopted them, if there are any.
-fn unadopted_note(app: &AppName, unadopted: &[Claim]) -> Option<String> {
+/// Says which objects are compared although nobody has adopted them.
+fn unadopted_note(app: &AppName, unadopted: &[Claim]) -> String {
     let names: Vec<&str> = unadopted.iter().map(|claim| claim.name.as_str()).collect();
-    let note = format!(
+    format!(
         "not adopted, and compared as if they were: {}; `driftless plan {app}` shows what `driftless adopt {app}` would change",
         names.join(", ")
-    );
-    (!names.is_empty()).then_some(note)
-}
-
-/// Says which containers are not compared because they are another agent's, if there are any.
-fn foreign_note(observed: &Observed, agent: &AgentId) -> Option<String> {
-    let foreign = observed.instances.values().filter(|instance| instance.agent != *agent);
-    let names: Vec<&str> = foreign.map(|instance| instance.name.as_str()).collect();
-    let note = format!("not compared, because they belong to another agent: {}", names.join(", "));
-    (!names.is_empty()).then_some(note)
+    )
 }
 
 /// Says which objects are compared although no label says that an agent has them.

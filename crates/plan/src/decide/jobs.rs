@@ -13,7 +13,7 @@ use driftless_model::{
 use crate::{
     cause::Cause,
     decide::{
-        create, former_folder, images, job_retry, other_agent, pod_parts,
+        create, former_folder, images, job_retry, pod_parts,
         preconditions::{self, Preconditions},
         repair, secrets, waves,
     },
@@ -50,11 +50,6 @@ fn run(draft: &mut Draft<'_>, parts: &[JobPart<'_>]) {
         draft.facts.instances.members_of(part.subject.name).iter().any(|member| is_up(member))
     };
     let may_begin = known.ended.is_none() && !first.job.suspended;
-    let foreign = parts.iter().find_map(|part| other_agent::reason_to_wait(draft.facts, part.subject));
-    if let Some(wait) = foreign.filter(|_| may_begin && !parts.iter().any(is_at_work)) {
-        draft.wait(wait);
-        return;
-    }
     let lacking = parts.iter().find_map(|part| secrets::reason_to_wait(draft.facts, part.subject));
     if let Some(wait) = lacking.filter(|_| may_begin && !parts.iter().any(is_at_work)) {
         secrets::wait_for_secret(draft, wait);

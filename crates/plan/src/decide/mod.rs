@@ -23,7 +23,6 @@ pub(crate) mod job_retry;
 pub(crate) mod jobs;
 mod namespaces;
 mod orphans;
-mod other_agent;
 pub(crate) mod other_writers;
 mod own_update;
 mod platform;

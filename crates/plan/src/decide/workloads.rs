@@ -5,7 +5,7 @@ use driftless_model::{Instance, Port, SpecHash, State, Subject, Update, Workload
 use crate::{
     decide::{
         canary::roll_canary,
-        former_folder, other_agent, own_update,
+        former_folder, own_update,
         rollout::{allow_starts, complete, keep, roll, wait_paused},
         secrets, stateful_order, waves,
         writers::taken_over,
@@ -209,8 +209,8 @@ fn keep_at(draft: &mut Draft<'_>, kept: Subject<'_>, members: &[&Instance]) {
     }
 }
 
-/// Whether a workload is not to be touched at all: Docker Compose or another agent runs it, it lacks a secret or the folder of another
-/// application, or it is what this agent runs in.
+/// Whether a workload is not to be touched at all: Docker Compose runs it, it lacks a secret or the folder of another application, or it
+/// is what this agent runs in.
 fn is_held_back(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
     let Subject { name, workload: wanted } = subject;
     let members = draft.facts.instances.members_of(name);
@@ -219,10 +219,7 @@ fn is_held_back(draft: &mut Draft<'_>, subject: Subject<'_>) -> bool {
         keep(draft, members);
         return true;
     }
-    if other_agent::hold(draft, subject, members)
-        || secrets::hold(draft, subject, members)
-        || former_folder::hold(draft, subject, members)
-    {
+    if secrets::hold(draft, subject, members) || former_folder::hold(draft, subject, members) {
         return true;
     }
     let Some(own) = members.iter().find(|it| draft.facts.observed.own.as_ref() == Some(&it.id)) else {

@@ -71,11 +71,6 @@ impl Live<'_> {
             }
             None => usize::try_from(workload.replicas).unwrap_or(usize::MAX),
         };
-        // A container of another agent that runs the workload is not compared, and nothing is missing in its place.
-        let is_foreign = |it: &&Instance| {
-            it.agent != *target.agent && it.instance.workload == **name && standing::is_up(it)
-        };
-        let foreign = observed.instances.values().filter(is_foreign).count();
         let mut slots = BTreeSet::new();
         for (index, instance) in found.iter().enumerate() {
             if index < wanted {
@@ -90,7 +85,7 @@ impl Live<'_> {
             }
         }
         let free = (1..=u32::MAX).filter(|it| !slots.contains(it));
-        for slot in free.take(wanted.saturating_sub(found.len() + foreign)) {
+        for slot in free.take(wanted.saturating_sub(found.len())) {
             all.push(self.missing(container_name(target.stack, name, slot)));
         }
     }

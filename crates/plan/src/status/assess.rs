@@ -61,7 +61,7 @@ pub fn assess(
     let is_synced = is_complete
         && plan.steps.is_empty()
         && plan.drifts.is_empty()
-        && !plan.waits.iter().any(|it| matches!(it.reason, WaitReason::Blocked | WaitReason::OfAnotherAgent))
+        && !plan.waits.iter().any(|it| it.is(WaitReason::Blocked))
         && has_all_and_no_more(stack, observed);
     let sync = if is_synced { SyncStatus::Synced } else { SyncStatus::OutOfSync };
     let worst = workloads.values().map(|it| it.health).max().unwrap_or(HealthStatus::Healthy);

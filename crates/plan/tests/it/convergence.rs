@@ -148,7 +148,6 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
     }
     for (index, found) in all.into_iter().enumerate() {
         let wanted = stage.stack.workloads.get(&found.workload.into()).cloned();
-        let is_wanted = wanted.as_ref().is_some_and(|wanted| wanted.replicas > 0);
         let mut made = wanted.clone().unwrap_or_else(|| workload("c:1", 1));
         if !found.is_current {
             made.container.env.insert("OLD".into(), Some("yes".into()));
@@ -226,9 +225,8 @@ fn place(stage: &mut Stage, all: Vec<Found>, has_network: bool) {
         });
         let is_foreign_on_exclusive = instance.agent != stage.agent
             && (made.container_name.is_some() || !made.container.ports.is_empty() || has_network);
-        // Foreign ones would block names for good, or the workload that they run, which is right, but never arrives.
-        let is_down = matches!(instance.state, State::Created | State::Exited { .. } | State::Dead);
-        let blocks = instance.agent != stage.agent && (found.slot < 4 || (!is_down && is_wanted));
+        // Foreign ones would block names for good, which is right, but never arrives.
+        let blocks = instance.agent != stage.agent && found.slot < 4;
         if clash || is_foreign_on_exclusive || blocks {
             continue;
         }

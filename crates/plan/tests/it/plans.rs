@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    AgentId, Build, Completion, ContainerId, Endpoint, HealthStatus, Mask, Mount, MountSource, NetworkMode,
-    Observed, Policy, PullPolicy, Record, Stack, StackHash, StackHashes, State, SyncStatus, Volume,
+    AgentId, Build, Completion, Endpoint, Mask, Mount, MountSource, NetworkMode, Observed, Policy,
+    PullPolicy, Record, Stack, StackHash, StackHashes, State, Volume,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Target, dry_run};
@@ -280,50 +280,4 @@ fn update_of_a_suspended_application_is_foretold_to_its_end() {
         assert!(rounds.len() <= 4, "{foretold}");
         assert!(!foretold.contains("from web:1"), "{foretold}");
     }
-}
-
-/// A bot without a volume would do its work twice.
-#[test]
-fn workload_of_another_agent_is_neither_started_nor_stopped() {
-    let mut stage = reached(stack([("bot", workload("bot:1", 1)), ("web", workload("web:1", 1))]));
-    stage.named("shop-bot-1").agent = "another".into();
-    let held = |stage: &mut Stage| {
-        let plan = stage.round();
-        assert!(plan.steps.is_empty(), "{plan}");
-        let wait = plan.waits.iter().find(|wait| wait.is(plan::WaitReason::OfAnotherAgent));
-        let text = wait.unwrap().to_string();
-        assert!(
-            text.contains("shop-bot-1") && text.contains("another") && text.contains("recover"),
-            "{text}"
-        );
-        stage.assess(&plan)
-    };
-    let status = held(&mut stage);
-    assert_eq!((status.sync, status.health), (SyncStatus::OutOfSync, HealthStatus::Healthy));
-
-    // One of its own that has ended is not started, and one that runs is not one too many.
-    let (agent, now) = (stage.agent.clone(), stage.now);
-    let running = stage.named("shop-bot-1").state.clone();
-    let exited = State::Exited { code: 0, finished: now, out_of_memory: false, error: String::new() };
-    for state in [exited, running] {
-        let mut own = stage.named("shop-bot-1").clone();
-        (own.id, own.name, own.state) = (ContainerId("f".repeat(64)), "shop-bot-2".to_owned(), state);
-        (own.instance.slot, own.agent) = (2, agent.clone());
-        stage.record.own_containers.insert(own.id.clone());
-        stage.world.observed.instances.insert(own.id.clone(), own);
-        let status = held(&mut stage);
-        assert_eq!(status.sync, SyncStatus::OutOfSync, "{}", status.message);
-    }
-
-    // A new version comes when the other agent has ended, or was taken over.
-    stage.stack.workloads.get_mut(&"bot".into()).unwrap().container.image = "bot:2".to_owned();
-    let plan = stage.round();
-    assert!(plan.waits.iter().any(|wait| wait.is(plan::WaitReason::OfAnotherAgent)), "{plan}");
-    assert_eq!(stage.world.observed.instances.len(), 3, "{plan}");
-    stage.world.observed.instances.retain(|_, instance| instance.agent == agent);
-    while !stage.round().is_settled() {
-        stage.tick(Duration::from_secs(10));
-    }
-    let bots = stage.world.observed.instances.values().filter(|it| it.instance.workload == "bot".into());
-    assert_eq!(bots.map(|it| it.config.image.as_str()).collect::<Vec<_>>(), ["bot:2"]);
 }

@@ -512,6 +512,39 @@ async fn recover_takes_over_from_all_agents_that_are_gone() {
     assert!(running.values().all(|instance| instance.config.image == "web:1"), "{}", it.story());
 }
 
+/// A web server and a bot without a volume.
+fn with_bot(web: &str, bot: &str) -> String {
+    format!("services: {{web: {{image: '{web}'}}, bot: {{image: '{bot}'}}}}\n")
+}
+
+/// Another agent has made the bot, as after the restoration of a backup.
+#[tokio::test(start_paused = true)]
+async fn workload_that_another_agent_runs_is_reported_once() {
+    for is_living in [true, false] {
+        let mut it = Simulation::of(&with_bot("web:1", "bot:1"));
+        it.synced_with_tip().await;
+        it.crash();
+        it.docker.give_workload_to(&app(), &"bot".into(), &old(), is_living);
+        it.git.push(&with_bot("web:2", "bot:2"));
+        it.begin();
+        minutes(20).await;
+        assert_eq!(it.images(), ["bot:1", "bot:2", "web:2"], "{}", it.story());
+        let status = it.application(&app()).status.clone();
+        assert!(status.message.starts_with("OfAnotherAgent: bot is run by "), "{}", status.message);
+        let events = it.store.events(0, 1000, Some(&app())).unwrap();
+        let events: Vec<String> =
+            events.into_iter().filter(|it| it.reason == "OwnedByAnotherAgent").map(|it| it.message).collect();
+        assert!(matches!(&events[..], [one] if one.contains(" of agent old, ")), "{events:#?}");
+
+        it.docker.set_living(&old(), false);
+        it.handle().recover().await.unwrap();
+        it.synced_with_tip().await;
+        minutes(2).await;
+        assert_eq!(it.images(), ["bot:2", "web:2"], "{}", it.story());
+        assert_eq!(it.application(&app()).status.message, "", "{}", it.story());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn files_of_running_containers_stay_after_a_loss_of_state() {
     for other_lives in [None, Some(true), Some(false)] {

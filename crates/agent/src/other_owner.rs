@@ -1,6 +1,9 @@
 //! Why the containers of one application may belong to another agent.
 
+use std::collections::BTreeSet;
+
 use driftless_model::{EventKind, Observed, Stack};
+use driftless_plan::{Plan, WaitReason};
 
 use crate::context::AppContext;
 
@@ -8,6 +11,8 @@ use crate::context::AppContext;
 #[derive(Default)]
 pub(crate) struct OtherOwner {
     reason: Option<String>,
+    /// The reported workloads that another agent runs as well, each by name with the sentence about it.
+    shared: BTreeSet<(String, String)>,
 }
 
 impl OtherOwner {
@@ -26,5 +31,17 @@ impl OtherOwner {
         }
         self.reason = reason;
         self.reason.is_some()
+    }
+
+    /// Reports once each workload that containers of another agent run as well.
+    pub(crate) fn remark(&mut self, context: &AppContext, plan: &Plan) {
+        let found = plan.waits.iter().filter(|wait| wait.is(WaitReason::OfAnotherAgent));
+        let shared: BTreeSet<(String, String)> =
+            found.map(|wait| (wait.object.to_string(), wait.to_string())).collect();
+        for (name, sentence) in shared.difference(&self.shared) {
+            tracing::warn!("{sentence}");
+            context.event(EventKind::Warning, "OwnedByAnotherAgent", name, sentence);
+        }
+        self.shared = shared;
     }
 }

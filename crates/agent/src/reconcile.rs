@@ -667,6 +667,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         canary_events::report(&self.context, target.stack, &remembered.canaries, &record.canaries);
         let plan = plan::plan(target, observed, record, now);
         plan::note_planned(record, &plan, now);
+        self.other_owner.remark(&self.context, &plan);
         if record.irretrievable() != remembered.irretrievable() {
             self.record.save(&self.context);
         }

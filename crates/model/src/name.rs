@@ -84,6 +84,13 @@ impl AppName {
     }
 }
 
+impl AgentId {
+    /// The first twelve digits, for people.
+    pub fn short(&self) -> &str {
+        self.0.get(..12).unwrap_or(&self.0)
+    }
+}
+
 impl ContainerId {
     /// The first twelve digits, as Docker's own tools print it.
     pub fn short(&self) -> &str {

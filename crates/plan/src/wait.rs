@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, fmt};
 
 use driftless_model::{
-    Adopt, AppName, Claims, FailedCommit, FailedOwnUpdate, FailureRule, HookPhase, IgnoredField, InstanceId,
-    LimitKind, Platform, ScaleOverride, Timestamp, UnknownEnd, WaitStatus, WorkloadName, label,
+    Adopt, AgentId, AppName, Claims, FailedCommit, FailedOwnUpdate, FailureRule, HookPhase, IgnoredField,
+    InstanceId, LimitKind, Platform, ScaleOverride, Timestamp, UnknownEnd, WaitStatus, WorkloadName, label,
 };
 
 use crate::facts::canary::CurrentStep;
@@ -185,6 +185,8 @@ reasons! {
     ForgottenRun: Note, None;
     /// Containers on a host do the work of the services in the Swarm once more.
     RunsTwice: Note, None;
+    /// A container of another agent runs the workload as well.
+    OfAnotherAgent: Note, None;
     /// The manifest says that the instance stays at its older version.
     Held: Note, None;
     /// Docker Compose created a network or volume that differs from Git.
@@ -351,6 +353,17 @@ impl Wait {
             "needs {what}, and {by}, which is not in Git any more, still has it: it starts when {by} is removed"
         );
         Self::workload(workload, WaitReason::Blocked, sentence)
+    }
+
+    /// These containers of another agent run the workload as well. Only a person knows whether that agent is still wanted.
+    pub fn of_another_agent(workload: &WorkloadName, containers: &[&str], agent: &AgentId) -> Self {
+        let sentence = format!(
+            "is run by {} of agent {}, which this agent leaves alone: if that agent lives, give it different applications or stop it; \
+             if not, `driftless recover` takes over what is in Git, and `docker rm -f` removes what nobody needs",
+            containers.join(", "),
+            agent.short()
+        );
+        Self::workload(workload, WaitReason::OfAnotherAgent, sentence)
     }
 
     /// The network must be replaced, and `container`, which the agent does not own, is connected to it.

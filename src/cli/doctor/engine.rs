@@ -78,10 +78,7 @@ fn agents(agents: &BTreeMap<AgentId, BTreeSet<String>>, own: &str, taken_over: &
     let is_other = |agent: &AgentId| agent.as_str() != own && !taken_over.contains(agent);
     let others = agents.iter().filter(|(agent, _)| is_other(agent));
     let containers: Vec<String> = others
-        .flat_map(|(agent, names)| {
-            let agent: String = agent.as_str().chars().take(12).collect();
-            names.iter().map(move |name| format!("{name} (agent {agent})"))
-        })
+        .flat_map(|(agent, names)| names.iter().map(move |name| format!("{name} (agent {})", agent.short())))
         .collect();
     if containers.is_empty() {
         return Check::ok("other agents", "all managed containers on the engine belong to this agent");

@@ -23,6 +23,7 @@ pub(crate) mod job_retry;
 pub(crate) mod jobs;
 mod namespaces;
 mod orphans;
+mod other_agent;
 pub(crate) mod other_writers;
 mod own_update;
 mod platform;
@@ -72,6 +73,7 @@ pub fn plan(target: &Target<'_>, observed: &Observed, record: &Record, now: Time
     waves::remark(&mut draft);
     scaled::remark(&mut draft);
     unknown_ends::remark(&mut draft);
+    other_agent::remark(&mut draft);
     rollout::excuse_late_ones(&mut draft);
     cron::look_ahead(&mut draft);
     draft.finish()

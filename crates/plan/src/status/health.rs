@@ -52,7 +52,9 @@ pub(crate) fn health(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'
     }
     // Nothing is on its way where nobody repairs anything.
     let is_left = inputs.plan.leaves_down(name) && !inputs.plan.is_suspended();
-    if let Some(wait) = waits.iter().find(|it| !is_left || !it.is(WaitReason::Readiness)) {
+    let says_why =
+        |it: &&&Wait| !it.is(WaitReason::OfAnotherAgent) && (!is_left || !it.is(WaitReason::Readiness));
+    if let Some(wait) = waits.iter().find(says_why) {
         return with(HealthStatus::Progressing, wait);
     }
     let counted = format!("{} of {wanted} available", counts.good());
@@ -117,6 +119,12 @@ fn failure(inputs: Inputs<'_>, subject: Subject<'_>, counts: &Counts<'_>) -> Opt
         if let Some(reason) = unhealthy(instance) {
             return degraded("Unhealthy", format!("{id} is unhealthy: {reason}"));
         }
+    }
+    // This agent has done its part, and what is left to do is a person's.
+    let is_done =
+        waits.iter().all(|it| it.severity() == WaitSeverity::Note) && !is_changing(inputs, name, counts);
+    if let Some(wait) = waits.iter().find(|it| is_done && it.is(WaitReason::OfAnotherAgent)) {
+        return Some(WorkloadHealth::new(HealthStatus::Degraded, wait.reason.as_str(), wait.to_string()));
     }
     let cause = waits.iter().find(|it| it.severity() == WaitSeverity::Progress).map(|it| match it.object {
         WaitObject::Workload(_) => format!("; it {}", it.without_workload()),

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use driftless_model::{
-    AgentId, Build, Completion, Endpoint, Mask, Mount, MountSource, NetworkMode, Observed, Policy,
-    PullPolicy, Record, Stack, StackHash, StackHashes, State, Volume,
+    AgentId, Build, Completion, ContainerId, Endpoint, HealthStatus, Mask, Mount, MountSource, NetworkMode,
+    Observed, Policy, PullPolicy, Record, Stack, StackHash, StackHashes, State, SyncStatus, Volume,
 };
 use driftless_plan as plan;
 use driftless_plan::{Action, Target, dry_run};
@@ -280,4 +280,43 @@ fn update_of_a_suspended_application_is_foretold_to_its_end() {
         assert!(rounds.len() <= 4, "{foretold}");
         assert!(!foretold.contains("from web:1"), "{foretold}");
     }
+}
+
+/// Nobody knows here whether that agent is gone, so its container stays, and that both run is said.
+#[test]
+fn workload_that_another_agent_runs_as_well_is_reported() {
+    let mut stage = reached(stack([("bot", workload("bot:1", 1)), ("web", workload("web:1", 1))]));
+    let mut theirs = stage.named("shop-bot-1").clone();
+    (theirs.id, theirs.name) = (ContainerId("f".repeat(64)), "theirs".to_owned());
+    (theirs.instance.slot, theirs.agent) = (9, "0123456789abcdef".into());
+    let id = theirs.id.clone();
+    stage.world.observed.instances.insert(id.clone(), theirs);
+    // Also when the deadline of a rollout is over.
+    for _ in 0..2 {
+        let plan = stage.round();
+        assert!(plan.is_settled(), "{plan}");
+        let wait = plan.waits.iter().find(|wait| wait.is(plan::WaitReason::OfAnotherAgent)).unwrap();
+        let text = wait.to_string();
+        assert!(text.starts_with("bot is run by theirs of agent 0123456789ab, "), "{text}");
+        assert!(text.contains("`driftless recover`"), "{text}");
+        let status = stage.assess(&plan);
+        assert_eq!((status.sync, status.health), (SyncStatus::OutOfSync, HealthStatus::Degraded));
+        assert_eq!(status.message, format!("OfAnotherAgent: {text}"));
+        stage.tick(Duration::from_hours(1));
+    }
+
+    // The agent goes on with its own.
+    stage.stack.workloads.get_mut(&"bot".into()).unwrap().container.image = "bot:2".to_owned();
+    while !stage.round().is_settled() {
+        stage.tick(Duration::from_secs(10));
+    }
+    let bots = stage.world.observed.instances.values().filter(|it| it.instance.workload == "bot".into());
+    let mut images: Vec<&str> = bots.map(|it| it.config.image.as_str()).collect();
+    images.sort_unstable();
+    assert_eq!(images, ["bot:1", "bot:2"]);
+
+    stage.world.observed.instances.remove(&id);
+    let plan = stage.round();
+    assert!(plan.waits.is_empty(), "{plan}");
+    assert_eq!(stage.assess(&plan).sync, SyncStatus::Synced);
 }

@@ -27,8 +27,9 @@ impl Wait {
     /// The container `by` of the application `owner` has the port `what`, which that application does not have in Git any more.
     pub fn port_given_up(workload: &WorkloadName, what: &str, by: &str, owner: &AppName) -> Self {
         let sentence = format!(
-            "needs {what}, which application `{owner}` gives up in Git, and {by} still holds it: it starts when {by} has stopped; if \
-             `{owner}` waits for a port of this application at the same time, move one of the two to a free port in a first commit"
+            "needs {what}, which application `{owner}` gives up in Git, and {by} still holds it: it starts when {by} has stopped \
+             (`driftless status {owner}` shows what keeps it); if `{owner}` waits for a port of this application at the same time, \
+             move one of the two to a free port in a first commit"
         );
         Self::workload(workload, WaitReason::Blocked, sentence)
     }

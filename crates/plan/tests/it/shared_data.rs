@@ -853,7 +853,8 @@ fn port_that_another_application_gives_up_is_awaited() {
     stage.world.observed.claims.hold_name(&by, holder);
     let held = HeldPort { port: 8080, protocol: Protocol::Tcp, ip: None, by };
     stage.world.observed.claims.ports.insert(held);
-    for (in_git, expected) in [(8080, "change one of the two in Git"), (9090, "gives up in Git")] {
+    let given_up = "(`driftless status edge` shows what keeps it)";
+    for (in_git, expected) in [(8080, "change one of the two in Git"), (9090, given_up)] {
         let edge = of_app("edge", stack([("proxy", publishing(in_git))]));
         stage.set_managed(&[], &[&edge]);
         let plan = stage.round();

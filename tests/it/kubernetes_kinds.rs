@@ -536,6 +536,11 @@ fn annotation_gives_a_service_a_proxy() {
             "a headless Service has no proxy",
         ),
         ("driftless.proxy: 'true'", "ports: [{port: 8080, protocol: SCTP}]", "a proxy does not forward SCTP"),
+        (
+            "driftless.proxy: 'true'",
+            "type: ExternalName, externalName: a.example, ports: [{port: 8080}]",
+            "driftless.proxy: has no effect: an ExternalName has a proxy in any case",
+        ),
     ] {
         told(&annotated(annotation, spec), &[expected]);
     }

@@ -125,12 +125,17 @@ pub(super) fn read<'a>(value: Value<'a>) -> Option<Service<'a>> {
     };
     let ports: Vec<ServicePort<'a>> = spec.items("ports").into_iter().filter_map(read).collect();
     let publishes_not_ready = spec.boolean("publishNotReadyAddresses").unwrap_or(false);
-    let asks_for_proxy = asks_for_proxy(&metadata, is_headless, &ports);
+    let asks_for_proxy = asks_for_proxy(&metadata, &answer, is_headless, &ports);
     Some(Service { key, origin, answer, is_headless, ports, affinity, publishes_not_ready, asks_for_proxy })
 }
 
 /// Whether an annotation asks for a proxy. A headless Service cannot have one, nor a port of SCTP.
-fn asks_for_proxy(metadata: &Object<'_>, is_headless: bool, ports: &[ServicePort<'_>]) -> bool {
+fn asks_for_proxy(
+    metadata: &Object<'_>,
+    answer: &Answer<'_>,
+    is_headless: bool,
+    ports: &[ServicePort<'_>],
+) -> bool {
     let Some(annotations) = metadata.get("annotations") else { return false };
     let Some(node) = annotations.node.get(PROXY) else { return false };
     let asked = annotations.key(PROXY, node);
@@ -142,6 +147,8 @@ fn asks_for_proxy(metadata: &Object<'_>, is_headless: bool, ports: &[ServicePort
         asked.error_help("a headless Service has no proxy", "remove it, or `clusterIP: None`");
     } else if has_sctp {
         asked.error_help("a proxy does not forward SCTP", "remove it, or give SCTP a Service of its own");
+    } else if matches!(answer, Answer::Outside(_)) {
+        asked.warning("has no effect: an ExternalName has a proxy in any case");
     }
     !is_headless && !has_sctp
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use driftless_model::{
-    AppName, Finding, ForeignObject, Held, Location, Policy, Stack, ViolatingObject, conflicts,
+    AppName, CommitId, Finding, ForeignObject, Held, Location, Policy, Stack, ViolatingObject, conflicts,
     foreign_objects,
 };
 use driftless_store::{self as store, KnownApplication, Store};
@@ -161,11 +161,17 @@ impl Claims {
             }
         }
         let (mut found, stacks) = first_by_name(claimants);
+        let known_last: RefCell<BTreeMap<AppName, Option<Arc<Stack>>>> = RefCell::default();
         let failed_reads = RefCell::new(&mut self.failed_reads);
         let last_of = |app: &AppName| {
+            if let Some(stack) = known_last.borrow().get(app) {
+                return stack.clone();
+            }
             let found = failed_reads.borrow_mut().note(app, LAST_STACK, last_stack(store, app));
             are_unread.set(are_unread.get() || found.is_none());
-            found.flatten()
+            let stack = found.flatten();
+            known_last.borrow_mut().insert(app.clone(), stack.clone());
+            stack
         };
         let held = Held { of: &last_of, absent: &absent };
         let contested = conflicts(&stacks, &held);
@@ -228,18 +234,26 @@ fn lasting_conflicts(
     claimants: &[Claimant],
     held: &Held<'_>,
 ) -> BTreeMap<AppName, Finding> {
+    let (mut commits, mut stacks) = (BTreeMap::new(), BTreeMap::<_, Vec<&Stack>>::new());
+    for Claimant { repository, rendered } in claimants {
+        let commit = (*repository, &rendered.commit.id);
+        commits.entry(&rendered.spec.name).or_insert(commit);
+        stacks.entry(commit).or_default().extend(rendered.stack.as_deref());
+    }
+    let affected: BTreeSet<(usize, &CommitId)> =
+        contested.iter().filter_map(|(app, _)| commits.get(app).copied()).collect();
+    let mut found: BTreeMap<AppName, Vec<Finding>> = BTreeMap::new();
+    for commit in affected {
+        let of_commit = stacks.get(&commit).map_or(&[][..], Vec::as_slice);
+        for (app, finding) in conflicts(of_commit, held) {
+            if commits.get(&app) == Some(&commit) {
+                found.entry(app).or_default().push(finding);
+            }
+        }
+    }
     let mut lasting = BTreeMap::new();
     for (app, finding) in contested {
-        let Some(own) = claimants.iter().find(|claimant| claimant.rendered.spec.name == *app) else {
-            continue;
-        };
-        let is_of_commit = |other: &&Claimant| {
-            other.repository == own.repository && other.rendered.commit.id == own.rendered.commit.id
-        };
-        let of_commit = claimants.iter().filter(is_of_commit);
-        let stacks: Vec<&Stack> =
-            of_commit.filter_map(|claimant| claimant.rendered.stack.as_deref()).collect();
-        if conflicts(&stacks, held).contains(&(app.clone(), finding.clone())) {
+        if found.get(app).is_some_and(|found| found.contains(finding)) {
             lasting.entry(app.clone()).or_insert_with(|| finding.clone());
         }
     }

@@ -106,12 +106,21 @@ pub(crate) fn awaits_image(swarm: &ObservedSwarm, service: &ObservedService, now
         let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
         node.is_some_and(|node| node.state == "down")
     };
+    // Each task is `preparing` for a moment, also with an image that its node has. That of a try before shows that it has it, or that it is
+    // not the image that it fails for.
+    let has_image = |task: &SwarmTask| {
+        tasks().any(|other| {
+            let is_further = matches!(other.state.as_str(), "ready" | "starting" | "running")
+                || (has_ended_by_itself(other) && !could_not_pull(other));
+            is_further && other.id != task.id && other.node == task.node
+        })
+    };
     let failed_before = |task: &SwarmTask| {
         let ended = tasks().filter(|other| has_ended(other) && place_of(other) == place_of(task));
         ended.max_by_key(|other| other.created).is_some_and(could_not_pull)
     };
     newest(tasks()).filter(|task| !is_over(task) && !is_lost(task)).any(|task| match task.state.as_str() {
-        "preparing" => now.since(task.since) < LONGEST_PULL,
+        "preparing" => !has_image(task) && now.since(task.since) < LONGEST_PULL,
         "new" | "allocated" | "pending" | "assigned" | "accepted" => {
             task.error.is_empty() && failed_before(task)
         }
@@ -119,9 +128,43 @@ pub(crate) fn awaits_image(swarm: &ObservedSwarm, service: &ObservedService, now
     })
 }
 
-/// Whether the node of a task could not get its image.
+/// Whether a task has ended, and not because the Swarm stopped it, which may be before its node has the image.
+fn has_ended_by_itself(task: &SwarmTask) -> bool {
+    matches!(task.state.as_str(), "complete" | "failed" | "rejected")
+}
+
+/// The words of a node that could not get an image. Docker Engine before 29.7 says `No such image` after most of these errors. Later ones,
+/// and 29.6 without a valid login, pass on the error of the pull, in the words of the registry, of Docker's own store of images or of that
+/// of containerd.
+const PULL_ERRORS: [&str; 23] = [
+    "No such image",
+    "unauthorized",
+    "authentication required",
+    "no basic auth credentials",
+    "access denied",
+    "access to the resource is denied",
+    "toomanyrequests",
+    "manifest unknown",
+    "no matching manifest",
+    "unexpected HTTP status",
+    "error from registry",
+    "error pulling image",
+    "failed to resolve reference",
+    "failed to authorize",
+    "failed to do request",
+    "failed to copy",
+    "failed to extract layer",
+    "failed to register layer",
+    "Head \"http",
+    "Get \"http",
+    "dial tcp",
+    "TLS handshake",
+    "i/o timeout",
+];
+
+/// Whether the node of a task could not get its image. A node also rejects tasks for mounts, networks and ports.
 pub(super) fn could_not_pull(task: &SwarmTask) -> bool {
-    task.state == "rejected" && task.error.contains("No such image")
+    task.state == "rejected" && PULL_ERRORS.iter().any(|words| task.error.contains(words))
 }
 
 fn platforms(service: &ObservedService) -> BTreeSet<(String, String)> {

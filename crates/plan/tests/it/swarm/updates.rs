@@ -96,6 +96,19 @@ fn node_that_cannot_pull_is_shown_with_advice_about_logins() {
     let waits = says("rejected", "No such image: web:1");
     assert!(waits.contains("No such image: web:1; its node could not pull it"), "{waits}");
     assert!(waits.contains("`driftless rollout restart` writes the new one"), "{waits}");
+    // As engines pass on the error of a pull.
+    for error in [
+        "unauthorized: authentication required",
+        "pull access denied for web, repository does not exist or may require 'docker login'",
+        "error from registry: denied",
+        "toomanyrequests: You have reached your unauthenticated pull rate limit",
+        "manifest for web:1 not found: manifest unknown",
+        "Get \"https://registry.example.com/v2/\": net/http: TLS handshake timeout",
+        "failed to resolve reference \"registry.example.com/web:1\": unexpected status from HEAD request",
+    ] {
+        let waits = says("rejected", error);
+        assert!(waits.contains("its node could not pull it"), "{waits}");
+    }
     let waits = says("rejected", "invalid mount config");
     assert!(waits.contains("invalid mount config") && !waits.contains("login"), "{waits}");
 }
@@ -215,52 +228,71 @@ fn service_rolled_back_by_hand_stays_so_after_requests() {
     assert_eq!(cluster.swarm.services["shop_db"].spec, before);
 }
 
+/// Whether a workload is late after a time in which its task is in a state. `before` is the state of an earlier try on the same node, with
+/// its error: each try of it fails at once, and the next one follows.
+fn is_late(state: &str, before: Option<(&str, &str)>, pause: Duration) -> bool {
+    let mut cluster = Cluster::new([("web", workload("web:1", 1))]);
+    cluster.settle();
+    change(&mut cluster, "web", "web:2");
+    cluster.steps();
+    let id = format!("{}.1", cluster.swarm.services["shop_web"].id);
+    let begun = cluster.now;
+    let task = cluster.swarm.tasks.get_mut(&id).unwrap();
+    (task.state, task.since, task.created) = (state.to_owned(), begun, begun);
+    if let Some((state, error)) = before {
+        let ended = SwarmTask {
+            id: format!("{id}.before"),
+            state: state.to_owned(),
+            desired_state: "shutdown".to_owned(),
+            error: error.to_owned(),
+            created: NOON,
+            ..task.clone()
+        };
+        cluster.swarm.tasks.insert(ended.id.clone(), ended);
+    }
+    let end = begun.after(pause);
+    let mut waits = String::new();
+    while cluster.now <= end {
+        if before.is_some() {
+            cluster.swarm.tasks.get_mut(&id).unwrap().since = cluster.now;
+        }
+        let mut record = cluster.record.clone();
+        cluster.with_target(|target| {
+            let mut observed = cluster.seen();
+            with_tasks(target, &mut observed, &mut record);
+            note_observed(&mut record, target, &observed, cluster.now);
+            let made = plan(target, &observed, &record, cluster.now);
+            waits = made.waits.iter().map(ToString::to_string).collect();
+        });
+        cluster.record = record;
+        cluster.now = cluster.now.after(Duration::from_mins(1));
+    }
+    assert!(waits.contains("web has 0 of 1 available"), "{waits}");
+    waits.contains("made no progress")
+}
+
 #[test]
 fn deadline_stands_while_nodes_get_the_image() {
     let limit = Duration::from_mins(10);
-    // After a time in a state: whether the workload is late.
-    let is_late = |state: &str, pause: Duration| {
-        let mut cluster = Cluster::new([("web", workload("web:1", 1))]);
-        cluster.settle();
-        change(&mut cluster, "web", "web:2");
-        cluster.steps();
-        let id = format!("{}.1", cluster.swarm.services["shop_web"].id);
-        let begun = cluster.now;
-        let task = cluster.swarm.tasks.get_mut(&id).unwrap();
-        (task.state, task.since, task.created) = (state.to_owned(), begun, begun);
-        if state == "assigned" {
-            // Each try of the node fails at once, and the next one follows.
-            let failed = SwarmTask {
-                id: format!("{id}.before"),
-                state: "rejected".to_owned(),
-                desired_state: "shutdown".to_owned(),
-                error: "No such image: web:2@sha256:1".to_owned(),
-                created: NOON,
-                ..task.clone()
-            };
-            cluster.swarm.tasks.insert(failed.id.clone(), failed);
+    assert!(!is_late("preparing", None, limit * 6));
+    assert!(is_late("preparing", None, Duration::from_hours(25)));
+    assert!(is_late("starting", None, limit * 2));
+    for error in ["No such image: web:2@sha256:1", "unauthorized: authentication required"] {
+        assert!(!is_late("assigned", Some(("rejected", error)), limit * 6), "{error}");
+        assert!(!is_late("preparing", Some(("rejected", error)), limit * 6), "{error}");
+    }
+}
+
+#[test]
+fn deadline_runs_while_tasks_fail_for_another_reason() {
+    let no_folder = "invalid mount config for type \"bind\": bind source path does not exist: /srv";
+    let no_driver = "create shop_data: error looking up volume plugin nfs: plugin \"nfs\" not found";
+    let ends = [("failed", "task: non-zero exit (1)"), ("rejected", no_folder), ("rejected", no_driver)];
+    for before in ends {
+        for state in ["preparing", "assigned"] {
+            assert!(is_late(state, Some(before), Duration::from_mins(20)), "{before:?}");
         }
-        let end = begun.after(pause);
-        let mut waits = String::new();
-        while cluster.now <= end {
-            let mut record = cluster.record.clone();
-            cluster.with_target(|target| {
-                let mut observed = cluster.seen();
-                with_tasks(target, &mut observed, &mut record);
-                note_observed(&mut record, target, &observed, cluster.now);
-                let made = plan(target, &observed, &record, cluster.now);
-                waits = made.waits.iter().map(ToString::to_string).collect();
-            });
-            cluster.record = record;
-            cluster.now = cluster.now.after(Duration::from_mins(1));
-        }
-        assert!(waits.contains("web has 0 of 1 available"), "{waits}");
-        waits.contains("made no progress")
-    };
-    assert!(!is_late("preparing", limit * 6));
-    assert!(!is_late("assigned", limit * 6));
-    assert!(is_late("preparing", Duration::from_hours(25)));
-    assert!(is_late("starting", limit * 2));
+    }
 }
 
 #[test]

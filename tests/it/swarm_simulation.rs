@@ -953,6 +953,23 @@ async fn service_that_lost_a_label_is_removed_from_the_swarm() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn service_that_lost_all_labels_is_removed_from_the_swarm() {
+    let all = Cluster::of(&shop(1, "pause"), 1);
+    all.synced().await;
+    all.first().ask(RequestKind::Suspend).await;
+    for name in ["shop_db", "shop_web"] {
+        all.change(name, |spec| {
+            spec["Labels"].as_object_mut().unwrap().retain(|label, _| !label.starts_with("driftless."));
+        });
+    }
+    minutes(1).await;
+    all.first().git.push("services: {each: {image: 'each:1', deploy: {mode: global}}}\n");
+    all.first().ask(RequestKind::Resume).await;
+    minutes(3).await;
+    assert_eq!(all.names("services"), ["shop_each"], "{}", all.story());
+}
+
+#[tokio::test(start_paused = true)]
 async fn services_wait_for_containers_on_another_manager() {
     let mut all = Cluster::begun("services: {web: {image: 'web:1'}}\n", 2, true, EngineKind::Docker);
     all.synced().await;

@@ -213,6 +213,7 @@ pub(crate) fn with_adopted(mut scope: ObserveScope, record: &Record) -> ObserveS
     scope.networks.extend(adopted.networks.keys().cloned());
     scope.volumes.extend(adopted.volumes.keys().cloned());
     scope.adopted = adopted.containers.keys().cloned().collect();
+    scope.own_services = record.swarm.iter().flat_map(|kept| kept.own.values().cloned()).collect();
     scope.adopted_networks = adopted.networks.values().map(|network| network.id.clone()).collect();
     scope
 }

@@ -140,6 +140,8 @@ pub struct ObserveScope {
     pub is_swarm: bool,
     /// The names of the services in the Swarm that the application wants.
     pub services: BTreeSet<String>,
+    /// The ids of services in the Swarm that had the labels of the application: without labels, they are observed, too.
+    pub own_services: BTreeSet<String>,
     /// The project of the stack in the Swarm. An agent's service of it that lost the label of the application is observed, too.
     pub namespace: String,
     /// By the names of these services: the data that they are to write to. If one does not have them yet, the services of other

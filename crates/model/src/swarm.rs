@@ -268,6 +268,9 @@ pub struct ObservedService {
     pub desired_tasks: Option<u64>,
     /// The number of the run of a Job. Each update of the service is another run.
     pub iteration: u64,
+    /// Whether it is a service of the application that has lost all labels of the agent, as by `docker stack deploy`. The record knows
+    /// it by its id; an observation alone never says so.
+    pub is_unlabelled: bool,
 }
 
 impl ObservedService {

@@ -346,10 +346,12 @@ async fn list_tasks(manager: &impl ManagerApi, filter: &Value) -> Result<Vec<Tas
 fn is_of(app: &AppName, scope: &ObserveScope, service: &ObservedService) -> bool {
     match service.label(label::APPLICATION) {
         Some(name) => name == app.as_str(),
-        None => {
-            service.label(label::AGENT) == Some(SWARM_OWNER)
-                && service.label(STACK_NAMESPACE) == Some(scope.namespace.as_str())
-        }
+        None => match service.label(label::AGENT) {
+            Some(agent) => {
+                agent == SWARM_OWNER && service.label(STACK_NAMESPACE) == Some(scope.namespace.as_str())
+            }
+            None => scope.own_services.contains(&service.id),
+        },
     }
 }
 
@@ -366,6 +368,7 @@ fn observed_service(service: Service) -> (String, ObservedService) {
         desired_tasks: service.status.and_then(|status| status.desired_tasks),
         iteration: service.job.unwrap_or_default().job_iteration.index,
         spec: service.spec,
+        is_unlabelled: false,
     };
     (name, observed)
 }

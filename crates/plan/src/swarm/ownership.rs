@@ -26,8 +26,11 @@ pub fn adoptable_services(stack: &Stack, swarm: &ObservedSwarm) -> BTreeMap<Work
 }
 
 /// Whether a service is one of an application, and goes when Git does not have it any more. One of the two labels is enough for a
-/// service of its stack: the other was removed by hand.
+/// service of its stack: the other was removed by hand. None is needed for one that the record knows by its id.
 pub fn is_of_application(stack: &Stack, service: &ObservedService) -> bool {
+    if service.is_unlabelled {
+        return true;
+    }
     let is_own = service.label(label::AGENT).map(|agent| agent == OWNER);
     let is_of_app = service.label(label::APPLICATION).map(|app| app == stack.app.as_str());
     match (is_own, is_of_app) {
@@ -39,9 +42,13 @@ pub fn is_of_application(stack: &Stack, service: &ObservedService) -> bool {
     }
 }
 
-/// The workload of a service that Git does not have.
+/// The workload of a service that Git does not have. One without the label has the name of its stack before that of its workload.
 pub(super) fn workload_of(name: &str, service: &ObservedService) -> WorkloadName {
-    WorkloadName(service.label(label::WORKLOAD).unwrap_or(name).to_owned())
+    let in_stack = || {
+        let prefix = service.label(STACK_NAMESPACE)?.replace('.', "_") + "_";
+        name.strip_prefix(prefix.as_str())
+    };
+    WorkloadName(service.label(label::WORKLOAD).or_else(in_stack).unwrap_or(name).to_owned())
 }
 
 /// Whether the agent may change a service. Says why not.
@@ -59,7 +66,7 @@ pub(super) fn objection(facts: &Facts<'_>, name: &WorkloadName, found: &Observed
         && found.label(STACK_NAMESPACE) == Some(target.stack.project.as_str());
     match found.label(label::APPLICATION) {
         Some(app) if app == target.stack.app.as_str() => return None,
-        None if is_labelled || has_lost_labels(facts, name, found) => return None,
+        None if is_labelled || has_lost_labels(found) => return None,
         Some(app) => {
             let sentence = format!(
                 "needs a service that belongs to the application `{app}`: give the project another `name`"
@@ -89,10 +96,8 @@ pub(super) fn objection(facts: &Facts<'_>, name: &WorkloadName, found: &Observed
 
 /// Whether a service of the application has lost all labels, as by `docker stack deploy`: that is drift. A Job is not written again, as
 /// that would run it.
-pub(super) fn has_lost_labels(facts: &Facts<'_>, name: &WorkloadName, found: &ObservedService) -> bool {
-    let full = swarm_service_name(&facts.target.stack.project, name);
-    let known = facts.record.swarm.as_ref().and_then(|record| record.own.get(&full));
-    known == Some(&found.id) && found.label(label::AGENT).is_none() && !found.is_job()
+pub(super) fn has_lost_labels(found: &ObservedService) -> bool {
+    found.is_unlabelled && !found.is_job()
 }
 
 /// The services that this round does not remove.

@@ -207,9 +207,8 @@ fn is_changed_by_others(
     let written = facts.record.swarm.as_ref().and_then(|record| record.services.get(&wanted.name));
     let is_of_git = found.label(label::SPEC) == Some(wanted.hash.as_str());
     // The agent wrote a specification, and somebody brought it back to an older one, or took all labels away.
-    let was_written = || {
-        written.is_some_and(|written| written.wanted == wanted.hash) || has_lost_labels(facts, name, found)
-    };
+    let was_written =
+        || written.is_some_and(|written| written.wanted == wanted.hash) || has_lost_labels(found);
     is_of_git || (facts.is_at_rest(name) && was_written())
 }
 

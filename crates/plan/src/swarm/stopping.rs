@@ -32,7 +32,11 @@ fn stopped(spec: &Value, app: &AppName) -> Option<Value> {
         placement.as_object_mut()?.insert("Constraints".to_owned(), json!([FITS_NO_NODE]));
     }
     // It does nobody's work any more.
-    let labels = stopped.get_mut("Labels").and_then(Value::as_object_mut)?;
+    let labels = stopped.as_object_mut()?.entry("Labels").or_insert(Value::Null);
+    if labels.is_null() {
+        *labels = Map::new().into();
+    }
+    let labels = labels.as_object_mut()?;
     labels.remove(label::JOB);
     labels.remove(label::SPEC);
     labels.insert(label::AGENT.to_owned(), OWNER.into());

@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::{
     action::{SwarmAction, SwarmResult},
     job_tasks::{failure, has_ended, is_of_job, is_over},
+    ownership::workload_of,
     spec::{OWNER, wanted},
 };
 use crate::{
@@ -220,7 +221,7 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     if target.policy.engine != EngineKind::Swarm {
         return;
     }
-    let Some(swarm) = observed.swarm.take() else { return };
+    let Some(mut swarm) = observed.swarm.take() else { return };
     if let Some(state) = swarm.shared.as_ref().and_then(|shared| shared.state.as_ref()) {
         take_over_jobs(record, target.stack, &state.completed_jobs);
     }
@@ -236,7 +237,7 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     }
     let is_pinned = |image: &String| target.images.values().any(|it| it == image);
     kept.images.retain(|image, _| is_pinned(image) || target.stack.images().any(|it| it == image));
-    note_own(kept, target.stack, &swarm);
+    note_own(kept, target.stack, &mut swarm);
     kept.adopts.retain(|name| {
         let service = swarm.services.get(&swarm_service_name(&target.stack.project, name));
         service.is_some_and(|service| service.is_of_stack(&target.stack.project))
@@ -264,8 +265,8 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
         }
         let name = match (subject, service.label(label::WORKLOAD)) {
             (Some(subject), _) => subject.name.clone(),
-            (None, Some(name)) => WorkloadName(name.to_owned()),
-            (None, None) => continue,
+            (None, known) if known.is_some() || service.is_unlabelled => workload_of(full, service),
+            (None, _) => continue,
         };
         for task in shown_tasks(&swarm, service) {
             let spec = match subject {
@@ -292,8 +293,9 @@ pub fn with_tasks(target: &Target<'_>, observed: &mut Observed, record: &mut Rec
     observed.swarm = Some(swarm);
 }
 
-/// Remembers the services with the labels of the application, by any agent: they stay its own without them.
-fn note_own(kept: &mut SwarmRecord, stack: &Stack, swarm: &ObservedSwarm) {
+/// Remembers the services with the labels of the application, by any agent: they stay its own without them. Marks those that have lost
+/// them.
+fn note_own(kept: &mut SwarmRecord, stack: &Stack, swarm: &mut ObservedSwarm) {
     kept.own.retain(|name, id| swarm.services.get(name).is_some_and(|service| service.id == *id));
     let is_own = |service: &ObservedService| {
         let app = service.label(label::APPLICATION);
@@ -301,6 +303,11 @@ fn note_own(kept: &mut SwarmRecord, stack: &Stack, swarm: &ObservedSwarm) {
     };
     let own = swarm.services.iter().filter(|(_, service)| is_own(service));
     kept.own.extend(own.map(|(name, service)| (name.clone(), service.id.clone())));
+    for (name, service) in &mut swarm.services {
+        let is_of_other = service.label(label::APPLICATION).is_some_and(|app| app != stack.app.as_str());
+        let is_known = kept.own.get(name) == Some(&service.id);
+        service.is_unlabelled = is_known && !is_of_other && service.label(label::AGENT).is_none();
+    }
 }
 
 /// Remembers the Jobs that other agents saw completed. Those that this one has not begun count as complete as well.

@@ -115,6 +115,23 @@ async fn writers_of_others_are_seen_while_data_are_awaited() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn service_without_labels_is_known_by_its_id() {
+    let scene = Scene::new();
+    scene.create("shop");
+    let services = async |scope: ObserveScope| {
+        let scope = ObserveScope { is_swarm: true, ..scope };
+        let observed = scene.engine.observe(&AppName::from("shop"), &scope).await.unwrap();
+        observed.swarm.unwrap().services
+    };
+    let wanted = BTreeSet::from(["shop_db".to_owned()]);
+    let found = services(ObserveScope { services: wanted, ..ObserveScope::default() }).await;
+    for (id, count) in [(found["shop_db"].id.clone(), 1), ("another".to_owned(), 0)] {
+        let left = ObserveScope { own_services: BTreeSet::from([id]), ..ObserveScope::default() };
+        assert_eq!(services(left).await.len(), count);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn network_names_the_services_of_others_that_use_it() {
     let scene = Scene::new();
     let network = json!({

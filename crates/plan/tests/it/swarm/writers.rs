@@ -469,6 +469,35 @@ fn service_that_is_stopped_first_is_adopted_with_it() {
 }
 
 #[test]
+fn service_without_labels_hands_its_data_over() {
+    let mut cluster = Cluster::new([("db", with_data("db:1", ["data"]))]);
+    cluster.policy.self_heal = false;
+    cluster.settle();
+    let project = cluster.stack.project.clone();
+    for labels in [json!({STACK_NAMESPACE: project}), json!({})] {
+        cluster.spec("shop_db")["Labels"] = labels;
+        assert_eq!(cluster.steps(), [""; 0]);
+        cluster.drop("db");
+        cluster.want("database", with_data("db:1", ["data"]));
+        assert_eq!(
+            cluster.settle(),
+            [
+                "stop the tasks of service shop_db",
+                "remove service shop_db",
+                "create service shop_database from db:1"
+            ]
+        );
+        cluster.drop("database");
+        cluster.want("db", with_data("db:1", ["data"]));
+        cluster.settle();
+    }
+    // It goes with its application, too.
+    cluster.spec("shop_db")["Labels"] = Value::Null;
+    cluster.stack = cluster.stack.emptied();
+    assert_eq!(cluster.settle(), ["stop the tasks of service shop_db", "remove service shop_db"]);
+}
+
+#[test]
 fn services_that_exchange_data_stop_together() {
     let mut cluster = Cluster::new([("a", with_data("a:1", ["one"])), ("b", with_data("a:1", ["two"]))]);
     cluster.settle();

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use driftless_model::{
     AppName, HostSource, ManagedApplications, ObservedService, ObservedSwarm, WorkloadName, label,
+    wanted_data,
 };
 
 use super::{
@@ -46,18 +47,20 @@ pub(super) fn other_services<'a>(facts: &Facts<'a>, swarm: &'a ObservedSwarm) ->
 }
 
 impl OtherService<'_> {
-    /// Whether no service of this application may begin with this data now.
-    pub(super) fn keeps(&self, app: &AppName, data: &str) -> bool {
+    /// Whether the service of a workload of this application may not begin with this data now.
+    pub(super) fn keeps(&self, facts: &Facts<'_>, name: &WorkloadName, data: &str) -> bool {
         if !self.data.contains(data) {
             return false;
         }
+        let app = &facts.target.stack.app;
         let (owner, stacks) = (&self.owner, &self.applications.stacks);
         let Some(place) = place_in_git(data) else { return false };
         let is_shared = [owner, app].into_iter().all(|app| is_given_to_services(stacks, app, &place));
         // The other services of its application share nothing on its behalf.
         let is_left = stacks.get(owner).is_some_and(|stack| !stack.workloads.contains_key(&self.workload));
         // The commit that gives the volume to this application may take it from the other one, which has not read that yet.
-        let is_unclear = self.applications.unread.contains(owner) && is_volume(&place);
+        let is_unclear =
+            self.applications.unread.contains(owner) && is_volume(&place) && !had_data(facts, name, data);
         (!is_shared || is_left || is_unclear) && !is_common(stacks, [app, owner], &place)
     }
 
@@ -76,6 +79,12 @@ impl OtherService<'_> {
             wait_for_managed(applications, name, &shown, by, owner)
         }
     }
+}
+
+/// Whether Git gave this data to a workload already when the application was reached last: the present commit does not move it there.
+fn had_data(facts: &Facts<'_>, name: &WorkloadName, data: &str) -> bool {
+    let before = facts.target.fallback.and_then(|before| before.workloads.get(name));
+    facts.is_at_rest(name) || before.is_some_and(|before| wanted_data(before).any(|known| known == data))
 }
 
 /// A volume or folder of a task as a place of a stack.

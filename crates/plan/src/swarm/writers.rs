@@ -250,7 +250,7 @@ impl<'a> Writers<'a> {
         let present = self.swarm.services.get(&swarm_service_name(&stack.project, subject.name));
         let present = present.map(ObservedService::writes).unwrap_or_default();
         wanted_data(subject.workload).filter(|data| !present.contains(*data)).find_map(|data| {
-            let other = self.others.iter().find(|other| other.keeps(&stack.app, data))?;
+            let other = self.others.iter().find(|other| other.keeps(self.facts, subject.name, data))?;
             Some((other, data))
         })
     }

@@ -37,6 +37,7 @@ use crate::stage::{NOON, stack, workload};
 /// An application and the Swarm that runs it.
 struct Cluster {
     stack: Stack,
+    fallback: Option<Stack>,
     policy: Policy,
     record: Record,
     observed: Observed,
@@ -64,6 +65,7 @@ impl Cluster {
         let policy = Policy { engine: EngineKind::Swarm, ..Policy::default() };
         Self {
             stack,
+            fallback: None,
             policy,
             record: Record::default(),
             observed: Observed::default(),
@@ -82,7 +84,7 @@ impl Cluster {
         let target = Target {
             stack: &self.stack,
             hashes: &hashes,
-            fallback: None,
+            fallback: self.fallback.as_ref(),
             agent: &agent,
             policy: &self.policy,
             images: &images,
@@ -120,7 +122,7 @@ impl Cluster {
         call(&Target {
             stack: &self.stack,
             hashes: &hashes,
-            fallback: None,
+            fallback: self.fallback.as_ref(),
             agent: &agent,
             policy: &self.policy,
             images: &images,

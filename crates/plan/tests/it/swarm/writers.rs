@@ -642,3 +642,31 @@ fn applications_share_the_data_that_git_gives_to_both() {
     let mut cluster = shop_and_blog([("other", with_data("db:1", ["data"]))]);
     assert_eq!(cluster.steps(), ["find the digest of db:1"]);
 }
+
+#[test]
+fn shared_data_stay_shared_while_manifests_cannot_be_read() {
+    let shared = || {
+        let mut cluster = shop_and_blog([("db", with_data("db:1", ["data"]))]);
+        cluster.settle();
+        let applications = cluster.observed.claims.applications.as_mut().unwrap();
+        Arc::make_mut(applications).unread.insert(AppName::from("blog"));
+        cluster
+    };
+    let created = "create service shop_db from db:1";
+    let mut removed = shared();
+    removed.swarm.services.clear();
+    removed.swarm.tasks.clear();
+    assert_eq!(removed.settle(), [created]);
+    // Another mode needs another service.
+    let mut changed = shared();
+    changed.fallback = Some(changed.stack.clone());
+    changed.stack.swarm.get_mut(&"db".into()).unwrap().mode = SwarmMode::Global;
+    let steps = changed.steps();
+    assert_eq!(steps.last().map(String::as_str), Some(created), "{steps:?}");
+    // A commit that gives the data to another service may take them from the other application.
+    let mut given = shared();
+    given.fallback = Some(given.stack.clone());
+    given.want("new", with_data("db:1", ["data"]));
+    assert_eq!(given.steps(), [""; 0]);
+    assert!(given.waits().contains("whose newest manifests cannot be read"), "{}", given.waits());
+}

@@ -18,7 +18,7 @@ use crate::{
     archive::{copy_database, failed},
     error::{BoxError, Error},
     salvage::copy as copy_table,
-    state_dir::{BACKUP, StateDir},
+    state_dir::{BACKUP, BACKUP_JOURNAL, StateDir},
 };
 
 /// The longest note that is read, in bytes.
@@ -183,7 +183,7 @@ impl AgentUpdateNotes {
         }
         keep_decisions(&database, &copy)?;
         // The log belongs to the database of the newer version.
-        for name in ["driftless.db-wal", "driftless.db-shm", BACKUP] {
+        for name in ["driftless.db-wal", "driftless.db-shm", BACKUP, BACKUP_JOURNAL] {
             remove(&self.state.join(name))?;
         }
         // The next start makes another backup, with the decisions.

@@ -26,7 +26,7 @@ use crate::{
     file_entry::{BLOCK, FileEntry},
     folder_mounts::{mount_points_in, mounted_in},
     partial_file::PartialFile,
-    state_dir::StateDir,
+    state_dir::{BACKUP, BACKUP_JOURNAL, StateDir},
 };
 
 /// The time that a backup waits for a write of the running agent.
@@ -35,8 +35,8 @@ const BUSY: Duration = Duration::from_secs(30);
 const DATABASE: &str = "driftless.db";
 /// The files that belong to the database. One that was repaired would take the place of a missing one. An agent that starts without
 /// the database knows that something is lost, and one that starts without its log would not.
-const DATABASE_FILES: [&str; 5] =
-    ["driftless.db.repaired", DATABASE, "driftless.db-wal", "driftless.db-shm", "driftless-backup.db"];
+const DATABASE_FILES: [&str; 6] =
+    ["driftless.db.repaired", DATABASE, "driftless.db-wal", "driftless.db-shm", BACKUP, BACKUP_JOURNAL];
 const AGENT_ID: &str = "agent-id";
 const APPLICATIONS: &str = "applications";
 

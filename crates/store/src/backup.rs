@@ -132,6 +132,13 @@ impl Backup {
         drop(database::create_unsynced(&new)?);
         copy_tables(database, &new, Direction::IntoNew)?;
         File::open(&new)?.sync_all()?;
+        // `SQLite` would play the journal of a change that did not end into the new file. Without its journal the old one may be torn, so
+        // it goes first: the database is whole.
+        let journal = database::with_suffix(&self.path, "-journal");
+        if journal.is_file() {
+            remove(&self.path)?;
+        }
+        remove(&journal)?;
         fs::rename(&new, &self.path)?;
         self.is_current = true;
         Ok(())
@@ -226,4 +233,34 @@ pub(crate) fn count_change(transaction: &Transaction<'_>) -> Result<(), BoxError
         [],
     )?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journal_of_the_old_backup_does_not_reach_the_new_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("driftless-backup.db");
+        let journal = database::with_suffix(&path, "-journal");
+        let database = database::create_unsynced(&directory.path().join("driftless.db")).unwrap();
+        let mut backup = Backup::at(path.clone());
+        backup.rebuild(&database).unwrap();
+        // The agent is killed in the middle of a change.
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch("PRAGMA synchronous = OFF; BEGIN; INSERT INTO meta VALUES ('agent_id', 'old')")
+            .unwrap();
+        let left = fs::read(&journal).unwrap();
+        assert_eq!(left[0], 0xd9, "a journal that `SQLite` plays back");
+        drop(old);
+        fs::write(&journal, left).unwrap();
+        database.execute("INSERT INTO meta VALUES ('agent_id', 'new')", []).unwrap();
+        backup.rebuild(&database).unwrap();
+        let new = Connection::open(&path).unwrap();
+        let query = "SELECT value FROM meta WHERE key = 'agent_id'";
+        let id: String = new.query_row(query, [], |row| row.get(0)).unwrap();
+        assert_eq!(id, "new");
+        assert!(!journal.exists());
+    }
 }

@@ -12,6 +12,9 @@ use crate::error::Error;
 /// The file with the second copy of the essential tables.
 pub(crate) const BACKUP: &str = "driftless-backup.db";
 
+/// The file that undoes a change of the backup that did not end.
+pub(crate) const BACKUP_JOURNAL: &str = "driftless-backup.db-journal";
+
 /// The file with the key of the database, unless another file is configured.
 const DATABASE_KEY: &str = "database.key";
 

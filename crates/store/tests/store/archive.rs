@@ -77,6 +77,7 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
     assert_eq!(why.as_deref(), Some("the directory has one already"));
     // All that was there before is kept, each time. The database of a repair that ended early takes no place of a restored one.
     fs::write(new.join("driftless.db.repaired"), "repaired").unwrap();
+    fs::write(new.join("driftless-backup.db-journal"), "").unwrap();
     fs::write(new.join("applications/shop/data/orders"), "two").unwrap();
     restore(&file, &new, REPLACE).unwrap();
     restore(&file, &new, REPLACE).unwrap();
@@ -85,8 +86,10 @@ fn restored_directory_has_the_id_and_the_files_of_applications() {
         |folder: &str| fs::read_to_string(new.join(folder).join("applications/shop/data/orders")).unwrap();
     assert_eq!([orders("."), orders("before-restore"), orders("before-restore-2")], ["one", "two", "one"]);
     assert!(new.join("before-restore/driftless.db").is_file());
-    assert!(new.join("before-restore/driftless.db.repaired").is_file());
-    assert!(!new.join("driftless.db-wal").exists() && !new.join("driftless.db.repaired").exists());
+    for name in ["driftless.db.repaired", "driftless-backup.db-journal"] {
+        assert!(new.join("before-restore").join(name).is_file() && !new.join(name).exists(), "{name}");
+    }
+    assert!(!new.join("driftless.db-wal").exists());
 }
 
 /// The agent of this release would refuse it, when the former database is already set aside.

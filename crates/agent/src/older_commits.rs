@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use driftless_config as config;
 use driftless_files::{AppSpec, Files};
 use driftless_manifest as manifest;
-use driftless_model::{AppName, Contents};
+use driftless_model::{AppName, Contents, EngineKind};
 
 use crate::{host_values::ReadValues, render::discover_at};
 
@@ -33,6 +33,11 @@ impl OlderCommits {
     /// does not have, or whose settings there cannot be read. Blocks on the disk.
     pub(crate) fn app_at(&self, files: &dyn Files, newest: &AppSpec) -> AppSpec {
         self.find_at(files, &newest.name).unwrap_or_else(|| newest.clone())
+    }
+
+    /// As [`Self::app_at`], for the engine that runs the application now: a commit may have another one, whose stacks have other objects.
+    pub(crate) fn app_on(&self, engine: EngineKind, files: &dyn Files, newest: &AppSpec) -> AppSpec {
+        AppSpec { engine, ..self.app_at(files, newest) }
     }
 
     /// The contents that an application mounts at a commit. A source of `valuesFrom` that cannot be read is no obstacle: contents are
@@ -76,5 +81,22 @@ mod tests {
         let is_word =
             |content: &Content| matches!(content, Content::File { bytes, .. } if bytes[..] == *b"first");
         assert!(contents.values().any(is_word), "{} contents", contents.len());
+    }
+
+    #[test]
+    fn older_commit_is_compared_for_the_present_engine() {
+        let text = "repositories: [{url: 'https://git.example/infra.git', allow: [default, engine]}]\n";
+        let host = Settings::parse("driftless.yaml", text).unwrap().repositories.remove(0);
+        let older = OlderCommits::new(host);
+        let settings = "engine: swarm\napplications: [{path: shop}]\n";
+        let files = MemoryFiles::new([
+            ("driftless.yaml", settings),
+            ("shop/compose.yaml", "services: {web: {image: 'web:1'}}\n"),
+        ]);
+        let newest = AppSpec::compose("shop", &["shop/compose.yaml"]);
+        assert_eq!(older.app_at(&files, &newest).engine, EngineKind::Swarm);
+        let compared = older.app_on(newest.engine, &files, &newest);
+        assert_eq!(compared.engine, EngineKind::Docker);
+        assert_eq!(manifest::render(&files, &compared).stack.map(|stack| stack.swarm.len()), Some(0));
     }
 }

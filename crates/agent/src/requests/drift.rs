@@ -169,10 +169,10 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         let checkout = repository.source.local(&commit).await;
         let checkout = checkout.map_err(|error| RequestError::Refused(chain(&error)))?;
         let (newest, commit) = (self.desired.rendered().spec.clone(), checkout.commit.clone());
-        let older_commits = repository.older_commits.clone();
+        let (older_commits, engine) = (repository.older_commits.clone(), policy.engine);
         let render = move || {
             let files = checkout.files.as_ref();
-            manifest::render(files, &older_commits.app_at(files, &newest))
+            manifest::render(files, &older_commits.app_on(engine, files, &newest))
         };
         let rendered = tokio::task::spawn_blocking(render).await;
         let rendered = rendered.map_err(|error| RequestError::Refused(error.to_string()))?;

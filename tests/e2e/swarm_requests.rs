@@ -6,6 +6,7 @@ use std::{
     process::Stdio,
 };
 
+use driftless_model::{Application, STACK_NAMESPACE};
 use serde_json::Value;
 
 use crate::{
@@ -43,6 +44,7 @@ async fn tasks_of_a_swarm_are_read_and_restarted() {
     differences_are_explained(&all).await;
     restarts_once(&mut all).await;
     lost_labels_are_written_again(&all).await;
+    service_is_adopted_by_request(&all).await;
 }
 
 /// `docker stack deploy` by hand leaves a service without the labels of the agent.
@@ -60,6 +62,26 @@ async fn lost_labels_are_written_again(all: &Deployed) {
     all.agent.settled(&all.site.repository.head()).await;
     assert_eq!(tasks(all, "web"), before, "no task was replaced");
     assert!(all.agent.said(&format!("adopt {app}")).contains("nothing of it was started"));
+}
+
+/// Another service under the name of one that is gone, as by `docker stack deploy`.
+async fn service_is_adopted_by_request(all: &Deployed) {
+    let (app, term) = (&all.site.app, all.service("term"));
+    let spec = all.inspect("term")["Spec"].clone();
+    let image = spec["TaskTemplate"]["ContainerSpec"]["Image"].as_str().unwrap();
+    let stack = spec["Labels"][STACK_NAMESPACE].as_str().unwrap();
+    let label = format!("{STACK_NAMESPACE}={stack}");
+    all.agent.said(&format!("suspend {app}"));
+    all.docker(&["service", "rm", &term]);
+    all.docker(&["service", "create", "-d", "--name", &term, "--label", &label, image]);
+    all.agent.said(&format!("resume {app}"));
+    let advice = format!("driftless adopt {app}");
+    let is_found = |found: &Application| found.status.waits.iter().any(|wait| wait.message.contains(&advice));
+    all.agent.until("it says how to adopt the service", is_found).await;
+    assert!(all.agent.said(&format!("adopt {app} --dry-run")).contains(&format!("service {term}")));
+    assert_eq!(all.agent.said(&format!("adopt {app}")), format!("{app}: taken over\n  service {term}\n"));
+    all.agent.settled(&all.site.repository.head()).await;
+    assert_eq!(all.inspect("term")["Spec"]["Labels"]["driftless.agent"], "swarm");
 }
 
 async fn output_is_read(all: &Deployed) {

@@ -962,11 +962,17 @@ async fn service_that_lost_all_labels_is_removed_from_the_swarm() {
             spec["Labels"].as_object_mut().unwrap().retain(|label, _| !label.starts_with("driftless."));
         });
     }
-    minutes(1).await;
     all.first().git.push("services: {each: {image: 'each:1', deploy: {mode: global}}}\n");
+    // The agent fetches while it is suspended, so that it does not heal the labels for the commit before.
+    minutes(10).await;
+    let resumed = all.swarm.writes().len();
     all.first().ask(RequestKind::Resume).await;
     minutes(3).await;
     assert_eq!(all.names("services"), ["shop_each"], "{}", all.story());
+    let later = all.swarm.writes().split_off(resumed);
+    let replicas: Vec<u64> =
+        later.iter().filter_map(|write| write.body.pointer("/Mode/Replicated/Replicas")?.as_u64()).collect();
+    assert_eq!(replicas, [0, 0], "{}", all.story());
 }
 
 #[tokio::test(start_paused = true)]

@@ -148,7 +148,8 @@ fn has_former_run(draft: &Draft<'_>, swarm: &ObservedSwarm, job: &Job) -> bool {
 }
 
 /// Removes a service. Those of Jobs, and those that write to data, go once their tasks have stopped: another service may need the data
-/// in the next commit, or in an application that cannot see these tasks.
+/// in the next commit, or in an application that cannot see these tasks. One that has lost its labels gets them back with the stop, as
+/// no service is removed without them.
 pub(super) fn end(
     draft: &mut Draft<'_>,
     swarm: &ObservedSwarm,
@@ -158,12 +159,15 @@ pub(super) fn end(
 ) {
     let tasks = JobTasks::of(swarm, found);
     let is_awaited = found.is_job() || writers::has_data(swarm, found);
-    let is_stopping = is_awaited && tasks.has_unended() && stop(draft, found, cause);
+    let is_to_stop = found.is_unlabelled || (is_awaited && tasks.has_unended());
+    let is_stopping = is_to_stop && stop(draft, found, cause);
     if is_stopping || (is_awaited && tasks.has_active()) {
         let sentence = if found.is_job() {
             "waits until the tasks of its former run have stopped"
-        } else {
+        } else if is_awaited {
             "waits until its tasks have stopped, because they write to data"
+        } else {
+            "gets the labels of the agent back before it is removed"
         };
         draft.wait(Wait::swarm(WaitObject::Workload(name.clone()), WaitReason::Readiness, sentence));
         return;

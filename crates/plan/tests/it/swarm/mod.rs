@@ -24,7 +24,7 @@ use driftless_model::{
     Actor, Adopt, AgentId, Condition, Container, Dependency, EngineKind, IgnoredDifferences, Mask, Network,
     NetworkMode, Observed, ObservedNetwork, ObservedService, ObservedSwarm, Policy, Record, ResolvedImage,
     SWARM_OWNER, ScaleOverride, SharedObject, SpecHash, Stack, StackHash, StackHashes, SwarmFile, SwarmMode,
-    SwarmNode, SwarmObject, SwarmService, SwarmTask, SyncStatus, Timestamp, Workload, written_data,
+    SwarmNode, SwarmObject, SwarmService, SwarmTask, SyncStatus, Timestamp, Workload, label, written_data,
 };
 use driftless_plan::{
     Action, Assessment, Plan, Round, StepOutcome, SwarmAction, SwarmResult, Target, assess, note_executed,
@@ -332,6 +332,9 @@ fn perform(swarm: &mut ObservedSwarm, observed: &mut Observed, action: &Action) 
             }
             SwarmAction::RemoveService { name, .. } => {
                 let service = swarm.services.remove(name).unwrap();
+                let is_labelled =
+                    [label::AGENT, label::APPLICATION].iter().any(|it| service.label(it).is_some());
+                assert!(is_labelled, "the removal of {name} is refused without labels");
                 let runs = |it: &SwarmTask| it.service == service.id && it.state == "running";
                 // Engine 20.10 stops no task of a Job with its service.
                 assert!(!service.is_job() || !swarm.tasks.values().any(runs), "tasks of {name} would run on");

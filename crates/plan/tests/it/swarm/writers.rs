@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use driftless_model::{
-    AppName, ManagedApplications, Mount, MountSource, STACK_NAMESPACE, SwarmUpdate, label,
-};
+use driftless_model::{AppName, ManagedApplications, Mount, MountSource, STACK_NAMESPACE, SwarmUpdate};
 
 use super::{explain::rounds, *};
 
@@ -483,8 +481,8 @@ fn service_without_labels_hands_its_data_over() {
             cluster.settle(),
             [
                 "stop the tasks of service shop_db",
-                "remove service shop_db",
-                "create service shop_database from db:1"
+                "create service shop_database from db:1",
+                "remove service shop_db"
             ]
         );
         cluster.drop("database");
@@ -495,6 +493,22 @@ fn service_without_labels_hands_its_data_over() {
     cluster.spec("shop_db")["Labels"] = Value::Null;
     cluster.stack = cluster.stack.emptied();
     assert_eq!(cluster.settle(), ["stop the tasks of service shop_db", "remove service shop_db"]);
+}
+
+#[test]
+fn service_without_labels_and_data_leaves_with_git() {
+    let mut cluster = Cluster::new([("db", workload("db:1", 1)), ("web", workload("web:1", 1))]);
+    cluster.policy.self_heal = false;
+    cluster.settle();
+    let project = cluster.stack.project.clone();
+    for labels in [json!({STACK_NAMESPACE: project}), json!({}), Value::Null] {
+        cluster.spec("shop_web")["Labels"] = labels;
+        cluster.drop("web");
+        // The engine removes no service without the labels.
+        assert_eq!(cluster.settle(), ["stop the tasks of service shop_web", "remove service shop_web"]);
+        cluster.want("web", workload("web:1", 1));
+        cluster.settle();
+    }
 }
 
 #[test]

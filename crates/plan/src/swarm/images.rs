@@ -99,6 +99,9 @@ pub(super) fn without_platforms(image: &str) -> ResolvedImage {
 /// The time in which a node gets an image, as an engine has on one host.
 const LONGEST_PULL: Duration = Duration::from_hours(24);
 
+/// The time in which a node that has the image prepares a task.
+const PREPARED: Duration = Duration::from_secs(15);
+
 /// Whether a node gets the image of a service now, or is about to try again after it could not get it.
 pub(crate) fn awaits_image(swarm: &ObservedSwarm, service: &ObservedService, now: Timestamp) -> bool {
     let tasks = || swarm.tasks_of(&service.id).filter(|task| task.is_current);
@@ -106,8 +109,7 @@ pub(crate) fn awaits_image(swarm: &ObservedSwarm, service: &ObservedService, now
         let node = task.node.as_ref().and_then(|node| swarm.nodes.get(node));
         node.is_some_and(|node| node.state == "down")
     };
-    // Each task is `preparing` for a moment, also with an image that its node has. That of a try before shows that it has it, or that it is
-    // not the image that it fails for.
+    // A try before shows that its node has the image, or that it is not the image that it fails for.
     let has_image = |task: &SwarmTask| {
         tasks().any(|other| {
             let is_further = matches!(other.state.as_str(), "ready" | "starting" | "running")
@@ -120,7 +122,11 @@ pub(crate) fn awaits_image(swarm: &ObservedSwarm, service: &ObservedService, now
         ended.max_by_key(|other| other.created).is_some_and(could_not_pull)
     };
     newest(tasks()).filter(|task| !is_over(task) && !is_lost(task)).any(|task| match task.state.as_str() {
-        "preparing" => !has_image(task) && now.since(task.since) < LONGEST_PULL,
+        // Each task is `preparing` for a moment, also with an image that its node has, and the Swarm forgets most of its tries.
+        "preparing" => {
+            let is_pulling = now.since(task.created) >= PREPARED || failed_before(task);
+            is_pulling && !has_image(task) && now.since(task.since) < LONGEST_PULL
+        }
         "new" | "allocated" | "pending" | "assigned" | "accepted" => {
             task.error.is_empty() && failed_before(task)
         }
@@ -136,7 +142,7 @@ fn has_ended_by_itself(task: &SwarmTask) -> bool {
 /// The words of a node that could not get an image. Docker Engine before 29.7 says `No such image` after most of these errors. Later ones,
 /// and 29.6 without a valid login, pass on the error of the pull, in the words of the registry, of Docker's own store of images or of that
 /// of containerd.
-const PULL_ERRORS: [&str; 23] = [
+const PULL_ERRORS: [&str; 28] = [
     "No such image",
     "unauthorized",
     "authentication required",
@@ -149,6 +155,9 @@ const PULL_ERRORS: [&str; 23] = [
     "unexpected HTTP status",
     "error from registry",
     "error pulling image",
+    "download failed after",
+    "unsupported media type",
+    "GetImageBlob",
     "failed to resolve reference",
     "failed to authorize",
     "failed to do request",
@@ -158,6 +167,8 @@ const PULL_ERRORS: [&str; 23] = [
     "Head \"http",
     "Get \"http",
     "dial tcp",
+    "read tcp",
+    "unexpected EOF",
     "TLS handshake",
     "i/o timeout",
 ];

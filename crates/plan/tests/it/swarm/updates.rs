@@ -105,6 +105,9 @@ fn node_that_cannot_pull_is_shown_with_advice_about_logins() {
         "manifest for web:1 not found: manifest unknown",
         "Get \"https://registry.example.com/v2/\": net/http: TLS handshake timeout",
         "failed to resolve reference \"registry.example.com/web:1\": unexpected status from HEAD request",
+        "download failed after attempts=6: unexpected EOF",
+        "read tcp 10.0.0.2:51034->10.0.0.9:443: read: connection reset by peer",
+        "write /var/lib/docker/tmp/GetImageBlob1: no space left on device",
     ] {
         let waits = says("rejected", error);
         assert!(waits.contains("its node could not pull it"), "{waits}");
@@ -293,6 +296,34 @@ fn deadline_runs_while_tasks_fail_for_another_reason() {
             assert!(is_late(state, Some(before), Duration::from_mins(20)), "{before:?}");
         }
     }
+}
+
+#[test]
+fn deadline_runs_while_tasks_fail_on_ever_new_nodes() {
+    let mut cluster = Cluster::new([("web", workload("web:1", 1))]);
+    cluster.settle();
+    change(&mut cluster, "web", "web:2");
+    cluster.steps();
+    let id = format!("{}.1", cluster.swarm.services["shop_web"].id);
+    let mut waits = String::new();
+    for number in 0..20 {
+        let begun = cluster.now;
+        let task = cluster.swarm.tasks.get_mut(&id).unwrap();
+        (task.state, task.since, task.created) = ("preparing".to_owned(), begun, begun);
+        task.node = Some(format!("node-{number}"));
+        cluster.now = begun.after(Duration::from_secs(1));
+        let mut record = cluster.record.clone();
+        cluster.with_target(|target| {
+            let mut observed = cluster.seen();
+            with_tasks(target, &mut observed, &mut record);
+            note_observed(&mut record, target, &observed, cluster.now);
+            let made = plan(target, &observed, &record, cluster.now);
+            waits = made.waits.iter().map(ToString::to_string).collect();
+        });
+        cluster.record = record;
+        cluster.now = cluster.now.after(Duration::from_mins(1));
+    }
+    assert!(waits.contains("made no progress"), "{waits}");
 }
 
 #[test]

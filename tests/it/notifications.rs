@@ -992,6 +992,23 @@ async fn mail_is_tried_again_only_for_recipients_without_it() {
     assert_eq!(server.accepted(), ["<ada@example.com>", "<eve@example.com>"]);
 }
 
+#[tokio::test]
+async fn new_notifications_do_not_prolong_the_wait_for_a_recipient() {
+    let batch: Vec<Notification> = (1..4)
+        .map(|number| Notification { number, ..notification(IncidentKind::Degraded, IncidentPhase::Opened) })
+        .collect();
+    let server = MailServer::start([("eve@", "452 4.2.2 mailbox full")]).await;
+    let sender = mail_to(&server, "ada@example.com, eve@example.com");
+    for (count, passed) in [(1, 0), (2, 3)] {
+        let now = NOON.after(Duration::from_mins(passed));
+        let error = sender.send(&batch[..count], &place(), now).await.unwrap_err();
+        assert!(error.is_temporary() && server.accepted().is_empty(), "{error}");
+    }
+    let refused = sender.send(&batch, &place(), NOON.after(Duration::from_mins(6))).await.unwrap();
+    assert!(refused.len() == 1 && refused[0].to_string().starts_with("eve@example.com"), "{refused:?}");
+    assert_eq!(server.accepted(), ["<ada@example.com>"]);
+}
+
 #[test]
 fn example_of_the_documentation_is_valid() {
     let page = include_str!("../../docs/notifications.md");

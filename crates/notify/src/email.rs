@@ -41,7 +41,8 @@ pub struct RefusedRecipient {
 pub(crate) struct MailProgress {
     /// The recipients that have got it.
     accepted: BTreeSet<Address>,
-    /// When the server first refused it. An unreachable server has refused nobody yet.
+    /// When the server first refused a recipient for the moment. An unreachable server has refused nobody yet, and a refusal
+    /// for good waits for nothing.
     pub(crate) refused_since: Option<Timestamp>,
 }
 
@@ -100,6 +101,9 @@ impl Outgoing {
             }
         }
         if let Some(error) = waiting {
+            if !progress.accepted.is_empty() {
+                progress.refused_since.get_or_insert(now);
+            }
             return Err(error);
         }
         match refused.pop() {
@@ -119,8 +123,7 @@ fn may_be_accepted(
     if error.status().is_none_or(|status| REFUSES_ALL.contains(&u16::from(status))) {
         return true;
     }
-    let since = *progress.refused_since.get_or_insert(now);
-    error.is_transient() && now.since(since) < GREYLISTED
+    error.is_transient() && now.since(*progress.refused_since.get_or_insert(now)) < GREYLISTED
 }
 
 fn transport(

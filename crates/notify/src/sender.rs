@@ -104,11 +104,22 @@ impl Sender {
             }
             Prepared::Mail(outgoing) => {
                 let id = batch.id();
-                let mut progress = self.mails(batch.now).remove(&id).unwrap_or_default();
+                let mut progress = {
+                    let mut mails = self.mails(batch.now);
+                    // Each notification that joins makes another batch, and must not begin the time again.
+                    let refused_since = mails.values().filter_map(|mail| mail.refused_since).min();
+                    let mut progress = mails.remove(&id).unwrap_or_default();
+                    progress.refused_since = refused_since;
+                    progress
+                };
                 let result = outgoing.send(&mut progress, batch.now).await;
-                if result.is_err() && progress.refused_since.is_some() {
-                    self.mails(batch.now).insert(id, progress);
+                let mut mails = self.mails(batch.now);
+                if result.is_ok() {
+                    mails.clear();
+                } else if progress.refused_since.is_some() {
+                    mails.insert(id, progress);
                 }
+                drop(mails);
                 result
             }
         }

@@ -1009,6 +1009,27 @@ async fn new_notifications_do_not_prolong_the_wait_for_a_recipient() {
     assert_eq!(server.accepted(), ["<ada@example.com>"]);
 }
 
+#[tokio::test]
+async fn recipient_without_relay_does_not_hold_back_the_mail() {
+    let batch = [notification(IncidentKind::Degraded, IncidentPhase::Opened)];
+    let later = NOON.after(Duration::from_mins(6));
+    for (status, passed) in [("454 4.7.1 relay access denied", 6), ("421 4.3.0 closing", 61)] {
+        let server = MailServer::start([("bob@", "550 5.1.1 user unknown"), ("eve@", status)]).await;
+        let sender = mail_to(&server, "bob@example.com, eve@example.com, ada@example.com");
+        let error = sender.send(&batch, &place(), NOON).await.unwrap_err();
+        assert!(error.is_temporary(), "{error}");
+        assert_eq!(server.accepted(), ["<ada@example.com>"], "{status}");
+        let last = NOON.after(Duration::from_mins(passed));
+        assert_eq!(sender.send(&batch, &place(), last).await.unwrap().len(), 2, "{status}");
+        assert_eq!(server.accepted(), ["<ada@example.com>"], "{status}");
+    }
+    let server = MailServer::start([("eve@", "454 4.7.1 relay access denied")]).await;
+    let sender = mail_to(&server, "ada@example.com, eve@example.com");
+    assert!(sender.send(&batch, &place(), NOON).await.unwrap_err().is_temporary());
+    assert_eq!(sender.send(&batch, &place(), later).await.unwrap().len(), 1);
+    assert_eq!(server.accepted(), ["<ada@example.com>"]);
+}
+
 #[test]
 fn example_of_the_documentation_is_valid() {
     let page = include_str!("../../docs/notifications.md");

@@ -28,6 +28,14 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// is refused for the moment is tried again.
 const GREYLISTED: Duration = Duration::from_mins(5);
 
+/// A server that does not answer for one recipient is asked again for this long after it has accepted the mail for another
+/// one. It may have gone down in between.
+const LONGEST_OUTAGE: Duration = Duration::from_hours(1);
+
+/// Statuses of `REFUSES_ALL` that are also the answer to a single recipient: Postfix refuses with 454, and `hMailServer` with
+/// 530, to relay a mail to an address outside.
+const REFUSES_ALL_OR_RECIPIENT: [u16; 2] = [454, 530];
+
 /// A recipient of a mail that the server refused, while it accepted the mail for others.
 #[derive(Debug, thiserror::Error)]
 #[error("{address} did not get the mail, others did: {error}")]
@@ -82,28 +90,32 @@ impl Outgoing {
                 return Err(fail(&host, &error));
             }
         }
-        let (mut refused, mut waiting) = (Vec::new(), None);
+        let mut failed = Vec::new();
         for address in all {
             if progress.accepted.contains(address) {
                 continue;
             }
             let alone = Envelope::new(envelope.from().cloned(), vec![address.clone()])
                 .map_err(|error| Error::Address(format!("the mail has no recipient: {error}")))?;
-            let Err(error) = transport.send_raw(&alone, &text).await else {
-                progress.accepted.insert(address.clone());
-                continue;
-            };
-            if may_be_accepted(&error, progress, now) {
-                waiting = Some(fail(&host, &error));
+            match transport.send_raw(&alone, &text).await {
+                Ok(_) => {
+                    progress.accepted.insert(address.clone());
+                }
+                Err(error) => failed.push((address, error)),
+            }
+        }
+        // Judged at the end, when it is known whether the server accepts the mail for anybody.
+        let (mut refused, mut waiting) = (Vec::new(), None);
+        for (address, error) in failed {
+            let is_waiting = may_be_accepted(&error, progress, now);
+            let error = fail(&host, &error);
+            if is_waiting {
+                waiting = Some(error);
             } else {
-                let error = fail(&host, &error);
                 refused.push(RefusedRecipient { address: address.to_string(), error });
             }
         }
         if let Some(error) = waiting {
-            if !progress.accepted.is_empty() {
-                progress.refused_since.get_or_insert(now);
-            }
             return Err(error);
         }
         match refused.pop() {
@@ -114,16 +126,21 @@ impl Outgoing {
 }
 
 /// Whether the same recipient may get the mail at another try: the server could not be reached or refuses everything, or it
-/// has refused for the moment, and not for as long as it greylists.
+/// has refused for the moment, and not for as long as it greylists. Once it has accepted the mail for another recipient, it
+/// is neither out of reach nor refuses everything for long: the reason is then this recipient.
 fn may_be_accepted(
     error: &lettre::transport::smtp::Error,
     progress: &mut MailProgress,
     now: Timestamp,
 ) -> bool {
-    if error.status().is_none_or(|status| REFUSES_ALL.contains(&u16::from(status))) {
+    let status = error.status().map(u16::from);
+    let is_about_all = status
+        .is_none_or(|status| REFUSES_ALL.contains(&status) && !REFUSES_ALL_OR_RECIPIENT.contains(&status));
+    if is_about_all && progress.accepted.is_empty() {
         return true;
     }
-    error.is_transient() && now.since(*progress.refused_since.get_or_insert(now)) < GREYLISTED
+    let longest = if is_about_all { LONGEST_OUTAGE } else { GREYLISTED };
+    (is_about_all || error.is_transient()) && now.since(*progress.refused_since.get_or_insert(now)) < longest
 }
 
 fn transport(

@@ -214,6 +214,7 @@ impl Notifications {
                 result = self.send_once(sender, &mut unmarked) => result,
             };
             let now = self.0.clock.now();
+            let is_about_message = matches!(&result, Err(SendError::Send(error)) if error.is_about_message());
             let pause = match result {
                 Ok(NextSend::Again { refused }) => {
                     failures = 0;
@@ -231,7 +232,8 @@ impl Notifications {
                     Some(self.fail(name, &error, failures, now))
                 }
             };
-            let has_failed = failures > 0 && pause.is_some();
+            // A refused message says nothing about a new one.
+            let has_failed = failures > 0 && pause.is_some() && !is_about_message;
             let end = Instant::now() + pause.unwrap_or(LOOK_EVERY);
             let wait = async {
                 loop {
@@ -503,7 +505,11 @@ mod tests {
     use driftless_config::{Login, NotificationReceiver};
     use driftless_model::QuietHours;
     use driftless_store::IncidentUpdate;
-    use tokio::time::sleep;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        time::sleep,
+    };
 
     use super::*;
 
@@ -604,6 +610,57 @@ mod tests {
         sleep(Duration::from_mins(30)).await;
         assert_eq!(attempts.load(Ordering::SeqCst), repeats, "it is over");
         assert_eq!(notifications.status().unwrap().receivers.remove(0).error, "");
+        stop.cancel();
+    }
+
+    /// A server that refuses requests with this word, until the test ends.
+    async fn refuse(word: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = Vec::new();
+                // The body is an object.
+                while !request.ends_with(b"}") && stream.read_buf(&mut request).await.unwrap() > 0 {}
+                let is_refused = String::from_utf8_lossy(&request).contains(word);
+                let status = if is_refused { "400 Bad Request" } else { "200 OK" };
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn new_message_does_not_wait_for_one_that_is_refused() {
+        let url = refuse("hostLost").await;
+        let mut settings = quiet_at_night();
+        settings.receivers[0].quiet_hours = None;
+        settings.receivers[0].target =
+            Target::Webhook { url: Secret::Environment("URL".to_owned()), secret: None };
+        let environment: Lookup = Arc::new(move |_| Some(url.clone()));
+        let store = Store::in_memory(Clock::System).unwrap();
+        let made = Notifications::new(&settings, store.clone(), &environment, Clock::System);
+        let notifications = made.unwrap();
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        open(&notifications, IncidentKind::HostLost);
+        notifications.start_sending(&stop, &tasks);
+        let end = Instant::now() + Duration::from_secs(30);
+        while !notifications.status().unwrap().receivers[0].error.contains("400") {
+            assert!(Instant::now() < end, "it is not refused");
+            sleep(Duration::from_millis(20)).await;
+        }
+        // The wake of the first one may have been left over.
+        sleep(Duration::from_secs(1)).await;
+        open(&notifications, IncidentKind::Degraded);
+        let end = Instant::now() + Duration::from_secs(30);
+        while store.waiting_notifications("phone").unwrap().len() > 1 {
+            assert!(Instant::now() < end, "it waits for the other one");
+            sleep(Duration::from_millis(20)).await;
+        }
+        let waiting = store.waiting_notifications("phone").unwrap();
+        assert_eq!(waiting[0].incident.kind, IncidentKind::HostLost);
         stop.cancel();
     }
 

@@ -364,8 +364,8 @@ async fn volumes_are_removed_only_on_request() {
     assert!(it.listed(&app()).is_none(), "{:#?}", it.listed(&app()));
 }
 
-#[tokio::test(start_paused = true)]
-async fn adopted_volumes_that_stay_are_named() {
+/// A shop with `prune: false` that was adopted from Docker Compose.
+async fn adopted_shop() -> Simulation {
     let mut it = deployed(false, "", &[("shop/compose.yaml", SHOP)]).await;
     it.crash();
     it.store = Store::in_memory(it.clock).unwrap();
@@ -373,6 +373,12 @@ async fn adopted_volumes_that_stay_are_named() {
     it.begin();
     it.until("it waits to be adopted", |shown| shown.status.obstacle.is_some()).await;
     it.ask(RequestKind::Adopt).await;
+    it
+}
+
+#[tokio::test(start_paused = true)]
+async fn adopted_volumes_that_stay_are_named() {
+    let it = adopted_shop().await;
     it.git.push_files("Ada", &[("README.md", "empty")]);
     minutes(3).await;
     let answer = it.handle().request(app(), RequestKind::Remove(Removal::WithVolumes)).await;
@@ -381,6 +387,16 @@ async fn adopted_volumes_that_stay_are_named() {
     let events = it.store.events(0, 1000, None).unwrap();
     let asked = events.iter().find(|event| event.reason == "RemovalRequested").unwrap();
     assert!(asked.message.contains("shop_data"), "{}", asked.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn removal_of_an_adopted_volume_in_use_is_not_advised() {
+    let it = adopted_shop().await;
+    it.git.push_files("Ada", &[("store/compose.yaml", &store_with_data("web:1"))]);
+    minutes(3).await;
+    let answer = it.handle().request(app(), RequestKind::Remove(Removal::WithVolumes)).await;
+    let Ok(Answer::Noted(note)) = &answer else { panic!("no note: {answer:?}") };
+    assert_eq!(note, "volume shop_data stays, because application `store` uses it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
 //! Requests to remove an application that has left Git.
 
+use std::collections::BTreeSet;
+
 use driftless_docker::Docker;
 use driftless_git::CommitSource;
 use driftless_model::{EngineKind, Format, HookPhase, HookRecord, JobRecord, Record, Removal, Stack, label};
@@ -87,21 +89,12 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         Ok(note.map_or(Answer::Accepted, Answer::Noted))
     }
 
-    /// The volumes that stay although an application is removed with its volumes: a sentence for each reason.
+    /// The volumes that stay although an application is removed with its volumes: a sentence for each reason. One that is protected or
+    /// that another application uses is never among those that the user may remove.
     fn spared_volumes(&self, stack: Option<&Stack>) -> Vec<String> {
         let record = self.record.get();
-        let adopted: Vec<&str> = record.adopted.volumes.keys().map(String::as_str).collect();
         let mut sentences = Vec::new();
-        if !adopted.is_empty() {
-            sentences.push(format!(
-                "volumes that stay, because Docker Compose created them: {} (`docker volume rm {}` removes them and their data)",
-                adopted.join(", "),
-                adopted.join(" ")
-            ));
-        }
-        let is_labelled = |volume: &&str| !adopted.contains(volume);
-        let protected: Vec<&str> =
-            record.protected_volumes.iter().map(String::as_str).filter(is_labelled).collect();
+        let protected: Vec<&str> = record.protected_volumes.iter().map(String::as_str).collect();
         if !protected.is_empty() {
             sentences.push(format!(
                 "volumes that stay, because their label `{}` is `false`: {}",
@@ -109,11 +102,23 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
                 protected.join(", ")
             ));
         }
+        let adopted = record.adopted.volumes.keys().map(String::as_str);
+        let all: BTreeSet<&str> = stack.into_iter().flat_map(own_volumes).chain(adopted).collect();
         let managed = self.context.managed();
-        for volume in stack.into_iter().flat_map(own_volumes).filter(is_labelled) {
+        let mut removable = Vec::new();
+        for volume in all.into_iter().filter(|volume| !record.protected_volumes.contains(*volume)) {
             if let Some(app) = managed.user_of_volume(volume, self.context.name()) {
                 sentences.push(format!("volume {volume} stays, because application `{app}` uses it"));
+            } else if record.adopted.volumes.contains_key(volume) {
+                removable.push(volume);
             }
+        }
+        if !removable.is_empty() {
+            sentences.push(format!(
+                "volumes that stay, because Docker Compose created them: {} (`docker volume rm {}` removes them and their data)",
+                removable.join(", "),
+                removable.join(" ")
+            ));
         }
         sentences
     }

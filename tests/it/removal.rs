@@ -911,6 +911,24 @@ async fn new_application_is_unobserved_until_its_first_round() {
     assert!(it.handle().agent_status().unobserved.is_empty());
 }
 
+/// Otherwise the list of applications would seem complete while it has none of them.
+#[tokio::test(start_paused = true)]
+async fn repositories_stay_unread_without_known_applications() {
+    let mut it = Simulation::idle();
+    it.keep_on_disk();
+    let database = it.database();
+    database.execute_batch("INSERT INTO applications VALUES ('wiki', 'notes', 'damaged')").unwrap();
+    it.git.push_files("Ada", &[("shop/compose.yaml", SHOP)]);
+    let it = it.begun();
+    minutes(3).await;
+    let repositories = it.handle().repositories();
+    let is_unread = repositories.iter().all(|repository| repository.commit.is_none());
+    assert!(!repositories.is_empty() && is_unread, "{repositories:?}");
+    database.execute_batch("DELETE FROM applications").unwrap();
+    it.synced_with_tip().await;
+    assert!(it.handle().repositories().iter().all(|repository| repository.commit.is_some()));
+}
+
 /// A shop that waits for a migration.
 const WITH_JOB: &str = "services:
   web: {image: 'web:1', depends_on: {migrate: {condition: service_completed_successfully}}}

@@ -319,6 +319,11 @@ impl Simulation {
         self.store = Store::open(&self.state, self.clock).unwrap().store;
     }
 
+    /// The database in the state directory, as another program opens it.
+    pub(crate) fn database(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.state.database()).unwrap()
+    }
+
     /// Somebody removes the state directory.
     pub(crate) fn remove_state_directory(&self) {
         fs::remove_dir_all(self.state.path()).unwrap();

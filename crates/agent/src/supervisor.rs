@@ -142,8 +142,14 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     ) {
         let mut next_cleanup = self.services.clock.now();
         let mut is_replaced = false;
+        // Until the first pass, none counts as read: its applications are not known yet.
+        let unread = self.repository_statuses().into_iter();
+        self.publish_repositories(unread.map(|it| RepositoryStatus { commit: None, ..it }).collect());
         loop {
-            let has_unread = self.update_applications();
+            // As they are before the pass: it may not know the applications of a view that arrives meanwhile.
+            let statuses = self.repository_statuses();
+            let updated = self.update_applications();
+            let has_unread = updated.unwrap_or(true);
             let replaced = self.services.store.replaced();
             if let Some(why) = &replaced
                 && !is_replaced
@@ -152,7 +158,10 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
             }
             is_replaced = replaced.is_some();
             self.publish_readiness(replaced);
-            self.publish_repositories();
+            // A pass that gave up knows no applications of newer views.
+            if updated.is_some() {
+                self.publish_repositories(statuses);
+            }
             let now = self.services.clock.now();
             if now >= next_cleanup {
                 self.remove_unused_contents();
@@ -187,8 +196,8 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
     }
 
     /// Gives every application of every repository its newest desired state. Returns whether the database could not be read for some of
-    /// them, so that another pass is due.
-    fn update_applications(&mut self) -> bool {
+    /// them, so that another pass is due. `None`: it could not be read for any of them.
+    fn update_applications(&mut self) -> Option<bool> {
         let views: Vec<RepositoryView> =
             self.followed.iter().map(|followed| followed.view.borrow().clone()).collect();
         let known = match self.services.store.known_applications() {
@@ -198,7 +207,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                     error = chain(&error),
                     "could not read the applications that were deployed before"
                 );
-                return true;
+                return None;
             }
         };
         let (claimants, conflicts) = self.compare(&views, &known);
@@ -218,7 +227,7 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
                 .with_status_error(self.status_error(repository));
             self.set_desired(name, desired);
         }
-        self.update_absent_applications(&views, &seen, &renamed, &known) || has_unread
+        Some(self.update_absent_applications(&views, &seen, &renamed, &known) || has_unread)
     }
 
     fn compare(
@@ -569,8 +578,11 @@ impl<D: Docker, S: CommitSource> Supervisor<D, S> {
         });
     }
 
-    fn publish_repositories(&self) {
-        let statuses: Vec<_> = self.followed.iter().map(FollowedRepository::status).collect();
+    fn repository_statuses(&self) -> Vec<RepositoryStatus> {
+        self.followed.iter().map(FollowedRepository::status).collect()
+    }
+
+    fn publish_repositories(&self, statuses: Vec<RepositoryStatus>) {
         self.repositories.send_if_modified(|published| {
             let is_new = **published != statuses;
             *published = Arc::new(statuses);

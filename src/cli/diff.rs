@@ -14,7 +14,7 @@ use super::{
     findings::render_findings,
     folder::{Folder, FolderApp, docker_host, render_folder},
     hosts::{EngineArg, host_of_engine, parse_name},
-    options::{ServerArgs, TextOrJson, parse_variable},
+    options::{ServerArgs, TextOrJson, VariableParser, parse_variable},
     output::print,
     report::{
         live::{Deadline, ObservedEngine, Rendered, compare_by_agent, compare_with_engine},
@@ -53,7 +53,7 @@ pub(super) struct DiffArgs {
     pub(super) engine: Option<EngineArg>,
     /// Variable of Compose files, with --dir, for all applications; overrides all others. For variables that only the
     /// configuration of the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
-    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = parse_variable)]
+    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = VariableParser)]
     pub(super) variables: Vec<(String, String)>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]

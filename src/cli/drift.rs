@@ -9,7 +9,7 @@ use super::{
     error::Error as CliError,
     folder::docker_host,
     hosts::{EngineArg, host_of_engine, parse_name},
-    options::{ServerArgs, parse_variable},
+    options::{ServerArgs, VariableParser, parse_variable},
     report::{
         error::Error,
         live::{Deadline, ObservedEngine, Rendered, compare_by_agent, compare_with_engine},
@@ -88,7 +88,7 @@ pub(super) struct DirectArgs {
     pub(super) engine: Option<EngineArg>,
     /// Variable of Compose files, for all applications; overrides all others. For variables that only the configuration of
     /// the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
-    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "docker", value_parser = parse_variable)]
+    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "docker", value_parser = VariableParser)]
     pub(super) variables: Vec<(String, String)>,
     /// State directory of that host's agent, from which containers mount files.
     #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/var/lib/driftless")]

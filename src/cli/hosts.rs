@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use clap::Args;
 
-use super::options::parse_variable;
+use super::options::{VariableParser, parse_variable};
 use driftless_agent::{discover_at, discover_elsewhere};
 use driftless_config::{ApplicationSettings, Reference, Repository, SETTINGS_FILE, machine_labels};
 use driftless_files::{AppSpec, Files, HostFile, HostValues, files::Entry};
@@ -42,7 +42,7 @@ pub(super) struct HostArgs {
     pub(super) host_files: Vec<String>,
     /// Variable of Compose files, for all applications; overrides all others. For variables that only the configuration of
     /// the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
-    #[arg(long = "variable", value_name = "NAME=VALUE", value_parser = parse_variable)]
+    #[arg(long = "variable", value_name = "NAME=VALUE", value_parser = VariableParser)]
     pub(super) variables: Vec<(String, String)>,
 }
 

@@ -1,10 +1,11 @@
 //! Options, output formats and value parsers that several commands share.
 
-use std::path::PathBuf;
+use std::{ffi::OsStr, path::PathBuf};
 
 use clap::{
     Args, ValueEnum,
     builder::{OsStringValueParser, TypedValueParser},
+    error::ErrorKind,
 };
 
 const CONNECTION: &str = "Connection to the agent";
@@ -60,6 +61,28 @@ pub(super) fn parse_variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         Some(_) | None => Err("write NAME=VALUE".to_owned()),
+    }
+}
+
+/// Reads `NAME=VALUE` where the value may be a secret: the error does not repeat the text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VariableParser;
+
+impl TypedValueParser for VariableParser {
+    type Value = (String, String);
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        option: Option<&clap::Arg>,
+        text: &OsStr,
+    ) -> Result<Self::Value, clap::Error> {
+        let variable = text.to_str().and_then(|text| parse_variable(text).ok());
+        variable.ok_or_else(|| {
+            let option = option.map_or_else(|| "--variable".to_owned(), ToString::to_string);
+            let message = format!("invalid value for '{option}': write NAME=VALUE");
+            command.clone().error(ErrorKind::ValueValidation, message)
+        })
     }
 }
 

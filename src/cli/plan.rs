@@ -18,7 +18,7 @@ use super::{
     folder::{Folder, FolderApp, docker_host, render_folder},
     hosts::{EngineArg, host_of_engine, parse_name},
     missing::Missing,
-    options::{ServerArgs, TextOrJson, parse_variable},
+    options::{ServerArgs, TextOrJson, VariableParser, parse_variable},
     output::{json, print},
     screen::{Colours, Paint, plain},
 };
@@ -52,7 +52,7 @@ pub(super) struct PlanArgs {
     pub(super) engine: Option<EngineArg>,
     /// Variable of Compose files, with --dir, for all applications; overrides all others. For variables that only the
     /// configuration of the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
-    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = parse_variable)]
+    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = VariableParser)]
     pub(super) variables: Vec<(String, String)>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]

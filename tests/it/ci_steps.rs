@@ -169,6 +169,11 @@ async fn action_reports_changes_between_two_commits() {
         let (found, said) = job.run(&script, &given).await;
         assert_eq!(found, code, "{said}");
     }
+    // The lines of a secret of several lines.
+    let mut given = with("HEAD^1", "false", "preview").to_vec();
+    given.push(("VARIABLES", "WORD=-----BEGIN\nMIIEvhunter2\n"));
+    let (code, said) = job.run(&script, &given).await;
+    assert!(code == 2 && said.contains("is not NAME=VALUE") && !said.contains("hunter2"), "{said}");
     let (code, said) = job.run(&script, &with("HEAD", "false", "deploy")).await;
     assert!(code == 2 && said.contains("command is preview or drift, not deploy"), "{said}");
 }

@@ -817,6 +817,11 @@ fn variable_of_the_host_is_given_to_both_sides() {
     assert_eq!(code, 1, "{out}");
     assert!(out.contains("image: wiki:1 -> wiki:2") && out.contains("env.PLACE"), "{out}");
     assert!(!out.contains("env.KEY") && !out.contains("correcthorse"), "{out}");
+    for format in ["diff", "json", "ndjson", "markdown", "github", "junit", "sarif"] {
+        let (code, out, error) = clone.run(&with(&["--variable", "WIKI=correcthorsebattery", "-o", format]));
+        assert!(code == 1 && out.contains("wiki"), "{format}: {code}: {out}{error}");
+        assert!(!out.contains("correcthorse") && !error.contains("correcthorse"), "{format}: {out}{error}");
+    }
     for (command, folder) in [("plan", "--dir"), ("diff", "--dir"), ("drift", "--repo")] {
         let engine = if command == "drift" { "--docker" } else { "--docker-host" };
         let words = [command, folder, ".", engine, "unix:///nonexistent/docker.sock"];
@@ -824,6 +829,31 @@ fn variable_of_the_host_is_given_to_both_sides() {
         assert!(code != 0 && error.contains("could not observe the engine"), "{command}: {error}");
         assert!(!error.contains("required variable"), "{command}: {error}");
     }
+}
+
+#[test]
+fn errors_do_not_show_values_of_variables() {
+    let clone = Clone::new();
+    let policy = clone.path().join("policy.txt");
+    fs::write(&policy, "trust: limited\n").unwrap();
+    let policy = policy.to_str().unwrap();
+    let given = ["--variable", "WIKI=correcthorsebattery"];
+    for (wiki, more, message) in [
+        ("services: {wiki: {image: wiki, ports: ['${WIKI}:80']}}\n", vec![], "ports"),
+        (
+            "services: {wiki: {image: wiki, volumes: ['/srv/${WIKI}:/d']}}\n",
+            vec!["--policy", policy],
+            "/srv/",
+        ),
+    ] {
+        clone.commit(&[("sites/wiki/compose.yaml", Some(wiki))]);
+        let (code, out, error) = clone.run(&[PREVIEW, &given[..], &more[..]].concat());
+        assert!(code == 2 && out.contains(message), "{code}: {out}{error}");
+        assert!(!out.contains("correcthorse") && !error.contains("correcthorse"), "{out}{error}");
+    }
+    let (code, out, error) = clone.run(&with(&["--variable", "correcthorsebattery"]));
+    assert!(code == 2 && error.contains("'--variable <NAME=VALUE>': write NAME=VALUE"), "{out}{error}");
+    assert!(!error.contains("correcthorse"), "{error}");
 }
 
 #[test]

@@ -4,10 +4,10 @@
 //! the workload, network or volume, the first key that may have caused the violation. A setting that comes from elsewhere,
 //! as with `extends` or a kustomization, is reported at the definition.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use driftless_files::{Files, Rendered};
-use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Stack, ViolatingObject, Violation};
+use driftless_model::{AdmissionPolicy, AppName, Finding, Location, Mask, Stack, ViolatingObject, Violation};
 use driftless_yaml::{self as yaml, Kind, Limits, Node, join};
 
 use crate::discover::LARGEST_MANIFEST;
@@ -69,7 +69,16 @@ impl<'a> Places<'a> {
 
     fn finding(&mut self, violation: &Violation) -> Finding {
         let (location, path) = self.place(violation);
-        Finding::error(location, path, violation.message.clone()).help(violation.help())
+        Finding::error(location, path, self.without_secrets(&violation.message)).help(violation.help())
+    }
+
+    /// A message without the secret values of the stack: it names paths and images, which may contain one.
+    fn without_secrets(&self, message: &str) -> String {
+        // The longest first: a value may be a part of another one.
+        let mut secret: Vec<&String> = self.stack.secret_values.iter().collect();
+        secret.sort_by_key(|value| Reverse(value.len()));
+        let hide = |text: String, value: &String| text.replace(value.as_str(), Mask::HIDDEN);
+        secret.into_iter().fold(message.to_owned(), hide)
     }
 
     fn place(&mut self, violation: &Violation) -> (Location, String) {

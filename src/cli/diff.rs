@@ -105,7 +105,7 @@ async fn at_engine(
     let applications = applications.into_iter().filter(|app| selection.names(app.spec.name.as_str()));
     let rendered = applications.map(|FolderApp { spec, stack, hosts: _ }| {
         let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
-        Rendered { name: spec.name, path: spec.path, stack }
+        Rendered { spec, stack }
     });
     let host = docker_host(args.docker_host.as_deref(), context);
     let engine = ObservedEngine {

@@ -174,7 +174,7 @@ async fn at_engine(
             (None, Some(stack)) => Ok(stack.clone()),
             (None, None) => Err("it cannot be rendered".to_owned()),
         };
-        Rendered { name: app.spec.name, path: app.spec.path, stack }
+        Rendered { spec: app.spec, stack }
     };
     let wanted = rendering.applications.into_iter().filter(|app| selection.names(app.spec.name.as_str()));
     let applications = wanted.map(rendered).collect();

@@ -345,12 +345,13 @@ fn describe(app: &Written) -> String {
 async fn plan(app: &ImportedApp, dir: &Path, host: &DockerHost) -> Result<Vec<String>, String> {
     let files = Directory::with_ignored(dir).map_err(|error| error.to_string())?;
     let file = format!("{}/{}", app.name, import::FILE);
-    let rendered = manifest::render(&files, &AppSpec::compose(app.name.as_str(), &[&file]));
+    let spec = AppSpec::compose(app.name.as_str(), &[&file]);
+    let rendered = manifest::render(&files, &spec);
     let Some(stack) = rendered.stack else {
         let errors = rendered.findings.iter().filter(|finding| finding.is_error());
         return Err(errors.map(ToString::to_string).collect::<Vec<_>>().join("; "));
     };
-    let dry_run = Box::pin(controller::plan_stack(&stack, host)).await;
+    let dry_run = Box::pin(controller::plan_stack(&spec, &stack, host)).await;
     dry_run.map(|dry_run| dry_run.adoption).map_err(|error| driftless_model::error_chain(&error))
 }
 

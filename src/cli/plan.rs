@@ -165,7 +165,7 @@ async fn plan_folder(dir: &Path, args: &PlanArgs, context: &Context<'_>) -> Resu
         let stack = stack.ok_or_else(|| "its manifests have errors".to_owned());
         let result = match stack {
             Ok(stack) => PlanResult::Plan(
-                Box::pin(controller::plan_stack(&stack, &host)).await.map_err(Error::Observe)?,
+                Box::pin(controller::plan_stack(&spec, &stack, &host)).await.map_err(Error::Observe)?,
             ),
             Err(error) => PlanResult::Failed { error },
         };

@@ -13,6 +13,7 @@ use crate::{
 };
 use driftless_agent::{Inspection, Inspector};
 use driftless_config::DockerHost;
+use driftless_files::AppSpec;
 use driftless_model::{AppName, Application, CommitInfo, Stack};
 use driftless_report as report;
 use driftless_report::{Kind, Report};
@@ -44,9 +45,7 @@ impl Deadline {
 
 /// One application to compare with an engine.
 pub(in crate::cli) struct Rendered {
-    pub(in crate::cli) name: AppName,
-    /// Its folder in the repository.
-    pub(in crate::cli) path: String,
+    pub(in crate::cli) spec: AppSpec,
     /// The stack, or why it cannot be rendered.
     pub(in crate::cli) stack: Result<Stack, String>,
 }
@@ -139,21 +138,21 @@ pub(in crate::cli) async fn compare_with_engine(
     let mut report = Report::new(Kind::Drift);
     report.host = Some(engine.host.address.clone());
     let mut unmanaged = Vec::new();
-    for Rendered { name, path, stack } in applications {
+    for Rendered { spec, stack } in applications {
         let stack = match stack {
             Ok(stack) => stack,
             Err(error) => {
-                report.apps.push(failed(&name, &path, error));
+                report.apps.push(failed(&spec.name, &spec.path, error));
                 continue;
             }
         };
         let labels = report::Context { from: "live", to };
-        match timeout_at(deadline.at, Box::pin(inspector.inspect(&stack, &path, labels))).await {
+        match timeout_at(deadline.at, Box::pin(inspector.inspect(&spec, &stack, labels))).await {
             Ok(inspection) => {
                 unmanaged.extend(unmanaged_by(&inspection));
                 report.apps.push(inspection.app);
             }
-            Err(_) => report.apps.push(failed(&name, &path, deadline.exceeded())),
+            Err(_) => report.apps.push(failed(&spec.name, &spec.path, deadline.exceeded())),
         }
     }
     report.unmanaged = in_all(unmanaged);

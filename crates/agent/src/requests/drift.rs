@@ -9,6 +9,7 @@ use std::{
 use driftless_clock::Clock;
 use driftless_config::DockerHost;
 use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
+use driftless_files::AppSpec;
 use driftless_git::CommitSource;
 use driftless_manifest as manifest;
 use driftless_model::{
@@ -20,7 +21,10 @@ use driftless_plan::{Claim, Target};
 use driftless_report as report;
 use driftless_report::Context;
 
-use super::handler::RequestHandler;
+use super::{
+    given_values::{content_path, with_public_mounts},
+    handler::RequestHandler,
+};
 use crate::request::{Against, Inspection, RequestError};
 use crate::{
     Error, error::chain, observe::observe_scope, random::random_key, revisions::policy_now, swarm,
@@ -29,9 +33,6 @@ use crate::{
 
 /// A shorter number is a revision's, a longer one may be a commit's id.
 const LONGEST_NUMBER: usize = 6;
-
-/// Number of digits of the id of a mounted file, a SHA-256.
-const CONTENT_ID_LENGTH: usize = 64;
 
 /// A stack to compare the live state with.
 struct Reference {
@@ -224,8 +225,8 @@ impl Inspector {
     }
 
     /// Compares one rendered application with its containers, which may belong to any agent, or with its services of a Swarm.
-    pub async fn inspect(&self, stack: &Stack, path: &str, context: Context<'_>) -> Inspection {
-        let mut app = report::application(&stack.app, path);
+    pub async fn inspect(&self, spec: &AppSpec, stack: &Stack, context: Context<'_>) -> Inspection {
+        let mut app = report::application(&stack.app, &spec.path);
         // No label says which containers of Docker Compose an agent has adopted. They are compared as if it had
         // adopted all of them, with a note.
         let policy = Policy { adopt: Adopt::Auto, ..swarm::default_policy(stack) };
@@ -266,6 +267,8 @@ impl Inspector {
             };
         }
         let stack = resolved.as_ref().unwrap_or(stack);
+        let public = with_public_mounts(spec, stack, &observed);
+        let stack = public.as_ref().unwrap_or(stack);
         let (agent, mut record) = (owner(&observed), Record::default());
         let completed = swarm::completed_stack(stack, &observed, &mut record, self.clock.now());
         let stack = completed.as_deref().unwrap_or(stack);
@@ -356,10 +359,9 @@ fn directories_note<'a>(mounts: impl Iterator<Item = &'a MountSource>) -> Option
 /// The option that names the directory of an agent, if a path is that of a file which an agent mounts.
 fn directory_option(source: &MountSource) -> Option<String> {
     let MountSource::Bind { path, .. } = source else { return None };
-    let (folder, id) = path.rsplit_once('/')?;
-    let is_id = id.len() == CONTENT_ID_LENGTH && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (folder, _) = content_path(path)?;
     let of = |option: &str, below: &str| {
-        folder.strip_suffix(below).filter(|_| is_id).map(|directory| format!("{option} {directory}"))
+        folder.strip_suffix(below).map(|directory| format!("{option} {directory}"))
     };
     of("--state-dir", "/contents").or_else(|| of("--runtime-dir", "/secrets"))
 }

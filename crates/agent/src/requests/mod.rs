@@ -7,6 +7,7 @@ pub(crate) mod adopt;
 mod create_job;
 mod drift;
 mod forget;
+mod given_values;
 mod handler;
 mod plan;
 mod promote;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use driftless_clock::Clock;
 use driftless_config::DockerHost;
 use driftless_docker::{Docker, Engine, EngineOptions, ObserveScope, RegistryLogins};
+use driftless_files::AppSpec;
 use driftless_git::CommitSource;
 use driftless_model::{AgentId, Cause, EngineKind, Mask, Observed, Record, Stack, StackHashes};
 use driftless_plan as plan;
@@ -13,6 +14,7 @@ use driftless_store::ContentDir;
 
 use super::{
     adopt::adopt_in_dry_run,
+    given_values::with_public_mounts,
     handler::{RequestHandler, not_in_git},
     swarm::adopt_services_in_dry_run,
     sync::end_pauses,
@@ -125,7 +127,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
 /// # Errors
 ///
 /// If the engine does not answer.
-pub async fn plan_stack(stack: &Stack, host: &DockerHost) -> Result<DryRun, Error> {
+pub async fn plan_stack(spec: &AppSpec, stack: &Stack, host: &DockerHost) -> Result<DryRun, Error> {
     // No agent has the empty id, so only new objects count as the agent's own. The containers of a real agent are
     // shown as obstacles.
     let nobody = AgentId(String::new());
@@ -143,6 +145,8 @@ pub async fn plan_stack(stack: &Stack, host: &DockerHost) -> Result<DryRun, Erro
     })
     .map_err(Error::Docker)?;
     let mut observed = engine.observe(&stack.app, &ObserveScope::of(stack)).await.map_err(Error::Docker)?;
+    let public = with_public_mounts(spec, stack, &observed);
+    let stack = public.as_ref().unwrap_or(stack);
     let (policy, mut record) = (swarm::default_policy(stack), Record::default());
     let completed = swarm::completed_stack(stack, &observed, &mut record, clock.now());
     let stack = completed.as_deref().unwrap_or(stack);

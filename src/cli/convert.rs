@@ -13,7 +13,7 @@ use super::{
     error::Error as CliError,
     findings::render_findings,
     folder::{Error, repository_name},
-    options::VariableParser,
+    options::{SecretParser, parse_variable},
     output::print,
     yaml,
 };
@@ -41,7 +41,7 @@ pub(super) struct ConvertArgs {
     /// File, or folder with one application.
     pub(super) path: PathBuf,
     /// Variable of a Compose file; overrides those from `.env`.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = VariableParser)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = SecretParser(parse_variable))]
     pub(super) variable: Vec<(String, String)>,
     /// Active profile of a Compose file.
     #[arg(long, value_name = "PROFILE")]

@@ -13,8 +13,8 @@ use super::{
     error::Error,
     findings::render_findings,
     folder::{Folder, FolderApp, docker_host, render_folder},
-    hosts::{EngineArg, host_of_engine, parse_name},
-    options::{ServerArgs, TextOrJson, VariableParser, parse_variable},
+    hosts::{EngineArg, GivenVariable, host_of_engine, parse_given_variable, parse_name},
+    options::{SecretParser, ServerArgs, TextOrJson, parse_variable},
     output::print,
     report::{
         live::{Deadline, ObservedEngine, Rendered, compare_by_agent, compare_with_engine},
@@ -51,10 +51,12 @@ pub(super) struct DiffArgs {
     /// in driftless.yaml, else docker]
     #[arg(long, value_enum, value_name = "ENGINE", requires = "dir")]
     pub(super) engine: Option<EngineArg>,
-    /// Variable of Compose files, with --dir, for all applications; overrides all others. For variables that only the
-    /// configuration of the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
-    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = VariableParser)]
-    pub(super) variables: Vec<(String, String)>,
+    /// Variable of Compose files, with --dir, for variables that only the configuration of the host has (`variables`,
+    /// `valuesFrom`). It is for all applications, as one of `valuesFrom`: `variables` of driftless.yaml override it,
+    /// and it overrides `.env`. APP:NAME=VALUE is for one application, and overrides all others. Its value counts as a
+    /// secret. Can be repeated.
+    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = SecretParser(parse_given_variable))]
+    pub(super) variables: Vec<GivenVariable>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,

@@ -8,8 +8,8 @@ use super::{
     context::{Context, Verdict},
     error::Error as CliError,
     folder::docker_host,
-    hosts::{EngineArg, host_of_engine, parse_name},
-    options::{ServerArgs, VariableParser, parse_variable},
+    hosts::{EngineArg, GivenVariable, host_of_engine, parse_given_variable, parse_name},
+    options::{SecretParser, ServerArgs, parse_variable},
     report::{
         error::Error,
         live::{Deadline, ObservedEngine, Rendered, compare_by_agent, compare_with_engine},
@@ -86,10 +86,12 @@ pub(super) struct DirectArgs {
     /// driftless.yaml, else docker]
     #[arg(long, value_enum, value_name = "ENGINE", requires = "docker")]
     pub(super) engine: Option<EngineArg>,
-    /// Variable of Compose files, for all applications; overrides all others. For variables that only the configuration of
-    /// the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
-    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "docker", value_parser = VariableParser)]
-    pub(super) variables: Vec<(String, String)>,
+    /// Variable of Compose files, for variables that only the configuration of the host has (`variables`,
+    /// `valuesFrom`). It is for all applications, as one of `valuesFrom`: `variables` of driftless.yaml override it,
+    /// and it overrides `.env`. APP:NAME=VALUE is for one application, and overrides all others. Its value counts as a
+    /// secret. Can be repeated.
+    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "docker", value_parser = SecretParser(parse_given_variable))]
+    pub(super) variables: Vec<GivenVariable>,
     /// State directory of that host's agent, from which containers mount files.
     #[arg(long, value_name = "FOLDER", requires = "docker", default_value = "/var/lib/driftless")]
     pub(super) state_dir: PathBuf,

@@ -4,12 +4,12 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use clap::Args;
 
-use super::options::{VariableParser, parse_variable};
+use super::options::{SecretParser, parse_variable};
 use driftless_agent::{discover_at, discover_elsewhere};
 use driftless_config::{ApplicationSettings, Reference, Repository, SETTINGS_FILE, machine_labels};
 use driftless_files::{AppSpec, Files, HostFile, HostValues, files::Entry};
 use driftless_manifest::{Configured, Discovery, discover_for};
-use driftless_model::{EngineKind, Finding, HostIdentity, Location, RepoUrl};
+use driftless_model::{AppName, EngineKind, Finding, HostIdentity, Location, RepoUrl};
 
 /// Stands for the name of the host in a path.
 const PLACEHOLDER: &str = "${host}";
@@ -40,10 +40,21 @@ pub(super) struct HostArgs {
     /// the agent reads for it (`valuesFrom`) is not known here. Can be repeated.
     #[arg(long = "host-file", value_name = "PATH", value_parser = parse_host_file)]
     pub(super) host_files: Vec<String>,
-    /// Variable of Compose files, for all applications; overrides all others. For variables that only the configuration of
-    /// the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
-    #[arg(long = "variable", value_name = "NAME=VALUE", value_parser = VariableParser)]
-    pub(super) variables: Vec<(String, String)>,
+    /// Variable of Compose files, for variables that only the configuration of the host has (`variables`,
+    /// `valuesFrom`). It is for all applications, as one of `valuesFrom`: `variables` of driftless.yaml override it,
+    /// and it overrides `.env`. APP:NAME=VALUE is for one application, and overrides all others. Its value counts as a
+    /// secret. Can be repeated.
+    #[arg(long = "variable", value_name = "NAME=VALUE", value_parser = SecretParser(parse_given_variable))]
+    pub(super) variables: Vec<GivenVariable>,
+}
+
+/// A variable that the user gives instead of the configuration of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GivenVariable {
+    /// The one application that has it. `None`: all have it.
+    app: Option<AppName>,
+    name: String,
+    value: String,
 }
 
 /// The value of `--engine`.
@@ -91,6 +102,18 @@ pub(super) fn parse_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// Reads `NAME=VALUE` or `APP:NAME=VALUE`.
+pub(super) fn parse_given_variable(text: &str) -> Result<GivenVariable, String> {
+    let usage = || "write NAME=VALUE or APP:NAME=VALUE".to_owned();
+    let (name, value) = parse_variable(text).map_err(|_| usage())?;
+    let (app, name) = name.split_once(':').map_or((None, name.as_str()), |(app, name)| (Some(app), name));
+    let app = app.map(AppName::parse).transpose().map_err(|_| usage())?;
+    if name.is_empty() {
+        return Err(usage());
+    }
+    Ok(GivenVariable { app, name: name.to_owned(), value })
+}
+
 impl HostArgs {
     /// Gives an application the engine, the files and the variables of the arguments, as the host gives them to it.
     pub(super) fn apply(&self, app: &mut AppSpec) {
@@ -98,15 +121,21 @@ impl HostArgs {
             app.engine = engine.into();
         }
         app.host_files = self.host_files();
-        for (name, value) in &self.variables {
-            // Those of driftless.yaml would win over values of the host.
-            app.variables.remove(name);
-            app.host_values.push(HostValues {
-                source: "--variable".to_owned(),
-                name: Some(name.clone()),
-                text: value.as_str().into(),
-                is_secret: true,
-            });
+        // Of several values the later one counts, so those of the application come last.
+        for owner in [None, Some(app.name.clone())] {
+            let of_owner = self.variables.iter().filter(|variable| variable.app == owner);
+            for GivenVariable { app: _, name, value } in of_owner {
+                if owner.is_some() {
+                    // Those of driftless.yaml would win over values of the host.
+                    app.variables.remove(name);
+                }
+                app.host_values.push(HostValues {
+                    source: "--variable".to_owned(),
+                    name: Some(name.clone()),
+                    text: value.as_str().into(),
+                    is_secret: true,
+                });
+            }
         }
     }
 
@@ -288,7 +317,7 @@ pub(super) fn host_of_engine(
     name: Option<&str>,
     labels: &[(String, String)],
     engine: Option<EngineArg>,
-    variables: &[(String, String)],
+    variables: &[GivenVariable],
 ) -> HostArgs {
     let own = machine_labels().map(|(label, value)| (label.to_owned(), value.to_owned()));
     let own = own.into_iter().filter(|_| name.is_none());
@@ -300,5 +329,34 @@ pub(super) fn host_of_engine(
         engine,
         host_files: Vec::new(),
         variables: variables.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variable_of_an_application_overrides_all_others() {
+        let variables =
+            ["shop:TAG=2", "TAG=1", "wiki:TAG=a:b=c"].map(|text| parse_given_variable(text).unwrap());
+        let given = HostArgs { variables: variables.to_vec(), ..HostArgs::default() };
+        let given_to = |name: &str| {
+            let mut app = AppSpec::compose(name, &["compose.yaml"]);
+            app.variables.insert("TAG".to_owned(), "0".to_owned());
+            given.apply(&mut app);
+            let values: Vec<String> = app.host_values.iter().map(|it| it.text.to_string()).collect();
+            (app.variables.len(), values.join(" "))
+        };
+        assert_eq!(given_to("blog"), (1, "1".to_owned()), "as a value of the host");
+        assert_eq!(given_to("shop"), (0, "1 2".to_owned()));
+        assert_eq!(given_to("wiki"), (0, "1 a:b=c".to_owned()));
+    }
+
+    #[test]
+    fn variable_needs_a_name_and_a_value() {
+        for text in ["TAG", "=1", ":TAG=1", "shop:=1", "Shop:TAG=1", "shop:TAG"] {
+            assert!(parse_given_variable(text).is_err(), "{text}");
+        }
     }
 }

@@ -64,12 +64,12 @@ pub(super) fn parse_variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reads `NAME=VALUE` where the value may be a secret: the error does not repeat the text.
+/// Reads the text of an option that may have a secret in it: the error does not repeat the text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct VariableParser;
+pub(super) struct SecretParser<T>(pub(super) fn(&str) -> Result<T, String>);
 
-impl TypedValueParser for VariableParser {
-    type Value = (String, String);
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretParser<T> {
+    type Value = T;
 
     fn parse_ref(
         &self,
@@ -77,10 +77,10 @@ impl TypedValueParser for VariableParser {
         option: Option<&clap::Arg>,
         text: &OsStr,
     ) -> Result<Self::Value, clap::Error> {
-        let variable = text.to_str().and_then(|text| parse_variable(text).ok());
-        variable.ok_or_else(|| {
-            let option = option.map_or_else(|| "--variable".to_owned(), ToString::to_string);
-            let message = format!("invalid value for '{option}': write NAME=VALUE");
+        let parsed = text.to_str().ok_or_else(|| "write it in UTF-8".to_owned()).and_then(self.0);
+        parsed.map_err(|advice| {
+            let option = option.map_or_else(|| "an option".to_owned(), ToString::to_string);
+            let message = format!("invalid value for '{option}': {advice}");
             command.clone().error(ErrorKind::ValueValidation, message)
         })
     }

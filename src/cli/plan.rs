@@ -16,9 +16,9 @@ use super::{
     error::{CommandError, Error as CliError},
     findings::{counted, render_findings},
     folder::{Folder, FolderApp, docker_host, render_folder},
-    hosts::{EngineArg, host_of_engine, parse_name},
+    hosts::{EngineArg, GivenVariable, host_of_engine, parse_given_variable, parse_name},
     missing::Missing,
-    options::{ServerArgs, TextOrJson, VariableParser, parse_variable},
+    options::{SecretParser, ServerArgs, TextOrJson, parse_variable},
     output::{json, print},
     screen::{Colours, Paint, plain},
 };
@@ -50,10 +50,12 @@ pub(super) struct PlanArgs {
     /// in driftless.yaml, else docker]
     #[arg(long, value_enum, value_name = "ENGINE", requires = "dir")]
     pub(super) engine: Option<EngineArg>,
-    /// Variable of Compose files, with --dir, for all applications; overrides all others. For variables that only the
-    /// configuration of the host has (`variables`, `valuesFrom`). Its value counts as a secret. Can be repeated.
-    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = VariableParser)]
-    pub(super) variables: Vec<(String, String)>,
+    /// Variable of Compose files, with --dir, for variables that only the configuration of the host has (`variables`,
+    /// `valuesFrom`). It is for all applications, as one of `valuesFrom`: `variables` of driftless.yaml override it,
+    /// and it overrides `.env`. APP:NAME=VALUE is for one application, and overrides all others. Its value counts as a
+    /// secret. Can be repeated.
+    #[arg(long = "variable", value_name = "NAME=VALUE", requires = "dir", value_parser = SecretParser(parse_given_variable))]
+    pub(super) variables: Vec<GivenVariable>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = TextOrJson::Text)]
     pub(super) output: TextOrJson,

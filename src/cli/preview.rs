@@ -48,7 +48,7 @@ Examples:
   driftless preview --base origin/main --head HEAD --merge-base -o markdown
   driftless preview --base v1.4 --head v1.5 --path sites -o diff ~/infra
   driftless preview --base main --all-hosts
-  driftless preview --base main --variable DB_PASSWORD=x
+  driftless preview --base main --variable shop:DB_PASSWORD=a
   driftless preview --base main --exit-zero \\
     -o github -o markdown=preview.md --post")]
 pub(super) struct PreviewArgs {

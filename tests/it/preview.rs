@@ -852,8 +852,41 @@ fn errors_do_not_show_values_of_variables() {
         assert!(!out.contains("correcthorse") && !error.contains("correcthorse"), "{out}{error}");
     }
     let (code, out, error) = clone.run(&with(&["--variable", "correcthorsebattery"]));
-    assert!(code == 2 && error.contains("'--variable <NAME=VALUE>': write NAME=VALUE"), "{out}{error}");
+    assert!(
+        code == 2 && error.contains("'--variable <NAME=VALUE>': write NAME=VALUE or APP:NAME=VALUE"),
+        "{out}{error}"
+    );
     assert!(!error.contains("correcthorse"), "{error}");
+}
+
+#[test]
+fn variable_of_one_application_hides_no_other_change() {
+    let clone = Clone::new();
+    let compose = "services: {web: {image: \"web:1\", environment: {KEY: \"${DB_PASSWORD:?}\"}}}\n";
+    let settings = |tag: &str| {
+        format!(
+            "applications: [{{path: shop}}, {{path: wiki}}, {{path: blog, variables: {{TAG: '{tag}'}}}}]\n"
+        )
+    };
+    clone.commit(&[
+        ("driftless.yaml", Some(&settings("5.1"))),
+        ("shop/compose.yaml", Some(compose)),
+        ("wiki/compose.yaml", Some(compose)),
+        ("wiki/.env", Some("DB_PASSWORD=firsthorsebattery\n")),
+        ("blog/compose.yaml", Some("services: {blog: {image: \"ghost:${TAG}\"}}\n")),
+    ]);
+    clone.git(&["branch", "-f", "main"]);
+    clone.commit(&[("wiki/.env", Some("DB_PASSWORD=otherhorsebattery\n"))]);
+    let (code, out, _) = clone.run(&with(&["--variable", "shop:DB_PASSWORD=a"]));
+    assert!(code == 1 && out.contains("env.KEY"), "{code}: {out}");
+    // As on the host, settings in Git override a value for all applications.
+    clone.git(&["branch", "-f", "main"]);
+    clone.commit(&[("driftless.yaml", Some(&settings("5.2")))]);
+    let given = ["--variable", "DB_PASSWORD=a", "--variable", "TAG=4"];
+    let (code, out, _) = clone.run(&with(&given));
+    assert!(code == 1 && out.contains("ghost:5.1 -> ghost:5.2"), "{code}: {out}");
+    let (code, out, _) = clone.run(&with(&[&given[..], &["--variable", "blog:TAG=4"]].concat()));
+    assert_eq!(code, 0, "{out}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::cli::{
     error::Error as CliError,
     findings::render_findings,
     folder::{Error, repository_name},
-    options::{VariableParser, YamlOrJson},
+    options::{SecretParser, YamlOrJson, parse_variable},
     output::{self, print},
     sops_keys::decrypted,
     yaml,
@@ -45,7 +45,7 @@ pub(in crate::cli) struct ApplicationArgs {
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) env_file: Vec<String>,
     /// Variable; overrides those from files.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = VariableParser)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = SecretParser(parse_variable))]
     pub(in crate::cli) variable: Vec<(String, String)>,
     /// Active profile.
     #[arg(long, value_name = "PROFILE")]

@@ -85,6 +85,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
         if let Some(failed) = failed {
             record = self.released_record(failed.back_to.is_none().then_some(&target)).await?;
         }
+        end_pauses(&mut record);
         let mut planned = self.plan_of(target, &record).await?;
         let mut waits = why_not_newest_after_resume(self.publisher.status());
         waits.extend(held.map(|held| held.sentence(self.context.name())));

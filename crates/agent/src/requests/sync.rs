@@ -262,6 +262,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
             self.accept(record)?;
             reopened = Some(target.map_or(failed.stack, |target| target.hash));
         }
+        // The ends of containers of an earlier try say nothing about this one.
+        end_pauses(self.record.get_mut());
+        self.record.save(self.context);
         self.context.store().clear_pin(name)?;
         self.context.store().set_suspended(name, Suspension::Active)?;
         if let Some(stack) = reopened {

@@ -436,6 +436,14 @@ async fn missed_question_grants_no_id_of_a_living_agent() {
     minutes(10).await;
     assert_eq!(it.images(), ["web:1"], "{}", it.story());
     assert!(it.condition("OwnedByAnotherAgent").is_some(), "{}", it.story());
+
+    // An agent that was refused asks again in its next life, and the other one misses the first question.
+    it.crash();
+    it.docker.faults(|faults| faults.missed_claim = Some(0));
+    it.begin();
+    minutes(10).await;
+    assert_eq!(it.images(), ["web:1"], "{}", it.story());
+    assert!(it.condition("OwnedByAnotherAgent").is_some(), "{}", it.story());
 }
 
 #[tokio::test(start_paused = true)]

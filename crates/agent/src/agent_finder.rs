@@ -215,7 +215,8 @@ impl<D: Docker> AgentFinder<D> {
         patience: Duration,
         tries: u32,
     ) -> Result<Claim, driftless_docker::Error> {
-        let (mut refusals, mut is_granted) = (0, false);
+        // With a single try, the id was refused before.
+        let (mut refusals, mut is_granted) = (u32::from(tries == 1), false);
         loop {
             match self.docker.claim(agent, patience).await {
                 Ok(Claim::Refused) => {

@@ -539,6 +539,13 @@ async fn workload_that_another_agent_runs_is_reported_once() {
         assert_eq!(it.images(), ["bot:1", "bot:2", "web:2"], "{}", it.story());
         let status = it.application(&app()).status.clone();
         assert!(status.message.starts_with("OfAnotherAgent: bot is run by "), "{}", status.message);
+        // Other containers of that agent are no news.
+        let observed = it.docker.observed(&app());
+        let theirs = observed.instances.values().find(|instance| instance.agent == old()).unwrap();
+        it.hand(&UserAction::Rename { name: theirs.name.clone(), to: "theirs".to_owned() });
+        minutes(20).await;
+        let status = it.application(&app()).status.clone();
+        assert!(status.message.contains("theirs"), "{}", status.message);
         let events = it.store.events(0, 1000, Some(&app())).unwrap();
         let events: Vec<String> =
             events.into_iter().filter(|it| it.reason == "OwnedByAnotherAgent").map(|it| it.message).collect();

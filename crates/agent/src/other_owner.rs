@@ -11,8 +11,9 @@ use crate::context::AppContext;
 #[derive(Default)]
 pub(crate) struct OtherOwner {
     reason: Option<String>,
-    /// The reported workloads that another agent runs as well, each by name with the sentence about it.
-    shared: BTreeSet<(String, String)>,
+    /// The workloads that another agent runs as well and that were reported in this life of the agent. The sentences about them change with
+    /// each container of that agent, and the status has the newest one.
+    shared: BTreeSet<String>,
 }
 
 impl OtherOwner {
@@ -35,13 +36,15 @@ impl OtherOwner {
 
     /// Reports once each workload that containers of another agent run as well.
     pub(crate) fn remark(&mut self, context: &AppContext, plan: &Plan) {
-        let found = plan.waits.iter().filter(|wait| wait.is(WaitReason::OfAnotherAgent));
-        let shared: BTreeSet<(String, String)> =
-            found.map(|wait| (wait.object.to_string(), wait.to_string())).collect();
-        for (name, sentence) in shared.difference(&self.shared) {
-            tracing::warn!("{sentence}");
-            context.event(EventKind::Warning, "OwnedByAnotherAgent", name, sentence);
+        let mut found = BTreeSet::new();
+        for wait in plan.waits.iter().filter(|wait| wait.is(WaitReason::OfAnotherAgent)) {
+            let (name, sentence) = (wait.object.to_string(), wait.to_string());
+            if !self.shared.contains(&name) {
+                tracing::warn!("{sentence}");
+                context.event(EventKind::Warning, "OwnedByAnotherAgent", &name, &sentence);
+            }
+            found.insert(name);
         }
-        self.shared = shared;
+        self.shared.extend(found);
     }
 }

@@ -19,7 +19,8 @@ pub(crate) fn remark(draft: &mut Draft<'_>) {
     let mut found: BTreeMap<(&WorkloadName, &AgentId), Vec<&str>> = BTreeMap::new();
     for instance in instances().filter(|it| it.agent != *own && is_up(it)) {
         let name = &instance.instance.workload;
-        if facts.target.stack.workloads.contains_key(name) {
+        // Runs of both agents have one name, as it is made of the schedule, and end soon.
+        if facts.target.stack.workloads.get(name).is_some_and(|workload| !workload.is_run()) {
             found.entry((name, &instance.agent)).or_default().push(&instance.name);
         }
     }

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use driftless_files::{MemoryFiles, Rendered};
 use driftless_manifest::render;
 use driftless_model::{
-    Attempt, HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, StackHash, State, Timestamp,
-    WorkloadName,
+    Attempt, ContainerId, HealthStatus, JobOutcome, Peer, Schedule, Severity, Stack, StackHash, State,
+    Timestamp, WorkloadName,
 };
 use driftless_plan::{Action, Creation, CronEvent, Plan, WaitReason, schedule, with_runs, without_runs};
 use proptest::prelude::*;
@@ -159,6 +159,21 @@ fn each_time_has_one_run_and_the_last_ones_are_kept() {
     clock.git.workloads.clear();
     clock.round();
     assert_eq!(clock.runs(), [""; 0]);
+}
+
+/// Two agents with one CronJob give their runs the same names.
+#[test]
+fn run_of_another_agent_is_not_reported() {
+    let mut clock = Clock::new(&manifest("*/10 * * * *", "long:1", ""));
+    clock.until(MINUTE * 11);
+    let instances = &mut clock.stage.world.observed.instances;
+    let mut theirs = instances.values().next().unwrap().clone();
+    assert!(theirs.is_running(), "{theirs:?}");
+    (theirs.id, theirs.name) = (ContainerId("f".repeat(64)), "theirs".to_owned());
+    theirs.agent = "0123456789abcdef".into();
+    instances.insert(theirs.id.clone(), theirs);
+    let plan = clock.round();
+    assert!(plan.waits.iter().all(|wait| !wait.is(WaitReason::OfAnotherAgent)), "{plan}");
 }
 
 #[test]

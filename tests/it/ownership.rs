@@ -546,6 +546,8 @@ async fn workload_that_another_agent_runs_is_reported_once() {
         minutes(20).await;
         let status = it.application(&app()).status.clone();
         assert!(status.message.contains("theirs"), "{}", status.message);
+        let obstacle = status.obstacle.as_deref().unwrap_or_default();
+        assert!(obstacle.starts_with("bot is run by theirs of agent old"), "{obstacle}");
         let events = it.store.events(0, 1000, Some(&app())).unwrap();
         let events: Vec<String> =
             events.into_iter().filter(|it| it.reason == "OwnedByAnotherAgent").map(|it| it.message).collect();

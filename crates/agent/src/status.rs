@@ -242,8 +242,12 @@ impl StatusInputs<'_> {
             return None;
         }
         let failure = self.record.failed.as_ref().map(|failed| self.failure_note(failed));
-        let is_unadopted = |wait: &&Wait| wait.is(WaitReason::NotAdopted);
-        failure.or_else(|| plan.waits.iter().find(is_unadopted).map(ToString::to_string))
+        // Containers of another agent are in the way as soon as this one has done its part.
+        let is_done = plan.is_settled();
+        let awaits_somebody = |wait: &&Wait| {
+            wait.is(WaitReason::NotAdopted) || (is_done && wait.is(WaitReason::OfAnotherAgent))
+        };
+        failure.or_else(|| plan.waits.iter().find(awaits_somebody).map(ToString::to_string))
     }
 
     /// The condition about a step that failed.

@@ -325,19 +325,9 @@ fn of_application(
         && matches!(status.health, HealthStatus::Degraded | HealthStatus::Missing)
     {
         let message = if status.message.is_empty() { "it does not run" } else { &status.message };
-        let rollback = if has_older {
-            format!(", `driftless rollback {name}` goes back to the last good revision")
-        } else {
-            String::new()
-        };
-        let advice = format!("`driftless status {name}` names the containers{rollback}");
-        problems.push(problem(
-            IncidentKind::Degraded,
-            Urgency::Critical,
-            message.to_owned(),
-            advice,
-            times.degraded,
-        ));
+        let message = message.to_owned();
+        let advice = advice_for_degraded(application, has_older);
+        problems.push(problem(IncidentKind::Degraded, Urgency::Critical, message, advice, times.degraded));
     }
     let of = |wanted: DriftAction| {
         let found = status.drift.iter().filter(move |drift| drift.action == wanted);
@@ -401,6 +391,19 @@ fn of_application(
         let message = several(&newer);
         problems.push(problem(IncidentKind::ImageAvailable, Urgency::Info, message, advice, Duration::ZERO));
     }
+}
+
+/// What to do about an application that is not well. With `has_older`, a user can go back.
+fn advice_for_degraded(application: &Application, has_older: bool) -> String {
+    let Application { name, status, .. } = application;
+    // The commit is good then: no other one changes anything about the containers of another agent.
+    let is_shared = status.message.starts_with(WaitReason::OfAnotherAgent.as_str());
+    let rollback = if has_older && !is_shared {
+        format!(", `driftless rollback {name}` goes back to the last good revision")
+    } else {
+        String::new()
+    };
+    format!("`driftless status {name}` names the containers{rollback}")
 }
 
 /// Why the newest commit is not applied, what to do, and the grace time. With `has_older`, a user can go back.
@@ -764,11 +767,17 @@ mod tests {
                 next_retry_at: None,
             });
         };
-        for is_failed in [false, true] {
+        let with_another_agent = |application: &mut Application| {
+            application.status.message = "OfAnotherAgent: web is run by theirs of agent old".to_owned();
+        };
+        for (is_failed, is_shared) in [(false, false), (true, false), (false, true)] {
             let mut applications = shop(HealthStatus::Degraded);
-            if is_failed {
-                for application in applications.values_mut() {
-                    with_failed_sync(Arc::make_mut(application));
+            for application in applications.values_mut().map(Arc::make_mut) {
+                if is_failed {
+                    with_failed_sync(application);
+                }
+                if is_shared {
+                    with_another_agent(application);
                 }
             }
             for has_older in [false, true] {
@@ -788,7 +797,8 @@ mod tests {
                 };
                 let found = problems(&facts, &TIMES);
                 assert_eq!(found.len(), 1, "{found:?}");
-                assert_eq!(found[0].advice.contains("driftless rollback shop"), has_older, "{found:?}");
+                let is_advised = found[0].advice.contains("driftless rollback shop");
+                assert_eq!(is_advised, has_older && !is_shared, "{found:?}");
             }
         }
     }

@@ -117,7 +117,7 @@ fn origin<'a>(history: &'a [Revision], revision: &'a Revision) -> &'a Revision {
 /// last success. `history` has the newest revision first.
 pub fn last_reached(history: &[Revision]) -> Option<&Revision> {
     let succeeded = history.iter().find(|revision| revision.outcome == Outcome::Succeeded);
-    // Also one that a newer commit has overtaken: its containers are of the older version already.
+    // Also one that a newer commit has overtaken: there may be containers of the older version already.
     let reverts =
         |revision: &Revision| succeeded.is_some_and(|older| is_same_version(history, older, revision));
     let mut has_gone_back = false;

@@ -327,7 +327,7 @@ async fn failed_rollback_stays_failed_after_a_cancelled_removal() {
     let compose = |version: u8| {
         format!(
             "services:
-  web: {{image: 'web:{version}', restart: always, healthcheck: {{test: [CMD, check]}}}}
+  web: {{image: 'web:{version}', healthcheck: {{test: [CMD, check]}}, deploy: {{update_config: {{order: stop-first}}}}}}
   save: {{image: 'save:1', x-driftless: {{hook: PreDelete}}}}
 "
         )

@@ -205,28 +205,45 @@ async fn revert_to_the_version_of_a_rollback_has_no_canary() {
 
 #[tokio::test(start_paused = true)]
 async fn jobs_of_a_failed_commit_outlive_a_lost_record() {
-    let compose = |version: u32| {
+    let manifests = |version: u32| {
         format!(
-            "services:\n  web:\n    image: web:{version}\n    restart: always\n    \
-             depends_on: {{migrate: {{condition: service_completed_successfully}}}}\n  \
-             migrate:\n    image: migrate:{version}\n    restart: 'no'\n"
+            "apiVersion: batch/v1
+kind: Job
+metadata: {{name: migrate}}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{{name: migrate, image: 'migrate:{version}'}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec: {{containers: [{{name: web, image: 'web:{version}'}}]}}
+"
         )
     };
-    let it = prepared(&compose(1));
-    it.docker.faults(|faults| {
+    let mut idle = Simulation::idle_at(Clock::starting_at(NOON));
+    idle.settings.policy.on_failure = OnFailure::Pause;
+    idle.docker.faults(|faults| {
         for image in ["migrate:1", "migrate:2"] {
             faults.exits.insert(image.to_owned(), (Duration::from_secs(2), 0));
         }
         faults.exits.insert("web:2".to_owned(), (Duration::from_secs(15), 3));
     });
-    let mut it = it.begun();
+    idle.git.push_files("Ada", &[("shop/app.yaml", &manifests(1))]);
+    let mut it = idle.begun();
     it.synced_with_tip().await;
-    it.push(&compose(2)).await;
+    minutes(1).await;
+    it.git.push_files("Ada", &[("shop/app.yaml", &manifests(2))]);
     it.until("it has failed", has_failed).await;
     assert!(it.store.revisions(&app()).unwrap()[0].was_reached, "{}", it.story());
-    remove_all(&it, "migrate");
-    minutes(2).await;
     it.crash();
+    remove_all(&it, "migrate");
     it.store.save_record(&app(), &Record::default()).unwrap();
     let from = it.docker.transcript().len();
     it.begin();
@@ -251,7 +268,7 @@ async fn rollback_after_lost_health_succeeds() {
     exits(&it, "web:1", None);
     it.ask(RequestKind::Resume).await;
     let found = it.synced_with_tip().await;
-    assert_eq!(outcome(&found), Some(Outcome::Succeeded));
+    assert_eq!(outcome(&found), Some(Outcome::Succeeded), "{}", it.story());
     assert_eq!(it.images(), ["db:2", "web:2"], "{}", it.story());
 }
 

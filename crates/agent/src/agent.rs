@@ -442,9 +442,8 @@ pub fn launch<D: Docker, S: CommitSource>(
     } = inbox;
     let sources = if Release::of(&store).begin(&store, handle.problems()) { Vec::new() } else { sources };
     let docker = Arc::new(MeasuredEngine::new(docker, metrics.clone()));
-    let proxies = Arc::<Proxies>::default();
+    let (proxies, wakes) = (Arc::<Proxies>::default(), Wakes::default());
     let handle = with_engine(handle, &docker, &store, clock, &proxies);
-    let wakes: Wakes = Wakes::default();
     let (ownership, questions) = ownership(&*docker, &store);
     let services = Arc::new(Services {
         store: store.clone(),

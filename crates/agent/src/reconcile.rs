@@ -326,11 +326,9 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
             self.act(&target, &planned, (&observed, &reported.too_early), &plan, interrupt).await
         };
         // The database has no record of an application that was removed.
-        let store_again = if self.revisions.is_forgotten() {
-            None
-        } else {
-            self.record.save_changes(&self.context, &remembered, now)
-        };
+        let is_stored = !self.revisions.is_forgotten();
+        let store_again =
+            is_stored.then(|| self.record.save_changes(&self.context, &remembered, now)).flatten();
         let look_again = Timestamp::earliest(
             Timestamp::earliest(reported.again, failure_may_come),
             Timestamp::earliest(self.window_opens(), self.next_image_update(&target, &observed)),

@@ -393,7 +393,7 @@ fn of_application(
     }
 }
 
-/// What to do about an application that is not well. With `has_older`, a user can go back.
+/// Advice about an application that is not well. With `has_older`, a user can go back.
 fn advice_for_degraded(application: &Application, has_older: bool) -> String {
     let Application { name, status, .. } = application;
     // The commit is good then: no other one changes anything about the containers of another agent.

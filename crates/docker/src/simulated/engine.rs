@@ -101,7 +101,9 @@ impl SimulatedEngine {
         let mut state = self.host.state();
         let Some(app) = state.apps.get_mut(app) else { return };
         let Observed { instances, candidates, volumes, .. } = &mut app.world.observed;
-        volumes.values_mut().for_each(|volume| (volume.agent, volume.spec) = (None, None));
+        for volume in volumes.values_mut() {
+            (volume.agent, volume.spec) = (None, None);
+        }
         for (id, mut instance) in std::mem::take(instances) {
             (instance.agent, instance.spec) = (AgentId(String::new()), SpecHash(String::new()));
             candidates.insert(id, Candidate { instance, by_name: false, defaults: Arc::default() });

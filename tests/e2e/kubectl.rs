@@ -180,7 +180,7 @@ stringData: {{word: correct-horse}}
     assert_eq!(code, 2, "{error}");
 
     // A container in a crash loop says so, and the output of each run is kept apart. On a slow engine, its first run could
-    // count as available.
+    // count as available: the rollout would be over, and its status that of a failed commit.
     let crashing = manifests.replacen("spec:\n", "spec:\n  minReadySeconds: 60\n", 1).replace(
         &format!("[{{name: web, image: \"{server}\"}}]"),
         &format!(

@@ -133,7 +133,8 @@ async fn known(client: &Client, app: &str, context: &Context<'_>) -> Result<Appl
     while has_asked && started.elapsed() < APPEARANCE {
         sleep(LOOK_AGAIN).await;
         match client.get(&path).await {
-            Err(error) if error.is_not_found() => {}
+            // It is found first, and then looked at.
+            Err(error) if error.is_not_found() || error.is_absence() => {}
             known => return Ok(known?),
         }
     }

@@ -164,6 +164,11 @@ impl Error {
         matches!(self, Self::Answer { status: StatusCode::FORBIDDEN, .. })
     }
 
+    /// Whether the agent knows the application, and has not looked at it yet.
+    pub(super) fn is_starting(&self) -> bool {
+        matches!(self, Self::Answer { code, .. } if code == "starting")
+    }
+
     /// Whether the agent may be available again later.
     pub(super) fn is_absence(&self) -> bool {
         match self {

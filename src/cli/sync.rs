@@ -13,6 +13,7 @@ use super::{
     context::{Context, Verdict},
     error::Error,
     goal::{Goal, Wait, removed, wait_until, wait_until_all},
+    missing::unobserved,
     options::{ServerArgs, parse_span},
     output::print,
     plan::{PlanResult, render_plan},
@@ -111,13 +112,29 @@ pub(super) async fn sync(args: &SyncArgs, context: &Context<'_>) -> Result<Verdi
     }
 }
 
-/// The application. One that the agent does not know may be new in Git: then everything is fetched, and it is looked for.
+/// The application. One that the agent does not know may be new in Git: then everything is fetched, and it is looked for. One
+/// that the agent has not looked at yet is awaited.
 async fn known(client: &Client, app: &str, context: &Context<'_>) -> Result<Application, Error> {
     let path = application_path(app, "")?;
-    let missing = match client.get(&path).await {
-        Err(error) if error.is_not_found() => error,
+    let mut missing = match client.get(&path).await {
+        Err(error) if error.is_not_found() || error.is_starting() => error,
         known => return Ok(known?),
     };
+    let may_appear = missing.is_starting() || fetch_for(client, app, context).await?;
+    let started = Instant::now();
+    while may_appear && started.elapsed() < APPEARANCE {
+        sleep(LOOK_AGAIN).await;
+        match client.get(&path).await {
+            // It is found first, and then looked at.
+            Err(error) if error.is_not_found() || error.is_absence() => missing = error,
+            known => return Ok(known?),
+        }
+    }
+    Err(missing.into())
+}
+
+/// Has everything fetched for an application that the agent does not know. Returns whether something is fetched.
+async fn fetch_for(client: &Client, app: &str, context: &Context<'_>) -> Result<bool, Error> {
     let fetched = fetch_all(client).await?;
     let mut has_asked = !fetched.is_empty();
     // A token may be for some applications only.
@@ -129,16 +146,7 @@ async fn known(client: &Client, app: &str, context: &Context<'_>) -> Result<Appl
     if has_asked {
         context.screen.say(format!("{app} is not known yet: looking for it in the newest commits"));
     }
-    let started = Instant::now();
-    while has_asked && started.elapsed() < APPEARANCE {
-        sleep(LOOK_AGAIN).await;
-        match client.get(&path).await {
-            // It is found first, and then looked at.
-            Err(error) if error.is_not_found() || error.is_absence() => {}
-            known => return Ok(known?),
-        }
-    }
-    Err(missing.into())
+    Ok(has_asked)
 }
 
 async fn applications(client: &Client) -> Result<Vec<Application>, Error> {
@@ -180,8 +188,10 @@ async fn known_applications(
                 |all: &[RepositoryStatus]| all.iter().find(|it| it.name == *name).map(|it| it.fetched_at);
             of(&now) != of(&before)
         };
+        // Before the list, which has them once they are observed.
+        let is_complete = unobserved(client).await?.is_empty();
         all = applications(client).await?;
-        if !all.is_empty() && asked.iter().all(is_answered) || asked.is_empty() {
+        if !all.is_empty() && is_complete && asked.iter().all(is_answered) || asked.is_empty() {
             break;
         }
         sleep(LOOK_AGAIN).await;

@@ -100,7 +100,7 @@ pub(super) fn without_platforms(image: &str) -> ResolvedImage {
 const LONGEST_PULL: Duration = Duration::from_hours(24);
 
 /// The time in which a node that has the image prepares a task.
-const PREPARED: Duration = Duration::from_secs(15);
+pub(super) const PREPARED: Duration = Duration::from_secs(15);
 
 /// Whether a node gets the image of a service now, or is about to try again after it could not get it.
 pub(crate) fn awaits_image(swarm: &ObservedSwarm, service: &ObservedService, now: Timestamp) -> bool {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use driftless_model::Subject;
 
-use crate::{draft::Draft, wait::Wait};
+use super::images::PREPARED;
+use crate::{draft::Draft, facts::update_failures::progress_deadline, wait::Wait};
 
 /// When a Swarm is observed again: other nodes send no events about their tasks.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(15);
@@ -15,11 +16,8 @@ pub(super) const PROGRESS: Duration = Duration::from_secs(2);
 pub(super) fn watch(draft: &mut Draft<'_>, Subject { name, workload }: Subject<'_>) {
     let facts = draft.facts;
     let Some(progress) = facts.record.progress.get(name) else { return };
-    let limit = facts
-        .target
-        .policy
-        .progress_deadline
-        .map_or(workload.progress_deadline, |limit| limit.min(workload.progress_deadline));
+    // Before that, it is not known that a node pulls the image.
+    let limit = progress_deadline(facts.target.policy, workload).max(PREPARED + PROGRESS * 2);
     let start = facts.record.deadline_start(progress.at);
     let end = start.after(limit);
     if facts.now > end {

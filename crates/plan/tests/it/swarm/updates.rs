@@ -287,6 +287,35 @@ fn deadline_stands_while_nodes_get_the_image() {
 }
 
 #[test]
+fn short_deadline_does_not_end_before_a_pull_is_known() {
+    let mut cluster = Cluster::new([("web", workload("web:1", 1))]);
+    cluster.policy.progress_deadline = Some(Duration::from_secs(6));
+    cluster.settle();
+    change(&mut cluster, "web", "web:2");
+    cluster.steps();
+    let id = format!("{}.1", cluster.swarm.services["shop_web"].id);
+    for (state, is_late) in [("preparing", false), ("starting", true)] {
+        let begun = cluster.now;
+        let task = cluster.swarm.tasks.get_mut(&id).unwrap();
+        (task.state, task.since, task.created) = (state.to_owned(), begun, begun);
+        let mut was_late = false;
+        for _ in 0..30 {
+            cluster.now = cluster.now.after(Duration::from_secs(2));
+            let mut record = cluster.record.clone();
+            cluster.with_target(|target| {
+                let mut observed = cluster.seen();
+                with_tasks(target, &mut observed, &mut record);
+                note_observed(&mut record, target, &observed, cluster.now);
+                let made = plan(target, &observed, &record, cluster.now);
+                was_late |= made.waits.iter().any(|wait| wait.is(WaitReason::ProgressDeadlineExceeded));
+            });
+            cluster.record = record;
+        }
+        assert_eq!(was_late, is_late, "{state}");
+    }
+}
+
+#[test]
 fn deadline_runs_while_tasks_fail_for_another_reason() {
     let no_folder = "invalid mount config for type \"bind\": bind source path does not exist: /srv";
     let no_driver = "create shop_data: error looking up volume plugin nfs: plugin \"nfs\" not found";

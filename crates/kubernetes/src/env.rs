@@ -282,7 +282,9 @@ pub(super) fn resource(reference: &Object<'_>, own: Option<&Node>, about: &About
     let container = match (reference.filled("containerName"), own) {
         (None, Some(own)) => own,
         (None, None) => {
-            reference.require("containerName");
+            if let Some(empty) = reference.require("containerName") {
+                empty.error("the pod has no container with this name");
+            }
             return None;
         }
         (Some(name), _) => {

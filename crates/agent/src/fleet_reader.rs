@@ -181,8 +181,7 @@ impl FleetReader {
 
 /// A moment of another clock, by that of this machine.
 fn here(at: Timestamp, there: Timestamp, now: Timestamp) -> Timestamp {
-    let age = u64::try_from(there.since(at).as_millis()).unwrap_or(u64::MAX);
-    Timestamp(now.0.saturating_sub(age))
+    now.before(there.since(at))
 }
 
 fn of_collector(status: FleetStatus, there: Timestamp, now: Timestamp) -> FleetPicture {

@@ -167,7 +167,7 @@ impl Watcher {
 /// The time before which the notifications of a receiver are dropped. A digest collects them first.
 fn oldest(receiver: &NotificationReceiver, now: Timestamp) -> Timestamp {
     let longest = OLDEST.saturating_add(receiver.digest.unwrap_or_default());
-    Timestamp(now.0.saturating_sub(u64::try_from(longest.as_millis()).unwrap_or(u64::MAX)))
+    now.before(longest)
 }
 
 /// The applications that are not well and have an older revision to go back to.

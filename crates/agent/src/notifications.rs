@@ -465,7 +465,7 @@ fn in_words(refused: &[RefusedRecipient]) -> String {
 
 /// The beginning of the time in which a rate limit counts messages.
 fn rate_begin(now: Timestamp) -> Timestamp {
-    Timestamp(now.0.saturating_sub(u64::try_from(RATE_TIME.as_millis()).unwrap_or(u64::MAX)))
+    now.before(RATE_TIME)
 }
 
 /// The senders of all receivers; the error has the receiver's name.

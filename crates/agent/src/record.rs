@@ -90,8 +90,9 @@ impl StoredRecord {
     }
 
     /// If the record was lost: takes the Jobs of the revisions that were reached for complete, if no container of them is left. An
-    /// application that a user had forgotten, and of which nothing is left, is a new one: its Jobs run again. After an error nothing is
-    /// concluded, and the next round reads the revisions again.
+    /// application that a user had forgotten, and of which nothing is left, is a new one: its Jobs run again. So do those of a revision
+    /// whose stack cannot be read, and of the ones before it. If the revisions cannot be read, nothing is concluded, and the next
+    /// round reads them again.
     pub(crate) fn complete_lost_jobs(
         &mut self,
         context: &AppContext,

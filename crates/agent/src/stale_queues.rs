@@ -12,7 +12,10 @@ use crate::error::chain;
 /// Ends these entries, when the agent starts. If that fails, they only stay.
 pub(crate) fn end_stale_queues(settings: &Settings, store: &Store, now: Timestamp) {
     if let Err(error) = try_to_end(settings, store, now) {
-        tracing::warn!(error = chain(&error), "could not end what waits for removed repositories");
+        tracing::warn!(
+            error = chain(&error),
+            "could not end what waits for removed repositories or receivers"
+        );
     }
 }
 

@@ -132,7 +132,8 @@ pub(crate) async fn check_applications<S: CommitSource>(
 }
 
 /// The last commit that an application with signature settings of its own accepted: `in_this_life` of the agent, else the stored
-/// one, which is verified again if these settings have changed. `None`: it accepted none, or the mirror does not have it any more.
+/// one, which is verified again if these settings have changed. `None`: it accepted none, or that one cannot be read any more
+/// or does not keep to these settings.
 pub(crate) async fn last_accepted<S: CommitSource>(
     settings: &config::Repository,
     source: &S,
@@ -143,7 +144,10 @@ pub(crate) async fn last_accepted<S: CommitSource>(
     let own = settings.applications.iter().find(|own| own.app_name().as_ref() == Some(app));
     let Some(policy) = own.and_then(|own| own.verify.as_ref()) else { return Ok(None) };
     let key = key_of(settings, app);
-    let stored = store.verified(&key).ok().flatten();
+    let stored = store.verified(&key).unwrap_or_else(|error| {
+        tracing::warn!(%app, error = chain(&error), "could not read which commit the application accepted last");
+        None
+    });
     let last = in_this_life.cloned().or_else(|| stored.as_deref().map(commit_of));
     let Some(commit) = last else { return Ok(None) };
     let checkout = match source.local(&commit).await {
@@ -157,7 +161,11 @@ pub(crate) async fn last_accepted<S: CommitSource>(
     if in_this_life.is_none() && stored.as_deref() != Some(&*fingerprint(&commit, policy)) {
         match source.verify(&commit, policy).await? {
             Ok(_) => remember_verified(store, &key, &commit, policy),
-            Err(_) => return Ok(None),
+            Err(reason) => {
+                let commit = commit.short();
+                tracing::warn!(%app, commit, reason, "the last accepted commit does not keep to the signature settings of now");
+                return Ok(None);
+            }
         }
     }
     // The tag that is followed now may name a newer commit.

@@ -212,7 +212,7 @@ async fn rollback_runs_the_image_that_its_revision_ran() {
     has(&it, 'a');
     it = it.begun();
     it.synced_with_tip().await;
-    let first = it.store.last_succeeded(&app()).unwrap().unwrap();
+    let first = it.last_succeeded().unwrap();
     assert_eq!(first.images["web:1"], format!("web@{}", digest('a')));
     // The tag moves to an image that fails, twice.
     has(&it, 'b');
@@ -221,7 +221,7 @@ async fn rollback_runs_the_image_that_its_revision_ran() {
         it.push(&pulled(note)).await;
         minutes(5).await;
         make_unhealthy(&it, &[]);
-        let back = it.store.last_succeeded(&app()).unwrap().unwrap();
+        let back = it.last_succeeded().unwrap();
         assert_eq!(back.cause, Cause::AutomaticRollback, "{}", it.story());
         assert_eq!(back.images, first.images, "{}", it.story());
     }

@@ -25,7 +25,7 @@ fn prepared(sources: &str) -> Simulation {
 
 /// The value of a variable in the newest revision that succeeded.
 fn env(simulation: &Simulation, name: &str) -> Option<String> {
-    let revision = simulation.store.last_succeeded(&app()).unwrap()?;
+    let revision = simulation.last_succeeded()?;
     let stack = simulation.store.stack(&app(), revision.number).unwrap()?;
     stack.workloads[&"web".into()].container.env[name].clone()
 }

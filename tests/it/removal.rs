@@ -367,11 +367,7 @@ async fn volumes_are_removed_only_on_request() {
 /// A shop with `prune: false` that was adopted from Docker Compose.
 async fn adopted_shop() -> Simulation {
     let mut it = deployed(false, "", &[("shop/compose.yaml", SHOP)]).await;
-    it.crash();
-    it.store = Store::in_memory(it.clock).unwrap();
-    it.docker.give_to_compose(&app());
-    it.begin();
-    it.until("it waits to be adopted", |shown| shown.status.obstacle.is_some()).await;
+    it.give_to_compose().await;
     it.ask(RequestKind::Adopt).await;
     it
 }

@@ -19,8 +19,8 @@ use driftless_files::{Files, MemoryFiles};
 use driftless_git::{self as git, Checkout, CommitSource, Error};
 use driftless_model::{
     Actor, ActorKind, Adopt, AgentId, AppName, Application, Cause, CommitId, CommitInfo, ConditionStatus,
-    ContainerId, DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, OnFailure, Policy, RepoUrl,
-    SyncStatus, Timestamp, Until, digest_hex,
+    ContainerId, DriftAction, FilesystemDrift, HealthStatus, Instance, Observed, OnFailure, Outcome, Policy,
+    RepoUrl, Revision, SyncStatus, Timestamp, Until, digest_hex,
 };
 use driftless_store::{ContentDir, StateDir, Store};
 use tokio::time::{Instant, sleep, timeout};
@@ -306,6 +306,15 @@ impl Simulation {
         self.until(&format!("{commit} is synced and healthy"), is_so).await
     }
 
+    /// The newest revision that succeeded.
+    pub(crate) fn last_succeeded(&self) -> Option<Revision> {
+        self.store
+            .revisions(&app())
+            .unwrap()
+            .into_iter()
+            .find(|revision| revision.outcome == Outcome::Succeeded)
+    }
+
     pub(crate) fn tip(&self) -> String {
         self.git.0.lock().unwrap().commits.last().unwrap().0.id.to_string()
     }
@@ -322,6 +331,15 @@ impl Simulation {
     /// The database in the state directory, as another program opens it.
     pub(crate) fn database(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.state.database()).unwrap()
+    }
+
+    /// The next life of the agent knows nothing of the containers, which are those of Docker Compose, and waits for the adoption.
+    pub(crate) async fn give_to_compose(&mut self) {
+        self.crash();
+        self.store = Store::in_memory(self.clock).unwrap();
+        self.docker.give_to_compose(&app());
+        self.begin();
+        self.until("it waits to be adopted", |shown| shown.status.obstacle.is_some()).await;
     }
 
     /// Somebody removes the state directory.
@@ -1124,11 +1142,7 @@ async fn status_before_a_pin_or_suspension_is_outdated_at_once() {
 async fn status_before_an_adoption_is_outdated_at_once() {
     let mut it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
-    it.crash();
-    it.store = Store::in_memory(it.clock).unwrap();
-    it.docker.give_to_compose(&app());
-    it.begin();
-    it.until("it waits to be adopted", |shown| shown.status.obstacle.is_some()).await;
+    it.give_to_compose().await;
     it.ask(RequestKind::Adopt).await;
     let shown = it.status().unwrap();
     assert!(shown.status.observed_generation < shown.generation, "{:#?}", shown.status);
@@ -1142,11 +1156,7 @@ async fn status_before_an_adoption_is_outdated_at_once() {
 async fn containers_that_are_not_adopted_are_not_missing() {
     let mut it = Simulation::of(&web("web:1"));
     it.synced_with_tip().await;
-    it.crash();
-    it.store = Store::in_memory(it.clock).unwrap();
-    it.docker.give_to_compose(&app());
-    it.begin();
-    it.until("it waits to be adopted", |shown| shown.status.obstacle.is_some()).await;
+    it.give_to_compose().await;
     let Ok(Answer::Drift(found)) = it.handle().request(app(), RequestKind::Drift(Against::Head)).await else {
         panic!("no comparison")
     };

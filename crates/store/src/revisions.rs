@@ -138,13 +138,6 @@ impl Store {
         })
     }
 
-    /// The newest revision that has succeeded.
-    pub fn last_succeeded(&self, app: &AppName) -> Result<Option<Revision>, Error> {
-        self.read("a revision", |connection| {
-            Ok(select(connection, app, "AND outcome = 'succeeded'")?.into_iter().next())
-        })
-    }
-
     /// The newest revision, with any outcome.
     pub fn current(&self, app: &AppName) -> Result<Option<Revision>, Error> {
         Ok(self.revisions(app)?.into_iter().next())

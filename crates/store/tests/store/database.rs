@@ -324,6 +324,15 @@ fn database_of_a_newer_release_is_not_changed() {
     assert_eq!(fs::read(state.database()).unwrap(), before);
 }
 
+/// A state directory with a pin, which nobody has open.
+fn closed_with_pin(directory: &Path) -> StateDir {
+    let state = StateDir::lock(directory).unwrap();
+    let store = Store::open(&state, clock()).unwrap().store;
+    store.agent_id().unwrap();
+    store.set_pin(&shop(), &pin(1)).unwrap();
+    state
+}
+
 #[test]
 fn backup_of_a_newer_release_is_not_changed() {
     type Change = fn(&Path);
@@ -334,11 +343,7 @@ fn backup_of_a_newer_release_is_not_changed() {
     ];
     for (name, change) in changes {
         let directory = tempfile::tempdir().unwrap();
-        let state = StateDir::lock(directory.path()).unwrap();
-        let store = Store::open(&state, clock()).unwrap().store;
-        store.agent_id().unwrap();
-        store.set_pin(&shop(), &pin(1)).unwrap();
-        drop(store);
+        let state = closed_with_pin(directory.path());
         let mark = |schema: i64| {
             let newer = rusqlite::Connection::open(state.backup()).unwrap();
             let before: i64 = newer.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
@@ -362,11 +367,7 @@ fn backup_of_a_newer_release_is_not_changed() {
 #[test]
 fn unreadable_backup_is_not_taken_for_a_damaged_one() {
     let directory = tempfile::tempdir().unwrap();
-    let state = StateDir::lock(directory.path()).unwrap();
-    let store = Store::open(&state, clock()).unwrap().store;
-    store.agent_id().unwrap();
-    store.set_pin(&shop(), &pin(1)).unwrap();
-    drop(store);
+    let state = closed_with_pin(directory.path());
     let names = || {
         let entries = fs::read_dir(directory.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>()
@@ -615,11 +616,7 @@ fn nothing_is_stored_without_the_state_directory() {
 fn database_that_lacks_a_table_is_restored() {
     for table in ["meta", "pins", "events"] {
         let directory = tempfile::tempdir().unwrap();
-        let state = StateDir::lock(directory.path()).unwrap();
-        let store = Store::open(&state, clock()).unwrap().store;
-        store.agent_id().unwrap();
-        store.set_pin(&shop(), &pin(1)).unwrap();
-        drop(store);
+        let state = closed_with_pin(directory.path());
         let database = rusqlite::Connection::open(state.database()).unwrap();
         database.execute_batch(&format!("DROP TABLE {table}")).unwrap();
         drop(database);

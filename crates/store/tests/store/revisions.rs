@@ -7,6 +7,10 @@ use driftless_store::{Error, NewRevision, StateDir};
 
 use super::*;
 
+fn last_succeeded(store: &Store) -> Option<Revision> {
+    store.revisions(&shop()).unwrap().into_iter().find(|revision| revision.outcome == Outcome::Succeeded)
+}
+
 #[test]
 fn removals_of_older_releases_are_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -46,11 +50,11 @@ fn newer_revision_supersedes_the_one_in_progress() {
     assert!(first.finished.is_some());
     assert_eq!(numbers(&store.revisions(&shop()).unwrap()), [2, 1]);
     assert_eq!(store.current(&shop()).unwrap(), Some(second));
-    assert_eq!(store.last_succeeded(&shop()).unwrap(), None);
+    assert_eq!(last_succeeded(&store), None);
 
     store.finish_revision(&shop(), 2, &Outcome::Succeeded, &BTreeMap::new()).unwrap();
     run(&store, "web:3", failed());
-    assert_eq!(store.last_succeeded(&shop()).unwrap().map(|it| it.number), Some(2));
+    assert_eq!(last_succeeded(&store).map(|it| it.number), Some(2));
     assert_eq!(store.current(&shop()).unwrap().map(|it| it.outcome), Some(failed()));
 
     let other = NewRevision { app: AppName::from("other"), ..new_revision() };
@@ -104,7 +108,7 @@ fn last_success_is_kept_across_many_failures() {
         let number = store.begin_revision(&new_revision(), &mounted).unwrap().number;
         store.finish_revision(&shop(), number, &failed(), &BTreeMap::new()).unwrap();
     }
-    assert_eq!(store.last_succeeded(&shop()).unwrap().map(|it| it.number), Some(first));
+    assert_eq!(last_succeeded(&store).map(|it| it.number), Some(first));
     assert_eq!(store.stack(&shop(), first).unwrap(), Some(mounted));
     assert_eq!(store.contents_in_use().unwrap(), BTreeSet::from([id]));
 }
@@ -121,7 +125,7 @@ fn last_reached_revision_is_kept_across_many_failures() {
     let history = store.revisions(&shop()).unwrap();
     assert_eq!(last_reached(&history).map(|it| it.number), Some(reached));
     assert!(store.stack(&shop(), reached).unwrap().is_some());
-    assert_eq!(store.last_succeeded(&shop()).unwrap().map(|it| it.number), Some(first));
+    assert_eq!(last_succeeded(&store).map(|it| it.number), Some(first));
 }
 
 #[test]

@@ -359,7 +359,7 @@ impl Wait {
     pub fn of_another_agent(workload: &WorkloadName, containers: &[&str], agent: &AgentId) -> Self {
         let sentence = format!(
             "is run by {} of agent {}, which this agent leaves alone: if that agent lives, give it different applications or stop it; \
-             if not, `driftless recover` takes over what is in Git, and `docker rm -f` removes what nobody needs",
+             if not, `driftless recover` takes over what is in Git, and `docker rm -f` removes its other containers",
             containers.join(", "),
             agent.short()
         );

@@ -90,7 +90,7 @@ fn agents(agents: &BTreeMap<AgentId, BTreeSet<String>>, own: &str, taken_over: &
         "this state directory has no id yet: if it was lost, restore it or run `driftless recover`"
     } else {
         "if that agent lives, give it different applications or stop it; if not, `driftless recover` takes over what is in Git, \
-         and `docker rm -f` removes what nobody needs; docs/state.md"
+         and `docker rm -f` removes its other containers; docs/state.md"
     };
     Check::warn("other agents", message, help)
 }

@@ -10,7 +10,8 @@
 #
 # DIST_TARGET is the target of Rust. For gnu targets zig links against glibc 2.31 (Debian 11, Ubuntu 20.04); it is fetched
 # as a Python package. Without it the program needs the glibc of this machine, and this script says so. DIST_BINARY packs
-# a program that was built before. With DIST_TAG the version must be that of the tag, and CHANGELOG.md must describe it.
+# a program that was built before. With DIST_QUICK=1, for tests, nothing is compressed well. With DIST_TAG the version
+# must be that of the tag, and CHANGELOG.md must describe it.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -97,7 +98,9 @@ needs=$(objdump -T "$tree/driftless" 2>/dev/null | sed -n 's/.*(*GLIBC_\([0-9.]*
 
 # The same date in each build of a commit.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
-tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$work" -cf - "$name" | gzip -9n \
+level=9
+[ -z "${DIST_QUICK:-}" ] || level=1
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$work" -cf - "$name" | gzip "-${level}n" \
     >"$out/$name.tar.gz"
 python3 scripts/sbom.py "$target" >"$out/$name.cdx.json"
 case $target in *-musl) package= ;; *) package=$out/driftless_${version}_$arch.deb ;; esac

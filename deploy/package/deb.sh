@@ -1,5 +1,6 @@
 #!/bin/sh
 # Makes a Debian package from the folder of a release: deb.sh TREE VERSION ARCHITECTURE GLIBC FILE. See scripts/dist.sh.
+# DIST_QUICK=1 does not compress it.
 set -eu
 tree=$1 version=$2 arch=$3 glibc=$4 file=$5
 package=$(mktemp -d)
@@ -48,4 +49,6 @@ Description: GitOps agent for Docker hosts
 CONTROL
 echo /etc/driftless/driftless.yaml >"$package/DEBIAN/conffiles"
 for script in postinst prerm postrm; do install -m 755 "$here/$script" "$package/DEBIAN/$script"; done
-dpkg-deb --root-owner-group -Zxz --build "$package" "$file" >&2
+compression=xz
+[ -z "${DIST_QUICK:-}" ] || compression=none
+dpkg-deb --root-owner-group "-Z$compression" --build "$package" "$file" >&2

@@ -68,8 +68,7 @@ sh() {
     [ "$1" = install.sh ] || { command sh "$@"; return; }
     local version
     version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml")
-    # Quick rather than small.
-    HOME=$REAL_HOME DPKG_DEB_COMPRESSOR_TYPE=none DIST=$READER/releases/v$version DIST_BINARY=$PROGRAM DIST_URL=http://127.0.0.1:$FREE_PORT "$ROOT/scripts/dist.sh"
+    HOME=$REAL_HOME DIST_QUICK=1 DIST=$READER/releases/v$version DIST_BINARY=$PROGRAM DIST_URL=http://127.0.0.1:$FREE_PORT "$ROOT/scripts/dist.sh"
     python3 -m http.server --bind 127.0.0.1 --directory "$READER/releases" "$FREE_PORT" >/dev/null 2>&1 &
     server=$!
     local tries=0

@@ -103,6 +103,7 @@ impl StatusCondition {
             "SourceReady",
             "Rendered",
             "Trusted",
+            "InGit",
             "SyncAllowed",
             "Applied",
             "CommitStatusTold",
@@ -601,4 +602,31 @@ pub enum DriftAction {
     Report,
     /// Given up: healing had no effect, until the spec changes.
     Ineffective,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn condition_is_a_problem_by_its_kind_and_status() {
+        let is_problem = |kind: &str, status| {
+            let condition = StatusCondition {
+                kind: kind.to_owned(),
+                status,
+                reason: String::new(),
+                message: String::new(),
+                last_transition_time: Timestamp(1),
+            };
+            condition.is_problem()
+        };
+        for kind in ["SourceReady", "Rendered", "Trusted", "InGit", "SyncAllowed", "Applied", "Available"] {
+            assert!(!is_problem(kind, ConditionStatus::True), "{kind}");
+            assert!(is_problem(kind, ConditionStatus::False), "{kind}");
+        }
+        for kind in ["CommitFailed", "DriftFight", "StateLost", "OwnedByAnotherAgent", "WebhookMissed"] {
+            assert!(is_problem(kind, ConditionStatus::True), "{kind}");
+            assert!(!is_problem(kind, ConditionStatus::False), "{kind}");
+        }
+    }
 }

@@ -7,9 +7,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use driftless_model::{
-    AppName, Application, ApplicationStatus, CommitInfo, ConditionStatus, Drift, DriftAction, Event,
-    EventKind, Finding, HealthStatus, ImageUpdateStatus, Operation, OperationPhase, Outcome, PinStatus,
-    Revision, Severity, Timestamp, Until, UpdateMode, WaitStatus,
+    AppName, Application, ApplicationStatus, CommitInfo, Drift, DriftAction, Event, EventKind, Finding,
+    HealthStatus, ImageUpdateStatus, Operation, OperationPhase, Outcome, PinStatus, Revision, Severity,
+    Timestamp, Until, UpdateMode, WaitStatus,
 };
 use driftless_store as store;
 use driftless_store::Store;
@@ -315,7 +315,7 @@ fn reasons(status: &ApplicationStatus, now: Timestamp) -> Markup {
     let failing: Vec<_> = status
         .conditions
         .iter()
-        .filter(|condition| condition.status != ConditionStatus::True && !condition.message.is_empty())
+        .filter(|condition| condition.is_problem() && !condition.message.is_empty())
         .filter(|condition| !status.waits.iter().any(|wait| wait.message == condition.message))
         .collect();
     if status.waits.is_empty() && failing.is_empty() {
@@ -695,6 +695,8 @@ fn event_row(row: &EventRow<'_>, now: Timestamp) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use driftless_model::{ConditionStatus, StatusCondition};
+
     use super::*;
 
     fn event(at: u64, reason: &str, object: &str) -> Event {
@@ -735,6 +737,30 @@ mod tests {
         ];
         let shown: Vec<_> = merged(&events).iter().map(|row| (row.event.at.0, row.count)).collect();
         assert_eq!(shown, [(4, 2), (3, 1)], "times differ, fields do too");
+    }
+
+    #[test]
+    fn conditions_are_reasons_only_while_they_are_problems() {
+        let condition = |kind: &str, status| StatusCondition {
+            kind: kind.to_owned(),
+            status,
+            reason: kind.to_owned(),
+            message: format!("{kind} explained"),
+            last_transition_time: Timestamp(1),
+        };
+        let conditions = vec![
+            condition("DriftFight", ConditionStatus::True),
+            condition("InGit", ConditionStatus::False),
+            condition("Trusted", ConditionStatus::True),
+            condition("CommitFailed", ConditionStatus::False),
+        ];
+        let status = ApplicationStatus { conditions, ..ApplicationStatus::default() };
+        let shown = reasons(&status, Timestamp(9)).into_string();
+        for (kind, is_shown) in
+            [("DriftFight", true), ("InGit", true), ("Trusted", false), ("CommitFailed", false)]
+        {
+            assert_eq!(shown.contains(&format!("{kind} explained")), is_shown, "{kind}: {shown}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! a list `applications` that has only the new ones.
 
 /// Number of applications that leave together without confirmation, unless they are all of several.
-const FEW: usize = 3;
+const FEW_APPLICATIONS: usize = 3;
 
 /// The deployed applications of one repository, and those of them that its newest commit removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Departures {
     /// are new in the commit do not count.
     pub(crate) fn mistaken(self) -> Option<usize> {
         let are_all = self.leaving > 1 && self.staying == 0;
-        let are_most = self.leaving > FEW && self.leaving > self.staying;
+        let are_most = self.leaving > FEW_APPLICATIONS && self.leaving > self.staying;
         (are_all || are_most).then_some(self.leaving)
     }
 }

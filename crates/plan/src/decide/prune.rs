@@ -16,13 +16,11 @@ use crate::{
         hooks::was_hook,
         objects::whole,
         ownership::is_prune_protected,
+        prune::needs_confirmation,
         standing::{Ending, ending},
     },
     wait::Wait,
 };
-
-/// Number of workloads that are removed without confirmation, even if they are most of the application.
-const FEW: usize = 3;
 
 /// Whether what the stack does not have has to stay until somebody confirms that it goes.
 pub(crate) fn is_held(draft: &mut Draft<'_>) -> bool {
@@ -37,16 +35,11 @@ pub(crate) fn is_held(draft: &mut Draft<'_>) -> bool {
     };
     let leaving: BTreeSet<&WorkloadName> =
         draft.facts.instances.orphans.iter().filter(is_lost).map(|it| &it.instance.workload).collect();
-    // A new name for everything is as much that comes as goes.
+    if !needs_confirmation(draft.facts, leaving.len()) {
+        return false;
+    }
     let all = leaving.len() + stack.workloads.len();
     let limit = draft.facts.target.policy.max_prune_percent;
-    if leaving.len() <= FEW || leaving.len() * 100 <= all * usize::from(limit) || stack.workloads.is_empty() {
-        return false;
-    }
-    // Containers that appeared after the sync are drift and no part of the application.
-    if draft.facts.is_settled() || draft.facts.record.prune.as_ref() == Some(draft.facts.revision()) {
-        return false;
-    }
     let workloads: Vec<&WorkloadName> = leaving.into_iter().collect();
     draft.wait(Wait::prune_held(&stack.app, &workloads, all, limit));
     true

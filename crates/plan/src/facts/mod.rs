@@ -40,6 +40,7 @@ pub(crate) mod ownership;
 pub(crate) mod places;
 mod platforms;
 pub(crate) mod pods;
+pub(crate) mod prune;
 pub(crate) mod scales;
 pub(crate) mod sharing;
 pub(crate) mod standing;

@@ -12,12 +12,9 @@ use super::{
 use crate::{
     cause::Cause,
     draft::Draft,
-    facts::{Facts, ownership::is_prune_protected},
+    facts::{Facts, ownership::is_prune_protected, prune::needs_confirmation},
     wait::Wait,
 };
-
-/// Number of services that are removed without confirmation, even if they are most of the application.
-const FEW: usize = 3;
 
 /// The services of the application that Git does not have any more, by their names in the Swarm.
 pub(super) struct Leaving<'a> {
@@ -40,12 +37,8 @@ impl<'a> Leaving<'a> {
         let leaving =
             by_name.filter(|(name, service)| is_of_application(stack, service) && !names.contains(*name));
         let (runs, services): (Vec<_>, Vec<_>) = leaving.partition(|(_, service)| is_run(service));
-        let all = services.len() + stack.workloads.len();
-        let limit = usize::from(facts.target.policy.max_prune_percent);
-        let is_much =
-            services.len() > FEW && services.len() * 100 > all * limit && !stack.workloads.is_empty();
-        let is_confirmed = facts.is_settled() || facts.record.prune.as_ref() == Some(facts.revision());
-        Self { runs, services, is_held: is_much && !is_confirmed }
+        let unprotected = services.iter().filter(|(_, service)| !is_protected(service)).count();
+        Self { runs, services, is_held: needs_confirmation(facts, unprotected) }
     }
 
     /// The names of those that the agent removes. The others stay until a person acts.
@@ -68,8 +61,9 @@ impl<'a> Leaving<'a> {
             return;
         }
         if self.is_held {
+            let unprotected = self.services.iter().filter(|(_, service)| !is_protected(service));
             let workloads: Vec<WorkloadName> =
-                self.services.iter().map(|(name, service)| workload_of(name, service)).collect();
+                unprotected.map(|(name, service)| workload_of(name, service)).collect();
             let workloads: Vec<&WorkloadName> = workloads.iter().collect();
             let all = workloads.len() + stack.workloads.len();
             draft.wait(Wait::prune_held(&stack.app, &workloads, all, target.policy.max_prune_percent));

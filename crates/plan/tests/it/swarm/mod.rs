@@ -5,6 +5,7 @@ mod explain;
 mod images;
 mod jobs;
 mod keys;
+mod leaving;
 mod networks;
 mod tasks;
 mod updates;

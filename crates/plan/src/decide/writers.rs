@@ -14,6 +14,7 @@ use crate::{
         sharing::Sharing,
         standing::{is_spent, is_up},
         stateful::member_of,
+        waiting,
     },
     wait::{Wait, WaitSeverity},
 };
@@ -185,24 +186,13 @@ pub(crate) fn waits_for<'a>(
     is_unmet: impl Fn(&Dependency) -> bool,
     places: impl Fn(Subject<'_>) -> Vec<&'a Instance>,
 ) -> bool {
-    let stack = draft.facts.target.stack;
-    let (mut seen, mut next) = (BTreeSet::new(), vec![name]);
-    while let Some(name) = next.pop() {
-        if name == to {
-            return true;
-        }
-        let Some(workload) = stack.workloads.get(name).filter(|_| seen.insert(name)) else { continue };
-        if stack.workloads.get(to).is_some_and(|to| to.wave < workload.wave) {
-            return true;
-        }
-        let unmet = workload.after.iter().filter(|dependency| is_unmet(dependency));
-        next.extend(unmet.map(|dependency| &dependency.workload));
-        let holders = handed_over(draft, Subject { name, workload }).into_iter();
-        next.extend(holders.map(|(holder, _)| &holder.instance.workload));
-        let holders = places(Subject { name, workload }).into_iter();
-        next.extend(holders.filter(|holder| !is_kept(draft, holder)).map(|holder| &holder.instance.workload));
-    }
-    false
+    waiting::waits_for(draft.facts.target.stack, name, to, |subject| {
+        let unmet = subject.workload.after.iter().filter(|dependency| is_unmet(dependency));
+        let givers = handed_over(draft, subject).into_iter().map(|(holder, _)| holder);
+        let holders = places(subject).into_iter().filter(|holder| !is_kept(draft, holder));
+        let holders = givers.chain(holders).map(|holder| &holder.instance.workload);
+        unmet.map(|dependency| &dependency.workload).chain(holders).collect()
+    })
 }
 
 /// Those of the containers that write to what a workload is to write to, with the place.

@@ -46,6 +46,7 @@ pub(crate) mod sharing;
 pub(crate) mod standing;
 pub(crate) mod stateful;
 pub(crate) mod update_failures;
+pub(crate) mod waiting;
 pub(crate) mod waves;
 pub(crate) mod workers;
 

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     decide::waves,
     draft::Draft,
-    facts::Facts,
+    facts::{Facts, waiting},
     wait::{Wait, WaitObject, WaitReason},
 };
 
@@ -215,24 +215,11 @@ impl<'a> Writers<'a> {
 
     /// Whether a service waits for another one, itself or through others.
     fn waits_for(&self, draft: &Draft<'_>, name: &WorkloadName, to: &WorkloadName) -> bool {
-        let stack = self.facts.target.stack;
-        let (mut seen, mut next) = (BTreeSet::new(), vec![name.clone()]);
-        while let Some(name) = next.pop() {
-            if name == *to {
-                return true;
-            }
-            let Some(workload) = stack.workloads.get(&name).filter(|_| seen.insert(name.clone())) else {
-                continue;
-            };
-            if stack.workloads.get(to).is_some_and(|to| to.wave < workload.wave) {
-                return true;
-            }
-            let subject = Subject { name: &name, workload };
-            next.extend(unmet(draft, self.swarm, subject).into_iter().map(|(on, _)| on.clone()));
+        waiting::waits_for(self.facts.target.stack, name, to, |subject| {
+            let unmet = unmet(draft, self.swarm, subject).into_iter().map(|(on, _)| on);
             let givers = self.in_the_way(subject).into_iter().filter_map(|writer| writer.workload);
-            next.extend(givers.cloned());
-        }
-        false
+            unmet.chain(givers).collect()
+        })
     }
 
     /// Whether a service may write to data with others: it has tasks, which are no work that ends.

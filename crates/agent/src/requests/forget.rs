@@ -12,24 +12,9 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// as they are, with their labels, so that they are managed again if the application returns to Git.
     pub(super) fn forget(&mut self) -> Result<Answer, RequestError> {
         let name = self.context.name();
-        if self.revisions.lost().is_some() {
-            return Err(RequestError::Refused(format!(
-                "the state directory was lost, so it is not known what belongs to {name}: run `driftless recover` first"
-            )));
-        }
-        if let Some(error) = self.desired.doubt() {
-            return Err(RequestError::Refused(format!(
-                "it is not known whether {name} has left Git, so it would be managed again: {error}"
-            )));
-        }
-        if !self.desired.may_be_removed() {
-            let rendered = self.desired.rendered();
-            return Err(RequestError::Refused(format!(
-                "{name} is in Git (folder `{}` of the repository {}), so it would be managed again: remove it there first, \
-                 with `prune: false`, or stop changes with `driftless suspend {name}`",
-                rendered.spec.path, rendered.repository
-            )));
-        }
+        self.refuse_unless_gone(&format!(
+            "it would be managed again: remove it there first, with `prune: false`, or stop changes with `driftless suspend {name}`"
+        ))?;
         // Of several applications, the last one would then be pruned.
         if !self.desired.is_gone() {
             return Err(RequestError::Refused(

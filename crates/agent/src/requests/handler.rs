@@ -88,6 +88,29 @@ impl<D, S> RequestHandler<'_, D, S> {
         Err(RequestError::Refused(format!("state of {name} was lost; {advice}")))
     }
 
+    /// Refuses a request about an application that may still be in Git, with the consequence that it would have.
+    pub(super) fn refuse_unless_gone(&self, consequence: &str) -> Result<(), RequestError> {
+        let name = self.context.name();
+        if self.revisions.lost().is_some() {
+            return Err(RequestError::Refused(format!(
+                "the state directory was lost, so it is not known what belongs to {name}: run `driftless recover` first"
+            )));
+        }
+        if let Some(error) = self.desired.doubt() {
+            return Err(RequestError::Refused(format!(
+                "it is not known whether {name} has left Git, so it is kept: {error}"
+            )));
+        }
+        if !self.desired.may_be_removed() {
+            let rendered = self.desired.rendered();
+            return Err(RequestError::Refused(format!(
+                "{name} is in Git (folder `{}` of the repository {}), so {consequence}",
+                rendered.spec.path, rendered.repository
+            )));
+        }
+        Ok(())
+    }
+
     /// Stores a changed record. What the rounds then change is no drift.
     pub(super) fn accept(&mut self, mut record: Record) -> Result<(), RequestError> {
         (record.settled, record.reopened) = (None, None);

@@ -26,23 +26,7 @@ impl<D: Docker, S: CommitSource> RequestHandler<'_, D, S> {
     /// volumes. A pin and a suspension end.
     pub(super) async fn remove(&mut self, removal: Removal, hooks: Hooks) -> Result<Answer, RequestError> {
         let name = self.context.name();
-        if self.revisions.lost().is_some() {
-            return Err(RequestError::Refused(format!(
-                "the state directory was lost, so it is not known what belongs to {name}: run `driftless recover` first"
-            )));
-        }
-        if let Some(error) = self.desired.doubt() {
-            return Err(RequestError::Refused(format!(
-                "it is not known whether {name} has left Git, so it is kept: {error}"
-            )));
-        }
-        if !self.desired.may_be_removed() {
-            let rendered = self.desired.rendered();
-            return Err(RequestError::Refused(format!(
-                "{name} is in Git (folder `{}` of the repository {}), so it would be created again: remove it there first",
-                rendered.spec.path, rendered.repository
-            )));
-        }
+        self.refuse_unless_gone("it would be created again: remove it there first")?;
         if self.desired.rendered().policy.suspended {
             return Err(RequestError::Refused(format!(
                 "{name} is suspended in the agent's configuration: remove `suspend` there first"

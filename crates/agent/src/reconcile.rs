@@ -666,7 +666,7 @@ impl<D: Docker, S: CommitSource> Reconciler<D, S> {
         let plan = plan::plan(target, observed, record, now);
         plan::note_planned(record, &plan, now);
         self.other_owner.remark(&self.context, &plan);
-        if record.irretrievable() != remembered.irretrievable() {
+        if record.stored_before_acting() != remembered.stored_before_acting() {
             self.record.save(&self.context);
         }
         let needed: BTreeSet<PlatformImage> =

@@ -231,8 +231,9 @@ pub enum Removal {
 }
 
 impl Record {
-    /// The parts of the record that cannot be observed again after the steps are done.
-    pub fn irretrievable(&self) -> impl PartialEq + '_ {
+    /// The parts that are stored before the steps of a round, because they cannot be found out again after them. The rest is stored
+    /// at the end of the round, so the agent may end before that.
+    pub fn stored_before_acting(&self) -> impl PartialEq + '_ {
         let Self {
             reopened,
             stopped,
@@ -247,7 +248,51 @@ impl Record {
             begun,
             unknown_ends,
             spared_volumes,
-            ..
+            // Found out again from labels, live fields and probes, and from Git.
+            own_containers: _,
+            completed: _,
+            prepared: _,
+            ready: _,
+            inside: _,
+            protected_volumes: _,
+            former_owners: _,
+            newest: _,
+            // Stored by what changes them: a request, or a look at Git, other hosts or registries.
+            replaced: _,
+            paused: _,
+            scales: _,
+            prune: _,
+            removal: _,
+            heal_once: _,
+            emptied: _,
+            has_left: _,
+            failed: _,
+            after: _,
+            followed_images: _,
+            // Stored by the request that adopts them; the policy adopts them again.
+            adopted: _,
+            // Counters and times: they start again, so a pause is shorter or a deadline later.
+            pulls: _,
+            crashes: _,
+            ends: _,
+            heals: _,
+            failures: _,
+            sync: _,
+            progress: _,
+            resumed: _,
+            since: _,
+            // Changed by an outcome, or where no step is left. Until then an older value is true.
+            settled: _,
+            slots: _,
+            held: _,
+            shared_places: _,
+            failed_own_update: _,
+            verified_images: _,
+            swarm: _,
+            // A container that is not listed is signalled again.
+            delivered: _,
+            // Changes together with `jobs`, or is read again from the managers of a Swarm.
+            completed_jobs: _,
         } = self;
         let instances = (stopped, leaving, volumes_to_inherit, pending_post_start, unknown_ends);
         (reopened, instances, jobs, crons, hooks, canaries, rollouts, begun, spared_volumes)

@@ -290,6 +290,23 @@ fn paths_in_the_guides_for_developers_exist() {
     }
 }
 
+#[test]
+fn tests_named_in_the_guide_for_developers_exist() {
+    let modules = fs::read_to_string("tests/it/main.rs").unwrap();
+    let text = fs::read_to_string("CONTRIBUTING.md").unwrap();
+    let quoted = text.split('`').skip(1).step_by(2);
+    let filters = quoted.filter_map(|word| {
+        word.strip_prefix("… ").or_else(|| word.split_once(" --test it ").map(|(_, filters)| filters))
+    });
+    let named: BTreeSet<&str> =
+        filters.flat_map(str::split_whitespace).map(|filter| filter.trim_end_matches(':')).collect();
+    assert!(named.len() > 8, "{named:?}");
+    for name in named {
+        let module = format!("mod {name};");
+        assert!(modules.lines().any(|line| line == module), "{name}");
+    }
+}
+
 /// The chapter of a page under `## heading`.
 fn section<'p>(page: &'p str, heading: &str) -> &'p str {
     let after = page.split(&format!("\n## {heading}\n")).nth(1).expect("the page has the heading");

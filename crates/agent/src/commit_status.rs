@@ -19,7 +19,7 @@ use driftless_git::{Lookup, read_secret};
 use driftless_model::{
     AppName, CommitId, CommitInfo, FailedCommit, Finding, HealthStatus, Outcome, PinStatus, Revision,
 };
-use driftless_plan::{differs_in_numbers_only, fetch_delay};
+use driftless_plan::{differs_in_numbers_only, remote_delay};
 use driftless_store as store;
 use driftless_store::{Store, StoredStatus};
 
@@ -362,7 +362,7 @@ impl StatusReporter {
             if is_of_forge && failures >= UNAVAILABLE_AFTER {
                 self.set_error(Some(StatusError { reason: "ForgeUnavailable", message: message.clone() }));
             }
-            fetch_delay(failures, crate::random::seed(&self.repository, now))
+            remote_delay(failures, crate::random::seed(&self.repository, now))
         } else {
             self.set_error(Some(StatusError { reason: "Refused", message: message.clone() }));
             REFUSED_PAUSE

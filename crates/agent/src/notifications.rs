@@ -20,7 +20,7 @@ use driftless_model::{
     Incident, IncidentKind, IncidentPhase, Notification, NotificationStatus, ReceiverStatus, Timestamp,
 };
 use driftless_notify::{Due, Message, Place, RefusedRecipient, Sender, describe_routes, due, sample};
-use driftless_plan::fetch_delay;
+use driftless_plan::remote_delay;
 use driftless_store as store;
 use driftless_store::Store;
 
@@ -375,7 +375,7 @@ impl Notifications {
             SendError::Send(error) => error.is_temporary(),
             SendError::Store(_) => true,
         };
-        let pause = if is_temporary { fetch_delay(failures, seed(name, now)) } else { REFUSED_PAUSE };
+        let pause = if is_temporary { remote_delay(failures, seed(name, now)) } else { REFUSED_PAUSE };
         let (next_try, error) = (now.after(pause), chain(error));
         tracing::warn!(receiver = name, error, attempt = failures, %next_try, "could not send a notification");
         let mut results = lock(&self.0.results);

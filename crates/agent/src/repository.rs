@@ -16,7 +16,7 @@ use driftless_git as git;
 use driftless_git::{Checkout, CommitSource};
 use driftless_metrics::{Fetched, Metrics};
 use driftless_model::{AppName, CommitId, CommitInfo, Finding, Timestamp};
-use driftless_plan::{fetch_delay, poll_with_jitter};
+use driftless_plan::{poll_with_jitter, remote_delay};
 use driftless_store as store;
 use driftless_store::{KnownApplication, Store};
 
@@ -652,7 +652,9 @@ impl<S: CommitSource> RepositoryTask<S> {
     fn fail(&self, error: &git::Error) -> Duration {
         let failures = self.view.borrow().state.failures.saturating_add(1);
         let pause = match error.cause.retry() {
-            git::Retry::Soon => fetch_delay(failures, self.seed()).max(error.retry_after.unwrap_or_default()),
+            git::Retry::Soon => {
+                remote_delay(failures, self.seed()).max(error.retry_after.unwrap_or_default())
+            }
             git::Retry::AtPoll => poll_with_jitter(self.settings.poll, self.seed()),
         };
         let (reason, message) = (error.cause.as_str(), chain(error));

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use driftless_clock::Clock;
 use driftless_model::{AppName, ContainerId, Timestamp, label};
+use driftless_plan::reconnect_delay;
 use http::{Method, header::DATE};
 use http_body_util::BodyExt;
 use hyper::body::{Bytes, Frame, Incoming};
@@ -27,9 +28,6 @@ use crate::{
     remembered::{self, Remembered},
 };
 
-/// The pause before the first reconnection. It doubles up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(800);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After this time without an event the engine is pinged.
 const QUIET: Duration = Duration::from_secs(3);
 /// The engine is pinged this often over a new connection, however much it has to say over the open ones.
@@ -196,7 +194,7 @@ impl EventWatcher {
             self.cache.interrupt();
             self.attribution.forget_expected();
             self.report_end(end, &mut reported).await;
-            sleep(pause(attempt, self.clock.now())).await;
+            sleep(reconnect_delay(attempt, self.clock.now().0)).await;
             attempt += 1;
         }
     }
@@ -605,13 +603,6 @@ fn problem_of_unopened(error: &CallError) -> &'static str {
     }
 }
 
-/// Doubles with each attempt and varies by a quarter, so that many agents do not reconnect at the same time.
-fn pause(attempt: u32, now: Timestamp) -> Duration {
-    let full = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(LONGEST_PAUSE);
-    let part = u32::try_from(now.0 % 251).unwrap_or_default();
-    full.saturating_sub(full / 4 * part / 250)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -623,16 +614,5 @@ mod tests {
         for error in [CallError::TimedOut(ANSWER), CallError::Unreachable("broken pipe".to_owned())] {
             assert!(!problem_of_unopened(&error).contains("refuses"), "{error}");
         }
-    }
-
-    #[test]
-    fn reconnection_pauses_grow_and_vary() {
-        for now in [0, 17, 250] {
-            assert!(pause(0, Timestamp(now)) <= FIRST_PAUSE);
-            assert!(pause(0, Timestamp(now)) >= FIRST_PAUSE * 3 / 4);
-            assert!(pause(40, Timestamp(now)) >= LONGEST_PAUSE * 3 / 4);
-            assert!(pause(40, Timestamp(now)) <= LONGEST_PAUSE);
-        }
-        assert_ne!(pause(3, Timestamp(1)), pause(3, Timestamp(100)));
     }
 }

@@ -1,4 +1,8 @@
-//! Pauses before the next try: every sequence, as a pure function of the count.
+//! Pauses before the next try, as pure functions of the count: those of the engine, of Git, of images and of other servers.
+//!
+//! Some pauses are elsewhere, because they are part of something else: between downloads of a commit that is too large
+//! (`crates/git/src/download_pause.rs`), between health checks of a container that starts (`crates/agent/src/probe/watch.rs`), and
+//! of a command that waits for an agent (`src/cli/goal.rs`).
 //!
 //! Nothing is counted or remembered here (see [`driftless_model::Record`]), and nothing is random: where many
 //! hosts must not knock at the same moment, the spread comes from a seed that the caller gives.
@@ -10,6 +14,9 @@ pub const CRASH_RESET: Duration = Duration::from_mins(10);
 
 /// The longest pause in a record: a later time is one of before the clock was set back.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_mins(15);
+
+const FIRST_RECONNECT: Duration = Duration::from_millis(800);
+const LONGEST_RECONNECT: Duration = Duration::from_secs(5);
 
 /// Before a container that ended for the `count`th time is started again: 0, 10, 20, 40, 80, 160, 300, 300 s …
 /// The first restart is immediate.
@@ -56,8 +63,9 @@ pub fn sync_delay(count: u32) -> Duration {
     doubling(Duration::from_secs(5), count, Duration::from_mins(3))
 }
 
-/// After the `count`th failed fetch in a row: 1, 2, 4 … 64, 120, 120 s …, a fifth more or less.
-pub fn fetch_delay(count: u32, seed: u64) -> Duration {
+/// After the `count`th failed call in a row to a Git server, a forge or a receiver of notifications: 1, 2, 4 … 64, 120, 120 s …,
+/// a fifth more or less.
+pub fn remote_delay(count: u32, seed: u64) -> Duration {
     around(doubling(Duration::from_secs(1), count, Duration::from_mins(2)), 200, seed)
 }
 
@@ -65,6 +73,14 @@ pub fn fetch_delay(count: u32, seed: u64) -> Duration {
 /// 25.6, 30, 30 s, so that nobody knocks in step on an engine that comes back.
 pub fn docker_delay(count: u32, seed: u64) -> Duration {
     doubling(Duration::from_millis(800), count, Duration::from_secs(30)) * per_mille(seed) / 1000
+}
+
+/// Before the event stream of an engine is opened again, after `count` tries in a row that failed: 0.8, 1.6, 3.2, 5, 5 s …, up to a
+/// quarter less, so that many agents do not reconnect at the same time.
+pub fn reconnect_delay(count: u32, seed: u64) -> Duration {
+    let full = FIRST_RECONNECT.saturating_mul(1 << count.min(10)).min(LONGEST_RECONNECT);
+    let part = u32::try_from(seed % 251).unwrap_or_default();
+    full.saturating_sub(full / 4 * part / 250)
 }
 
 /// The interval between polls, a tenth more or less.
@@ -152,6 +168,17 @@ mod tests {
     }
 
     #[test]
+    fn reconnection_pauses_grow_and_vary() {
+        for seed in [0, 17, 250] {
+            assert!(reconnect_delay(0, seed) <= FIRST_RECONNECT);
+            assert!(reconnect_delay(0, seed) >= FIRST_RECONNECT * 3 / 4);
+            assert!(reconnect_delay(40, seed) >= LONGEST_RECONNECT * 3 / 4);
+            assert!(reconnect_delay(40, seed) <= LONGEST_RECONNECT);
+        }
+        assert_ne!(reconnect_delay(3, 1), reconnect_delay(3, 100));
+    }
+
+    #[test]
     fn jitter_stays_within_its_bounds_and_reaches_both_sides() {
         let of = |delay: &dyn Fn(u64) -> Duration| {
             let all: Vec<_> = (0..2000).map(delay).collect();
@@ -159,7 +186,7 @@ mod tests {
         };
         let (least, most) = of(&|seed| poll_with_jitter(Duration::from_mins(1), seed));
         assert!(least >= Some(54_000) && least < Some(55_000) && most > Some(65_000) && most <= Some(66_000));
-        let (least, most) = of(&|seed| fetch_delay(9, seed));
+        let (least, most) = of(&|seed| remote_delay(9, seed));
         assert!(
             least >= Some(96_000) && least < Some(99_000) && most > Some(141_000) && most <= Some(144_000)
         );

@@ -73,7 +73,8 @@ mod world;
 
 pub use action::{Action, AgentReplacement, ContainerRef, Creation, RequiredSignature};
 pub use backoff::{
-    CRASH_RESET, crash_delay, docker_delay, fetch_delay, heal_delay, poll_with_jitter, pull_delay, sync_delay,
+    CRASH_RESET, crash_delay, docker_delay, heal_delay, poll_with_jitter, pull_delay, reconnect_delay,
+    remote_delay, sync_delay,
 };
 pub use cause::Cause;
 pub use decide::{plan, writers::hands_over};

@@ -6,6 +6,12 @@ use driftless_model::{Heal, Record, Timestamp, WorkloadName};
 
 use crate::{backoff::heal_delay, facts::fs_changes};
 
+/// Heals of one field are remembered for this long. Of files inside a container, a quiet time as long ends the sequence of pauses.
+pub(crate) const WINDOW: Duration = Duration::from_mins(10);
+
+/// Number of heals of one field within [`WINDOW`] from which on somebody changes it again and again.
+pub(crate) const REPEATED: usize = 3;
+
 /// Number of times that the same difference is corrected without effect.
 pub(crate) const TRIES: u32 = 2;
 

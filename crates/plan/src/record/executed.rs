@@ -1,7 +1,5 @@
 //! After performing a plan: created containers, failed pulls, and counted heals.
 
-use std::time::Duration;
-
 use driftless_model::{
     Attempt, Crash, Drift, DriftAction, FailedOwnUpdate, Heal, Record, StackHash, Timestamp,
 };
@@ -10,15 +8,15 @@ use crate::{
     action::{Action, ContainerRef},
     backoff::{heal_delay, image_delay},
     cause::Cause,
-    facts::{fs_changes, heals::heal_key},
+    facts::{
+        fs_changes,
+        heals::{self, heal_key},
+    },
     record::{files, outcome::StepOutcome},
     steps::{Plan, Step},
     swarm,
     target::Target,
 };
-
-/// Heals within this span of time count as a fight.
-pub(crate) const FIGHT: Duration = Duration::from_mins(10);
 
 /// After acting: what was created is ours, what was healed is counted, what could not be pulled backs off.
 pub fn note_executed(
@@ -166,12 +164,12 @@ fn count_heal(record: &mut Record, drift: &Drift, effect: Effect, revision: &Sta
         },
         Some(before) => {
             let mut recent = before.recent;
-            recent.retain(|it| now.since(*it) < FIGHT);
+            recent.retain(|it| now.since(*it) < heals::WINDOW);
             recent.push(now);
             // A while of quiet since the last heal: the sequence of pauses starts again. Who writes into a container
             // may do so every few minutes, and each time a whole container is the price.
             let quiet = match field.as_str() {
-                fs_changes::FIELD => FIGHT,
+                fs_changes::FIELD => heals::WINDOW,
                 _ => heal_delay(before.count).saturating_mul(2),
             };
             let is_quiet = now.since(before.ended) > quiet;

@@ -16,13 +16,13 @@ use crate::{
         self,
         canary::current_step,
         classify,
-        heals::TRIES,
+        heals::{TRIES, WINDOW},
         objects,
         ownership::{find_former_owner, is_prune_protected},
         pods, standing,
         standing::STABLE_AFTER,
     },
-    record::{canary, executed::FIGHT, fs_changes, hooks, jobs, shared_places},
+    record::{canary, fs_changes, hooks, jobs, shared_places},
     swarm::images::awaits_image,
     target::Target,
     text::DEAD,
@@ -101,7 +101,7 @@ pub fn note_observed(record: &mut Record, target: &Target<'_>, observed: &Observ
     record.paused.retain(|it| wanted.contains(it));
     record.begun.retain(|it, _| wanted.contains(it));
     record.scales.retain(|it, _| wanted.contains(it));
-    record.heals.retain(|_, heal| now.since(heal.ended) < FIGHT || heal.ineffective + 1 >= TRIES);
+    record.heals.retain(|_, heal| now.since(heal.ended) < WINDOW || heal.ineffective + 1 >= TRIES);
     note_objects(record, target.stack, now);
     let instances = observed.by_workload();
     let awaiting_images = awaiting_images(record, target, observed, now);

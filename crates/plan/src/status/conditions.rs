@@ -3,20 +3,14 @@
 //! They repeat the result of [`super::health`] in Kubernetes' words. The time of the transition changes only when the
 //! status does.
 
-use std::time::Duration;
-
 use driftless_model::{ConditionStatus, Record, StatusCondition, Strategy, Timestamp, Workload};
 
 use crate::{
+    facts::heals,
     status::counts::Counts,
     steps::Plan,
     wait::{Wait, WaitReason},
 };
-
-/// Three heals of one field within this time are a fight.
-const FIGHT_WINDOW: Duration = Duration::from_mins(10);
-
-const FIGHT_HEALS: usize = 3;
 
 /// `Available`, `Progressing`, and `ReplicaFailure` where instances cannot be made. `reason` and `message` are
 /// those of the workload's health, and `late` is the wait for a rollout that has missed its deadline.
@@ -50,16 +44,17 @@ pub(crate) fn of_application(
     now: Timestamp,
     before: &[StatusCondition],
 ) -> Vec<StatusCondition> {
-    let is_recent = |at: &&Timestamp| now.since(**at) < FIGHT_WINDOW;
+    let is_recent = |at: &&Timestamp| now.since(**at) < heals::WINDOW;
     let fights: Vec<String> = record
         .heals
         .iter()
         .map(|(field, heal)| (field, heal, heal.recent.iter().filter(is_recent).count()))
-        .filter(|(_, _, count)| *count >= FIGHT_HEALS)
+        .filter(|(_, _, count)| *count >= heals::REPEATED)
         .map(|(field, heal, count)| {
             // A value of the environment may be a secret.
             let what = if field.contains(" env.") { "changed" } else { &heal.difference };
-            format!("{field} was set right {count} times in 10 minutes ({what})")
+            let minutes = heals::WINDOW.as_secs() / 60;
+            format!("{field} was set right {count} times in {minutes} minutes ({what})")
         })
         .collect();
     let ineffective: Vec<String> =
